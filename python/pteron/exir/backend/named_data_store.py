@@ -1,0 +1,123 @@
+"""Bytes that a backend puts beside its blob in the file, under names that it can look up at run time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class DataEntry:
+    """Where one key's bytes are: an index into `NamedDataStoreOutput.buffers`, and the alignment they need."""
+
+    buffer_index: int
+    alignment: int
+    tensor_layout: Any = None
+
+
+@dataclass
+class NamedDataStoreOutput:
+    """What a `NamedDataStore` holds, ready to be written.
+
+    Attributes:
+        buffers: the distinct byte strings.
+        pte_data: key to entry, for data inside the program file.
+        external_data: file name to key to entry, for data in files of their own.
+    """
+
+    buffers: list[bytes] = field(default_factory=list)
+    pte_data: dict[str, DataEntry] = field(default_factory=dict)
+    external_data: dict[str, dict[str, DataEntry]] = field(default_factory=dict)
+
+
+class NamedDataStore:
+    """Collects named bytes, keeping equal bytes once.
+
+    A key stands for the same bytes everywhere in a program. Adding it again with the same bytes is harmless
+    (that is how partitions share weights), with other bytes a ValueError.
+    """
+
+    def __init__(self) -> None:
+        self._output = NamedDataStoreOutput()
+        self._index_of_digest: dict[bytes, int] = {}
+        self._index_of_key: dict[str, int] = {}
+
+    def add_named_data(
+        self,
+        key: str,
+        data: bytes,
+        alignment: int | None = 1,
+        external_tag: str | None = None,
+        tensor_layout: Any = None,
+    ) -> None:
+        """Adds `data` under `key`.
+
+        Args:
+            key: unique in the program. Keys that start with ``pteron.`` are ours and refused.
+            data: the bytes, or a torch tensor whose elements are taken in memory order.
+            alignment: bytes, at least 1. Keys that share bytes get a common multiple.
+            external_tag: name of the data file to put it in; None for the program file.
+            tensor_layout: shape and dtype, for readers that want them.
+
+        Raises:
+            ValueError: the key is known with other bytes or is reserved, or the alignment is not positive.
+        """
+        if key.startswith("pteron."):
+            raise ValueError(f"named data key {key!r}: keys that start with 'pteron.' are reserved; choose another")
+        content = _as_bytes(data)
+        step = 1 if alignment is None else alignment
+        if step < 1:
+            raise ValueError(f"named data key {key!r}: alignment must be at least 1, got {alignment}")
+        digest = hashlib.sha256(content).digest()
+        index = self._index_of_digest.get(digest)
+        known = self._index_of_key.get(key)
+        if known is not None and known != index:
+            raise ValueError(
+                f"Duplicate key {key} with different data: {len(self._output.buffers[known])} bytes are stored, "
+                f"{len(content)} other bytes were added. Derive the key from the data, or share the data."
+            )
+        if index is None:
+            index = len(self._output.buffers)
+            self._output.buffers.append(content)
+            self._index_of_digest[digest] = index
+        self._index_of_key[key] = index
+        self._insert(key, index, step, external_tag, tensor_layout)
+
+    def merge_named_data_store(self, other: NamedDataStoreOutput) -> None:
+        """Adds everything in `other`; the same rules hold as for `add_named_data`."""
+        for key, entry in other.pte_data.items():
+            self.add_named_data(
+                key, other.buffers[entry.buffer_index], entry.alignment, None, entry.tensor_layout
+            )
+        for tag, entries in other.external_data.items():
+            for key, entry in entries.items():
+                self.add_named_data(
+                    key, other.buffers[entry.buffer_index], entry.alignment, tag, entry.tensor_layout
+                )
+
+    def get_named_data_store_output(self) -> NamedDataStoreOutput:
+        """Everything that was added so far."""
+        return self._output
+
+    def _insert(self, key: str, index: int, step: int, external_tag: str | None, tensor_layout: Any) -> None:
+        if external_tag is None:
+            table = self._output.pte_data
+        else:
+            table = self._output.external_data.setdefault(external_tag, {})
+        previous = table.get(key)
+        if previous is not None:
+            step = math.lcm(step, previous.alignment)
+        table[key] = DataEntry(index, step, tensor_layout)
+
+
+def _as_bytes(data: Any) -> bytes:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    if hasattr(data, "untyped_storage"):
+        import torch
+
+        # uint8 views exist for every dtype, bfloat16 and float8 included, which NumPy does not have.
+        return bytes(data.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    raise TypeError(f"named data: expected bytes or a tensor, got {type(data).__name__}")
