@@ -1,0 +1,154 @@
+//! The contract between the runtime and backends, whoever registers them: Rust, Python or a plugin.
+
+use crate::{DType, Dims, Error, Result, TensorMeta, TensorSlot, TensorView, TensorViewMut};
+use std::sync::Arc;
+
+/// Whether a backend can be used here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Availability {
+    /// Yes.
+    Available,
+    /// No, and why.
+    Unavailable(String),
+}
+
+/// A key and value that the exporter stored for the backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompileSpec {
+    /// Its name.
+    pub key: String,
+    /// Its bytes.
+    pub value: Vec<u8>,
+}
+
+/// A load-time option for a backend.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BackendOption {
+    /// Bool.
+    Bool(bool),
+    /// Integer.
+    Int(i64),
+    /// String.
+    String(String),
+}
+
+/// Named blobs that travel with a program.
+pub trait NamedData: Send + Sync {
+    /// The bytes of `key`, valid while the program lives.
+    fn get(&self, key: &str) -> Option<&[u8]>;
+}
+
+/// What a backend is told at load.
+pub struct InitContext<'a> {
+    /// The method being loaded.
+    pub method: &'a str,
+    /// Options the caller set for this backend, in order.
+    pub options: &'a [(String, BackendOption)],
+    /// Named blobs of the program and its data files.
+    pub named_data: Arc<dyn NamedData>,
+}
+
+/// One input of a delegate call.
+#[derive(Clone, Copy)]
+pub enum ArgView<'a> {
+    /// A tensor to read.
+    Tensor(TensorView<'a>),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Double(f64),
+    /// A bool.
+    Bool(bool),
+    /// A string.
+    String(&'a str),
+    /// Absent.
+    None,
+}
+
+impl<'a> ArgView<'a> {
+    /// The tensor; an error when this is something else.
+    pub fn tensor(&self) -> Result<TensorView<'a>> {
+        match self {
+            ArgView::Tensor(t) => Ok(*t),
+            _ => Err(Error::delegate("a delegate input is not a tensor")),
+        }
+    }
+}
+
+/// One output of a delegate call: a tensor to write, which may be given a smaller shape within its bound.
+pub struct OutputView<'a> {
+    slot: &'a mut TensorSlot,
+}
+
+impl<'a> OutputView<'a> {
+    /// The output in `slot`, which must have memory (the contract of `pteron_core::tensor`).
+    pub fn new(slot: &'a mut TensorSlot) -> Self {
+        OutputView { slot }
+    }
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.slot.meta().dtype()
+    }
+    /// Current extents.
+    pub fn shape(&self) -> &Dims {
+        self.slot.meta().shape()
+    }
+    /// All metadata.
+    pub fn meta(&self) -> &TensorMeta {
+        self.slot.meta()
+    }
+    /// Gives the output its extents for this call.
+    pub fn resize(&mut self, shape: &[usize]) -> Result<()> {
+        self.slot.resize(shape)
+    }
+    /// The tensor to write.
+    pub fn view_mut(&mut self) -> TensorViewMut<'_> {
+        self.slot.view_mut()
+    }
+    /// The slot itself, for bindings that lend it to another language.
+    pub fn slot(&mut self) -> &mut TensorSlot {
+        self.slot
+    }
+}
+
+/// What a delegate may ask of the runtime while it executes.
+pub struct ExecuteContext<'a> {
+    /// The method that runs.
+    pub method: &'a str,
+    /// Index of the instruction.
+    pub instruction: usize,
+    /// Should the delegate stop early? Polled by long-running delegates.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+/// Makes delegates from blobs. Shared by all programs of a runtime.
+pub trait Backend: Send + Sync {
+    /// The id that programs name.
+    fn name(&self) -> &str;
+    /// Can it be used on this machine?
+    fn is_available(&self) -> Availability {
+        Availability::Available
+    }
+    /// Makes a delegate from what the exporter's `preprocess` produced. Called once per call site and
+    /// session. `processed` is untrusted: an error, never a panic, when it is damaged.
+    fn init(
+        &self,
+        ctx: &InitContext<'_>,
+        processed: &[u8],
+        specs: &[CompileSpec],
+    ) -> Result<Box<dyn Delegate>>;
+}
+
+/// An initialised subgraph. Dropping it is `destroy`.
+pub trait Delegate: Send {
+    /// How many of the call's arguments, counted from the end, are outputs.
+    fn num_outputs(&self) -> usize;
+    /// Computes outputs from inputs. An error may carry the delegate's own debug handle
+    /// ([`Error::debug_handle`]); the runtime finds its source line.
+    fn execute(
+        &mut self,
+        ctx: &mut ExecuteContext<'_>,
+        inputs: &[ArgView<'_>],
+        outputs: &mut [OutputView<'_>],
+    ) -> Result<()>;
+}

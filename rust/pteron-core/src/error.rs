@@ -1,0 +1,325 @@
+//! The one error type of the Rust half. Its text says what happened, where, what was expected,
+//! what was found, and what to do; `pteron-python` maps [`ErrorKind`] to an exception class.
+
+use std::fmt;
+
+/// Shorthand for results with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of thing went wrong; one kind is one public exception class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The program file is damaged or breaks a rule of the format.
+    Program,
+    /// An instruction names an operator that the runtime has no kernel for.
+    MissingOperator,
+    /// A delegate names a backend that is not registered or not available.
+    MissingBackend,
+    /// The program has no method of that name.
+    MethodNotFound,
+    /// An input has a wrong count, shape, rank or value.
+    Input,
+    /// An input has a wrong dtype or Python type.
+    InputType,
+    /// A kernel refused its arguments or failed.
+    Kernel,
+    /// A backend failed in init or execute.
+    Delegate,
+    /// A data file is missing, damaged or does not fit the program.
+    ExternalData,
+    /// A limit set by the caller (memory, instructions, rank ...) was reached.
+    LimitExceeded,
+    /// The run was cancelled.
+    Cancelled,
+    /// The deadline passed.
+    DeadlineExceeded,
+    /// The method is running already (another thread or re-entry).
+    MethodBusy,
+    /// Outputs lent by an earlier call are still alive.
+    OutputsInUse,
+    /// A file that is not there.
+    NotFound,
+    /// Our own bug.
+    Internal,
+}
+
+/// An error with its place. Cheap to move: one pointer.
+pub struct Error(Box<ErrorDetail>);
+
+/// The fields behind an [`Error`]; every field but `kind` and `message` is optional.
+#[derive(Debug)]
+pub struct ErrorDetail {
+    /// The class of the error.
+    pub kind: ErrorKind,
+    /// What happened, one sentence without place.
+    pub message: String,
+    /// Method name.
+    pub method: Option<String>,
+    /// Index of the instruction in the method's chain.
+    pub instruction: Option<usize>,
+    /// Operator name, such as `aten::add.out`.
+    pub operator: Option<String>,
+    /// Argument name.
+    pub argument: Option<String>,
+    /// What was expected.
+    pub expected: Option<String>,
+    /// What was found instead.
+    pub got: Option<String>,
+    /// Source line of the model, `file.py:12 (module.path)`.
+    pub source_line: Option<String>,
+    /// What the reader can do about it.
+    pub hint: Option<String>,
+    /// Backend name, for delegate errors.
+    pub backend: Option<String>,
+    /// Debug handle in the number space of the delegate that failed.
+    pub debug_handle: Option<i64>,
+    /// The error of a lower layer (a Python exception travels here).
+    pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident => $kind:ident),* $(,)?) => {
+        impl Error {
+            $( $(#[$doc])* #[cold] pub fn $name(message: impl Into<String>) -> Self { Self::new(ErrorKind::$kind, message) } )*
+        }
+    };
+}
+constructors! {
+    /// A damaged or illegal program.
+    program => Program,
+    /// A kernel that is not there.
+    missing_operator => MissingOperator,
+    /// A backend that is not there.
+    missing_backend => MissingBackend,
+    /// No such method.
+    method_not_found => MethodNotFound,
+    /// A bad input.
+    input => Input,
+    /// An input of a wrong type.
+    input_type => InputType,
+    /// A kernel that refused or failed.
+    kernel => Kernel,
+    /// A backend that failed.
+    delegate => Delegate,
+    /// A data file that does not fit.
+    external_data => ExternalData,
+    /// A limit that was reached.
+    limit => LimitExceeded,
+    /// Our own bug.
+    internal => Internal,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        impl Error {
+            $( $(#[$doc])* #[must_use] pub fn $name(mut self, value: impl Into<String>) -> Self {
+                if self.0.$name.is_none() { self.0.$name = Some(value.into()); }
+                self
+            } )*
+        }
+    };
+}
+setters! {
+    /// Sets the method name, unless a deeper layer set it.
+    method,
+    /// Sets the operator, unless a deeper layer set it.
+    operator,
+    /// Sets the argument name, unless a deeper layer set it.
+    argument,
+    /// Sets what was expected.
+    expected,
+    /// Sets what was found.
+    got,
+    /// Sets the model's source line.
+    source_line,
+    /// Sets the hint.
+    hint,
+    /// Sets the backend name.
+    backend,
+}
+
+impl Error {
+    /// A new error of `kind`.
+    #[cold]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(ErrorDetail {
+            kind,
+            message: message.into(),
+            method: None,
+            instruction: None,
+            operator: None,
+            argument: None,
+            expected: None,
+            got: None,
+            source_line: None,
+            hint: None,
+            backend: None,
+            debug_handle: None,
+            cause: None,
+        }))
+    }
+
+    /// Sets the instruction index, unless a deeper layer set it.
+    #[must_use]
+    pub fn instruction(mut self, index: usize) -> Self {
+        self.0.instruction.get_or_insert(index);
+        self
+    }
+
+    /// Sets the debug handle, in the number space of the delegate that failed.
+    #[must_use]
+    pub fn debug_handle(mut self, handle: i64) -> Self {
+        self.0.debug_handle.get_or_insert(handle);
+        self
+    }
+
+    /// Attaches the error of a lower layer.
+    #[must_use]
+    pub fn cause(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    /// Changes the kind, keeping everything else.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
+    /// The class of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// All fields.
+    pub fn detail(&self) -> &ErrorDetail {
+        &self.0
+    }
+
+    /// All fields, owned (to take the cause out).
+    pub fn into_detail(self) -> ErrorDetail {
+        *self.0
+    }
+}
+
+impl fmt::Display for ErrorDetail {
+    /// One line: place, message, expected, got, source line, hint.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut place = Vec::new();
+        if let Some(m) = &self.method {
+            place.push(format!("method '{}'", printable(m)));
+        }
+        if let Some(i) = self.instruction {
+            place.push(format!("instruction {i}"));
+        }
+        if let Some(o) = &self.operator {
+            place.push(format!("operator {}", printable(o)));
+        }
+        if let Some(b) = &self.backend {
+            place.push(format!("backend {}", printable(b)));
+        }
+        if let Some(a) = &self.argument {
+            place.push(format!("argument '{}'", printable(a)));
+        }
+        if !place.is_empty() {
+            write!(f, "{}: ", place.join(", "))?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(e) = &self.expected {
+            write!(f, "; expected {e}")?;
+        }
+        if let Some(g) = &self.got {
+            write!(f, "; got {g}")?;
+        }
+        if let Some(h) = self.debug_handle {
+            write!(f, "; debug handle is: {h}")?;
+        }
+        if let Some(s) = &self.source_line {
+            write!(f, "; model source: {s}")?;
+        }
+        if let Some(h) = &self.hint {
+            write!(f, " (hint: {h})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.0.kind, self.0)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause.as_deref().map(|c| c as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// A name from a file made fit for a message: control characters escaped, cut after 200 characters.
+pub fn printable(name: &str) -> String {
+    const LIMIT: usize = 200;
+    let mut out = String::new();
+    for (i, c) in name.chars().enumerate() {
+        if i == LIMIT {
+            out.push('…');
+            break;
+        }
+        if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
+        {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_names_place_expected_got_and_hint() {
+        let e = Error::kernel("shapes do not broadcast")
+            .method("forward")
+            .instruction(3)
+            .operator("aten::add.out")
+            .argument("other")
+            .expected("[2, 3]")
+            .got("[4]")
+            .source_line("m.py:7")
+            .hint("check the exporter");
+        assert_eq!(
+            e.to_string(),
+            "method 'forward', instruction 3, operator aten::add.out, argument 'other': shapes do not broadcast; \
+             expected [2, 3]; got [4]; model source: m.py:7 (hint: check the exporter)"
+        );
+        assert_eq!(e.kind(), ErrorKind::Kernel);
+    }
+
+    #[test]
+    fn deeper_layer_wins() {
+        let e = Error::kernel("x").operator("inner").operator("outer");
+        assert_eq!(e.detail().operator.as_deref(), Some("inner"));
+    }
+
+    #[test]
+    fn hostile_names_are_escaped_and_cut() {
+        assert_eq!(printable("a\u{1b}[31m"), "a\\u{1b}[31m");
+        assert_eq!(printable(&"x".repeat(300)).chars().count(), 201);
+    }
+
+    #[test]
+    fn one_pointer() {
+        assert_eq!(std::mem::size_of::<Error>(), std::mem::size_of::<usize>());
+    }
+}

@@ -1,0 +1,49 @@
+//! What every part of pteron shares: dtypes, shapes, checked sizes, tensor views, values, the
+//! instruction IR, errors, and the traits `Kernel`, `Prepared`, `Backend` and `Delegate`.
+//!
+//! This crate executes nothing and knows neither file formats nor threads. Data flows
+//! `pteron-format` (bytes → verified views) → `pteron-runtime` (values, instructions, steps) →
+//! kernels, which see only the types defined here.
+//!
+//! Unsafe code lives in [`storage`], [`tensor`] and [`args`].
+
+pub mod args;
+pub mod backend;
+pub mod constant;
+pub mod cpu_profile;
+pub mod dim_order;
+pub mod dims;
+pub mod dtype;
+pub mod error;
+pub mod instruction;
+pub mod kernel;
+pub mod packs;
+pub mod schema;
+pub mod sizes;
+pub mod storage;
+pub mod tensor;
+pub mod value;
+
+pub use args::{Args, BindArgs, IntListView, Scalar, TensorListView};
+pub use backend::{
+    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, ExecuteContext, InitContext,
+    NamedData, OutputView,
+};
+pub use constant::{ConstantKey, ConstantView};
+pub use cpu_profile::{CpuProfile, Isa};
+pub use dim_order::DimOrder;
+pub use dims::Dims;
+pub use dtype::{Bool8, Complex64, DType, Element};
+pub use error::{Error, ErrorKind, Result};
+pub use instruction::Instruction;
+pub use kernel::{
+    AliasRule, ArgSpec, Bound, Grid, Kernel, PrepareContext, Prepared, Scratch, StaticKernel, WorkerScratch,
+};
+pub use packs::{PackKey, PackStore};
+pub use schema::{ArgKind, Schema, SchemaArg};
+pub use storage::AlignedBuffer;
+pub use tensor::{Dynamism, TensorMeta, TensorSlot, TensorSpec, TensorView, TensorViewMut};
+pub use value::{Value, ValueId, ValueKind};
+
+/// Largest rank a tensor may have; the limit of the file format's reference reader.
+pub const MAX_RANK: usize = 16;

@@ -1,0 +1,118 @@
+//! Owned, zeroed, 64-byte aligned memory: arenas, packed weights, scratch. Unsafe island.
+
+use crate::{Error, ErrorKind, Result};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+/// Alignment of every buffer: one cache line, one AVX-512 register.
+pub const ALIGNMENT: usize = 64;
+
+/// A zeroed block of memory whose allocation can fail without ending the process.
+pub struct AlignedBuffer {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its memory exclusively; shared references give shared access only, and the
+// raw pointer from `as_ptr` puts the burden on whoever writes through it.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// `len` zero bytes. Errors with [`ErrorKind::LimitExceeded`] when the memory cannot be had.
+    pub fn zeroed(len: usize) -> Result<Self> {
+        let fail = || {
+            Error::new(ErrorKind::LimitExceeded, "memory could not be allocated")
+                .got(format!("a request for {len} bytes"))
+        };
+        if len == 0 {
+            return Ok(AlignedBuffer { ptr: Self::dangling(), len: 0 });
+        }
+        let layout = Layout::from_size_align(len, ALIGNMENT).map_err(|_| fail())?;
+        // SAFETY: `layout` has non-zero size.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        Ok(AlignedBuffer { ptr: NonNull::new(ptr).ok_or_else(fail)?, len })
+    }
+
+    /// A copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Result<Self> {
+        let mut out = Self::zeroed(bytes.len())?;
+        out.as_mut_slice().copy_from_slice(bytes);
+        Ok(out)
+    }
+
+    fn dangling() -> NonNull<u8> {
+        // Aligned, never dereferenced.
+        NonNull::without_provenance(std::num::NonZeroUsize::MIN.saturating_add(ALIGNMENT - 1))
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Start of the memory. Writing through it while other references read is the caller's matter.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// All bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `ptr` is valid for `len` initialised bytes while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+
+    /// All bytes, writable.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+
+    /// The bytes as elements of `T`; trailing bytes that make no whole element are left out.
+    pub fn as_elements<T: bytemuck::Pod>(&self) -> &[T] {
+        let n = self.len / size_of::<T>().max(1);
+        bytemuck::cast_slice(&self.as_slice()[..n * size_of::<T>()])
+    }
+
+    /// Writable twin of [`AlignedBuffer::as_elements`].
+    pub fn as_mut_elements<T: bytemuck::Pod>(&mut self) -> &mut [T] {
+        let n = self.len / size_of::<T>().max(1);
+        bytemuck::cast_slice_mut(&mut self.as_mut_slice()[..n * size_of::<T>()])
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        if self.len != 0 {
+            // SAFETY: allocated in `zeroed` with this very layout.
+            unsafe { dealloc(self.ptr.as_ptr(), Layout::from_size_align_unchecked(self.len, ALIGNMENT)) }
+        }
+    }
+}
+
+impl std::fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuffer({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroed_aligned_and_fallible() {
+        let b = AlignedBuffer::zeroed(100).unwrap();
+        assert_eq!(b.as_ptr() as usize % ALIGNMENT, 0);
+        assert!(b.as_slice().iter().all(|x| *x == 0));
+        assert_eq!(b.as_elements::<f32>().len(), 25);
+        assert!(AlignedBuffer::zeroed(usize::MAX).is_err());
+        assert!(AlignedBuffer::zeroed(0).unwrap().as_slice().is_empty());
+    }
+}

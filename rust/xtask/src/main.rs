@@ -1,0 +1,2 @@
+//! Code generation of the repository, and its check mode.
+fn main() {}
