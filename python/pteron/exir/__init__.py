@@ -1,0 +1,15 @@
+"""The compile half: from a PyTorch model to a `.pte` program. Needs torch."""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError('pteron.exir needs PyTorch: pip install "pteron[export]"') from error
+
+from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.program import EdgeProgramManager, to_edge
+
+__all__ = ["EdgeCompileConfig", "EdgeProgramManager", "to_edge"]

@@ -1,0 +1,77 @@
+"""Where in the model's own source a graph node comes from."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_TORCH_DIRECTORY = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """A module path inside the model and a line of Python.
+
+    `module` is the attribute path ("encoder.layer.0", "" for the model itself) or None where export kept none;
+    `file` is package-relative ("package/model.py", never absolute), `line` counts from 1; both None where unknown.
+    """
+
+    module: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.file is not None else "unknown source line"
+        return f"{place} (module {self.module})" if self.module else place
+
+
+@cache
+def package_relative(path: str) -> str:
+    """A source file's path below the directory that holds its top-level package, or below its `sys.path` entry."""
+    path = os.path.abspath(path)
+    directory, name = os.path.split(path)
+    if os.path.exists(os.path.join(directory, "__init__.py")):
+        while os.path.exists(os.path.join(directory, "__init__.py")):
+            directory = os.path.dirname(directory)
+        return os.path.relpath(path, directory).replace(os.sep, "/")
+    roots = [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
+    holders = [root for root in roots if path.startswith(root + os.sep)]
+    if holders:
+        return os.path.relpath(path, max(holders, key=len)).replace(os.sep, "/")
+    return name
+
+
+def _frame_of(stack_trace: str) -> tuple[str, int] | None:
+    """The innermost frame outside torch, else the innermost frame."""
+    frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack_trace)]
+    outside = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(_TORCH_DIRECTORY)]
+    for found in (outside, frames):
+        if found:
+            return found[-1]
+    return None
+
+
+def _module_of(node: torch.fx.Node) -> str | None:
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return None
+    path = list(stack.values())[-1][0]
+    # Strict export writes `L['self'].encoder.layer[0]`; non-strict export writes the attribute path itself.
+    path = re.sub(r"^L\['self'\]\.?", "", path)
+    path = re.sub(r"\._modules\['([^']+)'\]", r".\1", path)
+    return re.sub(r"\[['\"]?([^\]'\"]+)['\"]?\]", r".\1", path).lstrip(".")
+
+
+def source_location(node: torch.fx.Node) -> SourceLocation:
+    """The source location that export recorded on `node`; its fields are None where nothing was recorded."""
+    frame = _frame_of(node.meta.get("stack_trace") or "")
+    module = _module_of(node)
+    if frame is None:
+        return SourceLocation(module=module)
+    return SourceLocation(module=module, file=package_relative(frame[0]), line=frame[1])

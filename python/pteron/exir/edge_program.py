@@ -1,0 +1,61 @@
+"""From a captured `ExportedProgram` to the edge dialect."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch.export import ExportedProgram, default_decompositions
+from torch.export.graph_signature import ExportGraphSignature
+
+from pteron.errors import ExportError
+from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
+from pteron.exir.edge.stages import CORE_ATEN, EDGE
+from pteron.exir.edge.verify import verify
+from pteron.exir.passes.pass_order import BEFORE_CORE_ATEN_CHECK, passes_to_edge
+
+
+def edge_program(program: ExportedProgram, config: EdgeCompileConfig, method: str) -> ExportedProgram:
+    """A new program in the edge dialect that computes what `program` computes; `program` is left as it was.
+
+    Core ATen by PyTorch's decompositions, functional, every operator an `EdgeOpOverload`, debug handles set.
+    Raises `VerificationError` where a stage's rules are broken and the config asks for the check.
+    """
+    if not isinstance(program, ExportedProgram):
+        raise TypeError(f"method {method!r}: expected torch.export.ExportedProgram, got {type(program).__name__}")
+    if program.dialect == EdgeDialectVerifier.dialect:
+        raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
+    table: Any = default_decompositions()
+    for op in config.preserve_ops:
+        table.pop(op, None)
+    core = program.run_decompositions(table)
+    for apply in BEFORE_CORE_ATEN_CHECK:
+        apply(core)
+    exceptions = {*config._core_aten_ops_exception_list, *config.preserve_ops}
+    if config._check_ir_validity:
+        verify(core, CORE_ATEN, method=method, exceptions=exceptions)
+    for apply in passes_to_edge(skip_dim_order=config._skip_dim_order):
+        apply(core)
+    edge = in_edge_dialect(core)
+    if config._check_ir_validity:
+        verify(edge, EDGE, method=method)
+    return edge
+
+
+def in_edge_dialect(program: ExportedProgram) -> ExportedProgram:
+    """`program` rebuilt with the edge dialect's verifier, which torch runs on it here and after later rewrites."""
+    return ExportedProgram(
+        root=program.graph_module,
+        graph=program.graph_module.graph,
+        graph_signature=ExportGraphSignature(
+            input_specs=list(program.graph_signature.input_specs),
+            output_specs=list(program.graph_signature.output_specs),
+        ),
+        state_dict=program.state_dict,
+        range_constraints=dict(program.range_constraints),
+        module_call_graph=copy.copy(program.module_call_graph),
+        example_inputs=program.example_inputs,
+        constants=program.constants,
+        verifiers=[EdgeDialectVerifier],
+    )

@@ -1,0 +1,31 @@
+"""Drop run-time assertions that export leaves in the graph."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+
+from pteron.exir.edge.delegate_call import graph_modules
+
+_ASSERTIONS = frozenset(
+    {
+        torch.ops.aten._assert_async.default,
+        torch.ops.aten._assert_async.msg,
+        torch.ops.aten._assert_scalar.default,
+        torch.ops.aten._assert_tensor_metadata.default,
+        torch.ops.aten.sym_constrain_range.default,
+        torch.ops.aten.sym_constrain_range_for_size.default,
+    }
+)
+
+
+def remove_assertions(program: ExportedProgram) -> None:
+    """Remove assertion operators from `program`, in place.
+
+    They check what the program's interface states already (dimension ranges) or what no kernel computes; the runtime
+    checks its inputs against `pteron.interface`.
+    """
+    for module in graph_modules(program.graph_module):
+        for node in reversed(module.graph.nodes):
+            if node.op == "call_function" and node.target in _ASSERTIONS:
+                module.graph.erase_node(node)

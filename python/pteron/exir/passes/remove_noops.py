@@ -1,0 +1,49 @@
+"""Remove operators that return exactly what they were given."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+
+from pteron.exir.edge.delegate_call import graph_modules
+
+_CANDIDATES = frozenset(
+    {
+        torch.ops.aten.alias_copy.default,
+        torch.ops.aten.detach_copy.default,
+        torch.ops.aten.lift_fresh_copy.default,
+        torch.ops.aten.clone.default,
+        torch.ops.aten._to_copy.default,
+        torch.ops.aten.view_copy.default,
+        torch.ops.aten.expand_copy.default,
+        torch.ops.aten.slice_copy.Tensor,
+    }
+)
+
+
+def _same_layout(before: object, after: object) -> bool:
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return False
+    if before.dtype != after.dtype or before.device != after.device or before.dim() != after.dim():
+        return False
+    # Symbolic extents are compared as expressions: a guard must not be added here.
+    pairs = [*zip(before.shape, after.shape, strict=True), *zip(before.stride(), after.stride(), strict=True)]
+    return all(str(left) == str(right) for left, right in pairs)
+
+
+def remove_noops(program: ExportedProgram) -> None:
+    """Remove copies, casts, slices and reshapes of `program` that change neither data nor layout, in place.
+
+    A copy that is returned stays: the caller was promised a fresh tensor, and a copy of a buffer holds the value from
+    before the buffer is updated.
+    """
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if node.op != "call_function" or node.target not in _CANDIDATES:
+                continue
+            source = node.args[0]
+            if not isinstance(source, torch.fx.Node) or any(user.op == "output" for user in node.users):
+                continue
+            if _same_layout(source.meta.get("val"), node.meta.get("val")):
+                node.replace_all_uses_with(source)
+                module.graph.erase_node(node)

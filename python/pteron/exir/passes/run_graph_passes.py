@@ -1,0 +1,75 @@
+"""Run passes that rewrite a `GraphModule` over an exported program."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.passes.infra.pass_base import PassResult
+
+from pteron.errors import ExportError
+from pteron.exir.passes.sync_output_names import sync_output_names
+
+GraphPass = Callable[[torch.fx.GraphModule], PassResult | None]
+
+
+def copy_program(program: ExportedProgram) -> ExportedProgram:
+    """A program whose graph and signature can be changed without changing `program`; weights are shared."""
+    module = copy_graph_module(program.graph_module)
+    copied = copy.copy(program)
+    copied._graph_module = module
+    copied._graph_signature = copy.deepcopy(program.graph_signature)
+    copied._constants = dict(program.constants)
+    copied._state_dict = dict(program.state_dict)
+    return copied
+
+
+def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A `GraphModule` with a graph of its own; lowered modules and tensors are shared, branch graphs copied."""
+    graph = torch.fx.Graph()
+    mapping: dict[torch.fx.Node, torch.fx.Node] = {}
+    result = graph.graph_copy(module.graph, mapping)
+    graph._codegen = copy.deepcopy(module.graph._codegen)
+    old_output = module.graph.output_node()
+    new_output = graph.output(result)
+    new_output.meta = old_output.meta.copy()
+    copied = torch.fx.GraphModule(module, graph)
+    copied.meta = dict(module.meta)
+    for node in graph.nodes:
+        node.meta = node.meta.copy()
+        if node.op == "get_attr":
+            attribute: Any = getattr(copied, str(node.target), None)
+            if isinstance(attribute, torch.fx.GraphModule):
+                setattr(copied, str(node.target), copy_graph_module(attribute))
+    return copied
+
+
+def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
+    """A copy of `program` over which `passes` ran in order.
+
+    Raises `ExportError` where a pass changes the number of inputs or outputs, since the signature could not follow.
+    """
+    changed = copy_program(program)
+    for apply in passes:
+        result = apply(changed.graph_module)
+        if result is not None:
+            changed._graph_module = result.graph_module
+    graph = changed.graph_module.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    signature = changed.graph_signature
+    if len(placeholders) != len(signature.input_specs):
+        raise ExportError(
+            f"a pass changed the number of graph inputs from {len(signature.input_specs)} to {len(placeholders)}",
+            hint="leave placeholders in place, or rebuild the ExportedProgram yourself",
+        )
+    if len(graph.output_node().args[0]) != len(signature.output_specs):
+        raise ExportError("a pass changed the number of graph outputs", hint="keep the outputs of the graph")
+    for spec, node in zip(signature.input_specs, placeholders, strict=True):
+        if hasattr(spec.arg, "name"):
+            spec.arg.name = node.name
+    sync_output_names(changed)
+    changed.graph_module.recompile()
+    return changed

@@ -1,0 +1,107 @@
+"""The front door of the compile half: `to_edge` and the managers of a program's methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.passes.infra.pass_base import PassResult
+
+from pteron.errors import ExportError
+from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.edge.stages import EDGE
+from pteron.exir.edge.verify import verify
+from pteron.exir.edge_program import edge_program, in_edge_dialect
+
+GraphPass = Callable[[torch.fx.GraphModule], PassResult | None]
+
+DEFAULT_METHOD = "forward"
+
+
+def to_edge(
+    programs: ExportedProgram | Mapping[str, ExportedProgram],
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: EdgeCompileConfig | None = None,
+) -> EdgeProgramManager:
+    """Bring captured programs into the edge dialect.
+
+    `programs`: one `torch.export.ExportedProgram`, which becomes method "forward", or one per method name.
+    `constant_methods`: name → value (tensor, number, string, or a nest of them) that a method of that name returns.
+    The programs given are left as they were. Raises `ExportError` and its children.
+    """
+    config = compile_config if compile_config is not None else EdgeCompileConfig()
+    named = {DEFAULT_METHOD: programs} if isinstance(programs, ExportedProgram) else dict(programs)
+    if not named:
+        raise ExportError("to_edge needs at least one program")
+    edge = {name: edge_program(program, config, name) for name, program in named.items()}
+    return EdgeProgramManager(edge, constant_methods, config)
+
+
+class EdgeProgramManager:
+    """The methods of one program in the edge dialect. Its operations return a new manager."""
+
+    def __init__(
+        self,
+        edge_programs: ExportedProgram | Mapping[str, ExportedProgram],
+        constant_methods: Mapping[str, Any] | None = None,
+        compile_config: EdgeCompileConfig | None = None,
+    ) -> None:
+        if isinstance(edge_programs, ExportedProgram):
+            edge_programs = {DEFAULT_METHOD: edge_programs}
+        self._edge_programs: dict[str, ExportedProgram] = dict(edge_programs)
+        self._constant_methods: dict[str, Any] = dict(constant_methods or {})
+        self.compile_config = compile_config if compile_config is not None else EdgeCompileConfig()
+        twice = sorted(self._edge_programs.keys() & self._constant_methods.keys())
+        if twice:
+            raise ExportError(f"method {twice[0]!r} is both a program and a constant method", method=twice[0])
+
+    @property
+    def methods(self) -> set[str]:
+        """Names of the methods that run a graph."""
+        return set(self._edge_programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """Names of the methods that return a constant."""
+        return set(self._constant_methods)
+
+    def exported_program(self, method_name: str = DEFAULT_METHOD) -> ExportedProgram:
+        """The edge program of a method; KeyError that lists the methods where there is none of that name."""
+        try:
+            return self._edge_programs[method_name]
+        except KeyError:
+            raise KeyError(f"no method {method_name!r}; methods: {sorted(self._edge_programs)}") from None
+
+    def transform(
+        self,
+        passes: GraphPass | Sequence[GraphPass] | Mapping[str, Sequence[GraphPass]],
+        compile_config: EdgeCompileConfig | None = None,
+    ) -> EdgeProgramManager:
+        """Run graph passes over all methods, or over the methods that a dict names.
+
+        A pass takes a `GraphModule` and returns a `PassResult`, or None when it changed the module in place.
+        """
+        config = compile_config if compile_config is not None else self.compile_config
+        per_method: Mapping[str, Sequence[GraphPass]]
+        if isinstance(passes, Mapping):
+            unknown = sorted(passes.keys() - self._edge_programs.keys())
+            if unknown:
+                raise ExportError(f"transform: no method {unknown[0]!r}; methods: {sorted(self._edge_programs)}")
+            per_method = passes
+        else:
+            listed = list(passes) if isinstance(passes, Iterable) else [passes]
+            per_method = {name: listed for name in self._edge_programs}
+        changed = dict(self._edge_programs)
+        for name, listed in per_method.items():
+            changed[name] = _run_passes(changed[name], listed)
+            if config._check_ir_validity:
+                verify(changed[name], EDGE, method=name)
+        return EdgeProgramManager(changed, self._constant_methods, config)
+
+
+def _run_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
+    from pteron.exir.passes.run_graph_passes import run_graph_passes
+
+    return in_edge_dialect(run_graph_passes(program, passes))
