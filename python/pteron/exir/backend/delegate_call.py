@@ -12,6 +12,8 @@ import torch
 from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as _call_delegate
 from torch._higher_order_ops.executorch_call_delegate import get_lowered_module_name as _attach
 
+from pteron.exir.edge.delegate_call import is_delegate_call
+
 executorch_call_delegate = _call_delegate
 
 # A delegate may own mutable state, so a call whose outputs nobody reads still does something.
@@ -25,11 +27,6 @@ def attach_lowered_module(root: torch.nn.Module, lowered_module: torch.nn.Module
 
 
 get_lowered_module_name = attach_lowered_module
-
-
-def is_delegate_call(node: torch.fx.Node) -> bool:
-    """Whether `node` calls a delegate."""
-    return node.op == "call_function" and node.target is executorch_call_delegate
 
 
 def is_delegate_output(node: torch.fx.Node) -> bool:

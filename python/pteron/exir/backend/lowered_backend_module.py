@@ -16,12 +16,12 @@ from pteron.exir.backend.delegate_call import (
     attach_lowered_module,
     executorch_call_delegate,
     get_lowered_module_name,
-    is_delegate_call,
     is_delegate_output,
 )
 from pteron.exir.backend.delegate_call_program import build_delegate_call_program
 from pteron.exir.backend.flat_calling_convention import call_signature, is_flat, with_flat_calling_convention
 from pteron.exir.backend.named_data_store import NamedDataStoreOutput
+from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 
 __all__ = [
     "LoweredBackendModule",
@@ -234,8 +234,7 @@ def get_lowered_submodules(
     for node in graph_module.graph.nodes:
         if not is_delegate_call(node):
             continue
-        name = str(node.args[0].target)
-        module = graph_module.get_submodule(name)
+        name, module = str(node.args[0].target), lowered_module_of(node)
         if not isinstance(module, LoweredBackendModule):
             raise TypeError(f"{node}: expected {name} to be a LoweredBackendModule, got {type(module).__name__}")
         found.append((name, module, node))

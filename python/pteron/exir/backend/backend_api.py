@@ -1,0 +1,172 @@
+"""`to_backend`: hand a program, or the parts of it that a partitioner picks, to backends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch.export.exported_program import ExportedProgram
+
+from pteron.exir.backend.backend_details import find_backend, preprocess_one, preprocess_partitions
+from pteron.exir.backend.compile_spec import CompileSpec, MethodCompileSpec, check_compile_specs
+from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
+from pteron.exir.backend.partition_calls import (
+    cut_partitions,
+    finished_program,
+    insert_delegate_call,
+    lowered_module_for,
+    make_lowered_module,
+    remove_used_metadata,
+    tag_program,
+)
+from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
+from pteron.exir.backend.program_holder import program_of, with_program
+from pteron.exir.backend.validation_switch import disable_validation, validation_disabled
+
+__all__ = [
+    "MethodCompileSpec",
+    "MethodProgramsPartitionerSpec",
+    "disable_validation",
+    "lower_all_submodules_to_backend",
+    "remove_used_metadata",
+    "to_backend",
+    "validation_disabled",
+]
+
+#: What picks the nodes to lower. A class is instantiated; a spec means the whole graph.
+PartitionerChoice = Partitioner | type[Partitioner] | DelegationSpec
+
+
+@dataclass
+class MethodProgramsPartitionerSpec:
+    """Several methods that are lowered together, so that backends can share data between them.
+
+    Attributes:
+        method_to_edge_program: method name to edge program.
+        method_to_partitioner: method name to what picks its nodes; methods it does not name stay as they are.
+    """
+
+    method_to_edge_program: Mapping[str, Any]
+    method_to_partitioner: Mapping[str, PartitionerChoice]
+
+
+@overload
+def to_backend(
+    args: str, edge_program: Any, compile_specs: Sequence[CompileSpec], /
+) -> LoweredBackendModule: ...
+@overload
+def to_backend(args: MethodProgramsPartitionerSpec, /) -> dict[str, Any]: ...
+@overload
+def to_backend(args: ExportedProgram, partitioner: PartitionerChoice, /) -> ExportedProgram: ...
+@overload
+def to_backend(args: Any, partitioner: PartitionerChoice, /) -> Any: ...
+
+
+def to_backend(*args: Any, **kwargs: Any) -> Any:
+    """Lowers a program to backends. Three forms:
+
+    `to_backend(backend_id, edge_program, compile_specs)` compiles the whole program and returns a
+    `LoweredBackendModule` to call, compose with other modules, or write.
+
+    `to_backend(edge_program, partitioner)` returns the program with every partition replaced by a delegate call.
+    The given program is not changed; tensors are shared.
+
+    `to_backend(MethodProgramsPartitionerSpec(programs, partitioners))` does this for several methods, with one
+    `preprocess_multimethod` call for each backend, and returns `{method: program}`.
+
+    A program may also be what `exir.capture(...).to_edge()` returned; then the result is of that kind too. A
+    partitioner may be an instance, a class, or a `DelegationSpec`, which stands for the whole graph.
+
+    Raises:
+        NotImplementedError: no backend has that name.
+        RuntimeError: the backend cannot compile a part, or a tag is on a node that cannot be lowered.
+        AssertionError: the partitioner broke its contract, or a partition would depend on itself.
+    """
+    known = {"backend_id", "edge_program", "compile_specs", "partitioner", "partitioner_instance"}
+    known.add("method_edge_program_partitioners")
+    unknown = set(kwargs) - known
+    if unknown:
+        raise TypeError(f"to_backend got unexpected keyword arguments {sorted(unknown)}")
+    given = [*args, *(kwargs[name] for name in kwargs)]
+    match given:
+        case [str() as backend_id, program, specs]:
+            return _lower_whole(backend_id, program_of(program), check_compile_specs(specs))
+        case [MethodProgramsPartitionerSpec() as methods]:
+            return _lower_methods(methods)
+        case [program, choice]:
+            return with_program(program, _lower_partitions(program_of(program), as_partitioner(choice)))
+    raise TypeError(
+        "to_backend: expected (backend_id, edge_program, compile_specs), (edge_program, partitioner) or "
+        f"(MethodProgramsPartitionerSpec), got ({', '.join(type(value).__name__ for value in given)})"
+    )
+
+
+def lower_all_submodules_to_backend(
+    backend_id: str,
+    method_to_submodules_nodes: dict[str, list[torch.fx.Node]],
+    method_to_tagged_edge_program: dict[str, ExportedProgram],
+) -> None:
+    """Compiles all cut partitions of one backend in one call and puts delegate calls in their place.
+
+    Args:
+        backend_id: name of the backend.
+        method_to_submodules_nodes: method to the `call_module` nodes of its partitions, whose metadata holds
+            `submodule_program` and `compile_spec`.
+        method_to_tagged_edge_program: method to the program that these nodes are in; changed in place.
+    """
+    backend = find_backend(backend_id)
+    results = preprocess_partitions(
+        backend,
+        {m: [c.meta["submodule_program"] for c in calls] for m, calls in method_to_submodules_nodes.items()},
+        {m: [c.meta["compile_spec"] for c in calls] for m, calls in method_to_submodules_nodes.items()},
+    )
+    for method, calls in method_to_submodules_nodes.items():
+        for call, result in zip(calls, results[method], strict=True):
+            insert_delegate_call(call, lowered_module_for(call, result))
+        method_to_tagged_edge_program[method].graph_module.recompile()
+
+
+def _lower_whole(
+    backend_id: str, program: ExportedProgram, specs: list[CompileSpec]
+) -> LoweredBackendModule:
+    result = preprocess_one(find_backend(backend_id), program, specs)
+    return make_lowered_module(program, backend_id, list(specs), result)
+
+
+def _lower_partitions(program: ExportedProgram, partitioner: Partitioner) -> ExportedProgram:
+    tagged, tags = tag_program(program, partitioner)
+    for spec in tags.values():
+        find_backend(spec.backend_id)
+    for call in cut_partitions(tagged, tags):
+        backend = find_backend(call.meta["backend_id"])
+        result = preprocess_one(backend, call.meta["submodule_program"], call.meta["compile_spec"])
+        insert_delegate_call(call, lowered_module_for(call, result))
+    return finished_program(tagged, program)
+
+
+def _lower_methods(methods: MethodProgramsPartitionerSpec) -> dict[str, Any]:
+    held = dict(methods.method_to_edge_program)
+    for method in methods.method_to_partitioner:
+        if method not in held:
+            raise AssertionError(
+                f"Partitioner for method {method} is not provided with a program: there is no such method; "
+                f"methods are {sorted(held)}"
+            )
+    tagged: dict[str, ExportedProgram] = {}
+    calls_of: dict[str, dict[str, list[torch.fx.Node]]] = {}
+    for method, choice in methods.method_to_partitioner.items():
+        tagged[method], tags = tag_program(program_of(held[method]), as_partitioner(choice))
+        for spec in tags.values():
+            find_backend(spec.backend_id)
+        for call in cut_partitions(tagged[method], tags):
+            calls_of.setdefault(call.meta["backend_id"], {}).setdefault(method, []).append(call)
+    for backend_id, calls in calls_of.items():
+        lower_all_submodules_to_backend(backend_id, calls, tagged)
+    return {
+        method: with_program(program, finished_program(tagged[method], program_of(program)))
+        if method in tagged
+        else program
+        for method, program in held.items()
+    }

@@ -1,0 +1,218 @@
+"""What a backend implements to take part in compilation."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch.export.exported_program import ExportedProgram
+
+from pteron.errors import ExportError
+from pteron.exir.backend.compile_spec import CompileSpec
+from pteron.exir.backend.named_data_store import NamedDataStoreOutput
+
+__all__ = [
+    "BackendDetails",
+    "CompileSpec",
+    "ExportedProgram",
+    "PreprocessError",
+    "PreprocessResult",
+    "enforcedmethod",
+    "find_backend",
+    "preprocess_one",
+    "preprocess_partitions",
+]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class PreprocessError(ExportError):
+    """A backend failed while it compiled its part of a program; `__cause__` is what it raised."""
+
+
+def enforcedmethod(function: _Function) -> _Function:
+    """Marks a method that every implementation has to provide."""
+    function.__enforcedmethod__ = True  # type: ignore[attr-defined]
+    return function
+
+
+@dataclass
+class PreprocessResult:
+    """What a backend made of one program.
+
+    Attributes:
+        processed_bytes: the blob that its run half gets at load.
+        debug_handle_map: for each step of the backend, by its own int or str id, the debug handles of the edge nodes
+            it stands for; see `DelegateMappingBuilder`.
+        data_store_output: named data to put beside the blob.
+        _delegate_info_meta: anything; kept on `LoweredBackendModule.meta`, not written to the file.
+    """
+
+    processed_bytes: bytes = b""
+    debug_handle_map: dict[int, tuple[int, ...]] | dict[str, tuple[int, ...]] | None = None
+    data_store_output: NamedDataStoreOutput | None = None
+    _delegate_info_meta: Any = None
+
+
+class BackendDetails(ABC):
+    """Base class of a backend's compile half. The class name is the backend's name.
+
+    A backend class is final: deriving from it is a TypeError. When two classes have the same name, the one that was
+    defined last is used.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in cls.__bases__:
+            if base is not BackendDetails and issubclass(base, BackendDetails):
+                raise TypeError(
+                    f"{cls.__name__}: ExecuTorch delegate doesn't support nested backend, '{base.__name__}' should be "
+                    "a final backend implementation and should not be subclassed; derive from BackendDetails and "
+                    "share code through functions"
+                )
+
+    @classmethod
+    def copy_exported_program_for_preprocess(
+        cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
+    ) -> ExportedProgram:
+        """The copy that `preprocess` gets and may change. The default copies everything, weights included."""
+        return copy.deepcopy(edge_program)
+
+    @staticmethod
+    @enforcedmethod
+    @abstractmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        """Compiles one program.
+
+        Args:
+            edge_program: in edge dialect, a copy that may be changed. Parameters, buffers and constants that the
+                delegate owns are its parameters, buffers and constants; everything else is a user input.
+            compile_specs: the caller's settings.
+
+        Raises:
+            RuntimeError: the backend cannot compile it; say which node and why.
+        """
+
+    @classmethod
+    def preprocess_multimethod(
+        cls,
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        """Compiles all partitions of all methods at once, so that they can share data.
+
+        Args:
+            edge_programs: method to its partitions, those in control-flow branches last.
+            compile_specs: method to one list of specs for each partition.
+
+        Returns:
+            Method to one result for each partition, in the same order. The default calls `preprocess` for each.
+        """
+        results: dict[str, list[PreprocessResult]] = {}
+        for method, programs in edge_programs.items():
+            if method not in compile_specs:
+                raise AssertionError(f"Error: missing compile specs for {method}")
+            specs = compile_specs[method]
+            if len(specs) != len(programs):
+                raise AssertionError(
+                    f"Error: method {method} has {len(programs)} partitions but only {len(specs)} compile specs"
+                )
+            results[method] = [
+                cls.preprocess(program, spec) for program, spec in zip(programs, specs, strict=True)
+            ]
+        return results
+
+
+def find_backend(backend_id: str) -> type[BackendDetails]:
+    """The backend class of this name, the newest if there are several.
+
+    Raises:
+        NotImplementedError: no class of that name has been defined (imported).
+    """
+    known: dict[str, type[BackendDetails]] = {cls.__name__: cls for cls in BackendDetails.__subclasses__()}
+    if backend_id not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise NotImplementedError(
+            f"Backend {backend_id} was not found. Known backends: {names}. Import the module that defines its "
+            "BackendDetails subclass first."
+        )
+    return known[backend_id]
+
+
+def preprocess_one(
+    backend: type[BackendDetails], program: ExportedProgram, compile_specs: list[CompileSpec]
+) -> PreprocessResult:
+    """Runs `preprocess` on a copy of `program`.
+
+    Raises:
+        RuntimeError: as the backend raised it.
+        PreprocessError: the backend raised something else, or returned something that is not a result.
+    """
+
+    def compile_copy() -> PreprocessResult:
+        return backend.preprocess(
+            backend.copy_exported_program_for_preprocess(program, compile_specs), compile_specs
+        )
+
+    return _check_result(backend, _guarded(backend, "preprocess", compile_copy))
+
+
+def preprocess_partitions(
+    backend: type[BackendDetails],
+    programs: dict[str, list[ExportedProgram]],
+    compile_specs: dict[str, list[list[CompileSpec]]],
+) -> dict[str, list[PreprocessResult]]:
+    """Runs `preprocess_multimethod` on copies and checks that there is one result for each partition.
+
+    Raises the same errors as `preprocess_one`.
+    """
+
+    def compile_copies() -> dict[str, list[PreprocessResult]]:
+        copies = {
+            method: [
+                backend.copy_exported_program_for_preprocess(program, specs)
+                for program, specs in zip(partitions, compile_specs[method], strict=True)
+            ]
+            for method, partitions in programs.items()
+        }
+        return backend.preprocess_multimethod(copies, compile_specs)
+
+    results = _guarded(backend, "preprocess_multimethod", compile_copies)
+    expected = {method: len(partitions) for method, partitions in programs.items()}
+    if not isinstance(results, dict):
+        raise PreprocessError(
+            f"{backend.__name__}.preprocess_multimethod: expected a dict from method to a list of results, got "
+            f"{type(results).__name__}"
+        )
+    got = {method: len(of_method) for method, of_method in results.items()}
+    if got != expected:
+        raise PreprocessError(
+            f"{backend.__name__}.preprocess_multimethod: expected one result for each partition, that is {expected}, "
+            f"got {got}",
+            expected=str(expected),
+            got=str(got),
+        )
+    return {
+        method: [_check_result(backend, result) for result in of_method] for method, of_method in results.items()
+    }
+
+
+def _guarded(backend: type[BackendDetails], name: str, compile_it: Callable[[], Any]) -> Any:
+    try:
+        return compile_it()
+    except RuntimeError:
+        raise
+    except Exception as error:
+        raise PreprocessError(f"{backend.__name__}.{name} failed: {type(error).__name__}: {error}") from error
+
+
+def _check_result(backend: type[BackendDetails], result: Any) -> PreprocessResult:
+    # Attributes, not the class: a backend written against the peer's package returns the peer's class.
+    if not isinstance(getattr(result, "processed_bytes", None), (bytes, bytearray, memoryview)):
+        raise PreprocessError(
+            f"{backend.__name__}.preprocess: expected a PreprocessResult whose processed_bytes are bytes, got {result!r}"
+        )
+    return result  # type: ignore[no-any-return]

@@ -1,0 +1,172 @@
+"""From a tagged program to calls of lowered modules, in two steps: cut every partition out, then put delegates in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.export.exported_program import ExportedProgram
+
+from pteron.exir.backend.backend_details import PreprocessResult
+from pteron.exir.backend.constant_duplication import duplicate_shared_constants
+from pteron.exir.backend.delegate_call import attach_lowered_module, executorch_call_delegate
+from pteron.exir.backend.fake_program import copy_for_partitioner, update_to_real_program
+from pteron.exir.backend.graph_identity import first_difference
+from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
+from pteron.exir.backend.partition_extraction import extract_partition, restore_order
+from pteron.exir.backend.partition_nodes import collect_partitions
+from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
+from pteron.exir.backend.validation_switch import is_validation_enabled
+from pteron.exir.edge.delegate_call import graph_modules
+
+#: Key of the graph module's `meta`: {node name: tag} of nodes whose tag the partitioner's table did not name.
+UNNAMED_TAGS = "unnamed_delegation_tags"
+
+_CALL_METADATA = (
+    DELEGATION_TAG,
+    "backend_id",
+    "compile_spec",
+    "submodule_program",
+    "is_submodule",
+    "submodule_output_node",
+    "toplevel_input_specs_to_delete",
+    "toplevel_output_specs_to_delete",
+)
+
+
+def tag_program(
+    program: ExportedProgram, partitioner: Partitioner
+) -> tuple[ExportedProgram, dict[str, DelegationSpec]]:
+    """Runs `partitioner` on a copy of `program` and returns the tagged copy, with real tensors, and the tags.
+
+    Raises:
+        AssertionError: the partitioner changed the graph (unless validation is off) or gave no table of tags.
+        RuntimeError: a tagged constant cannot be copied for its other readers.
+    """
+    program.validate()
+    result = partitioner(copy_for_partitioner(program))
+    tagged = getattr(result, "tagged_exported_program", None)
+    if not isinstance(tagged, ExportedProgram):
+        raise TypeError(f"partitioner {partitioner}: expected a PartitionResult, got {result!r}")
+    if is_validation_enabled():
+        difference = first_difference(program.graph_module, tagged.graph_module)
+        if difference is not None:
+            raise AssertionError(
+                f"The partitioner {partitioner} should not modify the graph module: {difference}. Change the program "
+                "in a pass before, or allow it with validation_disabled()"
+            )
+    if result.partition_tags is None:
+        raise AssertionError(
+            f"Partitioner {partitioner} needs a `partition_tags` field: a dict from each tag to its DelegationSpec"
+        )
+    tags = dict(result.partition_tags)
+    update_to_real_program(tagged, program)
+    _set_unnamed_tags_aside(tagged, tags)
+    duplicate_shared_constants(tagged, tags)
+    return tagged, tags
+
+
+def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) -> list[torch.fx.Node]:
+    """Replaces every partition by a `call_module` node, in place, and returns these, those in branches last.
+
+    Raises the errors of `collect_partitions`.
+    """
+    modules = list(graph_modules(program.graph_module))
+    found = [
+        collect_partitions(module, program, tags, is_branch=position > 0)
+        for position, module in enumerate(modules)
+    ]
+    calls = []
+    for position, (module, partitions) in enumerate(zip(modules, found, strict=True)):
+        for partition in partitions:
+            calls.append(extract_partition(module, program, partition, is_branch=position > 0))
+        if partitions:
+            restore_order(module.graph)
+            module.graph.lint()
+            module.recompile()
+    return calls
+
+
+def lowered_module_for(call: torch.fx.Node, result: PreprocessResult) -> LoweredBackendModule:
+    """The lowered module for one cut partition and what its backend made of it."""
+    return make_lowered_module(
+        call.meta["submodule_program"], call.meta["backend_id"], call.meta["compile_spec"], result
+    )
+
+
+def make_lowered_module(
+    program: ExportedProgram, backend_id: str, compile_specs: list[object], result: PreprocessResult
+) -> LoweredBackendModule:
+    """Puts a program and what a backend made of it together."""
+    lowered = LoweredBackendModule(
+        program,
+        backend_id,
+        bytes(result.processed_bytes),
+        compile_specs,  # type: ignore[arg-type]
+        result.data_store_output,
+    )
+    lowered.meta = {"debug_handle_map": result.debug_handle_map}
+    info = getattr(result, "_delegate_info_meta", None)
+    if info is not None:
+        lowered.meta["_delegate_info_meta"] = info
+    return lowered
+
+
+def insert_delegate_call(call: torch.fx.Node, lowered: LoweredBackendModule) -> torch.fx.Node:
+    """Replaces a cut partition's `call_module` node by a delegate call, which it returns."""
+    graph, owner = call.graph, call.graph.owning_module
+    if owner is None:
+        raise AssertionError(f"the graph of {call} belongs to no module")
+    with graph.inserting_before(call):
+        target = graph.get_attr(attach_lowered_module(owner, lowered))
+        delegate = graph.call_function(executorch_call_delegate, (target, *call.args), dict(call.kwargs))
+    delegate.meta = {key: value for key, value in call.meta.items() if key not in _CALL_METADATA}
+    call.replace_all_uses_with(delegate)
+    graph.erase_node(call)
+    if hasattr(owner, str(call.target)):
+        delattr(owner, str(call.target))
+    return delegate
+
+
+def remove_used_metadata(graph: torch.fx.Graph) -> None:
+    """Removes tags and the notes that lowering left on nodes, in branches too."""
+    owner = graph.owning_module
+    for node in graph.nodes if owner is None else _all_nodes(owner, graph):
+        for key in _CALL_METADATA:
+            node.meta.pop(key, None)
+
+
+def finished_program(tagged: ExportedProgram, original: ExportedProgram) -> ExportedProgram:
+    """The result of lowering: tags removed, validated, with the example inputs of the program it came from."""
+    tagged.graph_module.recompile()
+    remove_used_metadata(tagged.graph)
+    return ExportedProgram(
+        root=tagged.graph_module,
+        graph=tagged.graph,
+        graph_signature=tagged.graph_signature,
+        state_dict=tagged.state_dict,
+        range_constraints=tagged.range_constraints,
+        module_call_graph=tagged.module_call_graph,
+        example_inputs=original.example_inputs,
+        constants=tagged.constants,
+        verifiers=list(tagged.verifiers),
+    )
+
+
+def _all_nodes(owner: torch.fx.GraphModule, graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    yield from graph.nodes
+    for module in graph_modules(owner):
+        if module.graph is not graph:
+            yield from module.graph.nodes
+
+
+def _set_unnamed_tags_aside(program: ExportedProgram, tags: dict[str, DelegationSpec]) -> None:
+    unnamed: dict[str, str] = dict(program.graph_module.meta.get(UNNAMED_TAGS, {}))
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            tag = node.meta.get(DELEGATION_TAG)
+            if tag is None:
+                node.meta.pop(DELEGATION_TAG, None)
+            elif tag not in tags:
+                unnamed[node.name] = str(node.meta.pop(DELEGATION_TAG))
+    program.graph_module.meta[UNNAMED_TAGS] = unnamed

@@ -1,0 +1,131 @@
+"""The nodes of each partition of one graph, checked and cut so that only tensors cross a delegate's border."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.export.exported_program import ExportedProgram
+
+from pteron.exir.backend.constant_duplication import OWNABLE_KINDS
+from pteron.exir.backend.partition_cycles import refuse_cycles
+from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+
+
+@dataclass
+class PartitionNodes:
+    """One tag's nodes in one graph.
+
+    Attributes:
+        tag: the partition's tag.
+        spec: where it goes.
+        computing: its operator calls, in graph order.
+        constants: tagged placeholders of the program's constants, in graph order.
+    """
+
+    tag: str
+    spec: DelegationSpec
+    computing: list[torch.fx.Node]
+    constants: list[torch.fx.Node]
+
+
+def collect_partitions(
+    graph_module: torch.fx.GraphModule,
+    program: ExportedProgram,
+    tags: Mapping[str, DelegationSpec],
+    *,
+    is_branch: bool,
+) -> list[PartitionNodes]:
+    """The partitions of this graph in the order of `tags`; those that compute nothing are left out.
+
+    Args:
+        graph_module: the graph; nodes that compute numbers for others may be duplicated in it.
+        program: the program it belongs to.
+        tags: where each tag goes.
+        is_branch: it is the body of a control-flow operator, whose inputs are nobody's constants.
+
+    Raises:
+        RuntimeError: the output or an input of the caller is tagged, or a list would have to cross the border.
+        AssertionError: a partition would depend on itself.
+    """
+    found = {tag: PartitionNodes(tag, spec, [], []) for tag, spec in tags.items()}
+    for node in graph_module.graph.nodes:
+        tag = node.meta.get(DELEGATION_TAG)
+        if tag not in found:
+            continue
+        if node.op == "output":
+            raise RuntimeError(f"output node {node} should not be tagged (tag {tag!r})")
+        if node.op == "placeholder":
+            _check_constant(node, tag, program, is_branch)
+            found[tag].constants.append(node)
+        elif node.op in ("call_function", "call_method", "call_module"):
+            found[tag].computing.append(node)
+        # A get_attr node names a branch or a lowered module and moves with the operator that uses it.
+    partitions = [partition for partition in found.values() if partition.computing]
+    order = {node: index for index, node in enumerate(graph_module.graph.nodes)}
+    for partition in partitions:
+        _settle_list_items(partition)
+        partition.computing.sort(key=order.__getitem__)
+    partitions = [partition for partition in partitions if partition.computing]
+    for partition in partitions:
+        _recompute_numbers_outside(graph_module.graph, partition)
+    refuse_cycles(graph_module.graph, {p.tag: p.computing for p in partitions})
+    return partitions
+
+
+def _check_constant(node: torch.fx.Node, tag: str, program: ExportedProgram, is_branch: bool) -> None:
+    kinds = {spec.arg.name: spec.kind for spec in program.graph_signature.input_specs}
+    if is_branch or kinds.get(node.name) not in OWNABLE_KINDS:
+        place = ", an input of a control-flow branch" if is_branch else ""
+        raise RuntimeError(
+            f"placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: {node} "
+            f"(tag {tag!r}{place})"
+        )
+
+
+def _settle_list_items(partition: PartitionNodes) -> None:
+    """Items of a list go with the operator that makes the list: a border carries tensors."""
+    members = set(partition.computing)
+    for node in list(partition.computing):
+        if node.target is operator.getitem and node.args[0] not in members:
+            members.discard(node)
+        elif isinstance(node.meta.get("val"), (list, tuple)):
+            for user in node.users:
+                if user.op == "call_function" and user.target is operator.getitem:
+                    members.add(user)
+                elif user not in members:
+                    raise RuntimeError(
+                        f"node {node} (tag {partition.tag!r}) returns a list that {user} outside the partition reads "
+                        "as a whole; tag both or neither"
+                    )
+    partition.computing = list(members)
+
+
+def _recompute_numbers_outside(graph: torch.fx.Graph, partition: PartitionNodes) -> None:
+    """Delegates return tensors only: readers outside get their own copy of nodes that compute numbers."""
+    members = set(partition.computing)
+    twins: dict[torch.fx.Node, torch.fx.Node] = {}
+
+    def outside(node: torch.fx.Node) -> torch.fx.Node:
+        if node not in members or not isinstance(node.meta.get("val"), _SYMBOLIC):
+            return node
+        if node not in twins:
+            for argument in node.all_input_nodes:
+                outside(argument)
+            with graph.inserting_after(node):
+                twins[node] = graph.node_copy(node, outside)
+            twins[node].meta = {k: v for k, v in node.meta.items() if k != DELEGATION_TAG}
+        return twins[node]
+
+    for node in partition.computing:
+        if isinstance(node.meta.get("val"), _SYMBOLIC):
+            for user in [user for user in node.users if user not in members and user not in twins.values()]:
+                user.replace_input_with(node, outside(node))
+    unread = [node for node in reversed(partition.computing) if node in twins and not node.users]
+    for node in unread:
+        partition.computing.remove(node)
+        graph.erase_node(node)
