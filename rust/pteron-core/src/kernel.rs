@@ -217,6 +217,12 @@ pub trait Prepared: Send + Sync {
         AliasRule::None
     }
 
+    /// Is the memory of argument `index` read or written while binding or running? False for a
+    /// constant that was packed in `prepare`: load then need not bring its bytes into memory.
+    fn needs(&self, _index: usize) -> bool {
+        true
+    }
+
     /// Fresh state for a session; may allocate (called once per session, at load).
     fn new_bound(&self) -> Bound {
         Bound::NONE
