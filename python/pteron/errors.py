@@ -1,10 +1,62 @@
-"""The exception tree. Plain Python: the native module instantiates these classes."""
+"""The exception tree.
+
+Plain Python, so that it can be imported without the native module, which instantiates these classes. Every
+exception carries fields that say where and why (None where a field does not apply), can be pickled, and has a
+one-line text that says everything the fields say.
+"""
 
 from __future__ import annotations
 
 
+def _full_text(
+    message: str,
+    *,
+    method: str | None,
+    instruction: int | None,
+    operator: str | None,
+    argument: str | None,
+    expected: str | None,
+    got: str | None,
+    source_line: str | None,
+    hint: str | None,
+) -> str:
+    """`message` and what the fields know beyond it. Messages of the native half say it all already."""
+    places = []
+    if method is not None and f"'{method}'" not in message:
+        places.append(f"method '{method}'")
+    if instruction is not None and f"instruction {instruction}" not in message:
+        places.append(f"instruction {instruction}")
+    if operator is not None and operator not in message:
+        places.append(f"operator {operator}")
+    if argument is not None and argument not in message:
+        places.append(f"argument '{argument}'")
+    text = f"{', '.join(places)}: {message}" if places else message
+    if expected is not None and expected not in message:
+        text += f"; expected {expected}"
+    if got is not None and got not in message:
+        text += f"; got {got}"
+    if source_line is not None and source_line not in message:
+        text += f"; model source: {source_line}"
+    if hint is not None and hint not in message:
+        text += f" (hint: {hint})"
+    return text
+
+
 class PteronError(RuntimeError):
-    """Base of all errors that pteron raises. Fields that do not apply are None; the text alone says it all."""
+    """Base of all errors that pteron raises.
+
+    Fields: `method`, `instruction` (index), `operator`, `argument`, `expected`, `got`, `source_line` (of the
+    model), `hint`. Those that do not apply are None; the text alone says it all.
+    """
+
+    method: str | None
+    instruction: int | None
+    operator: str | None
+    argument: str | None
+    expected: str | None
+    got: str | None
+    source_line: str | None
+    hint: str | None
 
     def __init__(
         self,
@@ -19,7 +71,18 @@ class PteronError(RuntimeError):
         source_line: str | None = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(message)
+        text = _full_text(
+            message,
+            method=method,
+            instruction=instruction,
+            operator=operator,
+            argument=argument,
+            expected=expected,
+            got=got,
+            source_line=source_line,
+            hint=hint,
+        )
+        super().__init__(text)
         self.method = method
         self.instruction = instruction
         self.operator = operator
@@ -28,6 +91,109 @@ class PteronError(RuntimeError):
         self.got = got
         self.source_line = source_line
         self.hint = hint
+
+    def __str__(self) -> str:
+        # Children of KeyError would otherwise show the text in quotes.
+        return str(self.args[0]) if self.args else ""
+
+
+class ProgramError(PteronError, ValueError):
+    """A program file is damaged or breaks a rule of the format."""
+
+
+class MissingOperatorError(PteronError):
+    """A program needs operators that the runtime has no kernel for. The text names all of them."""
+
+
+class MissingBackendError(PteronError, LookupError):
+    """A program needs a backend that is not registered, or not available on this machine."""
+
+
+class MethodNotFoundError(PteronError, KeyError):
+    """The program has no method of that name."""
+
+
+class InputError(PteronError, ValueError):
+    """An input has a wrong count, shape, rank or value."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An input has a wrong dtype or Python type."""
+
+
+class KernelError(PteronError):
+    """A kernel refused its arguments or failed."""
+
+
+class DelegateError(PteronError):
+    """A backend failed in init or execute. What it raised, if it is written in Python, is the `__cause__`.
+
+    `backend` is its name; `debug_handle` its own number for the operation that failed, if it gave one.
+    """
+
+    backend: str | None
+    debug_handle: int | None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        backend: str | None = None,
+        debug_handle: int | None = None,
+        method: str | None = None,
+        instruction: int | None = None,
+        operator: str | None = None,
+        argument: str | None = None,
+        expected: str | None = None,
+        got: str | None = None,
+        source_line: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        if backend is not None and backend not in message:
+            message = f"backend {backend}: {message}"
+        if debug_handle is not None and f"debug handle is: {debug_handle}" not in message:
+            message = f"{message}; debug handle is: {debug_handle}"
+        super().__init__(
+            message,
+            method=method,
+            instruction=instruction,
+            operator=operator,
+            argument=argument,
+            expected=expected,
+            got=got,
+            source_line=source_line,
+            hint=hint,
+        )
+        self.backend = backend
+        self.debug_handle = debug_handle
+
+
+class ExternalDataError(PteronError):
+    """A data file is missing, damaged, or does not fit the program."""
+
+
+class LimitExceeded(PteronError):  # noqa: N818 -- the public name; the limit is the caller's, not a fault of the program
+    """A limit on memory, instructions or rank was reached."""
+
+
+class Cancelled(PteronError):  # noqa: N818 -- the public name
+    """The run was cancelled. The method can be used again."""
+
+
+class DeadlineExceeded(PteronError):  # noqa: N818 -- the public name
+    """The deadline passed before the run ended. The method can be used again."""
+
+
+class MethodBusy(PteronError):  # noqa: N818 -- the public name
+    """The method is running already, on another thread or further up this one."""
+
+
+class OutputsInUseError(PteronError):
+    """Outputs that an earlier call lent are still alive."""
+
+
+class InternalError(PteronError):
+    """A bug in pteron. The text says how to report it."""
 
 
 class ExportError(PteronError):
