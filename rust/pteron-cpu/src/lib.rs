@@ -1,6 +1,29 @@
-//! The engine: graph IR and rewrites, plans, fast kernels per instruction set, packed weight formats,
-//! thread pool.
+//! The CPU engine: fast kernels per instruction set, packed weight formats, the thread pool and the
+//! executor that schedules kernels on it.
+//!
+//! Kernels never touch the pool: they state phases × chunks in `bind` and compute one chunk per `run`
+//! call; [`executor`] does the rest. Every family of fast kernels has a `KERNELS` table, and
+//! [`kernels`] is all of them in the order in which they are asked.
+//!
+//! Unsafe code lives in [`pool`], [`executor`] and the kernel families.
 
+pub mod cpu_detect;
 pub mod epilogue;
+pub mod executor;
 pub mod graph;
 pub mod plan;
+pub mod pool;
+pub mod stop_word;
+
+pub use executor::{Executor, SessionScratch};
+pub use pool::Pool;
+
+use pteron_core::StaticKernel;
+
+/// The tables of all families of fast kernels.
+static FAMILIES: &[&[StaticKernel]] = &[];
+
+/// Every fast kernel, in the order in which they are asked; the reference kernels come after them.
+pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}

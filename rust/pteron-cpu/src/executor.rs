@@ -1,0 +1,155 @@
+//! Runs bound kernels: phases in order, chunks of a phase in any order on the pool, scratch per
+//! worker. Unsafe island: it hands the same session scratch to several workers, each its own part.
+
+use crate::{Pool, stop_word};
+use pteron_core::{AlignedBuffer, Args, Bound, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
+use std::sync::atomic::AtomicU32;
+
+/// Phases with less estimated work than this (nanoseconds) run on the caller alone.
+pub const MIN_PARALLEL_NS: u64 = 20_000;
+/// Each thread should get at least this much work (nanoseconds) to be worth waking.
+pub const MIN_NS_PER_THREAD: u64 = 10_000;
+
+/// The scratch memory of a session: one block per worker and one that all workers share. Sized once
+/// from the largest need of any step, so that running allocates nothing.
+#[derive(Debug)]
+pub struct SessionScratch {
+    workers: Vec<AlignedBuffer>,
+    shared: AlignedBuffer,
+}
+
+impl SessionScratch {
+    /// Scratch for `threads` workers and steps that need at most `largest` (see [`largest_scratch`]).
+    pub fn new(threads: usize, largest: Scratch) -> Result<Self> {
+        let mut workers = Vec::new();
+        for _ in 0..threads.max(1) {
+            workers.push(AlignedBuffer::zeroed(largest.per_worker)?);
+        }
+        Ok(SessionScratch { workers, shared: AlignedBuffer::zeroed(largest.shared)? })
+    }
+
+    /// Workers it has room for.
+    pub fn threads(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Bytes in all.
+    pub fn nbytes(&self) -> usize {
+        self.workers.iter().map(AlignedBuffer::len).sum::<usize>() + self.shared.len()
+    }
+
+    fn shared_ptr(&self) -> *mut u8 {
+        if self.shared.is_empty() { std::ptr::null_mut() } else { self.shared.as_ptr() }
+    }
+
+    /// The part of worker `index`.
+    ///
+    /// # Safety
+    /// No other reference to that worker's part may be alive.
+    #[inline(always)]
+    unsafe fn worker(&self, index: usize) -> Result<WorkerScratch<'_>> {
+        let buffer = self.workers.get(index).ok_or_else(|| Error::internal("a worker has no scratch"))?;
+        // SAFETY: the buffer is valid for its length while `self` lives; exclusive by contract. An
+        // empty buffer has an aligned dangling pointer, which is fine for an empty slice.
+        let worker = unsafe { std::slice::from_raw_parts_mut(buffer.as_ptr(), buffer.len()) };
+        Ok(WorkerScratch { worker, shared: self.shared_ptr() })
+    }
+}
+
+/// The need that covers every one of `steps`.
+pub fn largest_scratch(steps: impl IntoIterator<Item = Scratch>) -> Scratch {
+    steps.into_iter().fold(Scratch::NONE, |a, b| Scratch {
+        per_worker: a.per_worker.max(b.per_worker),
+        shared: a.shared.max(b.shared),
+    })
+}
+
+/// Where and how far a session runs its kernels.
+#[derive(Clone, Copy)]
+pub struct Executor<'a> {
+    /// Threads to use.
+    pub pool: &'a Pool,
+    /// Most threads for one kernel, the caller included.
+    pub max_threads: usize,
+    /// Polled before every chunk; see [`stop_word`].
+    pub stop: &'a AtomicU32,
+}
+
+impl Executor<'_> {
+    /// Runs every chunk of a bound call. Does not call [`Prepared::finish`].
+    ///
+    /// Errors: the first failing chunk's (in chunk order), cancellation, or an internal error for a
+    /// panic on a pool thread.
+    ///
+    /// # Safety
+    /// As [`Prepared::run`]: `bound`, `args` and `grid` are those of the last successful `bind`, and
+    /// `scratch` is at least as large as [`Prepared::scratch`] says.
+    #[inline]
+    pub unsafe fn run_bound(
+        &self,
+        prepared: &dyn Prepared,
+        bound: &Bound,
+        args: &Args<'_>,
+        grid: &Grid,
+        scratch: &mut SessionScratch,
+    ) -> Result<()> {
+        if grid.phase_count() == 1 && grid.chunk_count(0) == 1 {
+            stop_word::check(self.stop)?;
+            // SAFETY: `&mut scratch` makes worker 0's part exclusive; the rest is the caller's contract.
+            return unsafe { prepared.run(bound, args, 0, 0, &mut scratch.worker(0)?) };
+        }
+        for phase in 0..grid.phase_count() {
+            let chunks = grid.chunk_count(phase);
+            let threads = self.threads_for(chunks, grid.chunk_ns).min(scratch.threads());
+            if threads > 1 {
+                // SAFETY: the caller's contract.
+                unsafe { self.run_parallel(prepared, bound, args, phase, chunks, threads, scratch)? };
+                continue;
+            }
+            // SAFETY: as for the single chunk.
+            let mut own = unsafe { scratch.worker(0)? };
+            for chunk in 0..chunks {
+                stop_word::check(self.stop)?;
+                // SAFETY: the caller's contract.
+                unsafe { prepared.run(bound, args, phase, chunk, &mut own)? };
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Executor::run_bound`].
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn run_parallel(
+        &self,
+        prepared: &dyn Prepared,
+        bound: &Bound,
+        args: &Args<'_>,
+        phase: u32,
+        chunks: u32,
+        threads: usize,
+        scratch: &mut SessionScratch,
+    ) -> Result<()> {
+        let scratch = &*scratch;
+        self.pool.run(threads, chunks, &|chunk, worker| {
+            stop_word::check(self.stop)?;
+            // SAFETY: the pool gives a worker index to one thread at a time, and the exclusive borrow of
+            // the scratch is held by our caller; the rest is the contract of `run_bound`.
+            unsafe { prepared.run(bound, args, phase, chunk, &mut scratch.worker(worker)?) }
+        })
+    }
+
+    /// Threads that a phase is worth.
+    #[inline]
+    fn threads_for(&self, chunks: u32, chunk_ns: u32) -> usize {
+        let work = u64::from(chunks) * u64::from(chunk_ns);
+        if chunks < 2 || work < MIN_PARALLEL_NS {
+            return 1;
+        }
+        let worth = usize::try_from(work / MIN_NS_PER_THREAD).unwrap_or(usize::MAX);
+        self.max_threads.min(self.pool.threads()).min(worth).min(chunks as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! One parallel region: the work, how many chunks it has, and how it ended.
+
+use pteron_core::{Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a region computes.
+pub(super) type Work<'a> = &'a (dyn Fn(u32, usize) -> Result<()> + Sync);
+
+/// Lives on the caller's stack while the region runs.
+pub(super) struct Region<'a> {
+    work: Work<'a>,
+    /// Number of chunks.
+    pub(super) chunks: u32,
+    /// The first failed chunk in chunk order; `u32::MAX` while all is well.
+    failed_at: AtomicU32,
+    error: Mutex<Option<(u32, Error)>>,
+}
+
+impl<'a> Region<'a> {
+    pub(super) fn new(work: Work<'a>, chunks: u32) -> Self {
+        Region { work, chunks, failed_at: AtomicU32::new(u32::MAX), error: Mutex::new(None) }
+    }
+
+    /// Runs `chunk` unless one before it failed. Chunks are claimed in order, so every chunk before a
+    /// failed one is run, and the error that is kept in the end does not depend on timing.
+    pub(super) fn run(&self, chunk: u32, worker: usize) {
+        if chunk > self.failed_at.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = run_chunk(self.work, chunk, worker) {
+            self.failed_at.fetch_min(chunk, Ordering::Relaxed);
+            // Nothing can panic while the lock is held, so it is never poisoned.
+            let mut slot = self.error.lock().unwrap_or_else(|p| p.into_inner());
+            if slot.as_ref().is_none_or(|(at, _)| chunk < *at) {
+                *slot = Some((chunk, error));
+            }
+        }
+    }
+
+    /// How the region ended; after its last chunk.
+    pub(super) fn into_result(self) -> Result<()> {
+        match self.error.into_inner().unwrap_or_else(|p| p.into_inner()) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs one chunk; a panic in it becomes an internal error.
+#[inline]
+pub(super) fn run_chunk(work: Work<'_>, chunk: u32, worker: usize) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(|| work(chunk, worker))).unwrap_or_else(|payload| Err(panicked(&*payload)))
+}
+
+#[cold]
+fn panicked(payload: &(dyn std::any::Any + Send)) -> Error {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|s| s.to_string())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_string());
+    Error::internal("a kernel panicked").got(text)
+}

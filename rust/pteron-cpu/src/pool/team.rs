@@ -1,0 +1,212 @@
+//! The threads behind a pool. Unsafe island: workers reach a region on the caller's stack through a
+//! raw pointer.
+//!
+//! Everything turns on one word, the *ticket*: `limit << 32 | remaining`. A worker with index below
+//! `limit` claims a chunk by taking `remaining` down by one with compare-exchange. Whoever succeeds
+//! holds a chunk of the region that is current at that moment, because a region ends only when every
+//! one of its chunks was claimed *and* finished; so the region pointer is read after the claim and
+//! is valid until the claimed chunk is reported as done.
+
+use super::SPIN;
+use super::region::{Region, Work};
+use pteron_core::Result;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, Thread};
+use std::time::Instant;
+
+/// State that the workers share with the callers.
+struct Shared {
+    /// `limit << 32 | remaining`; no region while `remaining` is zero.
+    ticket: AtomicU64,
+    /// The current region. Read only between a claim and its completion.
+    region: AtomicPtr<Region<'static>>,
+    /// Chunks of the current region that are not finished.
+    pending: AtomicU32,
+    /// One region at a time.
+    is_busy: AtomicBool,
+    /// Does the caller sleep until `pending` is zero?
+    is_caller_waiting: AtomicBool,
+    caller: Mutex<Option<Thread>>,
+    /// Parked workers, by worker index minus one.
+    asleep: Vec<AtomicBool>,
+    is_ending: AtomicBool,
+}
+
+/// Started workers of one process.
+pub(super) struct Team {
+    pid: u32,
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Team {
+    /// Starts `threads - 1` workers; fewer if the system gives no more, `None` if it gives none.
+    pub(super) fn start(pid: u32, threads: usize) -> Option<Team> {
+        let wanted = threads.saturating_sub(1);
+        let shared = Arc::new(Shared {
+            ticket: AtomicU64::new(0),
+            region: AtomicPtr::new(ptr::null_mut()),
+            pending: AtomicU32::new(0),
+            is_busy: AtomicBool::new(false),
+            is_caller_waiting: AtomicBool::new(false),
+            caller: Mutex::new(None),
+            asleep: (0..wanted).map(|_| AtomicBool::new(false)).collect(),
+            is_ending: AtomicBool::new(false),
+        });
+        let mut workers = Vec::with_capacity(wanted);
+        for index in 1..threads {
+            let shared = shared.clone();
+            let started = std::thread::Builder::new()
+                .name(format!("pteron-{index}"))
+                .spawn(move || shared.work_until_end(index));
+            match started {
+                Ok(handle) => workers.push(handle),
+                Err(_) => break,
+            }
+        }
+        let team = Team { pid, shared, workers };
+        (!team.workers.is_empty()).then_some(team)
+    }
+
+    /// The process that started the threads.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Runs a region on up to `limit` threads; `None` when another region is running.
+    pub(super) fn run(&self, limit: usize, chunks: u32, work: Work<'_>) -> Option<Result<()>> {
+        let shared = &*self.shared;
+        if chunks == 0 || shared.is_busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let region = Region::new(work, chunks);
+        shared.pending.store(chunks, Ordering::Relaxed);
+        // The lifetime is taken off the type only: the region is left when `pending` is zero, and no
+        // worker touches it after it has reported its last chunk.
+        shared.region.store(ptr::from_ref(&region).cast_mut().cast(), Ordering::Relaxed);
+        shared.ticket.store((limit as u64) << 32 | chunks as u64, Ordering::SeqCst);
+        for (worker, asleep) in self.workers.iter().zip(&shared.asleep).take(limit - 1) {
+            if asleep.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+        while shared.run_one(0) {}
+        shared.wait_for_claimed_chunks();
+        shared.is_busy.store(false, Ordering::Release);
+        Some(region.into_result())
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.is_ending.store(true, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker cannot panic (chunks are caught), so there is nothing to report.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Claims a chunk for `worker`; the number of chunks that were unclaimed, this one included.
+    #[inline]
+    fn claim(&self, worker: usize) -> Option<u32> {
+        let mut seen = self.ticket.load(Ordering::Acquire);
+        loop {
+            let (limit, remaining) = ((seen >> 32) as usize, seen as u32);
+            if remaining == 0 || worker >= limit {
+                return None;
+            }
+            match self.ticket.compare_exchange_weak(seen, seen - 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(remaining),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Claims and runs one chunk; false when there is none for `worker`.
+    fn run_one(&self, worker: usize) -> bool {
+        let Some(remaining) = self.claim(worker) else {
+            return false;
+        };
+        let region = self.region.load(Ordering::Relaxed);
+        // SAFETY: the chunk just claimed is unfinished, so `Team::run` has not returned and its
+        // region is alive; the claim synchronises with the store of the ticket, which came after
+        // the store of `region`. Regions are shared between threads by design (`Work` is `Sync`,
+        // the rest are atomics and a mutex).
+        let region = unsafe { &*region };
+        region.run(region.chunks - remaining, worker);
+        // From here on the region may be gone.
+        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1
+            && worker != 0
+            && self.is_caller_waiting.load(Ordering::SeqCst)
+            && let Some(caller) = self.caller.lock().unwrap_or_else(|p| p.into_inner()).as_ref()
+        {
+            caller.unpark();
+        }
+        true
+    }
+
+    /// Spins, then sleeps, until the chunks that workers have claimed are finished.
+    fn wait_for_claimed_chunks(&self) {
+        if spin_until(|| self.pending.load(Ordering::Acquire) == 0) {
+            return;
+        }
+        *self.caller.lock().unwrap_or_else(|p| p.into_inner()) = Some(std::thread::current());
+        self.is_caller_waiting.store(true, Ordering::SeqCst);
+        while self.pending.load(Ordering::SeqCst) != 0 {
+            std::thread::park();
+        }
+        self.is_caller_waiting.store(false, Ordering::SeqCst);
+    }
+
+    fn has_work_for(&self, worker: usize, order: Ordering) -> bool {
+        let seen = self.ticket.load(order);
+        seen as u32 != 0 && worker < (seen >> 32) as usize
+    }
+
+    /// The life of worker `index` (from 1).
+    fn work_until_end(&self, index: usize) {
+        let Some(asleep) = self.asleep.get(index - 1) else {
+            return;
+        };
+        loop {
+            while self.run_one(index) {}
+            let is_ending = || self.is_ending.load(Ordering::Relaxed);
+            if spin_until(|| self.has_work_for(index, Ordering::Relaxed) || is_ending()) {
+                if is_ending() {
+                    return;
+                }
+                continue;
+            }
+            // Announced before the last look: whoever stores a ticket afterwards sees it and unparks.
+            asleep.store(true, Ordering::SeqCst);
+            while !self.has_work_for(index, Ordering::SeqCst) {
+                if self.is_ending.load(Ordering::SeqCst) {
+                    return;
+                }
+                std::thread::park();
+            }
+            asleep.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Spins for up to [`SPIN`]; true as soon as `is_done` is.
+fn spin_until(is_done: impl Fn() -> bool) -> bool {
+    let mut start = None;
+    loop {
+        for _ in 0..64 {
+            if is_done() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if start.get_or_insert_with(Instant::now).elapsed() >= SPIN {
+            return is_done();
+        }
+    }
+}
