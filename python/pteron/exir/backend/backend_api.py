@@ -128,9 +128,7 @@ def lower_all_submodules_to_backend(
         method_to_tagged_edge_program[method].graph_module.recompile()
 
 
-def _lower_whole(
-    backend_id: str, program: ExportedProgram, specs: list[CompileSpec]
-) -> LoweredBackendModule:
+def _lower_whole(backend_id: str, program: ExportedProgram, specs: list[CompileSpec]) -> LoweredBackendModule:
     result = preprocess_one(find_backend(backend_id), program, specs)
     return make_lowered_module(program, backend_id, list(specs), result)
 

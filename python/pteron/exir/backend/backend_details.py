@@ -196,7 +196,8 @@ def preprocess_partitions(
             got=str(got),
         )
     return {
-        method: [_check_result(backend, result) for result in of_method] for method, of_method in results.items()
+        method: [_check_result(backend, result) for result in of_method]
+        for method, of_method in results.items()
     }
 
 

@@ -44,7 +44,9 @@ def copy_for_partitioner(program: ExportedProgram) -> ExportedProgram:
     try:
         return get_fake_program(program)
     except Exception as error:
-        _log.warning("no fake copy of the program (%s: %s); copying it with its weights", type(error).__name__, error)
+        _log.warning(
+            "no fake copy of the program (%s: %s); copying it with its weights", type(error).__name__, error
+        )
         return copy.deepcopy(program)
 
 

@@ -16,7 +16,9 @@ def call_signature(program: ExportedProgram) -> tuple[pytree.TreeSpec, pytree.Tr
     """The structures of `((args), {kwargs})` and of the result."""
     signature = program.module_call_graph[0].signature
     if signature is None or program.module_call_graph[0].fqn != "":
-        raise ValueError("the program has no call signature for its root module; was it made by torch.export?")
+        raise ValueError(
+            "the program has no call signature for its root module; was it made by torch.export?"
+        )
     return signature.in_spec, signature.out_spec
 
 

@@ -30,7 +30,9 @@ def first_difference(left: torch.fx.GraphModule, right: torch.fx.GraphModule) ->
             if inner is not None:
                 return inner
     if len(left_nodes) != len(right_nodes):
-        longer, nodes = ("added", right_nodes) if len(right_nodes) > len(left_nodes) else ("removed", left_nodes)
+        longer, nodes = (
+            ("added", right_nodes) if len(right_nodes) > len(left_nodes) else ("removed", left_nodes)
+        )
         return f"node {nodes[min(len(left_nodes), len(right_nodes))].name} was {longer}"
     return None
 
@@ -57,7 +59,10 @@ def _signature(arguments: Any, index: dict[torch.fx.Node, int]) -> tuple[Any, ..
 
 
 def _attribute_difference(
-    left: torch.fx.GraphModule, left_node: torch.fx.Node, right: torch.fx.GraphModule, right_node: torch.fx.Node
+    left: torch.fx.GraphModule,
+    left_node: torch.fx.Node,
+    right: torch.fx.GraphModule,
+    right_node: torch.fx.Node,
 ) -> str | None:
     ours, theirs = _attribute(left, left_node), _attribute(right, right_node)
     if isinstance(ours, torch.fx.GraphModule) and isinstance(theirs, torch.fx.GraphModule):

@@ -236,7 +236,9 @@ def get_lowered_submodules(
             continue
         name, module = str(node.args[0].target), lowered_module_of(node)
         if not isinstance(module, LoweredBackendModule):
-            raise TypeError(f"{node}: expected {name} to be a LoweredBackendModule, got {type(module).__name__}")
+            raise TypeError(
+                f"{node}: expected {name} to be a LoweredBackendModule, got {type(module).__name__}"
+            )
         found.append((name, module, node))
     return found
 

@@ -65,7 +65,9 @@ class NamedDataStore:
             ValueError: the key is known with other bytes or is reserved, or the alignment is not positive.
         """
         if key.startswith("pteron."):
-            raise ValueError(f"named data key {key!r}: keys that start with 'pteron.' are reserved; choose another")
+            raise ValueError(
+                f"named data key {key!r}: keys that start with 'pteron.' are reserved; choose another"
+            )
         content = _as_bytes(data)
         step = 1 if alignment is None else alignment
         if step < 1:

@@ -163,7 +163,9 @@ def _build_program(
     def twin(node: torch.fx.Node) -> torch.fx.Node:
         if node not in twins:
             if node.op != "get_attr":
-                raise AssertionError(f"{node} is read by partition {partition.tag!r} but is not an input of it")
+                raise AssertionError(
+                    f"{node} is read by partition {partition.tag!r} but is not an input of it"
+                )
             twins[node] = graph.node_copy(node)
         return twins[node]
 
@@ -182,9 +184,7 @@ def _build_program(
     output_specs = [
         OutputSpec(spec.kind, argument_for(twins[node]), spec.target) for node, spec in border.updates
     ]
-    output_specs += [
-        OutputSpec(OutputKind.USER_OUTPUT, argument_for(twins[n]), None) for n in border.results
-    ]
+    output_specs += [OutputSpec(OutputKind.USER_OUTPUT, argument_for(twins[n]), None) for n in border.results]
     output = graph.output(tuple(twins[node] for node in _outputs(border)))
     output.meta["val"] = tuple(node.meta.get("val") for node in _outputs(border))
     targets = [spec.target for _, spec in border.owned if spec.target is not None]

@@ -1,0 +1,78 @@
+"""`BackendWithDelegateMappingDemo`: how a backend reports steps that are fused from, or split out of, model operators.
+
+Convolution and relu become one step with two debug handles; tan becomes three steps (sin, cos, div) that share one.
+The blob lists the steps: ``<count>#`` and then ``<step>,<id>,`` for each.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch.export.exported_program import ExportedProgram
+
+from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
+from pteron.exir.backend.compile_spec import CompileSpec
+from pteron.exir.backend.delegate_mapping_builder import DelegateMappingBuilder
+from pteron.exir.edge.exir_ops import exir_ops
+from pteron.exir.edge.source_location import source_location
+
+_TAN_STEPS = ("sin_decomp_from_tan", "cos_decomp_from_tan", "div_decomp_from_tan")
+
+
+@final
+class BackendWithDelegateMappingDemo(BackendDetails):
+    """Takes convolution followed by relu, and tan."""
+
+    @staticmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        """Writes the list of steps and the map from their ids to debug handles.
+
+        Raises:
+            RuntimeError: the program holds another operator.
+        """
+        aten = exir_ops.edge.aten
+        mapping = DelegateMappingBuilder(generated_identifiers=True)
+        steps: list[str] = []
+        for node in edge_program.graph.nodes:
+            if node.op in ("placeholder", "output", "get_attr"):
+                continue
+            if node.target == aten.tan.default:
+                steps += [
+                    f"{name},{mapping.insert_delegate_mapping_entry(nodes=node)}," for name in _TAN_STEPS
+                ]
+            elif node.target == aten.relu.default and node.args[0].target == aten.convolution.default:
+                identifier = mapping.insert_delegate_mapping_entry(nodes=[node.args[0], node])
+                steps.append(f"conv_relu_op,{identifier},")
+            elif not _is_fused_convolution(node):
+                raise RuntimeError(
+                    f"{node.op} {getattr(node.target, '__name__', node.target)} is not supported in backend "
+                    f"BackendWithDelegateMappingDemo; it comes from {source_location(node)}"
+                )
+        return PreprocessResult(
+            processed_bytes=f"{len(steps)}#{''.join(steps)}".encode(),
+            debug_handle_map=mapping.get_delegate_mapping(),  # type: ignore[arg-type]
+        )
+
+    @staticmethod
+    def get_test_model_and_inputs() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+        """Convolution, relu, convolution, relu, tan, and a random input of shape 4x3x64x64."""
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 16, kernel_size=3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(16, 32, kernel_size=3, padding=1),
+            torch.nn.ReLU(),
+            _Tan(),
+        )
+        return model, (torch.randn(4, 3, 64, 64),)
+
+
+class _Tan(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tan(x)
+
+
+def _is_fused_convolution(node: torch.fx.Node) -> bool:
+    aten = exir_ops.edge.aten
+    users = list(node.users)
+    return node.target == aten.convolution.default and [u.target for u in users] == [aten.relu.default]
