@@ -1,0 +1,255 @@
+//! What each step reads and writes, and where in memory values live.
+
+use super::Loader;
+use crate::ir::{MethodIr, Place, StepIr, StepKind, ValueIr};
+use pteron_core::{Instruction, ValueId};
+use std::collections::HashMap;
+
+/// An operator that only points its output at its input's bytes.
+pub(super) const ET_VIEW: &str = "executorch_prim::et_view.default";
+
+/// A memory that regions are counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Space {
+    /// An arena of the plan.
+    Arena(u32),
+    /// The caller's memory for one unplanned value, or the content of a scalar value.
+    Value(u32),
+}
+
+/// A byte range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Region {
+    pub space: Space,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Region {
+    pub fn overlaps(&self, other: &Region) -> bool {
+        self.space == other.space && self.start < other.end && other.start < self.end
+    }
+}
+
+/// Where a value's content is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Location {
+    /// Never written: constants, strings, lists.
+    Constant,
+    /// These bytes, always.
+    At(Region),
+    /// Decided while running (moves): could be anywhere.
+    Unknown,
+}
+
+/// One argument that a step reads or writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Access {
+    pub value: ValueId,
+    /// Position in the step's arguments; `u32::MAX` for an element of a list argument.
+    pub position: u32,
+}
+
+/// Accesses of one step.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StepEffects {
+    pub reads: Vec<Access>,
+    pub writes: Vec<Access>,
+}
+
+/// Accesses of all steps and locations of all values.
+pub(super) struct Effects {
+    pub steps: Vec<StepEffects>,
+    pub locations: Vec<Location>,
+}
+
+impl Effects {
+    pub fn new(ir: &MethodIr, steps: &[StepIr], loader: &dyn Loader) -> Self {
+        let effects: Vec<StepEffects> = steps.iter().map(|s| step_effects(ir, s, loader)).collect();
+        let locations = locate(ir, steps, &effects);
+        Effects { steps: effects, locations }
+    }
+
+    pub fn location(&self, value: ValueId) -> Location {
+        self.locations.get(value.index()).copied().unwrap_or(Location::Unknown)
+    }
+
+    pub fn step(&self, index: usize) -> &StepEffects {
+        static NOTHING: StepEffects = StepEffects { reads: Vec::new(), writes: Vec::new() };
+        self.steps.get(index).unwrap_or(&NOTHING)
+    }
+}
+
+/// The kernel call of a step that is one.
+pub(super) fn kernel_call<'a>(ir: &'a MethodIr, step: &'a StepIr) -> Option<(&'a str, &'a [ValueId])> {
+    match &step.kind {
+        StepKind::Instruction(Instruction::Kernel { operator, args }) => {
+            Some((ir.operators.get(*operator as usize)?, args))
+        }
+        _ => None,
+    }
+}
+
+fn expand(ir: &MethodIr, value: ValueId, position: u32, out: &mut Vec<Access>) {
+    match ir.values.get(value.index()) {
+        Some(ValueIr::TensorList(ids) | ValueIr::IntList(ids)) => {
+            out.extend(ids.iter().map(|v| Access { value: *v, position: u32::MAX }));
+        }
+        Some(ValueIr::OptionalTensorList(ids)) => {
+            out.extend(ids.iter().flatten().map(|v| Access { value: *v, position: u32::MAX }));
+        }
+        _ => out.push(Access { value, position }),
+    }
+}
+
+fn step_effects(ir: &MethodIr, step: &StepIr, loader: &dyn Loader) -> StepEffects {
+    let mut e = StepEffects::default();
+    let at = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
+    match &step.kind {
+        StepKind::Removed => {}
+        StepKind::Plan { args, .. } => {
+            let last = args.len().saturating_sub(2);
+            for (i, v) in args.iter().enumerate() {
+                expand(ir, *v, at(i), if i < last { &mut e.reads } else { &mut e.writes });
+            }
+        }
+        StepKind::Instruction(instruction) => match instruction {
+            Instruction::Kernel { operator, args } => {
+                let name = ir.operators.get(*operator as usize);
+                if name.is_some_and(|n| n == ET_VIEW) {
+                    // Points its output at its input; no byte is written.
+                    for (i, v) in args.iter().take(2).enumerate() {
+                        expand(ir, *v, at(i), &mut e.reads);
+                    }
+                    return e;
+                }
+                let schema = name.and_then(|name| loader.schema(name));
+                for (i, v) in args.iter().enumerate() {
+                    let Some(schema) = schema else {
+                        // Unknown operator: the loader reports it; assume the worst meanwhile.
+                        expand(ir, *v, at(i), &mut e.reads);
+                        expand(ir, *v, at(i), &mut e.writes);
+                        continue;
+                    };
+                    match schema.args.get(i) {
+                        Some(a) if a.is_output => {
+                            expand(ir, *v, at(i), &mut e.writes);
+                            // An output in front of the inputs is `self` of an in-place operator.
+                            if i == 0 {
+                                expand(ir, *v, at(i), &mut e.reads);
+                            }
+                        }
+                        Some(_) => expand(ir, *v, at(i), &mut e.reads),
+                        // The appended return: the same value again, or a scalar result.
+                        None => expand(ir, *v, at(i), &mut e.writes),
+                    }
+                }
+            }
+            Instruction::Delegate { args, .. } => {
+                // The split into inputs and outputs is known only after init.
+                for (i, v) in args.iter().enumerate() {
+                    expand(ir, *v, at(i), &mut e.reads);
+                    expand(ir, *v, at(i), &mut e.writes);
+                }
+            }
+            Instruction::Move { from, to } => {
+                expand(ir, *from, 0, &mut e.reads);
+                e.writes.push(Access { value: *to, position: 1 });
+            }
+            Instruction::JumpFalse { condition, .. } => expand(ir, *condition, 0, &mut e.reads),
+            Instruction::Free { value } => e.writes.push(Access { value: *value, position: 0 }),
+        },
+    }
+    e
+}
+
+/// Locations: planned values where the plan says, scalars in themselves, `et_view` results where
+/// their base is, targets of moves unknown.
+fn locate(ir: &MethodIr, steps: &[StepIr], effects: &[StepEffects]) -> Vec<Location> {
+    let mut locations: Vec<Location> =
+        ir.values.iter().enumerate().map(|(i, v)| own_location(i, v)).collect();
+    let mut first_access: HashMap<ValueId, usize> = HashMap::new();
+    let mut view_definitions: HashMap<ValueId, u32> = HashMap::new();
+    for (i, (step, e)) in steps.iter().zip(effects).enumerate() {
+        for a in e.reads.iter().chain(&e.writes) {
+            first_access.entry(a.value).or_insert(i);
+        }
+        if let Some((ET_VIEW, &[_, _, out, ..])) = kernel_call(ir, step) {
+            first_access.entry(out).or_insert(i);
+        }
+        match &step.kind {
+            StepKind::Instruction(Instruction::Move { to, .. }) => {
+                *view_definitions.entry(*to).or_default() += 2;
+            }
+            _ => {
+                if let Some((ET_VIEW, &[_, _, out, ..])) = kernel_call(ir, step) {
+                    *view_definitions.entry(out).or_default() += 1;
+                }
+            }
+        }
+    }
+    for (value, definitions) in &view_definitions {
+        if *definitions > 1 {
+            set(&mut locations, *value, tensor_or(ir, *value, Location::Unknown));
+        }
+    }
+    for (i, step) in steps.iter().enumerate() {
+        if let Some((ET_VIEW, &[base, _, out, ..])) = kernel_call(ir, step)
+            && view_definitions.get(&out) == Some(&1)
+        {
+            let is_used_before = first_access.get(&out).is_some_and(|first| *first < i);
+            let is_boundary = ir.inputs.contains(&out);
+            let location = if is_used_before || is_boundary {
+                Location::Unknown
+            } else {
+                locations.get(base.index()).copied().unwrap_or(Location::Unknown)
+            };
+            set(&mut locations, out, location);
+        }
+    }
+    locations
+}
+
+fn set(locations: &mut [Location], value: ValueId, location: Location) {
+    if let Some(slot) = locations.get_mut(value.index()) {
+        *slot = location;
+    }
+}
+
+/// `unknown` for tensors; scalars stay in their own space wherever they are moved from.
+fn tensor_or(ir: &MethodIr, value: ValueId, unknown: Location) -> Location {
+    match ir.values.get(value.index()) {
+        Some(ValueIr::Tensor(_)) | None => unknown,
+        Some(v) => own_location(value.index(), v),
+    }
+}
+
+fn own_location(index: usize, value: &ValueIr) -> Location {
+    let own = |bytes: usize| {
+        Location::At(Region {
+            space: Space::Value(u32::try_from(index).unwrap_or(u32::MAX)),
+            start: 0,
+            end: bytes.max(1),
+        })
+    };
+    match value {
+        ValueIr::Tensor(t) => match &t.place {
+            Place::Constant(_) | Place::Folded(_) => Location::Constant,
+            Place::Planned { arena, offset, .. } => match t.spec.nbytes() {
+                Ok(n) => match offset.checked_add(n.max(1)) {
+                    Some(end) => Location::At(Region { space: Space::Arena(*arena), start: *offset, end }),
+                    None => Location::Unknown,
+                },
+                Err(_) => Location::Unknown,
+            },
+            Place::Unplanned => own(t.spec.nbytes().unwrap_or(1)),
+        },
+        ValueIr::Int(_) | ValueIr::Bool(_) | ValueIr::Double(_) | ValueIr::None => own(1),
+        ValueIr::String(_)
+        | ValueIr::IntList(_)
+        | ValueIr::DoubleList(_)
+        | ValueIr::BoolList(_)
+        | ValueIr::TensorList(_)
+        | ValueIr::OptionalTensorList(_) => Location::Constant,
+    }
+}

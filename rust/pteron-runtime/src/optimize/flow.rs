@@ -1,0 +1,378 @@
+//! Reaching definitions over the bytes of the memory plan, across jumps.
+//!
+//! Forward data flow on an interval map: which step last wrote each byte? At joins the sets of
+//! candidates are united. The classic analysis (Aho, Lam, Sethi, Ullman, *Compilers*, 9.2.4), with byte
+//! ranges in place of variables.
+
+use super::effects::{Effects, Location, Region, Space};
+use crate::ir::{MethodIr, StepIr, StepKind};
+use pteron_core::Instruction;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, HashSet};
+
+/// "What was there when the chain started."
+const ENTRY: u32 = u32::MAX;
+/// Above this many block-state entries the analysis is given up: a file with so many jumps gains
+/// nothing from fusion, and load time must stay linear.
+const WORK_LIMIT: usize = 1 << 22;
+
+type Definitions = SmallVec<[u32; 2]>;
+
+/// Where a read's bytes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// All of them from this step, which wrote exactly this range.
+    Step(u32),
+    /// From nowhere else than the start, or a constant.
+    Entry,
+    /// From several steps, or from a step that wrote another range.
+    Mixed,
+}
+
+/// One read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Use {
+    pub step: u32,
+    pub position: u32,
+    pub reach: Reach,
+}
+
+/// The answers.
+pub(super) struct Flow {
+    /// All reads, in step order.
+    pub uses: Vec<Use>,
+    /// For each step: indices into `uses` of the reads that see exactly what it wrote.
+    pub readers: Vec<Vec<u32>>,
+    /// For each step: its result is also seen in ways that `readers` does not list (outputs, the next
+    /// call, partial or mixed reads).
+    pub is_pinned: Vec<bool>,
+    /// For each step: the number of its basic block.
+    pub block_of: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct State {
+    // (space, start) → (end, candidates). Bytes not covered: ENTRY.
+    map: BTreeMap<(Space, usize), (usize, Definitions)>,
+    // Something may have been written anywhere.
+    is_clobbered: bool,
+}
+
+impl State {
+    fn overlapping(&self, r: &Region) -> impl Iterator<Item = (usize, usize, &Definitions)> {
+        let first = self
+            .map
+            .range(..=(r.space, r.start))
+            .next_back()
+            .filter(|((space, _), (end, _))| *space == r.space && *end > r.start)
+            .map_or((r.space, r.start), |(k, _)| *k);
+        self.map.range(first..(r.space, r.end)).map(|((_, start), (end, d))| (*start, *end, d))
+    }
+
+    fn write(&mut self, r: &Region, step: u32) {
+        let cut: SmallVec<[(usize, usize, Definitions); 4]> =
+            self.overlapping(r).map(|(s, e, d)| (s, e, d.clone())).collect();
+        for (start, end, d) in cut {
+            self.map.remove(&(r.space, start));
+            if start < r.start {
+                self.map.insert((r.space, start), (r.start, d.clone()));
+            }
+            if end > r.end {
+                self.map.insert((r.space, r.end), (end, d));
+            }
+        }
+        self.map.insert((r.space, r.start), (r.end, SmallVec::from_slice(&[step])));
+    }
+
+    /// Unites `other` into `self`; true when something changed.
+    fn join(&mut self, other: &State) -> bool {
+        let mut spaces: Vec<(Space, usize)> = Vec::new();
+        for state in [&*self, other] {
+            for ((space, start), (end, _)) in &state.map {
+                spaces.push((*space, *start));
+                spaces.push((*space, *end));
+            }
+        }
+        spaces.sort_unstable();
+        spaces.dedup();
+        let mut map = BTreeMap::new();
+        for pair in spaces.windows(2) {
+            let [(space, start), (next_space, end)] = pair else { continue };
+            if space != next_space {
+                continue;
+            }
+            let piece = Region { space: *space, start: *start, end: *end };
+            let mine = self.at(&piece);
+            let theirs = other.at(&piece);
+            if mine.is_none() && theirs.is_none() {
+                continue;
+            }
+            let entry: Definitions = SmallVec::from_slice(&[ENTRY]);
+            let mut all = mine.unwrap_or_else(|| entry.clone());
+            all.extend(theirs.unwrap_or(entry));
+            all.sort_unstable();
+            all.dedup();
+            map.insert((*space, *start), (*end, all));
+        }
+        let joined =
+            State { map: merge_neighbours(map), is_clobbered: self.is_clobbered || other.is_clobbered };
+        let is_changed = joined != *self;
+        *self = joined;
+        is_changed
+    }
+
+    fn at(&self, piece: &Region) -> Option<Definitions> {
+        self.overlapping(piece).next().map(|(_, _, d)| d.clone())
+    }
+}
+
+fn merge_neighbours(
+    map: BTreeMap<(Space, usize), (usize, Definitions)>,
+) -> BTreeMap<(Space, usize), (usize, Definitions)> {
+    let mut out: BTreeMap<(Space, usize), (usize, Definitions)> = BTreeMap::new();
+    for ((space, start), (end, d)) in map {
+        if let Some(mut last) = out.last_entry()
+            && last.key().0 == space
+            && last.get().0 == start
+            && last.get().1 == d
+        {
+            last.get_mut().0 = end;
+            continue;
+        }
+        out.insert((space, start), (end, d));
+    }
+    out
+}
+
+/// Straight-line pieces of the chain: `start..end` and the blocks that may follow.
+struct Block {
+    start: usize,
+    end: usize,
+    next: SmallVec<[usize; 2]>,
+}
+
+fn blocks(steps: &[StepIr]) -> Vec<Block> {
+    let n = steps.len();
+    let mut leaders: Vec<usize> = vec![0, n];
+    for (i, step) in steps.iter().enumerate() {
+        if let StepKind::Instruction(Instruction::JumpFalse { destination, .. }) = &step.kind {
+            leaders.push((*destination as usize).min(n));
+            leaders.push(i.saturating_add(1));
+        }
+    }
+    leaders.sort_unstable();
+    leaders.dedup();
+    let find = |at: usize| leaders.binary_search(&at).unwrap_or(0);
+    let mut out = Vec::new();
+    for pair in leaders.windows(2) {
+        let [start, end] = *pair else { continue };
+        let mut next = SmallVec::new();
+        next.push(find(end));
+        if let Some(StepKind::Instruction(Instruction::JumpFalse { destination, .. })) =
+            end.checked_sub(1).and_then(|last| steps.get(last)).map(|s| &s.kind)
+        {
+            next.push(find((*destination as usize).min(n)));
+        }
+        out.push(Block { start, end, next });
+    }
+    out
+}
+
+impl Flow {
+    /// Analyses the chain; `None` when it is too tangled to be worth it.
+    pub fn new(ir: &MethodIr, steps: &[StepIr], effects: &Effects) -> Option<Self> {
+        let blocks = blocks(steps);
+        let entry_states = solve(&blocks, effects)?;
+        let mut flow = Flow {
+            uses: Vec::new(),
+            readers: vec![Vec::new(); steps.len()],
+            is_pinned: vec![false; steps.len()],
+            block_of: vec![0; steps.len()],
+        };
+        let written = written_regions(effects);
+        let mut stale = Vec::new();
+        let mut exits: Vec<State> = Vec::new();
+        for (number, (block, entry)) in blocks.iter().zip(&entry_states).enumerate() {
+            let Some(entry) = entry else { continue };
+            let mut state = entry.clone();
+            for i in block.start..block.end {
+                if let Some(slot) = flow.block_of.get_mut(i) {
+                    *slot = u32::try_from(number).unwrap_or(u32::MAX);
+                }
+                for a in &effects.step(i).reads {
+                    let reach = flow.resolve(&state, effects.location(a.value), &written, &mut stale);
+                    flow.record(i, a.position, reach);
+                }
+                apply(&mut state, i, effects);
+            }
+            if block.next.contains(&blocks.len()) {
+                exits.push(state);
+            }
+        }
+        flow.pin_live_out(ir, effects, &exits, &written, &mut stale);
+        Some(flow)
+    }
+
+    fn record(&mut self, step: usize, position: u32, reach: Reach) {
+        let index = u32::try_from(self.uses.len()).unwrap_or(u32::MAX);
+        self.uses.push(Use { step: u32::try_from(step).unwrap_or(u32::MAX), position, reach });
+        if let Reach::Step(d) = reach
+            && let Some(readers) = self.readers.get_mut(d as usize)
+        {
+            readers.push(index);
+        }
+    }
+
+    fn pin(&mut self, definitions: &[u32]) {
+        for d in definitions {
+            if let Some(p) = self.is_pinned.get_mut(*d as usize) {
+                *p = true;
+            }
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        state: &State,
+        location: Location,
+        written: &[SmallVec<[Region; 1]>],
+        stale: &mut Vec<Region>,
+    ) -> Reach {
+        let region = match location {
+            Location::Constant => return Reach::Entry,
+            Location::At(region) => region,
+            Location::Unknown => {
+                // It may look at anything that was written so far.
+                let all: Vec<u32> = state.map.values().flat_map(|(_, d)| d.iter().copied()).collect();
+                self.pin(&all);
+                return Reach::Mixed;
+            }
+        };
+        let mut all: Definitions = SmallVec::new();
+        let mut covered = region.start;
+        let mut has_gap = false;
+        for (start, end, d) in state.overlapping(&region) {
+            has_gap |= start > covered;
+            covered = end;
+            all.extend_from_slice(d);
+        }
+        has_gap |= covered < region.end;
+        all.sort_unstable();
+        all.dedup();
+        if has_gap || all.contains(&ENTRY) {
+            stale.push(region);
+        }
+        match all.as_slice() {
+            [] if !state.is_clobbered => Reach::Entry,
+            [one]
+                if *one != ENTRY
+                    && !has_gap
+                    && !state.is_clobbered
+                    && written.get(*one as usize).is_some_and(|w| w.contains(&region)) =>
+            {
+                Reach::Step(*one)
+            }
+            many => {
+                self.pin(many);
+                Reach::Mixed
+            }
+        }
+    }
+
+    /// What outputs and the next call see cannot be removed. The next call sees a byte when some step
+    /// reads it before writing it; inputs are set anew every time and do not count.
+    fn pin_live_out(
+        &mut self,
+        ir: &MethodIr,
+        effects: &Effects,
+        exits: &[State],
+        written: &[SmallVec<[Region; 1]>],
+        stale: &mut Vec<Region>,
+    ) {
+        let inputs: HashSet<(Space, usize, usize)> = ir
+            .inputs
+            .iter()
+            .filter_map(|v| match effects.location(*v) {
+                Location::At(r) => Some((r.space, r.start, r.end)),
+                _ => None,
+            })
+            .collect();
+        let persistent: Vec<Region> =
+            stale.iter().filter(|r| !inputs.contains(&(r.space, r.start, r.end))).copied().collect();
+        let mut ignored = Vec::new();
+        for state in exits {
+            for output in &ir.outputs {
+                if let Reach::Step(d) = self.resolve(state, effects.location(*output), written, &mut ignored)
+                {
+                    self.pin(&[d]);
+                }
+            }
+            for region in &persistent {
+                let seen: Vec<u32> =
+                    state.overlapping(region).flat_map(|(_, _, d)| d.iter().copied()).collect();
+                self.pin(&seen);
+            }
+        }
+    }
+}
+
+/// The state at the start of each reachable block, at the fixpoint.
+fn solve(blocks: &[Block], effects: &Effects) -> Option<Vec<Option<State>>> {
+    let mut entry: Vec<Option<State>> = vec![None; blocks.len()];
+    if let Some(first) = entry.first_mut() {
+        *first = Some(State::default());
+    }
+    let mut pending: Vec<usize> = vec![0];
+    let mut work = 0usize;
+    while let Some(number) = pending.pop() {
+        let (Some(block), Some(Some(state))) = (blocks.get(number), entry.get(number)) else { continue };
+        let mut state = state.clone();
+        for i in block.start..block.end {
+            apply(&mut state, i, effects);
+        }
+        work = work.saturating_add(state.map.len()).saturating_add(block.end.saturating_sub(block.start));
+        if work > WORK_LIMIT {
+            return None;
+        }
+        for next in &block.next {
+            let Some(slot) = entry.get_mut(*next) else { continue };
+            let is_changed = match slot {
+                None => {
+                    *slot = Some(state.clone());
+                    true
+                }
+                Some(old) => old.join(&state),
+            };
+            if is_changed {
+                pending.push(*next);
+            }
+        }
+    }
+    Some(entry)
+}
+
+fn apply(state: &mut State, step: usize, effects: &Effects) {
+    for a in &effects.step(step).writes {
+        match effects.location(a.value) {
+            Location::At(region) => state.write(&region, u32::try_from(step).unwrap_or(ENTRY)),
+            Location::Unknown => state.is_clobbered = true,
+            Location::Constant => {}
+        }
+    }
+}
+
+fn written_regions(effects: &Effects) -> Vec<SmallVec<[Region; 1]>> {
+    effects
+        .steps
+        .iter()
+        .map(|s| {
+            s.writes
+                .iter()
+                .filter_map(|a| match effects.location(a.value) {
+                    Location::At(r) => Some(r),
+                    _ => None,
+                })
+                .collect()
+        })
+        .collect()
+}

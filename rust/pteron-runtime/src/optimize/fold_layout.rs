@@ -1,0 +1,297 @@
+//! `fold_layout`: operators that only change the layout of a constant are done at load.
+//!
+//! *Before*: `wt = permute_copy(W, [1, 0]); y = addmm(b, x, wt)`. *After*: `y = addmm(b, x, W')` where
+//! `W'` is a view of the stored bytes, which the kernel packs.
+//!
+//! Exporters reach every `addmm` weight through such a permute. Applies when the flow analysis knows
+//! every reader of the result; the readers' arguments are then redirected to a new constant value.
+
+use super::effects::{ET_VIEW, Effects, Location, kernel_call};
+use super::flow::Flow;
+use super::strides::View;
+use crate::ir::{FoldedConstant, MethodIr, Place, StepIr, StepKind, TensorIr, ValueIr};
+use pteron_core::{ConstantKey, DimOrder, Dynamism, Instruction, TensorSpec, ValueId};
+use std::collections::HashSet;
+
+/// The name of the switch.
+pub(super) const RULE: &str = "fold_layout";
+
+/// A reference to a value: step and argument position.
+type Reference = (usize, usize);
+
+pub(super) fn fold(
+    ir: &mut MethodIr,
+    steps: &mut [StepIr],
+    folded: &mut Vec<FoldedConstant>,
+    effects: &Effects,
+    flow: &Flow,
+) {
+    let written: HashSet<ValueId> = effects
+        .steps
+        .iter()
+        .flat_map(|e| e.writes.iter().map(|a| a.value))
+        .chain(ir.inputs.iter().copied())
+        .collect();
+    for i in 0..steps.len() {
+        let Some(view) = layout_result(ir, steps, folded, &written, i) else { continue };
+        let Some(readers) = readers_of(ir, steps, effects, flow, i) else { continue };
+        // An in-place operator on it would write into the constant.
+        let is_written_to = readers.iter().any(|(step, position)| {
+            effects.step(*step).writes.iter().any(|w| w.position as usize == *position)
+        });
+        if is_written_to {
+            continue;
+        }
+        redirect(ir, steps, folded, i, &view, &readers);
+    }
+}
+
+/// The constant that step `i` computes, if all it does is to look at a constant in another layout.
+struct LayoutResult {
+    key: ConstantKey,
+    view: View,
+    spec: TensorSpec,
+}
+
+fn layout_result(
+    ir: &MethodIr,
+    steps: &[StepIr],
+    folded: &[FoldedConstant],
+    written: &HashSet<ValueId>,
+    i: usize,
+) -> Option<LayoutResult> {
+    let (name, args) = kernel_call(ir, steps.get(i)?)?;
+    let input = ir.values.get(args.first()?.index())?.as_tensor()?;
+    let (key, view) = constant_view(input, folded)?;
+    let out = args.last()?;
+    let spec = ir.values.get(out.index())?.as_tensor()?.spec.clone();
+    let int = |at: usize| known_int(ir, written, *args.get(at)?);
+    let ints = |at: usize| known_ints(ir, written, *args.get(at)?);
+    let view = match name {
+        "aten::permute_copy.out" => view.permute(&ints(1)?)?,
+        "aten::t_copy.out" if view.shape.len() == 2 => view.permute(&[1, 0])?,
+        "aten::t_copy.out" => view,
+        "aten::transpose_copy.int_out" => view.permute(&swapped(view.shape.len(), int(1)?, int(2)?)?)?,
+        "aten::unsqueeze_copy.out" => view.unsqueeze(int(1)?)?,
+        "aten::select_copy.int_out" => view.select(int(1)?, int(2)?)?,
+        "aten::view_copy.out" | ET_VIEW => view.reshape(&spec.shape)?,
+        "aten::clone.out"
+        | "aten::alias_copy.out"
+        | "aten::detach_copy.out"
+        | "aten::lift_fresh_copy.out" => view,
+        _ => return None,
+    };
+    (view.shape == spec.shape && spec.dtype == input.spec.dtype && !spec.is_dynamic())
+        .then_some(LayoutResult { key, view, spec })
+}
+
+/// The stored bytes behind a constant value and how it looks at them.
+fn constant_view(tensor: &TensorIr, folded: &[FoldedConstant]) -> Option<(ConstantKey, View)> {
+    match &tensor.place {
+        Place::Constant(c) => {
+            let shape = tensor.spec.shape;
+            let strides = tensor.spec.dim_order.strides(&shape);
+            Some((c.key, View { offset: 0, shape, strides }))
+        }
+        Place::Folded(index) => {
+            let f = folded.get(*index as usize)?;
+            Some((f.key, View { offset: f.offset, shape: f.shape, strides: f.strides }))
+        }
+        Place::Planned { .. } | Place::Unplanned => None,
+    }
+}
+
+fn known_int(ir: &MethodIr, written: &HashSet<ValueId>, value: ValueId) -> Option<i64> {
+    match ir.values.get(value.index())? {
+        ValueIr::Int(v) if !written.contains(&value) => Some(*v),
+        _ => None,
+    }
+}
+
+fn known_ints(ir: &MethodIr, written: &HashSet<ValueId>, value: ValueId) -> Option<Vec<i64>> {
+    match ir.values.get(value.index())? {
+        ValueIr::IntList(ids) => ids.iter().map(|v| known_int(ir, written, *v)).collect(),
+        _ => None,
+    }
+}
+
+fn swapped(rank: usize, a: i64, b: i64) -> Option<Vec<i64>> {
+    let wrap = |d: i64| {
+        let rank = i64::try_from(rank).ok()?;
+        let d = if d < 0 { d.checked_add(rank)? } else { d };
+        (0..rank).contains(&d).then(|| usize::try_from(d).ok()).flatten()
+    };
+    let (a, b) = (wrap(a)?, wrap(b)?);
+    let mut order: Vec<i64> = (0..i64::try_from(rank).ok()?).collect();
+    order.swap(a, b);
+    Some(order)
+}
+
+/// Every place that reads the result of step `i`; `None` when that is not certain or cannot be
+/// redirected (elements of lists, outputs).
+fn readers_of(
+    ir: &MethodIr,
+    steps: &[StepIr],
+    effects: &Effects,
+    flow: &Flow,
+    i: usize,
+) -> Option<Vec<Reference>> {
+    let (name, args) = kernel_call(ir, steps.get(i)?)?;
+    if name == ET_VIEW {
+        let out = *args.last()?;
+        if effects.location(out) != Location::Constant || ir.outputs.contains(&out) {
+            return None;
+        }
+        return direct_references(ir, steps, i, out);
+    }
+    if *flow.is_pinned.get(i)?
+        || effects.step(i).writes.iter().any(|a| effects.location(a.value) == Location::Unknown)
+    {
+        return None;
+    }
+    let mut places = Vec::new();
+    for u in flow.readers.get(i)?.iter().filter_map(|u| flow.uses.get(*u as usize)) {
+        if u.position == u32::MAX {
+            return None;
+        }
+        places.push((u.step as usize, u.position as usize));
+    }
+    Some(places)
+}
+
+/// Arguments that name `value`; `None` when a list, a move or a delegate holds it.
+fn direct_references(ir: &MethodIr, steps: &[StepIr], own: usize, value: ValueId) -> Option<Vec<Reference>> {
+    let in_list = ir.values.iter().any(|v| match v {
+        ValueIr::TensorList(ids) => ids.contains(&value),
+        ValueIr::OptionalTensorList(ids) => ids.contains(&Some(value)),
+        _ => false,
+    });
+    if in_list {
+        return None;
+    }
+    let mut places = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        if i == own {
+            continue;
+        }
+        match &step.kind {
+            StepKind::Instruction(Instruction::Kernel { args, .. }) => {
+                places.extend(args.iter().enumerate().filter(|(_, v)| **v == value).map(|(p, _)| (i, p)));
+            }
+            StepKind::Instruction(Instruction::Delegate { args, .. }) if args.contains(&value) => {
+                return None;
+            }
+            StepKind::Instruction(Instruction::Move { from, to }) if *from == value || *to == value => {
+                return None;
+            }
+            StepKind::Instruction(Instruction::JumpFalse { condition, .. }) if *condition == value => {
+                return None;
+            }
+            _ => {}
+        }
+    }
+    Some(places)
+}
+
+/// Points every reader at a new constant and removes step `i`. Nothing changes unless every reader
+/// can be served.
+fn redirect(
+    ir: &mut MethodIr,
+    steps: &mut [StepIr],
+    folded: &mut Vec<FoldedConstant>,
+    i: usize,
+    result: &LayoutResult,
+    readers: &[Reference],
+) {
+    let mut plan: Vec<(Reference, View, TensorSpec)> = Vec::new();
+    let mut views_to_drop: Vec<usize> = Vec::new();
+    for &(step, position) in readers {
+        let Some((name, args)) = steps.get(step).and_then(|s| kernel_call(ir, s)) else { return };
+        let Some(spec) = args
+            .get(position)
+            .and_then(|v| ir.values.get(v.index()))
+            .and_then(ValueIr::as_tensor)
+            .map(|t| t.spec.clone())
+        else {
+            return;
+        };
+        if name == ET_VIEW && position == 0 && step != i {
+            // Its own readers are readers of the same bytes and are redirected themselves.
+            views_to_drop.push(step);
+            continue;
+        }
+        let Some(view) = seen_as(result, &spec) else { return };
+        plan.push(((step, position), view, spec));
+    }
+    // A view that is itself a reader of a folded constant by value (not by bytes) cannot be dropped
+    // before it was folded on its own; that happens when its turn comes.
+    let is_view = steps.get(i).and_then(|s| kernel_call(ir, s)).is_some_and(|(n, _)| n == ET_VIEW);
+    if is_view {
+        for step in std::mem::take(&mut views_to_drop) {
+            plan.push(((step, 0), result.view, result.spec.clone()));
+        }
+    }
+    for ((step, position), view, mut spec) in plan {
+        spec.dynamism = Dynamism::Static;
+        let value = folded_value(ir, folded, result.key, &view, spec);
+        if let Some(StepKind::Instruction(Instruction::Kernel { args, .. })) =
+            steps.get_mut(step).map(|s| &mut s.kind)
+            && let Some(slot) = args.get_mut(position)
+        {
+            *slot = value;
+        }
+    }
+    for step in views_to_drop.into_iter().chain([i]) {
+        if let Some(s) = steps.get_mut(step) {
+            s.kind = StepKind::Removed;
+        }
+    }
+}
+
+/// How a reader with `spec` sees the result: as it is, or (through a view that the exporter elided)
+/// under other extents.
+fn seen_as(result: &LayoutResult, spec: &TensorSpec) -> Option<View> {
+    if spec.dtype != result.spec.dtype {
+        return None;
+    }
+    if spec.shape == result.spec.shape && spec.dim_order == result.spec.dim_order {
+        return Some(result.view);
+    }
+    let is_row_major = |o: &DimOrder| o.is_contiguous();
+    if is_row_major(&spec.dim_order) && is_row_major(&result.spec.dim_order) {
+        return result.view.reshape(&spec.shape);
+    }
+    None
+}
+
+/// A value for the constant, shared by all readers that see it alike.
+fn folded_value(
+    ir: &mut MethodIr,
+    folded: &mut Vec<FoldedConstant>,
+    key: ConstantKey,
+    view: &View,
+    spec: TensorSpec,
+) -> ValueId {
+    let found = folded.iter().position(|f| {
+        f.key == key && f.offset == view.offset && f.shape == view.shape && f.strides == view.strides
+    });
+    let index = found.unwrap_or_else(|| {
+        folded.push(FoldedConstant {
+            key,
+            offset: view.offset,
+            shape: view.shape,
+            strides: view.strides,
+            data: None,
+        });
+        folded.len().saturating_sub(1)
+    });
+    let index = u32::try_from(index).unwrap_or(u32::MAX);
+    let known = ir.values.iter().position(|v| {
+        matches!(v, ValueIr::Tensor(TensorIr { place: Place::Folded(f), spec: s, .. }) if *f == index && *s == spec)
+    });
+    let id = known.unwrap_or_else(|| {
+        ir.values.push(ValueIr::Tensor(TensorIr { spec, place: Place::Folded(index), name: None }));
+        ir.values.len().saturating_sub(1)
+    });
+    ValueId(u32::try_from(id).unwrap_or(u32::MAX))
+}

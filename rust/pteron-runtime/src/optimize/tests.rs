@@ -1,0 +1,223 @@
+//! Golden plans of small methods built by hand.
+
+use super::*;
+use crate::ir::{ConstantRef, Place, TensorIr, ValueIr};
+use pteron_core::{DType, Instruction, TensorSpec};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+struct TestLoader(HashMap<String, Schema>);
+
+impl TestLoader {
+    fn new() -> Self {
+        let schemas = [
+            "aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)",
+            "aten::addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) \
+             -> Tensor(a!)",
+            "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
+            "aten::relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+            "aten::neg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+            "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
+            "executorch_prim::et_view.default(Tensor self, int[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        ];
+        TestLoader(schemas.iter().map(|s| Schema::parse(s).unwrap()).map(|s| (s.name.clone(), s)).collect())
+    }
+}
+
+impl Loader for TestLoader {
+    fn schema(&self, operator: &str) -> Option<&Schema> {
+        self.0.get(operator)
+    }
+    fn can_prepare(&self, _: &MethodIr, _: &[FoldedConstant], _: &PlanSpec, _: &[ValueId]) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+/// Writes a method one line at a time.
+struct Builder(MethodIr);
+
+impl Builder {
+    fn new() -> Self {
+        Builder(MethodIr {
+            name: "forward".into(),
+            values: vec![],
+            inputs: vec![],
+            outputs: vec![],
+            operators: vec![],
+            delegates: vec![],
+            instructions: vec![],
+            arenas: vec![1 << 20],
+        })
+    }
+    fn value(&mut self, v: ValueIr) -> ValueId {
+        self.0.values.push(v);
+        ValueId(self.0.values.len() as u32 - 1)
+    }
+    fn tensor(&mut self, shape: &[usize], place: Place) -> ValueId {
+        let spec = TensorSpec::contiguous(DType::Float32, shape).unwrap();
+        self.value(ValueIr::Tensor(TensorIr { spec, place, name: None }))
+    }
+    fn constant(&mut self, shape: &[usize], offset: u64) -> ValueId {
+        let nbytes = shape.iter().product::<usize>() as u64 * 4;
+        let key = pteron_core::ConstantKey { origin: 0, offset, nbytes };
+        self.tensor(shape, Place::Constant(ConstantRef { key }))
+    }
+    fn planned(&mut self, shape: &[usize], offset: usize) -> ValueId {
+        self.tensor(shape, Place::Planned { arena: 0, offset, initial: None })
+    }
+    fn ints(&mut self, v: &[i64]) -> ValueId {
+        let ids: Vec<ValueId> = v.iter().map(|i| self.value(ValueIr::Int(*i))).collect();
+        self.value(ValueIr::IntList(Arc::from(ids)))
+    }
+    fn call(&mut self, name: &str, args: &[ValueId]) {
+        let operator = self.0.operators.iter().position(|o| o == name).unwrap_or_else(|| {
+            self.0.operators.push(name.into());
+            self.0.operators.len() - 1
+        }) as u32;
+        let mut args = args.to_vec();
+        args.push(*args.last().unwrap());
+        self.0.instructions.push(Instruction::Kernel { operator, args: args.into() });
+    }
+    fn plan(mut self, switches: &RuleSwitches) -> String {
+        let done = optimize(&mut self.0, &TestLoader::new(), switches).unwrap();
+        listing(&self.0, &done.steps)
+    }
+}
+
+/// x → linear (weight through a permute) → relu → out; `gap` bytes lie between activations.
+fn mlp(relu_at: usize) -> Builder {
+    let mut b = Builder::new();
+    let x = b.planned(&[4, 8], 0);
+    let w = b.constant(&[16, 8], 0);
+    let bias = b.constant(&[16], 512);
+    let wt = b.planned(&[8, 16], 1024);
+    let y = b.planned(&[4, 16], 4096);
+    let z = b.planned(&[4, 16], relu_at);
+    let one = b.value(ValueIr::Int(1));
+    let order = b.ints(&[1, 0]);
+    b.0.inputs.push(x);
+    b.0.outputs.push(z);
+    b.call("aten::permute_copy.out", &[w, order, wt]);
+    b.call("aten::addmm.out", &[bias, x, wt, one, one, y]);
+    b.call("aten::relu.out", &[y, z]);
+    b
+}
+
+#[test]
+fn linear_and_relu_become_one_plan_with_a_folded_weight() {
+    assert_eq!(
+        mlp(8192).plan(&RuleSwitches::all_on()),
+        "[1 2] plan aten::addmm.out + clamp(0, inf) (%2, %0, %10, %6, %6, %5, %5)\n"
+    );
+}
+
+#[test]
+fn every_rule_has_its_switch() {
+    assert_eq!(rule_names().collect::<Vec<_>>(), ["fold_layout", "fuse_clamp"]);
+    let as_file = "[0] call aten::permute_copy.out (%1, %9, %3, %3)\n\
+                   [1] call aten::addmm.out (%2, %0, %3, %6, %6, %4, %4)\n\
+                   [2] call aten::relu.out (%4, %5, %5)\n";
+    assert_eq!(mlp(8192).plan(&RuleSwitches::all_off()), as_file);
+    // Without the fold the weight is no constant, so nothing fuses either.
+    assert_eq!(mlp(8192).plan(&RuleSwitches::all_on().without("fold_layout")), as_file);
+    assert_eq!(
+        mlp(8192).plan(&RuleSwitches::all_on().without("fuse_clamp")),
+        "[1] call aten::addmm.out (%2, %0, %10, %6, %6, %4, %4)\n[2] call aten::relu.out (%4, %5, %5)\n"
+    );
+}
+
+#[test]
+fn an_output_planned_over_the_linears_input_is_not_fused() {
+    // The exporter reuses x's memory for z, which is fine while relu runs after the linear.
+    assert_eq!(
+        mlp(64).plan(&RuleSwitches::all_on()),
+        "[1] call aten::addmm.out (%2, %0, %10, %6, %6, %4, %4)\n[2] call aten::relu.out (%4, %5, %5)\n"
+    );
+}
+
+#[test]
+fn in_place_relu_fuses() {
+    assert!(mlp(4096).plan(&RuleSwitches::all_on()).starts_with("[1 2] plan"));
+}
+
+#[test]
+fn a_second_reader_by_bytes_stops_fusion() {
+    // Another value id looks at the linear's bytes.
+    let mut b = mlp(8192);
+    let alias = b.planned(&[64], 4096);
+    let n = b.planned(&[64], 16384);
+    b.call("aten::neg.out", &[alias, n]);
+    b.0.outputs.push(n);
+    assert!(!b.plan(&RuleSwitches::all_on()).contains("plan"));
+}
+
+#[test]
+fn a_partial_overwrite_stops_folding_and_fusion() {
+    // Between permute and addmm somebody writes into the permuted weight.
+    let mut b = mlp(8192);
+    let x = b.0.inputs[0];
+    let part = b.planned(&[4, 8], 1024);
+    b.call("aten::neg.out", &[x, part]);
+    let last = b.0.instructions.pop().unwrap();
+    b.0.instructions.insert(1, last);
+    let text = b.plan(&RuleSwitches::all_on());
+    assert!(text.contains("permute_copy") && !text.contains("plan"), "{text}");
+}
+
+#[test]
+fn a_read_in_a_loop_sees_both_iterations() {
+    // relu is reached from the linear before the loop and from the neg inside it.
+    let mut b = mlp(8192);
+    let (y, z) = (ValueId(4), ValueId(5));
+    b.call("aten::neg.out", &[z, y]);
+    let go = b.value(ValueIr::Bool(true));
+    b.0.inputs.push(go);
+    b.0.instructions.push(Instruction::JumpFalse { condition: go, destination: 2 });
+    let text = b.plan(&RuleSwitches::all_on());
+    assert!(!text.contains("plan"), "{text}");
+    assert!(!text.contains("permute"), "the weight is folded all the same: {text}");
+}
+
+#[test]
+fn views_elided_and_explicit_lead_to_the_same_constant() {
+    let mut b = Builder::new();
+    let x = b.planned(&[4, 8], 0);
+    let w = b.constant(&[2, 8, 8], 0);
+    let order = b.ints(&[0, 2, 1]);
+    let permuted = b.planned(&[2, 8, 8], 1024);
+    let elided = b.planned(&[1, 2, 8, 8], 1024);
+    let size = b.ints(&[2, 8, 8]);
+    let viewed = b.tensor(&[2, 8, 8], Place::Unplanned);
+    let out = b.planned(&[1, 2, 8, 8], 8192);
+    let out2 = b.planned(&[2, 8, 8], 16384);
+    b.0.inputs.push(x);
+    b.0.outputs.extend([out, out2]);
+    b.call("aten::permute_copy.out", &[w, order, permuted]);
+    b.call("executorch_prim::et_view.default", &[elided, size, viewed]);
+    b.call("aten::neg.out", &[elided, out]);
+    b.call("aten::neg.out", &[viewed, out2]);
+    let done = optimize(&mut b.0, &TestLoader::new(), &RuleSwitches::all_on()).unwrap();
+    let text = listing(&b.0, &done.steps);
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert_eq!(done.folded.len(), 2);
+    assert_eq!(done.folded[0].key, done.folded[1].key);
+}
+
+#[test]
+fn a_view_of_a_constant_is_folded_and_never_written() {
+    let mut b = Builder::new();
+    let w = b.constant(&[4, 8], 0);
+    let size = b.ints(&[32]);
+    let viewed = b.tensor(&[32], Place::Unplanned);
+    let out = b.planned(&[32], 0);
+    let flag = b.value(ValueIr::Bool(false));
+    b.0.outputs.push(out);
+    b.call("executorch_prim::et_view.default", &[w, size, viewed]);
+    b.call("aten::neg.out", &[viewed, out]);
+    let mut hostile = Builder(b.0.clone());
+    assert_eq!(b.plan(&RuleSwitches::all_on()).lines().count(), 1);
+    let operator = hostile.0.operators.len() as u32;
+    hostile.0.operators.push("aten::copy_".into());
+    hostile.0.instructions.push(Instruction::Kernel { operator, args: [viewed, out, flag, viewed].into() });
+    assert!(hostile.plan(&RuleSwitches::all_on()).contains("et_view"));
+}
