@@ -1,0 +1,101 @@
+//! Backends by id.
+
+use pteron_core::error::printable;
+use pteron_core::{Availability, Backend, Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The backends of a runtime.
+#[derive(Default, Clone)]
+pub struct BackendRegistry {
+    backends: BTreeMap<String, Arc<dyn Backend>>,
+}
+
+impl BackendRegistry {
+    /// Adds `backend`. A name that is taken is an error unless `is_replacing`.
+    pub(crate) fn register(&mut self, backend: Arc<dyn Backend>, is_replacing: bool) -> Result<()> {
+        let name = backend.name().to_string();
+        if !is_replacing && self.backends.contains_key(&name) {
+            return Err(Error::delegate("a backend of this name is registered already")
+                .backend(name)
+                .hint("register it with replace=True, or in a runtime of its own"));
+        }
+        self.backends.insert(name, backend);
+        Ok(())
+    }
+
+    /// All names, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.backends.keys().cloned().collect()
+    }
+
+    /// The backend of that name, whether it is available or not.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<dyn Backend>> {
+        self.backends.get(name).cloned()
+    }
+
+    /// The backend of that name if it can be used; the error lists what is registered.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<dyn Backend>> {
+        let backend = self.find(name).ok_or_else(|| {
+            let known = self.names().iter().map(|n| printable(n)).collect::<Vec<_>>().join(", ");
+            Error::missing_backend("the program needs a backend that is not registered")
+                .backend(name)
+                .expected(if known.is_empty() {
+                    "a registered backend (none is registered)".to_string()
+                } else {
+                    format!("one of the registered backends: {known}")
+                })
+                .got(printable(name))
+                .hint("register it with pteron.register_backend(name, backend) before load_method")
+        })?;
+        match backend.is_available() {
+            Availability::Available => Ok(backend),
+            Availability::Unavailable(reason) => Err(Error::missing_backend(
+                "the program needs a backend that is not available on this machine",
+            )
+            .backend(name)
+            .got(printable(&reason))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pteron_core::{CompileSpec, Delegate, ErrorKind, InitContext};
+
+    struct Named(&'static str, Availability);
+    impl Backend for Named {
+        fn name(&self) -> &str {
+            self.0
+        }
+        fn is_available(&self) -> Availability {
+            self.1.clone()
+        }
+        fn init(&self, _: &InitContext<'_>, _: &[u8], _: &[CompileSpec]) -> Result<Box<dyn Delegate>> {
+            Err(Error::delegate("never initialised"))
+        }
+    }
+
+    #[test]
+    fn twice_is_an_error_unless_replacing() {
+        let mut r = BackendRegistry::default();
+        r.register(Arc::new(Named("A", Availability::Available)), false).unwrap();
+        let again = r.register(Arc::new(Named("A", Availability::Available)), false).unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::Delegate);
+        r.register(Arc::new(Named("A", Availability::Unavailable("no GPU".into()))), true).unwrap();
+        let e = r.get("A").err().unwrap();
+        assert_eq!(e.kind(), ErrorKind::MissingBackend);
+        assert!(e.to_string().contains("no GPU"), "{e}");
+    }
+
+    #[test]
+    fn a_missing_backend_lists_the_registered_ones() {
+        let mut r = BackendRegistry::default();
+        assert!(r.get("X").err().unwrap().to_string().contains("none is registered"));
+        r.register(Arc::new(Named("A", Availability::Available)), false).unwrap();
+        r.register(Arc::new(Named("B", Availability::Available)), false).unwrap();
+        let text = r.get("X").err().unwrap().to_string();
+        assert!(text.contains("A, B") && text.contains("backend X"), "{text}");
+    }
+}

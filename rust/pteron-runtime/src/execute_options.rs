@@ -1,0 +1,20 @@
+//! What a caller can set for one call.
+
+use crate::{OutputBuffer, Tracer};
+use std::time::Instant;
+
+/// Options of one call; the default sets nothing.
+#[derive(Default)]
+pub struct ExecuteOptions<'a> {
+    /// Memory for outputs, by position; missing or `None` entries get fresh memory.
+    pub outputs: &'a [Option<OutputBuffer<'a>>],
+    /// When to stop.
+    pub deadline: Option<Instant>,
+    /// Most instructions to execute.
+    pub budget: Option<u64>,
+    /// Who watches.
+    pub tracer: Option<&'a mut dyn Tracer>,
+    /// Called on the calling thread about every 100 ms between steps; an error stops the run with it.
+    /// (Bindings check for signals here.)
+    pub poll: Option<&'a mut dyn FnMut() -> pteron_core::Result<()>>,
+}

@@ -1,0 +1,82 @@
+//! What callers pass in. Unsafe island (construction only).
+
+use pteron_core::DType;
+
+/// One input of a call.
+#[derive(Debug, Clone, Copy)]
+pub enum InputValue<'a> {
+    /// A tensor in the caller's memory.
+    Tensor(TensorInput<'a>),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Double(f64),
+    /// A bool.
+    Bool(bool),
+    /// A string.
+    String(&'a str),
+    /// `None`.
+    None,
+}
+
+impl InputValue<'_> {
+    /// What this is, for messages.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            InputValue::Tensor(_) => "a tensor",
+            InputValue::Int(_) => "int",
+            InputValue::Double(_) => "float",
+            InputValue::Bool(_) => "bool",
+            InputValue::String(_) => "str",
+            InputValue::None => "None",
+        }
+    }
+}
+
+/// A tensor in the caller's memory, with any strides. Never written to.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorInput<'a> {
+    pub(crate) dtype: DType,
+    pub(crate) shape: &'a [usize],
+    pub(crate) strides: Option<&'a [isize]>,
+    pub(crate) data: *const u8,
+}
+
+impl<'a> TensorInput<'a> {
+    /// A tensor at `data`. `strides` are in elements and may be zero or negative (`data` is the
+    /// element at index 0 of every dimension); `None` means row-major and dense.
+    ///
+    /// # Safety
+    /// Every element that `shape` and `strides` reach from `data` must be readable, and written by
+    /// nobody, until the call that the input is passed to returns. `data` may be null or dangling when
+    /// the tensor has no elements. It need not be aligned.
+    pub unsafe fn new(
+        dtype: DType,
+        shape: &'a [usize],
+        strides: Option<&'a [isize]>,
+        data: *const u8,
+    ) -> Self {
+        TensorInput { dtype, shape, strides, data }
+    }
+
+    /// A dense row-major tensor over `elements`; the count is checked when the call is made.
+    pub fn from_slice<T: pteron_core::Element>(shape: &'a [usize], elements: &'a [T]) -> Option<Self> {
+        let numel = pteron_core::sizes::checked_numel(shape).ok()?;
+        (numel == elements.len()).then_some(TensorInput {
+            dtype: T::DTYPE,
+            shape,
+            strides: None,
+            data: elements.as_ptr().cast(),
+        })
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+}

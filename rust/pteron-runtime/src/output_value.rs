@@ -1,0 +1,102 @@
+//! What callers get back, and memory they offer for it. Unsafe island (construction only).
+
+use pteron_core::{AlignedBuffer, DType, Element, Error, Result, TensorMeta};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The outputs of one call, in order.
+pub type Outputs = SmallVec<[OutputValue; 2]>;
+
+/// One output of a call.
+// A tensor's metadata is inline so that a call with one output allocates its data only.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub enum OutputValue {
+    /// A tensor in fresh memory that the caller owns.
+    Tensor(OwnedTensor),
+    /// The tensor is in the buffer that the caller bound to this output; this is its shape.
+    Bound(TensorMeta),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Double(f64),
+    /// A bool.
+    Bool(bool),
+    /// A string.
+    String(Arc<str>),
+    /// `None`.
+    None,
+}
+
+impl OutputValue {
+    /// The tensor; an error when this is something else.
+    pub fn tensor(&self) -> Result<&OwnedTensor> {
+        match self {
+            OutputValue::Tensor(t) => Ok(t),
+            other => {
+                Err(Error::input_type("output is not an owned tensor")
+                    .got(format!("{:?}", other.kind_name())))
+            }
+        }
+    }
+
+    fn kind_name(&self) -> &'static str {
+        match self {
+            OutputValue::Tensor(_) => "tensor",
+            OutputValue::Bound(_) => "bound tensor",
+            OutputValue::Int(_) => "int",
+            OutputValue::Double(_) => "float",
+            OutputValue::Bool(_) => "bool",
+            OutputValue::String(_) => "str",
+            OutputValue::None => "None",
+        }
+    }
+}
+
+/// A tensor with memory of its own, dense in its `dim_order`.
+#[derive(Debug)]
+pub struct OwnedTensor {
+    /// dtype, shape, strides.
+    pub meta: TensorMeta,
+    /// At least `meta.nbytes()` bytes.
+    pub data: AlignedBuffer,
+}
+
+impl OwnedTensor {
+    /// The elements in memory order; an error for another dtype.
+    pub fn elements<T: Element>(&self) -> Result<&[T]> {
+        if T::DTYPE != self.meta.dtype() {
+            return Err(Error::input_type("output has another dtype")
+                .expected(T::DTYPE.name())
+                .got(self.meta.dtype().name()));
+        }
+        let all = self.data.as_elements::<T>();
+        all.get(..self.meta.numel()).ok_or_else(|| Error::internal("output is smaller than its shape"))
+    }
+
+    /// The bytes in memory order.
+    pub fn bytes(&self) -> &[u8] {
+        self.data.as_slice().get(..self.meta.nbytes()).unwrap_or_default()
+    }
+}
+
+/// Memory that a caller offers for one output: dense and row-major, of exactly the output's dtype and
+/// shape.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputBuffer<'a> {
+    pub(crate) dtype: DType,
+    pub(crate) shape: &'a [usize],
+    pub(crate) data: *mut u8,
+}
+
+impl<'a> OutputBuffer<'a> {
+    /// A buffer at `data`.
+    ///
+    /// # Safety
+    /// `data` must be valid for writes of all elements of `shape`, and neither read nor written by
+    /// anybody else, until the call that it is passed to returns. Overlap with inputs of the same call is
+    /// allowed. It need not be aligned.
+    pub unsafe fn new(dtype: DType, shape: &'a [usize], data: *mut u8) -> Self {
+        OutputBuffer { dtype, shape, data }
+    }
+}

@@ -1,0 +1,125 @@
+//! A runtime owns kernels, backends and the thread pool; programs are loaded into one.
+
+use crate::backend_registry::BackendRegistry;
+use crate::kernel_registry::KernelRegistry;
+use pteron_core::{Availability, Backend, CpuProfile, Error, Isa, Kernel, Result};
+use pteron_cpu::plan::RuleSwitches;
+use std::sync::{Arc, OnceLock, RwLock};
+
+/// How a runtime is made; the default suits this machine.
+#[derive(Debug, Clone, Default)]
+pub struct RuntimeOptions {
+    /// Best instruction set that kernels may use; never more than the processor has.
+    pub isa: Option<Isa>,
+    /// Threads of a pool of the runtime's own; `None`: the process-wide pool.
+    pub threads: Option<usize>,
+    /// Rewrites that load applies.
+    pub rules: RuleSwitches,
+}
+
+/// Kernels, backends and threads.
+pub struct Runtime {
+    kernels: RwLock<Arc<KernelRegistry>>,
+    backends: RwLock<BackendRegistry>,
+    cpu: CpuProfile,
+    rules: RuleSwitches,
+    pool: PoolChoice,
+}
+
+enum PoolChoice {
+    Shared,
+    Own(pteron_cpu::pool::Pool),
+}
+
+impl Runtime {
+    /// A runtime with the built-in kernels and no backends.
+    pub fn new(options: RuntimeOptions) -> Result<Arc<Runtime>> {
+        let mut cpu = pteron_cpu::cpu_detect::detect()?;
+        if let Some(isa) = options.isa {
+            cpu.isa = cpu.isa.min(isa);
+        }
+        let pool = match options.threads {
+            None => PoolChoice::Shared,
+            Some(threads) => PoolChoice::Own(pteron_cpu::pool::Pool::new(threads.max(1))),
+        };
+        Ok(Arc::new(Runtime {
+            kernels: RwLock::new(Arc::new(KernelRegistry::built_in())),
+            backends: RwLock::default(),
+            cpu,
+            rules: options.rules,
+            pool,
+        }))
+    }
+
+    /// The process-wide default runtime.
+    pub fn shared() -> Result<Arc<Runtime>> {
+        static SHARED: OnceLock<Arc<Runtime>> = OnceLock::new();
+        if let Some(found) = SHARED.get() {
+            return Ok(found.clone());
+        }
+        let made = Runtime::new(RuntimeOptions::default())?;
+        Ok(SHARED.get_or_init(|| made).clone())
+    }
+
+    /// Makes a backend known to programs. A name that is taken is an error unless `is_replacing`;
+    /// sessions that exist keep the backend they were loaded with.
+    pub fn register_backend(&self, backend: Arc<dyn Backend>, is_replacing: bool) -> Result<()> {
+        self.backends.write().map_err(|_| poisoned())?.register(backend, is_replacing)
+    }
+
+    /// Ids of the registered backends, sorted.
+    pub fn backend_names(&self) -> Vec<String> {
+        self.backends.read().map(|b| b.names()).unwrap_or_default()
+    }
+
+    /// Whether a backend can be used; `None` when it is not registered.
+    pub fn backend_availability(&self, name: &str) -> Option<Availability> {
+        let found = self.backends.read().ok()?.find(name);
+        found.map(|b| b.is_available())
+    }
+
+    /// Puts a kernel before the built-in ones of its operator, for methods built from now on.
+    pub fn register_kernel(&self, kernel: Arc<dyn Kernel>) -> Result<()> {
+        Arc::make_mut(&mut *self.kernels.write().map_err(|_| poisoned())?).register(kernel)
+    }
+
+    /// Full names of all operators that have a kernel (`aten::add.out`), sorted.
+    pub fn operator_names(&self) -> Vec<String> {
+        self.kernels.read().map(|k| k.names()).unwrap_or_default()
+    }
+
+    /// The processor that kernels are prepared for.
+    pub fn cpu(&self) -> &CpuProfile {
+        &self.cpu
+    }
+
+    /// The rewrites that load applies.
+    pub fn rules(&self) -> &RuleSwitches {
+        &self.rules
+    }
+
+    /// The pool that kernels run on.
+    pub(crate) fn pool(&self) -> &pteron_cpu::pool::Pool {
+        match &self.pool {
+            PoolChoice::Shared => pteron_cpu::pool::Pool::shared(),
+            PoolChoice::Own(pool) => pool,
+        }
+    }
+
+    /// The usable backend of that name. The lock is not held while the backend works, so a backend may
+    /// register others.
+    pub(crate) fn backend(&self, name: &str) -> Result<Arc<dyn Backend>> {
+        let backends = self.backends.read().map_err(|_| poisoned())?.clone();
+        backends.get(name)
+    }
+
+    /// The kernels as they are now.
+    pub(crate) fn kernels(&self) -> Result<Arc<KernelRegistry>> {
+        Ok(self.kernels.read().map_err(|_| poisoned())?.clone())
+    }
+}
+
+#[cold]
+fn poisoned() -> Error {
+    Error::internal("a registry lock is poisoned by an earlier panic")
+}

@@ -1,0 +1,137 @@
+//! The bytes of a program: mapped, owned, or borrowed from somebody who keeps them. Unsafe island.
+
+use pteron_core::{AlignedBuffer, Error, ErrorKind, Result};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes that stay where and what they are.
+///
+/// # Safety
+/// While a value lives, `bytes` returns the same memory with the same contents every time it is called,
+/// and that memory does not change.
+pub unsafe trait StableBytes: Send + Sync {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+// SAFETY: shared references to a `Vec` give no way to change it.
+unsafe impl StableBytes for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+// SAFETY: immutable for the whole life of the process.
+unsafe impl StableBytes for &'static [u8] {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+// SAFETY: nobody else has the pointer of a buffer that was given away.
+unsafe impl StableBytes for AlignedBuffer {
+    fn bytes(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+/// Alignment that constants rely on: the format aligns them to 16 bytes from the start of the file.
+const BASE_ALIGNMENT: usize = 16;
+
+/// The bytes of one file. Everything derived from a program holds an `Arc` of it.
+pub(crate) struct Storage {
+    owner: Owner,
+}
+
+enum Owner {
+    Mapped(memmap2::Mmap),
+    Stable(Arc<dyn StableBytes>),
+}
+
+impl Storage {
+    /// Opens a file: mapped (private, read-only) or read into aligned memory. An empty file cannot be
+    /// mapped and is read.
+    pub(crate) fn open(path: &Path, is_mapped: bool) -> Result<Storage> {
+        let failed = |e: std::io::Error| {
+            let text = format!("{}: {e}", pteron_core::error::printable(&path.to_string_lossy()));
+            match e.kind() {
+                std::io::ErrorKind::NotFound => {
+                    Error::new(ErrorKind::NotFound, "the program file does not exist").got(text)
+                }
+                _ => Error::program("the program file cannot be read").got(text),
+            }
+        };
+        let mut file = File::open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if !meta.is_file() {
+            return Err(Error::program("the program is not a regular file")
+                .got(pteron_core::error::printable(&path.to_string_lossy())));
+        }
+        let len = usize::try_from(meta.len())
+            .map_err(|_| Error::limit("the file is larger than the address space"))?;
+        if is_mapped && len > 0 {
+            // SAFETY: the mapping is private and read-only. What is parsed is copied before it is
+            // verified; only weights and blobs are read from the mapping, and no check depends on their
+            // contents. A file that somebody truncates meanwhile is outside the promise (`is_mapped:
+            // false` is there for such storage).
+            let map = unsafe { memmap2::MmapOptions::new().len(len).map_copy_read_only(&file) };
+            return Ok(Storage { owner: Owner::Mapped(map.map_err(failed)?) });
+        }
+        let mut buffer = AlignedBuffer::zeroed(len)?;
+        file.read_exact(buffer.as_mut_slice()).map_err(failed)?;
+        Ok(Storage { owner: Owner::Stable(Arc::new(buffer)) })
+    }
+
+    /// Bytes that somebody else keeps; copied when they are not 16-byte aligned.
+    pub(crate) fn borrow(bytes: Arc<dyn StableBytes>) -> Result<Storage> {
+        let is_aligned = (bytes.bytes().as_ptr() as usize).is_multiple_of(BASE_ALIGNMENT);
+        let owner = if is_aligned { bytes } else { Arc::new(AlignedBuffer::copy_of(bytes.bytes())?) };
+        Ok(Storage { owner: Owner::Stable(owner) })
+    }
+
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.owner {
+            Owner::Mapped(map) => map,
+            Owner::Stable(bytes) => bytes.bytes(),
+        }
+    }
+
+    /// A part; an error when it lies outside.
+    pub(crate) fn range(&self, offset: u64, nbytes: u64) -> Result<&[u8]> {
+        let range = pteron_core::sizes::checked_range(offset, nbytes, self.bytes().len())?;
+        self.bytes().get(range).ok_or_else(|| Error::internal("a checked range is outside its storage"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misaligned_bytes_are_copied() {
+        let block: Arc<Vec<u8>> = Arc::new(vec![7; 64]);
+        let start = block.as_ptr() as usize;
+        struct Tail(Arc<Vec<u8>>);
+        // SAFETY: as for `Vec`.
+        unsafe impl StableBytes for Tail {
+            fn bytes(&self) -> &[u8] {
+                &self.0[1..]
+            }
+        }
+        let s = Storage::borrow(Arc::new(Tail(block.clone()))).unwrap();
+        assert_ne!(s.bytes().as_ptr() as usize, start + 1);
+        assert_eq!(s.bytes(), &[7; 63]);
+        assert!(s.range(60, 4).is_err());
+        assert_eq!(s.range(60, 3).unwrap(), &[7; 3]);
+    }
+
+    #[test]
+    fn a_missing_file_says_so() {
+        let e = Storage::open(Path::new("no/such/file.pte"), true).err().unwrap();
+        assert_eq!(e.kind(), ErrorKind::NotFound);
+        assert!(e.to_string().contains("no/such/file.pte"), "{e}");
+        let e = Storage::open(Path::new("."), true).err().unwrap();
+        assert_eq!(e.kind(), ErrorKind::Program);
+    }
+}
