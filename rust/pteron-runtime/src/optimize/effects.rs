@@ -179,11 +179,12 @@ fn locate(ir: &MethodIr, steps: &[StepIr], effects: &[StepEffects]) -> Vec<Locat
         }
         match &step.kind {
             StepKind::Instruction(Instruction::Move { to, .. }) => {
-                *view_definitions.entry(*to).or_default() += 2;
+                view_definitions.insert(*to, 2);
             }
             _ => {
                 if let Some((ET_VIEW, &[_, _, out, ..])) = kernel_call(ir, step) {
-                    *view_definitions.entry(out).or_default() += 1;
+                    let count = view_definitions.entry(out).or_default();
+                    *count = count.saturating_add(1);
                 }
             }
         }

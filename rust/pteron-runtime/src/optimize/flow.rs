@@ -209,7 +209,7 @@ impl Flow {
                 exits.push(state);
             }
         }
-        flow.pin_live_out(ir, effects, &exits, &written, &mut stale);
+        flow.pin_live_out(ir, effects, &exits, &written, &stale);
         Some(flow)
     }
 
@@ -287,7 +287,7 @@ impl Flow {
         effects: &Effects,
         exits: &[State],
         written: &[SmallVec<[Region; 1]>],
-        stale: &mut Vec<Region>,
+        stale: &[Region],
     ) {
         let inputs: HashSet<(Space, usize, usize)> = ir
             .inputs

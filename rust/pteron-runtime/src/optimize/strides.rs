@@ -62,7 +62,7 @@ impl View {
             }
             *strides.get_mut(d)? = stride;
             if n != 1 {
-                if left % n != 0 {
+                if left.checked_rem(n)? != 0 {
                     return None;
                 }
                 left = left.checked_div(n)?;
