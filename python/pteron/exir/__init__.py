@@ -9,7 +9,15 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError('pteron.exir needs PyTorch: pip install "pteron[export]"') from error
 
+from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.program import EdgeProgramManager, to_edge
 
-__all__ = ["EdgeCompileConfig", "EdgeProgramManager", "to_edge"]
+__all__ = [
+    "EdgeCompileConfig",
+    "EdgeProgramManager",
+    "ExecutorchBackendConfig",
+    "ExecutorchProgramManager",
+    "to_edge",
+]

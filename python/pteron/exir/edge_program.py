@@ -30,6 +30,9 @@ def edge_program(program: ExportedProgram, config: EdgeCompileConfig, method: st
     for op in config.preserve_ops:
         table.pop(op, None)
     core = program.run_decompositions(table)
+    # Passes replace tensors in these tables; those of the program that was given must not change.
+    core._state_dict = dict(core.state_dict)
+    core._constants = dict(core.constants)
     for apply in BEFORE_CORE_ATEN_CHECK:
         apply(core)
     exceptions = {*config._core_aten_ops_exception_list, *config.preserve_ops}

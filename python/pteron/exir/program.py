@@ -10,14 +10,17 @@ from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.errors import ExportError
+from pteron.exir.backend.lowered_backend_module import set_lowering
+from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.compile_config import EdgeCompileConfig
 from pteron.exir.edge.stages import EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.edge_program import edge_program, in_edge_dialect
+from pteron.exir.executorch_program_manager import DEFAULT_METHOD, ExecutorchProgramManager
+from pteron.exir.lower_program import lower_programs
+from pteron.exir.passes.run_graph_passes import run_graph_passes
 
 GraphPass = Callable[[torch.fx.GraphModule], PassResult | None]
-
-DEFAULT_METHOD = "forward"
 
 
 def to_edge(
@@ -100,8 +103,42 @@ class EdgeProgramManager:
                 verify(changed[name], EDGE, method=name)
         return EdgeProgramManager(changed, self._constant_methods, config)
 
+    def to_backend(self, partitioner: Any) -> EdgeProgramManager:
+        """Hand parts of the methods to backends.
+
+        `partitioner`: a `Partitioner` (instance or class) or a `DelegationSpec` for all methods, or a dict from
+        method name to one of them; methods that the dict does not name stay as they are.
+        """
+        from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
+
+        per_method = (
+            dict(partitioner)
+            if isinstance(partitioner, Mapping)
+            else {name: partitioner for name in self._edge_programs}
+        )
+        lowered = to_backend(MethodProgramsPartitionerSpec(dict(self._edge_programs), per_method))
+        return EdgeProgramManager(
+            {**self._edge_programs, **lowered}, self._constant_methods, self.compile_config
+        )
+
+    def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
+        """Plan memory and emit the program.
+
+        Raises `UnsupportedProgramError` that lists every operator, element type or shape which cannot be written, or
+        which the target of `config.kernels` cannot run, with its source line.
+        """
+        config = config if config is not None else ExecutorchBackendConfig()
+        emitted, planned = lower_programs(self._edge_programs, self._constant_methods, config)
+        return ExecutorchProgramManager(emitted, planned, self._constant_methods, config)
+
 
 def _run_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
-    from pteron.exir.passes.run_graph_passes import run_graph_passes
-
     return in_edge_dialect(run_graph_passes(program, passes))
+
+
+def _lower_one(program: ExportedProgram, **options: Any) -> ExecutorchProgramManager:
+    """The complete program of one edge program; `options` are fields of `ExecutorchBackendConfig`."""
+    return EdgeProgramManager(program).to_executorch(ExecutorchBackendConfig(**options))
+
+
+set_lowering(_lower_one)

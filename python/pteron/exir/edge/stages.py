@@ -15,7 +15,8 @@ from pteron.exir.edge.delegate_call import is_control_flow, is_delegate_call, lo
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.memory_nodes import alloc, view
 from pteron.exir.edge.out_variant import out_argument_names
-from pteron.exir.edge.symbolic_ops import is_symbolic_op
+from pteron.exir.edge.symbolic_ops import is_symbolic_number, is_symbolic_op
+from pteron.exir.edge.tensor_spec import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def _is_builtin_call(node: torch.fx.Node) -> bool:
     return (
         node.target is operator.getitem
         or is_symbolic_op(node.target)
+        or (not isinstance(node.target, OpOverload) and is_symbolic_number(node.meta.get("val")))
         or isinstance(node.target, HigherOrderOperator)
     )
 
@@ -184,12 +186,18 @@ def _out_variant(node: torch.fx.Node, context: Context) -> str | None:
     return None
 
 
+def _tensor_specs(node: torch.fx.Node) -> list[TensorSpec]:
+    leaves = torch.utils._pytree.tree_leaves(node.meta.get("spec"))
+    return [leaf for leaf in leaves if isinstance(leaf, TensorSpec)]
+
+
 def _planned(node: torch.fx.Node, context: Context) -> str | None:
-    for spec in torch.utils._pytree.tree_leaves(node.meta.get("spec")):
-        if node.target is alloc and spec.memory_id is None and not spec.is_unplanned_output:
+    for spec in _tensor_specs(node):
+        root = spec.root
+        if root.memory_id is None and not root.is_caller_owned and not root.is_constant:
             return "the tensor has no place in planned memory"
-        if spec.memory_id is not None and spec.memory_offset is None:
-            return f"the tensor is in memory {spec.memory_id} without an offset"
+        if root.memory_id is not None and root.memory_offset is None:
+            return f"the tensor is in memory {root.memory_id} without an offset"
     return None
 
 

@@ -44,3 +44,8 @@ def is_symbolic_op(target: Any) -> bool:
         return target in EMITTED_AS
     except TypeError:
         return False
+
+
+def is_symbolic_number(value: Any) -> bool:
+    """Whether a node's value is a number that is computed at run time, or was traced as a constant."""
+    return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))

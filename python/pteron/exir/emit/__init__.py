@@ -1,0 +1,1 @@
+"""From a planned graph to values and instructions."""

@@ -1,0 +1,1 @@
+"""Where each tensor of a method lives in planned memory."""

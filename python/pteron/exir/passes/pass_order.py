@@ -8,7 +8,9 @@ from torch.export import ExportedProgram
 
 from pteron.exir.passes.assign_debug_handles import assign_debug_handles
 from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
+from pteron.exir.passes.normalize_layouts import normalize_layouts
 from pteron.exir.passes.promote_mixed_dtypes import promote_mixed_dtypes
+from pteron.exir.passes.refresh_values import refresh_values
 from pteron.exir.passes.remove_assertions import remove_assertions
 from pteron.exir.passes.remove_noops import remove_noops
 from pteron.exir.passes.replace_views_with_copies import replace_views_with_copies
@@ -22,7 +24,9 @@ Pass = Callable[[ExportedProgram], None]
 BEFORE_CORE_ATEN_CHECK: tuple[Pass, ...] = (remove_assertions,)
 
 CORE_ATEN_TO_EDGE: tuple[Pass, ...] = (
+    normalize_layouts,
     replace_views_with_copies,
+    refresh_values,
     remove_noops,
     scalar_to_tensor,
     sym_to_tensor,

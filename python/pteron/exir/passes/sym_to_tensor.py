@@ -9,12 +9,11 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.symbolic_ops import is_symbolic_number
 
 
 def _is_symbolic_number(argument: Any) -> bool:
-    return isinstance(argument, torch.fx.Node) and isinstance(
-        argument.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
-    )
+    return isinstance(argument, torch.fx.Node) and is_symbolic_number(argument.meta.get("val"))
 
 
 def sym_to_tensor(program: ExportedProgram) -> None:

@@ -1,0 +1,1 @@
+"""From values and instructions to bytes."""

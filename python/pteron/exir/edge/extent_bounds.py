@@ -1,0 +1,41 @@
+"""Bounds of symbolic dimension extents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+Ranges = Mapping[Any, ValueRanges[Any]]
+
+
+def extent_bounds(extent: int | torch.SymInt, ranges: Ranges | None = None) -> tuple[int, int | None]:
+    """(smallest, largest) value of a dimension extent; largest is None where it has no bound.
+
+    `ranges` maps symbols to their ranges (`ExportedProgram.range_constraints`); a symbol that it does not name has
+    the range that its own shape environment keeps.
+    """
+    if isinstance(extent, int):
+        return extent, extent
+    node = extent.node
+    expression = sympy.sympify(node.expr)
+    if expression.is_number:
+        return int(expression), int(expression)
+    known = dict(node.shape_env.var_to_range)
+    known.update({symbol: value for symbol, value in (ranges or {}).items() if symbol in expression.free_symbols})
+    bounds = bound_sympy(expression, known)
+    lower = 0 if bounds.lower in (-int_oo, -sympy.oo) else max(0, int(sympy.ceiling(bounds.lower)))
+    unbounded = bounds.upper in (int_oo, sympy.oo) or int(bounds.upper) >= 2**62
+    return lower, None if unbounded else int(sympy.floor(bounds.upper))
+
+
+def symbol_name(extent: int | torch.SymInt) -> str | None:
+    """The name of the symbol that an extent is; None for numbers and for expressions."""
+    if isinstance(extent, int):
+        return None
+    expression = sympy.sympify(extent.node.expr)
+    return str(expression) if expression.is_Symbol else None

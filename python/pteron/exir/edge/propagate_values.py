@@ -1,0 +1,73 @@
+"""Recompute the fake results of a graph after its operators were replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from pteron.exir.edge.edge_op_overload import EdgeOpOverload
+from pteron.exir.edge.symbolic_ops import is_symbolic_op
+
+
+def fake_mode_of(module: torch.fx.GraphModule) -> FakeTensorMode | None:
+    """The mode that the fake tensors of a graph belong to; None for a graph without tensors."""
+    for node in module.graph.nodes:
+        for value in tree_leaves(node.meta.get("val")):
+            mode = getattr(value, "fake_mode", None)
+            if mode is not None:
+                return mode
+    return None
+
+
+def _depends_on_data(value: Any) -> bool:
+    """Whether a result has extents that only running the program tells."""
+    for leaf in tree_leaves(value):
+        extents = leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
+        for extent in extents:
+            if isinstance(extent, (torch.SymInt, torch.SymFloat)) and any(
+                str(symbol).startswith(("u", "zuf")) for symbol in extent.node.expr.free_symbols
+            ):
+                return True
+    return False
+
+
+def _evaluate(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The fake result of an operator. Copying views are evaluated as a view and a contiguous copy of it.
+
+    PyTorch's own meta functions of some `_copy` operators do not take symbolic extents.
+    """
+    op = target.aten_overload if isinstance(target, EdgeOpOverload) else target
+    if not isinstance(op, OpOverload) or torch.Tag.view_copy not in op.tags:
+        return target(*args, **kwargs)
+    view_name = op._schema.name.split("::")[1].removesuffix("_copy")
+    if view_name == "view" and op._overloadname == "default":
+        return torch.ops.aten.reshape.default(*args, **kwargs).contiguous()
+    view = getattr(getattr(torch.ops.aten, view_name), op._overloadname)
+    return tree_map_only(torch.Tensor, lambda value: value.contiguous(), view(*args, **kwargs))
+
+
+def propagate_values(module: torch.fx.GraphModule) -> None:
+    """Set `meta["val"]` of every operator call in `module` to what the operator returns for its operands' values.
+
+    Kept as they are: results of higher-order operators, symbolic numbers, and results whose shape depends on data
+    (computing them again would invent new symbols).
+    """
+    mode = fake_mode_of(module)
+    if mode is None:
+        return
+    with mode, torch.no_grad():
+        for node in module.graph.nodes:
+            if node.op != "call_function" or isinstance(node.target, HigherOrderOperator):
+                continue
+            if is_symbolic_op(node.target) or _depends_on_data(node.meta.get("val")):
+                continue
+            args, kwargs = torch.fx.node.map_arg(
+                (node.args, node.kwargs), lambda operand: operand.meta["val"]
+            )
+            if any(isinstance(leaf, torch.fx.Node) for leaf in tree_leaves((args, kwargs))):
+                continue
+            node.meta["val"] = _evaluate(node.target, args, kwargs)

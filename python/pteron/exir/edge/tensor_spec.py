@@ -1,0 +1,88 @@
+"""What a program states about one tensor value: element type, upper bound of its shape, memory order, place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from pteron.errors import ExportError
+from pteron.exir.edge.extent_bounds import Ranges, extent_bounds
+
+_CHANNELS_LAST = {4: ((0, 2, 3, 1), torch.channels_last), 5: ((0, 2, 3, 4, 1), torch.channels_last_3d)}
+
+
+def dim_order_of_value(value: torch.Tensor) -> tuple[int, ...]:
+    """Dimensions of `value` from outermost to innermost in memory, as a program stores them.
+
+    Contiguous wherever the strides allow that reading (extents of 1 are ambiguous), then channels last; any other
+    stride pattern is stored contiguous, since order in memory is not part of what a program computes.
+    """
+    contiguous = tuple(range(value.dim()))
+    if value.dim() not in _CHANNELS_LAST or value.is_contiguous():
+        return contiguous
+    order, memory_format = _CHANNELS_LAST[value.dim()]
+    return order if value.is_contiguous(memory_format=memory_format) else contiguous
+
+
+@dataclass(eq=False)
+class TensorSpec:
+    """One tensor value.
+
+    `shape`: extents, each an upper bound where it can vary; `extents`: the same, symbolic where they vary.
+    `base`: the value whose memory this one shares (a view), else None.
+    `memory_id` (from 1) and `memory_offset` (bytes): the place that memory planning chose; None for constants and for
+    tensors whose memory the caller gives.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    dim_order: tuple[int, ...]
+    extents: tuple[int | torch.SymInt, ...] = ()
+    requires_grad: bool = False
+    base: TensorSpec | None = None
+    memory_id: int | None = None
+    memory_offset: int | None = None
+    is_constant: bool = False
+    is_caller_owned: bool = field(default=False)
+
+    @classmethod
+    def from_value(cls, value: torch.Tensor, ranges: Ranges | None = None) -> TensorSpec:
+        """The spec of a (fake) tensor. ExportError where a dimension has no upper bound."""
+        shape = []
+        for position, extent in enumerate(value.shape):
+            _, largest = extent_bounds(extent, ranges)
+            if largest is None:
+                raise ExportError(
+                    f"dimension {position} of a {value.dtype} tensor with shape {tuple(value.shape)} has no upper bound",
+                    expected="a finite largest extent for every dimension",
+                    got=str(extent),
+                    hint="give the dimension one: torch.export.Dim(name, max=...)",
+                )
+            shape.append(largest)
+        return cls(
+            dtype=value.dtype,
+            shape=tuple(shape),
+            dim_order=dim_order_of_value(value),
+            extents=tuple(value.shape),
+            requires_grad=value.requires_grad,
+        )
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether an extent can vary from one run to the next."""
+        return any(not isinstance(extent, int) for extent in self.extents)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes at the upper bound of the shape."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def root(self) -> TensorSpec:
+        """The value that owns the memory: this one, or the base of the base of ... it."""
+        spec = self
+        while spec.base is not None:
+            spec = spec.base
+        return spec

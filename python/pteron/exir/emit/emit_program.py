@@ -1,0 +1,63 @@
+"""All methods of a program → one `schema.Program`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from pteron.exir.emit.constant_method import constant_method
+from pteron.exir.emit.debug_table import DEBUG_KEY, SourceFiles
+from pteron.exir.emit.interface import INTERFACE_KEY
+from pteron.exir.emit.method_emitter import MethodEmitter
+from pteron.exir.emit.shared_data import SharedData
+from pteron.exir.schema import Program
+
+
+@dataclass
+class EmittedProgram:
+    """A program as objects, with the maps that tools use.
+
+    `debug_handle_map`: method → instruction index → debug handle, or list of a delegate's own handles.
+    `delegate_map`: method → instruction index → backend name and its debug ids.
+    """
+
+    program: Program
+    debug_handle_map: dict[str, dict[int, int | list[int]]] = field(default_factory=dict)
+    delegate_map: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+
+
+def emit_program(
+    methods: Mapping[str, tuple[ExportedProgram, Sequence[int]]], constant_methods: Mapping[str, Any]
+) -> EmittedProgram:
+    """Emit planned methods (program, memory sizes in bytes), sorted by name, then the constant methods.
+
+    Raises `ExportError` where something cannot be stored in a program file.
+    """
+    program = Program()
+    shared = SharedData(program)
+    files = SourceFiles()
+    emitted = EmittedProgram(program)
+    interfaces: dict[str, Any] = {}
+    debug: dict[str, Any] = {}
+    for name in sorted(methods):
+        exported, memory_sizes = methods[name]
+        method = MethodEmitter(name, exported, memory_sizes, shared, files).emit()
+        program.execution_plan.append(method.plan)
+        interfaces[name] = method.interface
+        debug[name] = method.debug
+        emitted.debug_handle_map[name] = method.debug_handles
+        emitted.delegate_map[name] = method.delegates
+    for name, value in constant_methods.items():
+        plan, interfaces[name] = constant_method(name, value, shared)
+        program.execution_plan.append(plan)
+    shared.named(INTERFACE_KEY, _json({"version": 1, "methods": interfaces}), 1)
+    shared.named(DEBUG_KEY, _json({"version": 1, "files": files.files, "methods": debug}), 1)
+    return emitted
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

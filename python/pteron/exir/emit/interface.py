@@ -1,0 +1,118 @@
+"""Names, ranges and relations of a method's inputs and outputs, as the program file carries them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
+
+from pteron.exir.edge.extent_bounds import Ranges, extent_bounds, symbol_name
+
+INTERFACE_KEY = "pteron.interface"
+
+_LARGEST = 2**63 - 1
+
+
+def method_interface(program: ExportedProgram) -> dict[str, list[dict[str, Any]]]:
+    """`{"inputs": [...], "outputs": [...]}`, flat, in the order in which the method takes and returns them."""
+    names = _SymbolNames()
+    return {"inputs": _inputs(program, names), "outputs": _outputs(program, names)}
+
+
+class _SymbolNames:
+    """Short names for symbols, in order of appearance: `s0`, `s1`, ..."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def name(self, symbol: str) -> str:
+        return self._names.setdefault(symbol, f"s{len(self._names)}")
+
+    def expression(self, extent: torch.SymInt) -> str:
+        expression = sympy.sympify(extent.node.expr)
+        renamed = {
+            symbol: sympy.Symbol(self.name(str(symbol)), integer=True)
+            for symbol in sorted(expression.free_symbols, key=str)
+        }
+        return str(expression.xreplace(renamed))
+
+
+def _inputs(program: ExportedProgram, names: _SymbolNames) -> list[dict[str, Any]]:
+    nodes = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
+    specs = program.graph_signature.input_specs
+    return [
+        _entry(str(node.target), node.meta.get("val"), program.range_constraints, names)
+        for spec, node in zip(specs, nodes, strict=True)
+        if spec.kind is InputKind.USER_INPUT
+    ]
+
+
+def _outputs(program: ExportedProgram, names: _SymbolNames) -> list[dict[str, Any]]:
+    returned = program.graph_module.graph.output_node().args[0]
+    paths = output_names(program.call_spec.out_spec, len(program.graph_signature.output_specs))
+    entries = []
+    for spec, value, name in zip(
+        program.graph_signature.output_specs,
+        returned,  # type: ignore[arg-type]
+        paths,
+        strict=True,
+    ):
+        is_constant = isinstance(spec.arg, ConstantArgument) or not isinstance(value, torch.fx.Node)
+        entries.append(_entry(name, None if is_constant else value.meta.get("val"), program.range_constraints, names))
+    return entries
+
+
+def output_names(tree: TreeSpec | None, count: int) -> list[str]:
+    """A name for each leaf of a result: dict keys as they are, positions as `output_<n>`, levels joined by dots."""
+    if tree is None or tree.num_leaves != count:
+        return [f"output_{index}" for index in range(count)]
+    leaves, _ = tree_flatten_with_path(tree_unflatten(list(range(count)), tree), is_leaf=lambda v: v is None)
+    if len(leaves) != count:
+        return [f"output_{index}" for index in range(count)]
+    return [_path_name(path) for path, _ in leaves]
+
+
+def _path_name(path: tuple[Any, ...]) -> str:
+    parts: list[str] = []
+    for key in path:
+        if hasattr(key, "key"):
+            parts.append(str(key.key))
+        elif hasattr(key, "idx"):
+            parts.append(str(key.idx) if parts else f"output_{key.idx}")
+        else:
+            parts.append(str(getattr(key, "name", key)))
+    return ".".join(parts) or "output"
+
+
+def _entry(name: str, value: Any, ranges: Ranges, names: _SymbolNames) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": name}
+    if isinstance(value, torch.Tensor):
+        entry["shape"] = [_dimension(extent, ranges, names) for extent in value.shape]
+    elif isinstance(value, torch.SymInt) and not _is_number(value):
+        smallest, largest = extent_bounds(value, ranges)
+        entry["range"] = [smallest, _LARGEST if largest is None else largest]
+        symbol = symbol_name(value)
+        if symbol is not None:
+            entry["symbol"] = names.name(symbol)
+    return entry
+
+
+def _is_number(value: torch.SymInt) -> bool:
+    return bool(sympy.sympify(value.node.expr).is_number)
+
+
+def _dimension(extent: int | torch.SymInt, ranges: Ranges, names: _SymbolNames) -> int | dict[str, Any]:
+    if isinstance(extent, int):
+        return extent
+    smallest, largest = extent_bounds(extent, ranges)
+    if _is_number(extent):
+        return smallest
+    bounds = {"min": smallest, "max": _LARGEST if largest is None else largest}
+    symbol = symbol_name(extent)
+    if symbol is not None:
+        return {"symbol": names.name(symbol), **bounds}
+    return {"expr": names.expression(extent), **bounds}

@@ -1,0 +1,346 @@
+"""One planned method → values and instructions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
+from torch.utils._pytree import TreeSpec, treespec_dumps
+
+from pteron.errors import ExportError
+from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
+from pteron.exir.edge.edge_op_overload import emitted_name
+from pteron.exir.edge.memory_nodes import alloc, view
+from pteron.exir.edge.out_variant import is_out_argument
+from pteron.exir.edge.source_location import source_location
+from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
+from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.emit.debug_table import SourceFiles, delegate_entry, handle_table, handles_of
+from pteron.exir.emit.interface import method_interface
+from pteron.exir.emit.shared_data import SharedData
+from pteron.exir.emit.value_table import ValueTable
+from pteron.exir.schema import (
+    INLINE,
+    BackendDelegate,
+    BackendDelegateDataReference,
+    Chain,
+    CompileSpec,
+    ContainerMetadata,
+    DelegateCall,
+    ExecutionPlan,
+    Instruction,
+    Int,
+    IntList,
+    KernelCall,
+    Operator,
+    TensorList,
+)
+
+VIEW_OPERATOR = ("executorch_prim::et_view", "default")
+
+
+@dataclass
+class EmittedMethod:
+    """A method's plan and what tools want to know about its instructions.
+
+    `debug_handles`: instruction index → debug handle, or for a delegate call the list of the delegate's own handles.
+    `delegates`: instruction index → `{"name": backend, "delegate_map": {debug id: handles}}`.
+    """
+
+    plan: ExecutionPlan
+    interface: dict[str, Any]
+    debug: dict[str, Any]
+    debug_handles: dict[int, int | list[int]]
+    delegates: dict[int, dict[str, Any]]
+
+
+class MethodEmitter:
+    """Emits one method. Every argument of an operator becomes a value; values of nodes are shared."""
+
+    def __init__(
+        self,
+        name: str,
+        program: ExportedProgram,
+        memory_sizes: Sequence[int],
+        shared: SharedData,
+        files: SourceFiles,
+    ) -> None:
+        self._name = name
+        self._program = program
+        self._memory_sizes = list(memory_sizes)
+        self._shared = shared
+        self._files = files
+        self._table = ValueTable()
+        self._instructions: list[Instruction] = []
+        self._instruction_handles: list[list[int]] = []
+        self._operators: dict[tuple[str, str], int] = {}
+        self._delegates: list[BackendDelegate] = []
+        self._delegate_debug: dict[str, Any] = {}
+        self._debug_handles: dict[int, int | list[int]] = {}
+        self._delegate_map: dict[int, dict[str, Any]] = {}
+
+    def emit(self) -> EmittedMethod:
+        """Walk the graph once. Raises `ExportError` that names the node where something cannot be stored."""
+        graph = self._program.graph_module.graph
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        inputs: list[int] = []
+        for spec, node in zip(self._program.graph_signature.input_specs, placeholders, strict=True):
+            if spec.kind is InputKind.USER_INPUT:
+                inputs.append(self._user_input(spec, node))
+            elif node.users:
+                self._state(spec, node)
+        outputs: list[int] = []
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self._located(node)
+            elif node.op == "output":
+                outputs = self._outputs(node)
+        return EmittedMethod(
+            plan=self._plan(inputs, outputs),
+            interface=method_interface(self._program),
+            debug={
+                "instructions": self._instruction_handles,
+                "handles": handle_table(self._program, self._files),
+                "delegates": self._delegate_debug,
+            },
+            debug_handles=self._debug_handles,
+            delegates=self._delegate_map,
+        )
+
+    def _plan(self, inputs: list[int], outputs: list[int]) -> ExecutionPlan:
+        call = self._program.call_spec
+        return ExecutionPlan(
+            name=self._name,
+            container_meta_type=ContainerMetadata(_tree(call.in_spec), _tree(call.out_spec)),
+            values=self._table.values,
+            inputs=inputs,
+            outputs=outputs,
+            chains=[Chain(inputs=[], outputs=[], instructions=self._instructions)],
+            operators=[Operator(name, overload) for name, overload in self._operators],
+            delegates=self._delegates,
+            non_const_buffer_sizes=self._memory_sizes,
+        )
+
+    # Placeholders and outputs
+
+    def _user_input(self, spec: InputSpec, node: torch.fx.Node) -> int:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            index = self._table.add_tensor(node.meta["spec"])
+        elif isinstance(value, torch.SymInt):
+            index = self._table.add(Int(_example(value)))
+        else:
+            constant = spec.arg.value if isinstance(spec.arg, ConstantArgument) else value
+            index = self._table.add_literal(constant)
+        self._table.bind(node, index)
+        return index
+
+    def _state(self, spec: InputSpec, node: torch.fx.Node) -> None:
+        tensor = self._tensor_of(spec)
+        tensor_spec: TensorSpec = node.meta["spec"]
+        if tensor_spec.is_constant:
+            index = self._table.add_tensor(tensor_spec, data_buffer_idx=self._shared.constant(tensor))
+        else:
+            index = self._table.add_tensor(
+                tensor_spec, data_buffer_idx=self._shared.initial_value(tensor), name=spec.target
+            )
+        self._table.bind(node, index)
+
+    def _tensor_of(self, spec: InputSpec) -> torch.Tensor:
+        for store in (self._program.state_dict, self._program.constants):
+            found = store.get(spec.target)
+            if isinstance(found, torch.Tensor):
+                return found
+        raise ExportError(
+            f"method {self._name!r}: input {spec.target!r} of kind {spec.kind.name} has no tensor in the program",
+            method=self._name,
+            argument=spec.target,
+        )
+
+    def _outputs(self, node: torch.fx.Node) -> list[int]:
+        indices = []
+        for value in node.args[0]:  # type: ignore[union-attr]
+            if isinstance(value, torch.fx.Node):
+                indices.append(self._table.index_of(value))
+            else:
+                indices.append(self._table.add_literal(value))
+        return indices
+
+    # Calls
+
+    def _located(self, node: torch.fx.Node) -> None:
+        try:
+            self._call(node)
+        except ExportError as error:
+            if error.method is not None:
+                raise
+            location = source_location(node)
+            raise ExportError(
+                f"method {self._name!r}: {error}\n  node: {node.format_node()}\n  from: {location}",
+                method=self._name,
+                operator=str(node.target),
+                argument=error.argument,
+                expected=error.expected,
+                got=error.got,
+                source_line=str(location),
+                hint=error.hint,
+            ) from error
+
+    def _call(self, node: torch.fx.Node) -> None:
+        if node.target is alloc:
+            self._alloc(node)
+        elif node.target is operator.getitem:
+            self._getitem(node)
+        elif node.target is view:
+            self._view(node)
+        elif is_delegate_call(node):
+            self._delegate_call(node)
+        elif is_symbolic_op(node.target):
+            self._symbolic(node)
+        elif isinstance(node.target, OpOverload):
+            self._kernel_call(node, node.target)
+        else:
+            raise ExportError(f"{node.target} has no instruction")
+
+    def _alloc(self, node: torch.fx.Node) -> None:
+        spec = node.meta["spec"]
+        if isinstance(spec, TensorSpec):
+            self._table.bind(node, self._table.add_tensor(spec))
+        else:
+            self._table.bind(node, [self._table.add_tensor(each) for each in spec])
+
+    def _getitem(self, node: torch.fx.Node) -> None:
+        source, position = node.args
+        found = self._table.of(source)  # type: ignore[arg-type]
+        if not isinstance(found, list):
+            raise ExportError(f"{node.format_node()}: {source} is one value, nothing to pick from")
+        self._table.bind(node, found[position])  # type: ignore[index]
+
+    def _view(self, node: torch.fx.Node) -> None:
+        base, size = node.args
+        spec: TensorSpec = node.meta["spec"]
+        assert isinstance(base, torch.fx.Node) and isinstance(size, Sequence)
+        index = self._table.index_of(base)
+        base_value = self._table.values[index].val
+        is_placed = spec.root.memory_id is not None
+        has_data = spec.root.is_constant
+        if not spec.is_dynamic and not base.meta["spec"].is_dynamic and (is_placed or has_data):
+            # The same bytes under another shape: no instruction.
+            data = base_value.data_buffer_idx if has_data else 0  # type: ignore[union-attr]
+            self._table.bind(node, self._table.add_tensor(spec, data_buffer_idx=data))
+            return
+        extents = [
+            self._table.index_of(extent) if isinstance(extent, torch.fx.Node) else self._table.add(Int(int(extent)))
+            for extent in size
+        ]
+        size_index = self._table.add(IntList(extents))
+        out = self._table.add_tensor(spec, is_placed=False)
+        self._kernel(VIEW_OPERATOR, [index, size_index, out], node)
+        self._table.bind(node, out)
+
+    def _symbolic(self, node: torch.fx.Node) -> None:
+        arguments = [
+            self._table.index_of(value) if isinstance(value, torch.fx.Node) else self._table.add_literal(value)
+            for value in node.args
+        ]
+        out = self._table.add_symbolic(node.meta["val"])
+        self._kernel(EMITTED_AS[node.target], [*arguments, out], node)
+        self._table.bind(node, out)
+
+    def _kernel_call(self, node: torch.fx.Node, op: OpOverload) -> None:
+        arguments: list[int] = []
+        outs: list[int | list[int]] = []
+        positional = list(node.args)
+        for position, schema in enumerate(op._schema.arguments):
+            if position < len(positional):
+                value: Any = positional[position]
+            elif schema.name in node.kwargs:
+                value = node.kwargs[schema.name]
+            else:
+                value = schema.default_value
+            arguments.append(self._table.argument(value, schema))
+            if is_out_argument(schema):
+                outs.append(self._table.of(value))
+        returned: int | list[int]
+        if not outs:
+            # An operator that changes its first argument returns that argument.
+            returned = self._table.index_of(positional[0])  # type: ignore[arg-type]
+            arguments.append(returned)
+        elif len(outs) == 1 and isinstance(outs[0], int):
+            returned = outs[0]
+            arguments.append(returned)
+        else:
+            returned = list(outs[0]) if len(outs) == 1 else [_single(out) for out in outs]  # type: ignore[arg-type]
+            arguments.append(self._table.add(TensorList(list(returned))))
+        self._kernel(emitted_name(op), arguments, node)
+        self._table.bind(node, returned)
+
+    def _delegate_call(self, node: torch.fx.Node) -> None:
+        lowered = lowered_module_of(node)
+        index = len(self._delegates)
+        self._delegates.append(
+            BackendDelegate(
+                id=lowered.backend_id,
+                processed=BackendDelegateDataReference(INLINE, self._shared.blob(lowered.processed_bytes)),
+                compile_specs=[CompileSpec(spec.key, bytes(spec.value)) for spec in lowered.compile_specs],
+            )
+        )
+        self._shared.named_from(lowered.named_data_store_output)
+        arguments = [self._delegate_argument(value) for value in node.args[1:]]
+        specs = node.meta["spec"]
+        results = [self._table.add_tensor(specs)] if isinstance(specs, TensorSpec) else self._results(specs)
+        entry = delegate_entry(lowered, self._files)
+        self._delegate_debug[str(index)] = entry
+        at = len(self._instructions)
+        self._instructions.append(Instruction(DelegateCall(index, [*arguments, *results])))
+        self._instruction_handles.append(handles_of(node))
+        self._debug_handles[at] = sorted(int(handle) for handle in entry["handles"])
+        self._delegate_map[at] = {
+            "name": lowered.backend_id,
+            "delegate_map": (lowered.meta or {}).get("debug_handle_map"),
+        }
+        self._table.bind(node, results[0] if isinstance(specs, TensorSpec) else results)
+
+    def _results(self, specs: Sequence[Any]) -> list[int]:
+        return [
+            self._table.add_tensor(spec) if isinstance(spec, TensorSpec) else self._table.add_symbolic(spec)
+            for spec in specs
+        ]
+
+    def _delegate_argument(self, value: Any) -> int:
+        if isinstance(value, torch.fx.Node):
+            return self._table.index_of(value)
+        return self._table.add_literal(value)
+
+    def _kernel(self, name: tuple[str, str], arguments: list[int], node: torch.fx.Node) -> None:
+        index = self._operators.setdefault(name, len(self._operators))
+        handles = handles_of(node)
+        if handles:
+            self._debug_handles[len(self._instructions)] = handles[0] if len(handles) == 1 else handles
+        self._instructions.append(Instruction(KernelCall(index, arguments)))
+        self._instruction_handles.append(handles)
+
+
+def _single(index: int | list[int]) -> int:
+    assert isinstance(index, int)
+    return index
+
+
+def _tree(spec: TreeSpec | None) -> str:
+    return "" if spec is None else treespec_dumps(spec)
+
+
+def _example(value: torch.SymInt) -> int:
+    """The number that was traced; where there is none, the smallest that is allowed."""
+    hint = value.node.hint if value.node.has_hint() else None
+    if hint is not None:
+        return int(hint)
+    from pteron.exir.edge.extent_bounds import extent_bounds
+
+    return extent_bounds(value)[0]

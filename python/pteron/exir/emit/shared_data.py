@@ -1,0 +1,83 @@
+"""Data that all methods of a program share: constants, initial values, delegate blobs, named data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pteron.errors import ExportError
+from pteron.exir.schema import BackendDelegateInlineData, Buffer, NamedData, Program
+
+
+def tensor_bytes(value: torch.Tensor) -> bytes:
+    """The elements of a contiguous or channels-last tensor in memory order, little-endian."""
+    flat = value.detach().cpu()
+    if flat.numel() == 0:
+        return b""
+    if not flat.is_contiguous():
+        # Dense in another order of dimensions: read memory as it lies.
+        flat = flat.permute(sorted(range(flat.dim()), key=lambda i: (-flat.stride(i), i)))
+    return flat.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+class SharedData:
+    """Fills the lists of a `Program` that belong to no single method; each distinct item is stored once."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._constants: dict[Any, int] = {}
+        self._blobs: dict[bytes, int] = {}
+        self._named: dict[str, NamedData] = {}
+        # Keys of `_constants` are addresses; the tensors must outlive them.
+        self._kept: list[torch.Tensor] = []
+
+    def constant(self, value: torch.Tensor) -> int:
+        """The index in `constant_buffer` of a constant's bytes; the same memory gets the same index."""
+        address = (value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride()))
+        if value.numel() and address in self._constants:
+            return self._constants[address]
+        self._kept.append(value)
+        self._program.constant_buffer.append(Buffer(tensor_bytes(value)))
+        index = len(self._program.constant_buffer) - 1
+        self._constants[address] = index
+        return index
+
+    def initial_value(self, value: torch.Tensor) -> int:
+        """The index in `mutable_data` of a buffer's initial bytes."""
+        self._program.mutable_data.append(Buffer(tensor_bytes(value)))
+        return len(self._program.mutable_data) - 1
+
+    def blob(self, data: bytes) -> int:
+        """The index in `backend_delegate_data` of a delegate's blob; equal blobs get the same index."""
+        if data not in self._blobs:
+            self._program.backend_delegate_data.append(BackendDelegateInlineData(data))
+            self._blobs[data] = len(self._program.backend_delegate_data) - 1
+        return self._blobs[data]
+
+    def named(self, key: str, data: bytes, alignment: int) -> None:
+        """Store `data` under `key`. ExportError where the key is taken by other bytes."""
+        known = self._named.get(key)
+        if known is None:
+            known = self._named[key] = NamedData(key, data, alignment)
+            self._program.named_data.append(known)
+        elif known.data != data:
+            raise ExportError(
+                f"named data {key!r} is given twice with different bytes ({len(known.data)} and {len(data)})",
+                got=key,
+                hint="derive the key from the data",
+            )
+        known.alignment = max(known.alignment, alignment)
+
+    def named_from(self, store: Any) -> None:
+        """Store what a backend put beside its blob (a `NamedDataStoreOutput`, or None)."""
+        if store is None:
+            return
+        if store.external_data:
+            raise ExportError(
+                f"a backend asked for data files of their own ({', '.join(sorted(store.external_data))}); "
+                "only data inside the program file is supported",
+                hint="add the data without external_tag",
+            )
+        for key, entry in store.pte_data.items():
+            self.named(key, store.buffers[entry.buffer_index], entry.alignment)

@@ -1,0 +1,89 @@
+"""From edge programs to an emitted program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from pteron.errors import ExportError
+from pteron.exir.backend_config import ExecutorchBackendConfig
+from pteron.exir.edge.stages import OUT_VARIANT, PLANNED
+from pteron.exir.edge.verify import verify
+from pteron.exir.emit.emit_program import EmittedProgram, emit_program
+from pteron.exir.kernel_lists import kernel_names
+from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
+from pteron.exir.passes.find_problems import Problem, find_problems
+from pteron.exir.passes.insert_write_backs import insert_write_backs
+from pteron.exir.passes.replace_view_copies import replace_view_copies
+from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
+from pteron.exir.passes.spec_prop_pass import SpecPropPass
+from pteron.exir.passes.to_out_variants import to_out_variants
+
+
+class UnsupportedProgramError(ExportError):
+    """A program cannot be written, or its target cannot run it. `problems` lists every reason."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = (), **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.problems = tuple(problems)
+
+
+def lower_programs(
+    programs: Mapping[str, ExportedProgram],
+    constant_methods: Mapping[str, Any],
+    config: ExecutorchBackendConfig,
+) -> tuple[EmittedProgram, dict[str, ExportedProgram]]:
+    """(the emitted program, the planned graph of each method). The programs given are left as they were.
+
+    Raises `UnsupportedProgramError` that lists everything the target cannot run, in all methods.
+    """
+    kernels = kernel_names(config.kernels)
+    functional = {name: _functional(program, config) for name, program in programs.items()}
+    problems = [
+        problem for name, program in functional.items() for problem in find_problems(program, name, kernels)
+    ]
+    if problems:
+        raise UnsupportedProgramError(
+            f"{len(problems)} problem(s) keep this program from running on kernels={_shown(config)}:\n"
+            + "\n".join(f"  {problem}" for problem in problems),
+            problems,
+            method=problems[0].method,
+            operator=problems[0].operator,
+            source_line=problems[0].source_line,
+            hint="replace these operators in the model, delegate them to a backend, or choose other kernels",
+        )
+    planned = {name: _plan(program, name, config) for name, program in functional.items()}
+    emitted = emit_program(planned, constant_methods)
+    return emitted, {name: program for name, (program, _) in planned.items()}
+
+
+def _shown(config: ExecutorchBackendConfig) -> str:
+    return config.kernels if isinstance(config.kernels, str) else "the given list"
+
+
+def _functional(program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
+    """A copy with write-backs, the caller's passes and views."""
+    changed = copy_program(program)
+    insert_write_backs(changed)
+    passes = config.passes
+    assert isinstance(passes, list)
+    if passes:
+        changed = run_graph_passes(changed, passes)
+    if config.remove_view_copy:
+        replace_view_copies(changed)
+    eliminate_dead_code(changed)
+    return changed
+
+
+def _plan(
+    program: ExportedProgram, method: str, config: ExecutorchBackendConfig
+) -> tuple[ExportedProgram, list[int]]:
+    """(the program with out variants and planned memory, sizes of its memories)."""
+    SpecPropPass(program.range_constraints)(program.graph_module)
+    to_out_variants(program)
+    verify(program, OUT_VARIANT, method=method)
+    sizes = config.planning_of(method).run(program)
+    verify(program, PLANNED, method=method)
+    return program, sizes

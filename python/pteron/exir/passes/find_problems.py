@@ -1,0 +1,120 @@
+"""Everything that would keep a program from running on its target, found at once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils._pytree import tree_leaves
+
+from pteron.exir.edge.delegate_call import is_control_flow, is_delegate_call
+from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
+from pteron.exir.edge.extent_bounds import extent_bounds
+from pteron.exir.edge.memory_nodes import view
+from pteron.exir.edge.out_variant import MissingOutVariantError, out_variant
+from pteron.exir.edge.scalar_type import is_storable
+from pteron.exir.edge.source_location import source_location
+from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
+
+_STORED_INPUTS = (InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One reason why a program cannot be written or run. `operator` is None where no operator is at fault."""
+
+    method: str
+    operator: str | None
+    what: str
+    source_line: str
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.operator or 'program'}: {self.what} (from {self.source_line})"
+
+
+def find_problems(program: ExportedProgram, method: str, kernels: frozenset[str]) -> list[Problem]:
+    """All problems of one method, in graph order, equal ones on the same source line once.
+
+    `program`: an edge program, write-backs and views inserted; `kernels`: what the target can run.
+    """
+    found: dict[Problem, None] = {}
+    for what in _signature_problems(program):
+        found[Problem(method, None, what, "the model's signature")] = None
+    for node in program.graph_module.graph.nodes:
+        for name, what in _node_problems(node, program, kernels):
+            found[Problem(method, name, what, str(source_location(node)))] = None
+    return list(found)
+
+
+def _signature_problems(program: ExportedProgram) -> Iterator[str]:
+    for spec in program.graph_signature.input_specs:
+        if spec.kind not in _STORED_INPUTS:
+            yield f"input {spec.target or spec.arg.name!r} of kind {spec.kind.name} cannot be stored"
+    for out in program.graph_signature.output_specs:
+        if out.kind is not OutputKind.USER_OUTPUT:
+            yield f"output {out.arg.name!r} of kind {out.kind.name} is not supported"
+
+
+def _node_problems(
+    node: torch.fx.Node, program: ExportedProgram, kernels: frozenset[str]
+) -> Iterator[tuple[str | None, str]]:
+    if node.op not in ("placeholder", "call_function"):
+        return
+    name = str(getattr(node.target, "__name__", node.target)) if node.op == "call_function" else None
+    for what in _value_problems(node, program):
+        yield name, what
+    if node.op == "placeholder" or node.target is operator.getitem or is_delegate_call(node):
+        return
+    if is_control_flow(node):
+        yield name, "control flow cannot be emitted yet; rewrite it with torch.where, or unroll it"
+        return
+    if isinstance(node.target, HigherOrderOperator):
+        yield name, "this higher-order operator cannot be emitted"
+        return
+    emitted, problem = _emitted_operator(node)
+    if problem is not None:
+        yield name, problem
+    elif emitted is not None and emitted not in kernels:
+        yield name, f"the target has no kernel {emitted}"
+
+
+def _emitted_operator(node: torch.fx.Node) -> tuple[str | None, str | None]:
+    """(operator in the program file, None) or (None, what is wrong)."""
+    target: Any = node.target
+    if target is view:
+        # Most views cost no instruction; those that do are run by every target.
+        return None, None
+    if is_symbolic_op(target):
+        return _joined(*EMITTED_AS[target]), None
+    if isinstance(target, EdgeOpOverload):
+        try:
+            return _joined(*emitted_name(out_variant(target.aten_overload))), None
+        except MissingOutVariantError:
+            return None, "has no overload that writes into given tensors"
+    if isinstance(target, OpOverload):
+        return _joined(*emitted_name(target)), None
+    return None, f"{target} on symbolic numbers has no instruction"
+
+
+def _joined(name: str, overload: str) -> str:
+    return f"{name}.{overload}" if overload else name
+
+
+def _value_problems(node: torch.fx.Node, program: ExportedProgram) -> Iterator[str]:
+    for value in tree_leaves(node.meta.get("val")):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if not is_storable(value.dtype):
+            yield f"element type {value.dtype} cannot be stored in a program"
+        for position, extent in enumerate(value.shape):
+            if extent_bounds(extent, program.range_constraints)[1] is None:
+                yield (
+                    f"dimension {position} ({extent}) has no upper bound; give it one with torch.export.Dim(max=...) "
+                    "or torch._check"
+                )

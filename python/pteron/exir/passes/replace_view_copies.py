@@ -1,0 +1,65 @@
+"""Let a reshape share the memory of what it reshapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from pteron.exir.edge.edge_op_overload import edge_op_by_name
+from pteron.exir.edge.memory_nodes import view
+from pteron.exir.edge.tensor_spec import dim_order_of_value
+
+# All of them keep the elements and their order, and change the shape only.
+_RESHAPES = frozenset(
+    edge_op_by_name("aten", opname, overload)
+    for opname, overload in (
+        ("view_copy", "default"),
+        ("unsqueeze_copy", "default"),
+        ("squeeze_copy", "dim"),
+        ("squeeze_copy", "dims"),
+    )
+)
+
+
+def is_view_copy(node: torch.fx.Node) -> bool:
+    """Whether `node` is a reshape that this pass may turn into a view."""
+    return node.op == "call_function" and (node.target is view or node.target in _RESHAPES)
+
+
+def replace_view_copies(program: ExportedProgram) -> None:
+    """Turn reshapes of contiguous tensors into `view` nodes, in place.
+
+    A reshape that is returned stays a copy: an output has memory of its own. So does one whose new shape cannot be
+    written down with the symbolic numbers that the graph has computed.
+    """
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if not is_view_copy(node) or node.target is view or any(user.op == "output" for user in node.users):
+            continue
+        base = node.args[0]
+        size = _size(node)
+        if not isinstance(base, torch.fx.Node) or size is None:
+            continue
+        if any(_order(value) != tuple(range(value.dim())) for value in (base.meta["val"], node.meta["val"])):
+            continue
+        with graph.inserting_before(node):
+            shared = graph.call_function(view, (base, size))
+        shared.meta = node.meta.copy()
+        node.replace_all_uses_with(shared)
+        graph.erase_node(node)
+    program.graph_module.recompile()
+
+
+def _order(value: torch.Tensor) -> tuple[int, ...]:
+    return dim_order_of_value(value)
+
+
+def _size(node: torch.fx.Node) -> list[Any] | None:
+    """The new shape as ints and symbolic nodes, at most one of them -1 ("what is left"); None if not expressible."""
+    if node.target is edge_op_by_name("aten", "view_copy", "default"):
+        return list(node.args[1])  # type: ignore[arg-type]
+    extents = node.meta["val"].shape
+    size = [extent if isinstance(extent, int) else -1 for extent in extents]
+    return size if size.count(-1) <= 1 else None

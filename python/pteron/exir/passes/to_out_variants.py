@@ -1,0 +1,71 @@
+"""Replace functional operators by overloads that write into allocated tensors."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from pteron.exir.edge.edge_op_overload import EdgeOpOverload
+from pteron.exir.edge.memory_nodes import alloc
+from pteron.exir.edge.out_variant import out_argument_names, out_variant
+from pteron.exir.edge.tensor_spec import TensorSpec
+
+
+def to_out_variants(program: ExportedProgram) -> None:
+    """Point every edge operator of `program` at its out variant and give it `alloc` nodes to write into, in place.
+
+    Each `alloc` carries the spec of the tensor that it makes room for: the same object as in the operator's own
+    `meta["spec"]`. Arguments that the out variant does not take (dtype, layout, device) go.
+    Raises `MissingOutVariantError`.
+    """
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if node.op == "call_function" and isinstance(node.target, EdgeOpOverload):
+            _rewrite(graph, node, node.target)
+    graph.lint()
+    program.graph_module.recompile()
+
+
+def _rewrite(graph: torch.fx.Graph, node: torch.fx.Node, op: EdgeOpOverload) -> None:
+    out = out_variant(op.aten_overload)
+    names = out_argument_names(out)
+    results = _results(node, len(names))
+    with graph.inserting_before(node):
+        allocated = {name: _alloc(graph, node, spec) for name, spec in zip(names, results, strict=True)}
+    accepted = {argument.name for argument in out._schema.arguments}
+    node.kwargs = {
+        **{name: value for name, value in node.kwargs.items() if name in accepted},
+        **allocated,
+    }
+    node.target = out
+
+
+def _results(node: torch.fx.Node, count: int) -> list[Any]:
+    """One spec, or list of specs, per out argument."""
+    spec, value = node.meta["spec"], node.meta["val"]
+    if count == 1:
+        return [(spec, value)]
+    return list(zip(spec, value, strict=True))
+
+
+def _alloc(graph: torch.fx.Graph, node: torch.fx.Node, result: tuple[Any, Any]) -> torch.fx.Node:
+    spec, value = result
+    described: Any
+    if isinstance(spec, TensorSpec):
+        described = (spec.shape, spec.dtype)
+    else:
+        described = [(each.shape, each.dtype) for each in spec]
+    made = graph.call_function(alloc, (described,))
+    made.meta = {"val": value, "spec": spec}
+    for name in ("debug_handle", "stack_trace", "nn_module_stack", "from_node"):
+        if name in node.meta:
+            made.meta[name] = node.meta[name]
+    return made
+
+
+def picks_result(node: torch.fx.Node) -> bool:
+    """Whether `node` picks one of several results."""
+    return node.op == "call_function" and node.target is operator.getitem
