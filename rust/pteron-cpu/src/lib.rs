@@ -14,6 +14,7 @@ pub mod graph;
 pub mod plan;
 pub mod pool;
 pub mod stop_word;
+pub mod vector_math;
 
 pub use executor::{Executor, SessionScratch};
 pub use pool::Pool;

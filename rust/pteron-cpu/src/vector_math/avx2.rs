@@ -1,0 +1,235 @@
+//! [`Simd`] with AVX2 and FMA. Unsafe island: every block relies on [`Avx2`] being made only inside
+//! [`enter`], whose callers have detected the features.
+
+use super::simd::{Simd, SimdTask};
+use std::arch::x86_64::*;
+
+/// Proof that AVX2 and FMA are there.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+/// Does the processor have what [`enter`] needs?
+pub fn is_available() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+/// Runs `task` with AVX2 code.
+///
+/// # Safety
+/// [`is_available`] is true.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn enter<T: SimdTask>(task: T) -> T::Output {
+    task.run(Avx2(()))
+}
+
+#[inline(always)]
+fn first(n: usize) -> __m256i {
+    // SAFETY: an Avx2 value exists wherever this is called.
+    unsafe {
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lanes)
+    }
+}
+
+/// A method whose body is intrinsics without memory access.
+macro_rules! pure {
+    ($name:ident($($a:ident: $t:ty),*) -> $r:ty, $body:expr) => {
+        #[inline(always)]
+        fn $name(self, $($a: $t),*) -> $r {
+            // SAFETY: `self` proves the features.
+            unsafe { $body }
+        }
+    };
+}
+
+impl Simd for Avx2 {
+    type F = __m256;
+    type I = __m256i;
+    type M = __m256;
+    const LANES: usize = 8;
+
+    pure!(splat(v: f32) -> __m256, _mm256_set1_ps(v));
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m256 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> __m256 {
+        // SAFETY: masked lanes are not read.
+        unsafe { _mm256_maskload_ps(p, first(n)) }
+    }
+    #[inline(always)]
+    unsafe fn load_even(self, p: *const f32, n: usize) -> __m256 {
+        if n == 0 {
+            return self.splat(0.0);
+        }
+        let total = 2 * n - 1;
+        // SAFETY: 2 n - 1 elements may be read; masked lanes are not.
+        unsafe {
+            let low = self.load_partial(p, total.min(8));
+            // Pointer arithmetic only when elements 8.. exist.
+            let high = if total > 8 { self.load_partial(p.add(8), total - 8) } else { self.splat(0.0) };
+            let even = _mm256_shuffle_ps::<0b10_00_10_00>(low, high);
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(even)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m256) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: __m256, n: usize) {
+        // SAFETY: masked lanes are not written.
+        unsafe { _mm256_maskstore_ps(p, first(n), v) }
+    }
+    pure!(add(a: __m256, b: __m256) -> __m256, _mm256_add_ps(a, b));
+    pure!(sub(a: __m256, b: __m256) -> __m256, _mm256_sub_ps(a, b));
+    pure!(mul(a: __m256, b: __m256) -> __m256, _mm256_mul_ps(a, b));
+    pure!(div(a: __m256, b: __m256) -> __m256, _mm256_div_ps(a, b));
+    pure!(fma(a: __m256, b: __m256, c: __m256) -> __m256, _mm256_fmadd_ps(a, b, c));
+    pure!(fnma(a: __m256, b: __m256, c: __m256) -> __m256, _mm256_fnmadd_ps(a, b, c));
+    pure!(min(a: __m256, b: __m256) -> __m256, _mm256_min_ps(a, b));
+    pure!(max(a: __m256, b: __m256) -> __m256, _mm256_max_ps(a, b));
+    pure!(abs(a: __m256) -> __m256, _mm256_andnot_ps(_mm256_set1_ps(-0.0), a));
+    pure!(neg(a: __m256) -> __m256, _mm256_xor_ps(_mm256_set1_ps(-0.0), a));
+    pure!(sqrt(a: __m256) -> __m256, _mm256_sqrt_ps(a));
+    pure!(round(a: __m256) -> __m256, _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
+    #[inline(always)]
+    fn scale2(self, a: __m256, n: __m256) -> __m256 {
+        // Powers of two are built in the exponent field. Three factors of at most 2^±100 reach every
+        // n; all but the last keep the product in the normal range when `a` is near one.
+        // SAFETY: `self` proves the features.
+        unsafe {
+            let third = self.round(_mm256_mul_ps(n, _mm256_set1_ps(1.0 / 3.0)));
+            let last = _mm256_sub_ps(n, _mm256_add_ps(third, third));
+            let power = |n: __m256| {
+                let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+            };
+            let (p, q) = (power(third), power(last));
+            _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(a, p), p), q)
+        }
+    }
+    pure!(lt(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
+    pure!(le(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_LE_OQ>(a, b));
+    pure!(eq(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b));
+    pure!(not(m: __m256) -> __m256, _mm256_xor_ps(m, _mm256_castsi256_ps(_mm256_set1_epi32(-1))));
+    pure!(or(a: __m256, b: __m256) -> __m256, _mm256_or_ps(a, b));
+    pure!(mask_bits(m: __m256) -> u32, _mm256_movemask_ps(m) as u32);
+    pure!(select(m: __m256, a: __m256, b: __m256) -> __m256, _mm256_blendv_ps(b, a, m));
+    #[inline(always)]
+    unsafe fn load_bools(self, p: *const u8, n: usize) -> __m256 {
+        let mut bytes = [0u8; 8];
+        // SAFETY: n bytes may be read and fit the array.
+        unsafe {
+            if n >= 8 {
+                bytes = p.cast::<[u8; 8]>().read_unaligned();
+            } else {
+                for (i, b) in bytes.iter_mut().enumerate().take(n) {
+                    *b = *p.add(i);
+                }
+            }
+            let wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(bytes)));
+            _mm256_castsi256_ps(_mm256_cmpgt_epi32(wide, _mm256_setzero_si256()))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bools(self, p: *mut u8, m: __m256, n: usize) {
+        // Multiplying spreads the eight bits over eight bytes; bit i of byte i is what is wanted.
+        let bits = u64::from(self.mask_bits(m));
+        let spread = bits.wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+        let ones = ((spread.wrapping_add(0x7f7f_7f7f_7f7f_7f7f) | spread) >> 7) & 0x0101_0101_0101_0101;
+        let bytes = ones.to_le_bytes();
+        // SAFETY: n bytes may be written.
+        unsafe {
+            if n >= 8 {
+                p.cast::<[u8; 8]>().write_unaligned(bytes);
+            } else {
+                for (i, b) in bytes.iter().enumerate().take(n) {
+                    *p.add(i) = *b;
+                }
+            }
+        }
+    }
+    pure!(to_bits(a: __m256) -> __m256i, _mm256_castps_si256(a));
+    pure!(from_bits(a: __m256i) -> __m256, _mm256_castsi256_ps(a));
+    pure!(splat_i(v: i32) -> __m256i, _mm256_set1_epi32(v));
+    pure!(add_i(a: __m256i, b: __m256i) -> __m256i, _mm256_add_epi32(a, b));
+    pure!(sub_i(a: __m256i, b: __m256i) -> __m256i, _mm256_sub_epi32(a, b));
+    pure!(and_i(a: __m256i, b: __m256i) -> __m256i, _mm256_and_si256(a, b));
+    pure!(or_i(a: __m256i, b: __m256i) -> __m256i, _mm256_or_si256(a, b));
+    #[inline(always)]
+    fn shr_i<const N: u32>(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)) }
+    }
+    pure!(to_float(a: __m256i) -> __m256, _mm256_cvtepi32_ps(a));
+    pure!(reduce_add(a: __m256) -> f32, {
+        let q = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+        let d = _mm_add_ps(q, _mm_movehl_ps(q, q));
+        _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)))
+    });
+    pure!(reduce_max(a: __m256) -> f32, {
+        let q = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+        let d = _mm_max_ps(q, _mm_movehl_ps(q, q));
+        _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)))
+    });
+    #[inline(always)]
+    unsafe fn transpose_block(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        rows: usize,
+        cols: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
+        let mut v = [self.splat(0.0); 8];
+        // SAFETY: only rows < `rows` and columns < `cols` are touched; the rest is shuffles.
+        unsafe {
+            for (r, v) in v.iter_mut().enumerate().take(rows) {
+                *v = self.load_up_to(src.add(r * src_stride), cols);
+            }
+            let t = transpose8(v);
+            for (c, t) in t.iter().enumerate().take(cols) {
+                self.store_up_to(dst.add(c * dst_stride), *t, rows);
+            }
+        }
+    }
+}
+
+/// Transposes an 8x8 block in registers.
+///
+/// # Safety
+/// AVX2 is there.
+#[inline(always)]
+unsafe fn transpose8(v: [__m256; 8]) -> [__m256; 8] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pair = |a: __m256, b: __m256| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        let (a0, a1) = pair(v[0], v[1]);
+        let (a2, a3) = pair(v[2], v[3]);
+        let (a4, a5) = pair(v[4], v[5]);
+        let (a6, a7) = pair(v[6], v[7]);
+        let b0 = _mm256_shuffle_ps::<0x44>(a0, a2);
+        let b1 = _mm256_shuffle_ps::<0xee>(a0, a2);
+        let b2 = _mm256_shuffle_ps::<0x44>(a1, a3);
+        let b3 = _mm256_shuffle_ps::<0xee>(a1, a3);
+        let b4 = _mm256_shuffle_ps::<0x44>(a4, a6);
+        let b5 = _mm256_shuffle_ps::<0xee>(a4, a6);
+        let b6 = _mm256_shuffle_ps::<0x44>(a5, a7);
+        let b7 = _mm256_shuffle_ps::<0xee>(a5, a7);
+        [
+            _mm256_permute2f128_ps::<0x20>(b0, b4),
+            _mm256_permute2f128_ps::<0x20>(b1, b5),
+            _mm256_permute2f128_ps::<0x20>(b2, b6),
+            _mm256_permute2f128_ps::<0x20>(b3, b7),
+            _mm256_permute2f128_ps::<0x31>(b0, b4),
+            _mm256_permute2f128_ps::<0x31>(b1, b5),
+            _mm256_permute2f128_ps::<0x31>(b2, b6),
+            _mm256_permute2f128_ps::<0x31>(b3, b7),
+        ]
+    }
+}

@@ -1,0 +1,218 @@
+//! [`Simd`] with AVX-512 F, BW, VL and DQ. Unsafe island: every block relies on [`Avx512`] being made
+//! only inside [`enter`], whose callers have detected the features.
+
+use super::simd::{Simd, SimdTask};
+use std::arch::x86_64::*;
+
+/// Proof that AVX-512 F, BW, VL, DQ and FMA are there.
+#[derive(Clone, Copy)]
+pub struct Avx512(());
+
+/// Does the processor have what [`enter`] needs?
+pub fn is_available() -> bool {
+    super::avx2::is_available()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+}
+
+/// Runs `task` with AVX-512 code.
+///
+/// # Safety
+/// [`is_available`] is true.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")]
+pub unsafe fn enter<T: SimdTask>(task: T) -> T::Output {
+    task.run(Avx512(()))
+}
+
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    if n >= 16 { u16::MAX } else { (1u16 << n) - 1 }
+}
+
+/// A method whose body is intrinsics without memory access.
+macro_rules! pure {
+    ($name:ident($($a:ident: $t:ty),*) -> $r:ty, $body:expr) => {
+        #[inline(always)]
+        fn $name(self, $($a: $t),*) -> $r {
+            // SAFETY: `self` proves the features.
+            unsafe { $body }
+        }
+    };
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type M = __mmask16;
+    const LANES: usize = 16;
+
+    pure!(splat(v: f32) -> __m512, _mm512_set1_ps(v));
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> __m512 {
+        // SAFETY: masked lanes are not read.
+        unsafe { _mm512_maskz_loadu_ps(first(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn load_even(self, p: *const f32, n: usize) -> __m512 {
+        if n == 0 {
+            return self.splat(0.0);
+        }
+        let total = 2 * n - 1;
+        // SAFETY: 2 n - 1 elements may be read; masked lanes are not.
+        unsafe {
+            let low = self.load_partial(p, total);
+            // Pointer arithmetic only when elements 16.. exist.
+            let high = if total > 16 { self.load_partial(p.add(16), total - 16) } else { self.splat(0.0) };
+            let index = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            _mm512_permutex2var_ps(low, index, high)
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m512) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: __m512, n: usize) {
+        // SAFETY: masked lanes are not written.
+        unsafe { _mm512_mask_storeu_ps(p, first(n), v) }
+    }
+    pure!(add(a: __m512, b: __m512) -> __m512, _mm512_add_ps(a, b));
+    pure!(sub(a: __m512, b: __m512) -> __m512, _mm512_sub_ps(a, b));
+    pure!(mul(a: __m512, b: __m512) -> __m512, _mm512_mul_ps(a, b));
+    pure!(div(a: __m512, b: __m512) -> __m512, _mm512_div_ps(a, b));
+    pure!(fma(a: __m512, b: __m512, c: __m512) -> __m512, _mm512_fmadd_ps(a, b, c));
+    pure!(fnma(a: __m512, b: __m512, c: __m512) -> __m512, _mm512_fnmadd_ps(a, b, c));
+    pure!(min(a: __m512, b: __m512) -> __m512, _mm512_min_ps(a, b));
+    pure!(max(a: __m512, b: __m512) -> __m512, _mm512_max_ps(a, b));
+    pure!(abs(a: __m512) -> __m512, _mm512_andnot_ps(_mm512_set1_ps(-0.0), a));
+    pure!(neg(a: __m512) -> __m512, _mm512_xor_ps(_mm512_set1_ps(-0.0), a));
+    pure!(sqrt(a: __m512) -> __m512, _mm512_sqrt_ps(a));
+    pure!(round(a: __m512) -> __m512, _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
+    pure!(scale2(a: __m512, n: __m512) -> __m512, _mm512_scalef_ps(a, n));
+    pure!(lt(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b));
+    pure!(le(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b));
+    pure!(eq(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b));
+    #[inline(always)]
+    fn not(self, m: __mmask16) -> __mmask16 {
+        !m
+    }
+    #[inline(always)]
+    fn or(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a | b
+    }
+    #[inline(always)]
+    fn mask_bits(self, m: __mmask16) -> u32 {
+        u32::from(m)
+    }
+    pure!(select(m: __mmask16, a: __m512, b: __m512) -> __m512, _mm512_mask_blend_ps(m, b, a));
+    #[inline(always)]
+    unsafe fn load_bools(self, p: *const u8, n: usize) -> __mmask16 {
+        // SAFETY: masked bytes are not read.
+        unsafe {
+            let bytes = _mm_maskz_loadu_epi8(first(n), p.cast());
+            _mm_test_epi8_mask(bytes, bytes)
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bools(self, p: *mut u8, m: __mmask16, n: usize) {
+        // SAFETY: masked bytes are not written.
+        unsafe { _mm_mask_storeu_epi8(p.cast(), first(n), _mm_maskz_set1_epi8(m, 1)) }
+    }
+    pure!(to_bits(a: __m512) -> __m512i, _mm512_castps_si512(a));
+    pure!(from_bits(a: __m512i) -> __m512, _mm512_castsi512_ps(a));
+    pure!(splat_i(v: i32) -> __m512i, _mm512_set1_epi32(v));
+    pure!(add_i(a: __m512i, b: __m512i) -> __m512i, _mm512_add_epi32(a, b));
+    pure!(sub_i(a: __m512i, b: __m512i) -> __m512i, _mm512_sub_epi32(a, b));
+    pure!(and_i(a: __m512i, b: __m512i) -> __m512i, _mm512_and_si512(a, b));
+    pure!(or_i(a: __m512i, b: __m512i) -> __m512i, _mm512_or_si512(a, b));
+    #[inline(always)]
+    fn shr_i<const N: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_srai_epi32::<N>(a) }
+    }
+    pure!(to_float(a: __m512i) -> __m512, _mm512_cvtepi32_ps(a));
+    pure!(reduce_add(a: __m512) -> f32, {
+        let o = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+        let q = _mm_add_ps(_mm256_castps256_ps128(o), _mm256_extractf128_ps::<1>(o));
+        let d = _mm_add_ps(q, _mm_movehl_ps(q, q));
+        _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)))
+    });
+    pure!(reduce_max(a: __m512) -> f32, {
+        let o = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+        let q = _mm_max_ps(_mm256_castps256_ps128(o), _mm256_extractf128_ps::<1>(o));
+        let d = _mm_max_ps(q, _mm_movehl_ps(q, q));
+        _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)))
+    });
+    #[inline(always)]
+    unsafe fn transpose_block(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        rows: usize,
+        cols: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
+        let (row_mask, col_mask) = (first(rows), first(cols));
+        let mut v = [self.splat(0.0); 16];
+        // SAFETY: only rows < `rows` and columns < `cols` are touched; the rest is shuffles.
+        unsafe {
+            for (r, v) in v.iter_mut().enumerate() {
+                if r < rows {
+                    *v = _mm512_maskz_loadu_ps(col_mask, src.add(r * src_stride));
+                }
+            }
+            let t = transpose16(v);
+            for (c, t) in t.iter().enumerate() {
+                if c < cols {
+                    _mm512_mask_storeu_ps(dst.add(c * dst_stride), row_mask, *t);
+                }
+            }
+        }
+    }
+}
+
+/// Transposes a 16x16 block in registers: pairs, quads, then 128-bit lanes.
+///
+/// # Safety
+/// AVX-512 F is there.
+#[inline(always)]
+unsafe fn transpose16(v: [__m512; 16]) -> [__m512; 16] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut a = v;
+        for i in 0..8 {
+            a[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+            a[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+        }
+        // b[4 g + k]: column k of each 128-bit lane, rows 4 g .. 4 g + 4.
+        let mut b = a;
+        for g in 0..4 {
+            let (x, y) = (4 * g, 4 * g + 2);
+            b[4 * g] = _mm512_shuffle_ps::<0x44>(a[x], a[y]);
+            b[4 * g + 1] = _mm512_shuffle_ps::<0xee>(a[x], a[y]);
+            b[4 * g + 2] = _mm512_shuffle_ps::<0x44>(a[x + 1], a[y + 1]);
+            b[4 * g + 3] = _mm512_shuffle_ps::<0xee>(a[x + 1], a[y + 1]);
+        }
+        let mut out = b;
+        for k in 0..4 {
+            let even_low = _mm512_shuffle_f32x4::<0x88>(b[k], b[4 + k]);
+            let odd_low = _mm512_shuffle_f32x4::<0xdd>(b[k], b[4 + k]);
+            let even_high = _mm512_shuffle_f32x4::<0x88>(b[8 + k], b[12 + k]);
+            let odd_high = _mm512_shuffle_f32x4::<0xdd>(b[8 + k], b[12 + k]);
+            out[k] = _mm512_shuffle_f32x4::<0x88>(even_low, even_high);
+            out[4 + k] = _mm512_shuffle_f32x4::<0x88>(odd_low, odd_high);
+            out[8 + k] = _mm512_shuffle_f32x4::<0xdd>(even_low, even_high);
+            out[12 + k] = _mm512_shuffle_f32x4::<0xdd>(odd_low, odd_high);
+        }
+        out
+    }
+}

@@ -1,0 +1,244 @@
+//! The vector interface that kernels of this crate's elementwise, norm, softmax, convolution and
+//! pooling families are written against, once for all instruction sets.
+//!
+//! A value of a [`Simd`] type is proof that the processor has the instructions: only [`SimdLevel`]
+//! makes them, after detection. A kernel is a [`SimdTask`]; [`SimdLevel::dispatch`] enters it through a
+//! wrapper that has the target features, and everything below is `#[inline(always)]`.
+
+use pteron_core::Isa;
+
+/// Most lanes an instruction set has; sizes stack arrays.
+pub const MAX_LANES: usize = 16;
+
+/// Vectors of `LANES` f32 (`F`), i32 (`I`) and lane masks (`M`).
+///
+/// Partial loads and stores touch only the first `n ≤ LANES` elements; other lanes load as zero (false).
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// f32 lanes.
+    type F: Copy;
+    /// i32 lanes.
+    type I: Copy;
+    /// One truth value per lane.
+    type M: Copy;
+    /// Number of lanes.
+    const LANES: usize;
+
+    /// All lanes `v`.
+    fn splat(self, v: f32) -> Self::F;
+    /// Loads `LANES` elements.
+    /// # Safety
+    /// `p` is valid for reads of `LANES` elements.
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Loads `n` elements.
+    /// # Safety
+    /// `p` is valid for reads of `n` elements.
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::F;
+    /// Loads `n` elements at stride 2: `p[0], p[2], ..`.
+    /// # Safety
+    /// `p` is valid for reads of `2 n - 1` elements (none when `n` is 0).
+    unsafe fn load_even(self, p: *const f32, n: usize) -> Self::F;
+    /// Stores `LANES` elements.
+    /// # Safety
+    /// `p` is valid for writes of `LANES` elements.
+    unsafe fn store(self, p: *mut f32, v: Self::F);
+    /// Stores the first `n` lanes.
+    /// # Safety
+    /// `p` is valid for writes of `n` elements.
+    unsafe fn store_partial(self, p: *mut f32, v: Self::F, n: usize);
+
+    /// `a + b`.
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`.
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once where the instruction set has it.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a < b ? a : b`: the second operand when either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a > b ? a : b`: the second operand when either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// Absolute value.
+    fn abs(self, a: Self::F) -> Self::F;
+    /// Sign flipped.
+    fn neg(self, a: Self::F) -> Self::F;
+    /// Correctly rounded square root.
+    fn sqrt(self, a: Self::F) -> Self::F;
+    /// Nearest integer, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    /// `a * 2^n` for integral `n` in `-300..=300`, with gradual underflow and overflow to infinity.
+    fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
+
+    /// `a < b`.
+    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `a <= b`.
+    fn le(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `a == b`.
+    fn eq(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `!m`.
+    fn not(self, m: Self::M) -> Self::M;
+    /// `a | b`.
+    fn or(self, a: Self::M, b: Self::M) -> Self::M;
+    /// Lane 0 in bit 0 and so on.
+    fn mask_bits(self, m: Self::M) -> u32;
+    /// `m ? a : b`.
+    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
+    /// True where `p[i] != 0`, for `n` bytes.
+    /// # Safety
+    /// `p` is valid for reads of `n` bytes.
+    unsafe fn load_bools(self, p: *const u8, n: usize) -> Self::M;
+    /// Writes 1 or 0 per lane, `n` bytes.
+    /// # Safety
+    /// `p` is valid for writes of `n` bytes.
+    unsafe fn store_bools(self, p: *mut u8, m: Self::M, n: usize);
+
+    /// Bits of the floats.
+    fn to_bits(self, a: Self::F) -> Self::I;
+    /// Floats of the bits.
+    fn from_bits(self, a: Self::I) -> Self::F;
+    /// All lanes `v`.
+    fn splat_i(self, v: i32) -> Self::I;
+    /// Wrapping `a + b`.
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Wrapping `a - b`.
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a & b`.
+    fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a | b`.
+    fn or_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Arithmetic shift right by `N`.
+    fn shr_i<const N: u32>(self, a: Self::I) -> Self::I;
+    /// As floats.
+    fn to_float(self, a: Self::I) -> Self::F;
+
+    /// Sum of all lanes, in an order fixed for the instruction set.
+    fn reduce_add(self, a: Self::F) -> f32;
+    /// Largest lane; unspecified among lanes when one is NaN.
+    fn reduce_max(self, a: Self::F) -> f32;
+
+    /// Transposes a block: `dst[c * dst_stride + r] = src[r * src_stride + c]` for `r < rows ≤ LANES`,
+    /// `c < cols ≤ LANES`.
+    /// # Safety
+    /// Those elements are valid for reads and writes, and source and target do not overlap.
+    unsafe fn transpose_block(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        rows: usize,
+        cols: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    );
+
+    /// `a > b`.
+    #[inline(always)]
+    fn gt(self, a: Self::F, b: Self::F) -> Self::M {
+        self.lt(b, a)
+    }
+    /// `a >= b`.
+    #[inline(always)]
+    fn ge(self, a: Self::F, b: Self::F) -> Self::M {
+        self.le(b, a)
+    }
+    /// `c - a * b`.
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        self.fma(self.neg(a), b, c)
+    }
+    /// Zero.
+    #[inline(always)]
+    fn zero(self) -> Self::F {
+        self.splat(0.0)
+    }
+    /// The larger operand; NaN when either is NaN.
+    #[inline(always)]
+    fn max_nan(self, a: Self::F, b: Self::F) -> Self::F {
+        // `max` answers b when either is NaN; only a NaN in `a` is lost then.
+        self.select(self.eq(a, a), self.max(a, b), a)
+    }
+    /// The smaller operand; NaN when either is NaN.
+    #[inline(always)]
+    fn min_nan(self, a: Self::F, b: Self::F) -> Self::F {
+        self.select(self.eq(a, a), self.min(a, b), a)
+    }
+    /// `x` clamped to `[lo, hi]`; NaN in `x` stays.
+    #[inline(always)]
+    fn clamp(self, x: Self::F, lo: Self::F, hi: Self::F) -> Self::F {
+        self.min(hi, self.max(lo, x))
+    }
+    /// Loads `n ≤ LANES` elements, the full load when all are there.
+    /// # Safety
+    /// `p` is valid for reads of `n` elements.
+    #[inline(always)]
+    unsafe fn load_up_to(self, p: *const f32, n: usize) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { if n >= Self::LANES { self.load(p) } else { self.load_partial(p, n) } }
+    }
+    /// Stores `n ≤ LANES` elements, the full store when all are wanted.
+    /// # Safety
+    /// `p` is valid for writes of `n` elements.
+    #[inline(always)]
+    unsafe fn store_up_to(self, p: *mut f32, v: Self::F, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { if n >= Self::LANES { self.store(p, v) } else { self.store_partial(p, v, n) } }
+    }
+}
+
+/// Work written for any instruction set.
+pub trait SimdTask {
+    /// Result.
+    type Output;
+    /// Does the work. Mark the implementation `#[inline(always)]`: it must end up inside the wrapper
+    /// that has the target features.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// An instruction set that this processor has: what a kernel keeps after `prepare`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SimdLevel(Isa);
+
+impl SimdLevel {
+    /// `wanted`, or the best weaker one when the processor lacks it.
+    pub fn at_most(wanted: Isa) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if wanted >= Isa::Avx512 && super::avx512::is_available() {
+                return SimdLevel(Isa::Avx512);
+            }
+            if wanted >= Isa::Avx2 && super::avx2::is_available() {
+                return SimdLevel(Isa::Avx2);
+            }
+        }
+        let _ = wanted;
+        SimdLevel(Isa::Portable)
+    }
+
+    /// Which one.
+    pub fn isa(self) -> Isa {
+        self.0
+    }
+
+    /// Lanes of its vectors.
+    pub fn lanes(self) -> usize {
+        match self.0 {
+            Isa::Avx512 => 16,
+            Isa::Avx2 | Isa::Portable => 8,
+        }
+    }
+
+    /// Runs `task` with this instruction set.
+    #[inline(always)]
+    pub fn dispatch<T: SimdTask>(self, task: T) -> T::Output {
+        match self.0 {
+            // SAFETY: `at_most`, the only constructor, detected the features.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { super::avx512::enter(task) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { super::avx2::enter(task) },
+            _ => task.run(super::portable::Portable),
+        }
+    }
+}
