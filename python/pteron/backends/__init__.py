@@ -1,1 +1,3 @@
-"""Backends that come with pteron, one package each: compile half (torch) and run half (no torch) in separate files."""
+"""Backends that come with pteron, one package each: compile half (torch) and run half (no torch) in separate
+files.
+"""

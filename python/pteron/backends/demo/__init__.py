@@ -2,7 +2,8 @@
 
 Compile half (needs torch): `BackendWithCompilerDemo`, `BackendWithDelegateMappingDemo`, `DemoBackend`,
 `ExecutorBackend` and the demo partitioners. Run half (NumPy only): `CompilerDemoRuntime`, `ExecutorRuntime`,
-`register_demo_backends`. Names are imported when they are first used, so that the run half never pulls in torch.
+`register_demo_backends`. Names are imported when they are first used, so that the run half never pulls in
+torch.
 """
 
 from __future__ import annotations

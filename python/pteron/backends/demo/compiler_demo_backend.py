@@ -1,4 +1,6 @@
-"""`BackendWithCompilerDemo`, compile half: from an edge program to the blob and wiring of `compiler_demo_format`."""
+"""`BackendWithCompilerDemo`, compile half: from an edge program to the blob and wiring of
+`compiler_demo_format`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.named_data_store import NamedDataStore
 from pteron.exir.edge.source_location import source_location
 
-#: Operators that lowering accepts. The runtime executes sin, mm and add; the rest are here to show what happens when
-#: a backend finds out at run time only.
+#: Operators that lowering accepts. The runtime executes sin, mm and add; the rest are here to show what
+#: happens when a backend finds out at run time only.
 ACCEPTED_OPERATORS = frozenset(
     {
         "aten.sin.default",
@@ -48,7 +50,8 @@ class BackendWithCompilerDemo(BackendDetails):
         """Writes the program as text.
 
         Raises:
-            RuntimeError: the program holds an operator that the demo does not accept, or updates its own state.
+            RuntimeError: the program holds an operator that the demo does not accept, or updates its own
+                state.
         """
         _refuse_state(edge_program)
         store = NamedDataStore()
@@ -137,7 +140,8 @@ def _alpha(node: torch.fx.Node) -> float:
     alpha = node.kwargs.get("alpha", 1)
     if not isinstance(alpha, (int, float)):
         raise RuntimeError(
-            f"{node.op} {node.target}: a dynamic alpha is not supported in backend BackendWithCompilerDemo; it comes "
+            f"{node.op} {node.target}: a dynamic alpha is not supported in backend BackendWithCompilerDemo; "
+            "it comes "
             f"from {source_location(node)}"
         )
     return alpha
@@ -154,6 +158,7 @@ def _refuse_state(program: ExportedProgram) -> None:
     for spec in program.graph_signature.output_specs:
         if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION):
             raise RuntimeError(
-                f"updating {spec.target} is not supported in backend BackendWithCompilerDemo: it keeps no state. "
+                f"updating {spec.target} is not supported in backend BackendWithCompilerDemo: it keeps no "
+                "state. "
                 "Leave the buffer out of the partition"
             )

@@ -2,18 +2,18 @@
 
 Blob (UTF-8)::
 
-    blob        = count "version:" version "#" instruction*       count = number of instructions, version = "0"
-    instruction = "op:demo::" operator ", numel:" numel ", dtype:" dtype "<debug_handle>" handle "#"
+    blob        = count "version:" version "#" instruction*       count = number of instructions, version =
+    "0" instruction = "op:demo::" operator ", numel:" numel ", dtype:" dtype "<debug_handle>" handle "#"
     operator    = name of the edge operator, such as aten.add.Tensor
-    numel       = elements of the result: decimal, or an expression such as 4*s0 for a dynamic shape. Informative.
-    dtype       = torch.float32 and so on
+    numel       = elements of the result: decimal, or an expression such as 4*s0 for a dynamic shape.
+    Informative. dtype       = torch.float32 and so on
     handle      = debug handle of the instruction in the lowered program, -1 where it has none
 
 For example ``1version:0#op:demo::aten.sin.default, numel:1, dtype:torch.float32<debug_handle>1#``.
 
-The blob says what to compute but not from what. That is in the wiring: JSON (UTF-8) in the program's named data under
-``demo.wiring.`` followed by the SHA-256 of the blob's bytes in lower-case hexadecimal, so that a runtime which has only
-the blob finds it::
+The blob says what to compute but not from what. That is in the wiring: JSON (UTF-8) in the program's named
+data under ``demo.wiring.`` followed by the SHA-256 of the blob's bytes in lower-case hexadecimal, so that a
+runtime which has only the blob finds it::
 
     {"version": 1,
      "inputs": 2,
@@ -21,20 +21,22 @@ the blob finds it::
      "operations": [{"arguments": [0, 1], "alpha": 1}, {"arguments": [3, {"number": 2.5}]}],
      "outputs": [4]}
 
-Values are numbered: first the delegate's inputs, then the constants, then one result per instruction in blob order.
-An argument is a value number, or a number written out. ``alpha`` (only add has it, 1 if absent) multiplies the second
-argument. Constants are named data of their own: little-endian elements in row-major order. ``outputs`` lists the
-delegate's outputs as value numbers.
+Values are numbered: first the delegate's inputs, then the constants, then one result per instruction in blob
+order. An argument is a value number, or a number written out. ``alpha`` (only add has it, 1 if absent)
+multiplies the second argument. Constants are named data of their own: little-endian elements in row-major
+order. ``outputs`` lists the delegate's outputs as value numbers.
 
-Without wiring (blobs of the peer) four programs are understood, from their operators alone: sin; add of two inputs;
-mm of two inputs; and mm of the first two inputs followed by add of the third.
+Without wiring (blobs of the peer) four programs are understood, from their operators alone: sin; add of two
+inputs; mm of two inputs; and mm of the first two inputs followed by add of the third.
 
 What a runtime computes, all in float32 and in this order of operations: ``sin(x)`` is ``x - (x*x*x)/6``;
-``add(a, b)`` is ``a + alpha*b`` with NumPy broadcasting (no multiplication when alpha is 1); ``mm`` is the matrix
-product of two matrices. Every other operator and every other dtype fails when it is executed, with the text
-``instruction demo::<operator><debug_handle><handle> is not supported, debug handle is: <handle>``; nothing is skipped.
+``add(a, b)`` is ``a + alpha*b`` with NumPy broadcasting (no multiplication when alpha is 1); ``mm`` is the
+matrix product of two matrices. Every other operator and every other dtype fails when it is executed, with the
+text ``instruction demo::<operator><debug_handle><handle> is not supported, debug handle is: <handle>``;
+nothing is skipped.
 
-The compile spec ``max_value``, if present, is a little-endian unsigned integer of 1 to 8 bytes that must be at most 4.
+The compile spec ``max_value``, if present, is a little-endian unsigned integer of 1 to 8 bytes that must be
+at most 4.
 
 This module is shared by both halves and imports neither torch nor NumPy.
 """
@@ -107,7 +109,8 @@ def read_blob(blob: bytes) -> list[DemoInstruction]:
     """The instructions of a blob.
 
     Raises:
-        DemoFormatError: it is not such a blob, is of another version, or holds another number of instructions.
+        DemoFormatError: it is not such a blob, is of another version, or holds another number of
+            instructions.
     """
     try:
         text = blob.decode()
@@ -202,7 +205,8 @@ def wiring_from_operators(instructions: list[DemoInstruction]) -> DemoWiring:
             return DemoWiring(3, (4,), (DemoOperation((0, 1)), DemoOperation((3, 2))))
         case operators:
             raise DemoFormatError(
-                f"demo blob with operators {operators}: the program has no wiring for it in its named data, and only "
+                f"demo blob with operators {operators}: the program has no wiring for it in its named data, "
+                "and only "
                 "sin, add, mm, and mm then add can be run without; lower it again with pteron"
             )
 
@@ -246,7 +250,8 @@ def _check_wiring(wiring: DemoWiring, instructions: list[DemoInstruction]) -> No
         for argument in operation.arguments:
             if isinstance(argument, int) and not 0 <= argument < known + index:
                 raise DemoFormatError(
-                    f"demo wiring: operation {index} reads value {argument}, but only {known + index} are known there"
+                    f"demo wiring: operation {index} reads value {argument}, but only {known + index} are "
+                    "known there"
                 )
     last = known + len(wiring.operations)
     if any(not 0 <= output < last for output in wiring.outputs):

@@ -1,4 +1,6 @@
-"""`BackendWithCompilerDemo`, run half in Python: executes what `compiler_demo_format` describes, with NumPy."""
+"""`BackendWithCompilerDemo`, run half in Python: executes what `compiler_demo_format` describes, with
+NumPy.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`BackendWithDelegateMappingDemo`: how a backend reports steps that are fused from, or split out of, model operators.
+"""`BackendWithDelegateMappingDemo`: how a backend reports steps that are fused from, or split out of, model
+operators.
 
-Convolution and relu become one step with two debug handles; tan becomes three steps (sin, cos, div) that share one.
-The blob lists the steps: ``<count>#`` and then ``<step>,<id>,`` for each.
+Convolution and relu become one step with two debug handles; tan becomes three steps (sin, cos, div) that
+share one. The blob lists the steps: ``<count>#`` and then ``<step>,<id>,`` for each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`ExecutorBackend`, compile half: a backend whose blob is a whole program, which may have delegates of its own."""
+"""`ExecutorBackend`, compile half: a backend whose blob is a whole program, which may have delegates of its
+own.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ def _tag_arguments(program: ExportedProgram) -> None:
 
 @final
 class AddMulPartitionerDemo(Partitioner):
-    """Sends add and mm (matrix, not elementwise, multiplication) to `BackendWithCompilerDemo`, branches included."""
+    """Sends add and mm (matrix, not elementwise, multiplication) to `BackendWithCompilerDemo`, branches
+    included.
+    """
 
     def __init__(self) -> None:
         super().__init__()

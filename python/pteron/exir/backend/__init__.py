@@ -1,1 +1,3 @@
-"""Delegation, compile half: which parts of an edge program go to a backend, and the calls that stand for them."""
+"""Delegation, compile half: which parts of an edge program go to a backend, and the calls that stand for
+them.
+"""

@@ -70,11 +70,11 @@ def to_backend(*args: Any, **kwargs: Any) -> Any:
     `to_backend(backend_id, edge_program, compile_specs)` compiles the whole program and returns a
     `LoweredBackendModule` to call, compose with other modules, or write.
 
-    `to_backend(edge_program, partitioner)` returns the program with every partition replaced by a delegate call.
-    The given program is not changed; tensors are shared.
+    `to_backend(edge_program, partitioner)` returns the program with every partition replaced by a delegate
+    call. The given program is not changed; tensors are shared.
 
-    `to_backend(MethodProgramsPartitionerSpec(programs, partitioners))` does this for several methods, with one
-    `preprocess_multimethod` call for each backend, and returns `{method: program}`.
+    `to_backend(MethodProgramsPartitionerSpec(programs, partitioners))` does this for several methods, with
+    one `preprocess_multimethod` call for each backend, and returns `{method: program}`.
 
     A program may also be what `exir.capture(...).to_edge()` returned; then the result is of that kind too. A
     partitioner may be an instance, a class, or a `DelegationSpec`, which stands for the whole graph.

@@ -45,8 +45,8 @@ class PreprocessResult:
 
     Attributes:
         processed_bytes: the blob that its run half gets at load.
-        debug_handle_map: for each step of the backend, by its own int or str id, the debug handles of the edge nodes
-            it stands for; see `DelegateMappingBuilder`.
+        debug_handle_map: for each step of the backend, by its own int or str id, the debug handles of the
+            edge nodes it stands for; see `DelegateMappingBuilder`.
         data_store_output: named data to put beside the blob.
         _delegate_info_meta: anything; kept on `LoweredBackendModule.meta`, not written to the file.
     """
@@ -60,8 +60,8 @@ class PreprocessResult:
 class BackendDetails(ABC):
     """Base class of a backend's compile half. The class name is the backend's name.
 
-    A backend class is final: deriving from it is a TypeError. When two classes have the same name, the one that was
-    defined last is used.
+    A backend class is final: deriving from it is a TypeError. When two classes have the same name, the one
+    that was defined last is used.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -69,8 +69,10 @@ class BackendDetails(ABC):
         for base in cls.__bases__:
             if base is not BackendDetails and issubclass(base, BackendDetails):
                 raise TypeError(
-                    f"{cls.__name__}: ExecuTorch delegate doesn't support nested backend, '{base.__name__}' should be "
-                    "a final backend implementation and should not be subclassed; derive from BackendDetails and "
+                    f"{cls.__name__}: ExecuTorch delegate doesn't support nested backend, '{base.__name__}' "
+                    "should be "
+                    "a final backend implementation and should not be subclassed; derive from BackendDetails "
+                    "and "
                     "share code through functions"
                 )
 
@@ -88,8 +90,8 @@ class BackendDetails(ABC):
         """Compiles one program.
 
         Args:
-            edge_program: in edge dialect, a copy that may be changed. Parameters, buffers and constants that the
-                delegate owns are its parameters, buffers and constants; everything else is a user input.
+            edge_program: in edge dialect, a copy that may be changed. Parameters, buffers and constants that
+                the delegate owns are its parameters, buffers and constants; everything else is a user input.
             compile_specs: the caller's settings.
 
         Raises:
@@ -109,7 +111,8 @@ class BackendDetails(ABC):
             compile_specs: method to one list of specs for each partition.
 
         Returns:
-            Method to one result for each partition, in the same order. The default calls `preprocess` for each.
+            Method to one result for each partition, in the same order. The default calls `preprocess` for
+            each.
         """
         results: dict[str, list[PreprocessResult]] = {}
         for method, programs in edge_programs.items():
@@ -118,7 +121,8 @@ class BackendDetails(ABC):
             specs = compile_specs[method]
             if len(specs) != len(programs):
                 raise AssertionError(
-                    f"Error: method {method} has {len(programs)} partitions but only {len(specs)} compile specs"
+                    f"Error: method {method} has {len(programs)} partitions but only {len(specs)} compile "
+                    "specs"
                 )
             results[method] = [
                 cls.preprocess(program, spec) for program, spec in zip(programs, specs, strict=True)
@@ -136,7 +140,8 @@ def find_backend(backend_id: str) -> type[BackendDetails]:
     if backend_id not in known:
         names = ", ".join(sorted(known)) or "none"
         raise NotImplementedError(
-            f"Backend {backend_id} was not found. Known backends: {names}. Import the module that defines its "
+            f"Backend {backend_id} was not found. Known backends: {names}. Import the module that defines "
+            "its "
             "BackendDetails subclass first."
         )
     return known[backend_id]
@@ -184,13 +189,15 @@ def preprocess_partitions(
     expected = {method: len(partitions) for method, partitions in programs.items()}
     if not isinstance(results, dict):
         raise PreprocessError(
-            f"{backend.__name__}.preprocess_multimethod: expected a dict from method to a list of results, got "
+            f"{backend.__name__}.preprocess_multimethod: expected a dict from method to a list of results, "
+            "got "
             f"{type(results).__name__}"
         )
     got = {method: len(of_method) for method, of_method in results.items()}
     if got != expected:
         raise PreprocessError(
-            f"{backend.__name__}.preprocess_multimethod: expected one result for each partition, that is {expected}, "
+            f"{backend.__name__}.preprocess_multimethod: expected one result for each partition, that is "
+            f"{expected}, "
             f"got {got}",
             expected=str(expected),
             got=str(got),
@@ -214,6 +221,7 @@ def _check_result(backend: type[BackendDetails], result: Any) -> PreprocessResul
     # Attributes, not the class: a backend written against the peer's package returns the peer's class.
     if not isinstance(getattr(result, "processed_bytes", None), (bytes, bytearray, memoryview)):
         raise PreprocessError(
-            f"{backend.__name__}.preprocess: expected a PreprocessResult whose processed_bytes are bytes, got {result!r}"
+            f"{backend.__name__}.preprocess: expected a PreprocessResult whose processed_bytes are bytes, "
+            f"got {result!r}"
         )
     return result  # type: ignore[no-any-return]

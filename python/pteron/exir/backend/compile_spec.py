@@ -1,4 +1,6 @@
-"""One setting that travels from the caller of `to_backend` to the backend, in the compile half and in the file."""
+"""One setting that travels from the caller of `to_backend` to the backend, in the compile half and in the
+file.
+"""
 
 from __future__ import annotations
 

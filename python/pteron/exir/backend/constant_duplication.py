@@ -29,11 +29,12 @@ def mutated_state(program: ExportedProgram) -> set[str]:
 def duplicate_shared_constants(program: ExportedProgram, tags: Collection[str]) -> None:
     """Gives each tagged constant's readers outside its partition a copy of their own, in place.
 
-    A copy is a further input of the program with the same target: the tensor exists once. State that the program
-    updates is never copied. Tags that `tags` does not name must have been removed.
+    A copy is a further input of the program with the same target: the tensor exists once. State that the
+    program updates is never copied. Tags that `tags` does not name must have been removed.
 
     Raises:
-        RuntimeError: a user input is tagged, or a constant marked `no_copy` has readers outside its partition.
+        RuntimeError: a user input is tagged, or a constant marked `no_copy` has readers outside its
+            partition.
     """
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     mutated = mutated_state(program)
@@ -44,7 +45,8 @@ def duplicate_shared_constants(program: ExportedProgram, tags: Collection[str]) 
         spec = specs[node.name]
         if spec.kind not in OWNABLE_KINDS:
             raise RuntimeError(
-                f"placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: {node} "
+                f"placeholder node for non-params, non-buffer, and non-tensor constants should not be "
+                f"tagged: {node} "
                 f"(tag {tag!r}, {spec.kind.name})"
             )
         if spec.target not in mutated:
@@ -53,14 +55,17 @@ def duplicate_shared_constants(program: ExportedProgram, tags: Collection[str]) 
 
 
 def duplicate_constant_node(exported_program: ExportedProgram, candidate_node: str) -> set[str]:
-    """Gives every reader but the first of the constant named `candidate_node` a copy; returns the copies' names."""
+    """Gives every reader but the first of the constant named `candidate_node` a copy; returns the copies'
+    names.
+    """
     found = [n for n in exported_program.graph.nodes if n.op == "placeholder" and n.name == candidate_node]
     if not found:
         return set()
     specs = {spec.arg.name: spec for spec in exported_program.graph_signature.input_specs}
     if specs[candidate_node].kind not in OWNABLE_KINDS:
         raise RuntimeError(
-            f"placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: {found[0]}"
+            f"placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: "
+            f"{found[0]}"
         )
     copies = {_copy_for(exported_program, found[0], user).name for user in list(found[0].users)[1:]}
     exported_program.graph_module.recompile()

@@ -22,8 +22,8 @@ def is_constant_data(program: ExportedProgram, node: torch.fx.Node) -> bool:
 def tag_constant_data(edge_program: ExportedProgram) -> None:
     """Gives each constant that tagged operators read the tag of one of them. Call it after tagging operators.
 
-    Buffers that the program updates are left out: see `tag_mutated_buffer`. A constant read under several tags gets
-    the smallest; lowering copies it for the other readers, unless `node.meta["no_copy"]` is set.
+    Buffers that the program updates are left out: see `tag_mutated_buffer`. A constant read under several
+    tags gets the smallest; lowering copies it for the other readers, unless `node.meta["no_copy"]` is set.
     """
     _tag_inputs(edge_program, is_mutated=False)
 
@@ -31,8 +31,8 @@ def tag_constant_data(edge_program: ExportedProgram) -> None:
 def tag_mutated_buffer(edge_program: ExportedProgram) -> None:
     """Gives each buffer that the program updates the tag of an operator that reads it.
 
-    The delegate owns the buffer if old and new value are used inside the partition only; otherwise the buffer stays
-    with the program and crosses the border.
+    The delegate owns the buffer if old and new value are used inside the partition only; otherwise the buffer
+    stays with the program and crosses the border.
     """
     _tag_inputs(edge_program, is_mutated=True)
 

@@ -1,7 +1,7 @@
 """The operator that stands for "run this lowered module here": `executorch_call_delegate`.
 
-It is the higher-order operator that PyTorch itself ships under this name, so that graphs holding it are understood by
-other tools, and a program that also imports `executorch` sees one operator, not two.
+It is the higher-order operator that PyTorch itself ships under this name, so that graphs holding it are
+understood by other tools, and a program that also imports `executorch` sees one operator, not two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ torch.fx.node.has_side_effect(executorch_call_delegate)
 
 
 def attach_lowered_module(root: torch.nn.Module, lowered_module: torch.nn.Module) -> str:
-    """Adds `lowered_module` to `root` under the first free name `lowered_module_<n>` and returns that name."""
+    """Adds `lowered_module` to `root` under the first free name `lowered_module_<n>` and returns that
+    name.
+    """
     name: str = _attach(root, lowered_module)
     return name
 

@@ -32,8 +32,9 @@ def build_delegate_call_program(
 ) -> ExportedProgram:
     """An edge program that does nothing but call `lowered_module`.
 
-    Parameters, buffers and constants (plain tensor attributes of the module among them) belong to the delegate, so
-    the arguments are the user inputs alone. `in_spec` and `out_spec` are the structures that callers see.
+    Parameters, buffers and constants (plain tensor attributes of the module among them) belong to the
+    delegate, so the arguments are the user inputs alone. `in_spec` and `out_spec` are the structures that
+    callers see.
     """
     original = lowered_module.original_module
     root = torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph())

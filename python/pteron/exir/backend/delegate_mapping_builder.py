@@ -14,12 +14,12 @@ class DelegateMappingError(ValueError):
 class DelegateMappingBuilder:
     """Collects the table from delegate debug id to debug handles.
 
-    Several nodes may share one id (fused into one step) and several ids one node (split into steps). The backend must
-    report the same ids at run time.
+    Several nodes may share one id (fused into one step) and several ids one node (split into steps). The
+    backend must report the same ids at run time.
 
     Args:
-        generated_identifiers: make the ids 0, 1, 2, ... in order of insertion; otherwise the caller brings its own
-            int or str ids.
+        generated_identifiers: make the ids 0, 1, 2, ... in order of insertion; otherwise the caller brings
+            its own int or str ids.
     """
 
     def __init__(self, generated_identifiers: bool = False) -> None:
@@ -45,7 +45,8 @@ class DelegateMappingBuilder:
         """
         if self._is_generating and identifier is not None:
             raise DelegateMappingError(
-                f"Builders using generated identifiers can't manually add identifiers: {identifier!r}; leave it out"
+                f"Builders using generated identifiers can't manually add identifiers: {identifier!r}; leave "
+                "it out"
             )
         if not self._is_generating and identifier is None:
             raise DelegateMappingError(

@@ -29,8 +29,8 @@ class DelegationReport:
     Attributes:
         delegates: one entry per delegate call, branches included.
         remaining: operator to count, for those that the runtime executes.
-        unnamed_tags: node name to tag, for nodes that a partitioner tagged without saying where the tag goes; they
-            were left to the runtime.
+        unnamed_tags: node name to tag, for nodes that a partitioner tagged without saying where the tag goes;
+            they were left to the runtime.
     """
 
     delegates: list[DelegateSummary] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Programs called with the flat list of their arguments, whatever structure the exported module had.
 
-A delegate call has a flat list of inputs and a flat list of outputs. Where the exported module took dicts, keyword
-arguments or nested tuples, the caller flattens and this twin of the program receives the leaves.
+A delegate call has a flat list of inputs and a flat list of outputs. Where the exported module took dicts,
+keyword arguments or nested tuples, the caller flattens and this twin of the program receives the leaves.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import torch.utils._pytree as pytree
 def first_difference(left: torch.fx.GraphModule, right: torch.fx.GraphModule) -> str | None:
     """Describes the first place where `right` is another program than `left`; None if there is none.
 
-    Node order, operators, positional and keyword arguments, and the graphs of control-flow branches are compared.
-    Names and metadata are not.
+    Node order, operators, positional and keyword arguments, and the graphs of control-flow branches are
+    compared. Names and metadata are not.
     """
     left_nodes, right_nodes = list(left.graph.nodes), list(right.graph.nodes)
     left_index = {node: index for index, node in enumerate(left_nodes)}
@@ -53,7 +53,8 @@ def _signature(arguments: Any, index: dict[torch.fx.Node, int]) -> tuple[Any, ..
         if isinstance(leaf, torch.fx.Node):
             comparable.append(("node", index.get(leaf)))
         else:
-            # The type too: 1, 1.0 and True are equal in Python and different arguments. repr makes NaN equal itself.
+            # The type too: 1, 1.0 and True are equal in Python and different arguments. repr makes NaN equal
+            # itself.
             comparable.append((type(leaf).__name__, repr(leaf)))
     return (tuple(comparable), str(spec))
 

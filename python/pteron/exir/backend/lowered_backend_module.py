@@ -1,4 +1,6 @@
-"""A module that a backend has compiled: it computes the original result in eager mode and the backend's at run time."""
+"""A module that a backend has compiled: it computes the original result in eager mode and the backend's at
+run time.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from pteron.exir.backend.delegate_call import (
 from pteron.exir.backend.delegate_call_program import build_delegate_call_program
 from pteron.exir.backend.flat_calling_convention import call_signature, is_flat, with_flat_calling_convention
 from pteron.exir.backend.named_data_store import NamedDataStoreOutput
+from pteron.exir.backend.program_copy import copy_sharing_tensors
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 
 __all__ = [
@@ -35,8 +38,8 @@ __all__ = [
     "set_lowering",
 ]
 
-#: Turns an edge program into something with `.buffer` (bytes) and `.executorch_program` (the program as objects).
-#: Keyword arguments are fields of `ExecutorchBackendConfig`; None is never passed.
+#: Turns an edge program into something with `.buffer` (bytes) and `.executorch_program` (the program as
+#: objects). Keyword arguments are fields of `ExecutorchBackendConfig`; None is never passed.
 Lowering = Callable[..., Any]
 
 _lowering: Lowering | None = None
@@ -45,7 +48,8 @@ _lowering: Lowering | None = None
 def set_lowering(lowering: Lowering) -> None:
     """Says how a whole edge program becomes bytes.
 
-    `pteron.exir.program` calls this when it is imported. The layers below it, this one among them, never import it.
+    `pteron.exir.program` calls this when it is imported. The layers below it, this one among them, never
+    import it.
     """
     global _lowering
     _lowering = lowering
@@ -54,13 +58,13 @@ def set_lowering(lowering: Lowering) -> None:
 class LoweredBackendModule(torch.nn.Module):
     """What `to_backend` makes of a program or of a part of one.
 
-    Calling it runs the original program in PyTorch, so a module that contains it can be tested and exported like any
-    other. In the exported program the call is one `executorch_call_delegate` node, which at run time hands its
-    arguments to the delegate.
+    Calling it runs the original program in PyTorch, so a module that contains it can be tested and exported
+    like any other. In the exported program the call is one `executorch_call_delegate` node, which at run time
+    hands its arguments to the delegate.
 
     Attributes:
-        meta: `debug_handle_map` (delegate debug id to debug handles of the lowered program) and, when the backend
-            gave one, `_delegate_info_meta`.
+        meta: `debug_handle_map` (delegate debug id to debug handles of the lowered program) and, when the
+            backend gave one, `_delegate_info_meta`.
     """
 
     meta: dict[str, Any] | None
@@ -110,14 +114,14 @@ class LoweredBackendModule(torch.nn.Module):
         return self._named_data_store_output
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
-        # Everything inside is treated as immutable once lowered, weights and blob above all, so a copy shares it.
-        # Graphs hold metadata that later stages write to; those are copied.
+        # Everything inside is treated as immutable once lowered, weights and blob above all, so a copy shares
+        # it. Graphs hold metadata that later stages write to; those are copied.
         duplicate = LoweredBackendModule.__new__(LoweredBackendModule)
         torch.nn.Module.__init__(duplicate)
         memo[id(self)] = duplicate
         duplicate._in_spec, duplicate._out_spec = self._in_spec, self._out_spec
         duplicate._is_flat = self._is_flat
-        duplicate._original_program = _copy_sharing_tensors(self._original_program)
+        duplicate._original_program = copy_sharing_tensors(self._original_program)
         duplicate._backend_id = self._backend_id
         duplicate._processed_bytes = self._processed_bytes
         duplicate._compile_specs = copy.deepcopy(self._compile_specs, memo)
@@ -135,7 +139,8 @@ class LoweredBackendModule(torch.nn.Module):
         leaves, spec = pytree.tree_flatten((args, ordered))
         if spec != self._in_spec:
             raise TypeError(
-                f"lowered module of backend {self._backend_id}: expected arguments of structure {self._in_spec}, "
+                f"lowered module of backend {self._backend_id}: expected arguments of structure "
+                f"{self._in_spec}, "
                 f"got {spec}; call it as the exported module was called"
             )
         outputs = executorch_call_delegate(self, *leaves)
@@ -195,16 +200,18 @@ class LoweredBackendModule(torch.nn.Module):
         )
         if is_tracing:
             raise RuntimeError(
-                f"lowered module of backend {self._backend_id} writes to its own arguments, which cannot be exported "
-                "as part of another module; return the new value instead, or keep it in a buffer of the module"
+                f"lowered module of backend {self._backend_id} writes to its own arguments, which cannot be "
+                "exported "
+                "as part of another module; return the new value instead, or keep it in a buffer of the "
+                "module"
             )
 
 
 class CompleteProgram:
     """The program of one lowered module, built when it is first read.
 
-    `lowered.program` and `lowered.program()` both give the program: the attribute builds it with default options
-    when one of its fields is read, the call builds it at once with the options given.
+    `lowered.program` and `lowered.program()` both give the program: the attribute builds it with default
+    options when one of its fields is read, the call builds it at once with the options given.
     """
 
     def __init__(self, lowered_module: LoweredBackendModule) -> None:
@@ -212,7 +219,8 @@ class CompleteProgram:
         self._built: Any = None
 
     def __call__(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Any:
-        # emit_stacktrace is part of the signature that callers know; source lines always travel in `pteron.debug`.
+        # emit_stacktrace is part of the signature that callers know; source lines always travel in
+        # `pteron.debug`.
         lowered = self._lowered_module._lower(
             emit_stacktrace=emit_stacktrace or None, memory_planning_pass=memory_planning
         )
@@ -229,7 +237,9 @@ class CompleteProgram:
 def get_lowered_submodules(
     graph_module: torch.fx.GraphModule,
 ) -> list[tuple[str, LoweredBackendModule, torch.fx.Node]]:
-    """Each delegate call of this graph, branches not included: (attribute name, lowered module, call node)."""
+    """Each delegate call of this graph, branches not included: (attribute name, lowered module, call
+    node).
+    """
     found = []
     for node in graph_module.graph.nodes:
         if not is_delegate_call(node):
@@ -246,18 +256,3 @@ def get_lowered_submodules(
 def get_lowered_backend_modules(graph_module: torch.fx.GraphModule) -> list[LoweredBackendModule]:
     """The lowered modules that this graph calls, one entry per call."""
     return [module for _, module, _ in get_lowered_submodules(graph_module)]
-
-
-def _copy_sharing_tensors(program: ExportedProgram) -> ExportedProgram:
-    graph_module = copy.deepcopy(program.graph_module)
-    return ExportedProgram(
-        root=graph_module,
-        graph=graph_module.graph,
-        graph_signature=copy.deepcopy(program.graph_signature),
-        state_dict=program.state_dict,
-        range_constraints=copy.copy(program.range_constraints),
-        module_call_graph=copy.deepcopy(program.module_call_graph),
-        example_inputs=program.example_inputs,
-        constants=program.constants,
-        verifiers=list(program.verifiers),
-    )

@@ -10,7 +10,9 @@ from typing import Any
 
 @dataclass
 class DataEntry:
-    """Where one key's bytes are: an index into `NamedDataStoreOutput.buffers`, and the alignment they need."""
+    """Where one key's bytes are: an index into `NamedDataStoreOutput.buffers`, and the alignment they
+    need.
+    """
 
     buffer_index: int
     alignment: int
@@ -77,7 +79,8 @@ class NamedDataStore:
         known = self._index_of_key.get(key)
         if known is not None and known != index:
             raise ValueError(
-                f"Duplicate key {key} with different data: {len(self._output.buffers[known])} bytes are stored, "
+                f"Duplicate key {key} with different data: {len(self._output.buffers[known])} bytes are "
+                "stored, "
                 f"{len(content)} other bytes were added. Derive the key from the data, or share the data."
             )
         if index is None:

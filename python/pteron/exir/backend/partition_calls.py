@@ -1,4 +1,6 @@
-"""From a tagged program to calls of lowered modules, in two steps: cut every partition out, then put delegates in."""
+"""From a tagged program to calls of lowered modules, in two steps: cut every partition out, then put
+delegates in.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +54,14 @@ def tag_program(
         difference = first_difference(program.graph_module, tagged.graph_module)
         if difference is not None:
             raise AssertionError(
-                f"The partitioner {partitioner} should not modify the graph module: {difference}. Change the program "
+                f"The partitioner {partitioner} should not modify the graph module: {difference}. Change the "
+                "program "
                 "in a pass before, or allow it with validation_disabled()"
             )
     if result.partition_tags is None:
         raise AssertionError(
-            f"Partitioner {partitioner} needs a `partition_tags` field: a dict from each tag to its DelegationSpec"
+            f"Partitioner {partitioner} needs a `partition_tags` field: a dict from each tag to its "
+            "DelegationSpec"
         )
     tags = dict(result.partition_tags)
     update_to_real_program(tagged, program)
@@ -137,7 +141,9 @@ def remove_used_metadata(graph: torch.fx.Graph) -> None:
 
 
 def finished_program(tagged: ExportedProgram, original: ExportedProgram) -> ExportedProgram:
-    """The result of lowering: tags removed, validated, with the example inputs of the program it came from."""
+    """The result of lowering: tags removed, validated, with the example inputs of the program it came
+    from.
+    """
     tagged.graph_module.recompile()
     remove_used_metadata(tagged.graph)
     return ExportedProgram(

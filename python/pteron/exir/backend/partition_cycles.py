@@ -11,8 +11,8 @@ def refuse_cycles(graph: torch.fx.Graph, partitions: Mapping[str, Sequence[torch
     """Checks that every partition can run as one step.
 
     Raises:
-        AssertionError: a path leaves a partition and comes back to it, directly or through other partitions. The text
-            names the nodes on it.
+        AssertionError: a path leaves a partition and comes back to it, directly or through other partitions.
+            The text names the nodes on it.
     """
     group_of = {node: tag for tag, nodes in partitions.items() for node in nodes}
     position = {node: index for index, node in enumerate(graph.nodes)}
@@ -42,7 +42,8 @@ def refuse_cycles(graph: torch.fx.Graph, partitions: Mapping[str, Sequence[torch
         if path is not None:
             entries = sorted((node for node in path if node in position), key=position.__getitem__)
             raise AssertionError(
-                f"Invalid partition, found dependency cycles: partition {tag!r} would need its own result, through "
+                f"Invalid partition, found dependency cycles: partition {tag!r} would need its own result, "
+                "through "
                 f"nodes {', '.join(node.name for node in entries)}; its nodes are "
                 f"{', '.join(node.name for node in partitions[tag])}. Give the two sides different tags."
             )
@@ -53,7 +54,9 @@ def _path_back(
     following: Mapping[str | torch.fx.Node, Mapping[str | torch.fx.Node, torch.fx.Node]],
     remaining: Mapping[str | torch.fx.Node, int],
 ) -> list[torch.fx.Node] | None:
-    """Nodes through which a path from `start` comes back to it, shortest first; None if there is no such path."""
+    """Nodes through which a path from `start` comes back to it, shortest first; None if there is no such
+    path.
+    """
     reached: dict[str | torch.fx.Node, list[torch.fx.Node]] = {start: []}
     frontier: list[str | torch.fx.Node] = [start]
     while frontier:

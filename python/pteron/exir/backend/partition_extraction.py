@@ -53,10 +53,10 @@ def extract_partition(
 ) -> torch.fx.Node:
     """Replaces the partition's nodes by one `call_module` node and returns that node.
 
-    The call's metadata holds `submodule_program` (the partition as an edge program), `backend_id`, `compile_spec`,
-    `is_submodule`, the values it returns and a fresh debug handle. Constants and updated buffers that the partition
-    owns leave the program's signature and state. The graph is not in topological order afterwards:
-    `restore_order` makes it so once all partitions are cut.
+    The call's metadata holds `submodule_program` (the partition as an edge program), `backend_id`,
+    `compile_spec`, `is_submodule`, the values it returns and a fresh debug handle. Constants and updated
+    buffers that the partition owns leave the program's signature and state. The graph is not in topological
+    order afterwards: `restore_order` makes it so once all partitions are cut.
     """
     border = _find_border(program, partition, is_branch)
     submodule_program = _build_program(graph_module, program, partition, border)

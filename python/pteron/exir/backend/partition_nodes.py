@@ -1,4 +1,6 @@
-"""The nodes of each partition of one graph, checked and cut so that only tensors cross a delegate's border."""
+"""The nodes of each partition of one graph, checked and cut so that only tensors cross a delegate's
+border.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def collect_partitions(
         is_branch: it is the body of a control-flow operator, whose inputs are nobody's constants.
 
     Raises:
-        RuntimeError: the output or an input of the caller is tagged, or a list would have to cross the border.
+        RuntimeError: the output or an input of the caller is tagged, or a list would have to cross the
+            border.
         AssertionError: a partition would depend on itself.
     """
     found = {tag: PartitionNodes(tag, spec, [], []) for tag, spec in tags.items()}
@@ -82,7 +85,8 @@ def _check_constant(node: torch.fx.Node, tag: str, program: ExportedProgram, is_
     if is_branch or kinds.get(node.name) not in OWNABLE_KINDS:
         place = ", an input of a control-flow branch" if is_branch else ""
         raise RuntimeError(
-            f"placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: {node} "
+            f"placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: "
+            f"{node} "
             f"(tag {tag!r}{place})"
         )
 
@@ -99,7 +103,8 @@ def _settle_list_items(partition: PartitionNodes) -> None:
                     members.add(user)
                 elif user not in members:
                     raise RuntimeError(
-                        f"node {node} (tag {partition.tag!r}) returns a list that {user} outside the partition reads "
+                        f"node {node} (tag {partition.tag!r}) returns a list that {user} outside the "
+                        "partition reads "
                         "as a whole; tag both or neither"
                     )
     partition.computing = list(members)

@@ -30,7 +30,8 @@ class PartitionResult:
     """What a partitioner returns.
 
     Attributes:
-        tagged_exported_program: the program it was given, with `node.meta["delegation_tag"]` set on nodes to lower.
+        tagged_exported_program: the program it was given, with `node.meta["delegation_tag"]` set on nodes to
+            lower.
         partition_tags: for each tag, where its nodes go. Each tag becomes one delegate call.
     """
 
@@ -41,7 +42,8 @@ class PartitionResult:
 class Partitioner(ABC):
     """Tags the nodes that a backend takes. It may set metadata and nothing else.
 
-    The program it gets has fake tensors for parameters and buffers: shapes and dtypes are there, values are not.
+    The program it gets has fake tensors for parameters and buffers: shapes and dtypes are there, values are
+    not.
     """
 
     def __init__(self, spec: Mapping[str | int | float | bool, object] = MappingProxyType({})) -> None:
@@ -75,7 +77,9 @@ class Partitioner(ABC):
 
 
 class WholeGraphPartitioner(Partitioner):
-    """Sends everything to one backend: every operator, the constants they read and the buffers they update."""
+    """Sends everything to one backend: every operator, the constants they read and the buffers they
+    update.
+    """
 
     def __init__(self, delegation_spec: DelegationSpec) -> None:
         super().__init__()

@@ -79,7 +79,9 @@ class ConfigerationBasedPartitioner(Partitioner):
         return [original for original in originals if original is not None], is_kept
 
     def get_matched_nodes_from_configs(self, ep: ExportedProgram) -> list[list[torch.fx.Node]]:
-        """Groups of nodes; those that overlap are one group. Constants belong to the first group that names them."""
+        """Groups of nodes; those that overlap are one group. Constants belong to the first group that names
+        them.
+        """
         groups: list[set[torch.fx.Node]] = []
         for node in ep.graph.nodes:
             config = self._config_for(node)

@@ -23,12 +23,14 @@ class _Cluster:
 
 
 class GroupBasedPartitioner:
-    """Proposes partitions from single nodes and from groups that stay whole, merging wherever that makes no cycle.
+    """Proposes partitions from single nodes and from groups that stay whole, merging wherever that makes no
+    cycle.
 
     Args:
         graph_module: the graph.
         operator_support: which nodes may be taken.
-        node_groups: nodes to keep together. A member that would make its group depend on itself is left out of it.
+        node_groups: nodes to keep together. A member that would make its group depend on itself is left out
+            of it.
         allows_single_node_partition: keep partitions that hold a single operator.
         non_compute_ops: names of targets that do not count as operators.
         allowed_single_node_partition_ops: names of targets that may be alone all the same.
