@@ -2,11 +2,13 @@
 
 Blob (UTF-8)::
 
-    blob        = count "version:" version "#" instruction*       count = number of instructions, version =
-    "0" instruction = "op:demo::" operator ", numel:" numel ", dtype:" dtype "<debug_handle>" handle "#"
+    blob        = count "version:" version "#" instruction*
+    count       = number of instructions, decimal; version = "0"
+    instruction = "op:demo::" operator ", numel:" numel ", dtype:" dtype "<debug_handle>" handle "#"
     operator    = name of the edge operator, such as aten.add.Tensor
-    numel       = elements of the result: decimal, or an expression such as 4*s0 for a dynamic shape.
-    Informative. dtype       = torch.float32 and so on
+    numel       = elements of the result: decimal, or an expression such as 4*s0 where the shape is dynamic;
+                  informative, a runtime ignores it
+    dtype       = element type of the result: torch.float32 and so on
     handle      = debug handle of the instruction in the lowered program, -1 where it has none
 
 For example ``1version:0#op:demo::aten.sin.default, numel:1, dtype:torch.float32<debug_handle>1#``.
@@ -70,7 +72,8 @@ class DemoInstruction:
     debug_handle: int
 
     def __str__(self) -> str:
-        return f"op:demo::{self.operator}, numel:{self.numel}, dtype:{self.dtype}<debug_handle>{self.debug_handle}#"
+        result = f"numel:{self.numel}, dtype:{self.dtype}"
+        return f"op:demo::{self.operator}, {result}<debug_handle>{self.debug_handle}#"
 
 
 @dataclass(frozen=True)
@@ -226,12 +229,10 @@ def read_max_value(value: bytes) -> int:
 
 
 def _read_operation(entry: dict[str, object]) -> DemoOperation:
-    arguments: list[int | float] = []
     listed = entry["arguments"]
     if not isinstance(listed, list):
         raise TypeError(f"arguments: expected a list, got {listed!r}")
-    for argument in listed:
-        arguments.append(float(argument["number"]) if isinstance(argument, dict) else int(argument))
+    arguments = [float(a["number"]) if isinstance(a, dict) else int(a) for a in listed]
     alpha = entry.get("alpha", 1)
     if not isinstance(alpha, (int, float)):
         raise TypeError(f"alpha: expected a number, got {alpha!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from torch.export.exported_program import ExportedProgram
 from pteron.errors import ExportError
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.named_data_store import NamedDataStoreOutput
+from pteron.exir.backend.program_copy import deep_copy, with_names_of
 
 __all__ = [
     "BackendDetails",
@@ -81,7 +81,7 @@ class BackendDetails(ABC):
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
         """The copy that `preprocess` gets and may change. The default copies everything, weights included."""
-        return copy.deepcopy(edge_program)
+        return deep_copy(edge_program)
 
     @staticmethod
     @enforcedmethod
@@ -158,9 +158,7 @@ def preprocess_one(
     """
 
     def compile_copy() -> PreprocessResult:
-        return backend.preprocess(
-            backend.copy_exported_program_for_preprocess(program, compile_specs), compile_specs
-        )
+        return backend.preprocess(_copied(backend, program, compile_specs), compile_specs)
 
     return _check_result(backend, _guarded(backend, "preprocess", compile_copy))
 
@@ -178,7 +176,7 @@ def preprocess_partitions(
     def compile_copies() -> dict[str, list[PreprocessResult]]:
         copies = {
             method: [
-                backend.copy_exported_program_for_preprocess(program, specs)
+                _copied(backend, program, specs)
                 for program, specs in zip(partitions, compile_specs[method], strict=True)
             ]
             for method, partitions in programs.items()
@@ -206,6 +204,12 @@ def preprocess_partitions(
         method: [_check_result(backend, result) for result in of_method]
         for method, of_method in results.items()
     }
+
+
+def _copied(
+    backend: type[BackendDetails], program: ExportedProgram, compile_specs: list[CompileSpec]
+) -> ExportedProgram:
+    return with_names_of(program, backend.copy_exported_program_for_preprocess(program, compile_specs))
 
 
 def _guarded(backend: type[BackendDetails], name: str, compile_it: Callable[[], Any]) -> Any:

@@ -70,6 +70,8 @@ def _copy_user_inputs(
         if node.op != "placeholder" or specs[node.name].kind is not InputKind.USER_INPUT:
             continue
         duplicate = graph.placeholder(node.name)
+        # Callers pass arguments by this name; fx would rename one that is called like a builtin.
+        duplicate.name = node.name
         duplicate.meta = dict(node.meta)
         duplicate.meta.pop("delegation_tag", None)
         kept.append(InputSpec(InputKind.USER_INPUT, argument_for(duplicate), None))

@@ -41,8 +41,7 @@ class DelegationReport:
         lines = [
             f"{len(self.delegates)} delegate calls, {sum(self.remaining.values())} operators in the runtime"
         ]
-        for delegate in self.delegates:
-            lines.append(f"  {delegate.name} -> {delegate.backend_id}: {_counts(delegate.operators)}")
+        lines += [f"  {d.name} -> {d.backend_id}: {_counts(d.operators)}" for d in self.delegates]
         if self.remaining:
             lines.append(f"  runtime: {_counts(self.remaining)}")
         for node, tag in self.unnamed_tags.items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 
 import torch
 from torch._guards import detect_fake_mode
 from torch.export.exported_program import ExportedProgram
+
+from pteron.exir.backend.program_copy import deep_copy, rebuilt
 
 _log = logging.getLogger(__name__)
 
@@ -25,18 +26,7 @@ def get_fake_program(program: ExportedProgram) -> ExportedProgram:
     state = {
         name: fake_mode.from_tensor(tensor, static_shapes=True) for name, tensor in program.state_dict.items()
     }
-    graph_module = copy.deepcopy(program.graph_module)
-    return ExportedProgram(
-        root=graph_module,
-        graph=graph_module.graph,
-        graph_signature=copy.deepcopy(program.graph_signature),
-        state_dict=state,
-        range_constraints=copy.copy(program.range_constraints),
-        module_call_graph=copy.deepcopy(program.module_call_graph),
-        example_inputs=None,
-        constants=dict(program.constants),
-        verifiers=list(program.verifiers),
-    )
+    return rebuilt(program, state)
 
 
 def copy_for_partitioner(program: ExportedProgram) -> ExportedProgram:
@@ -47,7 +37,7 @@ def copy_for_partitioner(program: ExportedProgram) -> ExportedProgram:
         _log.warning(
             "no fake copy of the program (%s: %s); copying it with its weights", type(error).__name__, error
         )
-        return copy.deepcopy(program)
+        return deep_copy(program)
 
 
 def update_to_real_program(tagged: ExportedProgram, real: ExportedProgram) -> None:

@@ -24,7 +24,8 @@ def first_difference(left: torch.fx.GraphModule, right: torch.fx.GraphModule) ->
             before = _signature(getattr(ours, kind), left_index)
             after = _signature(getattr(theirs, kind), right_index)
             if before != after:
-                return f"{kind} of node {ours.name} changed from {getattr(ours, kind)} to {getattr(theirs, kind)}"
+                changed = f"from {getattr(ours, kind)} to {getattr(theirs, kind)}"
+                return f"{kind} of node {ours.name} changed {changed}"
         if ours.op == "get_attr":
             inner = _attribute_difference(left, ours, right, theirs)
             if inner is not None:

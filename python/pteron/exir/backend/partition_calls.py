@@ -80,10 +80,9 @@ def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) ->
         collect_partitions(module, program, tags, is_branch=position > 0)
         for position, module in enumerate(modules)
     ]
-    calls = []
+    calls: list[torch.fx.Node] = []
     for position, (module, partitions) in enumerate(zip(modules, found, strict=True)):
-        for partition in partitions:
-            calls.append(extract_partition(module, program, partition, is_branch=position > 0))
+        calls += [extract_partition(module, program, cut, is_branch=position > 0) for cut in partitions]
         if partitions:
             restore_order(module.graph)
             module.graph.lint()

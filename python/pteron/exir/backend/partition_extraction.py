@@ -177,8 +177,9 @@ def _build_program(
     input_specs = []
     for node, spec in border.owned:
         input_specs.append(InputSpec(spec.kind, argument_for(place(node)), spec.target, spec.persistent))
-    for node in border.arguments:
-        input_specs.append(InputSpec(InputKind.USER_INPUT, argument_for(place(node)), None))
+    input_specs += [
+        InputSpec(InputKind.USER_INPUT, argument_for(place(node)), None) for node in border.arguments
+    ]
     for node in partition.computing:
         twins[node] = graph.node_copy(node, twin)
     output_specs = [
