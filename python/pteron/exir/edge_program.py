@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
-from torch.export import ExportedProgram, default_decompositions
+from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
 from pteron.errors import ExportError
 from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.core_decompositions import decompose_to_core
 from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
 from pteron.exir.edge.verify import verify
@@ -26,18 +26,15 @@ def edge_program(program: ExportedProgram, config: EdgeCompileConfig, method: st
         raise TypeError(f"method {method!r}: expected torch.export.ExportedProgram, got {type(program).__name__}")
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
-    table: Any = default_decompositions()
-    for op in config.preserve_ops:
-        table.pop(op, None)
-    core = program.run_decompositions(table)
+    preserved = {*config.preserve_ops, *config._core_aten_ops_exception_list}
+    core = decompose_to_core(program, preserved)
     # Passes replace tensors in these tables; those of the program that was given must not change.
     core._state_dict = dict(core.state_dict)
     core._constants = dict(core.constants)
     for apply in BEFORE_CORE_ATEN_CHECK:
         apply(core)
-    exceptions = {*config._core_aten_ops_exception_list, *config.preserve_ops}
     if config._check_ir_validity:
-        verify(core, CORE_ATEN, method=method, exceptions=exceptions)
+        verify(core, CORE_ATEN, method=method, exceptions=preserved)
     for apply in passes_to_edge(skip_dim_order=config._skip_dim_order):
         apply(core)
     edge = in_edge_dialect(core)

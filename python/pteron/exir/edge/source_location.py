@@ -12,6 +12,7 @@ import torch
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _TORCH_DIRECTORY = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_LAYERS_DIRECTORY = os.path.join(_TORCH_DIRECTORY, "nn", "modules") + os.sep
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,11 @@ def package_relative(path: str) -> str:
 
 
 def _frame_of(stack_trace: str) -> tuple[str, int] | None:
-    """The innermost frame outside torch, else the innermost frame."""
+    """The innermost frame outside torch, else the innermost one in `torch.nn`: a layer that was exported by itself."""
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack_trace)]
     outside = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(_TORCH_DIRECTORY)]
-    for found in (outside, frames):
+    layers = [frame for frame in frames if os.path.abspath(frame[0]).startswith(_LAYERS_DIRECTORY)]
+    for found in (outside, layers):
         if found:
             return found[-1]
     return None
@@ -62,6 +64,8 @@ def _module_of(node: torch.fx.Node) -> str | None:
     if not stack:
         return None
     path = list(stack.values())[-1][0]
+    if path.startswith("_empty_nn_module_stack"):
+        return None
     # Strict export writes `L['self'].encoder.layer[0]`; non-strict export writes the attribute path itself.
     path = re.sub(r"^L\['self'\]\.?", "", path)
     path = re.sub(r"\._modules\['([^']+)'\]", r".\1", path)

@@ -105,14 +105,17 @@ def _core_aten(node: torch.fx.Node, context: Context) -> str | None:
         return f"{target} is no PyTorch operator overload"
     if target._schema.is_mutable:
         return f"{target} changes its arguments; the graph must be functional at this stage"
-    if target.namespace != "aten" or target in context.exceptions or target in _ALSO_CORE:
-        return None
-    if torch.Tag.core in target.tags or _is_view(target):
+    if target.namespace != "aten" or target in context.exceptions or is_core_aten(target):
         return None
     return (
         f"{target} is not a core ATen operator and has no decomposition; name it in "
         "EdgeCompileConfig(_core_aten_ops_exception_list=[...]) if the target has a kernel for it"
     )
+
+
+def is_core_aten(op: OpOverload) -> bool:
+    """Whether an operator needs no further decomposition: PyTorch's core tag, views, and a few beside them."""
+    return torch.Tag.core in op.tags or op in _ALSO_CORE or _is_view(op)
 
 
 def _is_view(op: OpOverload) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.exir.edge.delegate_call import graph_modules
@@ -47,6 +48,8 @@ def source_operator(node: torch.fx.Node) -> str:
         return found
     if isinstance(node.target, EdgeOpOverload):
         return node.target.__name__
+    if isinstance(node.target, OpOverload):
+        return str(node.target)
     return getattr(node.target, "__name__", None) or str(node.target)
 
 
