@@ -1,1 +1,34 @@
-//! Under construction by its owner.
+//! The `.pte` file format: bytes to checked programs ([`ProgramFile`]), programs to bytes
+//! ([`write`]), and the text form ([`listing()`]). Executes nothing; `schema/FORMAT.md` describes the
+//! format itself.
+//!
+//! Reading is one step: [`ProgramFile::parse`] copies the program table to owned memory, verifies its
+//! structure, checks every index, range, size and code in it, and returns plain owned data. Nothing of
+//! a file is looked at again after that except the byte ranges of weights and blobs, which consumers
+//! take from the file they keep.
+#![deny(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+#[allow(unsafe_code)]
+mod generated;
+mod header;
+mod listing;
+mod method_def;
+mod program_file;
+mod read;
+mod value_def;
+pub mod write;
+
+pub use listing::listing;
+pub use method_def::{DelegateDef, MethodDef};
+pub use program_file::{NamedDataDef, ProgramFile};
+pub use value_def::{InitialData, Placement, TensorDef, ValueDef};

@@ -1,0 +1,6 @@
+//! x
+use crate::ProgramFile;
+/// The text form.
+pub fn listing(program: &ProgramFile) -> String {
+    format!("{program:?}")
+}

@@ -1,0 +1,74 @@
+//! The whole file.
+
+use super::container::Container;
+use super::delegates::inline_blobs;
+use super::method::MethodContext;
+use super::place::{InPlace, list_of, required};
+use super::segments::Segments;
+use super::stored_data::StoredData;
+use super::table::ProgramTable;
+use crate::generated::wire;
+use crate::{MethodDef, NamedDataDef, ProgramFile};
+use pteron_core::error::printable;
+use pteron_core::{Error, Result};
+use std::collections::HashSet;
+
+/// Reads and checks `file`.
+pub(crate) fn program(file: &[u8]) -> Result<ProgramFile> {
+    let container = Container::read(file)?;
+    let table = ProgramTable::copy_of(file.get(..container.program_size).unwrap_or_default())?;
+    let root = table.verified_root()?;
+    if root.version() != 0 {
+        return Err(Error::program("unknown version of the program table")
+            .expected("0")
+            .got(root.version().to_string())
+            .hint("the file comes from a newer exporter"));
+    }
+    let segments = Segments::read(&root, &container)?;
+    let constants = StoredData::constants(&root, &table, &segments)?;
+    let initial = StoredData::initial(&root, &segments)?;
+    let named_data = named_data(&root, &segments)?;
+    let context = MethodContext {
+        constants: &constants,
+        initial: &initial,
+        segments: &segments,
+        inline_blobs: &inline_blobs(&root, &table)?,
+    };
+    let methods = methods(&root, &context)?;
+    Ok(ProgramFile {
+        methods,
+        named_data,
+        segments: segments.into_ranges(),
+        program_size: container.program_size,
+    })
+}
+
+fn methods(root: &wire::Program<'_>, context: &MethodContext<'_>) -> Result<Vec<MethodDef>> {
+    let plans = required(root.execution_plan(), "execution_plan")?;
+    let mut out: Vec<MethodDef> = list_of(plans.len())?;
+    for plan in plans {
+        out.push(context.read(&plan)?);
+    }
+    let mut names = HashSet::new();
+    match out.iter().find(|m| !names.insert(m.name.as_str())) {
+        Some(twice) => Err(Error::program("two methods have the same name").got(printable(&twice.name))),
+        None => Ok(out),
+    }
+}
+
+fn named_data(root: &wire::Program<'_>, segments: &Segments) -> Result<Vec<NamedDataDef>> {
+    let table = root.named_data().unwrap_or_default();
+    let mut out = list_of(table.len())?;
+    for (index, entry) in table.iter().enumerate() {
+        let key = required(entry.key(), "key").in_place(|| format!("named data {index}"))?;
+        let place = || format!("named data '{}'", printable(key));
+        let range = segments.get(entry.segment_index()).in_place(place)?;
+        out.push(NamedDataDef { key: key.to_owned(), range });
+    }
+    out.sort_by(|a, b| a.key.cmp(&b.key));
+    let twice = out.iter().zip(out.iter().skip(1)).find(|(a, b)| a.key == b.key);
+    match twice {
+        Some((a, _)) => Err(Error::program("two named blobs have the same key").got(printable(&a.key))),
+        None => Ok(out),
+    }
+}
