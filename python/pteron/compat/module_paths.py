@@ -1,0 +1,63 @@
+"""The table: ExecuTorch's module path, and where its names are here.
+
+A value lists our modules in the order in which a name is looked for. `(module, {theirs: ours})` renames: only
+the names listed there are taken from that module, under the name on the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Source = str | tuple[str, Mapping[str, str]]
+
+_BACKEND = "pteron.exir.backend"
+_CANONICAL = f"{_BACKEND}.canonical_partitioners"
+_DEMO = "pteron.backends.demo"
+
+MODULE_PATHS: dict[str, tuple[Source, ...]] = {
+    "exir": (
+        "pteron.exir",
+        ("pteron.exir.capture", {"capture": "capture", "CaptureConfig": "CaptureConfig"}),
+        ("pteron.exir.capture", {"ExirExportedProgram": "CapturedProgram"}),
+    ),
+    "exir.backend.backend_api": (f"{_BACKEND}.backend_api",),
+    "exir.backend.backend_details": (f"{_BACKEND}.backend_details",),
+    "exir.backend.compile_spec_schema": (f"{_BACKEND}.compile_spec",),
+    "exir.backend.partitioner": (f"{_BACKEND}.partitioner",),
+    "exir.backend.operator_support": (f"{_BACKEND}.operator_support",),
+    "exir.backend.utils": (
+        f"{_BACKEND}.constant_tagging",
+        f"{_BACKEND}.delegate_mapping_builder",
+        f"{_BACKEND}.delegated_graph",
+        f"{_BACKEND}.graph_identity",
+        f"{_BACKEND}.why_no_partition",
+        (f"{_BACKEND}.constant_duplication", {"duplicate_constant_node": "duplicate_constant_node"}),
+        (f"{_BACKEND}.delegate_call", {"executorch_call_delegate": "executorch_call_delegate"}),
+    ),
+    "exir.backend.canonical_partitioners.all_node_partitioner": (f"{_CANONICAL}.all_node_partitioner",),
+    "exir.backend.canonical_partitioners.config_partitioner": (f"{_CANONICAL}.config_partitioner",),
+    "exir.backend.canonical_partitioners.duplicate_constant_node_pass": (f"{_BACKEND}.constant_duplication",),
+    "exir.backend.canonical_partitioners.group_partitioner": (f"{_CANONICAL}.group_partitioner",),
+    "exir.backend.canonical_partitioners.pattern_op_partitioner": (f"{_CANONICAL}.pattern_op_partitioner",),
+    "exir.backend.test.backend_with_compiler_demo": (f"{_DEMO}.compiler_demo_backend",),
+    "exir.backend.test.backend_with_delegate_mapping_demo": (f"{_DEMO}.delegate_mapping_demo_backend",),
+    "exir.backend.test.demo_backend": (f"{_DEMO}.demo_backend",),
+    "exir.backend.test.demos.rpc.executor_backend_preprocess": (f"{_DEMO}.executor_backend",),
+    "exir.backend.test.op_partitioner_demo": (f"{_DEMO}.op_partitioners",),
+    "exir.delegate": (f"{_BACKEND}.delegate_call",),
+    "exir.dialects._ops": (("pteron.exir.edge.exir_ops", {"ops": "exir_ops"}),),
+    "exir.dialects.edge._ops": ("pteron.exir.edge.edge_op_overload",),
+    "exir.lowered_backend_module": (f"{_BACKEND}.lowered_backend_module",),
+    "exir.passes": (
+        ("pteron.exir.passes.spec_prop_pass", {"SpecPropPass": "SpecPropPass"}),
+        ("pteron.exir.memory.memory_planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),
+    ),
+    "exir.passes.memory_planning_pass": ("pteron.exir.memory.memory_planning_pass",),
+    "exir.passes.spec_prop_pass": ("pteron.exir.passes.spec_prop_pass",),
+    "exir.program._fake_program": (f"{_BACKEND}.fake_program",),
+    "exir.program._program": ("pteron.exir.program", "pteron.exir.executorch_program_manager"),
+    "exir.schema": ("pteron.exir.schema",),
+    "exir._serialize._named_data_store": (f"{_BACKEND}.named_data_store",),
+    "extension.pybindings.portable_lib": ("pteron.compat.portable_lib",),
+    "runtime": ("pteron.runtime",),
+}

@@ -1,0 +1,74 @@
+"""The loader of the older examples: flat lists of inputs in, flat lists of outputs out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pteron
+
+
+class ExecutorchModule:
+    """A loaded program. Inputs are flat; torch tensors in, torch tensors out, NumPy arrays in, NumPy arrays
+    out.
+    """
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+        self._methods: dict[str, Any] = {}
+
+    def forward(self, inputs: Any = (), clone_outputs: bool = True) -> list[Any]:
+        """Runs the method `forward`; see `run_method`."""
+        return self.run_method("forward", inputs, clone_outputs)
+
+    def __call__(self, inputs: Any = (), clone_outputs: bool = True) -> list[Any]:
+        """Runs the method `forward` with one input, or with a list or tuple of inputs."""
+        return self.run_method("forward", inputs, clone_outputs)
+
+    def run_method(
+        self, method_name: str = "forward", inputs: Any = (), clone_outputs: bool = True
+    ) -> list[Any]:
+        """Runs a method.
+
+        Args:
+            method_name: which.
+            inputs: list or tuple of the flattened inputs, or the only input itself.
+            clone_outputs: True gives outputs of their own; False lends the method's memory until its next
+                run.
+
+        Raises:
+            MethodNotFoundError: there is no such method.
+            InputError: the inputs do not fit.
+        """
+        method = self._methods.get(method_name)
+        if method is None:
+            method = self._methods[method_name] = self._program.load_method(method_name)
+        flat: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
+        return list(method.execute(list(flat), copy=clone_outputs))
+
+    def method_names(self) -> list[str]:
+        """Names of the methods."""
+        return list(self._program.methods)
+
+
+def _load_for_executorch_from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> ExecutorchModule:
+    """Loads a program from bytes. Options of ExecuTorch's own loader (tracing, verification) are refused."""
+    _refuse_options(args, kwargs)
+    return ExecutorchModule(pteron.load(buffer))
+
+
+def _load_for_executorch(
+    path: str | os.PathLike[str], data_path: str | os.PathLike[str] | None = None, **kwargs: Any
+) -> ExecutorchModule:
+    """Loads a program from a file, with a data file if there is one."""
+    _refuse_options((), kwargs)
+    return ExecutorchModule(pteron.load(path, data=data_path))
+
+
+def _refuse_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if args or any(kwargs.values()):
+        raise TypeError(
+            f"options {list(args) or ''}{sorted(kwargs) or ''} are not supported here; use pteron.load and "
+            "load_method"
+        )
