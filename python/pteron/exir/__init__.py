@@ -13,6 +13,7 @@ from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.compile_config import EdgeCompileConfig
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.program import EdgeProgramManager, to_edge
+from pteron.exir.to_edge_transform_and_lower import to_edge_transform_and_lower
 
 __all__ = [
     "EdgeCompileConfig",
@@ -20,4 +21,5 @@ __all__ = [
     "ExecutorchBackendConfig",
     "ExecutorchProgramManager",
     "to_edge",
+    "to_edge_transform_and_lower",
 ]

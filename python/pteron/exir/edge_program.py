@@ -14,27 +14,36 @@ from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.passes.pass_order import BEFORE_CORE_ATEN_CHECK, passes_to_edge
+from pteron.exir.preserved_operators import PreservedOperators, hide, show
 
 
-def edge_program(program: ExportedProgram, config: EdgeCompileConfig, method: str) -> ExportedProgram:
+def edge_program(
+    program: ExportedProgram,
+    config: EdgeCompileConfig,
+    method: str,
+    preserved: PreservedOperators | None = None,
+) -> ExportedProgram:
     """A new program in the edge dialect that computes what `program` computes; `program` is left as it was.
 
     Core ATen by PyTorch's decompositions, functional, every operator an `EdgeOpOverload`, debug handles set.
+    `preserved`: what backends want whole, beside what the config names.
     Raises `VerificationError` where a stage's rules are broken and the config asks for the check.
     """
     if not isinstance(program, ExportedProgram):
         raise TypeError(f"method {method!r}: expected torch.export.ExportedProgram, got {type(program).__name__}")
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
-    preserved = {*config.preserve_ops, *config._core_aten_ops_exception_list}
-    core = decompose_to_core(program, preserved)
+    wanted = preserved if preserved is not None else PreservedOperators()
+    whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always}
+    core = decompose_to_core(hide(program, wanted), whole)
+    show(core)
     # Passes replace tensors in these tables; those of the program that was given must not change.
     core._state_dict = dict(core.state_dict)
     core._constants = dict(core.constants)
     for apply in BEFORE_CORE_ATEN_CHECK:
         apply(core)
     if config._check_ir_validity:
-        verify(core, CORE_ATEN, method=method, exceptions=preserved)
+        verify(core, CORE_ATEN, method=method, exceptions=whole | wanted.all)
     for apply in passes_to_edge(skip_dim_order=config._skip_dim_order):
         apply(core)
     edge = in_edge_dialect(core)

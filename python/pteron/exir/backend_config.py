@@ -1,0 +1,104 @@
+"""Settings of `to_executorch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pteron.errors import ExportError
+from pteron.exir.kernel_lists import kernel_names
+from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
+
+GraphPass = Callable[[torch.fx.GraphModule], Any]
+
+# Settings of ExecuTorch that mean something this pipeline does not do: only the value that asks for nothing is taken.
+_ONLY_VALUE = {
+    "external_constants": False,
+    "external_mutable_weights": False,
+    "do_quant_fusion_and_const_prop": False,
+    "run_reinplace_pass": False,
+}
+
+
+@dataclass
+class ExecutorchBackendConfig:
+    """Settings of `to_executorch`.
+
+    `kernels`: what the target can run; an operator that is not among them is an error at export. "pteron",
+    "executorch-portable", or an iterable of names ("aten::add.out").
+    `passes`: graph passes (one, or a list) that run first, over every method.
+    `memory_planning_pass`: settings of memory planning, or a dict from method name to settings.
+    `extract_delegate_segments`: put delegate blobs behind the program table, so that they can be mapped by themselves.
+    `segment_alignment`, `constant_tensor_alignment`, `delegate_alignment`: bytes, powers of two; None is the default.
+    `remove_view_copy`: let reshapes share memory where they can.
+    `emit_stacktrace`, `emit_mutable_buffer_names`: taken for compatibility; source lines are always in
+    `pteron.debug`, and names of buffers are always in the file.
+    The fields named after ExecuTorch features that do not exist here accept their default only.
+    """
+
+    passes: GraphPass | Sequence[GraphPass] = field(default_factory=list)
+    memory_planning_pass: MemoryPlanningPass | Mapping[str, MemoryPlanningPass] = field(
+        default_factory=MemoryPlanningPass
+    )
+    extract_delegate_segments: bool = True
+    segment_alignment: int = 128
+    constant_tensor_alignment: int | None = None
+    delegate_alignment: int | None = None
+    remove_view_copy: bool = True
+    emit_stacktrace: bool = False
+    emit_mutable_buffer_names: bool = False
+    external_constants: bool = False
+    external_mutable_weights: bool = False
+    do_quant_fusion_and_const_prop: bool = False
+    run_reinplace_pass: bool = False
+    kernels: str | Iterable[str] = "pteron"
+
+    def __post_init__(self) -> None:
+        self.passes = [self.passes] if callable(self.passes) else list(self.passes)
+        if not isinstance(self.kernels, str):
+            self.kernels = frozenset(self.kernels)
+        elif self.kernels not in ("pteron", "executorch-portable"):
+            kernel_names(self.kernels)
+        for name, only in _ONLY_VALUE.items():
+            if getattr(self, name) != only:
+                raise ExportError(
+                    f"ExecutorchBackendConfig({name}={getattr(self, name)!r}) is not supported; leave it at {only!r}",
+                    argument=name,
+                    expected=repr(only),
+                    got=repr(getattr(self, name)),
+                )
+        for name in ("segment_alignment", "constant_tensor_alignment", "delegate_alignment"):
+            value = getattr(self, name)
+            if value is not None and (value < 1 or value & (value - 1)):
+                raise ExportError(
+                    f"ExecutorchBackendConfig({name}={value}): expected a power of two, in bytes",
+                    argument=name,
+                    expected="a power of two",
+                    got=str(value),
+                )
+        planned = self.memory_planning_pass
+        for each in planned.values() if isinstance(planned, Mapping) else [planned]:
+            if not isinstance(each, MemoryPlanningPass):
+                raise ExportError(
+                    f"ExecutorchBackendConfig(memory_planning_pass=...): expected MemoryPlanningPass, got {each!r}; "
+                    "give it a planning algorithm of your own by MemoryPlanningPass(memory_planning_algo=...)"
+                )
+
+    def planning_of(self, method: str) -> MemoryPlanningPass:
+        """The memory planning settings of one method; the defaults where a dict does not name it."""
+        planned = self.memory_planning_pass
+        if isinstance(planned, Mapping):
+            return planned.get(method) or MemoryPlanningPass()
+        return planned
+
+    def serialization_options(self) -> dict[str, Any]:
+        """The keyword arguments of `serialize_program`."""
+        return {
+            "extract_delegate_segments": self.extract_delegate_segments,
+            "segment_alignment": self.segment_alignment,
+            "constant_tensor_alignment": self.constant_tensor_alignment or MINIMUM_ALIGNMENT,
+            "delegate_alignment": self.delegate_alignment or MINIMUM_ALIGNMENT,
+        }

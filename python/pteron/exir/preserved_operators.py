@@ -1,0 +1,89 @@
+"""Keep chosen calls of an operator whole while the rest of a program is decomposed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+
+from pteron.errors import ExportError
+from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.passes.run_graph_passes import copy_program
+
+_NAMESPACE = "pteron_preserved"
+_library = torch.library.Library(_NAMESPACE, "DEF")
+_stand_ins: dict[OpOverload, OpOverload] = {}
+_originals: dict[OpOverload, OpOverload] = {}
+
+NodeFilter = Callable[[torch.fx.Node], bool]
+
+
+@dataclass
+class PreservedOperators:
+    """What backends asked to keep whole: `always` for every call, `where` for calls that a filter accepts."""
+
+    always: set[OpOverload] = field(default_factory=set)
+    where: list[tuple[frozenset[OpOverload], NodeFilter]] = field(default_factory=list)
+
+    def add(self, operators: Collection[OpOverload], accepts: NodeFilter | None) -> None:
+        """Take the answer of one `Partitioner.ops_to_not_decompose`."""
+        if accepts is None:
+            self.always.update(operators)
+        elif operators:
+            self.where.append((frozenset(operators), accepts))
+
+    @property
+    def all(self) -> set[OpOverload]:
+        """Every operator that some call of may be kept."""
+        return self.always.union(*(operators for operators, _ in self.where))
+
+
+def hide(program: ExportedProgram, preserved: PreservedOperators) -> ExportedProgram:
+    """A copy of `program` in which the calls that a filter accepts are behind operators without decomposition."""
+    if not preserved.where:
+        return program
+    hidden = copy_program(program)
+    for module in graph_modules(hidden.graph_module):
+        for node in module.graph.nodes:
+            if node.op != "call_function" or not isinstance(node.target, OpOverload):
+                continue
+            if any(node.target in operators and accepts(node) for operators, accepts in preserved.where):
+                node.target = _stand_in(node.target)
+        module.recompile()
+    return hidden
+
+
+def show(program: ExportedProgram) -> None:
+    """Put the operators that `hide` replaced back, in place."""
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if node.op == "call_function" and isinstance(node.target, OpOverload):
+                node.target = _originals.get(node.target, node.target)
+        module.recompile()
+
+
+def _stand_in(op: OpOverload) -> OpOverload:
+    if op in _stand_ins:
+        return _stand_ins[op]
+    if any(argument.alias_info is not None for argument in op._schema.arguments):
+        raise ExportError(
+            f"{op} returns a view of its input or changes it, so single calls of it cannot be kept whole",
+            operator=str(op),
+            hint="return None as the filter of ops_to_not_decompose, to keep every call",
+        )
+    name = f"{op.namespace}_{op._schema.name.split('::')[1]}_{op._overloadname}"
+    signature = str(op._schema).split("(", 1)[1]
+    _library.define(f"{name}({signature}")
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return op(*args, **kwargs)
+
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{_NAMESPACE}::{name}", run, lib=_library)
+    stand_in: OpOverload = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    _stand_ins[op], _originals[stand_in] = stand_in, op
+    return stand_in

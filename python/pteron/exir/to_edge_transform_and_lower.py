@@ -1,0 +1,94 @@
+"""`to_edge`, graph passes and delegation in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from pteron.errors import ExportError
+from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
+from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.edge_op_overload import EdgeOpOverload
+from pteron.exir.edge.source_location import source_location
+from pteron.exir.edge_program import edge_program
+from pteron.exir.executorch_program_manager import DEFAULT_METHOD
+from pteron.exir.preserved_operators import PreservedOperators
+from pteron.exir.program import EdgeProgramManager, GraphPass
+
+Choice = Partitioner | type[Partitioner] | DelegationSpec
+
+
+def to_edge_transform_and_lower(
+    programs: ExportedProgram | Mapping[str, ExportedProgram],
+    transform_passes: GraphPass | Sequence[GraphPass] | Mapping[str, Sequence[GraphPass]] | None = None,
+    partitioner: Choice | Sequence[Choice] | Mapping[str, Choice | Sequence[Choice]] | None = None,
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: EdgeCompileConfig | None = None,
+) -> EdgeProgramManager:
+    """Bring captured programs into the edge dialect and hand parts of them to backends.
+
+    Operators that a partitioner wants whole (`Partitioner.ops_to_not_decompose`) are not decomposed. `transform_passes`
+    run between `to_edge` and delegation. `partitioner`: one or several, applied in order, for all methods or by method
+    name. Raises `ExportError` where an operator that was kept whole for a backend was then not taken by any.
+    """
+    config = compile_config if compile_config is not None else EdgeCompileConfig()
+    named = {DEFAULT_METHOD: programs} if isinstance(programs, ExportedProgram) else dict(programs)
+    choices = _by_method(partitioner, named)
+    edge: dict[str, ExportedProgram] = {}
+    preserved: dict[str, PreservedOperators] = {}
+    for name, program in named.items():
+        preserved[name] = PreservedOperators()
+        if choices[name]:
+            program = program.run_decompositions({})
+        for choice in choices[name]:
+            program = choice.transform_for_pre_decomposition(program)
+            preserved[name].add(*choice.ops_to_not_decompose(program))
+        edge[name] = edge_program(program, config, name, preserved[name])
+    manager = EdgeProgramManager(edge, constant_methods, config)
+    if transform_passes is not None:
+        manager = manager.transform(transform_passes)
+    for index in range(max((len(listed) for listed in choices.values()), default=0)):
+        manager = manager.to_backend(
+            {name: listed[index] for name, listed in choices.items() if index < len(listed)}
+        )
+    for name in named:
+        _refuse_leftovers(manager.exported_program(name), name, preserved[name])
+    return manager
+
+
+def _by_method(partitioner: Any, named: Mapping[str, ExportedProgram]) -> dict[str, list[Partitioner]]:
+    if isinstance(partitioner, Mapping):
+        unknown = sorted(partitioner.keys() - named.keys())
+        if unknown:
+            raise ExportError(f"partitioner: no method {unknown[0]!r}; methods: {sorted(named)}", method=unknown[0])
+        return {name: _listed(partitioner.get(name)) for name in named}
+    listed = _listed(partitioner)
+    return {name: listed for name in named}
+
+
+def _listed(choice: Any) -> list[Partitioner]:
+    if choice is None:
+        return []
+    # A DelegationSpec is a tuple too.
+    if isinstance(choice, (list, tuple)) and not isinstance(choice, DelegationSpec):
+        return [as_partitioner(each) for each in choice]
+    return [as_partitioner(choice)]
+
+
+def _refuse_leftovers(program: ExportedProgram, method: str, preserved: PreservedOperators) -> None:
+    kept = preserved.all
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if isinstance(node.target, EdgeOpOverload) and node.target.aten_overload in kept:
+                location = source_location(node)
+                raise ExportError(
+                    f"method {method!r}: {node.target} was kept whole for a backend, and no partitioner took it: "
+                    f"{node.format_node()} from {location}",
+                    method=method,
+                    operator=str(node.target),
+                    source_line=str(location),
+                    hint="let ops_to_not_decompose name only operators that the partitioner then tags",
+                )
