@@ -8,11 +8,16 @@
 //! Unsafe code lives in [`pool`], [`executor`] and the kernel families.
 
 pub mod cpu_detect;
+pub mod elementwise;
 pub mod epilogue;
 pub mod executor;
+pub mod gemm;
 pub mod graph;
+pub mod linear;
+pub mod packed;
 pub mod plan;
 pub mod pool;
+pub mod single_call;
 pub mod stop_word;
 pub mod vector_math;
 
@@ -22,7 +27,7 @@ pub use pool::Pool;
 use pteron_core::StaticKernel;
 
 /// The tables of all families of fast kernels.
-static FAMILIES: &[&[StaticKernel]] = &[];
+static FAMILIES: &[&[StaticKernel]] = &[linear::KERNELS];
 
 /// Every fast kernel, in the order in which they are asked; the reference kernels come after them.
 pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {

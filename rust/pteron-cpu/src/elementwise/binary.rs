@@ -1,0 +1,144 @@
+//! Elementwise functions of two f32 tensors that broadcast: add, sub, mul, div, maximum, minimum, and the
+//! six comparisons with a bool output (against a tensor or a scalar).
+
+use super::pointwise::{Pointwise, prepare};
+use crate::vector_math::Simd;
+use pteron_core::{Args, Bool8, Result, StaticKernel};
+
+const CHEAP: usize = 4;
+
+macro_rules! arithmetic {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident),* }: $op:literal, $out:literal, |$args:ident| $make:expr,
+        |$this:ident, $s:ident, $a:ident, $b:ident| $body:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        struct $name { $($field: f32),* }
+        impl Pointwise<2> for $name {
+            type Out = f32;
+            const NAME: &'static str = $op;
+            const OUT: usize = $out;
+            const COST: usize = CHEAP;
+            fn from_args($args: &Args<'_>) -> Result<Self> {
+                Ok($make)
+            }
+            #[inline(always)]
+            unsafe fn emit<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2], out: *mut f32, n: usize) {
+                let $this = self;
+                // SAFETY: the caller's promise.
+                unsafe { $s.store_up_to(out, $body, n) }
+            }
+        }
+    )* };
+}
+
+arithmetic! {
+    /// a + alpha b, the product rounded first as eager does on x86.
+    Add { alpha }: "add", 3, |args| Add { alpha: args.double(2)? as f32 },
+        |f, s, a, b| if f.alpha == 1.0 { s.add(a, b) } else { s.fma(b, s.splat(f.alpha), a) };
+    /// a - alpha b.
+    Sub { alpha }: "sub", 3, |args| Sub { alpha: args.double(2)? as f32 },
+        |f, s, a, b| if f.alpha == 1.0 { s.sub(a, b) } else { s.fma(b, s.splat(-f.alpha), a) };
+    /// a b.
+    Mul {}: "mul", 2, |_args| Mul {}, |_f, s, a, b| s.mul(a, b);
+    /// a / b.
+    Div {}: "div", 2, |_args| Div {}, |_f, s, a, b| s.div(a, b);
+    /// The larger; NaN when either is.
+    Maximum {}: "maximum", 2, |_args| Maximum {}, |_f, s, a, b| s.max_nan(a, b);
+    /// The smaller; NaN when either is.
+    Minimum {}: "minimum", 2, |_args| Minimum {}, |_f, s, a, b| s.min_nan(a, b);
+}
+
+macro_rules! comparisons {
+    ($($tensor:ident, $scalar:ident: $op:literal, |$s:ident, $a:ident, $b:ident| $body:expr;)*) => { $(
+        #[derive(Clone, Copy)]
+        struct $tensor;
+        impl Pointwise<2> for $tensor {
+            type Out = Bool8;
+            const NAME: &'static str = $op;
+            const OUT: usize = 2;
+            const COST: usize = CHEAP;
+            fn from_args(_: &Args<'_>) -> Result<Self> {
+                Ok($tensor)
+            }
+            #[inline(always)]
+            unsafe fn emit<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2], out: *mut Bool8, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { $s.store_bools(out.cast(), $body, n) }
+            }
+        }
+        #[derive(Clone, Copy)]
+        struct $scalar(f32);
+        impl Pointwise<1> for $scalar {
+            type Out = Bool8;
+            const NAME: &'static str = $op;
+            const OUT: usize = 2;
+            const COST: usize = CHEAP;
+            fn from_args(args: &Args<'_>) -> Result<Self> {
+                Ok($scalar(args.double(1)? as f32))
+            }
+            #[inline(always)]
+            unsafe fn emit<S: Simd>(self, $s: S, [$a]: [S::F; 1], out: *mut Bool8, n: usize) {
+                let $b = $s.splat(self.0);
+                // SAFETY: the caller's promise.
+                unsafe { $s.store_bools(out.cast(), $body, n) }
+            }
+        }
+    )* };
+}
+
+comparisons! {
+    Eq, EqScalar: "eq", |s, a, b| s.eq(a, b);
+    Ne, NeScalar: "ne", |s, a, b| s.not(s.eq(a, b));
+    Lt, LtScalar: "lt", |s, a, b| s.lt(a, b);
+    Le, LeScalar: "le", |s, a, b| s.le(a, b);
+    Gt, GtScalar: "gt", |s, a, b| s.gt(a, b);
+    Ge, GeScalar: "ge", |s, a, b| s.ge(a, b);
+}
+
+macro_rules! tensor {
+    ($schema:literal, $p:ident) => {
+        StaticKernel { schema: $schema, variant: "f32", prepare: prepare::<$p, 2> }
+    };
+}
+macro_rules! comparison_table {
+    ($($op:literal, $tensor:ident, $scalar:ident;)*) => {
+        &[$(
+            StaticKernel {
+                schema: concat!($op, ".Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
+                variant: "f32",
+                prepare: prepare::<$tensor, 2>,
+            },
+            StaticKernel {
+                schema: concat!($op, ".Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
+                variant: "f32",
+                prepare: prepare::<$scalar, 1>,
+            },
+        )*]
+    };
+}
+
+/// Fast kernels of this file that compute numbers.
+pub static KERNELS: &[StaticKernel] = &[
+    tensor!(
+        "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        Add
+    ),
+    tensor!(
+        "aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        Sub
+    ),
+    tensor!("aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Mul),
+    tensor!("aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Div),
+    tensor!("aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Maximum),
+    tensor!("aten::minimum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Minimum),
+];
+
+/// Fast kernels of this file that compare: each operator against a tensor, then against a scalar.
+pub static COMPARISONS: &[StaticKernel] = comparison_table! {
+    "aten::eq", Eq, EqScalar;
+    "aten::ne", Ne, NeScalar;
+    "aten::lt", Lt, LtScalar;
+    "aten::le", Le, LeScalar;
+    "aten::gt", Gt, GtScalar;
+    "aten::ge", Ge, GeScalar;
+};

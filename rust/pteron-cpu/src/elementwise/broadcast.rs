@@ -1,0 +1,193 @@
+//! How elementwise kernels walk their operands: in the memory order of the output, with dimensions
+//! collapsed as far as all operands allow.
+
+use pteron_core::{Dims, Error, MAX_RANK, Result, TensorMeta};
+
+/// Output elements of one chunk: fixed, so results do not depend on the number of threads.
+pub const CHUNK: usize = 16 << 10;
+
+/// Loops over an output and `N` operands, outermost first. The output is dense in this order.
+#[derive(Debug, Clone)]
+pub struct BroadcastPlan<const N: usize> {
+    rank: usize,
+    numel: usize,
+    extents: [usize; MAX_RANK],
+    strides: [[usize; N]; MAX_RANK],
+}
+
+/// The shape that `shapes` broadcast to; an error when two extents differ and neither is one.
+pub fn broadcast_shape(shapes: &[&Dims]) -> Result<Dims> {
+    let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
+    let mut out = Dims::filled(rank, 1)?;
+    for shape in shapes {
+        let offset = rank - shape.len();
+        for (d, &n) in shape.iter().enumerate() {
+            let slot = &mut out[offset + d];
+            if *slot == 1 {
+                *slot = n;
+            } else if n != 1 && n != *slot {
+                let list: Vec<String> = shapes.iter().map(|s| s.to_string()).collect();
+                return Err(Error::kernel("the shapes of the operands do not broadcast")
+                    .expected("equal extents, or one of them 1, counted from the last dimension")
+                    .got(list.join(" and ")));
+            }
+        }
+    }
+    Ok(out)
+}
+
+impl<const N: usize> BroadcastPlan<N> {
+    /// A plan for nothing.
+    pub const EMPTY: Self =
+        BroadcastPlan { rank: 0, numel: 0, extents: [0; MAX_RANK], strides: [[0; N]; MAX_RANK] };
+
+    /// Plans for an output of the broadcast shape and operands that broadcast to it.
+    pub fn new(out: &TensorMeta, operands: [&TensorMeta; N]) -> Self {
+        let mut plan = Self::EMPTY;
+        plan.numel = out.numel();
+        let rank = out.rank();
+        for &d in out.dim_order().as_slice() {
+            let d = d as usize;
+            let n = out.shape()[d];
+            if n == 1 {
+                continue;
+            }
+            let mut strides = [0; N];
+            for (slot, operand) in strides.iter_mut().zip(operands) {
+                let missing = rank - operand.rank();
+                if d >= missing && operand.shape()[d - missing] != 1 {
+                    *slot = operand.strides()[d - missing];
+                }
+            }
+            plan.push(n, strides);
+        }
+        if plan.rank == 0 {
+            plan.push(1, [1; N]);
+        }
+        plan
+    }
+
+    fn push(&mut self, n: usize, strides: [usize; N]) {
+        if let Some(last) = self.rank.checked_sub(1)
+            && self.strides[last].iter().zip(strides).all(|(outer, inner)| *outer == inner * n)
+        {
+            self.extents[last] *= n;
+            self.strides[last] = strides;
+            return;
+        }
+        self.extents[self.rank] = n;
+        self.strides[self.rank] = strides;
+        self.rank += 1;
+    }
+
+    /// Elements of the output.
+    pub fn numel(&self) -> usize {
+        self.numel
+    }
+
+    /// Chunks of the output.
+    pub fn chunk_count(&self) -> usize {
+        self.numel.div_ceil(CHUNK)
+    }
+
+    /// Strides of the operands along the innermost loop.
+    #[inline(always)]
+    pub fn inner_strides(&self) -> [usize; N] {
+        self.strides[self.rank.saturating_sub(1)]
+    }
+
+    /// Calls `f(first output element, first element of each operand, length)` for every stretch of
+    /// `chunk` along the innermost loop.
+    #[inline(always)]
+    pub fn for_each_run(&self, chunk: usize, mut f: impl FnMut(usize, [usize; N], usize)) {
+        let (mut at, end) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.numel));
+        if at >= end {
+            return;
+        }
+        let inner = self.rank - 1;
+        let mut index = [0usize; MAX_RANK];
+        let mut rest = at;
+        for d in (0..self.rank).rev() {
+            index[d] = rest % self.extents[d];
+            rest /= self.extents[d];
+        }
+        while at < end {
+            let mut offsets = [0; N];
+            for d in 0..self.rank {
+                for k in 0..N {
+                    offsets[k] += index[d] * self.strides[d][k];
+                }
+            }
+            let n = (self.extents[inner] - index[inner]).min(end - at);
+            f(at, offsets, n);
+            at += n;
+            index[inner] = 0;
+            for d in (0..inner).rev() {
+                index[d] += 1;
+                if index[d] < self.extents[d] {
+                    break;
+                }
+                index[d] = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pteron_core::{DType, DimOrder};
+
+    fn meta(shape: &[usize]) -> TensorMeta {
+        TensorMeta::contiguous(DType::Float32, shape).unwrap()
+    }
+
+    #[test]
+    fn same_shapes_collapse_to_one_loop() {
+        let m = meta(&[2, 3, 4]);
+        let plan = BroadcastPlan::new(&m, [&m, &m]);
+        assert_eq!((plan.rank, plan.extents[0], plan.inner_strides()), (1, 24, [1, 1]));
+    }
+
+    #[test]
+    fn rows_and_columns() {
+        let plan = BroadcastPlan::new(&meta(&[2, 3, 4]), [&meta(&[2, 3, 4]), &meta(&[4])]);
+        assert_eq!((plan.rank, plan.extents[0], plan.extents[1]), (2, 6, 4));
+        assert_eq!(plan.inner_strides(), [1, 1]);
+        let plan = BroadcastPlan::new(&meta(&[2, 3, 4]), [&meta(&[2, 3, 1]), &meta(&[])]);
+        assert_eq!((plan.rank, plan.inner_strides()), (2, [0, 0]));
+    }
+
+    #[test]
+    fn other_memory_orders_are_followed() {
+        let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
+        let out = TensorMeta::new(DType::Float32, Dims::new(&[2, 3, 4, 5]).unwrap(), nhwc).unwrap();
+        let plan = BroadcastPlan::new(&out, [&out, &meta(&[3, 1, 1])]);
+        assert_eq!((plan.rank, plan.extents[0], plan.extents[1], plan.inner_strides()), (2, 40, 3, [1, 1]));
+    }
+
+    #[test]
+    fn runs_cover_every_element_once() {
+        let out = meta(&[7, 5, 1000]);
+        let plan = BroadcastPlan::new(&out, [&meta(&[5, 1000]), &meta(&[7, 1, 1])]);
+        let mut next = 0;
+        for chunk in 0..plan.chunk_count() {
+            plan.for_each_run(chunk, |at, [a, b], n| {
+                assert_eq!((at, a, b), (next, next % 5000, next / 5000));
+                next += n;
+            });
+        }
+        assert_eq!(next, 35_000);
+    }
+
+    #[test]
+    fn shapes_that_do_not_broadcast_are_refused() {
+        let (a, b) = (Dims::new(&[2, 3]).unwrap(), Dims::new(&[3, 3]).unwrap());
+        assert!(broadcast_shape(&[&a, &b]).unwrap_err().to_string().contains("[2, 3] and [3, 3]"));
+        let c = Dims::new(&[2, 1, 1]).unwrap();
+        assert_eq!(&*broadcast_shape(&[&a, &c]).unwrap(), &[2, 2, 3]);
+        let empty = Dims::new(&[0, 3]).unwrap();
+        let one = Dims::new(&[1, 3]).unwrap();
+        assert_eq!(&*broadcast_shape(&[&empty, &one]).unwrap(), &[0, 3]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Elementwise functions of one f32 tensor and scalars. NaN inputs give NaN outputs everywhere.
+//!
+//! Kernels: relu, clamp, hardtanh, leaky_relu, elu, gelu, sigmoid, tanh, exp, log, erf, sqrt, rsqrt, reciprocal,
+//! neg, abs, pow with the exponents that need no logarithm, and add, sub, mul, div with a scalar.
+
+use super::pointwise::{Pointwise, prepare};
+use crate::vector_math::{Simd, erf::erf, exp::exp, log::log, sigmoid::sigmoid, tanh::tanh};
+use pteron_core::{ArgSpec, Args, PrepareContext, Result, StaticKernel};
+
+/// Rough nanoseconds per 16 elements.
+const CHEAP: usize = 3;
+const COSTLY: usize = 10;
+
+/// Functions without scalar arguments: `Name: "operator", cost, |s, x| expression`.
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident: $op:literal, $cost:expr, |$s:ident, $x:ident| $body:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name;
+        impl Pointwise<1> for $name {
+            type Out = f32;
+            const NAME: &'static str = $op;
+            const OUT: usize = 1;
+            const COST: usize = $cost;
+            fn from_args(_: &Args<'_>) -> Result<Self> {
+                Ok($name)
+            }
+            #[inline(always)]
+            unsafe fn emit<S: Simd>(self, $s: S, [$x]: [S::F; 1], out: *mut f32, n: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { $s.store_up_to(out, $body, n) }
+            }
+        }
+    )* };
+}
+
+plain! {
+    /// max(x, 0).
+    Relu: "relu", CHEAP, |s, x| s.max(s.zero(), x);
+    /// 1 / (1 + e^-x).
+    Sigmoid: "sigmoid", COSTLY, |s, x| sigmoid(s, x);
+    /// Hyperbolic tangent.
+    Tanh: "tanh", COSTLY, |s, x| tanh(s, x);
+    /// e^x.
+    Exp: "exp", COSTLY, |s, x| exp(s, x);
+    /// Natural logarithm.
+    Log: "log", COSTLY, |s, x| log(s, x);
+    /// Error function.
+    Erf: "erf", COSTLY, |s, x| erf(s, x);
+    /// Square root.
+    Sqrt: "sqrt", CHEAP, |s, x| s.sqrt(x);
+    /// 1 / sqrt(x), both steps correctly rounded.
+    Rsqrt: "rsqrt", CHEAP, |s, x| s.div(s.splat(1.0), s.sqrt(x));
+    /// 1 / x.
+    Reciprocal: "reciprocal", CHEAP, |s, x| s.div(s.splat(1.0), x);
+    /// -x.
+    Neg: "neg", CHEAP, |s, x| s.neg(x);
+    /// |x|.
+    Abs: "abs", CHEAP, |s, x| s.abs(x);
+}
+
+/// Functions with scalar fields: `Name { fields }: "operator", out, cost, accepts, |args| value, |self, s, x| expression`.
+macro_rules! with_scalars {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident),* }: $op:literal, $out:literal, $cost:expr, $accepts:expr,
+        |$args:ident| $make:expr, |$this:ident, $s:ident, $x:ident| $body:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name { $($field: f32),* }
+        impl Pointwise<1> for $name {
+            type Out = f32;
+            const NAME: &'static str = $op;
+            const OUT: usize = $out;
+            const COST: usize = $cost;
+            fn accepts(ctx: &PrepareContext<'_>) -> bool {
+                let accepts: fn(&PrepareContext<'_>) -> bool = $accepts;
+                accepts(ctx)
+            }
+            fn from_args($args: &Args<'_>) -> Result<Self> {
+                $make
+            }
+            #[inline(always)]
+            unsafe fn emit<S: Simd>(self, $s: S, [$x]: [S::F; 1], out: *mut f32, n: usize) {
+                let $this = self;
+                // SAFETY: the caller's promise.
+                unsafe { $s.store_up_to(out, $body, n) }
+            }
+        }
+    )* };
+}
+
+fn always(_: &PrepareContext<'_>) -> bool {
+    true
+}
+
+/// Bounds at 1 and 2 are known (or absent) and not NaN: a NaN bound has a meaning of its own.
+fn bounds_are_plain(ctx: &PrepareContext<'_>) -> bool {
+    [1, 2].into_iter().all(|i| match ctx.args.get(i) {
+        Some(ArgSpec::None) => true,
+        Some(bound) => bound.number().is_some_and(|v| !v.is_nan()),
+        None => false,
+    })
+}
+
+fn scalar(args: &Args<'_>, i: usize) -> Result<f32> {
+    Ok(args.double(i)? as f32)
+}
+
+with_scalars! {
+    /// Bounds at 1 and 2, each optional.
+    Clamp { low, high }: "clamp", 3, CHEAP, bounds_are_plain,
+        |args| Ok(Clamp {
+            low: args.optional_double(1)?.map_or(f32::NEG_INFINITY, |v| v as f32),
+            high: args.optional_double(2)?.map_or(f32::INFINITY, |v| v as f32),
+        }),
+        |f, s, x| s.clamp(x, s.splat(f.low), s.splat(f.high));
+    /// Bounds at 1 and 2.
+    Hardtanh { low, high }: "hardtanh", 3, CHEAP, bounds_are_plain,
+        |args| Ok(Hardtanh { low: scalar(args, 1)?, high: scalar(args, 2)? }),
+        |f, s, x| s.clamp(x, s.splat(f.low), s.splat(f.high));
+    /// x > 0 ? x : x * slope.
+    LeakyRelu { slope }: "leaky_relu", 2, CHEAP, always,
+        |args| Ok(LeakyRelu { slope: scalar(args, 1)? }),
+        |f, s, x| s.select(s.gt(x, s.zero()), x, s.mul(x, s.splat(f.slope)));
+    /// x + alpha * other.
+    AddScalar { addend }: "add", 3, CHEAP, always,
+        |args| Ok(AddScalar { addend: (args.double(1)? * args.double(2)?) as f32 }),
+        |f, s, x| s.add(x, s.splat(f.addend));
+    /// x - alpha * other.
+    SubScalar { subtrahend }: "sub", 3, CHEAP, always,
+        |args| Ok(SubScalar { subtrahend: (args.double(1)? * args.double(2)?) as f32 }),
+        |f, s, x| s.sub(x, s.splat(f.subtrahend));
+    /// x * other.
+    MulScalar { factor }: "mul", 2, CHEAP, always,
+        |args| Ok(MulScalar { factor: scalar(args, 1)? }),
+        |f, s, x| s.mul(x, s.splat(f.factor));
+    /// x / other.
+    DivScalar { divisor }: "div", 2, CHEAP, always,
+        |args| Ok(DivScalar { divisor: scalar(args, 1)? }),
+        |f, s, x| s.div(x, s.splat(f.divisor));
+    /// x².
+    Square {}: "pow_2", 2, CHEAP, |ctx| exponent_is(ctx, 2.0), |_args| Ok(Square {}), |_f, s, x| s.mul(x, x);
+    /// x³.
+    Cube {}: "pow_3", 2, CHEAP, |ctx| exponent_is(ctx, 3.0), |_args| Ok(Cube {}), |_f, s, x| s.mul(s.mul(x, x), x);
+    /// x^½, as the square root.
+    PowHalf {}: "pow_half", 2, CHEAP, |ctx| exponent_is(ctx, 0.5), |_args| Ok(PowHalf {}), |_f, s, x| s.sqrt(x);
+    /// x^-½.
+    PowMinusHalf {}: "pow_minus_half", 2, CHEAP, |ctx| exponent_is(ctx, -0.5), |_args| Ok(PowMinusHalf {}),
+        |_f, s, x| s.div(s.splat(1.0), s.sqrt(x));
+    /// x^-1.
+    PowMinusOne {}: "pow_minus_one", 2, CHEAP, |ctx| exponent_is(ctx, -1.0), |_args| Ok(PowMinusOne {}),
+        |_f, s, x| s.div(s.splat(1.0), x);
+    /// x (1 + erf(x / √2)) / 2.
+    GeluErf {}: "gelu_erf", 2, COSTLY, |ctx| matches!(ctx.args.get(1), Some(ArgSpec::String("none"))),
+        |_args| Ok(GeluErf {}), |_f, s, x| gelu_erf(s, x);
+    /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
+    GeluTanh {}: "gelu_tanh", 2, COSTLY, |ctx| matches!(ctx.args.get(1), Some(ArgSpec::String("tanh"))),
+        |_args| Ok(GeluTanh {}), |_f, s, x| gelu_tanh(s, x);
+}
+
+fn exponent_is(ctx: &PrepareContext<'_>, exponent: f64) -> bool {
+    ctx.args.get(1).and_then(ArgSpec::number) == Some(exponent)
+}
+
+/// GELU by the error function.
+#[inline(always)]
+pub fn gelu_erf<S: Simd>(s: S, x: S::F) -> S::F {
+    let half = s.mul(s.splat(0.5), x);
+    s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+}
+
+/// GELU by its tanh approximation.
+#[inline(always)]
+pub fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+    let cubic = s.fma(s.mul(s.mul(x, x), x), s.splat(0.044_715), x);
+    let half = s.mul(s.splat(0.5), x);
+    s.fma(half, tanh(s, s.mul(s.splat(SQRT_2_OVER_PI), cubic)), half)
+}
+
+macro_rules! kernel {
+    ($schema:literal, $p:ident) => {
+        StaticKernel { schema: $schema, variant: "f32", prepare: prepare::<$p, 1> }
+    };
+}
+const POW: &str = "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)";
+const GELU: &str = "aten::gelu.out(Tensor self, *, str approximate=\"none\", Tensor(a!) out) -> Tensor(a!)";
+
+/// Fast kernels of this file.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel!("aten::relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Relu),
+    kernel!("aten::sigmoid.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Sigmoid),
+    kernel!("aten::tanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Tanh),
+    kernel!("aten::exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Exp),
+    kernel!("aten::log.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Log),
+    kernel!("aten::erf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Erf),
+    kernel!("aten::sqrt.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Sqrt),
+    kernel!("aten::rsqrt.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Rsqrt),
+    kernel!("aten::reciprocal.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Reciprocal),
+    kernel!("aten::neg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Neg),
+    kernel!("aten::abs.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Abs),
+    kernel!(
+        "aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)",
+        Clamp
+    ),
+    kernel!(
+        "aten::hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out) -> Tensor(a!)",
+        Hardtanh
+    ),
+    kernel!(
+        "aten::leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, Tensor(a!) out) -> Tensor(a!)",
+        LeakyRelu
+    ),
+    kernel!(
+        "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
+        AddScalar
+    ),
+    kernel!(
+        "aten::sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
+        SubScalar
+    ),
+    kernel!("aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", MulScalar),
+    kernel!("aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", DivScalar),
+    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<Square, 1> },
+    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<Cube, 1> },
+    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<PowHalf, 1> },
+    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<PowMinusHalf, 1> },
+    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<PowMinusOne, 1> },
+    StaticKernel { schema: GELU, variant: "f32", prepare: prepare::<GeluErf, 1> },
+    StaticKernel { schema: GELU, variant: "f32", prepare: prepare::<GeluTanh, 1> },
+];
