@@ -79,7 +79,7 @@ impl InstructionContext<'_> {
     }
 
     fn id(&self, index: i32) -> Result<ValueId> {
-        index_below(i64::from(index), self.values.len(), "a value").map(ValueId)
+        index_below(i64::from(index), self.values.len(), "value").map(ValueId)
     }
 
     fn args(&self, table: Vector<'_, i32>) -> Result<Box<[ValueId]>> {

@@ -94,7 +94,7 @@ fn operators(plan: &wire::ExecutionPlan<'_>) -> Result<Vec<String>> {
 fn borders(table: Vector<'_, i32>, values: &[ValueDef], what: &str) -> Result<Vec<ValueId>> {
     let mut out = list_of(table.len())?;
     for (at, index) in table.iter().enumerate() {
-        let id = index_below(i64::from(index), values.len(), "a value")
+        let id = index_below(i64::from(index), values.len(), "value")
             .in_place(|| format!("{what} {at}"))
             .map(ValueId)?;
         match values.get(id.index()).map(ValueDef::kind) {

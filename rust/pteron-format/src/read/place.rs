@@ -44,9 +44,9 @@ pub(super) fn index_below(index: i64, len: usize, what: &str) -> Result<u32> {
 
 #[cold]
 fn no_such(index: i64, len: usize, what: &str) -> Error {
-    let error = Error::program(format!("refers to {what} that does not exist")).got(index.to_string());
+    let error = Error::program(format!("there is no such {what}")).got(index.to_string());
     match len {
-        0 => error.expected("no reference, because there is none"),
+        0 => error.expected("nothing that refers to one, because there is none"),
         _ => error.expected(format!("an index below {len}")),
     }
 }

@@ -25,7 +25,7 @@ impl Segments {
 
     /// The range of segment `index`.
     pub fn get(&self, index: u32) -> Result<Range<usize>> {
-        let index = index_below(i64::from(index), self.ranges.len(), "a segment")?;
+        let index = index_below(i64::from(index), self.ranges.len(), "segment")?;
         Ok(self.ranges.get(index as usize).cloned().unwrap_or_default())
     }
 

@@ -63,7 +63,7 @@ impl TensorContext<'_> {
     }
 
     fn constant(&self, index: u32, dtype: DType, nbytes: usize) -> Result<Placement> {
-        let range = self.constants.range(index, nbytes, "a constant")?;
+        let range = self.constants.range(index, nbytes, "constant")?;
         check_aligned("the constant", range.start, dtype)?;
         Ok(Placement::Constant(range))
     }

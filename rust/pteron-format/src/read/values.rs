@@ -67,7 +67,7 @@ fn value(entry: &wire::EValue<'_>, count: usize, context: &TensorContext<'_>) ->
             for item in items.iter() {
                 out.push(match item {
                     -1 => None,
-                    i => Some(ValueId(index_below(i64::from(i), count, "a value")?)),
+                    i => Some(ValueId(index_below(i64::from(i), count, "value")?)),
                 });
             }
             Ok(ValueDef::OptionalTensorList(out.into()))
@@ -88,7 +88,7 @@ fn collect<T>(items: impl Iterator<Item = T>, len: usize) -> Result<Vec<T>> {
 fn ids(items: impl Iterator<Item = i64>, len: usize, count: usize) -> Result<Arc<[ValueId]>> {
     let mut out = list_of(len)?;
     for item in items {
-        out.push(ValueId(index_below(item, count, "a value")?));
+        out.push(ValueId(index_below(item, count, "value")?));
     }
     Ok(out.into())
 }

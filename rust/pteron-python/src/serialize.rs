@@ -1,0 +1,271 @@
+//! The writer for Python: a `pteron.exir.schema.Program` object to the bytes of a file, and the text
+//! form of a file. Objects are read by attribute name; a union is told apart by the name of the class.
+
+use crate::errors::{OrRaise, type_name};
+use pteron_core::CompileSpec;
+use pteron_format::ProgramFile;
+use pteron_format::write::{
+    AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, InstructionDraft, MethodDraft,
+    NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
+};
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
+use std::borrow::Cow;
+
+/// Lays a program out as the bytes of a `.pte` file and checks the result.
+///
+/// Equal constants, delegate blobs and named blobs are stored once. Raises ProgramError when the program
+/// breaks a rule of the format, naming method, instruction or value, and TypeError when an object has
+/// not the expected attributes.
+#[pyfunction]
+#[pyo3(signature = (program, *, extract_delegate_segments=true, segment_alignment=128,
+                    constant_tensor_alignment=16, delegate_alignment=16))]
+pub fn serialize_program<'py>(
+    program: &Bound<'py, PyAny>,
+    extract_delegate_segments: bool,
+    segment_alignment: u32,
+    constant_tensor_alignment: u32,
+    delegate_alignment: u32,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let py = program.py();
+    let options = WriteOptions {
+        extract_delegate_segments,
+        segment_alignment,
+        constant_tensor_alignment,
+        delegate_alignment,
+        verify: true,
+    };
+    let constants = blobs(program, "constant_buffer", "storage")?;
+    let mutable_data = blobs(program, "mutable_data", "storage")?;
+    let delegate_data = blobs(program, "backend_delegate_data", "data")?;
+    let named_blobs = blobs(program, "named_data", "data")?;
+    let named_data = items(program, "named_data")?
+        .iter()
+        .zip(&named_blobs)
+        .map(|(named, data)| {
+            let (key, alignment) = (field(named, "key")?, field(named, "alignment")?);
+            Ok(NamedDataDraft { key, data: Cow::Borrowed(data), alignment })
+        })
+        .collect::<PyResult<_>>()?;
+    let draft = ProgramDraft {
+        version: field(program, "version")?,
+        methods: each(program, "execution_plan", method)?,
+        constants: borrowed(&constants),
+        mutable_data: borrowed(&mutable_data),
+        delegate_data: borrowed(&delegate_data),
+        named_data,
+    };
+    let bytes = py.detach(|| draft.to_bytes(&options)).or_raise(py)?;
+    Ok(PyBytes::new(py, &bytes))
+}
+
+/// The text form of the program file `data`: methods, inputs and outputs, instructions, constants,
+/// delegates, named data. Raises ProgramError when the file is damaged.
+#[pyfunction]
+pub fn listing(data: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = data.py();
+    let bytes = blob(data)?;
+    py.detach(|| ProgramFile::parse(&bytes).map(|p| pteron_format::listing(&p))).or_raise(py)
+}
+
+/// Bytes of a bytes object without a copy; of any other buffer a copy, because its owner may change it.
+fn blob(object: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
+    match object.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.clone().into()),
+        Err(_) => {
+            let copy = PyMemoryView::from(object)?.call_method0("tobytes")?;
+            Ok(copy.cast_into::<PyBytes>()?.into())
+        }
+    }
+}
+
+fn blobs(program: &Bound<'_, PyAny>, list: &str, name: &str) -> PyResult<Vec<PyBackedBytes>> {
+    each(program, list, |item| {
+        let data = item.getattr(name).map_err(|e| unreadable(item, name, e))?;
+        blob(&data).map_err(|e| unreadable(item, name, e))
+    })
+}
+
+fn borrowed(blobs: &[PyBackedBytes]) -> Vec<Cow<'_, [u8]>> {
+    blobs.iter().map(|b| Cow::Borrowed(b.as_ref())).collect()
+}
+
+/// The attribute `name` as a Rust value.
+fn field<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<T> {
+    let value = object.getattr(name).map_err(|e| unreadable(object, name, e))?;
+    value.extract::<T>().map_err(|e| unreadable(object, name, e.into()))
+}
+
+/// The attribute `name`, `None` when it is None.
+fn optional<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let value = object.getattr(name).map_err(|e| unreadable(object, name, e))?;
+    Ok((!value.is_none()).then_some(value))
+}
+
+fn child<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    object.getattr(name).map_err(|e| unreadable(object, name, e))
+}
+
+fn items<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    field(object, name)
+}
+
+/// Every element of the list `name` through `read`; an error says which element.
+fn each<'py, T>(
+    object: &Bound<'py, PyAny>,
+    name: &str,
+    read: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let list = items(object, name)?;
+    let mut out = Vec::with_capacity(list.len());
+    for (index, item) in list.iter().enumerate() {
+        out.push(read(item).map_err(|e| within(item.py(), &format!("{name}[{index}]"), e))?);
+    }
+    Ok(out)
+}
+
+fn unreadable(object: &Bound<'_, PyAny>, name: &str, cause: PyErr) -> PyErr {
+    let py = object.py();
+    let text = format!("{}.{name} cannot be written: {}", type_name(object), cause.value(py));
+    let error = PyTypeError::new_err(text);
+    error.set_cause(py, Some(cause));
+    error
+}
+
+/// Puts a place in front of a TypeError made here.
+fn within(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyTypeError>(py) {
+        return error;
+    }
+    let out = PyTypeError::new_err(format!("{place}: {}", error.value(py)));
+    out.set_cause(py, error.cause(py));
+    out
+}
+
+fn class_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    object.get_type().name().map(|n| n.to_string())
+}
+
+fn unknown_class<T>(object: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
+    Err(PyTypeError::new_err(format!("{} is not {what} of the file format", type_name(object))))
+}
+
+fn method(plan: &Bound<'_, PyAny>) -> PyResult<MethodDraft> {
+    let trees = child(plan, "container_meta_type")?;
+    Ok(MethodDraft {
+        name: field(plan, "name")?,
+        input_tree: field(&trees, "encoded_inp_str")?,
+        output_tree: field(&trees, "encoded_out_str")?,
+        values: each(plan, "values", |v| value(&child(v, "val")?))?,
+        inputs: field(plan, "inputs")?,
+        outputs: field(plan, "outputs")?,
+        chains: each(plan, "chains", chain)?,
+        operators: each(plan, "operators", |o| {
+            Ok(OperatorDraft { name: field(o, "name")?, overload: field(o, "overload")? })
+        })?,
+        delegates: each(plan, "delegates", delegate)?,
+        non_const_buffer_sizes: field(plan, "non_const_buffer_sizes")?,
+    })
+}
+
+fn value(val: &Bound<'_, PyAny>) -> PyResult<ValueDraft> {
+    Ok(match class_name(val)?.as_str() {
+        "Null" => ValueDraft::Null,
+        "Int" => ValueDraft::Int(field(val, "int_val")?),
+        "Bool" => ValueDraft::Bool(field(val, "bool_val")?),
+        "Double" => ValueDraft::Double(field(val, "double_val")?),
+        "String" => ValueDraft::String(field(val, "string_val")?),
+        "Tensor" => ValueDraft::from(tensor(val)?),
+        "IntList" => ValueDraft::IntList(field(val, "items")?),
+        "DoubleList" => ValueDraft::DoubleList(field(val, "items")?),
+        "BoolList" => ValueDraft::BoolList(field(val, "items")?),
+        "TensorList" => ValueDraft::TensorList(field(val, "items")?),
+        "OptionalTensorList" => ValueDraft::OptionalTensorList(field(val, "items")?),
+        _ => return unknown_class(val, "a kind of value"),
+    })
+}
+
+fn tensor(tensor: &Bound<'_, PyAny>) -> PyResult<TensorDraft> {
+    let allocation = optional(tensor, "allocation_info")?.map(|a| allocation(&a)).transpose()?;
+    let extra = optional(tensor, "extra_tensor_info")?.map(|e| extra(&e)).transpose()?;
+    Ok(TensorDraft {
+        scalar_type: field(tensor, "scalar_type")?,
+        storage_offset: field(tensor, "storage_offset")?,
+        sizes: field(tensor, "sizes")?,
+        dim_order: field(tensor, "dim_order")?,
+        requires_grad: field(tensor, "requires_grad")?,
+        layout: field(tensor, "layout")?,
+        data_buffer_idx: field(tensor, "data_buffer_idx")?,
+        allocation,
+        shape_dynamism: field(tensor, "shape_dynamism")?,
+        extra,
+    })
+}
+
+fn allocation(details: &Bound<'_, PyAny>) -> PyResult<AllocationDraft> {
+    let (low, high): (u32, u32) =
+        (field(details, "memory_offset_low")?, field(details, "memory_offset_high")?);
+    Ok(AllocationDraft {
+        memory_id: field(details, "memory_id")?,
+        offset: u64::from(low) | u64::from(high) << 32,
+    })
+}
+
+fn extra(info: &Bound<'_, PyAny>) -> PyResult<ExtraTensorDraft> {
+    Ok(ExtraTensorDraft {
+        mutable_data_segments_idx: field(info, "mutable_data_segments_idx")?,
+        fully_qualified_name: field(info, "fully_qualified_name")?,
+        location: field(info, "location")?,
+    })
+}
+
+fn chain(chain: &Bound<'_, PyAny>) -> PyResult<ChainDraft> {
+    if optional(chain, "stacktrace")?.is_some() {
+        return Err(PyTypeError::new_err(
+            "Chain.stacktrace must be None: source lines travel in the named data 'pteron.debug'",
+        ));
+    }
+    Ok(ChainDraft {
+        inputs: field(chain, "inputs")?,
+        outputs: field(chain, "outputs")?,
+        instructions: each(chain, "instructions", |i| instruction(&child(i, "instr_args")?))?,
+    })
+}
+
+fn instruction(call: &Bound<'_, PyAny>) -> PyResult<InstructionDraft> {
+    Ok(match class_name(call)?.as_str() {
+        "KernelCall" => {
+            InstructionDraft::Kernel { operator: field(call, "op_index")?, args: field(call, "args")? }
+        }
+        "DelegateCall" => {
+            InstructionDraft::Delegate { delegate: field(call, "delegate_index")?, args: field(call, "args")? }
+        }
+        "MoveCall" => InstructionDraft::Move { from: field(call, "move_from")?, to: field(call, "move_to")? },
+        "JumpFalseCall" => InstructionDraft::JumpFalse {
+            condition: field(call, "cond_value_index")?,
+            destination: field(call, "destination_instruction")?,
+        },
+        "FreeCall" => InstructionDraft::Free { value: field(call, "value_index")? },
+        _ => return unknown_class(call, "a kind of instruction"),
+    })
+}
+
+fn delegate(delegate: &Bound<'_, PyAny>) -> PyResult<DelegateDraft> {
+    let place = child(delegate, "processed")?;
+    let location: i64 = field(&place, "location")?;
+    if location != 0 {
+        return Err(PyTypeError::new_err(format!(
+            "BackendDelegateDataReference.location must be 0 (an index into backend_delegate_data), got \
+             {location}: the writer decides which blobs become segments"
+        )));
+    }
+    let specs = each(delegate, "compile_specs", |s| {
+        let bytes = child(s, "value")?;
+        let value = blob(&bytes).map_err(|e| unreadable(s, "value", e))?.to_vec();
+        Ok(CompileSpec { key: field(s, "key")?, value })
+    })?;
+    Ok(DelegateDraft { id: field(delegate, "id")?, blob: field(&place, "index")?, specs })
+}
