@@ -1,0 +1,45 @@
+//! Matrix multiplication in f32: C = A·B, B packed ([`crate::packed::f32_nr32_v1`]) or as it lies.
+//!
+//! Layers: [`simd`] (vector operations) → [`tile`] (the micro-kernel) → [`tile_set`] (compiled tiles
+//! per instruction set) → [`block`] (one chunk: K-blocks, panels, tiles) → [`tiling`] (the chunk grid).
+//! The operators that use it are in [`crate::linear`].
+//!
+//! *Reduction order.* K is cut into blocks of at most [`K_BLOCK`], by K alone. Inside a block an element
+//! is summed over k in order; the sums of the blocks are added in order. That holds for every number
+//! of rows and every tile, so a row gives the same bytes alone and in a batch, with 1 and with N
+//! threads. (Plain Rust rounds products where the others fuse them, so it differs in the last bits.)
+
+mod block;
+mod simd;
+mod tile;
+mod tile_set;
+mod tiling;
+
+pub use block::PostOp;
+pub(crate) use block::{Gemm, Rhs, scratch_elements};
+pub(crate) use tile_set::TileSet;
+pub(crate) use tiling::Tiling;
+
+/// Longest run of k that is summed in registers before it is added to C. 384 rows of a panel are
+/// 48 KiB: larger blocks gain nothing, and shorter sums are more accurate.
+pub(crate) const K_BLOCK: usize = 384;
+
+/// Number of K-blocks; at least one, so that an empty sum still writes C.
+pub(crate) fn k_blocks(k: usize) -> usize {
+    k.div_ceil(K_BLOCK).max(1)
+}
+
+/// Longest K-block of a sum of length `k`.
+pub(crate) fn longest_k_block(k: usize) -> usize {
+    k.div_ceil(k_blocks(k))
+}
+
+/// Part `i` of `0..total` cut into `parts` parts that differ by at most one.
+pub(crate) fn part(total: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
+    let (each, more) = (total / parts, total % parts);
+    let start = i * each + i.min(more);
+    start..start + each + usize::from(i < more)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Decides whether a call is one that the f32 multiplication takes, and packs its constant weight.
+
+use super::matmul::{MatMul, RightHand};
+use crate::epilogue::Epilogue;
+use crate::gemm::TileSet;
+use crate::packed::f32_nr32_v1;
+use pteron_core::{ConstantView, DType, Error, PrepareContext, Prepared, Result, TensorSpec};
+
+/// Where an operator has its arguments, and what they mean.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Signature {
+    pub operator: &'static str,
+    /// A.
+    pub left: usize,
+    /// B.
+    pub right: usize,
+    /// What is added, possibly absent.
+    pub addend: Option<usize>,
+    /// `beta` and `alpha`.
+    pub factors: Option<(usize, usize)>,
+    pub out: usize,
+    /// B is given as N x K.
+    pub is_right_transposed: bool,
+    /// Rank of both matrices; `None`: B has two dimensions and A any number of leading ones.
+    pub rank: Option<usize>,
+}
+
+pub(super) const ADDMM: Signature = Signature {
+    operator: "aten::addmm.out",
+    left: 1,
+    right: 2,
+    addend: Some(0),
+    factors: Some((3, 4)),
+    out: 5,
+    is_right_transposed: false,
+    rank: Some(2),
+};
+pub(super) const MM: Signature = Signature {
+    operator: "aten::mm.out",
+    left: 0,
+    right: 1,
+    addend: None,
+    factors: None,
+    out: 2,
+    is_right_transposed: false,
+    rank: Some(2),
+};
+pub(super) const LINEAR: Signature = Signature {
+    operator: "aten::linear.out",
+    left: 0,
+    right: 1,
+    addend: Some(2),
+    factors: None,
+    out: 3,
+    is_right_transposed: true,
+    rank: None,
+};
+pub(super) const BMM: Signature = Signature { operator: "aten::bmm.out", rank: Some(3), ..MM };
+pub(super) const BADDBMM: Signature = Signature { operator: "aten::baddbmm.out", rank: Some(3), ..ADDMM };
+
+/// Prepares `op` (`aten::addmm.out`, `aten::mm.out`, `aten::linear.out`, `aten::bmm.out` or
+/// `aten::baddbmm.out`) with `epilogue` behind it. The arguments are those of the operator; `out` may be
+/// the output of a later call that the epilogue stands for.
+///
+/// `Ok(None)`: not a case for this kernel. Errors: an operator that is none of these.
+pub fn prepare_linear_like(
+    ctx: &PrepareContext<'_>,
+    op: &str,
+    epilogue: &Epilogue,
+) -> Result<Option<Box<dyn Prepared>>> {
+    let signature =
+        [ADDMM, MM, LINEAR, BMM, BADDBMM].into_iter().find(|s| s.operator == op).ok_or_else(|| {
+            Error::internal("this operator is no matrix multiplication")
+                .expected("addmm.out, mm.out, linear.out, bmm.out or baddbmm.out")
+                .got(op)
+        })?;
+    prepare_with(ctx, signature, epilogue)
+}
+
+/// Prepares without epilogue.
+pub(super) fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Result<Option<Box<dyn Prepared>>> {
+    prepare_with(ctx, signature, &Epilogue::NONE)
+}
+
+fn prepare_with(
+    ctx: &PrepareContext<'_>,
+    signature: Signature,
+    epilogue: &Epilogue,
+) -> Result<Option<Box<dyn Prepared>>> {
+    let (Some(left), Some(right), Some(out)) =
+        (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
+    else {
+        return Ok(None);
+    };
+    let is_plain = |t: &TensorSpec| t.dtype == DType::Float32 && t.dim_order.is_contiguous();
+    let right_rank = signature.rank.unwrap_or(2);
+    let left_fits = signature.rank.map_or(left.shape.len() >= 1, |r| left.shape.len() == r);
+    if !(is_plain(left) && is_plain(out) && left_fits)
+        || right.dtype != DType::Float32
+        || right.shape.len() != right_rank
+        || out.shape.len() != left.shape.len()
+    {
+        return Ok(None);
+    }
+    let Some(addend) = addend(ctx, signature, left, right)? else {
+        return Ok(None);
+    };
+    let k_bound = left.shape.last().copied().unwrap_or(0);
+    let right_hand = match ctx.args.get(signature.right).and_then(|a| a.constant()) {
+        Some(constant) if right_rank == 2 => {
+            let view = as_k_by_n(constant, signature.is_right_transposed)?;
+            let packed = f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu.isa, &view)?;
+            RightHand::Packed { packed, k: view.shape[0], n: view.shape[1] }
+        }
+        _ => RightHand::Computed { k_bound },
+    };
+    let tiles = TileSet::for_isa(ctx.cpu.isa);
+    Ok(Some(Box::new(MatMul::new(signature, addend, right_hand, tiles, *epilogue))))
+}
+
+/// The position of the tensor that is added, `Some(None)` for none, `None` when the kernel cannot do
+/// what is asked.
+fn addend(
+    ctx: &PrepareContext<'_>,
+    signature: Signature,
+    left: &TensorSpec,
+    right: &TensorSpec,
+) -> Result<Option<Option<usize>>> {
+    let mut index = signature.addend;
+    if let Some((beta, alpha)) = signature.factors {
+        let factor = |i: usize| ctx.args.get(i).and_then(|a| a.number());
+        if factor(alpha) != Some(1.0) {
+            return Ok(None);
+        }
+        match factor(beta) {
+            // The tensor is then ignored, NaN and all.
+            Some(0.0) => index = None,
+            Some(1.0) => {}
+            _ => return Ok(None),
+        }
+    }
+    let Some(spec) = index.and_then(|i| ctx.tensor(i)) else {
+        return Ok(Some(None));
+    };
+    let n = right.shape.iter().rev().nth(usize::from(signature.is_right_transposed)).copied().unwrap_or(0);
+    let shape = &*spec.shape;
+    let is_row = shape.last() == Some(&n)
+        && shape.iter().rev().skip(1).all(|d| *d == 1)
+        && !spec.is_dynamic()
+        && !(right.is_dynamic());
+    // Extents of one are never dynamic in an exported program, so a full matrix stays one. `linear`
+    // has a bias or none.
+    let is_full = signature.rank == Some(shape.len())
+        && shape.last() == Some(&n)
+        && shape[..shape.len() - 1] == left.shape[..left.shape.len() - 1]
+        && (spec.is_dynamic() == (left.is_dynamic() || right.is_dynamic()));
+    let is_plain = spec.dtype == DType::Float32 && spec.dim_order.is_contiguous();
+    Ok((is_plain && (is_row || is_full)).then_some(index))
+}
+
+/// The constant as a matrix of K rows and N columns.
+fn as_k_by_n<'a>(constant: &ConstantView<'a>, is_transposed: bool) -> Result<ConstantView<'a>> {
+    let mut view = *constant;
+    if view.shape.len() != 2 || view.strides.len() != 2 {
+        return Err(Error::internal("a constant matrix has another rank than its spec")
+            .got(format!("shape {}, strides {}", view.shape, view.strides)));
+    }
+    if is_transposed {
+        view.shape.reverse();
+        view.strides.reverse();
+    }
+    Ok(view)
+}

@@ -1,0 +1,8 @@
+//! Packed weight formats: versioned, the same on every instruction set, holding numbers and never
+//! offsets, so that they can be stored in files and mapped. Each can be unpacked again to the exact
+//! weights, so no raw copy needs to be kept.
+
+mod block;
+pub mod f32_nr32_v1;
+
+pub(crate) use block::pack_block;
