@@ -198,3 +198,33 @@ class InternalError(PteronError):
 
 class ExportError(PteronError):
     """A model could not be turned into a program."""
+
+
+class VerificationError(ExportError):
+    """A graph breaks a rule of the pipeline stage it is in. The text shows the first such node."""
+
+
+class MissingOutVariantError(ExportError):
+    """An operator has no overload that writes into given tensors."""
+
+
+class UnsupportedProgramError(ExportError):
+    """A program cannot be written, or its target cannot run it. The text names every reason.
+
+    `problems` holds them one by one; each has `method`, `operator`, `what`, `source_line`.
+    """
+
+    problems: tuple[object, ...]
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problems: tuple[object, ...] = (),
+        method: str | None = None,
+        operator: str | None = None,
+        source_line: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, method=method, operator=operator, source_line=source_line, hint=hint)
+        self.problems = problems

@@ -14,7 +14,8 @@ from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPla
 
 GraphPass = Callable[[torch.fx.GraphModule], Any]
 
-# Settings of ExecuTorch that mean something this pipeline does not do: only the value that asks for nothing is taken.
+# Settings of ExecuTorch that mean something this pipeline does not do: only the value that asks for nothing
+# is taken.
 _ONLY_VALUE = {
     "external_constants": False,
     "external_mutable_weights": False,
@@ -31,8 +32,10 @@ class ExecutorchBackendConfig:
     "executorch-portable", or an iterable of names ("aten::add.out").
     `passes`: graph passes (one, or a list) that run first, over every method.
     `memory_planning_pass`: settings of memory planning, or a dict from method name to settings.
-    `extract_delegate_segments`: put delegate blobs behind the program table, so that they can be mapped by themselves.
-    `segment_alignment`, `constant_tensor_alignment`, `delegate_alignment`: bytes, powers of two; None is the default.
+    `extract_delegate_segments`: put delegate blobs behind the program table, so that they can be mapped by
+    themselves.
+    `segment_alignment`, `constant_tensor_alignment`, `delegate_alignment`: bytes, powers of two; None is
+    the default.
     `remove_view_copy`: let reshapes share memory where they can.
     `emit_stacktrace`, `emit_mutable_buffer_names`: taken for compatibility; source lines are always in
     `pteron.debug`, and names of buffers are always in the file.
@@ -65,7 +68,8 @@ class ExecutorchBackendConfig:
         for name, only in _ONLY_VALUE.items():
             if getattr(self, name) != only:
                 raise ExportError(
-                    f"ExecutorchBackendConfig({name}={getattr(self, name)!r}) is not supported; leave it at {only!r}",
+                    f"ExecutorchBackendConfig({name}={getattr(self, name)!r}) is not supported; "
+                    f"leave it at {only!r}",
                     argument=name,
                     expected=repr(only),
                     got=repr(getattr(self, name)),
@@ -83,8 +87,8 @@ class ExecutorchBackendConfig:
         for each in planned.values() if isinstance(planned, Mapping) else [planned]:
             if not isinstance(each, MemoryPlanningPass):
                 raise ExportError(
-                    f"ExecutorchBackendConfig(memory_planning_pass=...): expected MemoryPlanningPass, got {each!r}; "
-                    "give it a planning algorithm of your own by MemoryPlanningPass(memory_planning_algo=...)"
+                    "ExecutorchBackendConfig(memory_planning_pass=...): expected MemoryPlanningPass, got "
+                    f"{each!r}; a planning algorithm goes into MemoryPlanningPass(memory_planning_algo=...)"
                 )
 
     def planning_of(self, method: str) -> MemoryPlanningPass:

@@ -13,7 +13,8 @@ class EdgeCompileConfig:
     """Settings of `to_edge`.
 
     `_check_ir_validity`: verify the graph at the core ATen and edge stages.
-    `_skip_dim_order`: keep `_to_copy`, `clone` and `empty` instead of the operators that state a dimension order.
+    `_skip_dim_order`: keep `_to_copy`, `clone` and `empty` instead of the operators that state a dimension
+    order.
     `_core_aten_ops_exception_list`: PyTorch overloads that may stay though they are not core ATen.
     `preserve_ops`: PyTorch overloads that must not be decomposed.
     """
@@ -27,4 +28,6 @@ class EdgeCompileConfig:
         for name in ("_core_aten_ops_exception_list", "preserve_ops"):
             for op in getattr(self, name):
                 if not isinstance(op, OpOverload):
-                    raise TypeError(f"EdgeCompileConfig.{name}: expected PyTorch operator overloads, got {op!r}")
+                    raise TypeError(
+                        f"EdgeCompileConfig.{name}: expected PyTorch operator overloads, got {op!r}"
+                    )

@@ -21,12 +21,13 @@ def decompose_to_core(program: ExportedProgram, preserved: Collection[OpOverload
     """A new, functional program of core ATen operators; `preserved` operators stay whole.
 
     PyTorch's default table leaves a few operators that are not core though it has a decomposition for them
-    (`linalg_vector_norm` is one); those are decomposed as well. What has none stays, for the verifier to report.
+    (`linalg_vector_norm` is one); those are decomposed as well. What has none stays, for the verifier to
+    report.
     """
     table: Any = default_decompositions()
     for op in preserved:
         table.pop(op, None)
-    core = program.run_decompositions(table)
+    core: ExportedProgram = program.run_decompositions(table)
     for _ in range(_MOST_ROUNDS):
         rest = _with_decomposition(core, preserved)
         if not rest:

@@ -30,7 +30,9 @@ def edge_program(
     Raises `VerificationError` where a stage's rules are broken and the config asks for the check.
     """
     if not isinstance(program, ExportedProgram):
-        raise TypeError(f"method {method!r}: expected torch.export.ExportedProgram, got {type(program).__name__}")
+        raise TypeError(
+            f"method {method!r}: expected torch.export.ExportedProgram, got {type(program).__name__}"
+        )
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
     wanted = preserved if preserved is not None else PreservedOperators()
@@ -53,7 +55,9 @@ def edge_program(
 
 
 def in_edge_dialect(program: ExportedProgram) -> ExportedProgram:
-    """`program` rebuilt with the edge dialect's verifier, which torch runs on it here and after later rewrites."""
+    """`program` rebuilt with the edge dialect's verifier, which torch runs on it here and after later
+    rewrites.
+    """
     return ExportedProgram(
         root=program.graph_module,
         graph=program.graph_module.graph,

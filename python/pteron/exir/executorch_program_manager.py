@@ -45,7 +45,9 @@ class ExecutorchProgramManager:
         return set(self._constant_methods)
 
     def exported_program(self, method_name: str = DEFAULT_METHOD) -> ExportedProgram:
-        """The planned graph of a method: out variants, allocations, write-backs; KeyError where there is none."""
+        """The planned graph of a method: out variants, allocations, write-backs; KeyError where there is
+        none.
+        """
         try:
             return self._planned_programs[method_name]
         except KeyError:
@@ -58,7 +60,9 @@ class ExecutorchProgramManager:
 
     @property
     def debug_handle_map(self) -> dict[str, dict[int, int | list[int]]]:
-        """Method → instruction index → debug handle; for a delegate call the list of the delegate's own handles."""
+        """Method → instruction index → debug handle; for a delegate call the list of the delegate's own
+        handles.
+        """
         return self._emitted.debug_handle_map
 
     @property
@@ -96,10 +100,11 @@ class ExecutorchProgramManager:
             raise
 
     def dump_executorch_program(self, verbose: bool = False, out: IO[str] | None = None) -> None:
-        """Print the listing of the program to `out`, or to standard output; `verbose` shows the objects too."""
+        """Print the listing of the program to `out`, or to standard output; `verbose` shows the objects
+        too.
+        """
         from pteron import _native
 
         print(_native.listing(self.buffer), file=out)
         if verbose:
             print(self._emitted.program, file=out)
-

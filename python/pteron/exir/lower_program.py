@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from pteron.errors import ExportError
+from pteron.errors import UnsupportedProgramError
 from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.edge.stages import OUT_VARIANT, PLANNED
 from pteron.exir.edge.verify import verify
 from pteron.exir.emit.emit_program import EmittedProgram, emit_program
 from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
-from pteron.exir.passes.find_problems import Problem, find_problems
+from pteron.exir.passes.find_problems import find_problems
 from pteron.exir.passes.insert_write_backs import insert_write_backs
 from pteron.exir.passes.replace_view_copies import replace_view_copies
 from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
-
-
-class UnsupportedProgramError(ExportError):
-    """A program cannot be written, or its target cannot run it. `problems` lists every reason."""
-
-    def __init__(self, message: str, problems: Sequence[Problem] = (), **fields: Any) -> None:
-        super().__init__(message, **fields)
-        self.problems = tuple(problems)
 
 
 def lower_programs(
@@ -48,7 +40,7 @@ def lower_programs(
         raise UnsupportedProgramError(
             f"{len(problems)} problem(s) keep this program from running on kernels={_shown(config)}:\n"
             + "\n".join(f"  {problem}" for problem in problems),
-            problems,
+            problems=tuple(problems),
             method=problems[0].method,
             operator=problems[0].operator,
             source_line=problems[0].source_line,

@@ -15,7 +15,8 @@ from pteron.exir.edge.delegate_call import graph_modules
 from pteron.exir.passes.run_graph_passes import copy_program
 
 _NAMESPACE = "pteron_preserved"
-_library = torch.library.Library(_NAMESPACE, "DEF")
+# torch.library has no annotations.
+_library: Any = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 _stand_ins: dict[OpOverload, OpOverload] = {}
 _originals: dict[OpOverload, OpOverload] = {}
 
@@ -43,7 +44,9 @@ class PreservedOperators:
 
 
 def hide(program: ExportedProgram, preserved: PreservedOperators) -> ExportedProgram:
-    """A copy of `program` in which the calls that a filter accepts are behind operators without decomposition."""
+    """A copy of `program` in which the calls that a filter accepts are behind operators without
+    decomposition.
+    """
     if not preserved.where:
         return program
     hidden = copy_program(program)

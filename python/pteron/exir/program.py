@@ -10,6 +10,8 @@ from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.errors import ExportError
+from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
+from pteron.exir.backend.delegation_report import DelegationReport, delegation_report
 from pteron.exir.backend.lowered_backend_module import set_lowering
 from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.compile_config import EdgeCompileConfig
@@ -31,8 +33,8 @@ def to_edge(
     """Bring captured programs into the edge dialect.
 
     `programs`: one `torch.export.ExportedProgram`, which becomes method "forward", or one per method name.
-    `constant_methods`: name → value (tensor, number, string, or a nest of them) that a method of that name returns.
-    The programs given are left as they were. Raises `ExportError` and its children.
+    `constant_methods`: name → value (tensor, number, string, or a nest of them) that a method of that name
+    returns. The programs given are left as they were. Raises `ExportError` and its children.
     """
     config = compile_config if compile_config is not None else EdgeCompileConfig()
     named = {DEFAULT_METHOD: programs} if isinstance(programs, ExportedProgram) else dict(programs)
@@ -91,14 +93,16 @@ class EdgeProgramManager:
         if isinstance(passes, Mapping):
             unknown = sorted(passes.keys() - self._edge_programs.keys())
             if unknown:
-                raise ExportError(f"transform: no method {unknown[0]!r}; methods: {sorted(self._edge_programs)}")
+                raise ExportError(
+                    f"transform: no method {unknown[0]!r}; methods: {sorted(self._edge_programs)}"
+                )
             per_method = passes
         else:
             listed = list(passes) if isinstance(passes, Iterable) else [passes]
-            per_method = {name: listed for name in self._edge_programs}
+            per_method = dict.fromkeys(self._edge_programs, listed)
         changed = dict(self._edge_programs)
-        for name, listed in per_method.items():
-            changed[name] = _run_passes(changed[name], listed)
+        for name, chosen in per_method.items():
+            changed[name] = _run_passes(changed[name], chosen)
             if config._check_ir_validity:
                 verify(changed[name], EDGE, method=name)
         return EdgeProgramManager(changed, self._constant_methods, config)
@@ -106,26 +110,30 @@ class EdgeProgramManager:
     def to_backend(self, partitioner: Any) -> EdgeProgramManager:
         """Hand parts of the methods to backends.
 
-        `partitioner`: a `Partitioner` (instance or class) or a `DelegationSpec` for all methods, or a dict from
-        method name to one of them; methods that the dict does not name stay as they are.
+        `partitioner`: a `Partitioner` (instance or class) or a `DelegationSpec` for all methods, or a dict
+        from method name to one of them; methods that the dict does not name stay as they are.
         """
-        from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
-
         per_method = (
             dict(partitioner)
             if isinstance(partitioner, Mapping)
-            else {name: partitioner for name in self._edge_programs}
+            else dict.fromkeys(self._edge_programs, partitioner)
         )
         lowered = to_backend(MethodProgramsPartitionerSpec(dict(self._edge_programs), per_method))
         return EdgeProgramManager(
             {**self._edge_programs, **lowered}, self._constant_methods, self.compile_config
         )
 
+    def delegation_report(self) -> dict[str, DelegationReport]:
+        """What went to which backend and what stays in the runtime, by method; `str()` of a report is a
+        table.
+        """
+        return {name: delegation_report(program) for name, program in self._edge_programs.items()}
+
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Plan memory and emit the program.
 
-        Raises `UnsupportedProgramError` that lists every operator, element type or shape which cannot be written, or
-        which the target of `config.kernels` cannot run, with its source line.
+        Raises `UnsupportedProgramError` that lists every operator, element type or shape which cannot be
+        written, or which the target of `config.kernels` cannot run, with its source line.
         """
         config = config if config is not None else ExecutorchBackendConfig()
         emitted, planned = lower_programs(self._edge_programs, self._constant_methods, config)

@@ -1,7 +1,7 @@
 """The program file as Python objects: what the emitter makes and the native writer reads.
 
-Names and meaning follow the file format; indices of values, buffers and delegates are positions in the lists of the
-object that holds them.
+Names and meaning follow the file format; indices of values, buffers and delegates are positions in the
+lists of the object that holds them.
 """
 
 from __future__ import annotations
@@ -153,7 +153,17 @@ class OptionalTensorList:
 
 
 KernelTypes = (
-    Null | Int | Bool | Double | String | Tensor | IntList | DoubleList | BoolList | TensorList | OptionalTensorList
+    Null
+    | Int
+    | Bool
+    | Double
+    | String
+    | Tensor
+    | IntList
+    | DoubleList
+    | BoolList
+    | TensorList
+    | OptionalTensorList
 )
 
 
@@ -270,7 +280,9 @@ class ExecutionPlan:
 
 @dataclass
 class Program:
-    """A whole program. Entry 0 of `constant_buffer` and of `mutable_data` is empty and stands for "no data"."""
+    """A whole program. Entry 0 of `constant_buffer` and of `mutable_data` is empty and stands for "no
+    data".
+    """
 
     version: int = 0
     execution_plan: list[ExecutionPlan] = field(default_factory=list)

@@ -30,9 +30,10 @@ def to_edge_transform_and_lower(
 ) -> EdgeProgramManager:
     """Bring captured programs into the edge dialect and hand parts of them to backends.
 
-    Operators that a partitioner wants whole (`Partitioner.ops_to_not_decompose`) are not decomposed. `transform_passes`
-    run between `to_edge` and delegation. `partitioner`: one or several, applied in order, for all methods or by method
-    name. Raises `ExportError` where an operator that was kept whole for a backend was then not taken by any.
+    Operators that a partitioner wants whole (`Partitioner.ops_to_not_decompose`) are not decomposed.
+    `transform_passes` run between `to_edge` and delegation. `partitioner`: one or several, applied in
+    order, for all methods or by method name. Raises `ExportError` where an operator that was kept whole for
+    a backend was then not taken by any.
     """
     config = compile_config if compile_config is not None else EdgeCompileConfig()
     named = {DEFAULT_METHOD: programs} if isinstance(programs, ExportedProgram) else dict(programs)
@@ -63,10 +64,12 @@ def _by_method(partitioner: Any, named: Mapping[str, ExportedProgram]) -> dict[s
     if isinstance(partitioner, Mapping):
         unknown = sorted(partitioner.keys() - named.keys())
         if unknown:
-            raise ExportError(f"partitioner: no method {unknown[0]!r}; methods: {sorted(named)}", method=unknown[0])
+            raise ExportError(
+                f"partitioner: no method {unknown[0]!r}; methods: {sorted(named)}", method=unknown[0]
+            )
         return {name: _listed(partitioner.get(name)) for name in named}
     listed = _listed(partitioner)
-    return {name: listed for name in named}
+    return dict.fromkeys(named, listed)
 
 
 def _listed(choice: Any) -> list[Partitioner]:
@@ -85,8 +88,8 @@ def _refuse_leftovers(program: ExportedProgram, method: str, preserved: Preserve
             if isinstance(node.target, EdgeOpOverload) and node.target.aten_overload in kept:
                 location = source_location(node)
                 raise ExportError(
-                    f"method {method!r}: {node.target} was kept whole for a backend, and no partitioner took it: "
-                    f"{node.format_node()} from {location}",
+                    f"method {method!r}: {node.target} was kept whole for a backend, but no partitioner "
+                    f"took it: {node.format_node()} from {location}",
                     method=method,
                     operator=str(node.target),
                     source_line=str(location),

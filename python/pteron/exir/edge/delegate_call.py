@@ -25,7 +25,9 @@ def lowered_module_of(node: torch.fx.Node) -> Any:
     """The `LoweredBackendModule` that a delegate call runs. `node` must satisfy `is_delegate_call`."""
     attribute = node.args[0]
     if not isinstance(attribute, torch.fx.Node) or attribute.op != "get_attr":
-        raise TypeError(f"delegate call {node.name}: first argument must be a get_attr node, got {attribute!r}")
+        raise TypeError(
+            f"delegate call {node.name}: first argument must be a get_attr node, got {attribute!r}"
+        )
     return attribute_of(attribute)
 
 

@@ -1,11 +1,12 @@
 """Operators that state the memory order of their result as an explicit list of dimensions.
 
-`dim_order` names the dimensions from outermost to innermost: `[0, 1, 2, 3]` is contiguous, `[0, 2, 3, 1]` is channels
-last. A program file stores tensors this way, so operators that take a `memory_format` in PyTorch (`_to_copy`, `clone`,
-`empty`) are replaced by these three before a program is emitted. Without a `dim_order` the input's order is kept.
+`dim_order` names the dimensions from outermost to innermost: `[0, 1, 2, 3]` is contiguous, `[0, 2, 3, 1]`
+is channels last. A program file stores tensors this way, so operators that take a `memory_format` in
+PyTorch (`_to_copy`, `clone`, `empty`) are replaced by these three before a program is emitted. Without a
+`dim_order` the input's order is kept.
 
-The operators are shown and emitted under `dim_order_ops`; the torch library behind them has a name of its own, so that
-another package which defines that namespace can be imported into the same process.
+The operators are shown and emitted under `dim_order_ops`; the torch library behind them has a name of its
+own, so that another package which defines that namespace can be imported into the same process.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _CHANNELS_LAST_FORMAT = {4: torch.channels_last, 5: torch.channels_last_3d}
 def dim_order_of(memory_format: torch.memory_format | None, rank: int) -> list[int] | None:
     """The dimension order that a PyTorch memory format means for a tensor of `rank` dimensions.
 
-    None for `preserve_format` and for no format at all. ValueError where the format is not defined for that rank.
+    None for `preserve_format` and for no format at all. ValueError where the format is not defined for that
+    rank.
     """
     if memory_format is None or memory_format is torch.preserve_format:
         return None
@@ -59,27 +61,29 @@ def memory_format_of(dim_order: Sequence[int] | None) -> torch.memory_format:
     if order == _CHANNELS_LAST.get(len(order)):
         return _CHANNELS_LAST_FORMAT[len(order)]
     raise ValueError(
-        f"dimension order {order} has no PyTorch memory format; supported: contiguous, [0, 2, 3, 1], [0, 2, 3, 4, 1]"
+        f"dimension order {order} has no PyTorch memory format; supported: contiguous, [0, 2, 3, 1], "
+        "[0, 2, 3, 4, 1]"
     )
 
 
 def _to_dim_order_copy(
     self: torch.Tensor, *, dim_order: list[int] | None = None, **options: Any
 ) -> torch.Tensor:
-    return torch.ops.aten._to_copy(self, memory_format=memory_format_of(dim_order), **options)
+    copied: torch.Tensor = torch.ops.aten._to_copy(self, memory_format=memory_format_of(dim_order), **options)
+    return copied
 
 
 def _clone_dim_order(
     self: torch.Tensor, *, non_blocking: bool = False, dim_order: list[int] | None = None
 ) -> torch.Tensor:
-    return torch.ops.aten.clone(self, memory_format=memory_format_of(dim_order))
+    cloned: torch.Tensor = torch.ops.aten.clone(self, memory_format=memory_format_of(dim_order))
+    return cloned
 
 
-def _empty_dim_order(
-    size: list[int], *, dim_order: list[int] | None = None, **options: Any
-) -> torch.Tensor:
+def _empty_dim_order(size: list[int], *, dim_order: list[int] | None = None, **options: Any) -> torch.Tensor:
     order = list(range(len(size))) if dim_order is None else dim_order
-    return torch.ops.aten.empty(size, memory_format=memory_format_of(order), **options)
+    made: torch.Tensor = torch.ops.aten.empty(size, memory_format=memory_format_of(order), **options)
+    return made
 
 
 def _copy_into(out: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -109,8 +113,9 @@ _IMPLEMENTATIONS = {
 }
 
 
-def _register() -> torch.library.Library:
-    library = torch.library.Library(LIBRARY_NAMESPACE, "DEF")
+def _register() -> Any:
+    # torch.library has no annotations.
+    library: Any = torch.library.Library(LIBRARY_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
     for schema in _SCHEMAS:
         library.define(schema)
     for name, implementation in _IMPLEMENTATIONS.items():

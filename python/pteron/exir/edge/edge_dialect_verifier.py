@@ -15,7 +15,8 @@ from pteron.exir.edge.symbolic_ops import is_symbolic_op
 class EdgeDialectVerifier(Verifier):
     """Accepts edge operators, symbolic arithmetic and higher-order operators.
 
-    The full specification of a stage is in `stages`; this class is what `ExportedProgram(verifiers=...)` needs.
+    The full specification of a stage is in `stages`; this class is what `ExportedProgram(verifiers=...)`
+    needs.
     """
 
     dialect = "EDGE"
@@ -32,5 +33,7 @@ class EdgeDialectVerifier(Verifier):
             )
 
     def allowed_getattr_types(self) -> tuple[type[Any], ...]:
-        """Types of attributes that a graph may read: branch graphs, tree specs and tensors of custom passes."""
+        """Types of attributes that a graph may read: branch graphs, tree specs and tensors of custom
+        passes.
+        """
         return (*super().allowed_getattr_types(), torch.Tensor)

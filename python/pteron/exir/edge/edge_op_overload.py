@@ -1,8 +1,8 @@
 """Edge operators: what a call in an edge graph points at.
 
-An edge operator wraps one overload of a PyTorch operator and is called like it. The wrapper exists so that a graph
-says which dialect it is in: a graph whose targets are `EdgeOpOverload` objects has been through `to_edge`, and every
-one of its operators is functional and has a known schema.
+An edge operator wraps one overload of a PyTorch operator and is called like it. The wrapper exists so that
+a graph says which dialect it is in: a graph whose targets are `EdgeOpOverload` objects has been through
+`to_edge`, and every one of its operators is functional and has a known schema.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NAMESPACE_OF_LIBRARY = {library: shown for shown, library in _LIBRARY_OF_NAMESP
 class EdgeOpOverload:
     """One overload of one operator, for example `aten.add.Tensor`.
 
-    Instances are unique per overload: compare with `is` or `==`, use them as dictionary keys. They survive `copy`,
-    `deepcopy` and `pickle` as the same object.
+    Instances are unique per overload: compare with `is` or `==`, use them as dictionary keys. They survive
+    `copy`, `deepcopy` and `pickle` as the same object.
     """
 
     def __init__(self, op: OpOverload, packet: EdgeOpOverloadPacket) -> None:
@@ -71,7 +71,9 @@ class EdgeOpOverload:
         return self._op
 
     def name(self) -> str:
-        """The name as PyTorch spells it in schemas: `aten::add.Tensor`, or `aten::sin` for the default overload."""
+        """The name as PyTorch spells it in schemas: `aten::add.Tensor`, or `aten::sin` for the default
+        overload.
+        """
         suffix = "" if self._overload_name == "default" else f".{self._overload_name}"
         return f"{self._packet.namespace}::{self._packet.opname}{suffix}"
 
@@ -121,15 +123,16 @@ class EdgeOpOverloadPacket:
             try:
                 op = getattr(self._packet, overload_name)
             except AttributeError as error:
+                known = ", ".join(self.overloads())
                 raise AttributeError(
-                    f"{self.__name__} has no overload {overload_name!r}; it has: {', '.join(self.overloads())}"
+                    f"{self.__name__} has no overload {overload_name!r}; it has: {known}"
                 ) from error
             found = self._overloads[overload_name] = EdgeOpOverload(op, self)
         return found
 
     def overloads(self) -> list[str]:
         """Names of all overloads; the nameless one is called `default`."""
-        return list(self._packet.overloads())
+        return list(self._packet.overloads())  # type: ignore[no-untyped-call]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._packet(*args, **kwargs)
@@ -158,7 +161,8 @@ def edge_packet(namespace: str, opname: str) -> EdgeOpOverloadPacket:
 
 def edge_op_by_name(namespace: str, opname: str, overload_name: str) -> EdgeOpOverload:
     """The edge operator `namespace.opname.overload_name`."""
-    return getattr(edge_packet(namespace, opname), overload_name)
+    found: EdgeOpOverload = getattr(edge_packet(namespace, opname), overload_name)
+    return found
 
 
 def edge_op_of(op: OpOverload) -> EdgeOpOverload:
@@ -170,6 +174,8 @@ def edge_op_of(op: OpOverload) -> EdgeOpOverload:
 
 
 def emitted_name(op: OpOverload) -> tuple[str, str]:
-    """Operator name and overload as a program file spells them: `("aten::add", "out")`, `("aten::copy_", "")`."""
+    """Operator name and overload as a program file spells them: `("aten::add", "out")`, `("aten::copy_",
+    "")`.
+    """
     library, opname = op._schema.name.split("::")
     return f"{_NAMESPACE_OF_LIBRARY.get(library, library)}::{opname}", op._schema.overload_name

@@ -1,7 +1,7 @@
 """`exir_ops.edge.aten.sin.default`: edge operators by attribute access.
 
-`exir_ops.edge` mirrors `torch.ops`: namespace, operator, overload. An operator that PyTorch does not know raises
-AttributeError on access, so a misspelt name is found where it is written.
+`exir_ops.edge` mirrors `torch.ops`: namespace, operator, overload. An operator that PyTorch does not know
+raises AttributeError on access, so a misspelt name is found where it is written.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
@@ -16,8 +16,8 @@ Ranges = Mapping[Any, ValueRanges[Any]]
 def extent_bounds(extent: int | torch.SymInt, ranges: Ranges | None = None) -> tuple[int, int | None]:
     """(smallest, largest) value of a dimension extent; largest is None where it has no bound.
 
-    `ranges` maps symbols to their ranges (`ExportedProgram.range_constraints`); a symbol that it does not name has
-    the range that its own shape environment keeps.
+    `ranges` maps symbols to their ranges (`ExportedProgram.range_constraints`); a symbol that it does not
+    name has the range that its own shape environment keeps.
     """
     if isinstance(extent, int):
         return extent, extent
@@ -26,7 +26,9 @@ def extent_bounds(extent: int | torch.SymInt, ranges: Ranges | None = None) -> t
     if expression.is_number:
         return int(expression), int(expression)
     known = dict(node.shape_env.var_to_range)
-    known.update({symbol: value for symbol, value in (ranges or {}).items() if symbol in expression.free_symbols})
+    known.update(
+        {symbol: value for symbol, value in (ranges or {}).items() if symbol in expression.free_symbols}
+    )
     bounds = bound_sympy(expression, known)
     lower = 0 if bounds.lower in (-int_oo, -sympy.oo) else max(0, int(sympy.ceiling(bounds.lower)))
     unbounded = bounds.upper in (int_oo, sympy.oo) or int(bounds.upper) >= 2**62

@@ -11,8 +11,8 @@ import torch
 def alloc(spec: Any) -> Any:
     """Make room for a result. `spec` is (shape, dtype) of one tensor, or a list of them.
 
-    In a program this is no instruction: memory planning gives each `alloc` its place. Called eagerly it returns empty
-    tensors, so a planned graph can still be run for comparison.
+    In a program this is no instruction: memory planning gives each `alloc` its place. Called eagerly it
+    returns empty tensors, so a planned graph can still be run for comparison.
     """
     if isinstance(spec, list):
         return [torch.empty(shape, dtype=dtype) for shape, dtype in spec]

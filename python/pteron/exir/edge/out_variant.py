@@ -1,9 +1,10 @@
 """Functional operator → the overload that writes into given tensors.
 
-A program file calls out variants only: `aten.add.Tensor(a, b, alpha)` is emitted as `aten.add.out(a, b, alpha, out)`.
-The match is made on the schemas: same operator name, same arguments in the same order, and one writable keyword-only
-argument per returned tensor. Factory options (dtype, layout, device, pin_memory) have no place in many out variants,
-since the given tensor already states them, so they may be missing there.
+A program file calls out variants only: `aten.add.Tensor(a, b, alpha)` is emitted as `aten.add.out(a, b,
+alpha, out)`. The match is made on the schemas: same operator name, same arguments in the same order, and
+one writable keyword-only argument per returned tensor. Factory options (dtype, layout, device, pin_memory)
+have no place in many out variants, since the given tensor already states them, so they may be missing
+there.
 """
 
 from __future__ import annotations
@@ -13,13 +14,9 @@ import functools
 import torch
 from torch._ops import OpOverload
 
-from pteron.errors import ExportError
+from pteron.errors import MissingOutVariantError
 
 _FACTORY_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory"})
-
-
-class MissingOutVariantError(ExportError):
-    """An operator has no overload that writes into given tensors."""
 
 
 def is_out_argument(argument: torch.Argument) -> bool:
@@ -71,7 +68,7 @@ def out_variant(op: OpOverload) -> OpOverload:
             best = (rank, candidate)
     if best[1] is None:
         raise MissingOutVariantError(
-            f"{op} has no out variant: no overload of {packet} takes the same arguments and a tensor to write to",
+            f"{op} has no out variant: no overload of {packet} takes its arguments and a tensor to write to",
             operator=str(op),
             hint="decompose the operator before export, or define an `.out` overload with torch.library",
         )

@@ -17,7 +17,7 @@ def fake_mode_of(module: torch.fx.GraphModule) -> FakeTensorMode | None:
     """The mode that the fake tensors of a graph belong to; None for a graph without tensors."""
     for node in module.graph.nodes:
         for value in tree_leaves(node.meta.get("val")):
-            mode = getattr(value, "fake_mode", None)
+            mode: FakeTensorMode | None = getattr(value, "fake_mode", None)
             if mode is not None:
                 return mode
     return None
@@ -51,10 +51,11 @@ def _evaluate(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def propagate_values(module: torch.fx.GraphModule) -> None:
-    """Set `meta["val"]` of every operator call in `module` to what the operator returns for its operands' values.
+    """Set `meta["val"]` of every operator call in `module` to what the operator returns for its operands'
+    values.
 
-    Kept as they are: results of higher-order operators, symbolic numbers, and results whose shape depends on data
-    (computing them again would invent new symbols).
+    Kept as they are: results of higher-order operators, symbolic numbers, and results whose shape depends
+    on data (computing them again would invent new symbols).
     """
     mode = fake_mode_of(module)
     if mode is None:

@@ -6,8 +6,8 @@ import torch
 
 from pteron.errors import ExportError
 
-# Source: the ScalarType enumeration of the file format; complex numbers are stored and executed though its schema
-# does not list them.
+# Source: the ScalarType enumeration of the file format; complex numbers are stored and executed though its
+# schema does not list them.
 _NUMBER_OF_DTYPE: dict[torch.dtype, int] = {
     torch.uint8: 0,
     torch.int8: 1,

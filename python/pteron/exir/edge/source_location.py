@@ -12,6 +12,8 @@ import torch
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _TORCH_DIRECTORY = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+# The path that runs a lowered module is no part of the model either.
+_MACHINERY = (_TORCH_DIRECTORY, os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
 _LAYERS_DIRECTORY = os.path.join(_TORCH_DIRECTORY, "nn", "modules") + os.sep
 
 
@@ -19,8 +21,9 @@ _LAYERS_DIRECTORY = os.path.join(_TORCH_DIRECTORY, "nn", "modules") + os.sep
 class SourceLocation:
     """A module path inside the model and a line of Python.
 
-    `module` is the attribute path ("encoder.layer.0", "" for the model itself) or None where export kept none;
-    `file` is package-relative ("package/model.py", never absolute), `line` counts from 1; both None where unknown.
+    `module` is the attribute path ("encoder.layer.0", "" for the model itself) or None where export kept
+    none; `file` is package-relative ("package/model.py", never absolute), `line` counts from 1; both None
+    where unknown.
     """
 
     module: str | None = None
@@ -34,7 +37,9 @@ class SourceLocation:
 
 @cache
 def package_relative(path: str) -> str:
-    """A source file's path below the directory that holds its top-level package, or below its `sys.path` entry."""
+    """A source file's path below the directory that holds its top-level package, or below its `sys.path`
+    entry.
+    """
     path = os.path.abspath(path)
     directory, name = os.path.split(path)
     if os.path.exists(os.path.join(directory, "__init__.py")):
@@ -49,9 +54,11 @@ def package_relative(path: str) -> str:
 
 
 def _frame_of(stack_trace: str) -> tuple[str, int] | None:
-    """The innermost frame outside torch, else the innermost one in `torch.nn`: a layer that was exported by itself."""
+    """The innermost frame of the model's code, else the innermost one in `torch.nn`: a layer that was
+    exported by itself.
+    """
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack_trace)]
-    outside = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(_TORCH_DIRECTORY)]
+    outside = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(_MACHINERY)]
     layers = [frame for frame in frames if os.path.abspath(frame[0]).startswith(_LAYERS_DIRECTORY)]
     for found in (outside, layers):
         if found:

@@ -114,7 +114,7 @@ def _core_aten(node: torch.fx.Node, context: Context) -> str | None:
 
 
 def is_core_aten(op: OpOverload) -> bool:
-    """Whether an operator needs no further decomposition: PyTorch's core tag, views, and a few beside them."""
+    """Whether an operator is decomposed far enough: PyTorch's core tag, views, and a few beside them."""
     return torch.Tag.core in op.tags or op in _ALSO_CORE or _is_view(op)
 
 

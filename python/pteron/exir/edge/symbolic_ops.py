@@ -1,4 +1,6 @@
-"""Operators on symbolic numbers (dimension extents and what is computed from them) and what they are emitted as."""
+"""Operators on symbolic numbers (dimension extents and what is computed from them) and what they are
+emitted as.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a program states about one tensor value: element type, upper bound of its shape, memory order, place."""
+"""What a program states about one tensor value: element type, upper bound of its shape, memory order,
+place.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ _CHANNELS_LAST = {4: ((0, 2, 3, 1), torch.channels_last), 5: ((0, 2, 3, 4, 1), t
 def dim_order_of_value(value: torch.Tensor) -> tuple[int, ...]:
     """Dimensions of `value` from outermost to innermost in memory, as a program stores them.
 
-    Contiguous wherever the strides allow that reading (extents of 1 are ambiguous), then channels last; any other
-    stride pattern is stored contiguous, since order in memory is not part of what a program computes.
+    Contiguous wherever the strides allow that reading (extents of 1 are ambiguous), then channels last; any
+    other stride pattern is stored contiguous, since order in memory is not part of what a program computes.
     """
     contiguous = tuple(range(value.dim()))
     if value.dim() not in _CHANNELS_LAST or value.is_contiguous():
@@ -32,8 +34,8 @@ class TensorSpec:
 
     `shape`: extents, each an upper bound where it can vary; `extents`: the same, symbolic where they vary.
     `base`: the value whose memory this one shares (a view), else None.
-    `memory_id` (from 1) and `memory_offset` (bytes): the place that memory planning chose; None for constants and for
-    tensors whose memory the caller gives.
+    `memory_id` (from 1) and `memory_offset` (bytes): the place that memory planning chose; None for
+    constants and for tensors whose memory the caller gives.
     """
 
     dtype: torch.dtype
@@ -55,7 +57,8 @@ class TensorSpec:
             _, largest = extent_bounds(extent, ranges)
             if largest is None:
                 raise ExportError(
-                    f"dimension {position} of a {value.dtype} tensor with shape {tuple(value.shape)} has no upper bound",
+                    f"dimension {position} of a {value.dtype} tensor of shape {tuple(value.shape)} "
+                    "has no upper bound",
                     expected="a finite largest extent for every dimension",
                     got=str(extent),
                     hint="give the dimension one: torch.export.Dim(name, max=...)",

@@ -7,14 +7,10 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from pteron.errors import ExportError
+from pteron.errors import VerificationError
 from pteron.exir.edge.delegate_call import graph_modules
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.stages import Context, Stage
-
-
-class VerificationError(ExportError):
-    """A graph breaks a rule of the stage it is in."""
 
 
 def verify(
@@ -22,8 +18,8 @@ def verify(
 ) -> None:
     """Check every node of `program`, control-flow branches included, against the rules of `stage`.
 
-    Raises `VerificationError` for the first node that breaks one; its text shows the node and its source line.
-    `exceptions` are PyTorch overloads that the core ATen rule lets pass.
+    Raises `VerificationError` for the first node that breaks one; its text shows the node and its source
+    line. `exceptions` are PyTorch overloads that the core ATen rule lets pass.
     """
     context = Context(program, frozenset(exceptions))
     for module in graph_modules(program.graph_module):

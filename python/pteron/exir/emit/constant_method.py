@@ -28,7 +28,11 @@ def constant_method(name: str, value: Any, shared: SharedData) -> tuple[Executio
     for leaf, leaf_name in zip(leaves, names, strict=True):
         entry: dict[str, Any] = {"name": leaf_name}
         if isinstance(leaf, torch.Tensor):
-            stored = leaf.detach() if dim_order_of_value(leaf) != tuple(range(leaf.dim())) else leaf.detach().contiguous()
+            stored = (
+                leaf.detach()
+                if dim_order_of_value(leaf) != tuple(range(leaf.dim()))
+                else leaf.detach().contiguous()
+            )
             spec = TensorSpec.from_value(stored)
             spec.is_constant = True
             outputs.append(table.add_tensor(spec, data_buffer_idx=shared.constant(stored)))

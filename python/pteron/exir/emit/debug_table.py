@@ -62,7 +62,9 @@ def handles_of(node: torch.fx.Node) -> list[int]:
 
 
 def handle_table(program: ExportedProgram, files: SourceFiles) -> dict[str, dict[str, Any]]:
-    """Every debug handle of `program` with what is known about it; the first node of a handle speaks for it."""
+    """Every debug handle of `program` with what is known about it; the first node of a handle speaks for
+    it.
+    """
     table: dict[str, dict[str, Any]] = {}
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:

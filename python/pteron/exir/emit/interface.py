@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 
 
 def method_interface(program: ExportedProgram) -> dict[str, list[dict[str, Any]]]:
-    """`{"inputs": [...], "outputs": [...]}`, flat, in the order in which the method takes and returns them."""
+    """`{"inputs": [...], "outputs": [...]}`, flat, in the order of the method's own lists."""
     names = _SymbolNames()
     return {"inputs": _inputs(program, names), "outputs": _outputs(program, names)}
 
@@ -57,17 +57,21 @@ def _outputs(program: ExportedProgram, names: _SymbolNames) -> list[dict[str, An
     entries = []
     for spec, value, name in zip(
         program.graph_signature.output_specs,
-        returned,  # type: ignore[arg-type]
+        returned,
         paths,
         strict=True,
     ):
         is_constant = isinstance(spec.arg, ConstantArgument) or not isinstance(value, torch.fx.Node)
-        entries.append(_entry(name, None if is_constant else value.meta.get("val"), program.range_constraints, names))
+        entries.append(
+            _entry(name, None if is_constant else value.meta.get("val"), program.range_constraints, names)
+        )
     return entries
 
 
 def output_names(tree: TreeSpec | None, count: int) -> list[str]:
-    """A name for each leaf of a result: dict keys as they are, positions as `output_<n>`, levels joined by dots."""
+    """A name for each leaf of a result: dict keys as they are, positions as `output_<n>`, levels joined by
+    dots.
+    """
     if tree is None or tree.num_leaves != count:
         return [f"output_{index}" for index in range(count)]
     leaves, _ = tree_flatten_with_path(tree_unflatten(list(range(count)), tree), is_leaf=lambda v: v is None)

@@ -16,6 +16,7 @@ from torch.utils._pytree import TreeSpec, treespec_dumps
 from pteron.errors import ExportError
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 from pteron.exir.edge.edge_op_overload import emitted_name
+from pteron.exir.edge.extent_bounds import extent_bounds
 from pteron.exir.edge.memory_nodes import alloc, view
 from pteron.exir.edge.out_variant import is_out_argument
 from pteron.exir.edge.source_location import source_location
@@ -49,7 +50,8 @@ VIEW_OPERATOR = ("executorch_prim::et_view", "default")
 class EmittedMethod:
     """A method's plan and what tools want to know about its instructions.
 
-    `debug_handles`: instruction index → debug handle, or for a delegate call the list of the delegate's own handles.
+    `debug_handles`: instruction index → debug handle, or for a delegate call the list of the delegate's own
+    handles.
     `delegates`: instruction index → `{"name": backend, "delegate_map": {debug id: handles}}`.
     """
 
@@ -158,7 +160,7 @@ class MethodEmitter:
             if isinstance(found, torch.Tensor):
                 return found
         raise ExportError(
-            f"method {self._name!r}: input {spec.target!r} of kind {spec.kind.name} has no tensor in the program",
+            f"method {self._name!r}: input {spec.target!r} of kind {spec.kind.name} has no tensor",
             method=self._name,
             argument=spec.target,
         )
@@ -225,7 +227,8 @@ class MethodEmitter:
     def _view(self, node: torch.fx.Node) -> None:
         base, size = node.args
         spec: TensorSpec = node.meta["spec"]
-        assert isinstance(base, torch.fx.Node) and isinstance(size, Sequence)
+        assert isinstance(base, torch.fx.Node)
+        assert isinstance(size, Sequence)
         index = self._table.index_of(base)
         base_value = self._table.values[index].val
         is_placed = spec.root.memory_id is not None
@@ -236,7 +239,9 @@ class MethodEmitter:
             self._table.bind(node, self._table.add_tensor(spec, data_buffer_idx=data))
             return
         extents = [
-            self._table.index_of(extent) if isinstance(extent, torch.fx.Node) else self._table.add(Int(int(extent)))
+            self._table.index_of(extent)
+            if isinstance(extent, torch.fx.Node)
+            else self._table.add_literal(extent)
             for extent in size
         ]
         size_index = self._table.add(IntList(extents))
@@ -246,7 +251,9 @@ class MethodEmitter:
 
     def _symbolic(self, node: torch.fx.Node) -> None:
         arguments = [
-            self._table.index_of(value) if isinstance(value, torch.fx.Node) else self._table.add_literal(value)
+            self._table.index_of(value)
+            if isinstance(value, torch.fx.Node)
+            else self._table.add_literal(value)
             for value in node.args
         ]
         out = self._table.add_symbolic(node.meta["val"])
@@ -341,6 +348,4 @@ def _example(value: torch.SymInt) -> int:
     hint = value.node.hint if value.node.has_hint() else None
     if hint is not None:
         return int(hint)
-    from pteron.exir.edge.extent_bounds import extent_bounds
-
     return extent_bounds(value)[0]

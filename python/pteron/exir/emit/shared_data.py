@@ -17,7 +17,7 @@ def tensor_bytes(value: torch.Tensor) -> bytes:
         return b""
     if not flat.is_contiguous():
         # Dense in another order of dimensions: read memory as it lies.
-        flat = flat.permute(sorted(range(flat.dim()), key=lambda i: (-flat.stride(i), i)))
+        flat = flat.permute(sorted(range(flat.dim()), key=lambda i: (-flat.stride()[i], i)))
     return flat.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 

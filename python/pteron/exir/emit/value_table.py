@@ -96,7 +96,9 @@ class ValueTable:
         )
 
     def add_literal(self, value: Any) -> int:
-        """Append a Python value whose type says what it is: None, bool, int, float, str, dtype and the like."""
+        """Append a Python value whose type says what it is: None, bool, int, float, str, dtype and the
+        like.
+        """
         return self.add(_literal(value))
 
     def add_symbolic(self, value: Any) -> int:
@@ -108,7 +110,9 @@ class ValueTable:
         return self.add(Int(0))
 
     def argument(self, value: Any, schema: torch.Argument) -> int:
-        """The value index of an operator's argument: that of a node, or of a new value of the schema's type."""
+        """The value index of an operator's argument: that of a node, or of a new value of the schema's
+        type.
+        """
         kind = schema.type
         if isinstance(kind, torch.OptionalType):
             if value is None:
@@ -127,7 +131,7 @@ class ValueTable:
     def _list(self, value: Any, element: Any, schema: torch.Argument) -> int:
         if not isinstance(value, Sequence) or isinstance(value, str):
             # `int[2] stride=1` takes one number for all.
-            value = [value] * (schema.N or 1)
+            value = [value] * (getattr(schema, "N", None) or 1)
         if isinstance(element, torch.OptionalType):
             return self.add(
                 OptionalTensorList([-1 if item is None else self.index_of(item) for item in value])
@@ -140,7 +144,9 @@ class ValueTable:
             return self.add(DoubleList([float(item) for item in value]))
         if isinstance(element, torch.IntType) or str(element) == "SymInt":
             items = [
-                self.index_of(item) if isinstance(item, torch.fx.Node) else self.add(Int(operator.index(item)))
+                self.index_of(item)
+                if isinstance(item, torch.fx.Node)
+                else self.add(Int(operator.index(item)))
                 for item in value
             ]
             return self.add(IntList(items))

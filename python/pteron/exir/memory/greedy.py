@@ -11,9 +11,9 @@ from pteron.exir.memory.lifetime import Lifetime
 def greedy(lifetimes: Sequence[Lifetime], alignment: int) -> tuple[list[int], int]:
     """(offset in bytes of each tensor, size in bytes of the memory).
 
-    Two tensors whose lifetimes overlap never share a byte. Tensors are placed from the largest to the smallest (ties:
-    earlier first), each into the lowest gap between those placed before that are alive together with it. Offsets are
-    multiples of `alignment`. Time is quadratic in the number of tensors.
+    Two tensors whose lifetimes overlap never share a byte. Tensors are placed from the largest to the
+    smallest (ties: earlier first), each into the lowest gap between those placed before that are alive
+    together with it. Offsets are multiples of `alignment`. Time is quadratic in the number of tensors.
     """
     offsets = [0] * len(lifetimes)
     placed: list[tuple[int, int, Lifetime]] = []  # (start, end, lifetime), sorted by start

@@ -24,7 +24,8 @@ class MemoryPlanningPass:
     """Settings of memory planning, and the planning itself.
 
     `memory_planning_algo`: a pure function (lifetimes, alignment in bytes) → (offsets, total size in bytes).
-    `alloc_graph_input`, `alloc_graph_output`: plan memory for inputs and outputs; otherwise the caller gives it.
+    `alloc_graph_input`, `alloc_graph_output`: plan memory for inputs and outputs; otherwise the caller
+    gives it.
     `alloc_mutable_buffers`: plan memory for buffers that the method updates. Must be true.
     `share_mutable_buffers`: one place for a buffer in all methods. Not supported; must be false.
     `alignment`: of every tensor, in bytes: a power of two, at least 16.
@@ -41,16 +42,18 @@ class MemoryPlanningPass:
     ) -> None:
         if not alloc_mutable_buffers:
             raise ExportError(
-                "MemoryPlanningPass(alloc_mutable_buffers=False) is not supported: buffers that a method updates "
-                "live in planned memory"
+                "MemoryPlanningPass(alloc_mutable_buffers=False) is not supported: "
+                "buffers that a method updates live in planned memory"
             )
         if share_mutable_buffers:
             raise ExportError(
-                "MemoryPlanningPass(share_mutable_buffers=True) is not supported: each method has state of its own"
+                "MemoryPlanningPass(share_mutable_buffers=True) is not supported: "
+                "each method has state of its own"
             )
         if alignment < MINIMUM_ALIGNMENT or alignment & (alignment - 1):
             raise ExportError(
-                f"MemoryPlanningPass(alignment={alignment}): expected a power of two, at least {MINIMUM_ALIGNMENT}"
+                f"MemoryPlanningPass(alignment={alignment}): "
+                f"expected a power of two, at least {MINIMUM_ALIGNMENT}"
             )
         self.memory_planning_algo = memory_planning_algo
         self.alloc_graph_input = alloc_graph_input
@@ -71,9 +74,7 @@ class MemoryPlanningPass:
         }
         self._leave_to_caller(inputs, outputs, state)
         lifetimes = spec_lifetimes(graph, frozenset(state))
-        planned = [
-            spec for spec in lifetimes if not spec.is_constant and not spec.is_caller_owned
-        ]
+        planned = [spec for spec in lifetimes if not spec.is_constant and not spec.is_caller_owned]
         offsets, total = self.memory_planning_algo(
             [Lifetime(spec.nbytes, *lifetimes[spec]) for spec in planned], self.alignment
         )
@@ -81,7 +82,9 @@ class MemoryPlanningPass:
             spec.memory_id, spec.memory_offset = DEFAULT_MEMORY_ID, offset
         return [0, total]
 
-    def _leave_to_caller(self, inputs: set[TensorSpec], outputs: set[TensorSpec], state: set[TensorSpec]) -> None:
+    def _leave_to_caller(
+        self, inputs: set[TensorSpec], outputs: set[TensorSpec], state: set[TensorSpec]
+    ) -> None:
         if not self.alloc_graph_input:
             for spec in inputs - state:
                 spec.is_caller_owned = True
@@ -90,7 +93,9 @@ class MemoryPlanningPass:
                 spec.is_caller_owned = not spec.is_constant
 
     def _placeholders(self, program: ExportedProgram) -> tuple[set[TensorSpec], set[TensorSpec]]:
-        """(specs of user inputs, specs of buffers that the method updates); other placeholders become constants."""
+        """(specs of user inputs, specs of buffers that the method updates); other placeholders become
+        constants.
+        """
         graph = program.graph_module.graph
         updated = {
             node.args[0]

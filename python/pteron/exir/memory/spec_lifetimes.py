@@ -19,11 +19,13 @@ def specs_in(tree: Any) -> Iterator[TensorSpec]:
             yield leaf
 
 
-def spec_lifetimes(graph: torch.fx.Graph, always_alive: frozenset[TensorSpec]) -> dict[TensorSpec, tuple[int, int]]:
+def spec_lifetimes(
+    graph: torch.fx.Graph, always_alive: frozenset[TensorSpec]
+) -> dict[TensorSpec, tuple[int, int]]:
     """(first, last) node index at which each tensor that owns memory is in use.
 
-    A view counts as a use of what it views. Placeholders live from index 0, returned tensors to the end, those in
-    `always_alive` (state that a later run reads) throughout.
+    A view counts as a use of what it views. Placeholders live from index 0, returned tensors to the end,
+    those in `always_alive` (state that a later run reads) throughout.
     """
     nodes = list(graph.nodes)
     end = len(nodes)

@@ -33,10 +33,11 @@ def computes(node: torch.fx.Node) -> bool:
 
 
 def assign_debug_handles(program: ExportedProgram) -> None:
-    """Set `meta["debug_handle"]` on every computing node of `program`, in place, counting from 1 in graph order.
+    """Set `meta["debug_handle"]` on every computing node of `program`, in place, counting from 1 in graph
+    order.
 
-    Nodes that one operator of the captured model was decomposed into share a handle. Numbers are unique within one
-    program; those of a lowered module and of its caller are separate spaces.
+    Nodes that one operator of the captured model was decomposed into share a handle. Numbers are unique
+    within one program; those of a lowered module and of its caller are separate spaces.
     """
     handles: dict[Any, int] = {}
     for module in graph_modules(program.graph_module):

@@ -14,7 +14,9 @@ def _must_stay(node: torch.fx.Node) -> bool:
 
 
 def eliminate_dead_code(program: ExportedProgram) -> None:
-    """Remove unread nodes without effects from `program`, in place; placeholders stay, they are its signature."""
+    """Remove unread nodes without effects from `program`, in place; placeholders stay, they are its
+    signature.
+    """
     for module in graph_modules(program.graph_module):
         module.graph.eliminate_dead_code(_must_stay)
         module.recompile()

@@ -13,11 +13,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._pytree import tree_leaves
 
+from pteron.errors import MissingOutVariantError
 from pteron.exir.edge.delegate_call import is_control_flow, is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
 from pteron.exir.edge.memory_nodes import view
-from pteron.exir.edge.out_variant import MissingOutVariantError, out_variant
+from pteron.exir.edge.out_variant import out_variant
 from pteron.exir.edge.scalar_type import is_storable
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
@@ -115,6 +116,6 @@ def _value_problems(node: torch.fx.Node, program: ExportedProgram) -> Iterator[s
         for position, extent in enumerate(value.shape):
             if extent_bounds(extent, program.range_constraints)[1] is None:
                 yield (
-                    f"dimension {position} ({extent}) has no upper bound; give it one with torch.export.Dim(max=...) "
-                    "or torch._check"
+                    f"dimension {position} ({extent}) has no upper bound; "
+                    "give it one with torch.export.Dim(max=...) or torch._check"
                 )

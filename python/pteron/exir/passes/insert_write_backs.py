@@ -20,12 +20,12 @@ MUTATIONS = (
 def insert_write_backs(program: ExportedProgram) -> None:
     """Append `copy_(target, new value)` for each buffer or input that `program` updates, in place.
 
-    The new values leave the outputs of graph and signature. All reads of the old values come before the copies; a new
-    value that *is* the old value of another target (two buffers that swap) is cloned first.
+    The new values leave the outputs of graph and signature. All reads of the old values come before the
+    copies; a new value that *is* the old value of another target (two buffers that swap) is cloned first.
     """
     graph = program.graph_module.graph
     output = graph.output_node()
-    returned = list(output.args[0])  # type: ignore[arg-type]
+    returned = list(output.args[0])
     targets = _targets(program)
     updates: list[tuple[torch.fx.Node, torch.fx.Node]] = []
     kept_values, kept_specs = [], []
@@ -45,13 +45,16 @@ def insert_write_backs(program: ExportedProgram) -> None:
             _clone(graph, value) if len(updated) > 1 and _origin(value) in updated else value
             for _, value in updates
         ]
-        # An output that is the old value of an updated buffer would show the new one.
+        # Export gives the new value to every read after an update, so a placeholder that is returned is the
+        # old value; it would show the new one.
         for position, value in enumerate(kept_values):
-            if isinstance(value, torch.fx.Node) and value in updated and _is_old_value(program, value):
+            if isinstance(value, torch.fx.Node) and value in updated:
                 kept_values[position] = _clone(graph, value)
         for (target, _), value in zip(updates, values, strict=True):
             copy = graph.call_function(torch.ops.aten.copy_.default, (target, value))
-            copy.meta = {name: item for name, item in value.meta.items() if name not in ("spec", "delegation_tag")}
+            copy.meta = {
+                name: item for name, item in value.meta.items() if name not in ("spec", "delegation_tag")
+            }
             copy.meta["val"] = target.meta["val"]
     output.args = (tuple(kept_values),)
     program._graph_signature = ExportGraphSignature(
@@ -77,11 +80,6 @@ def _origin(value: torch.fx.Node) -> torch.fx.Node:
     while is_view_copy(value) and isinstance(value.args[0], torch.fx.Node):
         value = value.args[0]
     return value
-
-
-def _is_old_value(program: ExportedProgram, value: torch.fx.Node) -> bool:
-    # Export gives the new value to every read after the update, so a placeholder in the outputs is a read before it.
-    return value.op == "placeholder"
 
 
 def _clone(graph: torch.fx.Graph, value: torch.fx.Node) -> torch.fx.Node:

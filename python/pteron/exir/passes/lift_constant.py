@@ -14,7 +14,8 @@ def lift_constant(program: ExportedProgram, value: torch.Tensor, like: torch.fx.
     """
     specs = program.graph_signature.input_specs
     index = next(
-        (i for i, spec in enumerate(specs) if spec.kind in (InputKind.USER_INPUT, InputKind.TOKEN)), len(specs)
+        (i for i, spec in enumerate(specs) if spec.kind in (InputKind.USER_INPUT, InputKind.TOKEN)),
+        len(specs),
     )
     taken = {spec.target for spec in specs} | set(program.constants)
     number = len(taken)
@@ -24,13 +25,9 @@ def lift_constant(program: ExportedProgram, value: torch.Tensor, like: torch.fx.
 
     graph = program.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    anchor = placeholders[index] if index < len(placeholders) else next(iter(graph.nodes), None)
-    if index >= len(placeholders) and placeholders:
-        with graph.inserting_after(placeholders[-1]):
-            node = graph.placeholder(name)
-    else:
-        with graph.inserting_before(anchor):
-            node = graph.placeholder(name)
+    first_of_rest = next(node for node in graph.nodes if node.op != "placeholder")
+    with graph.inserting_before(placeholders[index] if index < len(placeholders) else first_of_rest):
+        node: torch.fx.Node = graph.placeholder(name)
     node.meta["val"] = _fake_like(value, like)
     for key in ("stack_trace", "nn_module_stack"):
         if key in like.meta:
@@ -47,5 +44,6 @@ def _fake_like(value: torch.Tensor, like: torch.fx.Node) -> torch.Tensor:
     for candidate in torch.utils._pytree.tree_leaves(like.meta.get("val")):
         mode = getattr(candidate, "fake_mode", None)
         if mode is not None:
-            return mode.from_tensor(value, static_shapes=True)
+            fake: torch.Tensor = mode.from_tensor(value, static_shapes=True)
+            return fake
     return value.to("meta")

@@ -23,8 +23,8 @@ def _in_stored_order(value: torch.Tensor) -> torch.Tensor:
 def normalize_layouts(program: ExportedProgram) -> None:
     """Make every placeholder of `program` contiguous or channels last, in place, and its constants with it.
 
-    A weight that is a transposed or expanded view becomes a contiguous tensor of the same values. The state of the
-    model that was exported is not touched.
+    A weight that is a transposed or expanded view becomes a contiguous tensor of the same values. The state
+    of the model that was exported is not touched.
     """
     specs = program.graph_signature.input_specs
     placeholders = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]

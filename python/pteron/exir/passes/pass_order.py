@@ -39,5 +39,7 @@ CORE_ATEN_TO_EDGE: tuple[Pass, ...] = (
 
 
 def passes_to_edge(*, skip_dim_order: bool) -> tuple[Pass, ...]:
-    """The passes from core ATen to edge; without the dimension-order rewrite where the caller switched it off."""
+    """The passes from core ATen to edge; without the dimension-order rewrite where the caller switched it
+    off.
+    """
     return tuple(p for p in CORE_ATEN_TO_EDGE if not (skip_dim_order and p is state_dim_order))

@@ -37,8 +37,8 @@ _PROMOTION = {
 def promote_mixed_dtypes(program: ExportedProgram) -> None:
     """Insert `_to_copy` before elementwise operators whose operands differ in dtype, in place.
 
-    Afterwards a kernel of these operators meets one dtype. Division of integers is computed in floating point, so its
-    operands are cast even where they agree.
+    Afterwards a kernel of these operators meets one dtype. Division of integers is computed in floating
+    point, so its operands are cast even where they agree.
     """
     for module in graph_modules(program.graph_module):
         for node in list(module.graph.nodes):
@@ -53,7 +53,8 @@ def promote_mixed_dtypes(program: ExportedProgram) -> None:
             if not values:
                 continue
             compute, _ = elementwise_dtypes(*values, type_promotion_kind=kind)
-            # The computation dtype of half is float; operands keep the dtype that PyTorch would promote them to.
+            # The computation dtype of half is float; operands keep the dtype that PyTorch would promote
+            # them to.
             promoted = _promoted(values, kind, compute)
             node.args = tuple(
                 _cast(module, node, argument, promoted)

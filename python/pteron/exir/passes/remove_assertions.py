@@ -22,8 +22,8 @@ _ASSERTIONS = frozenset(
 def remove_assertions(program: ExportedProgram) -> None:
     """Remove assertion operators from `program`, in place.
 
-    They check what the program's interface states already (dimension ranges) or what no kernel computes; the runtime
-    checks its inputs against `pteron.interface`.
+    They check what the program's interface states already (dimension ranges) or what no kernel computes;
+    the runtime checks its inputs against `pteron.interface`.
     """
     for module in graph_modules(program.graph_module):
         for node in reversed(module.graph.nodes):

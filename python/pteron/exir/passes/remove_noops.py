@@ -34,8 +34,8 @@ def _same_layout(before: object, after: object) -> bool:
 def remove_noops(program: ExportedProgram) -> None:
     """Remove copies, casts, slices and reshapes of `program` that change neither data nor layout, in place.
 
-    A copy that is returned stays: the caller was promised a fresh tensor, and a copy of a buffer holds the value from
-    before the buffer is updated.
+    A copy that is returned stays: the caller was promised a fresh tensor, and a copy of a buffer holds the
+    value from before the buffer is updated.
     """
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:

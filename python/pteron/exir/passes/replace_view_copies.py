@@ -31,8 +31,8 @@ def is_view_copy(node: torch.fx.Node) -> bool:
 def replace_view_copies(program: ExportedProgram) -> None:
     """Turn reshapes of contiguous tensors into `view` nodes, in place.
 
-    A reshape that is returned stays a copy: an output has memory of its own. So does one whose new shape cannot be
-    written down with the symbolic numbers that the graph has computed.
+    A reshape that is returned stays a copy: an output has memory of its own. So does one whose new shape
+    cannot be written down with the symbolic numbers that the graph has computed.
     """
     graph = program.graph_module.graph
     for node in list(graph.nodes):
@@ -42,7 +42,10 @@ def replace_view_copies(program: ExportedProgram) -> None:
         size = _size(node)
         if not isinstance(base, torch.fx.Node) or size is None:
             continue
-        if any(_order(value) != tuple(range(value.dim())) for value in (base.meta["val"], node.meta["val"])):
+        if any(
+            dim_order_of_value(value) != tuple(range(value.dim()))
+            for value in (base.meta["val"], node.meta["val"])
+        ):
             continue
         with graph.inserting_before(node):
             shared = graph.call_function(view, (base, size))
@@ -52,12 +55,10 @@ def replace_view_copies(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def _order(value: torch.Tensor) -> tuple[int, ...]:
-    return dim_order_of_value(value)
-
-
 def _size(node: torch.fx.Node) -> list[Any] | None:
-    """The new shape as ints and symbolic nodes, at most one of them -1 ("what is left"); None if not expressible."""
+    """The new shape as ints and symbolic nodes, at most one of them -1 ("what is left"); None if not
+    expressible.
+    """
     if node.target is edge_op_by_name("aten", "view_copy", "default"):
         return list(node.args[1])  # type: ignore[arg-type]
     extents = node.meta["val"].shape

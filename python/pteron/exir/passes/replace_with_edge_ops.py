@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
@@ -13,7 +12,8 @@ from pteron.exir.passes.sync_output_names import sync_output_names
 
 
 def replace_with_edge_ops(program: ExportedProgram) -> None:
-    """Point every call of a PyTorch overload at its edge operator, in place; symbolic arithmetic stays as it is.
+    """Point every call of a PyTorch overload at its edge operator, in place; symbolic arithmetic stays as
+    it is.
 
     Nodes get new names after their operator (`aten_add_tensor`), and the signature follows.
     """

@@ -28,7 +28,9 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
 
 
 def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A `GraphModule` with a graph of its own; lowered modules and tensors are shared, branch graphs copied."""
+    """A `GraphModule` with a graph of its own; lowered modules and tensors are shared, branch graphs
+    copied.
+    """
     graph = torch.fx.Graph()
     mapping: dict[torch.fx.Node, torch.fx.Node] = {}
     result = graph.graph_copy(module.graph, mapping)
@@ -50,7 +52,8 @@ def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
     """A copy of `program` over which `passes` ran in order.
 
-    Raises `ExportError` where a pass changes the number of inputs or outputs, since the signature could not follow.
+    Raises `ExportError` where a pass changes the number of inputs or outputs, since the signature could not
+    follow.
     """
     changed = copy_program(program)
     for apply in passes:
@@ -62,7 +65,8 @@ def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> E
     signature = changed.graph_signature
     if len(placeholders) != len(signature.input_specs):
         raise ExportError(
-            f"a pass changed the number of graph inputs from {len(signature.input_specs)} to {len(placeholders)}",
+            "a pass changed the number of graph inputs: "
+            f"{len(signature.input_specs)} before, {len(placeholders)} after",
             hint="leave placeholders in place, or rebuild the ExportedProgram yourself",
         )
     if len(graph.output_node().args[0]) != len(signature.output_specs):

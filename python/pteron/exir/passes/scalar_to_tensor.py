@@ -48,7 +48,8 @@ def _constant(
 def scalar_to_tensor(program: ExportedProgram) -> None:
     """Lift Python numbers in Tensor positions (`aten.add.Tensor(x, 2.0)`) into 0-d constants, in place.
 
-    The constant gets the dtype in which the operator would have used the number, so no cast is left for run time.
+    The constant gets the dtype in which the operator would have used the number, so no cast is left for run
+    time.
     """
     for module in graph_modules(program.graph_module):
         for node in list(module.graph.nodes):

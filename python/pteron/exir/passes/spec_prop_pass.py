@@ -24,8 +24,9 @@ def spec_of(value: Any, ranges: Ranges | None = None) -> Any:
 class SpecPropPass(PassBase):
     """Sets `meta["spec"]` of every placeholder and call: the shape of `meta["val"]`, tensors as `TensorSpec`.
 
-    A `getitem` gets the very spec object of the result that it picks, an in-place operator that of the tensor it
-    changes, so one tensor has one spec. Views get a spec whose `base` is the spec of what they view.
+    A `getitem` gets the very spec object of the result that it picks, an in-place operator that of the
+    tensor it changes, so one tensor has one spec. Views get a spec whose `base` is the spec of what they
+    view.
 
     `ranges`: symbol → range; without it each symbol's own shape environment is asked.
     """

@@ -18,7 +18,9 @@ _REPLACEMENTS = {
 
 
 def state_dim_order(program: ExportedProgram) -> None:
-    """Rewrite `_to_copy`, `clone` and `empty` of `program` with the dimension order of their result, in place."""
+    """Rewrite `_to_copy`, `clone` and `empty` of `program` with the dimension order of their result, in
+    place.
+    """
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             replacement = _REPLACEMENTS.get(node.target) if node.op == "call_function" else None

@@ -29,9 +29,7 @@ def sym_to_tensor(program: ExportedProgram) -> None:
             node.args = tuple(arguments)
 
 
-def _scalar_tensor(
-    module: torch.fx.GraphModule, node: torch.fx.Node, number: torch.fx.Node
-) -> torch.fx.Node:
+def _scalar_tensor(module: torch.fx.GraphModule, node: torch.fx.Node, number: torch.fx.Node) -> torch.fx.Node:
     result = node.meta["val"]
     value = number.meta["val"]
     # The number takes part in the operator's type promotion, so it gets the dtype that promotion gives it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -15,11 +14,12 @@ from pteron.exir.edge.tensor_spec import TensorSpec
 
 
 def to_out_variants(program: ExportedProgram) -> None:
-    """Point every edge operator of `program` at its out variant and give it `alloc` nodes to write into, in place.
+    """Point every edge operator of `program` at its out variant and give it `alloc` nodes to write into, in
+    place.
 
-    Each `alloc` carries the spec of the tensor that it makes room for: the same object as in the operator's own
-    `meta["spec"]`. Arguments that the out variant does not take (dtype, layout, device) go.
-    Raises `MissingOutVariantError`.
+    Each `alloc` carries the spec of the tensor that it makes room for: the same object as in the operator's
+    own `meta["spec"]`. Arguments that the out variant does not take (dtype, layout, device) go. Raises
+    `MissingOutVariantError`.
     """
     graph = program.graph_module.graph
     for node in list(graph.nodes):
@@ -64,8 +64,3 @@ def _alloc(graph: torch.fx.Graph, node: torch.fx.Node, result: tuple[Any, Any]) 
         if name in node.meta:
             made.meta[name] = node.meta[name]
     return made
-
-
-def picks_result(node: torch.fx.Node) -> bool:
-    """Whether `node` picks one of several results."""
-    return node.op == "call_function" and node.target is operator.getitem

@@ -15,7 +15,8 @@ def serialize_program(
 ) -> bytes:
     """The bytes of a `.pte` file; all alignments in bytes.
 
-    The native writer lays out header, segments and alignment and stores equal constants, blobs and named data once.
+    The native writer lays out header, segments and alignment and stores equal constants, blobs and named
+    data once.
     """
     from pteron import _native
 
