@@ -43,7 +43,7 @@ fn delegate(
     let blob = match place.location() {
         wire::DataLocation::SEGMENT => segments.get(place.index())?,
         wire::DataLocation::INLINE => {
-            let index = index_below(i64::from(place.index()), inline.len(), "an inline blob")?;
+            let index = index_below(i64::from(place.index()), inline.len(), "inline blob")?;
             inline.get(index as usize).cloned().unwrap_or_default()
         }
         other => {

@@ -43,7 +43,7 @@ impl InstructionContext<'_> {
         match entry.instr_args_type() {
             Kind::KernelCall => {
                 let call = required(entry.instr_args_as_kernel_call(), "instr_args")?;
-                let operator = index_below(i64::from(call.op_index()), self.operators.len(), "an operator")
+                let operator = index_below(i64::from(call.op_index()), self.operators.len(), "operator")
                     .in_place(|| "kernel call")?;
                 let args = self.args(required(call.args(), "args")?).map_err(|e| {
                     e.operator(self.operators.get(operator as usize).cloned().unwrap_or_default())
@@ -53,7 +53,7 @@ impl InstructionContext<'_> {
             Kind::DelegateCall => {
                 let call = required(entry.instr_args_as_delegate_call(), "instr_args")?;
                 let delegate =
-                    index_below(i64::from(call.delegate_index()), self.delegates.len(), "a delegate")
+                    index_below(i64::from(call.delegate_index()), self.delegates.len(), "delegate")
                         .in_place(|| "delegate call")?;
                 Ok(Instruction::Delegate { delegate, args: self.args(required(call.args(), "args")?)? })
             }
