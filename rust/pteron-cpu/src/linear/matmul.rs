@@ -171,6 +171,11 @@ impl Prepared for MatMul {
         &self.name
     }
 
+    /// A packed weight is read from its pack, never from its own bytes (its shape was known at load).
+    fn needs(&self, index: usize) -> bool {
+        !(index == self.signature.right && matches!(self.right, RightHand::Packed { .. }))
+    }
+
     fn scratch(&self) -> Scratch {
         match self.right {
             RightHand::Packed { .. } => Scratch::NONE,

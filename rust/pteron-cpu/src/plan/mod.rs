@@ -26,8 +26,9 @@ impl PlanSpec {
     /// covers then stay as they are).
     pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
         match self.op {
-            // WIRE: linear, conv
-            _ => { let _ = ctx; Ok(None) }
+            Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
+            Op::Convolution => Ok(None), // WIRE
+            Op::Clamp { .. } | Op::Opaque => Ok(None),
         }
     }
 }
