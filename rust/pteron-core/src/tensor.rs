@@ -207,7 +207,6 @@ impl TensorSlot {
         self.resize_slow(shape)
     }
 
-    #[cold]
     fn check_shape(&self, shape: &[usize], numel: usize) -> Result<()> {
         let limit = self.bound.numel()?;
         if shape.len() != self.bound.len() || numel > limit || (self.is_static && *shape != *self.bound) {
@@ -253,8 +252,9 @@ impl TensorSlot {
                 .expected(format!("at most {} bytes", from.capacity))
                 .got(format!("{nbytes} bytes for shape {shape:?}")));
         }
-        if shape.len() != self.bound.len() {
-            return self.check_shape(shape, sizes::checked_numel(shape)?);
+        if *shape != **self.meta.shape() {
+            // Kernels are prepared for the bound: a view may not exceed it, nor change a static shape.
+            self.check_shape(shape, sizes::checked_numel(shape)?)?;
         }
         self.data = from.data;
         self.capacity = from.capacity;
@@ -484,5 +484,20 @@ mod tests {
         unsafe { s.set_data(block.as_mut_ptr(), 8) };
         assert!(s.resize(&[2]).is_ok());
         assert!(s.resize(&[3]).is_err());
+    }
+
+    #[test]
+    fn views_stay_within_their_own_bound() {
+        let mut block = [0u8; 64];
+        let mut base = dynamic(&[16]);
+        // SAFETY: `block` outlives the slots' use.
+        unsafe { base.set_data(block.as_mut_ptr(), 64) };
+        let mut fixed = TensorSlot::new(&TensorSpec::contiguous(DType::Float32, &[4]).unwrap()).unwrap();
+        fixed.alias(&base, &[4]).unwrap();
+        assert_eq!(fixed.data(), base.data());
+        assert!(fixed.alias(&base, &[3]).is_err());
+        let mut bounded = dynamic(&[2, 4]);
+        bounded.alias(&base, &[1, 8]).unwrap();
+        assert!(bounded.alias(&base, &[2, 8]).is_err());
     }
 }
