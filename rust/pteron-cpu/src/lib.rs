@@ -14,10 +14,12 @@ pub mod executor;
 pub mod gemm;
 pub mod graph;
 pub mod linear;
+pub mod norm;
 pub mod packed;
 pub mod plan;
 pub mod pool;
 pub mod single_call;
+pub mod softmax;
 pub mod stop_word;
 pub mod vector_math;
 
@@ -27,7 +29,18 @@ pub use pool::Pool;
 use pteron_core::StaticKernel;
 
 /// The tables of all families of fast kernels.
-static FAMILIES: &[&[StaticKernel]] = &[linear::KERNELS];
+static FAMILIES: &[&[StaticKernel]] = &[
+    linear::KERNELS,
+    elementwise::unary::KERNELS,
+    elementwise::binary::KERNELS,
+    elementwise::binary::COMPARISONS,
+    elementwise::choose::KERNELS,
+    elementwise::boolean::KERNELS,
+    softmax::rows::KERNELS,
+    norm::layer_norm::KERNELS,
+    norm::batch_norm::KERNELS,
+    norm::group_norm::KERNELS,
+];
 
 /// Every fast kernel, in the order in which they are asked; the reference kernels come after them.
 pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {

@@ -119,14 +119,8 @@ macro_rules! comparison_table {
 
 /// Fast kernels of this file that compute numbers.
 pub static KERNELS: &[StaticKernel] = &[
-    tensor!(
-        "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        Add
-    ),
-    tensor!(
-        "aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        Sub
-    ),
+    tensor!("aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)", Add),
+    tensor!("aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)", Sub),
     tensor!("aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Mul),
     tensor!("aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Div),
     tensor!("aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Maximum),

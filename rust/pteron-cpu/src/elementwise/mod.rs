@@ -6,5 +6,5 @@ pub mod broadcast;
 pub mod choose;
 pub mod pointwise;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod unary;

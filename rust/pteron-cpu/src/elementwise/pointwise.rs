@@ -5,8 +5,8 @@ use super::broadcast::{BroadcastPlan, CHUNK, broadcast_shape};
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AliasRule, Args, BindArgs, Bound, DType, Dims, Element, Grid, PrepareContext, Prepared, Result, TensorMeta,
-    WorkerScratch,
+    AliasRule, Args, BindArgs, Bound, DType, Dims, Element, Grid, PrepareContext, Prepared, Result,
+    TensorMeta, WorkerScratch,
 };
 use std::marker::PhantomData;
 
@@ -47,7 +47,9 @@ struct PointwiseKernel<P, const N: usize> {
 }
 
 /// Prepares `P` when all operands are f32 tensors and the output has its dtype.
-pub fn prepare<P: Pointwise<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare<P: Pointwise<N>, const N: usize>(
+    ctx: &PrepareContext<'_>,
+) -> Result<Option<Box<dyn Prepared>>> {
     let fits = (0..N).all(|i| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32))
         && ctx.tensor(P::OUT).is_some_and(|t| t.dtype == P::Out::DTYPE)
         && P::accepts(ctx);

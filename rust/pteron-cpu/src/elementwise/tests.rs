@@ -114,7 +114,8 @@ fn unary_functions_agree_with_f64() {
                         });
                         args
                     };
-                    let Some(mut call) = first_that_accepts(&prepare_of(unary::KERNELS, op), isa, args) else {
+                    let Some(mut call) = first_that_accepts(&prepare_of(unary::KERNELS, op), isa, args)
+                    else {
                         continue;
                     };
                     let out = args().len() - 1;
@@ -188,7 +189,9 @@ fn arithmetic_broadcasts() {
                     args.push(zero(DType::Float32, so));
                     args
                 };
-                let Some(mut call) = first_that_accepts(&prepare_of(binary::KERNELS, op), isa, args) else { continue };
+                let Some(mut call) = first_that_accepts(&prepare_of(binary::KERNELS, op), isa, args) else {
+                    continue;
+                };
                 call.call().unwrap();
                 let out = call.output::<f32>(2 + usize::from(has_alpha)).unwrap();
                 for (index, y) in indices(so).iter().zip(out) {
@@ -196,7 +199,10 @@ fn arithmetic_broadcasts() {
                     let want = reference(f64::from(x0), f64::from(x1));
                     // Sums cancel: compare against the size of the terms.
                     let tolerance = 1e-6 * (want.abs() + f64::from(x0.abs()) + f64::from(x1.abs()));
-                    assert!((f64::from(y) - want).abs() <= tolerance, "{op} {isa:?} {sa:?} {sb:?}: {y} {want}");
+                    assert!(
+                        (f64::from(y) - want).abs() <= tolerance,
+                        "{op} {isa:?} {sa:?} {sb:?}: {y} {want}"
+                    );
                 }
             }
         }
@@ -259,7 +265,8 @@ fn where_chooses_with_broadcasting() {
         let Some(cpu) = profile(isa) else { continue };
         for (sc, sa, so) in SHAPES {
             for sb in [&[][..], so] {
-                let c: Vec<Bool8> = numbers(sc.iter().product(), 3).iter().map(|v| Bool8::from(*v > 0.0)).collect();
+                let c: Vec<Bool8> =
+                    numbers(sc.iter().product(), 3).iter().map(|v| Bool8::from(*v > 0.0)).collect();
                 let (a, b) = (tensor(sa, 1).1, tensor(sb, 2).1);
                 let condition = CallArg::Tensor(HostTensor::new(sc, &c).unwrap());
                 let args = vec![condition, tensor(sa, 1).0, tensor(sb, 2).0, zero(DType::Float32, so)];

@@ -182,7 +182,8 @@ macro_rules! kernel {
         StaticKernel { schema: $schema, variant: "f32", prepare: prepare::<$p, 1> }
     };
 }
-const POW: &str = "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)";
+const POW: &str =
+    "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)";
 const GELU: &str = "aten::gelu.out(Tensor self, *, str approximate=\"none\", Tensor(a!) out) -> Tensor(a!)";
 
 /// Fast kernels of this file.

@@ -1,0 +1,3 @@
+//! Softmax kernels.
+
+pub mod rows;
