@@ -26,7 +26,7 @@ def get_fake_program(program: ExportedProgram) -> ExportedProgram:
     state = {
         name: fake_mode.from_tensor(tensor, static_shapes=True) for name, tensor in program.state_dict.items()
     }
-    return rebuilt(program, state)
+    return rebuilt(program, state, dict(program.constants))
 
 
 def copy_for_partitioner(program: ExportedProgram) -> ExportedProgram:

@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.export.exported_program import ExportedProgram
 
 
 def deep_copy(program: ExportedProgram) -> ExportedProgram:
-    """A copy that shares nothing with `program`, weights included."""
-    return with_names_of(program, copy.deepcopy(program))
+    """A copy that shares no graph, signature or tensor with `program`."""
+    # One call for both tables: tensors that stand in both, or twice in one, stay one tensor.
+    state_dict, constants = copy.deepcopy((program.state_dict, program.constants))
+    return rebuilt(program, state_dict, constants, program.example_inputs)
 
 
 def copy_sharing_tensors(program: ExportedProgram) -> ExportedProgram:
     """A copy with a graph and a signature of its own, and the tensors of `program`."""
-    return rebuilt(program, dict(program.state_dict))
+    return rebuilt(program, dict(program.state_dict), dict(program.constants), program.example_inputs)
 
 
-def rebuilt(program: ExportedProgram, state_dict: dict[str, torch.Tensor]) -> ExportedProgram:
-    """A copy with a graph and a signature of its own, other parameters and buffers, and the same lifted
-    constants.
-    """
+def rebuilt(
+    program: ExportedProgram,
+    state_dict: dict[str, Any],
+    constants: dict[str, Any],
+    example_inputs: Any = None,
+) -> ExportedProgram:
+    """A copy with a graph and a signature of its own, and the given tensors."""
     graph_module = copy.deepcopy(program.graph_module)
     _restore(program.graph.nodes, graph_module.graph.nodes)
     return ExportedProgram(
@@ -35,9 +41,10 @@ def rebuilt(program: ExportedProgram, state_dict: dict[str, torch.Tensor]) -> Ex
         graph_signature=copy.deepcopy(program.graph_signature),
         state_dict=state_dict,
         range_constraints=dict(program.range_constraints),
-        module_call_graph=copy.deepcopy(program.module_call_graph),
-        example_inputs=None,
-        constants=dict(program.constants),
+        # Tree specs are immutable, and copying them makes torch warn.
+        module_call_graph=[copy.copy(entry) for entry in program.module_call_graph],
+        example_inputs=example_inputs,
+        constants=constants,
         verifiers=list(program.verifiers),
     )
 

@@ -1,0 +1,90 @@
+"""Debug ids of a backend's steps, and the debug handles they stand for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from backend.lowering_cases import Function, edge
+from pteron.backends.demo import BackendWithDelegateMappingDemo
+from pteron.exir.backend.backend_api import to_backend
+from pteron.exir.backend.delegate_mapping_builder import DelegateMappingBuilder
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    program = edge(Function(lambda x: torch.cos(torch.sin(x))), torch.ones(1))
+    return {node.name: node for node in program.graph.nodes}
+
+
+def test_fused_and_split_steps_of_the_demo() -> None:
+    model, inputs = BackendWithDelegateMappingDemo.get_test_model_and_inputs()
+    assert [tuple(value.shape) for value in inputs] == [(4, 3, 64, 64)]
+    lowered = to_backend("BackendWithDelegateMappingDemo", edge(model, *inputs), [])
+    assert lowered.processed_bytes == (
+        b"5#conv_relu_op,0,conv_relu_op,1,sin_decomp_from_tan,2,cos_decomp_from_tan,3,div_decomp_from_tan,4,"
+    )
+    assert lowered.meta["debug_handle_map"] == {0: (1, 2), 1: (3, 4), 2: (5,), 3: (5,), 4: (5,)}
+
+
+def test_demo_refuses_other_operators() -> None:
+    with pytest.raises(RuntimeError, match=r"aten\.sin\.default is not supported"):
+        to_backend("BackendWithDelegateMappingDemo", edge(Function(torch.sin), torch.ones(1)), [])
+
+
+def test_nodes_of_one_source_operator_share_a_handle() -> None:
+    program = edge(torch.nn.Linear(2, 3), torch.ones(4, 5, 2))
+    handles = {node.meta["debug_handle"] for node in program.graph.nodes if node.op == "call_function"}
+    assert handles == {1}
+    assert all(
+        not n.meta.get("debug_handle") for n in program.graph.nodes if n.op in ("placeholder", "output")
+    )
+
+
+def test_generated_ids_count_from_zero(nodes) -> None:
+    builder = DelegateMappingBuilder(generated_identifiers=True)
+    sin, cos = nodes["aten_sin_default"], nodes["aten_cos_default"]
+    assert builder.insert_delegate_mapping_entry(nodes=[cos, sin]) == 0
+    assert builder.insert_delegate_mapping_entry(nodes=sin) == 1
+    assert builder.insert_delegate_mapping_entry(handles=[7, None, 3]) == 2
+    assert builder.get_delegate_mapping() == {0: (1, 2), 1: (1,), 2: (3, 7)}
+
+
+@pytest.mark.parametrize("identifier", [5, "step"])
+def test_own_ids_are_int_or_str(identifier) -> None:
+    builder = DelegateMappingBuilder()
+    assert builder.insert_delegate_mapping_entry(handles=4, identifier=identifier) == identifier
+    assert builder.get_delegate_mapping() == {identifier: (4,)}
+
+
+def test_duplicate_id_is_refused() -> None:
+    builder = DelegateMappingBuilder()
+    builder.insert_delegate_mapping_entry(handles=1, identifier="a")
+    with pytest.raises(Exception, match="Duplicate delegate debug identifiers are not allowed"):
+        builder.insert_delegate_mapping_entry(handles=2, identifier="a")
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_both_or_neither_of_nodes_and_handles_are_refused(both, nodes) -> None:
+    given = {"nodes": nodes["aten_sin_default"], "handles": 1} if both else {}
+    with pytest.raises(Exception, match="Only one of nodes or handles must be provided"):
+        DelegateMappingBuilder(True).insert_delegate_mapping_entry(**given)
+
+
+def test_own_id_is_refused_when_ids_are_generated() -> None:
+    with pytest.raises(Exception, match="can't manually add identifiers"):
+        DelegateMappingBuilder(True).insert_delegate_mapping_entry(handles=1, identifier=1)
+
+
+def test_missing_id_is_refused_when_ids_are_not_generated() -> None:
+    with pytest.raises(Exception, match="No identifier provided"):
+        DelegateMappingBuilder().insert_delegate_mapping_entry(handles=1)
+
+
+def test_entry_without_any_handle_is_refused(nodes) -> None:
+    for given in (
+        {"nodes": nodes["args_0"] if "args_0" in nodes else next(iter(nodes.values()))},
+        {"handles": [None]},
+    ):
+        with pytest.raises(Exception, match="No valid debug handles found"):
+            DelegateMappingBuilder(True).insert_delegate_mapping_entry(**given)

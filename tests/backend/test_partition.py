@@ -1,0 +1,501 @@
+"""Flow 3: the rules of partitioning, one test each."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch._subclasses import FakeTensor
+from torch.export import export
+from torch.export.graph_signature import InputKind, OutputKind
+
+from backend.lowering_cases import (
+    Counter,
+    Function,
+    RecordingBackend,
+    TagBy,
+    delegate_calls,
+    edge,
+    names,
+    operators,
+    record,
+)
+from pteron.backends.demo import AddMulPartitionerDemo, AllNodesPartitionerDemo
+from pteron.exir import to_edge
+from pteron.exir.backend import validation_switch
+from pteron.exir.backend.backend_api import disable_validation, to_backend, validation_disabled
+from pteron.exir.backend.delegated_graph import (
+    format_delegated_graph,
+    get_delegated_payload,
+    get_delegates,
+    get_non_lowered_nodes,
+)
+from pteron.exir.backend.delegation_report import delegation_report
+from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from pteron.exir.backend.program_copy import deep_copy
+
+
+class SixSteps(torch.nn.Module):
+    def forward(self, x, y):
+        x = x + y
+        x = x * y
+        x = x - y
+        x = x / y
+        x = x * y
+        return x + y
+
+
+class Shared(torch.nn.Module):
+    """One weight that two products read."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, 2))
+
+    def forward(self, x):
+        return torch.sin(torch.mm(x, self.weight)), torch.cos(torch.mm(x, self.weight))
+
+
+def same(program, lowered, *inputs, calls=1):
+    """Both programs compute the same, over several calls."""
+    left, right = deep_copy(program).module(), deep_copy(lowered).module()
+    for _ in range(calls):
+        torch.testing.assert_close(right(*inputs), left(*inputs))
+
+
+@pytest.fixture(autouse=True)
+def _empty_recorder():
+    record()
+
+
+def test_add_and_mm_go_to_two_delegates_and_the_rest_stays() -> None:
+    x, y = torch.rand(1, 3) + 1, torch.rand(1, 3) + 1
+    manager = to_edge(export(SixSteps(), (x, y)))
+    for lowered in (
+        to_backend(manager.exported_program(), AddMulPartitionerDemo()),
+        manager.to_backend(AddMulPartitionerDemo()).exported_program(),
+    ):
+        report = delegation_report(lowered)
+        assert [d.operators for d in report.delegates] == [{"aten.add.Tensor": 1}] * 2
+        assert report.remaining == {"aten.mul.Tensor": 2, "aten.sub.Tensor": 1, "aten.div.Tensor": 1}
+        same(manager.exported_program(), lowered, x, y)
+
+
+def test_each_tag_becomes_one_call() -> None:
+    lowered = to_backend(
+        edge(SixSteps(), torch.ones(1), torch.ones(1)), TagBy(operators("mul", "sub", "div"))
+    )
+    assert len(delegate_calls(lowered)) == 1
+    assert names(RecordingBackend.programs[0]) == [
+        "aten.mul.Tensor",
+        "aten.sub.Tensor",
+        "aten.div.Tensor",
+        "aten.mul.Tensor",
+    ]
+
+
+class Meddler(Partitioner):
+    def __init__(self, meddle):
+        super().__init__()
+        self.meddle = meddle
+
+    def partition(self, exported_program):
+        self.meddle(exported_program.graph)
+        exported_program.graph_module.recompile()
+        return PartitionResult(exported_program, {})
+
+
+def _change_target(graph):
+    node = next(n for n in graph.nodes if n.op == "call_function")
+    node.target = torch.ops.aten.cos.default
+
+
+def _change_keyword(graph):
+    node = next(n for n in graph.nodes if n.op == "call_function")
+    node.kwargs = {"alpha": 3}
+
+
+def _add_node(graph):
+    with graph.inserting_before(graph.output_node()):
+        node = next(n for n in graph.nodes if n.op == "call_function")
+        graph.node_copy(node, lambda n: n)
+
+
+@pytest.mark.parametrize(
+    ("meddle", "difference"),
+    [
+        (_change_target, "aten.add.Tensor"),
+        (_change_keyword, "kwargs of node"),
+        (_add_node, "became|was added"),
+    ],
+)
+def test_changed_graph_is_refused_naming_the_difference(meddle, difference) -> None:
+    program = edge(Function(torch.add), torch.ones(1), torch.ones(1))
+    with pytest.raises(AssertionError, match="should not modify the graph module") as caught:
+        to_backend(program, Meddler(meddle))
+    assert caught.match(difference)
+
+
+def test_changed_graph_is_accepted_with_validation_off(monkeypatch) -> None:
+    program = edge(Function(torch.add), torch.ones(1), torch.ones(1))
+    with validation_disabled():
+        lowered = to_backend(program, Meddler(_change_keyword))
+    torch.testing.assert_close(lowered.module()(torch.ones(1), torch.ones(1)), torch.tensor([4.0]))
+    with pytest.raises(AssertionError):
+        to_backend(program, Meddler(_change_keyword))
+    monkeypatch.setattr(validation_switch, "_is_enabled", True)
+    disable_validation()
+    to_backend(program, Meddler(_change_keyword))
+
+
+def test_missing_table_of_tags_is_refused() -> None:
+    class NoTags(Partitioner):
+        def partition(self, exported_program):
+            return PartitionResult(exported_program, None)
+
+    with pytest.raises(AssertionError, match="needs a `partition_tags` field"):
+        to_backend(edge(Function(torch.sin), torch.ones(1)), NoTags())
+
+
+def test_tag_without_nodes_is_skipped() -> None:
+    class Empty(Partitioner):
+        def partition(self, exported_program):
+            return PartitionResult(exported_program, {"t": DelegationSpec("RecordingBackend", [])})
+
+    lowered = to_backend(edge(Function(torch.sin), torch.ones(1)), Empty())
+    assert names(lowered) == ["aten.sin.default"]
+    assert RecordingBackend.programs == []
+
+
+def test_node_with_an_unnamed_tag_stays_and_is_reported() -> None:
+    lowered = to_backend(
+        edge(Function(torch.sin), torch.ones(1)), TagBy(operators("sin"), named=lambda tag: False)
+    )
+    assert names(lowered) == ["aten.sin.default"]
+    report = delegation_report(lowered)
+    assert report.unnamed_tags == {"aten_sin_default": "t"}
+    assert "tag 't' is not in partition_tags" in str(report)
+
+
+def test_tagged_output_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="output node output should not be tagged"):
+        to_backend(
+            edge(Function(torch.sin), torch.ones(1)), TagBy(lambda n: "t" if n.op == "output" else None)
+        )
+
+
+def test_tagged_user_input_is_refused() -> None:
+    def choose(node):
+        return "t" if node.op == "placeholder" else None
+
+    program = edge(SixSteps(), torch.ones(1), torch.ones(1))
+    with pytest.raises(
+        RuntimeError,
+        match="placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: x",
+    ):
+        to_backend(program, TagBy(choose))
+
+
+def test_constant_of_the_delegate_leaves_the_outer_signature() -> None:
+    program = edge(torch.nn.Linear(2, 3), torch.ones(1, 2))
+    lowered = to_backend(program, DelegationSpec("RecordingBackend", []))
+    assert lowered.graph_signature.parameters == ()
+    assert lowered.state_dict == {}
+    assert set(RecordingBackend.programs[0].state_dict) == {"weight", "bias"}
+    assert set(program.state_dict) == {"weight", "bias"}
+    same(program, lowered, torch.randn(1, 2))
+
+
+def _tag_each_mm(node):
+    if node.name == "aten_mm_default" or node.name == "p_weight":
+        return "a"
+    return "b" if node.name == "aten_mm_default_1" else None
+
+
+def test_constant_shared_by_two_partitions_is_copied() -> None:
+    program = edge(Shared(), torch.ones(2, 2))
+    lowered = to_backend(program, TagBy(_tag_each_mm))
+    assert len(delegate_calls(lowered)) == 2
+    assert all(set(p.state_dict) == {"weight"} for p in RecordingBackend.programs)
+    assert [len(p.graph_signature.user_inputs) for p in RecordingBackend.programs] == [1, 1]
+    assert lowered.state_dict == {}
+    same(program, lowered, torch.randn(2, 2))
+
+
+def test_constant_read_outside_too_is_copied_and_stays_outside() -> None:
+    program = edge(Shared(), torch.ones(2, 2))
+    lowered = to_backend(program, TagBy(lambda n: "a" if n.name in ("aten_mm_default", "p_weight") else None))
+    assert len(delegate_calls(lowered)) == 1
+    assert set(lowered.state_dict) == {"weight"}
+    assert set(RecordingBackend.programs[0].state_dict) == {"weight"}
+    same(program, lowered, torch.randn(2, 2))
+
+
+def test_constant_returned_by_the_program_is_copied() -> None:
+    class Returns(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(2))
+
+        def forward(self, x):
+            return x + self.weight, self.weight
+
+    program = edge(Returns(), torch.ones(2))
+    lowered = to_backend(program, TagBy(operators("add", constants=True)))
+    assert set(lowered.state_dict) == {"weight"}
+    same(program, lowered, torch.randn(2))
+
+
+def test_shared_constant_marked_no_copy_is_refused() -> None:
+    def choose(node):
+        tag = _tag_each_mm(node)
+        if node.name == "p_weight":
+            node.meta["no_copy"] = True
+        return tag
+
+    with pytest.raises(
+        RuntimeError, match=r"constant data node \(p_weight\) is tagged with \(a\) but has user"
+    ):
+        to_backend(edge(Shared(), torch.ones(2, 2)), TagBy(choose))
+
+
+def test_constant_that_only_others_read_goes_to_them() -> None:
+    def choose(node):
+        return "a" if node.name in ("p_weight", "aten_sin_default") else None
+
+    program = edge(Shared(), torch.ones(2, 2))
+    lowered = to_backend(program, TagBy(choose))
+    assert RecordingBackend.programs[0].state_dict == {}
+    assert set(lowered.state_dict) == {"weight"}
+    same(program, lowered, torch.randn(2, 2))
+
+
+def test_mutated_buffer_is_owned_by_the_delegate_that_updates_it() -> None:
+    program = edge(Counter(), torch.ones(2))
+    lowered = to_backend(program, TagBy(operators("add", "sin", constants=True)))
+    inner = RecordingBackend.programs[0]
+    assert inner.graph_signature.buffers_to_mutate
+    assert [spec.kind for spec in lowered.graph_signature.output_specs] == [OutputKind.USER_OUTPUT]
+    assert lowered.state_dict == {}
+    same(program, lowered, torch.ones(2), calls=3)
+
+
+def test_mutated_buffer_stays_outside_when_its_update_is_outside() -> None:
+    def choose(node):
+        return "t" if node.name in ("b_count", "aten_add_tensor_1", "aten_sin_default") else None
+
+    program = edge(Counter(), torch.ones(2))
+    lowered = to_backend(program, TagBy(choose))
+    assert set(lowered.state_dict) == {"count"}
+    assert not RecordingBackend.programs[0].graph_signature.buffers_to_mutate
+    same(program, lowered, torch.ones(2), calls=3)
+
+
+def test_mutated_buffer_stays_outside_when_its_new_value_is_used_outside() -> None:
+    program = edge(Counter(seen=True), torch.ones(2))
+    lowered = to_backend(program, TagBy(operators("add", constants=True)))
+    kinds = [spec.kind for spec in lowered.graph_signature.output_specs]
+    assert kinds.count(OutputKind.BUFFER_MUTATION) == 1
+    assert set(lowered.state_dict) == {"count"}
+    same(program, lowered, torch.ones(2), calls=3)
+
+
+def test_untagged_mutated_buffer_crosses_the_border() -> None:
+    program = edge(Counter(), torch.ones(2))
+    lowered = to_backend(program, TagBy(operators("add", "sin")))
+    assert lowered.graph_signature.input_specs[0].kind is InputKind.BUFFER
+    same(program, lowered, torch.ones(2), calls=3)
+
+
+def test_input_mutation_stays_with_the_outer_program() -> None:
+    class Writes(torch.nn.Module):
+        def forward(self, x):
+            x.add_(1)
+            return torch.sin(x)
+
+    program = edge(Writes(), torch.ones(2))
+    lowered = to_backend(program, DelegationSpec("RecordingBackend", []))
+    kinds = [spec.kind for spec in lowered.graph_signature.output_specs]
+    assert kinds == [OutputKind.USER_INPUT_MUTATION, OutputKind.USER_OUTPUT]
+    left, right = torch.ones(2), torch.ones(2)
+    torch.testing.assert_close(lowered.module()(left), program.module()(right))
+    torch.testing.assert_close(left, right)
+
+
+def test_tags_are_removed() -> None:
+    lowered = to_backend(edge(SixSteps(), torch.ones(1), torch.ones(1)), AddMulPartitionerDemo())
+    assert not any("delegation_tag" in node.meta for node in lowered.graph.nodes)
+
+
+def test_call_carries_output_metadata_and_a_fresh_debug_handle() -> None:
+    program = edge(SixSteps(), torch.ones(1), torch.ones(1))
+    highest = max(n.meta.get("debug_handle") or 0 for n in program.graph.nodes)
+    calls = delegate_calls(to_backend(program, AddMulPartitionerDemo()))
+    handles = [call.meta["debug_handle"] for call in calls]
+    assert sorted(handles) == [highest + 1, highest + 2]
+    assert all(tuple(call.meta["val"][0].shape) == (1,) for call in calls)
+
+
+def test_result_is_a_valid_program_and_the_given_one_is_unchanged() -> None:
+    program = edge(SixSteps(), torch.ones(1), torch.ones(1))
+    before = str(program.graph)
+    lowered = to_backend(program, AddMulPartitionerDemo())
+    lowered.validate()
+    assert str(program.graph) == before
+    assert not any("delegation_tag" in node.meta for node in program.graph.nodes)
+
+
+def test_partitioner_sees_fake_tensors_and_weights_are_not_copied() -> None:
+    program = edge(torch.nn.Linear(2, 3), torch.ones(1, 2))
+    partitioner = TagBy(operators("sin"))
+    lowered = to_backend(program, partitioner)
+    assert partitioner.seen is not None
+    assert all(lowered.state_dict[name] is tensor for name, tensor in program.state_dict.items())
+
+    class Looks(Partitioner):
+        def partition(self, exported_program):
+            self.kinds = [type(tensor) for tensor in exported_program.state_dict.values()]
+            return PartitionResult(exported_program, {})
+
+    looks = Looks()
+    to_backend(program, looks)
+    assert looks.kinds == [FakeTensor, FakeTensor]
+
+
+def test_deep_copy_with_a_warning_where_the_fake_copy_fails(monkeypatch, caplog) -> None:
+    from pteron.exir.backend import fake_program
+
+    def fail(program):
+        raise AssertionError("no fake mode")
+
+    monkeypatch.setattr(fake_program, "get_fake_program", fail)
+    program = edge(torch.nn.Linear(2, 3), torch.ones(1, 2))
+    partitioner = TagBy(operators("addmm"))
+    with caplog.at_level(logging.WARNING):
+        lowered = to_backend(program, partitioner)
+    assert "no fake copy of the program" in caplog.text
+    same(program, lowered, torch.randn(1, 2))
+
+
+def test_partition_that_depends_on_itself_is_refused_before_anything_is_lowered() -> None:
+    def choose(node):
+        return "t" if node.op == "call_function" and "cos" not in node.name else None
+
+    program = edge(Function(lambda x: torch.sin(torch.cos(torch.sin(x)))), torch.ones(1))
+    with pytest.raises(AssertionError, match="found dependency cycles") as caught:
+        to_backend(program, TagBy(choose))
+    assert "aten_cos_default" in str(caught.value)
+    assert RecordingBackend.programs == []
+
+
+def test_partitions_that_depend_on_each_other_are_refused() -> None:
+    def choose(node):
+        return {
+            "aten_sin_default": "a",
+            "aten_cos_default": "b",
+            "aten_tan_default": "b",
+            "aten_neg_default": "a",
+        }.get(node.name)
+
+    program = edge(
+        Function(lambda x, y: (torch.cos(torch.sin(x)), torch.neg(torch.tan(y)))),
+        torch.ones(1),
+        torch.ones(1),
+    )
+    with pytest.raises(AssertionError, match="found dependency cycles"):
+        to_backend(program, TagBy(choose))
+
+
+def test_unknown_backend_in_a_tag_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="Backend Nobody was not found"):
+        to_backend(edge(Function(torch.sin), torch.ones(1)), TagBy(operators("sin"), backend="Nobody"))
+
+
+def test_items_of_a_list_go_with_the_operator_that_makes_it() -> None:
+    program = edge(Function(lambda x: torch.sin(torch.split(x, 2)[1])), torch.ones(4))
+    lowered = to_backend(program, TagBy(operators("split")))
+    assert all(isinstance(value, torch.Tensor) for value in delegate_calls(lowered)[0].meta["val"])
+    same(program, lowered, torch.randn(4))
+
+
+def test_numbers_do_not_leave_a_delegate() -> None:
+    dim = torch.export.Dim("n", min=2, max=8)
+    program = edge(
+        Function(lambda x: torch.sin(x) * x.shape[0]), torch.ones(4), dynamic_shapes=(({0: dim},),)
+    )
+    lowered = to_backend(program, TagBy(operators("sym_size", "sin")))
+    call = delegate_calls(lowered)[0]
+    assert all(isinstance(value, torch.Tensor) for value in call.meta["val"])
+    same(program, lowered, torch.randn(5))
+
+
+def test_partitions_in_any_order_leave_a_sorted_graph() -> None:
+    def model(x):
+        a, b = torch.sin(x), torch.cos(x)
+        c = torch.neg(a)
+        return torch.sin(b) + c
+
+    program = edge(Function(model), torch.ones(3))
+    lowered = to_backend(program, TagBy(operators("sin")))
+    lowered.graph.lint()
+    same(program, lowered, torch.randn(3))
+
+
+def test_delegates_of_several_partitioners_stand_side_by_side() -> None:
+    program = edge(SixSteps(), torch.ones(1), torch.ones(1))
+    lowered = to_backend(to_backend(program, AddMulPartitionerDemo()), TagBy(operators("mul", "sub", "div")))
+    assert len(get_delegates(lowered.graph)) == 3
+    assert get_non_lowered_nodes(lowered.graph) == []
+    payload = get_delegated_payload(lowered.graph_module)
+    assert sorted(backend for backend, _, _ in payload.values()) == [
+        "BackendWithCompilerDemo",
+        "BackendWithCompilerDemo",
+        "RecordingBackend",
+    ]
+    assert "backend_id: RecordingBackend" in format_delegated_graph(lowered.graph_module)
+    same(program, lowered, torch.ones(1), torch.ones(1))
+
+
+def test_lowered_modules_nest_through_partitions() -> None:
+    program = edge(SixSteps(), torch.ones(1), torch.ones(1))
+    inner = to_backend(program, AddMulPartitionerDemo())
+    outer = to_backend(inner, AllNodesPartitionerDemo())
+    assert len(delegate_calls(outer)) == 1
+    assert len(get_delegates(outer.graph)) == 1
+    nested = outer.graph_module.lowered_module_0.original_module
+    assert len(delegate_calls(nested)) == 2
+    same(program, outer, torch.ones(1), torch.ones(1))
+
+
+def test_branches_of_control_flow_are_lowered() -> None:
+    class Branches(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return torch.cond(
+                x.sum() > 0, lambda v: torch.sin(v + self.weight), lambda v: torch.cos(v) + self.weight, (x,)
+            )
+
+    class Deep(Partitioner):
+        def partition(self, exported_program):
+            from pteron.exir.edge.delegate_call import graph_modules
+
+            for module in graph_modules(exported_program.graph_module):
+                for node in module.graph.nodes:
+                    if node.op == "call_function" and "add" in str(node.target):
+                        node.meta["delegation_tag"] = "t"
+            return PartitionResult(exported_program, {"t": DelegationSpec("RecordingBackend", [])})
+
+    program = edge(Branches(), torch.ones(2))
+    lowered = to_backend(program, Deep())
+    assert len(RecordingBackend.programs) == 2
+    assert all(not p.state_dict for p in RecordingBackend.programs)
+    assert set(lowered.state_dict) == {"weight"}
+    for module in lowered.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            assert not any("delegation_tag" in node.meta for node in module.graph.nodes)
+    for x in (torch.ones(2), -torch.ones(2)):
+        same(program, lowered, x)
