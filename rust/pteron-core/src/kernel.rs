@@ -248,13 +248,6 @@ pub trait Prepared: Send + Sync {
         scratch: &mut WorkerScratch<'_>,
     ) -> Result<()>;
 
-    /// Does `run` read the bytes of the constant at `position`? False when `prepare` has taken all it
-    /// needs from it (a packed weight): the loader then keeps no dense copy of a constant that is stored
-    /// in another layout, and the argument's slot may have no memory.
-    fn reads_constant(&self, _position: usize) -> bool {
-        true
-    }
-
     /// Does [`Prepared::finish`] have to be called? True for kernels whose output shape depends on data.
     fn has_finish(&self) -> bool {
         false
