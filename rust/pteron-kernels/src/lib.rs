@@ -1,1 +1,60 @@
-//! Under construction by its owner.
+//! The ATen kernel table and its reference kernels.
+//!
+//! One operator family per file under [`ops`], each with a `KERNELS` table; [`kernels`] joins them.
+//! Reference kernels are complete rather than fastest: every dtype that PyTorch's operator takes,
+//! every dim order, empty and 0-d tensors, NaN, and PyTorch's own errors. Fast kernels live in
+//! `pteron-cpu` and are asked first.
+//!
+//! Adding a kernel touches two places: the family's file, and its line in [`ops`] if the file is new.
+//!
+//! Unsafe code lives in [`compute`], [`elements`], [`region`], [`routine`] and [`elementwise`].
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+pub mod compute;
+#[allow(unsafe_code)]
+pub mod elements;
+#[allow(unsafe_code)]
+pub mod elementwise;
+pub mod ops;
+pub mod promotion;
+#[allow(unsafe_code)]
+pub mod region;
+#[allow(unsafe_code)]
+pub mod routine;
+pub mod shape;
+#[cfg(any(test, feature = "testing"))]
+#[allow(unsafe_code)]
+pub mod testing;
+pub mod walk;
+
+use pteron_core::{Schema, StaticKernel};
+
+/// Every reference kernel.
+pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {
+    ops::TABLES.iter().copied().flatten()
+}
+
+/// Names of all operators with a reference kernel (`aten::add.out`), sorted.
+pub fn operator_names() -> Vec<String> {
+    let mut names: Vec<String> =
+        kernels().filter_map(|k| Schema::parse(k.schema).ok()).map(|s| s.name).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_schema_parses_and_every_operator_is_there_once() {
+        let mut seen = std::collections::HashSet::new();
+        for kernel in kernels() {
+            let schema = Schema::parse(kernel.schema).unwrap();
+            assert!(schema.has_scalar_return || schema.outputs().next().is_some(), "{}", schema.name);
+            assert!(seen.insert(schema.name.clone()), "{} appears twice", schema.name);
+        }
+        assert_eq!(operator_names().len(), seen.len());
+    }
+}

@@ -1,0 +1,389 @@
+//! Compute types: every kernel works in f32, f64 or i64, and blocks of elements are converted from
+//! and to the dtype in memory by one function per (dtype, compute type), not per pair of dtypes.
+//! Unsafe island: the raw block loads and stores.
+
+use half::{bf16, f16};
+use pteron_core::{Bool8, DType, Element, Scalar};
+
+/// Elements converted at a time.
+pub const BLOCK: usize = 256;
+
+/// A type that kernels compute in.
+pub trait Compute: Copy + Default + PartialEq + PartialOrd + Send + Sync + std::fmt::Debug + 'static {
+    /// From an element of memory.
+    fn read<T: Convert>(element: T) -> Self;
+    /// To an element of memory. Floats become integers by truncation through i64, keeping the low
+    /// bits; NaN becomes 0; anything but zero becomes `true`.
+    fn write<T: Convert>(self) -> T;
+    /// From a number argument.
+    fn from_scalar(scalar: Scalar) -> Self;
+    /// From a truth value.
+    fn from_bool(value: bool) -> Self;
+    /// From a float, truncated for integers.
+    fn from_f64(value: f64) -> Self;
+    /// From an integer.
+    fn from_i64(value: i64) -> Self;
+    /// As a float.
+    fn to_f64(self) -> f64;
+    /// As an integer, truncated.
+    fn to_i64(self) -> i64;
+    /// Anything but zero (NaN included)?
+    fn is_true(self) -> bool;
+    /// Not a number?
+    fn is_nan(self) -> bool;
+    /// Sum; integers wrap.
+    fn plus(self, other: Self) -> Self;
+    /// Product; integers wrap.
+    fn times(self, other: Self) -> Self;
+    /// Smallest value: the start of a maximum.
+    const LOWEST: Self;
+    /// Largest value: the start of a minimum.
+    const HIGHEST: Self;
+    /// Zero.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// `slice` itself when its elements are of this very type.
+    fn same<T: Element>(slice: &[T]) -> Option<&[Self]>;
+}
+
+/// An element of memory that converts to and from the compute types.
+pub trait Convert: Element {
+    /// As f32, rounded.
+    fn to_f32(self) -> f32;
+    /// As f64, rounded.
+    fn to_f64(self) -> f64;
+    /// As i64: truncated.
+    fn to_i64(self) -> i64;
+    /// From f32.
+    fn from_f32(value: f32) -> Self;
+    /// From f64.
+    fn from_f64(value: f64) -> Self;
+    /// From i64: low bits for integers.
+    fn from_i64(value: i64) -> Self;
+}
+
+macro_rules! integer_convert {
+    ($($t:ty),*) => { $(
+        impl Convert for $t {
+            #[inline(always)]
+            fn to_f32(self) -> f32 { self as f32 }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { self as f64 }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { self as i64 }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self { value as i64 as $t }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { value as i64 as $t }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { value as $t }
+        }
+    )* };
+}
+integer_convert!(u8, i8, i16, i32, i64, u16, u32, u64);
+
+macro_rules! float_convert {
+    ($($t:ty),*) => { $(
+        impl Convert for $t {
+            #[inline(always)]
+            fn to_f32(self) -> f32 { self as f32 }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { self as f64 }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { self as i64 }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self { value as $t }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { value as $t }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { value as $t }
+        }
+    )* };
+}
+float_convert!(f32, f64);
+
+macro_rules! half_convert {
+    ($($t:ty),*) => { $(
+        impl Convert for $t {
+            #[inline(always)]
+            fn to_f32(self) -> f32 { <$t>::to_f32(self) }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { <$t>::to_f64(self) }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { <$t>::to_f32(self) as i64 }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self { <$t>::from_f32(value) }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { <$t>::from_f32(value as f32) }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { <$t>::from_f32(value as f32) }
+        }
+    )* };
+}
+half_convert!(f16, bf16);
+
+impl Convert for Bool8 {
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self.get() as u8 as f32
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self.get() as u8 as f64
+    }
+    #[inline(always)]
+    fn to_i64(self) -> i64 {
+        self.get() as i64
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        Bool8::from(value != 0.0)
+    }
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        Bool8::from(value != 0.0)
+    }
+    #[inline(always)]
+    fn from_i64(value: i64) -> Self {
+        Bool8::from(value != 0)
+    }
+}
+
+macro_rules! compute {
+    ($t:ty, $to:ident, $from:ident, |$s:ident| $scalar:expr, $lowest:expr, $highest:expr, $is_nan:expr,
+     |$a:ident, $b:ident| $plus:expr, $times:expr) => {
+        impl Compute for $t {
+            #[inline(always)]
+            fn read<T: Convert>(element: T) -> Self {
+                element.$to()
+            }
+            #[inline(always)]
+            fn write<T: Convert>(self) -> T {
+                T::$from(self)
+            }
+            fn from_scalar($s: Scalar) -> Self {
+                $scalar
+            }
+            #[inline(always)]
+            fn from_bool(value: bool) -> Self {
+                value as u8 as $t
+            }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn to_i64(self) -> i64 {
+                self as i64
+            }
+            #[inline(always)]
+            fn is_true(self) -> bool {
+                self != (0 as $t)
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                $is_nan(self)
+            }
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                let ($a, $b) = (self, other);
+                $plus
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                let ($a, $b) = (self, other);
+                $times
+            }
+            const LOWEST: Self = $lowest;
+            const HIGHEST: Self = $highest;
+            const ZERO: Self = 0 as $t;
+            const ONE: Self = 1 as $t;
+            #[inline(always)]
+            fn same<T: Element>(slice: &[T]) -> Option<&[Self]> {
+                if T::DTYPE == <$t as Element>::DTYPE { bytemuck::try_cast_slice(slice).ok() } else { None }
+            }
+        }
+    };
+}
+compute!(
+    f32,
+    to_f32,
+    from_f32,
+    |s| s.to_f64() as f32,
+    f32::NEG_INFINITY,
+    f32::INFINITY,
+    |x: f32| x.is_nan(),
+    |a, b| a + b,
+    a * b
+);
+compute!(
+    f64,
+    to_f64,
+    from_f64,
+    |s| s.to_f64(),
+    f64::NEG_INFINITY,
+    f64::INFINITY,
+    |x: f64| x.is_nan(),
+    |a, b| a + b,
+    a * b
+);
+compute!(
+    i64,
+    to_i64,
+    from_i64,
+    |s| s.to_i64(),
+    i64::MIN,
+    i64::MAX,
+    |_| false,
+    |a, b| a.wrapping_add(b),
+    a.wrapping_mul(b)
+);
+
+/// Reads `out.len()` elements that start at `src` and lie `stride` elements apart.
+///
+/// # Safety
+/// All of them must be readable elements of the dtype the function was chosen for.
+pub type LoadFn<C> = unsafe fn(src: *const u8, stride: isize, out: &mut [C]);
+
+/// Writes `block` to elements that start at `dst` and lie `stride` elements apart.
+///
+/// # Safety
+/// All of them must be writable elements of the dtype the function was chosen for.
+pub type StoreFn<C> = unsafe fn(block: &[C], dst: *mut u8, stride: isize);
+
+unsafe fn load<T: Convert, C: Compute>(src: *const u8, stride: isize, out: &mut [C]) {
+    let src = src.cast::<T>();
+    match stride {
+        1 => {
+            for (i, slot) in out.iter_mut().enumerate() {
+                // SAFETY: contract of `LoadFn`.
+                *slot = C::read(unsafe { src.add(i).read() });
+            }
+        }
+        0 => {
+            if !out.is_empty() {
+                // SAFETY: contract of `LoadFn`.
+                out.fill(C::read(unsafe { src.read() }));
+            }
+        }
+        _ => {
+            for (i, slot) in out.iter_mut().enumerate() {
+                // SAFETY: contract of `LoadFn`.
+                *slot = C::read(unsafe { src.offset(i as isize * stride).read() });
+            }
+        }
+    }
+}
+
+unsafe fn store<T: Convert, C: Compute>(block: &[C], dst: *mut u8, stride: isize) {
+    let dst = dst.cast::<T>();
+    if stride == 1 {
+        for (i, value) in block.iter().enumerate() {
+            // SAFETY: contract of `StoreFn`.
+            unsafe { dst.add(i).write(value.write()) };
+        }
+    } else {
+        for (i, value) in block.iter().enumerate() {
+            // SAFETY: contract of `StoreFn`.
+            unsafe { dst.offset(i as isize * stride).write(value.write()) };
+        }
+    }
+}
+
+macro_rules! by_dtype {
+    ($dtype:expr, $function:ident, $c:ty) => {
+        Some(match $dtype {
+            DType::UInt8 => $function::<u8, $c>,
+            DType::Int8 => $function::<i8, $c>,
+            DType::Int16 => $function::<i16, $c>,
+            DType::Int32 => $function::<i32, $c>,
+            DType::Int64 => $function::<i64, $c>,
+            DType::Float16 => $function::<f16, $c>,
+            DType::Float32 => $function::<f32, $c>,
+            DType::Float64 => $function::<f64, $c>,
+            DType::Bool => $function::<Bool8, $c>,
+            DType::BFloat16 => $function::<bf16, $c>,
+            DType::UInt16 => $function::<u16, $c>,
+            DType::UInt32 => $function::<u32, $c>,
+            DType::UInt64 => $function::<u64, $c>,
+            _ => return None,
+        })
+    };
+}
+
+/// The load function of a dtype; `None` for complex and eight-bit floats.
+pub fn load_fn<C: Compute>(dtype: DType) -> Option<LoadFn<C>> {
+    by_dtype!(dtype, load, C)
+}
+
+/// The store function of a dtype; `None` for complex and eight-bit floats.
+pub fn store_fn<C: Compute>(dtype: DType) -> Option<StoreFn<C>> {
+    by_dtype!(dtype, store, C)
+}
+
+/// Which compute type a dtype is worked in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// float32, float16, bfloat16.
+    F32,
+    /// float64.
+    F64,
+    /// Integers and bool.
+    I64,
+}
+
+impl Class {
+    /// The class of a dtype; `None` for complex, eight-bit floats, `bits16` and uint64 (whose upper
+    /// half has no place in i64).
+    pub fn of(dtype: DType) -> Option<Class> {
+        match dtype {
+            DType::Float32 | DType::Float16 | DType::BFloat16 => Some(Class::F32),
+            DType::Float64 => Some(Class::F64),
+            DType::UInt64 => None,
+            d if d.is_integer() || d == DType::Bool => Some(Class::I64),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_become_integers_by_truncation_and_low_bits() {
+        assert_eq!(300.7f32.write::<u8>(), 44);
+        assert_eq!((-1.0f32).write::<u8>(), 255);
+        assert_eq!(f32::NAN.write::<i32>(), 0);
+        assert_eq!(<f32 as Compute>::write::<Bool8>(f32::NAN), Bool8(1));
+        assert_eq!((-129i64).write::<i8>(), 127);
+    }
+
+    #[test]
+    fn half_rounds_to_nearest_even() {
+        assert_eq!(<f32 as Compute>::write::<f16>(2049.0).to_f32(), 2048.0);
+        assert_eq!(<f32 as Compute>::write::<bf16>(257.0).to_f32(), 256.0);
+    }
+
+    #[test]
+    fn strided_blocks() {
+        let data = [1i16, 2, 3, 4, 5, 6];
+        let mut out = [0f32; 3];
+        // SAFETY: elements 0, 2, 4 of six.
+        unsafe { load_fn::<f32>(DType::Int16).unwrap()(data.as_ptr().cast(), 2, &mut out) };
+        assert_eq!(out, [1.0, 3.0, 5.0]);
+        // SAFETY: elements 5, 4, 3 of six.
+        unsafe { load_fn::<f32>(DType::Int16).unwrap()(data.as_ptr().add(5).cast(), -1, &mut out) };
+        assert_eq!(out, [6.0, 5.0, 4.0]);
+        assert!(load_fn::<f32>(DType::Complex64).is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! Typed access to a tensor's elements through a compute type, bounds-checked per block.
+//! Unsafe island: the checks here make the raw loads and stores of `compute` safe to call.
+
+use crate::compute::{BLOCK, Compute, LoadFn, StoreFn, load_fn, store_fn};
+use crate::walk::Walk;
+use pteron_core::{DType, Error, Result, TensorMeta, TensorView, TensorViewMut};
+
+#[cold]
+#[inline(never)]
+fn outside(offset: isize, numel: usize) -> Error {
+    Error::internal("a kernel reached outside a tensor").got(format!("element {offset} of {numel}"))
+}
+
+#[cold]
+fn unsupported(dtype: DType) -> Error {
+    Error::kernel("the kernel does not compute with this dtype").got(dtype.name())
+}
+
+/// An error unless the `count` elements from `offset` by `stride` are among `numel`.
+#[inline(always)]
+fn check_run(offset: isize, stride: isize, count: usize, numel: usize) -> Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    let last = (count as isize - 1).checked_mul(stride).and_then(|s| s.checked_add(offset));
+    match last {
+        Some(last) if offset >= 0 && last >= 0 && offset.max(last) < numel as isize => Ok(()),
+        _ => Err(outside(offset, numel)),
+    }
+}
+
+/// Reads elements of a tensor that nothing writes meanwhile.
+#[derive(Clone, Copy)]
+pub struct Reader<'a, C: Compute> {
+    data: *const u8,
+    size: usize,
+    numel: usize,
+    load: LoadFn<C>,
+    direct: Option<&'a [C]>,
+    meta: &'a TensorMeta,
+}
+
+impl<'a, C: Compute> Reader<'a, C> {
+    /// Reads `view`; an error for dtypes that do not convert (complex, eight-bit floats).
+    pub fn new(view: TensorView<'a>) -> Result<Self> {
+        let load = load_fn::<C>(view.dtype()).ok_or_else(|| unsupported(view.dtype()))?;
+        let direct = match view.dtype() {
+            DType::Float32 => C::same(view.as_slice::<f32>()?),
+            DType::Float64 => C::same(view.as_slice::<f64>()?),
+            DType::Int64 => C::same(view.as_slice::<i64>()?),
+            _ => None,
+        };
+        Ok(Reader {
+            data: view.as_ptr(),
+            size: view.dtype().size(),
+            numel: view.numel(),
+            load,
+            direct,
+            meta: view.meta(),
+        })
+    }
+
+    /// The tensor's metadata.
+    pub fn meta(&self) -> &'a TensorMeta {
+        self.meta
+    }
+
+    /// The element at `offset` in memory order.
+    #[inline(always)]
+    pub fn get(&self, offset: usize) -> Result<C> {
+        if let Some(slice) = self.direct {
+            return slice.get(offset).copied().ok_or_else(|| outside(offset as isize, self.numel));
+        }
+        let mut out = [C::ZERO];
+        self.read(offset as isize, 1, &mut out)?;
+        Ok(out[0])
+    }
+
+    /// Fills `out` with the elements from `offset` by `stride`.
+    #[inline]
+    pub fn read(&self, offset: isize, stride: isize, out: &mut [C]) -> Result<()> {
+        check_run(offset, stride, out.len(), self.numel)?;
+        if !out.is_empty() {
+            // SAFETY: all elements are inside the tensor, and the function is the dtype's.
+            unsafe { (self.load)(self.data.offset(offset * self.size as isize), stride, out) };
+        }
+        Ok(())
+    }
+
+    /// The `count` elements from `offset` by `stride`: in place if they lie side by side in the
+    /// compute type already, else converted into `buffer`, which must be as long.
+    #[inline]
+    pub fn block<'b>(
+        &self,
+        offset: isize,
+        stride: isize,
+        count: usize,
+        buffer: &'b mut [C],
+    ) -> Result<&'b [C]>
+    where
+        'a: 'b,
+    {
+        if let (Some(slice), 1) = (self.direct, stride) {
+            let start = usize::try_from(offset).map_err(|_| outside(offset, self.numel))?;
+            return start
+                .checked_add(count)
+                .and_then(|end| slice.get(start..end))
+                .ok_or_else(|| outside(offset, self.numel));
+        }
+        let out = buffer.get_mut(..count).ok_or_else(|| Error::internal("block buffer too short"))?;
+        self.read(offset, stride, out)?;
+        Ok(out)
+    }
+
+    /// Visits the positions `start..start + count` of `walk`, moved by `base` elements, in blocks.
+    #[inline]
+    pub fn blocks(
+        &self,
+        walk: &Walk,
+        base: isize,
+        start: usize,
+        count: usize,
+        mut visit: impl FnMut(usize, &[C]) -> Result<()>,
+    ) -> Result<()> {
+        let mut buffer = [C::ZERO; BLOCK];
+        walk.runs(start, count, |position, offset, stride, len| {
+            let mut done = 0;
+            while done < len {
+                let n = (len - done).min(BLOCK);
+                let at = base + offset + done as isize * stride;
+                visit(position + done, self.block(at, stride, n, &mut buffer)?)?;
+                done += n;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Writes elements of a tensor that nothing else reads or writes meanwhile.
+pub struct Writer<'a, C: Compute> {
+    data: *mut u8,
+    size: usize,
+    numel: usize,
+    store: StoreFn<C>,
+    meta: &'a TensorMeta,
+}
+
+impl<'a, C: Compute> Writer<'a, C> {
+    /// Writes `view`; an error for dtypes that do not convert.
+    pub fn new(view: TensorViewMut<'a>) -> Result<Self> {
+        Ok(Writer {
+            data: view.as_ptr(),
+            size: view.dtype().size(),
+            numel: view.numel(),
+            store: store_fn::<C>(view.dtype()).ok_or_else(|| unsupported(view.dtype()))?,
+            meta: view.meta(),
+        })
+    }
+
+    /// The tensor's metadata.
+    pub fn meta(&self) -> &'a TensorMeta {
+        self.meta
+    }
+
+    /// Writes the element at `offset` in memory order.
+    #[inline(always)]
+    pub fn put(&mut self, offset: usize, value: C) -> Result<()> {
+        self.write(offset as isize, 1, &[value])
+    }
+
+    /// Writes `values` from `offset` on by `stride`.
+    #[inline]
+    pub fn write(&mut self, offset: isize, stride: isize, values: &[C]) -> Result<()> {
+        check_run(offset, stride, values.len(), self.numel)?;
+        if !values.is_empty() {
+            // SAFETY: all elements are inside the tensor, and the function is the dtype's.
+            unsafe { (self.store)(values, self.data.offset(offset * self.size as isize), stride) };
+        }
+        Ok(())
+    }
+
+    /// Writes `value` everywhere.
+    pub fn fill(&mut self, value: C) -> Result<()> {
+        let block = [value; BLOCK];
+        let mut done = 0;
+        while done < self.numel {
+            let n = (self.numel - done).min(BLOCK);
+            self.write(done as isize, 1, &block[..n])?;
+            done += n;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_outside_is_reachable() {
+        let data = [1f32, 2.0, 3.0];
+        let meta = TensorMeta::contiguous(DType::Float32, &[3]).unwrap();
+        // SAFETY: `data` lives long enough.
+        let view = unsafe { TensorView::from_raw(data.as_ptr().cast(), &meta) };
+        let r = Reader::<f32>::new(view).unwrap();
+        let mut out = [0.0; 2];
+        assert!(r.read(1, 1, &mut out).is_ok());
+        assert!(r.read(2, 1, &mut out).is_err());
+        assert!(r.read(0, -1, &mut out).is_err());
+        assert!(r.read(1, isize::MAX, &mut out).is_err());
+        assert!(r.block(-1, 1, 2, &mut out).is_err());
+        assert!(r.get(3).is_err());
+        let r = Reader::<f64>::new(view).unwrap();
+        assert!(r.get(3).is_err());
+        assert_eq!(r.get(2).unwrap(), 3.0);
+    }
+}

@@ -1,0 +1,383 @@
+//! The builder of elementwise kernels: up to three broadcast inputs and three numbers make one
+//! output element. Blocks of every input are converted to the compute type, an operator's closure
+//! works on them, the result is converted to the output's dtype.
+//! Unsafe island: inputs and output may be the same bytes, so all access is by raw pointer, and a
+//! block is read completely before it is written.
+
+use crate::compute::{BLOCK, Class, Compute, LoadFn, StoreFn, load_fn, store_fn};
+use crate::promotion::{Promotion, check_cast};
+use crate::routine::{Preparation, dtype_of};
+use crate::shape::{broadcast, check_expandable};
+use crate::walk::{Walk, broadcast_strides};
+use pteron_core::{
+    AliasRule, Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result,
+    WorkerScratch,
+};
+
+/// Elements in a chunk; fixed, so that results do not depend on the number of threads.
+const CHUNK: usize = 1 << 14;
+
+/// Which argument is what.
+#[derive(Debug, Clone, Copy)]
+pub struct Positions {
+    /// Tensors, in the order the closure takes them.
+    pub inputs: &'static [usize],
+    /// Numbers, in the order [`Scalars`] has them; they may be absent.
+    pub scalars: &'static [usize],
+    /// The output.
+    pub out: usize,
+    /// The argument that gives the output its shape; the inputs then broadcast to it. Without one
+    /// they broadcast to each other.
+    pub shape_of: Option<usize>,
+}
+
+impl Positions {
+    /// `(self, out)`.
+    pub const UNARY: Positions = Positions { inputs: &[0], scalars: &[], out: 1, shape_of: None };
+    /// `(self, other, out)`.
+    pub const BINARY: Positions = Positions { inputs: &[0, 1], scalars: &[], out: 2, shape_of: None };
+    /// `(self, number, out)`.
+    pub const UNARY_SCALAR: Positions = Positions { inputs: &[0], scalars: &[1], out: 2, shape_of: None };
+
+    /// The dtype that inputs and numbers promote to.
+    pub fn promoted(&self, ctx: &PrepareContext<'_>) -> Result<DType> {
+        let mut promotion = Promotion::default();
+        for i in self.inputs.iter().chain(self.scalars) {
+            promotion.argument(ctx, *i)?;
+        }
+        promotion.result()
+    }
+
+    /// As [`Positions::promoted`], integers and bool becoming float32.
+    pub fn promoted_to_float(&self, ctx: &PrepareContext<'_>) -> Result<DType> {
+        let dtype = self.promoted(ctx)?;
+        Ok(if dtype.is_float() { dtype } else { DType::Float32 })
+    }
+}
+
+/// The number arguments of a call, in the compute type.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scalars<C> {
+    values: [Option<C>; 3],
+}
+
+impl<C: Compute> Scalars<C> {
+    /// Number `i`; zero when absent.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> C {
+        self.values[i].unwrap_or(C::ZERO)
+    }
+    /// Number `i`.
+    #[inline(always)]
+    pub fn optional(&self, i: usize) -> Option<C> {
+        self.values[i]
+    }
+}
+
+/// Replaces the first block by the results.
+type BlockOp<C> =
+    Box<dyn Fn(&mut [C; BLOCK], &[C; BLOCK], &[C; BLOCK], usize, &Scalars<C>) -> Result<()> + Send + Sync>;
+
+/// Rounds a block to what a dtype can hold.
+#[derive(Clone, Copy)]
+struct Round<C> {
+    store: StoreFn<C>,
+    load: LoadFn<C>,
+}
+
+impl<C: Compute> Round<C> {
+    fn to(dtype: DType) -> Option<Self> {
+        Some(Round { store: store_fn(dtype)?, load: load_fn(dtype)? })
+    }
+
+    fn apply(&self, block: &mut [C]) {
+        let mut bytes = [0u64; BLOCK];
+        for part in block.chunks_mut(BLOCK) {
+            // SAFETY: `bytes` has room for BLOCK elements of any dtype, aligned for all of them.
+            unsafe {
+                (self.store)(part, bytes.as_mut_ptr().cast(), 1);
+                (self.load)(bytes.as_ptr().cast(), 1, part);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Input<C> {
+    position: usize,
+    size: usize,
+    load: LoadFn<C>,
+    round: Option<Round<C>>,
+}
+
+struct Elementwise<C: Compute> {
+    inputs: [Option<Input<C>>; 3],
+    positions: Positions,
+    out_size: usize,
+    store: StoreFn<C>,
+    round_result: Option<Round<C>>,
+    round_scalars: Option<Round<C>>,
+    op: BlockOp<C>,
+    alias: AliasRule,
+}
+
+/// Shapes of a bound call.
+struct State<C> {
+    walks: [Walk; 3],
+    scalars: Scalars<C>,
+    numel: usize,
+}
+
+/// Common dtype of the inputs and dtype of the result before it is stored.
+#[derive(Debug, Clone, Copy)]
+pub struct Dtypes {
+    /// Inputs are rounded to this before computing.
+    pub common: DType,
+    /// The result is rounded to this before storing.
+    pub result: DType,
+}
+
+impl Dtypes {
+    /// Result in the common dtype.
+    pub fn same(common: DType) -> Self {
+        Dtypes { common, result: common }
+    }
+    /// Truth values.
+    pub fn predicate(common: DType) -> Self {
+        Dtypes { common, result: DType::Bool }
+    }
+}
+
+fn build<C: Compute>(
+    ctx: &PrepareContext<'_>,
+    positions: Positions,
+    dtypes: Dtypes,
+    op: BlockOp<C>,
+) -> Preparation {
+    let unsupported = |d: DType| Error::kernel("the operator does not support this dtype").got(d.name());
+    let out = dtype_of(ctx, positions.out)?;
+    check_cast(dtypes.result, out)?;
+    // float16 and narrow integers are computed in a wider type; what they cannot hold is rounded away
+    // where PyTorch would have rounded it.
+    let is_narrow = !matches!(dtypes.common, DType::Float32 | DType::Float64 | DType::Int64);
+    let mut inputs = [None; 3];
+    let mut same_size = true;
+    for (slot, &position) in inputs.iter_mut().zip(positions.inputs) {
+        let Some(spec) = ctx.tensor(position) else {
+            continue;
+        };
+        same_size &= spec.dtype.size() == out.size();
+        let needs_round = is_narrow && spec.dtype != dtypes.common && spec.dtype != DType::Bool;
+        *slot = Some(Input {
+            position,
+            size: spec.dtype.size(),
+            load: load_fn(spec.dtype).ok_or_else(|| unsupported(spec.dtype))?,
+            round: if needs_round { Round::to(dtypes.common) } else { None },
+        });
+    }
+    let round = |needed: bool, dtype| if needed { Round::to(dtype) } else { None };
+    Ok(Some(Box::new(Elementwise {
+        inputs,
+        positions,
+        out_size: out.size(),
+        store: store_fn(out).ok_or_else(|| unsupported(out))?,
+        round_result: round(
+            is_narrow && dtypes.result == dtypes.common && out != dtypes.result,
+            dtypes.common,
+        ),
+        round_scalars: round(is_narrow && dtypes.result == DType::Bool, dtypes.common),
+        op,
+        alias: if same_size { AliasRule::InPlace } else { AliasRule::None },
+    })))
+}
+
+fn block_op<C: Compute>(f: impl Fn(C, C, C, &Scalars<C>) -> C + Send + Sync + 'static) -> BlockOp<C> {
+    Box::new(move |a, b, c, n, s| {
+        let s = *s;
+        for i in 0..n.min(BLOCK) {
+            a[i] = f(a[i], b[i], c[i], &s);
+        }
+        Ok(())
+    })
+}
+
+fn fallible_block_op<C: Compute>(
+    f: impl Fn(C, C, C, &Scalars<C>) -> Result<C> + Send + Sync + 'static,
+) -> BlockOp<C> {
+    Box::new(move |a, b, c, n, s| {
+        for i in 0..n.min(BLOCK) {
+            a[i] = f(a[i], b[i], c[i], s)?;
+        }
+        Ok(())
+    })
+}
+
+#[cold]
+fn no_integers(dtype: DType) -> Error {
+    Error::kernel("the operator does not support this dtype")
+        .expected("a floating-point dtype")
+        .got(dtype.name())
+}
+
+#[cold]
+fn no_floats(dtype: DType) -> Error {
+    Error::kernel("the operator does not support this dtype")
+        .expected("an integer dtype or bool")
+        .got(dtype.name())
+}
+
+/// A kernel for floats only: one closure per compute type. Inputs the operator has fewer of are zero.
+pub fn float(
+    ctx: &PrepareContext<'_>,
+    positions: Positions,
+    dtypes: Dtypes,
+    single: impl Fn(f32, f32, f32, &Scalars<f32>) -> f32 + Send + Sync + 'static,
+    double: impl Fn(f64, f64, f64, &Scalars<f64>) -> f64 + Send + Sync + 'static,
+) -> Preparation {
+    match Class::of(dtypes.common) {
+        Some(Class::F32) => build(ctx, positions, dtypes, block_op(single)),
+        Some(Class::F64) => build(ctx, positions, dtypes, block_op(double)),
+        _ => Err(no_integers(dtypes.common)),
+    }
+}
+
+/// A kernel for integers and bool only.
+pub fn integer(
+    ctx: &PrepareContext<'_>,
+    positions: Positions,
+    dtypes: Dtypes,
+    int: impl Fn(i64, i64, i64, &Scalars<i64>) -> Result<i64> + Send + Sync + 'static,
+) -> Preparation {
+    match Class::of(dtypes.common) {
+        Some(Class::I64) => build(ctx, positions, dtypes, fallible_block_op(int)),
+        _ => Err(no_floats(dtypes.common)),
+    }
+}
+
+/// A kernel for every real dtype.
+pub fn number(
+    ctx: &PrepareContext<'_>,
+    positions: Positions,
+    dtypes: Dtypes,
+    single: impl Fn(f32, f32, f32, &Scalars<f32>) -> f32 + Send + Sync + 'static,
+    double: impl Fn(f64, f64, f64, &Scalars<f64>) -> f64 + Send + Sync + 'static,
+    int: impl Fn(i64, i64, i64, &Scalars<i64>) -> Result<i64> + Send + Sync + 'static,
+) -> Preparation {
+    match Class::of(dtypes.common) {
+        Some(Class::F32) => build(ctx, positions, dtypes, block_op(single)),
+        Some(Class::F64) => build(ctx, positions, dtypes, block_op(double)),
+        Some(Class::I64) => build(ctx, positions, dtypes, fallible_block_op(int)),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtypes.common.name())),
+    }
+}
+
+impl<C: Compute> Elementwise<C> {
+    fn read_scalars(&self, args: &Args<'_>) -> Result<Scalars<C>> {
+        let mut scalars = Scalars { values: [None; 3] };
+        for (slot, &position) in scalars.values.iter_mut().zip(self.positions.scalars) {
+            *slot = args.optional_scalar(position)?.map(C::from_scalar);
+            if let (Some(value), Some(round)) = (slot.as_mut(), &self.round_scalars) {
+                round.apply(std::slice::from_mut(value));
+            }
+        }
+        Ok(scalars)
+    }
+
+    fn out_shape(&self, args: &Args<'_>) -> Result<Dims> {
+        if let Some(position) = self.positions.shape_of {
+            let shape = *args.tensor(position)?.shape();
+            for input in self.inputs.iter().flatten() {
+                check_expandable(args.tensor(input.position)?.shape(), &shape)?;
+            }
+            return Ok(shape);
+        }
+        let mut shape = Dims::EMPTY;
+        for (i, input) in self.inputs.iter().flatten().enumerate() {
+            let tensor = args.tensor(input.position)?;
+            shape = if i == 0 { *tensor.shape() } else { broadcast(&shape, tensor.shape())? };
+        }
+        Ok(shape)
+    }
+}
+
+impl<C: Compute> Prepared for Elementwise<C> {
+    fn name(&self) -> &str {
+        "reference"
+    }
+
+    fn alias(&self) -> AliasRule {
+        self.alias
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(State::<C> { walks: [Walk::EMPTY; 3], scalars: Scalars { values: [None; 3] }, numel: 0 })
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let state = bound.get_mut::<State<C>>()?;
+        let shape = self.out_shape(&args.args())?;
+        args.resize(self.positions.out, &shape)?;
+        let args = args.args();
+        state.scalars = self.read_scalars(&args)?;
+        let out = args.tensor(self.positions.out)?;
+        let order = out.meta().dim_order();
+        for (walk, input) in state.walks.iter_mut().zip(&self.inputs) {
+            let Some(input) = input else { continue };
+            let tensor = args.tensor(input.position)?;
+            let strides = broadcast_strides(tensor.shape(), tensor.strides(), shape.len());
+            *walk = Walk::new(order.as_slice().iter().map(|d| *d as usize), &shape, &strides);
+        }
+        state.numel = out.numel();
+        Ok(Grid::chunks(state.numel.div_ceil(CHUNK), CHUNK))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        _scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let state = bound.get::<State<C>>()?;
+        let out = args.output(self.positions.out)?.as_ptr();
+        let mut sources = [std::ptr::null::<u8>(); 3];
+        for (source, input) in sources.iter_mut().zip(&self.inputs) {
+            if let Some(input) = input {
+                *source = args.tensor(input.position)?.as_ptr();
+            }
+        }
+        let mut blocks = [[C::ZERO; BLOCK]; 3];
+        let mut at = chunk as usize * CHUNK;
+        let end = at.saturating_add(CHUNK).min(state.numel);
+        while at < end {
+            let n = (end - at).min(BLOCK);
+            for (((block, input), walk), source) in
+                blocks.iter_mut().zip(&self.inputs).zip(&state.walks).zip(sources)
+            {
+                let Some(input) = input else { continue };
+                let gather = walk.runs(at, n, |done, offset, stride, len| {
+                    // SAFETY: the walk was bound to this tensor's shape and strides.
+                    unsafe {
+                        let from = source.offset(offset * input.size as isize);
+                        (input.load)(from, stride, &mut block[done..done + len]);
+                    }
+                    Ok::<(), Error>(())
+                });
+                gather?;
+                if let Some(round) = &input.round {
+                    round.apply(&mut block[..n]);
+                }
+            }
+            let [a, b, c] = &mut blocks;
+            (self.op)(a, b, c, n, &state.scalars)?;
+            if let Some(round) = &self.round_result {
+                round.apply(&mut a[..n]);
+            }
+            // SAFETY: the output is dense in its dim order, which is the order of positions.
+            unsafe { (self.store)(&a[..n], out.add(at * self.out_size), 1) };
+            at += n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Copies with the same extents: clone, copy, dtype and dim-order conversions.
+//!
+//! Shape: that of `self` (`copy` broadcasts `src` to it). Dtype: whatever the output has; floats
+//! become integers by truncation. Edge cases: equal dtypes move as bytes, so every dtype is copied,
+//! complex and eight-bit floats included.
+
+use crate::compute::Class;
+use crate::elementwise::{Dtypes, Positions, number};
+use crate::region::copy_whole;
+use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::shape::check_expandable;
+use crate::walk::broadcast_strides;
+use pteron_core::{BindArgs, Error, PrepareContext, Result, StaticKernel};
+
+/// An elementwise copy that converts.
+fn convert(ctx: &PrepareContext<'_>, positions: Positions) -> Preparation {
+    let input = positions.inputs.first().copied().unwrap_or(0);
+    let (from, to) = (dtype_of(ctx, input)?, dtype_of(ctx, positions.out)?);
+    if Class::of(from).is_none() || Class::of(to).is_none() {
+        return Err(Error::kernel("these dtypes do not convert into each other").got(format!("{from} to {to}")));
+    }
+    number(
+        ctx,
+        positions,
+        Dtypes { common: from, result: to },
+        |a, _, _, _| a,
+        |a, _, _, _| a,
+        |a, _, _, _| Ok(a),
+    )
+}
+
+fn bind_like_self<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = *args.args().tensor(0)?.shape();
+    args.resize(OUT, &shape)
+}
+
+/// `self` to the output at `OUT`.
+fn duplicate<const OUT: usize>(ctx: &PrepareContext<'_>) -> Preparation {
+    if dtype_of(ctx, 0)? == dtype_of(ctx, OUT)? {
+        return Routine::prepare(bind_like_self::<OUT>, |args, _| {
+            copy_whole(&args.tensor(0)?, &mut args.output(OUT)?)
+        });
+    }
+    convert(ctx, match OUT {
+        1 => Positions { inputs: &[0], scalars: &[], out: 1, shape_of: None },
+        2 => Positions { inputs: &[0], scalars: &[], out: 2, shape_of: None },
+        _ => Positions { inputs: &[0], scalars: &[], out: 3, shape_of: None },
+    })
+}
+
+fn copy_out(ctx: &PrepareContext<'_>) -> Preparation {
+    let (src, out) = (dtype_of(ctx, 1)?, dtype_of(ctx, 3)?);
+    if dtype_of(ctx, 0)? != out {
+        return Err(Error::kernel("copy keeps the dtype of self").argument("out").got(out.name()));
+    }
+    if src != out {
+        return convert(ctx, Positions { inputs: &[1], scalars: &[], out: 3, shape_of: Some(0) });
+    }
+    Routine::prepare(bind_like_self::<3>, |args, _| copy_broadcast(&args.tensor(1)?, &mut args.output(3)?))
+}
+
+fn copy_broadcast(src: &pteron_core::TensorView<'_>, out: &mut pteron_core::TensorViewMut<'_>) -> Result<()> {
+    use crate::region::{Region, copy_region};
+    check_expandable(src.shape(), out.shape())?;
+    let from = Region { offset: 0, strides: broadcast_strides(src.shape(), src.strides(), out.rank()) };
+    copy_region(out.shape(), src, from, out, Region::of(out.strides()))
+}
+
+/// `copy_` may copy a tensor onto itself, hence elementwise where the dtype allows it.
+fn copy_in_place(ctx: &PrepareContext<'_>) -> Preparation {
+    let dtype = dtype_of(ctx, 0)?;
+    if Class::of(dtype).is_none() && dtype_of(ctx, 1)? == dtype {
+        return Routine::prepare(|_| Ok(()), |args, _| copy_broadcast(&args.tensor(1)?, &mut args.output(0)?));
+    }
+    convert(ctx, Positions { inputs: &[1], scalars: &[], out: 0, shape_of: Some(0) })
+}
+
+/// clone and its kin.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel(
+        "aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        duplicate::<2>,
+    ),
+    kernel("aten::alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    kernel("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    kernel("aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    kernel(
+        "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        duplicate::<3>,
+    ),
+    kernel(
+        "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
+        duplicate::<3>,
+    ),
+    kernel(
+        "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
+        duplicate::<3>,
+    ),
+    kernel(
+        "aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out) -> Tensor(a!)",
+        copy_out,
+    ),
+    kernel("aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)", copy_in_place),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, call, error_text, run_out};
+    use half::f16;
+    use pteron_core::{Bool8, Complex64, DType};
+
+    #[test]
+    fn conversions() {
+        let x = Tensor::of(&[4], &[300.0f32, -1.0, f32::NAN, 0.5]);
+        let to = |d| run_out("aten::_to_copy.out", &[x.clone().into(), false.into(), Arg::None], d, &[4]).unwrap();
+        assert_eq!(to(DType::UInt8).values::<u8>(), [44, 255, 0, 0]);
+        assert_eq!(to(DType::Bool).values::<Bool8>(), [Bool8(1); 4]);
+        assert_eq!(to(DType::Float16).values::<f16>()[0].to_f32(), 300.0);
+    }
+
+    #[test]
+    fn dim_orders_are_converted() {
+        let x = Tensor::of(&[1, 2, 1, 3], &[1i16, 2, 3, 4, 5, 6]);
+        let out = Tensor::output(DType::Int16, &[1, 2, 1, 3]).in_order(&[0, 2, 3, 1]);
+        let args = [x.into(), false.into(), Arg::None, out.into()];
+        let Some(Arg::Tensor(y)) = call("dim_order_ops::_to_dim_order_copy.out", &args).unwrap().pop() else {
+            panic!("no tensor")
+        };
+        assert_eq!(y.values::<i16>(), [1, 4, 2, 5, 3, 6]);
+    }
+
+    #[test]
+    fn complex_is_copied_but_not_converted() {
+        let x = Tensor::of(&[1], &[Complex64 { re: 1.0, im: 2.0 }]);
+        let y = run_out("aten::alias_copy.out", &[x.clone().into()], DType::Complex64, &[1]).unwrap();
+        assert_eq!(y.values::<Complex64>()[0].im, 2.0);
+        assert!(error_text(run_out("aten::alias_copy.out", &[x.into()], DType::Float32, &[1])).contains("complex64"));
+    }
+
+    #[test]
+    fn copy_in_place_broadcasts_the_source() {
+        let dst = Tensor::output(DType::Float32, &[2, 2]);
+        let src = Tensor::of(&[2], &[1i32, 2]);
+        let Arg::Tensor(y) = call("aten::copy_", &[dst.clone().into(), src.into(), false.into()]).unwrap().remove(0)
+        else {
+            panic!("no tensor")
+        };
+        assert_eq!(y.values::<f32>(), [1.0, 2.0, 1.0, 2.0]);
+        let big = Tensor::of(&[3, 2, 2], &[0f32; 12]);
+        assert!(error_text(call("aten::copy_", &[dst.into(), big.into(), false.into()])).contains("broadcast"));
+    }
+}

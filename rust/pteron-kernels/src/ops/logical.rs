@@ -1,0 +1,44 @@
+//! Logical and, or, xor of truth values.
+//!
+//! Shape: broadcast. Dtype: any; the result is bool and may be stored in any dtype as 0 or 1. Edge
+//! cases: NaN is true.
+
+use crate::elementwise::{Dtypes, Positions, number};
+use crate::routine::kernel;
+use pteron_core::StaticKernel;
+
+macro_rules! logical {
+    ($($name:literal $operator:tt),*) => {
+        /// Operators on two tensors.
+        pub static KERNELS: &[StaticKernel] = &[ $(
+            kernel(
+                concat!("aten::", $name, ".out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
+                |ctx| {
+                    let p = Positions::BINARY;
+                    let dtypes = Dtypes::predicate(p.promoted(ctx)?);
+                    number(
+                        ctx, p, dtypes,
+                        |a, b, _, _| ((a != 0.0) $operator (b != 0.0)) as u8 as f32,
+                        |a, b, _, _| ((a != 0.0) $operator (b != 0.0)) as u8 as f64,
+                        |a, b, _, _| Ok(((a != 0) $operator (b != 0)) as i64),
+                    )
+                },
+            ),
+        )* ];
+    };
+}
+logical!("logical_and" &, "logical_or" |, "logical_xor" ^);
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Tensor, run_out};
+    use pteron_core::{Bool8, DType};
+
+    #[test]
+    fn nan_is_true() {
+        let a = Tensor::of(&[2], &[f32::NAN, 0.0]);
+        let b = Tensor::of(&[2], &[1i64, 1]);
+        let y = run_out("aten::logical_and.out", &[a.into(), b.into()], DType::Bool, &[2]).unwrap();
+        assert_eq!(y.values::<Bool8>(), [Bool8(1), Bool8(0)]);
+    }
+}

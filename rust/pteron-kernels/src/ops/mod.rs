@@ -1,0 +1,14 @@
+//! Operator families, one per file.
+
+macro_rules! families {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        $( $(#[$doc])* pub mod $name; )*
+        /// The tables of all families.
+        pub(crate) static TABLES: &[&[pteron_core::StaticKernel]] = &[$($name::KERNELS),*];
+    };
+}
+
+families! {
+    unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
+    masked_choice, copy,
+}

@@ -1,0 +1,124 @@
+//! Powers: tensor to tensor, tensor to number, number to tensor.
+//!
+//! Shape: broadcast. Dtype: promoted; bool is refused. Edge cases: integer powers wrap; a negative
+//! integer exponent is refused as a number and gives 0, 1 or -1 as a tensor.
+
+use crate::elementwise::{Dtypes, Positions, number};
+use crate::routine::{Preparation, kernel};
+use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result, StaticKernel};
+
+fn int_power(base: i64, exponent: i64) -> i64 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 => if exponent % 2 == 0 { 1 } else { -1 },
+            _ => 0,
+        };
+    }
+    let (mut result, mut square, mut rest) = (1i64, base, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = result.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        rest >>= 1;
+    }
+    result
+}
+
+fn dtypes(ctx: &PrepareContext<'_>, positions: Positions) -> Result<Dtypes> {
+    match positions.promoted(ctx)? {
+        DType::Bool => Err(Error::kernel("bool tensors have no powers")),
+        dtype => Ok(Dtypes::same(dtype)),
+    }
+}
+
+fn tensor_tensor(ctx: &PrepareContext<'_>) -> Preparation {
+    let p = Positions::BINARY;
+    number(ctx, p, dtypes(ctx, p)?, |a, b, _, _| a.powf(b), |a, b, _, _| a.powf(b), |a, b, _, _| Ok(int_power(a, b)))
+}
+
+fn tensor_scalar(ctx: &PrepareContext<'_>) -> Preparation {
+    let p = Positions::UNARY_SCALAR;
+    let dtypes = dtypes(ctx, p)?;
+    // Exponents that have a function of their own, which is both exact and fast.
+    macro_rules! special {
+        (|$x:ident| $e:expr) => {
+            number(ctx, p, dtypes, |$x, _, _, _| $e, |$x, _, _, _| $e, |x, _, _, s| Ok(int_power(x, s.get(0))))
+        };
+    }
+    match ctx.args.get(1).and_then(ArgSpec::number) {
+        Some(0.5) => special!(|x| x.sqrt()),
+        Some(-0.5) => special!(|x| 1.0 / x.sqrt()),
+        Some(1.0) => special!(|x| x),
+        Some(2.0) => special!(|x| x * x),
+        Some(3.0) => special!(|x| x * x * x),
+        _ => number(
+            ctx,
+            p,
+            dtypes,
+            |a, _, _, s| a.powf(s.get(0)),
+            |a, _, _, s| a.powf(s.get(0)),
+            |a, _, _, s| {
+                if s.get(0) < 0 {
+                    return Err(Error::kernel("integers have no negative integer powers")
+                        .argument("exponent")
+                        .got(s.get(0).to_string()));
+                }
+                Ok(int_power(a, s.get(0)))
+            },
+        ),
+    }
+}
+
+fn scalar_tensor(ctx: &PrepareContext<'_>) -> Preparation {
+    let p = Positions { inputs: &[1], scalars: &[0], out: 2, shape_of: None };
+    number(
+        ctx,
+        p,
+        dtypes(ctx, p)?,
+        |b, _, _, s| s.get(0).powf(b),
+        |b, _, _, s| s.get(0).powf(b),
+        |b, _, _, s| Ok(int_power(s.get(0), b)),
+    )
+}
+
+/// pow.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel(
+        "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
+        tensor_tensor,
+    ),
+    kernel(
+        "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)",
+        tensor_scalar,
+    ),
+    kernel("aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)", scalar_tensor),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, error_text, run_out};
+    use pteron_core::DType;
+
+    #[test]
+    fn integer_powers() {
+        let base = Tensor::of(&[4], &[2i64, 1, -1, 0]);
+        let exponent = Tensor::of(&[4], &[-1i64, -1, -3, -1]);
+        let y = run_out("aten::pow.Tensor_Tensor_out", &[base.clone().into(), exponent.into()], DType::Int64, &[4]);
+        assert_eq!(y.unwrap().values::<i64>(), [0, 1, -1, 0]);
+        let e = run_out("aten::pow.Tensor_Scalar_out", &[base.into(), Arg::Int(-1)], DType::Int64, &[4]);
+        assert!(error_text(e).contains("negative"));
+    }
+
+    #[test]
+    fn roots_and_squares() {
+        let x = Tensor::of(&[2], &[f32::NEG_INFINITY, 4.0]);
+        let y = run_out("aten::pow.Tensor_Scalar_out", &[x.into(), Arg::Double(0.5)], DType::Float32, &[2]).unwrap();
+        let y = y.values::<f32>();
+        assert!(y[0].is_nan() && y[1] == 2.0);
+        let x = Tensor::of(&[1], &[3i32]);
+        let y = run_out("aten::pow.Scalar_out", &[Arg::Double(2.0), x.into()], DType::Float32, &[1]).unwrap();
+        assert_eq!(y.values::<f32>(), [8.0]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Functions of one number that keep its dtype (abs, neg, sign, rounding, ...) and tests for NaN and
+//! infinity.
+//!
+//! Shape: that of `self`. Dtype: that of `self`; bool is refused where PyTorch refuses it. Edge
+//! cases: `round` goes to the even neighbour, `sign` of NaN is 0, the smallest integer negates to itself.
+
+use crate::elementwise::{Dtypes, Positions, number};
+use crate::routine::{kernel, dtype_of};
+use pteron_core::{DType, Error, PrepareContext, Result, StaticKernel};
+
+/// The dtypes of a call that bool has no place in.
+fn not_bool(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
+    let dtype = dtype_of(ctx, 0)?;
+    if dtype == DType::Bool {
+        return Err(Error::kernel("the operator is not defined for bool").argument("self").hint("use logical_not"));
+    }
+    Ok(Dtypes::same(dtype))
+}
+
+fn any(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
+    Ok(Dtypes::same(dtype_of(ctx, 0)?))
+}
+
+fn predicate(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
+    Ok(Dtypes::predicate(dtype_of(ctx, 0)?))
+}
+
+macro_rules! function {
+    ($name:literal, $dtypes:ident, |$x:ident| float $float:expr, int $int:expr) => {
+        kernel(
+            concat!("aten::", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"),
+            |ctx| {
+                number(
+                    ctx,
+                    Positions::UNARY,
+                    $dtypes(ctx)?,
+                    |$x, _, _, _| $float,
+                    |$x, _, _, _| $float,
+                    |$x, _, _, _| Ok($int),
+                )
+            },
+        )
+    };
+}
+
+/// abs and its kin.
+pub static KERNELS: &[StaticKernel] = &[
+    function!("abs", not_bool, |x| float x.abs(), int x.wrapping_abs()),
+    function!("neg", not_bool, |x| float -x, int x.wrapping_neg()),
+    function!("sign", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum()),
+    function!("floor", not_bool, |x| float x.floor(), int x),
+    function!("ceil", not_bool, |x| float x.ceil(), int x),
+    function!("trunc", not_bool, |x| float x.trunc(), int x),
+    function!("round", not_bool, |x| float x.round_ties_even(), int x),
+    function!("frac", not_bool, |x| float x - x.trunc(), int { let _ = x; 0 }),
+    function!("square", not_bool, |x| float x * x, int x.wrapping_mul(x)),
+    function!("_conj_physical", any, |x| float x, int x),
+    function!("isnan", predicate, |x| float x.is_nan() as u8 as _, int { let _ = x; 0 }),
+    function!("isinf", predicate, |x| float x.is_infinite() as u8 as _, int { let _ = x; 0 }),
+    function!("logical_not", predicate, |x| float (x == 0.0) as u8 as _, int (x == 0) as i64),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Tensor, error_text, run_out};
+    use pteron_core::{Bool8, DType};
+
+    #[test]
+    fn rounding_goes_to_even() {
+        let x = Tensor::of(&[4], &[0.5f32, 1.5, 2.5, -0.5]);
+        let y = run_out("aten::round.out", &[x.into()], DType::Float32, &[4]).unwrap();
+        assert_eq!(y.values::<f32>(), [0.0, 2.0, 2.0, -0.0]);
+    }
+
+    #[test]
+    fn smallest_integers_wrap() {
+        let x = Tensor::of(&[2], &[i8::MIN, -7]);
+        let y = run_out("aten::abs.out", &[x.into()], DType::Int8, &[2]).unwrap();
+        assert_eq!(y.values::<i8>(), [i8::MIN, 7]);
+        let x = Tensor::of(&[1], &[3u8]);
+        assert_eq!(run_out("aten::neg.out", &[x.into()], DType::UInt8, &[1]).unwrap().values::<u8>(), [253]);
+    }
+
+    #[test]
+    fn sign_of_nan_and_minus_zero() {
+        let x = Tensor::of(&[3], &[f32::NAN, -0.0, -3.0]);
+        let y = run_out("aten::sign.out", &[x.into()], DType::Float32, &[3]).unwrap();
+        assert_eq!(y.values::<f32>(), [0.0, 0.0, -1.0]);
+    }
+
+    #[test]
+    fn bool_is_refused_where_pytorch_refuses_it() {
+        let x = Tensor::of(&[1], &[Bool8(1)]);
+        assert!(
+            error_text(run_out("aten::neg.out", &[x.clone().into()], DType::Bool, &[1])).contains("logical_not")
+        );
+        let y = run_out("aten::logical_not.out", &[x.into()], DType::Bool, &[1]).unwrap();
+        assert_eq!(y.values::<Bool8>(), [Bool8(0)]);
+    }
+
+    #[test]
+    fn channels_last_keeps_its_order() {
+        let x = Tensor::of(&[1, 2, 1, 2], &[-1f32, -2.0, -3.0, -4.0]).in_order(&[0, 2, 3, 1]);
+        let args = [x.into(), Tensor::output(DType::Float32, &[1, 2, 1, 2]).into()];
+        let out = crate::testing::call("aten::abs.out", &args).unwrap().pop().unwrap();
+        let crate::testing::Arg::Tensor(out) = out else { unreachable!() };
+        assert_eq!(out.values::<f32>(), [1.0, 3.0, 2.0, 4.0]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Kernels made of two plain functions: `bind` computes output shapes, `run` computes everything in
+//! one chunk. Unsafe island: the `Prepared` contract is turned into safe calls here.
+
+use pteron_core::{
+    AliasRule, Args, BindArgs, Bound, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
+    WorkerScratch, kernel::PrepareFn,
+};
+
+/// What `prepare` returns.
+pub type Preparation = Result<Option<Box<dyn Prepared>>>;
+
+/// Takes the shapes and resizes outputs.
+pub type BindFn = fn(&mut BindArgs<'_>) -> Result<()>;
+
+/// Computes the whole call. May use slices of its arguments: nothing overlaps.
+pub type RunFn = fn(&Args<'_>, &mut WorkerScratch<'_>) -> Result<()>;
+
+/// A kernel made of plain functions, in one chunk and without overlap of inputs and outputs.
+pub struct Routine {
+    bind: BindFn,
+    run: RunFn,
+    finish: Option<BindFn>,
+    scratch: usize,
+}
+
+impl Routine {
+    /// A kernel that binds and runs.
+    pub fn prepare(bind: BindFn, run: RunFn) -> Preparation {
+        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch: 0 })))
+    }
+
+    /// A kernel that needs `scratch` bytes of its own.
+    pub fn prepare_with_scratch(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
+        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch })))
+    }
+
+    /// A kernel that gives its outputs their shape or value after running.
+    pub fn prepare_with_finish(bind: BindFn, run: RunFn, finish: BindFn) -> Preparation {
+        Ok(Some(Box::new(Routine { bind, run, finish: Some(finish), scratch: 0 })))
+    }
+}
+
+impl Prepared for Routine {
+    fn name(&self) -> &str {
+        "reference"
+    }
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch, shared: 0 }
+    }
+    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+        (self.bind)(args)?;
+        Ok(Grid::SINGLE)
+    }
+    unsafe fn run(
+        &self,
+        _bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        _chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        (self.run)(args, scratch)
+    }
+    fn has_finish(&self) -> bool {
+        self.finish.is_some()
+    }
+    fn finish(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<()> {
+        self.finish.map_or(Ok(()), |f| f(args))
+    }
+}
+
+/// A kernel whose whole work is done while binding: scalar results and views.
+pub struct BindOnly {
+    alias: AliasRule,
+    bind: BindFn,
+}
+
+impl BindOnly {
+    /// A kernel with scalar results.
+    pub fn scalar(bind: BindFn) -> Preparation {
+        Ok(Some(Box::new(BindOnly { alias: AliasRule::None, bind })))
+    }
+
+    /// A kernel whose output is a view of argument 0.
+    pub fn view(bind: BindFn) -> Preparation {
+        Ok(Some(Box::new(BindOnly { alias: AliasRule::View, bind })))
+    }
+}
+
+impl Prepared for BindOnly {
+    fn name(&self) -> &str {
+        "reference"
+    }
+    fn alias(&self) -> AliasRule {
+        self.alias
+    }
+    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+        (self.bind)(args)?;
+        Ok(Grid::EMPTY)
+    }
+    unsafe fn run(
+        &self,
+        _bound: &Bound,
+        _args: &Args<'_>,
+        _phase: u32,
+        _chunk: u32,
+        _scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// An entry of the kernel table.
+pub const fn kernel(schema: &'static str, prepare: PrepareFn) -> StaticKernel {
+    StaticKernel { schema, variant: "reference", prepare }
+}
+
+/// The dtype of tensor argument `i` at prepare time; an error when there is none.
+pub fn dtype_of(ctx: &PrepareContext<'_>, i: usize) -> Result<pteron_core::DType> {
+    ctx.tensor(i).map(|t| t.dtype).ok_or_else(|| {
+        pteron_core::Error::kernel(format!("argument {i} has the wrong kind")).expected("Tensor")
+    })
+}
