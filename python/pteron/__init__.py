@@ -1,0 +1,67 @@
+"""Run PyTorch programs (`.pte`) without PyTorch.
+
+`load` a program, call its methods with NumPy arrays, torch tensors or anything with DLPack or the buffer protocol.
+The compile half, from a PyTorch model to a `.pte` file, is `pteron.exir`; it needs `pip install "pteron[export]"`.
+"""
+
+from pteron._native import (
+    DimRange,
+    Limits,
+    Method,
+    Program,
+    Runtime,
+    Tensor,
+    ValueSpec,
+    __version__,
+    load,
+    register_backend,
+)
+from pteron.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    DelegateError,
+    ExportError,
+    ExternalDataError,
+    InputError,
+    InputTypeError,
+    InternalError,
+    KernelError,
+    LimitExceeded,
+    MethodBusy,
+    MethodNotFoundError,
+    MissingBackendError,
+    MissingOperatorError,
+    OutputsInUseError,
+    ProgramError,
+    PteronError,
+)
+
+__all__ = [
+    "Cancelled",
+    "DeadlineExceeded",
+    "DelegateError",
+    "DimRange",
+    "ExportError",
+    "ExternalDataError",
+    "InputError",
+    "InputTypeError",
+    "InternalError",
+    "KernelError",
+    "LimitExceeded",
+    "Limits",
+    "Method",
+    "MethodBusy",
+    "MethodNotFoundError",
+    "MissingBackendError",
+    "MissingOperatorError",
+    "OutputsInUseError",
+    "Program",
+    "ProgramError",
+    "PteronError",
+    "Runtime",
+    "Tensor",
+    "ValueSpec",
+    "__version__",
+    "load",
+    "register_backend",
+]

@@ -1,0 +1,222 @@
+//! `pteron.Method`: a session of a method.
+
+use crate::call::{self, CallLimits, Callee};
+use crate::errors::OrRaise;
+use crate::input::{Argument, OutputMemory};
+use crate::interface::MethodInterface;
+use crate::output::{self, TensorForm};
+use pteron_core::{Error, Result};
+use pteron_runtime::{CancelHandle, InputValue, Method as Session};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A loaded method: its own memory, state and delegates. Made by `Program.load_method`.
+///
+/// One call runs at a time; a second one meanwhile, from another thread or from a delegate of this one,
+/// raises MethodBusy. Load one method per thread, or use `Program.run`.
+#[pyclass(frozen, module = "pteron")]
+pub struct Method {
+    session: Arc<Session>,
+    interface: Arc<MethodInterface>,
+    cancel: CancelHandle,
+}
+
+impl Method {
+    /// A Python method over a session.
+    pub fn new(session: Session, interface: Arc<MethodInterface>) -> Self {
+        let cancel = session.cancel_handle();
+        Method { session: Arc::new(session), interface, cancel }
+    }
+}
+
+#[pymethods]
+impl Method {
+    /// Runs the method with the arguments it was exported with, and gives the structure it was exported
+    /// with. Tensors may be NumPy arrays, torch tensors, or anything with DLPack or the buffer protocol;
+    /// they must not be written to during the call. Results are NumPy arrays, or torch tensors when one
+    /// came in, and own their memory.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        call_with_structure(
+            args.py(),
+            &self.interface,
+            Callee::Session(self.session.clone()),
+            args,
+            kwargs,
+        )
+    }
+
+    /// Runs the method with a flat list of inputs; gives a flat list of outputs.
+    ///
+    /// `outputs`: writable, dense memory for each output, or None where the method is to make it; neither
+    /// read nor written by anybody else during the call, and given back in the result. `deadline`:
+    /// seconds from now, after which the run stops with DeadlineExceeded. `budget`: most instructions to
+    /// execute, beyond which the run stops with LimitExceeded.
+    #[pyo3(signature = (inputs, *, outputs=None, deadline=None, budget=None))]
+    fn execute<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyAny>,
+        outputs: Option<&Bound<'py, PyAny>>,
+        deadline: Option<f64>,
+        budget: Option<u64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let limits = CallLimits::new(deadline, budget)?;
+        let inputs = sequence(inputs, "inputs").or_raise(py)?;
+        let arguments = self.interface.read_inputs(inputs.iter()).or_raise(py)?;
+        let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
+        let bound = match outputs {
+            Some(outputs) => sequence(outputs, "outputs").or_raise(py)?,
+            None => SmallVec::new(),
+        };
+        let memory = self.read_outputs(&bound).or_raise(py)?;
+        let values = call::execute(
+            py,
+            Callee::Session(self.session.clone()),
+            arguments,
+            memory,
+            limits,
+            self.interface.has_delegates,
+        )?;
+        let objects = values
+            .into_iter()
+            .enumerate()
+            .map(|(i, value)| output::to_object(py, value, form, bound.get(i)))
+            .collect::<PyResult<SmallVec<[_; 4]>>>()?;
+        PyList::new(py, objects)
+    }
+
+    /// Stops the run in progress, which then raises Cancelled. Works from any thread.
+    fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Copies of the mutable buffers, by name.
+    fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let session = &*self.session;
+        let state = call::detached(py, || session.get_state())?;
+        let dict = PyDict::new(py);
+        for (name, tensor) in state {
+            dict.set_item(name, output::tensor_object(py, tensor, TensorForm::NumPy)?)?;
+        }
+        Ok(dict)
+    }
+
+    /// Sets mutable buffers by name; those that `state` does not name keep their contents. Nothing is
+    /// changed when a name, dtype or shape does not fit.
+    fn set_state(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = state.py();
+        let mut entries = Vec::with_capacity(state.len());
+        for (name, value) in state.iter() {
+            let name: String = name.extract()?;
+            let value = Argument::read_state(&value, &name)
+                .map_err(|e| e.method(&*self.interface.name))
+                .or_raise(py)?;
+            entries.push((name, value));
+        }
+        let session = &*self.session;
+        call::detached(py, || {
+            let state: Vec<(&str, InputValue<'_>)> =
+                entries.iter().map(|(name, value)| (name.as_str(), value.as_input())).collect();
+            session.set_state(&state)
+        })
+    }
+
+    /// Puts all mutable buffers back to their initial contents.
+    fn reset_state(&self, py: Python<'_>) -> PyResult<()> {
+        let session = &*self.session;
+        call::detached(py, || session.reset_state())
+    }
+
+    /// Name of the method.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.interface.name
+    }
+
+    /// What the method takes, flat.
+    #[getter]
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        crate::spec::ValueSpec::tuple(py, &self.interface.inputs)
+    }
+
+    /// What the method gives, flat.
+    #[getter]
+    fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        crate::spec::ValueSpec::tuple(py, &self.interface.outputs)
+    }
+
+    fn __repr__(&self) -> String {
+        describe(&self.interface)
+    }
+}
+
+impl Method {
+    fn read_outputs(&self, bound: &[Bound<'_, PyAny>]) -> Result<SmallVec<[Option<OutputMemory>; 2]>> {
+        let specs = &self.interface.outputs;
+        if !bound.is_empty() && bound.len() != specs.len() {
+            return Err(Error::input("wrong number of output buffers")
+                .method(&*self.interface.name)
+                .expected(format!("{} (None where the method is to make the memory)", specs.len()))
+                .got(bound.len().to_string()));
+        }
+        let read = |(object, spec): (&Bound<'_, PyAny>, _)| match object.is_none() {
+            true => Ok(None),
+            false => OutputMemory::read(object, spec).map(Some).map_err(|e| e.method(&*self.interface.name)),
+        };
+        bound.iter().zip(specs).map(read).collect()
+    }
+}
+
+/// Runs a callee with the exported structure.
+pub fn call_with_structure<'py>(
+    py: Python<'py>,
+    interface: &MethodInterface,
+    callee: Callee,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let leaves = interface.flatten(args, kwargs).or_raise(py)?;
+    let arguments = interface.read_inputs(leaves.iter()).or_raise(py)?;
+    let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
+    let limits = CallLimits::default();
+    let values = call::execute(py, callee, arguments, SmallVec::new(), limits, interface.has_delegates)?;
+    interface.build(py, values, form)
+}
+
+/// `forward(x: float32[2, 3]) -> float32[2, 3]`
+pub fn describe(interface: &MethodInterface) -> String {
+    let inputs = interface.inputs.iter().map(|i| format!("{}: {}", pteron_core::error::printable(&i.name), i.kind));
+    let outputs = interface.outputs.iter().map(|o| o.kind.to_string());
+    format!(
+        "pteron.Method {}({}) -> {}",
+        pteron_core::error::printable(&interface.name),
+        inputs.collect::<Vec<_>>().join(", "),
+        outputs.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// The elements of a list or tuple (a tensor or string is most likely a mistake).
+fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> Result<SmallVec<[Bound<'py, PyAny>; 4]>> {
+    if let Ok(list) = object.cast::<PyList>() {
+        return Ok(list.iter().collect());
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return Ok(tuple.iter().collect());
+    }
+    let is_iterable = !object.is_instance_of::<PyString>()
+        && object.try_iter().is_ok()
+        && !object.hasattr("dtype").unwrap_or(false);
+    if is_iterable && let Ok(items) = object.try_iter().and_then(|i| i.collect::<PyResult<_>>()) {
+        return Ok(items);
+    }
+    Err(Error::input_type(format!("{what} must be a list or tuple"))
+        .got(crate::errors::type_name(object))
+        .hint("wrap a single tensor: method.execute([x])"))
+}

@@ -1,0 +1,77 @@
+//! NumPy arrays over our memory, made through NumPy's Python interface with cached objects.
+
+use crate::dtype;
+use crate::tensor::Tensor;
+use pteron_core::{DType, TensorMeta};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
+
+/// `numpy.ndarray` and the dtype objects by code of [`DType`]; `None` where NumPy has no such dtype.
+struct NumPy {
+    ndarray: Py<PyType>,
+    dtypes: Vec<Option<Py<PyAny>>>,
+}
+
+fn cached(py: Python<'_>) -> PyResult<&NumPy> {
+    static CACHED: PyOnceLock<NumPy> = PyOnceLock::new();
+    CACHED.get_or_try_init(py, || {
+        let numpy = py.import("numpy")?;
+        let ml_dtypes = py.import("ml_dtypes").ok();
+        let last = DType::ALL.iter().map(|d| d.code() as usize).max().unwrap_or(0);
+        let mut dtypes: Vec<Option<Py<PyAny>>> = (0..=last).map(|_| None).collect();
+        for d in DType::ALL {
+            let home = if dtype::needs_ml_dtypes(d) { ml_dtypes.as_ref() } else { Some(&numpy) };
+            let name = match d {
+                DType::Bool => "bool_",
+                DType::Bits16 => "uint16",
+                DType::Complex32 => continue,
+                other => other.name(),
+            };
+            let Some(scalar) = home.and_then(|m| m.getattr(name).ok()) else { continue };
+            if let Some(entry) = dtypes.get_mut(d.code() as usize) {
+                *entry = Some(numpy.call_method1("dtype", (scalar,))?.unbind());
+            }
+        }
+        let ndarray = numpy.getattr("ndarray")?.cast_into::<PyType>()?.unbind();
+        Ok(NumPy { ndarray, dtypes })
+    })
+}
+
+/// Is `object` exactly a `numpy.ndarray` (no subclass)? NumPy is not imported for the question.
+#[inline]
+pub fn is_exact_array(object: &Bound<'_, PyAny>) -> bool {
+    static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = object.py();
+    let ty = object.get_type();
+    match NDARRAY.get(py) {
+        Some(ndarray) => ty.is(ndarray),
+        None => find_ndarray(py).is_some_and(|found| ty.is(NDARRAY.get_or_init(py, || found))),
+    }
+}
+
+fn find_ndarray(py: Python<'_>) -> Option<Py<PyType>> {
+    let modules = py.import("sys").ok()?.getattr("modules").ok()?;
+    let numpy = modules.get_item("numpy").ok()?;
+    Some(numpy.getattr("ndarray").ok()?.cast_into::<PyType>().ok()?.unbind())
+}
+
+/// An array over `tensor`'s memory, writable when the tensor is; `None` when NumPy lacks the dtype.
+pub fn array_over<'py>(
+    tensor: &Bound<'py, Tensor>,
+    meta: &TensorMeta,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = tensor.py();
+    let numpy = cached(py)?;
+    let Some(dtype) = numpy.dtypes.get(meta.dtype().code() as usize).and_then(Option::as_ref) else {
+        return Ok(None);
+    };
+    let shape = PyTuple::new(py, meta.shape().iter())?;
+    let ndarray = numpy.ndarray.bind(py);
+    if meta.is_contiguous() {
+        return ndarray.call1((shape, dtype, tensor)).map(Some);
+    }
+    let itemsize = meta.dtype().size();
+    let strides = PyTuple::new(py, meta.strides().iter().map(|s| s.wrapping_mul(itemsize)))?;
+    ndarray.call1((shape, dtype, tensor, 0, strides)).map(Some)
+}

@@ -1,0 +1,259 @@
+//! `pteron.Program` and `pteron.load`.
+
+use crate::call::{self, Callee};
+use crate::errors::{OrRaise, file_not_found, to_python, type_name};
+use crate::interface::MethodInterface;
+use crate::method::{self, Method};
+use crate::runtime::{Limits, Runtime};
+use crate::spec::ValueSpec;
+use pteron_core::{BackendOption, Error, ErrorKind, Result};
+use pteron_runtime::{MethodOptions, Program as Loaded, ProgramSource, StableBytes};
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A loaded program: immutable, and shared by all methods loaded from it. Made by `pteron.load`.
+#[pyclass(frozen, module = "pteron")]
+pub struct Program {
+    program: Arc<Loaded>,
+    interfaces: Vec<Arc<MethodInterface>>,
+}
+
+/// A Python `bytes` object that a program borrows.
+struct BorrowedBytes(PyBackedBytes);
+
+// SAFETY: `bytes` objects are immutable and stay in place while referenced.
+unsafe impl StableBytes for BorrowedBytes {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Loads a program.
+///
+/// `source`: path of a `.pte` file, its bytes (exact `bytes` are borrowed, any other buffer is copied), or
+/// a binary file that is read to its end. `mmap`: map the weights of a file instead of reading them; pass
+/// False for files that may change or shrink while they are used. `runtime`: whose kernels and backends
+/// to use; None for the process-wide default. `limits`: what the program may use.
+///
+/// Raises FileNotFoundError, ProgramError (damaged file), MissingOperatorError, LimitExceeded.
+#[pyfunction]
+#[pyo3(signature = (source, *, mmap=true, runtime=None, limits=None))]
+pub fn load(
+    source: &Bound<'_, PyAny>,
+    mmap: bool,
+    runtime: Option<&Bound<'_, Runtime>>,
+    limits: Option<&Bound<'_, Limits>>,
+) -> PyResult<Program> {
+    let py = source.py();
+    let runtime = Runtime::or_shared(py, runtime)?;
+    let limits = limits.map(|l| l.get().limits()).unwrap_or_default();
+    let (source, path) = program_source(source, mmap)?;
+    let program = call::detached_result(py, || Loaded::load(&runtime, source, limits))?;
+    let program = program.map_err(|e| match (&path, e.kind()) {
+        (Some(path), ErrorKind::NotFound) => file_not_found(&path.to_string_lossy()),
+        _ => to_python(py, e),
+    })?;
+    let interfaces = program
+        .methods()
+        .into_iter()
+        .map(|name| MethodInterface::new(py, &program, name).map(Arc::new))
+        .collect::<Result<Vec<_>>>()
+        .or_raise(py)?;
+    Ok(Program { program, interfaces })
+}
+
+/// Bytes or path; the path once more for errors.
+fn program_source(source: &Bound<'_, PyAny>, mmap: bool) -> PyResult<(ProgramSource, Option<PathBuf>)> {
+    let borrow = |bytes: &Bound<'_, PyBytes>| {
+        ProgramSource::Bytes(Arc::new(BorrowedBytes(PyBackedBytes::from(bytes.clone()))))
+    };
+    if let Ok(bytes) = source.cast_exact::<PyBytes>() {
+        return Ok((borrow(bytes), None));
+    }
+    // SAFETY: any object may be asked whether it has the buffer protocol.
+    if unsafe { ffi::PyObject_CheckBuffer(source.as_ptr()) } != 0 {
+        let copy = source.py().get_type::<PyBytes>().call1((source,))?.cast_into::<PyBytes>()?;
+        return Ok((borrow(&copy), None));
+    }
+    if source.hasattr("read")? {
+        let content = source.call_method0("read")?;
+        let content = content.cast::<PyBytes>().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "read() of the file gave {} instead of bytes; open it in binary mode ('rb')",
+                type_name(&content)
+            ))
+        })?;
+        return Ok((borrow(content), None));
+    }
+    if source.is_instance_of::<PyString>() || source.hasattr("__fspath__")? {
+        let path: PathBuf = source.extract()?;
+        return Ok((ProgramSource::File { path: path.clone(), is_mapped: mmap }, Some(path)));
+    }
+    Err(PyTypeError::new_err(format!(
+        "pteron.load takes a path, bytes, another buffer, or a binary file; got {}",
+        type_name(source)
+    )))
+}
+
+impl Program {
+    fn interface(&self, name: &str) -> Result<&Arc<MethodInterface>> {
+        self.interfaces.iter().find(|i| &*i.name == name).ok_or_else(|| self.no_such_method(name))
+    }
+
+    #[cold]
+    fn no_such_method(&self, name: &str) -> Error {
+        let known = self.interfaces.iter().map(|i| pteron_core::error::printable(&i.name));
+        Error::method_not_found("the program has no such method")
+            .method(name)
+            .expected(format!("one of {}", known.collect::<Vec<_>>().join(", ")))
+            .got(pteron_core::error::printable(name))
+    }
+}
+
+#[pymethods]
+impl Program {
+    /// Names of the methods, in file order.
+    #[getter]
+    fn methods<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.interfaces.iter().map(|i| &*i.name))
+    }
+
+    /// What a method takes, flat: a tuple of ValueSpec.
+    #[pyo3(signature = (method="forward"))]
+    fn inputs<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
+        ValueSpec::tuple(py, &self.interface(method).or_raise(py)?.inputs)
+    }
+
+    /// What a method gives, flat: a tuple of ValueSpec.
+    #[pyo3(signature = (method="forward"))]
+    fn outputs<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
+        ValueSpec::tuple(py, &self.interface(method).or_raise(py)?.outputs)
+    }
+
+    /// Runs a stateless method with its exported arguments, in a session from a pool; any number of
+    /// threads may do so at once. A method that keeps state between calls is refused: load it.
+    #[pyo3(signature = (method, /, *args, **kwargs))]
+    fn run<'py>(
+        &self,
+        method: &str,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        let interface = self.interface(method).or_raise(py)?;
+        let callee = Callee::Pool(self.program.clone(), interface.name.clone());
+        method::call_with_structure(py, interface, callee, args, kwargs)
+    }
+
+    /// A session of a method, with memory, state and delegates of its own.
+    ///
+    /// `num_threads`: most threads that its kernels use; None: all of the runtime's pool.
+    /// `backend_options`: for each backend name a dict of options (bool, int or str) that its `init` gets.
+    /// `limits`: replace the program's where they are set.
+    #[pyo3(signature = (method="forward", *, num_threads=None, backend_options=None, limits=None))]
+    fn load_method(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        num_threads: Option<usize>,
+        backend_options: Option<&Bound<'_, PyDict>>,
+        limits: Option<&Bound<'_, Limits>>,
+    ) -> PyResult<Method> {
+        let interface = self.interface(method).or_raise(py)?.clone();
+        let options = MethodOptions {
+            num_threads,
+            backend_options: backend_options.map(read_options).transpose()?.unwrap_or_default(),
+            limits: limits.map(|l| l.get().limits()).unwrap_or_default(),
+        };
+        let program = &self.program;
+        let session = call::detached(py, || program.load_method(&interface.name, options))?;
+        Ok(Method::new(session, interface))
+    }
+
+    /// The program as text: methods, values, instructions, constants, delegates, named data.
+    fn listing(&self) -> String {
+        self.program.listing()
+    }
+
+    /// What runs, as text: one line per step of a method, after folding and fusion.
+    #[pyo3(signature = (method="forward"))]
+    fn plan_listing(&self, py: Python<'_>, method: &str) -> PyResult<String> {
+        let program = &self.program;
+        call::detached(py, || program.plan_listing(method))
+    }
+
+    /// Names of the backends that a method's delegates need.
+    #[pyo3(signature = (method="forward"))]
+    fn backends<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
+        self.interface(method).or_raise(py)?;
+        PyTuple::new(py, self.program.backends(method).or_raise(py)?)
+    }
+
+    /// Full names of the operators that a method uses, such as "aten::add.out".
+    #[pyo3(signature = (method="forward"))]
+    fn operators<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
+        self.interface(method).or_raise(py)?;
+        PyTuple::new(py, self.program.operators(method).or_raise(py)?)
+    }
+
+    /// Blobs that travel with the program, by key. Values are read-only memory of the program.
+    #[getter]
+    fn named_data<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let py = slf.py();
+        let dict = PyDict::new(py);
+        let program = &slf.get().program;
+        for key in program.named_data_keys() {
+            if let Some(bytes) = program.named_data(key) {
+                dict.set_item(key, crate::blob::Blob::of_program(py, program.clone(), bytes)?)?;
+            }
+        }
+        Ok(dict)
+    }
+
+    /// Number of packed weights that methods of this program share, and their bytes.
+    #[getter]
+    fn pack_stats(&self) -> (usize, usize) {
+        self.program.pack_stats()
+    }
+
+    fn __repr__(&self) -> String {
+        let methods = self.interfaces.iter().map(|i| pteron_core::error::printable(&i.name));
+        format!("pteron.Program(methods: {})", methods.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Options per backend, checked.
+fn read_options(options: &Bound<'_, PyDict>) -> PyResult<HashMap<String, Vec<(String, BackendOption)>>> {
+    let mut all = HashMap::new();
+    for (backend, values) in options.iter() {
+        let backend: String = backend.extract()?;
+        let values = values.cast::<PyDict>().map_err(|_| {
+            PyTypeError::new_err(format!("backend_options['{backend}'] must be a dict, got {}", type_name(&values)))
+        })?;
+        let mut list = Vec::with_capacity(values.len());
+        for (key, value) in values.iter() {
+            let key: String = key.extract()?;
+            let value = if value.is_instance_of::<PyBool>() {
+                BackendOption::Bool(value.extract()?)
+            } else if let Ok(v) = value.extract::<i64>() {
+                BackendOption::Int(v)
+            } else if let Ok(v) = value.extract::<String>() {
+                BackendOption::String(v)
+            } else {
+                return Err(PyTypeError::new_err(format!(
+                    "backend_options['{backend}']['{key}'] must be a bool, an int of 64 bits or a str, got {}",
+                    type_name(&value)
+                )));
+            };
+            list.push((key, value));
+        }
+        all.insert(backend, list);
+    }
+    Ok(all)
+}

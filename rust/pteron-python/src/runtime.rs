@@ -1,0 +1,182 @@
+//! `pteron.Runtime`: kernels, backends and threads; `pteron.Limits`.
+
+use crate::backend::PyBackend;
+use crate::call;
+use crate::errors::OrRaise;
+use pteron_core::{Availability, Isa};
+use pteron_runtime::{RuleSwitches, Runtime as Inner, RuntimeOptions};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::Arc;
+
+/// Kernels, backends and threads. Programs are loaded into one; most use the process-wide default.
+///
+/// `isa`: best instruction set that kernels may use ("portable", "avx2", "avx512"); None: what the
+/// processor has. `num_threads`: threads of a pool of its own; None: the process-wide pool.
+/// `disabled_rules`: names of load-time rewrites to leave out; "all" leaves out every one.
+#[pyclass(frozen, module = "pteron")]
+pub struct Runtime {
+    runtime: Arc<Inner>,
+}
+
+impl Runtime {
+    /// The given runtime, or the process-wide default.
+    pub fn or_shared(py: Python<'_>, runtime: Option<&Bound<'_, Runtime>>) -> PyResult<Arc<Inner>> {
+        match runtime {
+            Some(runtime) => Ok(runtime.get().runtime.clone()),
+            None => Inner::shared().or_raise(py),
+        }
+    }
+}
+
+#[pymethods]
+impl Runtime {
+    #[new]
+    #[pyo3(signature = (*, isa=None, num_threads=None, disabled_rules=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        isa: Option<&str>,
+        num_threads: Option<usize>,
+        disabled_rules: Vec<String>,
+    ) -> PyResult<Self> {
+        let isa = match isa {
+            None => None,
+            Some(name) => Some(Isa::from_name(name).ok_or_else(|| {
+                PyValueError::new_err(format!("isa must be 'portable', 'avx2' or 'avx512', got '{name}'"))
+            })?),
+        };
+        if num_threads == Some(0) {
+            return Err(PyValueError::new_err("num_threads must be at least 1"));
+        }
+        let rules = if disabled_rules.iter().any(|r| r == "all") {
+            RuleSwitches::all_off()
+        } else {
+            disabled_rules.iter().fold(RuleSwitches::all_on(), |rules, name| rules.without(name))
+        };
+        let options = RuntimeOptions { isa, threads: num_threads, rules };
+        Ok(Runtime { runtime: call::detached(py, || Inner::new(options))? })
+    }
+
+    /// The process-wide default.
+    #[staticmethod]
+    fn shared(py: Python<'_>) -> PyResult<Self> {
+        Ok(Runtime { runtime: Inner::shared().or_raise(py)? })
+    }
+
+    /// Names of the registered backends, sorted.
+    #[getter]
+    fn backends<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.runtime.backend_names())
+    }
+
+    /// True when the backend can be used here, else False.
+    fn is_available(&self, backend: &str) -> bool {
+        self.runtime.backend_availability(backend) == Some(Availability::Available)
+    }
+
+    /// Why the backend cannot be used here; None when it can.
+    fn unavailable_reason(&self, backend: &str) -> Option<String> {
+        match self.runtime.backend_availability(backend) {
+            None => Some("no backend of this name is registered".to_string()),
+            Some(Availability::Unavailable(reason)) => Some(reason),
+            Some(Availability::Available) => None,
+        }
+    }
+
+    /// Full names of all operators that have a kernel, such as "aten::add.out", sorted.
+    #[getter]
+    fn operators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.runtime.operator_names())
+    }
+
+    /// Name of the instruction set that kernels use.
+    #[getter]
+    fn isa(&self) -> &'static str {
+        self.runtime.cpu().isa.name()
+    }
+
+    fn __repr__(&self) -> String {
+        let names = self.runtime.backend_names();
+        format!("pteron.Runtime(isa={}, backends=[{}])", self.isa(), names.join(", "))
+    }
+}
+
+/// What a program may use; None stands for the default.
+///
+/// `arena_bytes`: most bytes of planned memory of one session (default: half of the machine's memory or
+/// of the control group's limit). `instructions`: most instructions of one call (default: no limit).
+#[pyclass(frozen, eq, module = "pteron")]
+#[derive(PartialEq, Eq)]
+pub struct Limits {
+    limits: pteron_runtime::Limits,
+}
+
+impl Limits {
+    /// As the runtime takes them.
+    pub fn limits(&self) -> pteron_runtime::Limits {
+        self.limits
+    }
+}
+
+#[pymethods]
+impl Limits {
+    #[new]
+    #[pyo3(signature = (*, arena_bytes=None, instructions=None))]
+    fn new(arena_bytes: Option<usize>, instructions: Option<u64>) -> Self {
+        Limits { limits: pteron_runtime::Limits { arena_bytes, instructions } }
+    }
+
+    #[getter]
+    fn arena_bytes(&self) -> Option<usize> {
+        self.limits.arena_bytes
+    }
+
+    #[getter]
+    fn instructions(&self) -> Option<u64> {
+        self.limits.instructions
+    }
+
+    fn __repr__(&self) -> String {
+        let show = |v: Option<String>| v.unwrap_or_else(|| "None".to_string());
+        format!(
+            "pteron.Limits(arena_bytes={}, instructions={})",
+            show(self.limits.arena_bytes.map(|v| v.to_string())),
+            show(self.limits.instructions.map(|v| v.to_string()))
+        )
+    }
+}
+
+/// Makes a backend written in Python known to programs of `runtime` (None: the process-wide default).
+///
+/// `backend.init(ctx, processed, compile_specs)` makes a delegate from a blob; `backend.is_available()`,
+/// when there is one, gives True or the reason why not. A name that is taken is an error unless
+/// `replace`.
+#[pyfunction]
+#[pyo3(signature = (name, backend, *, runtime=None, replace=false))]
+pub fn register_backend(
+    py: Python<'_>,
+    name: String,
+    backend: &Bound<'_, PyAny>,
+    runtime: Option<&Bound<'_, Runtime>>,
+    replace: bool,
+) -> PyResult<()> {
+    let runtime = Runtime::or_shared(py, runtime)?;
+    let backend = Arc::new(PyBackend::new(name, backend)?);
+    // The lock of the registry may be held by a thread that waits for the interpreter.
+    call::detached(py, || runtime.register_backend(backend, replace))
+}
+
+/// Registers the demo backends `BackendWithCompilerDemo` and `ExecutorBackend`, written in Rust.
+#[pyfunction]
+#[pyo3(signature = (runtime=None))]
+pub fn register_demo_backends(py: Python<'_>, runtime: Option<&Bound<'_, Runtime>>) -> PyResult<()> {
+    let runtime = Runtime::or_shared(py, runtime)?;
+    call::detached(py, || pteron_runtime::demo::register(&runtime))
+}
+
+/// Full names of all operators with a kernel in the default runtime, sorted.
+#[pyfunction]
+pub fn operator_names(py: Python<'_>) -> PyResult<Vec<String>> {
+    Ok(Inner::shared().or_raise(py)?.operator_names())
+}

@@ -1,0 +1,157 @@
+//! What a method takes and gives, as small frozen Python objects.
+
+use pteron_runtime::{Extent, IoKind, IoSpec};
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+
+/// An extent that may vary between calls: from `min` to `max`, both legal.
+///
+/// Extents with the same `symbol` are equal in one call; `expression` says how a derived one follows from
+/// symbols.
+#[pyclass(frozen, eq, hash, module = "pteron")]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct DimRange {
+    /// Smallest legal extent.
+    #[pyo3(get)]
+    min: usize,
+    /// Largest legal extent.
+    #[pyo3(get)]
+    max: usize,
+    /// Name of the symbol, or None.
+    #[pyo3(get)]
+    symbol: Option<String>,
+    /// Expression over symbols, or None.
+    #[pyo3(get)]
+    expression: Option<String>,
+}
+
+#[pymethods]
+impl DimRange {
+    fn __contains__(&self, extent: usize) -> bool {
+        (self.min..=self.max).contains(&extent)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyTuple::new(py, [self.min, self.max])?.try_iter()?.into_any())
+    }
+
+    fn __repr__(&self) -> String {
+        match self.symbol.as_ref().or(self.expression.as_ref()) {
+            Some(name) => format!("{name}={}..{}", self.min, self.max),
+            None => format!("{}..{}", self.min, self.max),
+        }
+    }
+}
+
+/// One input or output of a method.
+#[pyclass(frozen, module = "pteron")]
+pub struct ValueSpec {
+    spec: IoSpec,
+}
+
+impl ValueSpec {
+    /// The specs of one side of a method.
+    pub fn tuple<'py>(py: Python<'py>, specs: &[IoSpec]) -> PyResult<Bound<'py, PyTuple>> {
+        let specs = specs.iter().map(|spec| Bound::new(py, ValueSpec { spec: spec.clone() }));
+        PyTuple::new(py, specs.collect::<PyResult<Vec<_>>>()?)
+    }
+}
+
+#[pymethods]
+impl ValueSpec {
+    /// Name as exported.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// "tensor", "int", "float", "bool", "str" or "none".
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match &self.spec.kind {
+            IoKind::Tensor(_) => "tensor",
+            IoKind::Int { .. } => "int",
+            IoKind::Double { .. } => "float",
+            IoKind::Bool { .. } => "bool",
+            IoKind::String { .. } => "str",
+            IoKind::None => "none",
+        }
+    }
+
+    /// Name of the element type of a tensor, such as "float32"; None for other kinds.
+    #[getter]
+    fn dtype(&self) -> Option<&'static str> {
+        match &self.spec.kind {
+            IoKind::Tensor(t) => Some(t.dtype.name()),
+            _ => None,
+        }
+    }
+
+    /// Extents of a tensor, outermost first, each an int or a DimRange; None for other kinds.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let IoKind::Tensor(t) = &self.spec.kind else { return Ok(None) };
+        let dims = t.extents.iter().map(|extent| match extent {
+            Extent::Static(n) => Ok(n.into_pyobject(py)?.into_any()),
+            Extent::Range { min, max, symbol, expression } => Ok(Bound::new(
+                py,
+                DimRange { min: *min, max: *max, symbol: symbol.clone(), expression: expression.clone() },
+            )?
+            .into_any()),
+        });
+        PyTuple::new(py, dims.collect::<PyResult<Vec<_>>>()?).map(Some)
+    }
+
+    /// Memory order of a tensor in the program: a permutation of its dimensions, outermost first. Any
+    /// order is accepted as input.
+    #[getter]
+    fn dim_order<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        match &self.spec.kind {
+            IoKind::Tensor(t) => PyTuple::new(py, t.dim_order.as_slice().iter().map(|d| *d as usize)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Bytes of a tensor at its largest shape; None for other kinds.
+    #[getter]
+    fn nbytes(&self) -> Option<usize> {
+        match &self.spec.kind {
+            IoKind::Tensor(t) => pteron_core::sizes::checked_nbytes(&t.bound, t.dtype).ok(),
+            _ => None,
+        }
+    }
+
+    /// Lies the tensor in memory that the file planned? None for other kinds.
+    #[getter]
+    fn is_planned(&self) -> Option<bool> {
+        match &self.spec.kind {
+            IoKind::Tensor(t) => Some(t.is_planned),
+            _ => None,
+        }
+    }
+
+    /// Smallest and largest legal value of a symbolic int; None for everything else.
+    #[getter]
+    fn range(&self) -> Option<(i64, i64)> {
+        match &self.spec.kind {
+            IoKind::Int { range, .. } => *range,
+            _ => None,
+        }
+    }
+
+    /// The value that a plain int, float, bool or str was exported with, which an input must equal.
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match &self.spec.kind {
+            IoKind::Int { traced, range: None, .. } => PyInt::new(py, *traced).into_any(),
+            IoKind::Bool { traced } => traced.into_pyobject(py)?.to_owned().into_any(),
+            IoKind::Double { traced } => traced.into_pyobject(py)?.into_any(),
+            IoKind::String { traced } => traced.into_pyobject(py)?.into_any(),
+            IoKind::Int { .. } | IoKind::Tensor(_) | IoKind::None => py.None().into_bound(py),
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{}: {}", pteron_core::error::printable(&self.spec.name), self.spec.kind)
+    }
+}

@@ -1,0 +1,389 @@
+//! `pteron.Tensor`: memory with dtype and shape, seen through the buffer protocol and DLPack. Unsafe
+//! island (the buffer protocol and the slot of a delegate's output).
+
+use crate::dlpack;
+use crate::dtype;
+use crate::errors::OrRaise;
+use crate::memory::Memory;
+use crate::numpy;
+use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta, TensorSlot};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use std::ffi::c_int;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A tensor: what outputs own their memory through, and what delegates written in Python get as
+/// arguments. Read it with `numpy.asarray(t)`, `t.numpy()`, `memoryview(t)` or any DLPack consumer.
+///
+/// The arguments of a delegate are valid until its `execute` returns; exports of them that live longer
+/// are an error.
+#[pyclass(frozen, module = "pteron", name = "Tensor")]
+pub struct Tensor {
+    memory: Arc<Memory>,
+    is_writable: bool,
+    layout: Mutex<Layout>,
+}
+
+struct Layout {
+    meta: TensorMeta,
+    /// The output of a delegate call that this tensor stands for, until the call ends.
+    slot: Option<SlotPtr>,
+}
+
+struct SlotPtr(NonNull<TensorSlot>);
+
+// SAFETY: the pointer is used only under the `layout` lock, and taken out before the call that lent it
+// ends (`Tensor::revoke`).
+unsafe impl Send for SlotPtr {}
+
+/// Extents and strides in bytes of one exported buffer; freed with it.
+struct BufferDims {
+    shape: [ffi::Py_ssize_t; MAX_RANK],
+    strides: [ffi::Py_ssize_t; MAX_RANK],
+}
+
+impl Tensor {
+    /// A tensor that owns its memory.
+    pub fn owned(meta: TensorMeta, data: AlignedBuffer) -> Self {
+        Tensor {
+            memory: Arc::new(Memory::owned(data)),
+            is_writable: true,
+            layout: Mutex::new(Layout { meta, slot: None }),
+        }
+    }
+
+    /// An input of a delegate call: `data` stays valid and unchanged until [`Tensor::revoke`].
+    pub fn lent_input(meta: TensorMeta, data: *const u8) -> Self {
+        Tensor {
+            memory: Arc::new(Memory::lent(data.cast_mut())),
+            is_writable: false,
+            layout: Mutex::new(Layout { meta, slot: None }),
+        }
+    }
+
+    /// An output of a delegate call.
+    ///
+    /// # Safety
+    /// `slot` must stay valid, and be used by nobody else, until [`Tensor::revoke`] was called.
+    pub unsafe fn lent_output(slot: &mut TensorSlot) -> Self {
+        Tensor {
+            memory: Arc::new(Memory::lent(slot.data())),
+            is_writable: true,
+            layout: Mutex::new(Layout {
+                meta: slot.meta().clone(),
+                slot: Some(SlotPtr(NonNull::from_mut(slot))),
+            }),
+        }
+    }
+
+    /// Ends the loan: no export can be made from now on. True when none is alive.
+    pub fn revoke(&self) -> bool {
+        self.layout().slot = None;
+        self.memory.revoke()
+    }
+
+    /// Ties lent memory to its owners, for what still refers to it after the loan has ended.
+    pub fn keep_alive(&self, owners: Arc<crate::call::CallOwners>) {
+        self.memory.keep_alive(owners);
+    }
+
+    /// dtype, shape and strides now.
+    pub fn meta(&self) -> TensorMeta {
+        self.layout().meta.clone()
+    }
+
+    fn layout(&self) -> MutexGuard<'_, Layout> {
+        // A panic cannot leave a layout half written: every change is one assignment.
+        self.layout.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Counts an export and gives memory and metadata; an error after the loan has ended.
+    pub fn export(&self) -> PyResult<(Arc<Memory>, *mut u8, TensorMeta)> {
+        let layout = self.layout();
+        match self.memory.export() {
+            Some(data) => Ok((self.memory.clone(), data, layout.meta.clone())),
+            None => Err(PyBufferError::new_err(EXPIRED)),
+        }
+    }
+
+    fn dims(py: Python<'_>, dims: &[usize]) -> PyResult<Py<PyTuple>> {
+        Ok(PyTuple::new(py, dims)?.unbind())
+    }
+}
+
+const EXPIRED: &str = "this pteron.Tensor was an argument of a delegate call that has ended; copy what is needed \
+                       while execute runs, for example with numpy.array(tensor)";
+
+#[pymethods]
+impl Tensor {
+    /// Extents, outermost first.
+    #[getter]
+    fn shape(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
+        Self::dims(py, self.layout().meta.shape())
+    }
+
+    /// Strides in elements.
+    #[getter]
+    fn strides(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
+        Self::dims(py, self.layout().meta.strides())
+    }
+
+    /// Name of the element type, such as "float32" or "bfloat16".
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.layout().meta.dtype().name()
+    }
+
+    /// Number of dimensions.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.layout().meta.rank()
+    }
+
+    /// Number of bytes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.layout().meta.nbytes()
+    }
+
+    /// May the elements be changed?
+    #[getter]
+    fn writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// False once the delegate call that this tensor was an argument of has ended.
+    #[getter]
+    fn valid(&self) -> bool {
+        !self.memory.is_dead()
+    }
+
+    /// Gives an output of a delegate the extents it has in this call: same rank, within the bound that
+    /// the program states. Refused while exports are alive, and for tensors that are not such outputs.
+    fn resize(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<()> {
+        let mut layout = self.layout();
+        let Some(slot) = &layout.slot else {
+            return Err(PyBufferError::new_err(if self.memory.is_dead() {
+                EXPIRED
+            } else {
+                "only an output of a running delegate call can be resized"
+            }));
+        };
+        if self.memory.exports() != 0 {
+            return Err(PyBufferError::new_err(
+                "resize the output before looking at it: exports of its memory are alive",
+            ));
+        }
+        // SAFETY: the slot is there, so the loan has not ended (`lent_output`), and the lock is held.
+        let slot = unsafe { &mut *slot.0.as_ptr() };
+        slot.resize(&shape).or_raise(py)?;
+        layout.meta = slot.meta().clone();
+        Ok(())
+    }
+
+    /// A NumPy array over this memory. bfloat16 and float8 need the package `ml_dtypes`.
+    pub fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let meta = slf.get().meta();
+        numpy::array_over(slf, &meta)?.ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "NumPy has no {} here; install ml_dtypes, or use DLPack: torch.from_dlpack(tensor)",
+                meta.dtype()
+            ))
+        })
+    }
+
+    /// The bytes of all elements in memory order.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let (memory, data, meta) = self.export()?;
+        let len = meta.nbytes();
+        let bytes = PyBytes::new_with(py, len, |target| {
+            if len != 0 {
+                // SAFETY: the export keeps `data` valid for `len` bytes; `target` is fresh.
+                unsafe { std::ptr::copy_nonoverlapping(data, target.as_mut_ptr(), len) };
+            }
+            Ok(())
+        });
+        memory.release();
+        bytes
+    }
+
+    #[pyo3(signature = (dtype=None, *, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = Self::numpy(slf)?;
+        match dtype {
+            Some(dtype) if !array.getattr("dtype")?.eq(&dtype)? => {
+                if copy == Some(false) {
+                    return Err(pyo3::exceptions::PyValueError::new_err(
+                        "another dtype cannot be had without a copy",
+                    ));
+                }
+                array.call_method1("astype", (dtype,))
+            }
+            _ if copy == Some(true) => array.call_method0("copy"),
+            _ => Ok(array),
+        }
+    }
+
+    /// DLPack export: a versioned capsule when `max_version` allows it, else a legacy one, which
+    /// read-only memory refuses.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream.is_some() {
+            return Err(PyBufferError::new_err("memory on the CPU has no stream; pass stream=None"));
+        }
+        if dl_device.is_some_and(|d| d != dlpack::CPU) {
+            return Err(PyBufferError::new_err("a pteron.Tensor can be exported to the CPU only"));
+        }
+        let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        if copy == Some(true) {
+            let (memory, data, meta) = self.export()?;
+            let copied = copy_bytes(data, meta.nbytes());
+            memory.release();
+            let copied = Tensor::owned(meta, copied.or_raise(py)?);
+            return dlpack::export(py, &copied, true, is_versioned, true);
+        }
+        dlpack::export(py, self, self.is_writable, is_versioned, false)
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        dlpack::CPU
+    }
+
+    fn __repr__(&self) -> String {
+        let layout = self.layout();
+        let state = if self.memory.is_dead() { ", expired" } else { "" };
+        let access = if self.is_writable { "" } else { ", read-only" };
+        format!("pteron.Tensor(shape={}, dtype={}{access}{state})", layout.meta.shape(), layout.meta.dtype())
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: CPython passes a valid, uninitialised view; errors must leave its object null.
+        unsafe { (*view).obj = std::ptr::null_mut() };
+        let this = slf.get();
+        if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE && !this.is_writable {
+            return Err(PyBufferError::new_err("this pteron.Tensor is read-only"));
+        }
+        let (memory, data, meta) = this.export()?;
+        let filled = fill_view(&meta, data, this.is_writable, flags);
+        match filled {
+            Ok(filled) => {
+                // SAFETY: as above; the reference is given up to the view, which releases it.
+                unsafe {
+                    *view = filled;
+                    (*view).obj = slf.into_ptr();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                memory.release();
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: `internal` is what `fill_view` stored, or null; each view is released once.
+        unsafe {
+            let dims = (*view).internal.cast::<BufferDims>();
+            (*view).internal = std::ptr::null_mut();
+            if !dims.is_null() {
+                drop(Box::from_raw(dims));
+            }
+        }
+        self.memory.release();
+    }
+}
+
+fn copy_bytes(data: *const u8, len: usize) -> pteron_core::Result<AlignedBuffer> {
+    let copy = AlignedBuffer::zeroed(len)?;
+    if len != 0 {
+        // SAFETY: the caller holds an export of `data`, which is valid for `len` bytes; `copy` is fresh.
+        unsafe { std::ptr::copy_nonoverlapping(data, copy.as_ptr(), len) };
+    }
+    Ok(copy)
+}
+
+/// A filled buffer view without its object; what the consumer did not ask for stays null.
+fn fill_view(meta: &TensorMeta, data: *mut u8, is_writable: bool, flags: c_int) -> PyResult<ffi::Py_buffer> {
+    let has = |flag: c_int| flags & flag == flag;
+    let is_c = is_dense(meta, false);
+    let is_f = is_dense(meta, true);
+    if (has(ffi::PyBUF_C_CONTIGUOUS) || !has(ffi::PyBUF_STRIDES)) && !is_c
+        || has(ffi::PyBUF_F_CONTIGUOUS) && !is_f
+        || has(ffi::PyBUF_ANY_CONTIGUOUS) && !is_c && !is_f
+    {
+        return Err(PyBufferError::new_err("this pteron.Tensor does not have the memory order asked for"));
+    }
+    let format = match dtype::buffer_format(meta.dtype()) {
+        Some(format) => format.as_ptr().cast_mut(),
+        None if !has(ffi::PyBUF_FORMAT) => std::ptr::null_mut(),
+        None => {
+            return Err(PyBufferError::new_err(format!(
+                "the buffer protocol has no code for {}; use tensor.numpy() with ml_dtypes, or DLPack",
+                meta.dtype()
+            )));
+        }
+    };
+    let itemsize = meta.dtype().size();
+    let mut dims = Box::new(BufferDims { shape: [0; MAX_RANK], strides: [0; MAX_RANK] });
+    for (to, &from) in dims.shape.iter_mut().zip(meta.shape().iter()) {
+        *to = from as ffi::Py_ssize_t;
+    }
+    for (to, &from) in dims.strides.iter_mut().zip(meta.strides().iter()) {
+        *to = from.wrapping_mul(itemsize) as ffi::Py_ssize_t;
+    }
+    let dims = Box::into_raw(dims);
+    let (shape, strides) = if meta.rank() == 0 {
+        (std::ptr::null_mut(), std::ptr::null_mut())
+    } else {
+        // SAFETY: `dims` was just allocated; the pointers live until `__releasebuffer__` frees it.
+        unsafe { ((&raw mut (*dims).shape).cast(), (&raw mut (*dims).strides).cast()) }
+    };
+    Ok(ffi::Py_buffer {
+        buf: data.cast(),
+        obj: std::ptr::null_mut(),
+        len: meta.nbytes() as ffi::Py_ssize_t,
+        itemsize: itemsize as ffi::Py_ssize_t,
+        readonly: c_int::from(!is_writable),
+        ndim: meta.rank() as c_int,
+        format: if has(ffi::PyBUF_FORMAT) { format } else { std::ptr::null_mut() },
+        shape: if has(ffi::PyBUF_ND) { shape } else { std::ptr::null_mut() },
+        strides: if has(ffi::PyBUF_STRIDES) { strides } else { std::ptr::null_mut() },
+        suboffsets: std::ptr::null_mut(),
+        internal: dims.cast(),
+    })
+}
+
+/// Dense in row-major order, or in column-major when `is_reversed`. Extents of one do not matter.
+fn is_dense(meta: &TensorMeta, is_reversed: bool) -> bool {
+    let mut expected = 1usize;
+    let mut check = |(&n, &stride): (&usize, &usize)| {
+        let fits = n == 1 || stride == expected;
+        expected = expected.wrapping_mul(n);
+        fits
+    };
+    let pairs = meta.shape().iter().zip(meta.strides().iter());
+    meta.numel() == 0 || if is_reversed { pairs.into_iter().all(&mut check) } else { pairs.rev().all(&mut check) }
+}
+
+/// An error for an argument of a delegate call that is still exported after it.
+pub fn still_exported(what: &str, index: usize, dtype: DType) -> Error {
+    Error::delegate("a delegate kept a view of an argument beyond its execute")
+        .argument(format!("{what} {index}"))
+        .got(format!("a buffer or DLPack export of a {dtype} tensor that is still alive"))
+        .hint("copy what is needed, for example with numpy.array(tensor), and drop views before returning")
+}
