@@ -13,6 +13,7 @@ pub mod epilogue;
 pub mod executor;
 pub mod gemm;
 pub mod graph;
+pub mod layout;
 pub mod linear;
 pub mod norm;
 pub mod packed;
@@ -40,6 +41,9 @@ static FAMILIES: &[&[StaticKernel]] = &[
     norm::layer_norm::KERNELS,
     norm::batch_norm::KERNELS,
     norm::group_norm::KERNELS,
+    layout::views::KERNELS,
+    layout::cat::KERNELS,
+    layout::embedding::KERNELS,
 ];
 
 /// Every fast kernel, in the order in which they are asked; the reference kernels come after them.

@@ -43,28 +43,39 @@ impl<const N: usize> BroadcastPlan<N> {
 
     /// Plans for an output of the broadcast shape and operands that broadcast to it.
     pub fn new(out: &TensorMeta, operands: [&TensorMeta; N]) -> Self {
+        let rank = out.rank();
+        Self::from_strides(out, |d, k| {
+            let operand = operands[k];
+            let missing = rank - operand.rank();
+            if d >= missing && operand.shape()[d - missing] != 1 { operand.strides()[d - missing] } else { 0 }
+        })
+    }
+
+    /// Plans for operands given by their stride along each output dimension: `stride(d, operand)`.
+    pub fn from_strides(out: &TensorMeta, stride: impl Fn(usize, usize) -> usize) -> Self {
         let mut plan = Self::EMPTY;
         plan.numel = out.numel();
-        let rank = out.rank();
         for &d in out.dim_order().as_slice() {
             let d = d as usize;
             let n = out.shape()[d];
-            if n == 1 {
-                continue;
+            if n != 1 {
+                plan.push(n, std::array::from_fn(|k| stride(d, k)));
             }
-            let mut strides = [0; N];
-            for (slot, operand) in strides.iter_mut().zip(operands) {
-                let missing = rank - operand.rank();
-                if d >= missing && operand.shape()[d - missing] != 1 {
-                    *slot = operand.strides()[d - missing];
-                }
-            }
-            plan.push(n, strides);
         }
         if plan.rank == 0 {
             plan.push(1, [1; N]);
         }
         plan
+    }
+
+    /// Number of loops left after collapsing.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Extent and operand strides of loop `d`, outermost first.
+    pub fn loop_at(&self, d: usize) -> (usize, [usize; N]) {
+        (self.extents[d], self.strides[d])
     }
 
     fn push(&mut self, n: usize, strides: [usize; N]) {

@@ -1,0 +1,8 @@
+//! Kernels that move elements without computing: strided copies, joining, table rows.
+
+pub mod cat;
+pub mod embedding;
+pub mod strided_copy;
+#[cfg(test)]
+mod tests;
+pub mod views;
