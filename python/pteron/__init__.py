@@ -1,7 +1,8 @@
 """Run PyTorch programs (`.pte`) without PyTorch.
 
-`load` a program, call its methods with NumPy arrays, torch tensors or anything with DLPack or the buffer protocol.
-The compile half, from a PyTorch model to a `.pte` file, is `pteron.exir`; it needs `pip install "pteron[export]"`.
+`load` a program, call its methods with NumPy arrays, torch tensors or anything with DLPack or the buffer
+protocol. The compile half, from a PyTorch model to a `.pte` file, is `pteron.exir`; it needs
+`pip install "pteron[export]"`.
 """
 
 from pteron._native import (
