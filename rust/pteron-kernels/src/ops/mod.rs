@@ -10,5 +10,5 @@ macro_rules! families {
 
 families! {
     unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
-    masked_choice, copy,
+    masked_choice, copy, scalar_prim, tensor_prim, layout, joining,
 }

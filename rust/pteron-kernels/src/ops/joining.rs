@@ -1,0 +1,513 @@
+//! Several tensors into one and one into several: cat, stack, repeat, roll, split, unbind, pads,
+//! slices written into a copy.
+//!
+//! Shape: stated by the arguments. Dtype: `cat` and `stack` convert to the output's, the others keep
+//! it. Edge cases: `cat` skips one-dimensional empty tensors, as PyTorch does.
+
+use crate::ops::layout::same_dtype;
+use crate::promotion::{Promotion, check_cast};
+use crate::region::{Region, copy_region, copy_whole};
+use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::shape::{check_same, slice_range, wrap_dim, wrap_index};
+use pteron_core::{
+    ArgSpec, Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorListView, TensorView,
+};
+
+fn check_list_cast(ctx: &PrepareContext<'_>) -> Result<()> {
+    let Some(ArgSpec::TensorList(list)) = ctx.args.first() else {
+        return Err(Error::kernel("argument 0 has the wrong kind").expected("Tensor[]"));
+    };
+    let out = dtype_of(ctx, 2)?;
+    if list.iter().flatten().all(|spec| spec.dtype == out) {
+        return Ok(());
+    }
+    let mut promotion = Promotion::default();
+    for spec in list.iter().flatten() {
+        promotion.tensor(spec.dtype, spec.shape.len())?;
+    }
+    check_cast(promotion.result()?, out)
+}
+
+/// `cat` takes no notice of tensors of shape `[0]`, whatever the rank of the others.
+fn is_skipped(t: &TensorView<'_>) -> bool {
+    **t.shape() == [0]
+}
+
+/// The dimension and the resulting shape of a cat.
+fn cat_shape(list: &TensorListView<'_>, dim: i64) -> Result<(usize, Dims)> {
+    let mut found: Option<(usize, Dims)> = None;
+    for j in 0..list.len() {
+        let t = list.get(j)?;
+        if is_skipped(&t) {
+            continue;
+        }
+        if t.rank() == 0 {
+            return Err(Error::kernel("tensors without dimensions do not concatenate").argument("tensors"));
+        }
+        match &mut found {
+            None => found = Some((wrap_dim(dim, t.rank())?, *t.shape())),
+            Some((d, shape)) => {
+                let mut like = *t.shape();
+                if like.len() == shape.len() {
+                    like[*d] = shape[*d];
+                }
+                check_same("a tensor to concatenate", shape, &like)?;
+                shape[*d] = shape[*d].checked_add(t.shape()[*d]).ok_or_else(|| Error::kernel("the result is too large"))?;
+            }
+        }
+    }
+    if list.is_empty() {
+        return Err(Error::kernel("there is nothing to concatenate").argument("tensors"));
+    }
+    Ok(found.unwrap_or((0, Dims::new(&[0])?)))
+}
+
+fn bind_cat(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = cat_shape(&args.args().tensor_list(0)?, args.args().int(1)?)?.1;
+    args.resize(2, &shape)
+}
+
+fn cat(args: &Args<'_>) -> Result<()> {
+    let list = args.tensor_list(0)?;
+    let (dim, _) = cat_shape(&list, args.int(1)?)?;
+    let mut out = args.output(2)?;
+    let mut to = Region::of(out.strides());
+    for j in 0..list.len() {
+        let t = list.get(j)?;
+        if is_skipped(&t) {
+            continue;
+        }
+        copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to)?;
+        to.offset += t.shape()[dim] as isize * to.strides[dim];
+    }
+    Ok(())
+}
+
+fn stack_shape(list: &TensorListView<'_>, dim: i64) -> Result<(usize, Dims)> {
+    if list.is_empty() {
+        return Err(Error::kernel("there is nothing to stack").argument("tensors"));
+    }
+    let first = list.get(0)?;
+    for j in 1..list.len() {
+        check_same("a tensor to stack", first.shape(), list.get(j)?.shape())?;
+    }
+    let mut shape = *first.shape();
+    let dim = wrap_dim(dim, shape.len() + 1)?;
+    shape.insert(dim, list.len())?;
+    Ok((dim, shape))
+}
+
+fn bind_stack(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = stack_shape(&args.args().tensor_list(0)?, args.args().int(1)?)?.1;
+    args.resize(2, &shape)
+}
+
+fn stack(args: &Args<'_>) -> Result<()> {
+    let list = args.tensor_list(0)?;
+    let (dim, _) = stack_shape(&list, args.int(1)?)?;
+    let mut out = args.output(2)?;
+    let whole = Region::of(out.strides());
+    let mut to = whole;
+    to.strides[dim..].rotate_left(1);
+    for j in 0..list.len() {
+        let t = list.get(j)?;
+        to.offset = j as isize * whole.strides[dim];
+        copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to)?;
+    }
+    Ok(())
+}
+
+fn bind_repeat(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let (x, repeats) = (view.tensor(0)?, view.int_list(1)?.to_dims()?);
+    let lead = repeats.len().checked_sub(x.rank()).ok_or_else(|| {
+        Error::kernel("there must be a repeat for every dimension").argument("repeats").got(repeats.to_string())
+    })?;
+    let mut shape = repeats;
+    for (d, extent) in x.shape().iter().enumerate() {
+        shape[lead + d] =
+            shape[lead + d].checked_mul(*extent).ok_or_else(|| Error::kernel("the result is too large"))?;
+    }
+    args.resize(2, &shape)
+}
+
+fn repeat(args: &Args<'_>) -> Result<()> {
+    let (x, repeats) = (args.tensor(0)?, args.int_list(1)?.to_dims()?);
+    let mut out = args.output(2)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let lead = repeats.len() - x.rank();
+    let strides = *out.strides();
+    let mut index = Dims::filled(repeats.len(), 0)?;
+    for _ in 0..repeats.numel()? {
+        let mut to = Region::of(&strides[lead..]);
+        for (d, i) in index.iter().enumerate() {
+            let extent = d.checked_sub(lead).map_or(1, |d| x.shape()[d]);
+            to.offset += (i * extent * strides[d]) as isize;
+        }
+        copy_region(x.shape(), &x, Region::of(x.strides()), &mut out, to)?;
+        advance(&mut index, &repeats);
+    }
+    Ok(())
+}
+
+/// The next index in row-major order.
+fn advance(index: &mut Dims, extents: &Dims) {
+    for d in (0..extents.len()).rev() {
+        index[d] += 1;
+        if index[d] < extents[d] {
+            return;
+        }
+        index[d] = 0;
+    }
+}
+
+fn bind_like_self(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = *args.args().tensor(0)?.shape();
+    args.resize(3, &shape)
+}
+
+/// The shift of every dimension, between 0 and its extent.
+fn roll_shifts(args: &Args<'_>, x: &TensorView<'_>) -> Result<Dims> {
+    let (shifts, dims) = (args.int_list(1)?, args.int_list(2)?);
+    let mut out = Dims::filled(x.rank(), 0)?;
+    if shifts.len() != dims.len() {
+        return Err(Error::kernel("there must be a shift for every dimension").argument("shifts"));
+    }
+    for (shift, dim) in shifts.iter().zip(dims.iter()) {
+        let d = wrap_dim(dim?, x.rank())?;
+        if let (Some(slot), Some(&extent)) = (out.get_mut(d), x.shape().get(d))
+            && extent > 0
+        {
+            *slot = (*slot + shift?.rem_euclid(extent as i64) as usize) % extent;
+        }
+    }
+    Ok(out)
+}
+
+fn roll(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let mut out = args.output(3)?;
+    if x.numel() == 0 {
+        return Ok(());
+    }
+    if args.int_list(2)?.is_empty() {
+        return roll_flat(args, &x, &mut out);
+    }
+    let shifts = roll_shifts(args, &x)?;
+    // Each dimension falls into a part that moves up and a part that wraps around.
+    let mut moved = Dims::EMPTY;
+    for (d, shift) in shifts.iter().enumerate() {
+        if *shift != 0 {
+            moved.push(d)?;
+        }
+    }
+    for corner in 0..1u32 << moved.len() {
+        let mut shape = *x.shape();
+        let (mut from, mut to) = (Region::of(x.strides()), Region::of(out.strides()));
+        for (bit, &d) in moved.iter().enumerate() {
+            let (shift, extent) = (shifts[d], x.shape()[d]);
+            if corner >> bit & 1 == 0 {
+                shape[d] = extent - shift;
+                to.offset += shift as isize * to.strides[d];
+            } else {
+                shape[d] = shift;
+                from.offset += (extent - shift) as isize * from.strides[d];
+            }
+        }
+        copy_region(&shape, &x, from, &mut out, to)?;
+    }
+    Ok(())
+}
+
+/// Without dimensions, the row-major sequence of all elements is rolled.
+fn roll_flat(args: &Args<'_>, x: &TensorView<'_>, out: &mut pteron_core::TensorViewMut<'_>) -> Result<()> {
+    let shifts = args.int_list(1)?;
+    if shifts.len() != 1 || !x.is_contiguous() || !out.is_contiguous() {
+        return Err(Error::kernel("rolling all elements takes one shift and row-major tensors").argument("shifts"));
+    }
+    let n = x.numel();
+    let shift = shifts.get(0)?.rem_euclid(n as i64) as usize;
+    let region = |offset: usize| {
+        let mut region = Region::of(&[1]);
+        region.offset = offset as isize;
+        region
+    };
+    copy_region(&Dims::new(&[n - shift])?, x, region(0), out, region(shift))?;
+    copy_region(&Dims::new(&[shift])?, x, region(n - shift), out, region(0))
+}
+
+/// Where part `j` of a split along the dimension begins and how long it is.
+type PartFn = fn(&Args<'_>, usize, usize) -> Result<(usize, usize)>;
+
+fn split_parts(args: &Args<'_>, extent: usize, j: usize) -> Result<(usize, usize)> {
+    let size = args.int(1)?;
+    if size < 0 || (size == 0 && extent != 0) {
+        return Err(Error::kernel("the split size must be positive").argument("split_size").got(size.to_string()));
+    }
+    let start = (size as usize).saturating_mul(j).min(extent);
+    Ok((start, (size as usize).min(extent - start)))
+}
+
+fn sized_parts(args: &Args<'_>, extent: usize, j: usize) -> Result<(usize, usize)> {
+    let mut start = 0usize;
+    let mut result = (0, 0);
+    for (k, size) in args.int_list(1)?.iter().enumerate() {
+        let size = size?;
+        let size = usize::try_from(size)
+            .map_err(|_| Error::kernel("negative extent").argument("split_sizes").got(size.to_string()))?;
+        if k == j {
+            result = (start, size);
+        }
+        start = start.checked_add(size).ok_or_else(|| Error::kernel("the sizes are too large"))?;
+    }
+    if start != extent {
+        return Err(Error::kernel("the sizes must add up to the extent")
+            .argument("split_sizes")
+            .expected(extent.to_string())
+            .got(start.to_string()));
+    }
+    Ok(result)
+}
+
+fn check_count(args: &Args<'_>, dim: i64, part: PartFn) -> Result<usize> {
+    let (x, out) = (args.tensor(0)?, args.tensor_list(3)?);
+    if x.rank() == 0 {
+        return Err(Error::kernel("a tensor without dimensions cannot be split").argument("self"));
+    }
+    let dim = wrap_dim(dim, x.rank())?;
+    let mut covered = 0;
+    for j in 0..out.len() {
+        covered += part(args, x.shape()[dim], j)?.1;
+    }
+    if covered != x.shape()[dim] {
+        return Err(Error::kernel("the outputs do not cover the tensor")
+            .argument("out")
+            .expected(format!("parts of {} elements in all", x.shape()[dim]))
+            .got(format!("{} parts of {covered} elements", out.len())));
+    }
+    Ok(dim)
+}
+
+fn bind_split(args: &mut BindArgs<'_>, part: PartFn) -> Result<()> {
+    let view = args.args();
+    let dim = check_count(&view, view.int(2)?, part)?;
+    let mut shape = *view.tensor(0)?.shape();
+    let extent = shape[dim];
+    for j in 0..args.args().tensor_list(3)?.len() {
+        shape[dim] = part(&args.args(), extent, j)?.1;
+        args.resize_in_list(3, j, &shape)?;
+    }
+    Ok(())
+}
+
+fn split(args: &Args<'_>, part: PartFn) -> Result<()> {
+    let (x, list) = (args.tensor(0)?, args.tensor_list(3)?);
+    let dim = wrap_dim(args.int(2)?, x.rank())?;
+    for j in 0..list.len() {
+        let mut out = list.output(j)?;
+        let mut from = Region::of(x.strides());
+        from.offset = part(args, x.shape()[dim], j)?.0 as isize * from.strides[dim];
+        let (shape, to) = (*out.shape(), Region::of(out.strides()));
+        copy_region(&shape, &x, from, &mut out, to)?;
+    }
+    Ok(())
+}
+
+fn bind_unbind(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let (x, out) = (view.tensor(0)?, view.tensor_list(2)?);
+    let dim = wrap_dim(view.int(1)?, x.rank())?;
+    let mut shape = *x.shape();
+    if shape.is_empty() || shape.remove(dim)? != out.len() {
+        return Err(Error::kernel("there must be an output for every slice")
+            .argument("out")
+            .expected(x.shape().to_string())
+            .got(out.len().to_string()));
+    }
+    for j in 0..args.args().tensor_list(2)?.len() {
+        args.resize_in_list(2, j, &shape)?;
+    }
+    Ok(())
+}
+
+fn unbind(args: &Args<'_>) -> Result<()> {
+    let (x, list) = (args.tensor(0)?, args.tensor_list(2)?);
+    let dim = wrap_dim(args.int(1)?, x.rank())?;
+    let mut from = Region::of(x.strides());
+    let stride = from.strides[dim];
+    from.strides[dim..].rotate_left(1);
+    for j in 0..list.len() {
+        let mut out = list.output(j)?;
+        from.offset = j as isize * stride;
+        let (shape, to) = (*out.shape(), Region::of(out.strides()));
+        copy_region(&shape, &x, from, &mut out, to)?;
+    }
+    Ok(())
+}
+
+fn list_dtypes(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
+    let dtype = dtype_of(ctx, 0)?;
+    match ctx.args.get(out) {
+        Some(ArgSpec::TensorList(list)) if list.iter().flatten().all(|s| s.dtype == dtype) => Ok(()),
+        _ => Err(Error::kernel("the outputs must have the dtype of the input").argument("out").expected(dtype.name())),
+    }
+}
+
+/// Copies `self`, then `src` over the selection.
+fn scatter_into<const OUT: usize>(args: &Args<'_>, shape: &Dims, to: impl Fn(Region) -> Region) -> Result<()> {
+    let src = args.tensor(1)?;
+    check_same("src", shape, src.shape())?;
+    let mut out = args.output(OUT)?;
+    copy_whole(&args.tensor(0)?, &mut out)?;
+    let region = to(Region::of(out.strides()));
+    copy_region(shape, &src, Region::of(src.strides()), &mut out, region)
+}
+
+fn select_scatter(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let dim = wrap_dim(args.int(2)?, x.rank())?;
+    let mut shape = *x.shape();
+    let index = wrap_index(args.int(3)?, shape.remove(dim)?)?;
+    scatter_into::<4>(args, &shape, |mut region| {
+        region.offset = index as isize * region.strides[dim];
+        region.strides[dim..].rotate_left(1);
+        region
+    })
+}
+
+fn slice_scatter(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    if x.rank() == 0 {
+        return Err(Error::kernel("a tensor without dimensions cannot be sliced").argument("self"));
+    }
+    let dim = wrap_dim(args.int(2)?, x.rank())?;
+    let step = args.int(5)?;
+    let mut shape = *x.shape();
+    let (start, length) = slice_range(args.optional_int(3)?, args.optional_int(4)?, step, shape[dim])?;
+    shape[dim] = length;
+    scatter_into::<6>(args, &shape, |mut region| {
+        region.offset = start as isize * region.strides[dim];
+        region.strides[dim] *= if length > 1 { step as isize } else { 1 };
+        region
+    })
+}
+
+fn bind_out<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = *args.args().tensor(0)?.shape();
+    args.resize(OUT, &shape)
+}
+
+fn scattering<const OUT: usize>(ctx: &PrepareContext<'_>, run: crate::routine::RunFn) -> Preparation {
+    same_dtype(ctx, 0, OUT)?;
+    if dtype_of(ctx, 1)? == DType::Complex64 && dtype_of(ctx, 0)? != DType::Complex64 {
+        return Err(Error::kernel("complex does not convert").argument("src"));
+    }
+    Routine::prepare(bind_out::<OUT>, run)
+}
+
+/// Joins, splits, repeats.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel("aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_list_cast(ctx)?;
+        Routine::prepare(bind_cat, |args, _| cat(args))
+    }),
+    kernel("aten::stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_list_cast(ctx)?;
+        Routine::prepare(bind_stack, |args, _| stack(args))
+    }),
+    kernel("aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        same_dtype(ctx, 0, 2)?;
+        Routine::prepare(bind_repeat, |args, _| repeat(args))
+    }),
+    kernel("aten::roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[], *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        same_dtype(ctx, 0, 3)?;
+        Routine::prepare(bind_like_self, |args, _| roll(args))
+    }),
+    kernel("aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
+        list_dtypes(ctx, 3)?;
+        Routine::prepare(|args| bind_split(args, split_parts), |args, _| split(args, split_parts))
+    }),
+    kernel(
+        "aten::split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()",
+        |ctx| {
+            list_dtypes(ctx, 3)?;
+            Routine::prepare(|args| bind_split(args, sized_parts), |args, _| split(args, sized_parts))
+        },
+    ),
+    kernel("aten::unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
+        list_dtypes(ctx, 2)?;
+        Routine::prepare(bind_unbind, |args, _| unbind(args))
+    }),
+    kernel(
+        "aten::select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| scattering::<4>(ctx, |args, _| select_scatter(args)),
+    ),
+    kernel(
+        "aten::slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| scattering::<6>(ctx, |args, _| slice_scatter(args)),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, call, error_text, run_out};
+    use pteron_core::DType;
+
+    #[test]
+    fn cat_skips_legacy_empties_and_converts() {
+        let a = Tensor::of(&[1, 2], &[1f32, 2.0]);
+        let b = Tensor::of(&[1, 2], &[3i64, 4]);
+        let none = Tensor::of::<f32>(&[0], &[]);
+        let list = Arg::TensorList(vec![Some(none), Some(a.clone()), Some(b)]);
+        let y = run_out("aten::cat.out", &[list, 0i64.into()], DType::Float32, &[2, 2]).unwrap();
+        assert_eq!(y.values::<f32>(), [1.0, 2.0, 3.0, 4.0]);
+        let odd = Arg::TensorList(vec![Some(a), Some(Tensor::of(&[1, 3], &[0f32; 3]))]);
+        assert!(error_text(run_out("aten::cat.out", &[odd, 0i64.into()], DType::Float32, &[2, 3])).contains("shape"));
+    }
+
+    #[test]
+    fn stack_repeat_roll() {
+        let a = Tensor::of(&[2], &[1i32, 2]);
+        let list = Arg::TensorList(vec![Some(a.clone()), Some(Tensor::of(&[2], &[3i32, 4]))]);
+        let y = run_out("aten::stack.out", &[list, (-1i64).into()], DType::Int32, &[2, 2]).unwrap();
+        assert_eq!(y.values::<i32>(), [1, 3, 2, 4]);
+        let y = run_out("aten::repeat.out", &[a.clone().into(), vec![2, 2].into()], DType::Int32, &[2, 4]).unwrap();
+        assert_eq!(y.values::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
+        let x = Tensor::of(&[2, 3], &[1i32, 2, 3, 4, 5, 6]);
+        let args = [x.clone().into(), vec![1, -1].into(), vec![0, 1].into()];
+        assert_eq!(run_out("aten::roll.out", &args, DType::Int32, &[2, 3]).unwrap().values::<i32>(), [5, 6, 4, 2, 3, 1]);
+        let args = [x.into(), vec![-8].into(), Arg::IntList(vec![])];
+        assert_eq!(run_out("aten::roll.out", &args, DType::Int32, &[2, 3]).unwrap().values::<i32>(), [3, 4, 5, 6, 1, 2]);
+    }
+
+    #[test]
+    fn splits_fill_every_output() {
+        let x = Tensor::of(&[5], &[1u8, 2, 3, 4, 5]);
+        let outs = |sizes: &[usize]| {
+            Arg::TensorList(sizes.iter().map(|n| Some(Tensor::output(DType::UInt8, &[*n]))).collect())
+        };
+        let args = [x.clone().into(), 2i64.into(), 0i64.into(), outs(&[2, 2, 1])];
+        let Some(Arg::TensorList(parts)) = call("aten::split_copy.Tensor_out", &args).unwrap().pop() else {
+            panic!("no list")
+        };
+        let parts: Vec<Vec<u8>> = parts.iter().flatten().map(Tensor::values).collect();
+        assert_eq!(parts, [vec![1, 2], vec![3, 4], vec![5]]);
+        let args = [x.clone().into(), vec![2, 2].into(), 0i64.into(), outs(&[2, 2])];
+        assert!(error_text(call("aten::split_with_sizes_copy.out", &args)).contains("add up"));
+        let args = [x.into(), 2i64.into(), 0i64.into(), outs(&[2, 2])];
+        assert!(error_text(call("aten::split_copy.Tensor_out", &args)).contains("cover"));
+    }
+
+    #[test]
+    fn slices_are_written_into_a_copy() {
+        let x = Tensor::of(&[2, 2], &[1f32, 2.0, 3.0, 4.0]);
+        let src = Tensor::of(&[2], &[8f32, 9.0]);
+        let args = [x.clone().into(), src.clone().into(), 1i64.into(), (-1i64).into()];
+        let y = run_out("aten::select_scatter.out", &args, DType::Float32, &[2, 2]).unwrap();
+        assert_eq!(y.values::<f32>(), [1.0, 8.0, 3.0, 9.0]);
+        let args = [x.into(), src.into(), 0i64.into(), Arg::Int(0), Arg::Int(1), 1i64.into()];
+        assert!(error_text(run_out("aten::slice_scatter.out", &args, DType::Float32, &[2, 2])).contains("src"));
+    }
+}
