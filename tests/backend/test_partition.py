@@ -499,3 +499,32 @@ def test_branches_of_control_flow_are_lowered() -> None:
             assert not any("delegation_tag" in node.meta for node in module.graph.nodes)
     for x in (torch.ones(2), -torch.ones(2)):
         same(program, lowered, x)
+
+
+def test_delegate_that_only_updates_its_state_is_kept() -> None:
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return torch.sin(x)
+
+    manager = to_edge(export(Counts(), (torch.ones(2),))).to_backend(TagBy(operators("add", constants=True)))
+    lowered = manager.exported_program()
+    assert delegate_calls(lowered)[0].meta["val"] == []
+    assert lowered.state_dict == {}
+    plan = manager.to_executorch().executorch_program.execution_plan[0]
+    kinds = [type(instruction.instr_args).__name__ for instruction in plan.chains[0].instructions]
+    assert sorted(kinds) == ["DelegateCall", "KernelCall"]
+
+
+def test_operators_kept_whole_reach_their_delegate() -> None:
+    from pteron.backends.demo import NonDecompTestPartitioner
+    from pteron.exir import to_edge_transform_and_lower
+
+    program = export(torch.nn.Linear(3, 3), (torch.ones(2, 3),))
+    manager = to_edge_transform_and_lower(program, partitioner=[NonDecompTestPartitioner()])
+    (delegate,) = manager.delegation_report()["forward"].delegates
+    assert delegate.operators == {"aten.linear.default": 1}

@@ -197,7 +197,8 @@ def test_lower_all_submodules_and_remove_used_metadata() -> None:
     remove_used_metadata(tagged.graph)
     assert not any({"delegation_tag", "submodule_program"} & set(n.meta) for n in tagged.graph.nodes)
     tagged.validate()
-    torch.testing.assert_close(tagged.module()(torch.ones(1), torch.ones(1)), torch.ones(1) * 3)
+    inputs = torch.rand(1) + 1, torch.rand(1) + 1
+    torch.testing.assert_close(tagged.module()(*inputs), Model()(*inputs))
 
 
 def test_stages_out_of_order_are_refused() -> None:

@@ -58,16 +58,14 @@ def _load_for_executorch_from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> 
     return ExecutorchModule(pteron.load(buffer))
 
 
-def _load_for_executorch(
-    path: str | os.PathLike[str], data_path: str | os.PathLike[str] | None = None, **kwargs: Any
-) -> ExecutorchModule:
-    """Loads a program from a file, with a data file if there is one."""
-    _refuse_options((), kwargs)
-    return ExecutorchModule(pteron.load(path, data=data_path))
+def _load_for_executorch(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> ExecutorchModule:
+    """Loads a program from a file. Options of ExecuTorch's own loader (data files, tracing) are refused."""
+    _refuse_options(args, kwargs)
+    return ExecutorchModule(pteron.load(path))
 
 
 def _refuse_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if args or any(kwargs.values()):
+    if any(value is not None for value in args) or any(kwargs.values()):
         raise TypeError(
             f"options {list(args) or ''}{sorted(kwargs) or ''} are not supported here; use pteron.load and "
             "load_method"

@@ -5,7 +5,7 @@ One thin layer over `torch.export.export`, `to_edge` and `to_executorch`; new co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -65,12 +65,14 @@ class CapturedProgram:
     @property
     def graph_module(self) -> torch.fx.GraphModule:
         """The program's graph module."""
-        return self.exported_program.graph_module
+        module: torch.fx.GraphModule = self.exported_program.graph_module
+        return module
 
     @property
     def graph(self) -> torch.fx.Graph:
         """The program's graph."""
-        return self.exported_program.graph
+        graph: torch.fx.Graph = self.exported_program.graph
+        return graph
 
     def with_exported_program(self, exported_program: ExportedProgram) -> CapturedProgram:
         """The same stage, with another program in it."""
@@ -113,7 +115,7 @@ def capture(
     f: Callable[..., Any],
     args: tuple[Any, ...],
     config: CaptureConfig | None = None,
-    dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None,
+    dynamic_shapes: dict[str, Any] | tuple[Any, ...] | list[Any] | None = None,
 ) -> CapturedProgram:
     """Captures a module, or a function or bound method, for example inputs.
 

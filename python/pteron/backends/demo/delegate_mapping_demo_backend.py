@@ -52,7 +52,7 @@ class BackendWithDelegateMappingDemo(BackendDetails):
                 )
         return PreprocessResult(
             processed_bytes=f"{len(steps)}#{''.join(steps)}".encode(),
-            debug_handle_map=mapping.get_delegate_mapping(),  # type: ignore[arg-type]
+            debug_handle_map=mapping.get_delegate_mapping(),
         )
 
     @staticmethod

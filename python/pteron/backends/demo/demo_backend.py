@@ -23,5 +23,5 @@ class DemoBackend(BackendDetails):
         mapping.insert_delegate_mapping_entry(nodes=computing, identifier=1)
         return PreprocessResult(
             processed_bytes=b"imqnncompiled",
-            debug_handle_map=mapping.get_delegate_mapping(),  # type: ignore[arg-type]
+            debug_handle_map=mapping.get_delegate_mapping(),
         )

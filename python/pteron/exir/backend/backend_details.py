@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,6 +25,11 @@ __all__ = [
     "preprocess_one",
     "preprocess_partitions",
 ]
+
+#: Delegate debug id to the debug handles it stands for.
+DebugHandleMap = (
+    Mapping[int, tuple[int, ...]] | Mapping[str, tuple[int, ...]] | Mapping[int | str, tuple[int, ...]]
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -52,7 +57,7 @@ class PreprocessResult:
     """
 
     processed_bytes: bytes = b""
-    debug_handle_map: dict[int, tuple[int, ...]] | dict[str, tuple[int, ...]] | None = None
+    debug_handle_map: DebugHandleMap | None = None
     data_store_output: NamedDataStoreOutput | None = None
     _delegate_info_meta: Any = None
 

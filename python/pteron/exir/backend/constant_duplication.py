@@ -11,6 +11,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from pteron.exir.backend.graph_argument import argument_for
 from pteron.exir.backend.partitioner import DELEGATION_TAG
+from pteron.exir.backend.program_copy import validate
 
 #: Inputs that a delegate can own: they are part of the program, not of a call.
 OWNABLE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -69,7 +70,7 @@ def duplicate_constant_node(exported_program: ExportedProgram, candidate_node: s
         )
     copies = {_copy_for(exported_program, found[0], user).name for user in list(found[0].users)[1:]}
     exported_program.graph_module.recompile()
-    exported_program.validate()
+    validate(exported_program)
     return copies
 
 
@@ -97,7 +98,7 @@ def _retag(constant: torch.fx.Node, reader: torch.fx.Node) -> None:
 def _copy_for(program: ExportedProgram, node: torch.fx.Node, user: torch.fx.Node) -> torch.fx.Node:
     signature = program.graph_signature
     with program.graph.inserting_after(node):
-        duplicate = program.graph.placeholder(f"{node.name}_copy_0")
+        duplicate: torch.fx.Node = program.graph.placeholder(f"{node.name}_copy_0")
     duplicate.meta = dict(node.meta)
     user.replace_input_with(node, duplicate)
     position = next(i for i, spec in enumerate(signature.input_specs) if spec.arg.name == node.name)

@@ -11,8 +11,18 @@ import operator
 import torch
 from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as _call_delegate
 from torch._higher_order_ops.executorch_call_delegate import get_lowered_module_name as _attach
+from torch._higher_order_ops.executorch_call_delegate import is_lowered_module
 
 from pteron.exir.edge.delegate_call import is_delegate_call
+
+__all__ = [
+    "attach_lowered_module",
+    "executorch_call_delegate",
+    "get_lowered_module_name",
+    "is_delegate_call",
+    "is_delegate_output",
+    "is_lowered_module",
+]
 
 executorch_call_delegate = _call_delegate
 

@@ -49,7 +49,7 @@ def _target(node: torch.fx.Node) -> str:
 
 def _signature(arguments: Any, index: dict[torch.fx.Node, int]) -> tuple[Any, ...]:
     leaves, spec = pytree.tree_flatten(arguments)
-    comparable = []
+    comparable: list[tuple[str, object]] = []
     for leaf in leaves:
         if isinstance(leaf, torch.fx.Node):
             comparable.append(("node", index.get(leaf)))

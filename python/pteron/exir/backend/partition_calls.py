@@ -18,6 +18,7 @@ from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
 from pteron.exir.backend.partition_extraction import extract_partition, restore_order
 from pteron.exir.backend.partition_nodes import collect_partitions
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
+from pteron.exir.backend.program_copy import validate
 from pteron.exir.backend.validation_switch import is_validation_enabled
 from pteron.exir.edge.delegate_call import graph_modules
 
@@ -45,7 +46,7 @@ def tag_program(
         AssertionError: the partitioner changed the graph (unless validation is off) or gave no table of tags.
         RuntimeError: a tagged constant cannot be copied for its other readers.
     """
-    program.validate()
+    validate(program)
     result = partitioner(copy_for_partitioner(program))
     tagged = getattr(result, "tagged_exported_program", None)
     if not isinstance(tagged, ExportedProgram):

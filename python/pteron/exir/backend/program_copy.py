@@ -55,6 +55,11 @@ def with_names_of(program: ExportedProgram, duplicate: ExportedProgram) -> Expor
     return duplicate
 
 
+def validate(program: ExportedProgram) -> None:
+    """Runs the program's own verifiers; they raise `SpecViolationError`."""
+    program.validate()  # type: ignore[no-untyped-call]
+
+
 def _restore(originals: Iterable[torch.fx.Node], copies: Iterable[torch.fx.Node]) -> None:
     before, after = list(originals), list(copies)
     # A backend's own way of copying may have changed the graph; then its names are its own affair.
