@@ -4,7 +4,8 @@
 //! [`Method`] is a session of one of its methods. Load resolves and checks everything, the step loop
 //! trusts what load has checked.
 //!
-//! Unsafe code lives in `storage`, `input_value`, `output_value`, `copy_in`, `session` and `step_loop`.
+//! Unsafe code lives in `storage`, `input_value`, `output_value`, `output_collect`, `strided_copy`, `session`,
+//! `delegate_call` and `step_loop`.
 
 #![cfg_attr(
     not(test),
@@ -17,23 +18,45 @@
     )
 )]
 
+mod annotate;
 mod backend_registry;
+mod call_check;
 mod cancel;
+mod code_builder;
+mod constants;
 mod deadline;
+mod debug_info;
+mod delegate_call;
 pub mod demo;
 mod execute_options;
+mod input_check;
+mod input_rule;
 mod input_value;
+mod interface;
 mod io_spec;
 pub mod ir;
 mod kernel_registry;
 mod limits;
+mod lower;
+mod memory_map;
 mod method;
+mod method_code;
+mod method_instance;
 mod method_options;
-pub mod optimize;
+mod optimize;
+mod output_collect;
 mod output_value;
+mod prepare;
 mod program;
+mod program_data;
 mod runtime;
+mod session;
+mod session_layout;
+mod state_analysis;
+mod step;
+mod step_loop;
 mod storage;
+mod strided_copy;
 mod tracer;
 
 pub use cancel::CancelHandle;

@@ -1,52 +1,75 @@
-//! A session of a method.
+//! A session of a method, as callers see it.
 
+use crate::method_instance::MethodInstance;
 use crate::{CancelHandle, ExecuteOptions, InputValue, IoSpec, Outputs, OwnedTensor, Program};
 use pteron_core::Result;
 use std::sync::Arc;
 
-/// A session: arena, state, scratch, bound kernels, initialised delegates. `Send + Sync`; a second
-/// call while one runs gets `MethodBusy`.
-pub struct Method {}
+/// A session: arena, state, scratch, bound kernels, initialised delegates. `Send + Sync`; a call while
+/// another one runs gets `MethodBusy`, it never waits.
+pub struct Method {
+    program: Arc<Program>,
+    instance: MethodInstance,
+}
 
 impl Method {
+    pub(crate) fn new(program: Arc<Program>, instance: MethodInstance) -> Self {
+        Method { program, instance }
+    }
+
     /// Name of the method.
     pub fn name(&self) -> &str {
-        todo!()
+        &self.instance.code().ir.name
     }
+
     /// The program it belongs to.
     pub fn program(&self) -> &Arc<Program> {
-        todo!()
+        &self.program
     }
-    /// What it takes.
+
+    /// What it takes, in flat order.
     pub fn inputs(&self) -> &[IoSpec] {
-        todo!()
+        &self.instance.code().inputs
     }
-    /// What it gives.
+
+    /// What it gives, in flat order.
     pub fn outputs(&self) -> &[IoSpec] {
-        todo!()
+        &self.instance.code().outputs
     }
-    /// Runs once.
-    pub fn execute(&self, _inputs: &[InputValue<'_>], _options: ExecuteOptions<'_>) -> Result<Outputs> {
-        todo!()
+
+    /// Does one call leave something in mutable buffers that the next call sees?
+    pub fn is_stateful(&self) -> bool {
+        self.instance.is_stateful()
     }
+
+    /// Runs once. Inputs are checked before anything is touched, so after a refused call the next one
+    /// finds everything as it was.
+    pub fn execute(&self, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
+        self.instance.execute(inputs, options)
+    }
+
     /// Stops a run from any thread.
     pub fn cancel_handle(&self) -> CancelHandle {
-        todo!()
+        self.instance.cancel_handle().clone()
     }
+
     /// Names of the mutable buffers, in order.
     pub fn state_names(&self) -> Vec<&str> {
-        todo!()
+        self.instance.code().layout.state.iter().map(|(name, _)| name.as_str()).collect()
     }
+
     /// Copies of all mutable buffers, by name.
     pub fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>> {
-        todo!()
+        self.instance.get_state()
     }
-    /// Sets mutable buffers by name; all names and shapes are checked before any is written.
-    pub fn set_state(&self, _state: &[(&str, InputValue<'_>)]) -> Result<()> {
-        todo!()
+
+    /// Sets mutable buffers by name; all names, dtypes and shapes are checked before any is written.
+    pub fn set_state(&self, state: &[(&str, InputValue<'_>)]) -> Result<()> {
+        self.instance.set_state(state)
     }
+
     /// Puts all mutable buffers back to their initial contents.
     pub fn reset_state(&self) -> Result<()> {
-        todo!()
+        self.instance.reset_state()
     }
 }

@@ -1,87 +1,236 @@
 //! A loaded program: storage, checked methods, packed weights.
 
-use crate::{IoSpec, Limits, Method, MethodOptions, Outputs, Runtime, StableBytes};
-use pteron_core::Result;
+use crate::interface::{INTERFACE_KEY, Interface};
+use crate::method_code::{BuildInput, MethodCode};
+use crate::method_instance::MethodInstance;
+use crate::program_data::ProgramData;
+use crate::storage::{StableBytes, Storage};
+use crate::{ExecuteOptions, InputValue, IoSpec, Limits, Method, MethodOptions, Outputs, Runtime};
+use pteron_core::error::printable;
+use pteron_core::{Error, NamedData, PackStore, Result};
+use pteron_format::MethodDef;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Where a program comes from.
 pub enum ProgramSource {
-    /// A file. Its weights are mapped (private, read-only), or read into owned memory.
+    /// A file.
     File {
         /// Path of the `.pte` file.
         path: PathBuf,
-        /// Map the weights?
+        /// Map the weights (private, read-only)? Else they are read into memory of the program's own,
+        /// for files on storage that may change or vanish.
         is_mapped: bool,
     },
     /// Bytes that somebody keeps unchanged while the program lives (Python `bytes`, a `Vec<u8>`).
-    /// Borrowed when 16-byte aligned, else copied.
+    /// Used in place when 16-byte aligned, else copied.
     Bytes(Arc<dyn StableBytes>),
 }
 
 /// A loaded program. Immutable, shared by all its methods and sessions.
-pub struct Program {}
+pub struct Program {
+    runtime: Arc<Runtime>,
+    data: Arc<ProgramData>,
+    packs: PackStore,
+    limits: Limits,
+    methods: Vec<MethodEntry>,
+}
+
+/// What the program keeps per method, index-aligned with the file's methods.
+struct MethodEntry {
+    inputs: Arc<[IoSpec]>,
+    outputs: Arc<[IoSpec]>,
+    // Built when first needed. The lock is held while building, so it happens once.
+    code: Mutex<Option<Arc<MethodCode>>>,
+    // Sessions of stateless methods, idle.
+    pool: Mutex<Vec<MethodInstance>>,
+}
 
 impl Program {
-    /// Loads a program and checks all of it.
-    pub fn load(_runtime: &Arc<Runtime>, _source: ProgramSource, _limits: Limits) -> Result<Arc<Program>> {
-        todo!()
+    /// Loads a program and checks the whole file. Kernels are resolved and weights packed when a
+    /// method is first used.
+    ///
+    /// Errors: `NotFound` for a file that is not there, `Program` for one that breaks a rule of the
+    /// format.
+    pub fn load(runtime: &Arc<Runtime>, source: ProgramSource, limits: Limits) -> Result<Arc<Program>> {
+        catching(|| {
+            let storage = match source {
+                ProgramSource::File { path, is_mapped } => Storage::open(&path, is_mapped)?,
+                ProgramSource::Bytes(bytes) => Storage::borrow(bytes)?,
+            };
+            let data = Arc::new(ProgramData::new(storage)?);
+            let interface = Interface::parse(data.get(INTERFACE_KEY))?;
+            let methods = data
+                .file()
+                .methods
+                .iter()
+                .map(|m| {
+                    Ok(MethodEntry {
+                        inputs: interface.inputs(m)?.into(),
+                        outputs: interface.outputs(m)?.into(),
+                        code: Mutex::new(None),
+                        pool: Mutex::new(vec![]),
+                    })
+                })
+                .collect::<Result<Vec<_>>>()?;
+            Ok(Arc::new(Program { runtime: runtime.clone(), data, packs: PackStore::new(), limits, methods }))
+        })
     }
+
+    /// The runtime it was loaded into.
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+
     /// Names of the methods, in file order.
     pub fn methods(&self) -> Vec<&str> {
-        todo!()
+        self.data.file().methods.iter().map(|m| m.name.as_str()).collect()
     }
-    /// What a method takes.
-    pub fn inputs(&self, _method: &str) -> Result<&[IoSpec]> {
-        todo!()
+
+    fn method(&self, name: &str) -> Result<(&MethodDef, &MethodEntry)> {
+        let found = self.data.file().methods.iter().zip(&self.methods).find(|(m, _)| m.name == name);
+        found.ok_or_else(|| {
+            let known: Vec<String> = self.methods().into_iter().map(printable).collect();
+            Error::method_not_found("the program has no such method")
+                .expected(format!("one of: {}", known.join(", ")))
+                .got(printable(name))
+        })
     }
-    /// What a method gives.
-    pub fn outputs(&self, _method: &str) -> Result<&[IoSpec]> {
-        todo!()
+
+    /// What a method takes, in flat order.
+    pub fn inputs(&self, method: &str) -> Result<&[IoSpec]> {
+        Ok(&self.method(method)?.1.inputs)
     }
+
+    /// What a method gives, in flat order.
+    pub fn outputs(&self, method: &str) -> Result<&[IoSpec]> {
+        Ok(&self.method(method)?.1.outputs)
+    }
+
     /// Text form of the file.
     pub fn listing(&self) -> String {
-        todo!()
+        pteron_format::listing(self.data.file())
     }
-    /// Text form of what runs: one line per step of a method.
-    pub fn plan_listing(&self, _method: &str) -> Result<String> {
-        todo!()
+
+    /// Text form of a method after load's rewrites: one line per step.
+    pub fn plan_listing(&self, method: &str) -> Result<String> {
+        Ok(self.code(method)?.listing.clone())
     }
-    /// Backend ids that a method's delegates name, in order, each once.
-    pub fn backends(&self, _method: &str) -> Result<Vec<&str>> {
-        todo!()
+
+    /// The kernel of every step of a method, in order.
+    pub fn kernels(&self, method: &str) -> Result<Vec<String>> {
+        let code = self.code(method)?;
+        Ok(code.steps.iter().map(|s| s.name(&code.ir.delegates).to_string()).collect())
     }
+
+    /// Backend ids that a method's delegates name, each once, in order of appearance.
+    pub fn backends(&self, method: &str) -> Result<Vec<&str>> {
+        let mut out: Vec<&str> = Vec::new();
+        for d in &self.method(method)?.0.delegates {
+            if !out.contains(&d.backend.as_str()) {
+                out.push(&d.backend);
+            }
+        }
+        Ok(out)
+    }
+
     /// Full names of the operators that a method uses.
-    pub fn operators(&self, _method: &str) -> Result<Vec<&str>> {
-        todo!()
+    pub fn operators(&self, method: &str) -> Result<Vec<&str>> {
+        Ok(self.method(method)?.0.operators.iter().map(String::as_str).collect())
     }
+
     /// Keys of the named data, sorted.
     pub fn named_data_keys(&self) -> Vec<&str> {
-        todo!()
+        self.data.file().named_data.iter().map(|n| n.key.as_str()).collect()
     }
+
     /// One named blob.
-    pub fn named_data(&self, _key: &str) -> Option<&[u8]> {
-        todo!()
+    pub fn named_data(&self, key: &str) -> Option<&[u8]> {
+        self.data.get(key)
     }
-    /// The stored input and output tree of a method (JSON as in the file; may be empty).
-    pub fn trees(&self, _method: &str) -> Result<(&str, &str)> {
-        todo!()
+
+    /// The stored input and output tree of a method: JSON as in the file, empty where it has none.
+    pub fn trees(&self, method: &str) -> Result<(&str, &str)> {
+        let m = self.method(method)?.0;
+        Ok((&m.input_tree, &m.output_tree))
     }
+
     /// Number of packed weights and their bytes.
     pub fn pack_stats(&self) -> (usize, usize) {
-        todo!()
+        self.packs.stats()
     }
-    /// A new session of a method.
-    pub fn load_method(self: &Arc<Self>, _name: &str, _options: MethodOptions) -> Result<Method> {
-        todo!()
+
+    /// Bytes of planned memory that one session of a method needs.
+    pub fn arena_bytes(&self, method: &str) -> Result<usize> {
+        Ok(self.code(method)?.layout.nbytes)
     }
-    /// Runs a stateless method in a session from a pool; any number of threads.
+
+    /// The executable of a method, built the first time.
+    fn code(&self, name: &str) -> Result<Arc<MethodCode>> {
+        let (def, entry) = self.method(name)?;
+        let mut slot = entry.code.lock().map_err(|_| Error::internal("building this method panicked earlier"))?;
+        if let Some(code) = &*slot {
+            return Ok(code.clone());
+        }
+        let built = catching(|| {
+            MethodCode::build(BuildInput {
+                runtime: &self.runtime,
+                data: &self.data,
+                packs: &self.packs,
+                method: def,
+                inputs: entry.inputs.clone(),
+                outputs: entry.outputs.clone(),
+            })
+        });
+        let code = Arc::new(built.map_err(|e| e.method(name))?);
+        *slot = Some(code.clone());
+        Ok(code)
+    }
+
+    fn instance(&self, name: &str, options: &MethodOptions) -> Result<MethodInstance> {
+        let code = self.code(name)?;
+        catching(|| MethodInstance::new(code, options, self.limits))
+    }
+
+    /// A new session of a method: memory, state, initialised delegates.
+    pub fn load_method(self: &Arc<Self>, name: &str, options: MethodOptions) -> Result<Method> {
+        Ok(Method::new(self.clone(), self.instance(name, &options)?))
+    }
+
+    /// Runs a stateless method in a session from a pool; any number of threads may do so at once. A
+    /// method whose calls depend on each other is refused.
     pub fn run(
-        self: &Arc<Self>,
-        _name: &str,
-        _inputs: &[crate::InputValue<'_>],
-        _options: crate::ExecuteOptions<'_>,
+        &self,
+        name: &str,
+        inputs: &[InputValue<'_>],
+        options: ExecuteOptions<'_>,
     ) -> Result<Outputs> {
-        todo!()
+        let entry = self.method(name)?.1;
+        let pooled = entry.pool.lock().ok().and_then(|mut p| p.pop());
+        let instance = match pooled {
+            Some(instance) => instance,
+            None => self.instance(name, &MethodOptions::default())?,
+        };
+        if instance.is_stateful() {
+            return Err(Error::input("the method keeps state between calls, so it cannot run in pooled sessions")
+                .method(name)
+                .hint("use load_method, which gives a session of its own, and call that"));
+        }
+        let result = instance.execute(inputs, options);
+        let is_usable = !matches!(&result, Err(e) if e.kind() == pteron_core::ErrorKind::Internal);
+        if is_usable && let Ok(mut pool) = entry.pool.lock() {
+            pool.push(instance);
+        }
+        result
     }
+}
+
+/// Turns a panic into an internal error.
+fn catching<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        Err(Error::internal("the loader panicked; this is a bug in pteron")
+            .got(crate::delegate_call::panic_text(&*panic))
+            .hint("please report this with the program"))
+    })
 }

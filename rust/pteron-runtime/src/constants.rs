@@ -1,0 +1,132 @@
+//! Constants of a method as kernels see them at load.
+
+use crate::ir::{FoldedConstant, Place, TensorIr};
+use crate::program_data::ProgramData;
+use pteron_core::{AlignedBuffer, ConstantKey, ConstantView, DType, Dims, PackKey, PackStore, Result};
+use std::sync::Arc;
+
+/// Where the constants of one method are.
+#[derive(Clone, Copy)]
+pub(crate) struct Constants<'a> {
+    pub data: &'a ProgramData,
+    pub folded: &'a [FoldedConstant],
+}
+
+impl<'a> Constants<'a> {
+    /// Stored bytes by key.
+    pub(crate) fn bytes(&self, key: &ConstantKey) -> Option<&'a [u8]> {
+        self.data.constant(key)
+    }
+
+    /// The contents of a constant tensor; `None` for tensors that are not constant.
+    pub(crate) fn view(&self, tensor: &TensorIr) -> Option<ConstantView<'a>> {
+        let spec = &tensor.spec;
+        match &tensor.place {
+            Place::Constant(c) => Some(ConstantView {
+                key: c.key,
+                data: self.bytes(&c.key)?,
+                dtype: spec.dtype,
+                offset: 0,
+                shape: spec.shape,
+                strides: spec.dim_order.strides(&spec.shape),
+            }),
+            Place::Folded(index) => {
+                let f = self.folded.get(*index as usize)?;
+                let data: &'a [u8] = match &f.data {
+                    Some(computed) => computed.as_slice(),
+                    None => self.bytes(&f.key)?,
+                };
+                Some(ConstantView {
+                    key: f.key,
+                    data,
+                    dtype: spec.dtype,
+                    offset: f.offset,
+                    shape: f.shape,
+                    strides: f.strides,
+                })
+            }
+            Place::Planned { .. } | Place::Unplanned => None,
+        }
+    }
+}
+
+/// A dense copy of a constant view in the tensor's memory order, made once per program.
+pub(crate) fn dense_copy(
+    packs: &PackStore,
+    view: &ConstantView<'_>,
+    tensor: &TensorIr,
+) -> Result<Arc<AlignedBuffer>> {
+    // Seen through the memory order, the dense copy is row-major; so one key and one loop do.
+    let mut ordered = ConstantView { shape: Dims::EMPTY, strides: Dims::EMPTY, ..*view };
+    for d in tensor.spec.dim_order.as_slice() {
+        let d = usize::from(*d);
+        ordered.shape.push(view.shape.get(d).copied().unwrap_or(1))?;
+        ordered.strides.push(view.strides.get(d).copied().unwrap_or(0))?;
+    }
+    packs.get_or_pack(PackKey::new(&ordered, "dense"), || gather(&ordered))
+}
+
+fn gather(view: &ConstantView<'_>) -> Result<AlignedBuffer> {
+    let size = view.dtype.size();
+    let mut out = AlignedBuffer::zeroed(pteron_core::sizes::checked_nbytes(&view.shape, view.dtype)?)?;
+    let mut index = Dims::filled(view.shape.len(), 0)?;
+    for target in out.as_mut_slice().chunks_exact_mut(size) {
+        let start = view.position(&index).saturating_mul(size);
+        let source = view.data.get(start..start.saturating_add(size)).ok_or_else(|| outside(view.dtype))?;
+        target.copy_from_slice(source);
+        advance(&mut index, &view.shape);
+    }
+    Ok(out)
+}
+
+/// The next index in row-major order; wraps to zero at the end.
+fn advance(index: &mut Dims, shape: &Dims) {
+    for (i, n) in index.iter_mut().zip(shape.iter()).rev() {
+        *i = i.saturating_add(1);
+        if *i < *n {
+            return;
+        }
+        *i = 0;
+    }
+}
+
+#[cold]
+fn outside(dtype: DType) -> pteron_core::Error {
+    pteron_core::Error::internal("a folded constant leaves its storage").got(dtype.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pteron_core::{DimOrder, Dynamism, TensorSpec};
+
+    #[test]
+    fn a_transposed_view_becomes_dense_once() {
+        let bytes: Vec<u8> = (0..6u8).collect();
+        let view = ConstantView {
+            key: ConstantKey { origin: 0, offset: 0, nbytes: 6 },
+            data: &bytes,
+            dtype: DType::UInt8,
+            offset: 0,
+            shape: Dims::new(&[3, 2]).unwrap(),
+            strides: Dims::new(&[1, 3]).unwrap(),
+        };
+        let mut tensor = TensorIr {
+            spec: TensorSpec {
+                dtype: DType::UInt8,
+                shape: view.shape,
+                dim_order: DimOrder::contiguous(2),
+                dynamism: Dynamism::Static,
+            },
+            place: Place::Folded(0),
+            name: None,
+        };
+        let packs = PackStore::new();
+        let dense = dense_copy(&packs, &view, &tensor).unwrap();
+        assert_eq!(dense.as_slice(), [0, 3, 1, 4, 2, 5]);
+        dense_copy(&packs, &view, &tensor).unwrap();
+        assert_eq!(packs.stats(), (1, 6));
+        tensor.spec.dim_order = DimOrder::new(&[1, 0]).unwrap();
+        assert_eq!(dense_copy(&packs, &view, &tensor).unwrap().as_slice(), bytes);
+    }
+}

@@ -1,0 +1,165 @@
+//! Checks a call's inputs before anything is touched.
+
+use crate::input_rule::{InputRule, RuleKind, TensorRule};
+use crate::method_code::MethodCode;
+use crate::{InputValue, IoSpec, TensorInput};
+use pteron_core::error::printable;
+use pteron_core::{Error, Result};
+use smallvec::SmallVec;
+
+/// Checks count, kinds, dtypes, ranks, extents and relations. The error names the input.
+pub(crate) fn check_inputs(code: &MethodCode, inputs: &[InputValue<'_>]) -> Result<()> {
+    if inputs.len() != code.input_rules.len() {
+        return Err(wrong_count(code, inputs.len()));
+    }
+    let mut symbols: Symbols = SmallVec::from_elem(None, code.symbol_count);
+    for (i, (rule, input)) in code.input_rules.iter().zip(inputs).enumerate() {
+        if let Err(e) = check_input(code, rule, input, i, &mut symbols) {
+            let name = code.inputs.get(i).map_or("?", |s| s.name.as_str());
+            return Err(e.method(code.ir.name.as_str()).argument(name));
+        }
+    }
+    Ok(())
+}
+
+/// The value of each symbol once an input has set it, and which input that was.
+type Symbols = SmallVec<[Option<(u64, usize)>; 8]>;
+
+fn check_input(
+    code: &MethodCode,
+    rule: &InputRule,
+    input: &InputValue<'_>,
+    position: usize,
+    symbols: &mut Symbols,
+) -> Result<()> {
+    match (&rule.kind, input) {
+        (RuleKind::Tensor(rule), InputValue::Tensor(t)) => check_tensor(code, rule, t, position, symbols),
+        (RuleKind::Int { traced, range, symbol }, InputValue::Int(v)) => {
+            match range {
+                None if v == traced => {}
+                None => return Err(traced_value(&traced.to_string(), &v.to_string())),
+                Some((min, max)) if v < min || v > max => {
+                    return Err(Error::input("an integer input is outside its range")
+                        .expected(format!("{min} to {max}"))
+                        .got(v.to_string()));
+                }
+                Some(_) => {}
+            }
+            match (symbol, u64::try_from(*v)) {
+                (Some(s), Ok(v)) => check_symbol(code, *s, v, position, symbols, "value"),
+                _ => Ok(()),
+            }
+        }
+        (RuleKind::Bool(traced), InputValue::Bool(v)) => match v == traced {
+            true => Ok(()),
+            false => Err(traced_value(&traced.to_string(), &v.to_string())),
+        },
+        (RuleKind::Double(traced), InputValue::Double(v)) => check_double(*traced, *v),
+        (RuleKind::Double(traced), InputValue::Int(v)) => check_double(*traced, *v as f64),
+        (RuleKind::String, InputValue::String(v)) => check_string(code.inputs.get(position), v),
+        (RuleKind::None, InputValue::None) => Ok(()),
+        _ => Err(wrong_kind(code.inputs.get(position), input)),
+    }
+}
+
+fn check_tensor(
+    code: &MethodCode,
+    rule: &TensorRule,
+    input: &TensorInput<'_>,
+    position: usize,
+    symbols: &mut Symbols,
+) -> Result<()> {
+    if input.dtype != rule.dtype {
+        return Err(Error::input_type("an input tensor has another dtype than the method takes")
+            .expected(rule.dtype.name())
+            .got(input.dtype.name())
+            .hint("convert the input; the runtime never converts dtypes by itself"));
+    }
+    if input.shape.len() != rule.extents.len() || input.strides.is_some_and(|s| s.len() != input.shape.len()) {
+        return Err(wrong_shape(code, position, input, "an input tensor has another rank than the method takes"));
+    }
+    for (d, (n, extent)) in input.shape.iter().zip(&rule.extents).enumerate() {
+        if *n < extent.min || *n > extent.max {
+            let what = format!("dimension {d} of an input tensor is outside what the method takes");
+            return Err(wrong_shape(code, position, input, &what));
+        }
+        if let Some(s) = extent.symbol {
+            check_symbol(code, s, *n as u64, position, symbols, &format_args!("dimension {d}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_symbol(
+    code: &MethodCode,
+    symbol: usize,
+    value: u64,
+    position: usize,
+    symbols: &mut Symbols,
+    what: &(impl std::fmt::Display + ?Sized),
+) -> Result<()> {
+    let Some(slot) = symbols.get_mut(symbol) else {
+        return Err(Error::internal("a symbol is out of range"));
+    };
+    match slot {
+        None => *slot = Some((value, position)),
+        Some((known, first)) if *known != value => {
+            let name = code.inputs.get(*first).map_or("?", |s| s.name.as_str());
+            return Err(Error::input(format!("{what} of an input disagrees with another input"))
+                .expected(format!("{known}, as in input '{}' (the same symbol)", printable(name)))
+                .got(value.to_string()));
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}
+
+fn check_double(traced: f64, got: f64) -> Result<()> {
+    // ExecuTorch's tolerances: a float that was baked in may differ by rounding only.
+    const ABSOLUTE: f64 = 1e-4;
+    const RELATIVE: f64 = 1e-5;
+    let is_same = got == traced
+        || (got.is_nan() && traced.is_nan())
+        || (got - traced).abs() <= ABSOLUTE + RELATIVE * traced.abs();
+    if is_same { Ok(()) } else { Err(traced_value(&traced.to_string(), &got.to_string())) }
+}
+
+fn check_string(spec: Option<&IoSpec>, got: &str) -> Result<()> {
+    match spec.map(|s| &s.kind) {
+        Some(crate::IoKind::String { traced }) if traced == got => Ok(()),
+        Some(crate::IoKind::String { traced }) => Err(traced_value(&printable(traced), &printable(got))),
+        _ => Err(Error::internal("an input rule and its spec differ")),
+    }
+}
+
+#[cold]
+fn traced_value(traced: &str, got: &str) -> Error {
+    Error::input("an input that is fixed in the program has another value")
+        .expected(traced)
+        .got(got)
+        .hint("the value was baked in at export; export again with the one you need, or as a symbolic integer")
+}
+
+#[cold]
+fn wrong_kind(spec: Option<&IoSpec>, input: &InputValue<'_>) -> Error {
+    Error::input_type("an input has the wrong type")
+        .expected(spec.map_or("?".into(), |s| s.kind.to_string()))
+        .got(input.kind_name())
+}
+
+#[cold]
+fn wrong_shape(code: &MethodCode, position: usize, input: &TensorInput<'_>, what: &str) -> Error {
+    Error::input(what)
+        .expected(code.inputs.get(position).map_or("?".into(), |s| s.kind.to_string()))
+        .got(format!("{}{:?}", input.dtype, input.shape))
+}
+
+#[cold]
+fn wrong_count(code: &MethodCode, got: usize) -> Error {
+    let names: Vec<String> =
+        code.inputs.iter().map(|s| format!("{}: {}", printable(&s.name), s.kind)).collect();
+    Error::input("the method takes another number of inputs")
+        .method(code.ir.name.as_str())
+        .expected(format!("{} ({})", names.len(), names.join(", ")))
+        .got(got.to_string())
+}

@@ -1,0 +1,188 @@
+//! A method made executable: checked, optimised, prepared. Immutable, built once per method, shared by
+//! all its sessions.
+
+use crate::call_check::{ResolvedOperator, ResolvedOperators, check_instructions, resolve_operators};
+use crate::code_builder::CodeBuilder;
+use crate::constants::Constants;
+use crate::input_rule::{InputRule, input_rules};
+use crate::ir::{FoldedConstant, MethodIr};
+use crate::lower::lower;
+use crate::optimize::{self, Loader, Optimized};
+use crate::prepare::Preparer;
+use crate::program_data::ProgramData;
+use crate::session_layout::SessionLayout;
+use crate::step::Step;
+use crate::{IoSpec, Runtime};
+use pteron_core::{CpuProfile, Instruction, PackStore, Result, Schema, Scratch, ValueId};
+use pteron_cpu::plan::PlanSpec;
+use pteron_format::MethodDef;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+/// Everything about a method that does not change between sessions.
+pub(crate) struct MethodCode {
+    pub runtime: Arc<Runtime>,
+    pub data: Arc<ProgramData>,
+    pub ir: MethodIr,
+    pub steps: Vec<Step>,
+    pub folded: Vec<FoldedConstant>,
+    pub layout: SessionLayout,
+    pub inputs: Arc<[IoSpec]>,
+    pub outputs: Arc<[IoSpec]>,
+    pub input_rules: Vec<InputRule>,
+    /// Number of distinct symbols among the inputs' extents.
+    pub symbol_count: usize,
+    /// Number of kernel steps, each with a state per session.
+    pub kernel_count: usize,
+    /// The largest scratch that any kernel needs.
+    pub scratch: Scratch,
+    /// (from, to) of every move and view.
+    pub links: Vec<(ValueId, ValueId)>,
+    /// The optimised steps as text.
+    pub listing: String,
+    // Debug handles per step, looked up when a tracer first asks.
+    handles: OnceLock<Vec<Vec<i64>>>,
+}
+
+/// What the build of a method takes from its program.
+pub(crate) struct BuildInput<'a> {
+    pub runtime: &'a Arc<Runtime>,
+    pub data: &'a Arc<ProgramData>,
+    pub packs: &'a PackStore,
+    pub method: &'a MethodDef,
+    pub inputs: Arc<[IoSpec]>,
+    pub outputs: Arc<[IoSpec]>,
+}
+
+impl MethodCode {
+    /// Checks, optimises and prepares a method.
+    pub(crate) fn build(input: BuildInput<'_>) -> Result<MethodCode> {
+        let mut ir = lower(input.method)?;
+        let registry = input.runtime.kernels()?;
+        let operators = resolve_operators(&ir, &registry)?;
+        check_instructions(&ir, &operators)?;
+        let loader = BuildLoader::new(&ir, &operators, &input);
+        let Optimized { steps, folded } = optimize::optimize(&mut ir, &loader, input.runtime.rules())?;
+        let listing = optimize::listing(&ir, &steps);
+        let written = written_values(&ir, &operators);
+        let preparer = Preparer {
+            ir: &ir,
+            constants: Constants { data: input.data, folded: &folded },
+            written: &written,
+            packs: input.packs,
+            cpu: input.runtime.cpu(),
+        };
+        let mut builder = CodeBuilder::new(preparer, &operators, &registry);
+        builder.add_steps(&steps)?;
+        let built = builder.finish()?;
+        let (input_rules, symbol_count) = input_rules(&ir, &input.inputs, &built.copied_inputs)?;
+        let layout = SessionLayout::new(&ir, &built, &written, preparer)?;
+        Ok(MethodCode {
+            runtime: input.runtime.clone(),
+            data: input.data.clone(),
+            steps: built.steps,
+            kernel_count: built.kernel_count,
+            scratch: built.scratch,
+            layout,
+            folded,
+            ir,
+            inputs: input.inputs,
+            outputs: input.outputs,
+            input_rules,
+            symbol_count,
+            links: built.links,
+            listing,
+            handles: OnceLock::new(),
+        })
+    }
+
+    /// Debug handles that a step stands for.
+    pub(crate) fn handles(&self, step: usize) -> &[i64] {
+        let all = self.handles.get_or_init(|| {
+            let debug = self.data.debug();
+            let of = |s: &Step| {
+                let mut handles: Vec<i64> =
+                    s.covers.iter().flat_map(|i| debug.handles(&self.ir.name, *i)).collect();
+                handles.dedup();
+                handles
+            };
+            self.steps.iter().map(of).collect()
+        });
+        all.get(step).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Values whose contents are not those of the file: set by callers, moves or scalar results.
+fn written_values(ir: &MethodIr, operators: &ResolvedOperators) -> HashSet<ValueId> {
+    let mut written: HashSet<ValueId> = ir.inputs.iter().copied().collect();
+    for instruction in &ir.instructions {
+        match instruction {
+            Instruction::Kernel { operator, args } => {
+                let op = operators.get(*operator as usize).and_then(Option::as_ref);
+                if let (Some(op), Some(last)) = (op, args.last())
+                    && op.schema.has_scalar_return
+                {
+                    written.insert(*last);
+                }
+            }
+            Instruction::Move { to, .. } => {
+                written.insert(*to);
+            }
+            _ => {}
+        }
+    }
+    written
+}
+
+/// The optimiser's view of kernels and constants.
+struct BuildLoader<'a> {
+    schemas: HashMap<&'a str, &'a Schema>,
+    data: &'a ProgramData,
+    packs: &'a PackStore,
+    cpu: &'a CpuProfile,
+    written: HashSet<ValueId>,
+}
+
+impl<'a> BuildLoader<'a> {
+    fn new(
+        ir: &MethodIr,
+        operators: &'a ResolvedOperators,
+        input: &'a BuildInput<'_>,
+    ) -> Self {
+        let schemas = operators
+            .iter()
+            .flatten()
+            .map(|op: &ResolvedOperator| (op.schema.name.as_str(), &*op.schema))
+            .collect();
+        BuildLoader {
+            schemas,
+            data: input.data,
+            packs: input.packs,
+            cpu: input.runtime.cpu(),
+            written: written_values(ir, operators),
+        }
+    }
+}
+
+impl Loader for BuildLoader<'_> {
+    fn schema(&self, operator: &str) -> Option<&Schema> {
+        self.schemas.get(operator).copied()
+    }
+
+    fn can_prepare(
+        &self,
+        ir: &MethodIr,
+        folded: &[FoldedConstant],
+        plan: &PlanSpec,
+        args: &[ValueId],
+    ) -> Result<bool> {
+        let preparer = Preparer {
+            ir,
+            constants: Constants { data: self.data, folded },
+            written: &self.written,
+            packs: self.packs,
+            cpu: self.cpu,
+        };
+        Ok(preparer.plan(plan, args)?.is_some())
+    }
+}

@@ -1,0 +1,134 @@
+//! Takes a run's results out of the session. Unsafe island: it copies into callers' buffers.
+
+use crate::method_code::MethodCode;
+use crate::session::Session;
+use crate::strided_copy::{Layout, copy_strided, signed};
+use crate::{IoKind, OutputBuffer, OutputValue, Outputs, OwnedTensor};
+use pteron_core::{AlignedBuffer, DimOrder, Error, Result, TensorSlot, Value, ValueId};
+
+/// Refuses buffers that cannot fit their output, before the run.
+pub(crate) fn check_buffers(code: &MethodCode, buffers: &[Option<OutputBuffer<'_>>]) -> Result<()> {
+    if buffers.len() > code.outputs.len() {
+        return Err(Error::input("more output buffers are bound than the method has outputs")
+            .method(code.ir.name.as_str())
+            .expected(format!("at most {}", code.outputs.len()))
+            .got(buffers.len().to_string()));
+    }
+    for (spec, buffer) in code.outputs.iter().zip(buffers) {
+        let Some(buffer) = buffer else { continue };
+        let at = |e: Error| e.method(code.ir.name.as_str()).argument(spec.name.as_str());
+        let IoKind::Tensor(t) = &spec.kind else {
+            return Err(at(Error::input_type("a buffer is bound to an output that is no tensor"))
+                .expected(spec.kind.to_string()));
+        };
+        if buffer.dtype != t.dtype {
+            return Err(at(Error::input_type("an output buffer has another dtype than the output"))
+                .expected(t.dtype.name())
+                .got(buffer.dtype.name()));
+        }
+        let fits = buffer.shape.len() == t.extents.len()
+            && buffer.shape.iter().zip(&t.extents).all(|(n, e)| {
+                let (min, max) = e.range();
+                (min..=max).contains(n)
+            });
+        if !fits {
+            return Err(at(Error::input("an output buffer has another shape than the output"))
+                .expected(t.to_string())
+                .got(format!("{}{:?}", buffer.dtype, buffer.shape)));
+        }
+    }
+    Ok(())
+}
+
+/// All outputs, in order.
+pub(crate) fn collect(
+    code: &MethodCode,
+    session: &mut Session,
+    buffers: &[Option<OutputBuffer<'_>>],
+) -> Result<Outputs> {
+    let mut out = Outputs::new();
+    for (i, id) in code.ir.outputs.iter().enumerate() {
+        let buffer = buffers.get(i).and_then(Option::as_ref);
+        // Fresh memory goes to the last output that shows the value; earlier ones get copies.
+        let is_shown_again =
+            code.ir.outputs.get(i.saturating_add(1)..).is_some_and(|rest| rest.contains(id));
+        let value = output(code, session, *id, buffer, is_shown_again).map_err(|e| {
+            let name = code.outputs.get(i).map_or("?", |s| s.name.as_str());
+            e.method(code.ir.name.as_str()).argument(name)
+        })?;
+        out.push(value);
+    }
+    Ok(out)
+}
+
+fn output(
+    code: &MethodCode,
+    session: &mut Session,
+    id: ValueId,
+    buffer: Option<&OutputBuffer<'_>>,
+    is_shown_again: bool,
+) -> Result<OutputValue> {
+    let value = session.values.get(id.index()).ok_or_else(|| Error::internal("output out of range"))?;
+    Ok(match value {
+        Value::None => OutputValue::None,
+        Value::Int(v) => OutputValue::Int(*v),
+        Value::Bool(v) => OutputValue::Bool(*v),
+        Value::Double(v) => OutputValue::Double(*v),
+        Value::String(s) => OutputValue::String(s.clone()),
+        Value::Tensor(slot) => match buffer {
+            Some(buffer) => {
+                fill(slot, buffer)?;
+                OutputValue::Bound(slot.meta().clone())
+            }
+            None => {
+                let meta = slot.meta().clone();
+                // Memory for the bound is kept unless most of it would lie idle.
+                let is_tight = meta.nbytes() >= slot.capacity() / 2;
+                let taken = (!is_shown_again && is_tight).then(|| session.take_fresh(code, id)).flatten();
+                match taken {
+                    Some(data) => OutputValue::Tensor(OwnedTensor { meta, data }),
+                    None => OutputValue::Tensor(copy_of(session.slot(id)?)?),
+                }
+            }
+        },
+        _ => return Err(Error::internal("an output is a list")),
+    })
+}
+
+/// A tensor with a copy of the slot's bytes.
+pub(crate) fn copy_of(slot: &TensorSlot) -> Result<OwnedTensor> {
+    let data = AlignedBuffer::copy_of(slot.view().as_bytes())?;
+    Ok(OwnedTensor { meta: slot.meta().clone(), data })
+}
+
+/// Copies the slot's elements into the caller's row-major buffer.
+fn fill(slot: &TensorSlot, buffer: &OutputBuffer<'_>) -> Result<()> {
+    let meta = slot.meta();
+    if *buffer.shape != **meta.shape() {
+        return Err(Error::input("an output buffer has another shape than the output of this call")
+            .expected(meta.shape().to_string())
+            .got(format!("{:?}", buffer.shape)));
+    }
+    if meta.nbytes() == 0 {
+        return Ok(());
+    }
+    let row_major = DimOrder::contiguous(meta.rank()).strides(meta.shape());
+    // SAFETY: the slot holds `meta.nbytes()` bytes in its own order. The buffer is valid for writes of
+    // the same shape by its contract. It may overlap an input that the slot still shows (an output that
+    // is an input, unchanged), so the dense case uses a copy that allows overlap, and the other case goes
+    // through memory of its own.
+    unsafe {
+        if row_major == *meta.strides() {
+            std::ptr::copy(slot.data().cast_const(), buffer.data, meta.nbytes());
+        } else {
+            let own = copy_of(slot)?;
+            copy_strided(
+                meta.shape(),
+                meta.dtype().size(),
+                Layout { data: own.data.as_ptr().cast_const(), strides: signed(meta.strides()) },
+                Layout { data: buffer.data, strides: signed(&row_major) },
+            );
+        }
+    }
+    Ok(())
+}

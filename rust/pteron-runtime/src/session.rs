@@ -1,0 +1,371 @@
+//! The memory and state of one session. Unsafe island: it points tensor slots at arenas, constants,
+//! callers' inputs and fresh outputs.
+//!
+//! What makes the slots sound: arenas and own memory live as long as the session, constants as long as
+//! the method's code, and an input's or fresh output's memory for the run in which it is set; every run
+//! sets all inputs and fresh outputs, and puts all moving slots back, before its first step.
+
+use crate::delegate_call::SessionDelegate;
+use crate::input_rule::{RuleKind, TensorRule};
+use crate::ir::{Place, TensorIr, ValueIr};
+use crate::method_code::MethodCode;
+use crate::session_layout::FoldedMemory;
+use crate::strided_copy::{Layout, copy_strided, is_dense, signed};
+use crate::{InputValue, Limits, TensorInput};
+use pteron_core::{
+    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, Grid, MAX_RANK, Result, TensorSlot, Value, ValueId,
+};
+use pteron_cpu::SessionScratch;
+
+/// State of a kernel step.
+pub(crate) struct BoundCall {
+    pub bound: Bound,
+    pub grid: Grid,
+}
+
+/// See the module.
+pub(crate) struct Session {
+    pub values: Vec<Value>,
+    pub calls: Vec<BoundCall>,
+    pub scratch: SessionScratch,
+    pub delegates: Vec<SessionDelegate>,
+    arenas: Vec<AlignedBuffer>,
+    own: Vec<AlignedBuffer>,
+    // Copies of inputs that could not be used in place; kept for the next run.
+    input_copies: Vec<Option<AlignedBuffer>>,
+    // Memory of unplanned outputs for the current run.
+    fresh: Vec<Option<AlignedBuffer>>,
+    // Where moving tensors are before a run.
+    bases: Vec<(ValueId, TensorSlot)>,
+    // What written scalars are before a run.
+    scalars: Vec<(ValueId, Value)>,
+}
+
+impl Session {
+    /// Allocates and fills everything but delegates, and binds what never changes.
+    pub(crate) fn new(code: &MethodCode, threads: usize, limits: &Limits) -> Result<Session> {
+        let limit = limits.arena_limit();
+        if code.layout.nbytes > limit {
+            return Err(Error::limit("the method needs more memory than the limit allows")
+                .method(code.ir.name.as_str())
+                .expected(format!("at most {limit} bytes of planned memory"))
+                .got(format!("{} bytes", code.layout.nbytes))
+                .hint("raise Limits::arena_bytes if the program is trusted"));
+        }
+        let buffers = |sizes: &mut dyn Iterator<Item = usize>| -> Result<Vec<AlignedBuffer>> {
+            sizes.map(AlignedBuffer::zeroed).collect()
+        };
+        let mut session = Session {
+            values: Vec::with_capacity(code.ir.values.len()),
+            calls: Vec::with_capacity(code.kernel_count),
+            scratch: SessionScratch::new(threads, code.scratch)?,
+            delegates: vec![],
+            arenas: buffers(&mut code.ir.arenas.iter().copied())?,
+            own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
+            input_copies: code.input_rules.iter().map(|_| None).collect(),
+            fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
+            bases: vec![],
+            scalars: vec![],
+        };
+        for (i, value) in code.ir.values.iter().enumerate() {
+            let id = ValueId(u32::try_from(i).map_err(|_| Error::internal("too many values"))?);
+            let value = session.initial_value(code, id, value)?;
+            session.values.push(value);
+        }
+        for (at, (id, nbytes)) in code.layout.own.iter().enumerate() {
+            let data = session.own.get(at).map_or(std::ptr::null_mut(), AlignedBuffer::as_ptr);
+            if let Some(slot) = session.slot_mut(*id) {
+                // SAFETY: own memory of `nbytes` bytes that lives as long as the session.
+                unsafe { slot.set_data(data, *nbytes) };
+            }
+        }
+        session.copy_initial(code)?;
+        session.remember_start(code);
+        session.bind_fixed(code)?;
+        Ok(session)
+    }
+
+    fn initial_value(&self, code: &MethodCode, id: ValueId, value: &ValueIr) -> Result<Value> {
+        Ok(match value {
+            ValueIr::None => Value::None,
+            ValueIr::Int(v) => Value::Int(*v),
+            ValueIr::Bool(v) => Value::Bool(*v),
+            ValueIr::Double(v) => Value::Double(*v),
+            ValueIr::String(s) => Value::String(s.clone()),
+            ValueIr::IntList(l) => Value::IntList(l.clone()),
+            ValueIr::DoubleList(l) => Value::DoubleList(l.clone()),
+            ValueIr::BoolList(l) => Value::BoolList(l.clone()),
+            ValueIr::TensorList(l) => Value::TensorList(l.clone()),
+            ValueIr::OptionalTensorList(l) => Value::OptionalTensorList(l.clone()),
+            ValueIr::Tensor(t) => Value::Tensor(Box::new(self.initial_slot(code, id, t)?)),
+        })
+    }
+
+    fn initial_slot(&self, code: &MethodCode, id: ValueId, tensor: &TensorIr) -> Result<TensorSlot> {
+        let mut slot = TensorSlot::new(&tensor.spec)?;
+        let nbytes = tensor.spec.nbytes()?;
+        let lost = || Error::internal("a checked range lies outside its memory");
+        let data: *mut u8 = match &tensor.place {
+            Place::Planned { arena, offset, .. } => {
+                let arena = self.arenas.get(*arena as usize).ok_or_else(lost)?;
+                if offset.checked_add(nbytes).is_none_or(|end| end > arena.len()) {
+                    return Err(lost());
+                }
+                arena.as_ptr().wrapping_add(*offset)
+            }
+            Place::Constant(c) => {
+                let bytes = code.data.constant(&c.key).ok_or_else(lost)?;
+                if bytes.len() < nbytes {
+                    return Err(lost());
+                }
+                bytes.as_ptr().cast_mut()
+            }
+            Place::Folded(_) => match code.layout.folded.get(&id) {
+                // Every kernel took it from a packed copy.
+                None => return Ok(slot),
+                Some(FoldedMemory::Copied(buffer)) if buffer.len() >= nbytes => buffer.as_ptr(),
+                Some(FoldedMemory::Stored(key, offset)) => {
+                    let bytes = code.data.constant(key).and_then(|b| b.get(*offset..)).ok_or_else(lost)?;
+                    if bytes.len() < nbytes {
+                        return Err(lost());
+                    }
+                    bytes.as_ptr().cast_mut()
+                }
+                Some(FoldedMemory::Copied(_)) => return Err(lost()),
+            },
+            // Set later: own memory, inputs, fresh outputs.
+            Place::Unplanned => return Ok(slot),
+        };
+        // SAFETY: `nbytes` bytes from `data` were just checked to lie within an arena of this session or a
+        // constant of the code; format and loader checked the alignment. Load refuses or checks at run time
+        // every instruction that could write to a constant.
+        unsafe { slot.set_data(data, nbytes) };
+        Ok(slot)
+    }
+
+    fn slot_mut(&mut self, id: ValueId) -> Option<&mut TensorSlot> {
+        self.values.get_mut(id.index()).and_then(Value::as_tensor_mut)
+    }
+
+    /// The tensor `id`.
+    pub(crate) fn slot(&self, id: ValueId) -> Result<&TensorSlot> {
+        self.values
+            .get(id.index())
+            .and_then(Value::as_tensor)
+            .ok_or_else(|| Error::internal("a value that was a tensor is none"))
+    }
+
+    /// Copies the initial contents of mutable buffers.
+    fn copy_initial(&mut self, code: &MethodCode) -> Result<()> {
+        for value in &code.ir.values {
+            let ValueIr::Tensor(TensorIr {
+                place: Place::Planned { arena, offset, initial: Some(initial) },
+                ..
+            }) = value
+            else {
+                continue;
+            };
+            let lost = || Error::internal("initial contents lie outside their memory");
+            let bytes = code.data.constant(&initial.key).ok_or_else(lost)?;
+            let arena = self.arenas.get_mut(*arena as usize).ok_or_else(lost)?;
+            let end = offset.checked_add(bytes.len()).ok_or_else(lost)?;
+            arena.as_mut_slice().get_mut(*offset..end).ok_or_else(lost)?.copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn remember_start(&mut self, code: &MethodCode) {
+        for id in &code.layout.moving {
+            if let Some(slot) = self.values.get(id.index()).and_then(Value::as_tensor)
+                && !slot.data().is_null()
+            {
+                self.bases.push((*id, slot.clone()));
+            }
+        }
+        for id in &code.layout.scalars {
+            if let Some(value) = self.values.get(id.index()) {
+                self.scalars.push((*id, value.clone()));
+            }
+        }
+    }
+
+    /// Binds the kernels whose arguments keep their shapes.
+    fn bind_fixed(&mut self, code: &MethodCode) -> Result<()> {
+        for step in &code.steps {
+            let crate::step::Action::Kernel(kernel) = &step.action else { continue };
+            let mut call = BoundCall { bound: kernel.prepared.new_bound(), grid: Grid::EMPTY };
+            if !kernel.is_rebound {
+                // SAFETY: every slot has its memory or, for inputs and fresh outputs, none yet; `bind`
+                // reads shapes and scalars only.
+                let mut args = unsafe { BindArgs::new(&mut self.values, &step.args) };
+                call.grid = kernel
+                    .prepared
+                    .bind(&mut args, &mut call.bound)
+                    .map_err(|e| crate::annotate::step_error(code, step, &self.values, e))?;
+            }
+            self.calls.push(call);
+        }
+        Ok(())
+    }
+
+    /// Puts moving tensors and written scalars back to where a run starts, gives unplanned outputs their
+    /// memory, and brings the (checked) inputs in.
+    pub(crate) fn begin(&mut self, code: &MethodCode, inputs: &[InputValue<'_>]) -> Result<()> {
+        for (id, base) in &self.bases {
+            if let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) {
+                // SAFETY: memory of the session, see `initial_slot`. A view's or move's target never
+                // exceeds its own bound, so its current shape fits.
+                unsafe { slot.set_data(base.data(), base.capacity()) };
+            }
+        }
+        for (id, start) in &self.scalars {
+            if let Some(value) = self.values.get_mut(id.index()) {
+                value.clone_from(start);
+            }
+        }
+        for (at, id) in code.layout.fresh_outputs.iter().enumerate() {
+            let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) else { continue };
+            let nbytes = pteron_core::sizes::checked_nbytes(slot.bound(), slot.meta().dtype())?;
+            let buffer = AlignedBuffer::zeroed(nbytes)?;
+            // SAFETY: the buffer is kept in `fresh` until the run has ended.
+            unsafe { slot.set_data(buffer.as_ptr(), nbytes) };
+            if let Some(kept) = self.fresh.get_mut(at) {
+                *kept = Some(buffer);
+            }
+        }
+        for (at, (rule, input)) in code.input_rules.iter().zip(inputs).enumerate() {
+            let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
+            match (&rule.kind, input) {
+                (RuleKind::Tensor(rule), InputValue::Tensor(t)) => {
+                    let Some(slot) = value.as_tensor_mut() else { continue };
+                    let Some(copy) = self.input_copies.get_mut(at) else { continue };
+                    bring_in(slot, rule, t, copy)?;
+                }
+                (RuleKind::Int { .. }, InputValue::Int(v)) => *value = Value::Int(*v),
+                // Other kinds equal what the file has, or were refused.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory of an unplanned output, taken out of the session, if the output still lies there.
+    pub(crate) fn take_fresh(&mut self, code: &MethodCode, id: ValueId) -> Option<AlignedBuffer> {
+        let at = code.layout.fresh_outputs.iter().position(|v| *v == id)?;
+        let data = self.slot(id).ok()?.data();
+        let kept = self.fresh.get_mut(at)?;
+        kept.take_if(|buffer| buffer.as_ptr() == data)
+    }
+
+    /// Lets go of the memory of outputs that nobody took.
+    pub(crate) fn drop_fresh(&mut self) {
+        self.fresh.iter_mut().for_each(|f| *f = None);
+    }
+
+    /// Does this range lie in memory that instructions may write?
+    pub(crate) fn is_writable(&self, data: *const u8, nbytes: usize) -> bool {
+        let start = data as usize;
+        let lies_in = |b: &AlignedBuffer| {
+            let own = b.as_ptr() as usize;
+            start >= own
+                && start.checked_add(nbytes).is_some_and(|end| end <= own.saturating_add(b.len()))
+        };
+        self.arenas.iter().chain(&self.own).any(lies_in)
+            || self.input_copies.iter().chain(&self.fresh).flatten().any(lies_in)
+    }
+
+    /// Zeroes all planned memory and copies the initial contents again.
+    pub(crate) fn reset_state(&mut self, code: &MethodCode) -> Result<()> {
+        for arena in &mut self.arenas {
+            arena.as_mut_slice().fill(0);
+        }
+        self.copy_initial(code)
+    }
+
+    /// Overwrites a mutable buffer.
+    pub(crate) fn set_tensor(&mut self, id: ValueId, input: &TensorInput<'_>) -> Result<()> {
+        let slot = self.slot_mut(id).ok_or_else(|| Error::internal("a mutable buffer is no tensor"))?;
+        slot.resize(input.shape)?;
+        // SAFETY: planned memory of this session, large enough after `resize`; the input's own contract.
+        unsafe { copy_into(slot.data(), slot, input) };
+        Ok(())
+    }
+}
+
+/// Strides of an input, row-major where it states none.
+fn input_strides(input: &TensorInput<'_>) -> [isize; MAX_RANK] {
+    match input.strides {
+        Some(strides) => {
+            let mut out = [0isize; MAX_RANK];
+            for (o, s) in out.iter_mut().zip(strides) {
+                *o = *s;
+            }
+            out
+        }
+        None => Dims::new(input.shape)
+            .map(|shape| signed(&DimOrder::contiguous(shape.len()).strides(&shape)))
+            .unwrap_or([0; MAX_RANK]),
+    }
+}
+
+/// Gives the slot the input's shape and bytes: in place where it may and can be, else as a copy.
+fn bring_in(
+    slot: &mut TensorSlot,
+    rule: &TensorRule,
+    input: &TensorInput<'_>,
+    copy: &mut Option<AlignedBuffer>,
+) -> Result<()> {
+    if rule.is_planned {
+        slot.resize(input.shape)?;
+        // SAFETY: planned memory of this session, large enough after `resize`; callers' memory never
+        // overlaps it; the input's own contract.
+        unsafe { copy_into(slot.data(), slot, input) };
+        return Ok(());
+    }
+    let shape = Dims::new(input.shape)?;
+    let nbytes = pteron_core::sizes::checked_nbytes(&shape, rule.dtype)?;
+    let dense = rule.dim_order.strides(&shape);
+    let is_aligned = (input.data as usize).is_multiple_of(rule.dtype.align());
+    if !rule.is_copied && is_aligned && is_dense(input.shape, &input_strides(input), &dense) {
+        // SAFETY: the input is dense, aligned, and valid for the run by its own contract. Load makes sure
+        // that nothing writes to it (`is_copied` otherwise).
+        unsafe { slot.set_data(input.data.cast_mut(), nbytes) };
+        return slot.resize(input.shape);
+    }
+    // A copy that instructions may write needs room for whatever shape they give it.
+    let room = pteron_core::sizes::checked_nbytes(slot.bound(), rule.dtype)?.max(nbytes);
+    if copy.as_ref().is_none_or(|c| c.len() < room) {
+        *copy = Some(AlignedBuffer::zeroed(room)?);
+    }
+    let Some(buffer) = copy else { return Ok(()) };
+    // SAFETY: the buffer is kept by the session.
+    unsafe { slot.set_data(buffer.as_ptr(), room) };
+    slot.resize(input.shape)?;
+    // SAFETY: `room` covers the shape; the input's own contract.
+    unsafe { copy_into(slot.data(), slot, input) };
+    Ok(())
+}
+
+/// # Safety
+/// `to` must be valid for writes of the slot's current bytes and not overlap the input, whose shape is
+/// the slot's.
+unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInput<'_>) {
+    let meta = slot.meta();
+    let strides = input_strides(input);
+    if is_dense(input.shape, &strides, meta.strides()) {
+        if meta.nbytes() > 0 {
+            // SAFETY: both sides are dense in the same order, `nbytes` long, and disjoint.
+            unsafe { std::ptr::copy_nonoverlapping(input.data, to, meta.nbytes()) };
+        }
+        return;
+    }
+    // SAFETY: the input's contract for its elements, the caller's for the target.
+    unsafe {
+        copy_strided(
+            input.shape,
+            meta.dtype().size(),
+            Layout { data: input.data, strides },
+            Layout { data: to, strides: signed(meta.strides()) },
+        )
+    }
+}

@@ -1,0 +1,128 @@
+//! Where a session puts each value: which memory it owns, what it copies in, what it puts back before
+//! every run.
+
+use crate::code_builder::BuiltCode;
+use crate::constants::dense_copy;
+use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
+use crate::prepare::Preparer;
+use crate::step::{Action, Step};
+use pteron_core::{AlignedBuffer, Error, Result, ValueId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What sessions of a method have in common.
+pub(crate) struct SessionLayout {
+    /// Memory of constants that load made, by value. Constants that every kernel took from a packed copy
+    /// have none.
+    pub folded: HashMap<ValueId, FoldedMemory>,
+    /// Unplanned values that get memory of the session's own: bytes.
+    pub own: Vec<(ValueId, usize)>,
+    /// Unplanned outputs that get fresh memory per run.
+    pub fresh_outputs: Vec<ValueId>,
+    /// Tensors whose pointer is put back before every run.
+    pub moving: Vec<ValueId>,
+    /// Scalars that instructions write: put back to their values in the file before every run, so that
+    /// a run that was stopped in a loop leaves nothing behind.
+    pub scalars: Vec<ValueId>,
+    /// Mutable buffers by name.
+    pub state: Vec<(String, ValueId)>,
+    /// Bytes of planned and own memory together.
+    pub nbytes: usize,
+}
+
+/// Memory of a folded constant.
+pub(crate) enum FoldedMemory {
+    /// A part of the program's storage: byte offset within the constant.
+    Stored(pteron_core::ConstantKey, usize),
+    /// A dense copy.
+    Copied(Arc<AlignedBuffer>),
+}
+
+impl SessionLayout {
+    pub(crate) fn new(
+        ir: &MethodIr,
+        built: &BuiltCode,
+        written: &HashSet<ValueId>,
+        preparer: Preparer<'_>,
+    ) -> Result<SessionLayout> {
+        let inputs: HashSet<ValueId> = ir.inputs.iter().copied().collect();
+        let outputs: HashSet<ValueId> = ir.outputs.iter().copied().collect();
+        let mut layout = SessionLayout {
+            folded: folded_memory(ir, &built.steps, preparer)?,
+            own: vec![],
+            fresh_outputs: vec![],
+            moving: built.moving.iter().copied().collect(),
+            scalars: vec![],
+            state: vec![],
+            nbytes: 0,
+        };
+        layout.moving.sort_unstable();
+        let add = |total: usize, n: usize| {
+            total.checked_add(n).ok_or_else(|| Error::program("the memory plan exceeds the address space"))
+        };
+        for n in &ir.arenas {
+            layout.nbytes = add(layout.nbytes, *n)?;
+        }
+        for (i, value) in ir.values.iter().enumerate() {
+            let id = ValueId(u32::try_from(i).map_err(|_| Error::program("too many values"))?);
+            let Some(tensor) = value.as_tensor() else {
+                if written.contains(&id) && !inputs.contains(&id) {
+                    layout.scalars.push(id);
+                }
+                continue;
+            };
+            match &tensor.place {
+                Place::Unplanned if inputs.contains(&id) => {}
+                Place::Unplanned if outputs.contains(&id) => layout.fresh_outputs.push(id),
+                Place::Unplanned => {
+                    let nbytes = tensor.spec.nbytes()?;
+                    layout.nbytes = add(layout.nbytes, nbytes)?;
+                    layout.own.push((id, nbytes));
+                }
+                Place::Planned { initial, .. } if initial.is_some() || tensor.name.is_some() => {
+                    let name = tensor.name.clone().unwrap_or_else(|| format!("state{}", layout.state.len()));
+                    layout.state.push((name, id));
+                }
+                _ => {}
+            }
+        }
+        Ok(layout)
+    }
+}
+
+/// Memory for the folded constants that some kernel reads as memory.
+fn folded_memory(
+    ir: &MethodIr,
+    steps: &[Step],
+    preparer: Preparer<'_>,
+) -> Result<HashMap<ValueId, FoldedMemory>> {
+    let mut memory = HashMap::new();
+    for step in steps {
+        for (position, id) in step.args.iter().enumerate() {
+            let is_read = match &step.action {
+                Action::Kernel(k) => k.prepared.needs(position),
+                _ => true,
+            };
+            let Some(ValueIr::Tensor(tensor)) = ir.values.get(id.index()) else { continue };
+            if is_read && matches!(tensor.place, Place::Folded(_)) && !memory.contains_key(id) {
+                memory.insert(*id, memory_of(tensor, preparer)?);
+            }
+        }
+    }
+    Ok(memory)
+}
+
+fn memory_of(tensor: &TensorIr, preparer: Preparer<'_>) -> Result<FoldedMemory> {
+    let view = preparer
+        .constants
+        .view(tensor)
+        .ok_or_else(|| Error::internal("a folded constant has lost its storage"))?;
+    let is_stored = matches!(&tensor.place, Place::Folded(i)
+        if preparer.constants.folded.get(*i as usize).is_some_and(|f| f.data.is_none()));
+    let dense = tensor.spec.dim_order.strides(&tensor.spec.shape);
+    let is_dense = view.shape.iter().zip(view.strides.iter().zip(dense.iter())).all(|(n, (a, b))| *n <= 1 || a == b);
+    if is_stored && is_dense {
+        return Ok(FoldedMemory::Stored(view.key, view.offset.saturating_mul(view.dtype.size())));
+    }
+    Ok(FoldedMemory::Copied(dense_copy(preparer.packs, &view, tensor)?))
+}
