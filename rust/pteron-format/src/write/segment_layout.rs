@@ -94,12 +94,13 @@ impl<'a> SegmentLayout<'a> {
         let base = out.len();
         for (segment, (offset, size)) in self.segments.iter().zip(&self.extents) {
             for (piece_offset, piece) in &segment.pieces {
-                pad_to(out, base, add(*offset, *piece_offset)?)?;
-                out.extend_from_slice(piece);
+                if !piece.is_empty() {
+                    pad_to(out, base, add(*offset, *piece_offset)?)?;
+                    out.extend_from_slice(piece);
+                }
             }
-            if *size != 0 {
-                pad_to(out, base, add(*offset, *size)?)?;
-            }
+            // A segment can end in the padding before an empty constant.
+            pad_to(out, base, add(*offset, *size)?)?;
         }
         Ok(())
     }
@@ -205,13 +206,15 @@ fn arrange(segments: &[Segment<'_>]) -> Result<Arrangement> {
     let mut extents = Vec::new();
     let (mut at, mut base_alignment) = (0u64, 1u64);
     for segment in segments {
+        if segment.size == 0 {
+            extents.push((at, 0));
+            continue;
+        }
         let offset = align_up(at, segment.alignment)?;
         // A promise about an offset in the file holds only if the base keeps it as well.
         base_alignment = lcm(base_alignment, segment.alignment)?;
         extents.push((offset, segment.size));
-        if segment.size != 0 {
-            at = add(offset, segment.size)?;
-        }
+        at = add(offset, segment.size)?;
     }
     Ok((extents, base_alignment, at))
 }
