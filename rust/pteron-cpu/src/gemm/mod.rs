@@ -42,4 +42,4 @@ pub(crate) fn part(total: usize, parts: usize, i: usize) -> std::ops::Range<usiz
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,12 @@ use std::ops::Range;
 /// tallest tiles; 384 columns of A for them are 210 KiB.
 const ROWS: usize = 140;
 /// Work that a chunk should have at least, in nanoseconds: a hundred times what claiming it costs.
-const CHUNK_NS: usize = 16_000;
+const SMALLEST_CHUNK_NS: usize = 16_000;
+/// Work that it should have at most: cancellation is polled between chunks.
+const LARGEST_CHUNK_NS: usize = 500_000;
+/// Chunks that are enough for any number of threads this engine is tuned for. Beyond, larger chunks
+/// use what they read more often.
+const ENOUGH_CHUNKS: usize = 64;
 /// Floating-point operations per nanosecond that the grid is laid out for, whatever the machine.
 const FLOPS_PER_NS: usize = 100;
 /// Bytes of B per nanosecond that come from memory.
@@ -43,7 +48,9 @@ impl Tiling {
         let mut row_parts = m.div_ceil(ROWS).max(1);
         let rows = m.div_ceil(row_parts).max(1);
         let panel_ns = panel_ns(rows, k);
-        let mut group = CHUNK_NS.div_ceil(panel_ns).clamp(1, panels.max(1));
+        let total_ns = panel_ns.saturating_mul(panels).saturating_mul(m.div_ceil(rows)).saturating_mul(batch);
+        let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
+        let mut group = target_ns.div_ceil(panel_ns).clamp(1, panels.max(1));
         if rows <= 4 {
             // Tiles for few rows take up to four panels at once.
             group = group.next_multiple_of(4);
@@ -53,15 +60,14 @@ impl Tiling {
         if panel_parts == 1 {
             let block_ns = panel_ns * panels.max(1);
             // Small blocks are put together, rows first.
-            let together = (CHUNK_NS / block_ns.max(1)).max(1);
+            let together = (target_ns / block_ns.max(1)).max(1);
             row_parts = row_parts.div_ceil(together);
             if row_parts == 1 {
                 let product_ns = (m.div_ceil(rows) * block_ns).max(1);
-                batch_parts = batch_parts.div_ceil((CHUNK_NS / product_ns).max(1));
+                batch_parts = batch_parts.div_ceil((target_ns / product_ns).max(1));
             }
         }
         let mut tiling = Tiling { batch, rows: m, panels, batch_parts, row_parts, panel_parts, chunk_ns: 0 };
-        let total_ns = panel_ns * panels * m.div_ceil(rows) * batch;
         tiling.chunk_ns = total_ns / tiling.chunks().max(1);
         tiling
     }

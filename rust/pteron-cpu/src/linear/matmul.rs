@@ -171,11 +171,6 @@ impl Prepared for MatMul {
         &self.name
     }
 
-    /// A packed weight is read from its pack, never from its own bytes (its shape was known at load).
-    fn needs(&self, index: usize) -> bool {
-        !(index == self.signature.right && matches!(self.right, RightHand::Packed { .. }))
-    }
-
     fn scratch(&self) -> Scratch {
         match self.right {
             RightHand::Packed { .. } => Scratch::NONE,
@@ -185,6 +180,13 @@ impl Prepared for MatMul {
                 Scratch { per_worker: elements * size_of::<f32>(), shared: 0 }
             }
         }
+    }
+
+    /// A packed weight is read from its pack, never from its own bytes (its shape was known at load).
+    fn needs(&self, index: usize) -> bool {
+        let is_packed = matches!(self.right, RightHand::Packed { .. });
+        let is_ignored = self.signature.addend == Some(index) && self.addend.is_none();
+        !(is_packed && index == self.signature.right || is_ignored)
     }
 
     fn new_bound(&self) -> Bound {

@@ -1,0 +1,109 @@
+//! One multiplication with its tensors, run by the executor as a program's step would be.
+
+use pteron_core::Isa;
+use pteron_core::{
+    AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, DType, Dims, Grid, PackStore,
+    PrepareContext, Prepared, TensorSlot, TensorSpec, Value, ValueId,
+};
+use pteron_cpu::executor::{Executor, SessionScratch};
+use pteron_cpu::{Pool, cpu_detect, stop_word};
+use std::sync::atomic::AtomicU32;
+
+/// A constant matrix over the start of `data`.
+pub fn constant(data: &AlignedBuffer, shape: [usize; 2], strides: [usize; 2]) -> ConstantView<'_> {
+    ConstantView {
+        key: ConstantKey { origin: 0, offset: 0, nbytes: data.len() as u64 },
+        data: data.as_slice(),
+        dtype: DType::Float32,
+        offset: 0,
+        shape: Dims::new(&shape).expect("rank 2"),
+        strides: Dims::new(&strides).expect("rank 2"),
+    }
+}
+
+pub struct Call {
+    prepared: Box<dyn Prepared>,
+    bound: Bound,
+    grid: Grid,
+    values: Vec<Value>,
+    ids: Vec<ValueId>,
+    scratch: SessionScratch,
+    // Where the slots point.
+    _tensors: Vec<AlignedBuffer>,
+}
+
+impl Call {
+    /// `x (M x K) · W^T + b` with a constant weight of N x K.
+    pub fn linear(isa: Isa, m: usize, n: usize, k: usize) -> Call {
+        let (x, w, b, out) = (spec(&[m, k]), spec(&[n, k]), spec(&[n]), spec(&[m, n]));
+        let weight = filled(&w);
+        let view = constant(&weight, [n, k], [k, 1]);
+        let args = [
+            ArgSpec::Tensor(x.clone(), None),
+            ArgSpec::Tensor(w.clone(), Some(view)),
+            ArgSpec::Tensor(b.clone(), None),
+            ArgSpec::Tensor(out.clone(), None),
+        ];
+        Call::new(isa, "aten::linear.out", &args, &[x, w, b, out])
+    }
+
+    /// A batch of products with nothing constant.
+    pub fn bmm(isa: Isa, batch: usize, m: usize, n: usize, k: usize) -> Call {
+        let specs = [spec(&[batch, m, k]), spec(&[batch, k, n]), spec(&[batch, m, n])];
+        let args = specs.clone().map(|s| ArgSpec::Tensor(s, None));
+        Call::new(isa, "aten::bmm.out", &args, &specs)
+    }
+
+    fn new(isa: Isa, operator: &str, args: &[ArgSpec<'_>], specs: &[TensorSpec]) -> Call {
+        let cpu = cpu_detect::profile_for(isa).expect("available");
+        let packs = PackStore::new();
+        let ctx = PrepareContext { args, packs: &packs, cpu: &cpu };
+        let prepared = pteron_cpu::linear::prepare_linear_like(&ctx, operator, &Default::default())
+            .expect("prepares")
+            .expect("is taken by the fast kernel");
+        let tensors: Vec<AlignedBuffer> = specs.iter().map(filled).collect();
+        let mut values = Vec::new();
+        for (spec, data) in specs.iter().zip(&tensors) {
+            let mut slot = TensorSlot::new(spec).expect("slot");
+            // SAFETY: the buffer lives as long as the slot, in the same struct.
+            unsafe { slot.set_data(data.as_ptr(), data.len()) };
+            values.push(Value::Tensor(Box::new(slot)));
+        }
+        let ids = (0..values.len() as u32).map(ValueId).collect();
+        let bound = prepared.new_bound();
+        let scratch = SessionScratch::new(2, prepared.scratch()).expect("scratch");
+        let mut call = Call { prepared, bound, grid: Grid::EMPTY, values, ids, scratch, _tensors: tensors };
+        call.bind();
+        call
+    }
+
+    pub fn bind(&mut self) {
+        // SAFETY: every slot points to memory of its size, none overlap.
+        let mut args = unsafe { BindArgs::new(&mut self.values, &self.ids) };
+        self.grid = self.prepared.bind(&mut args, &mut self.bound).expect("binds");
+    }
+
+    pub fn run(&mut self, pool: &Pool, max_threads: usize) {
+        let stop = AtomicU32::new(stop_word::RUNNING);
+        let executor = Executor { pool, max_threads, stop: &stop };
+        // SAFETY: as in `bind`, and the grid and scratch belong to this call.
+        unsafe {
+            let args = Args::new(&self.values, &self.ids);
+            executor
+                .run_bound(&*self.prepared, &self.bound, &args, &self.grid, &mut self.scratch)
+                .expect("runs");
+        }
+    }
+}
+
+fn spec(shape: &[usize]) -> TensorSpec {
+    TensorSpec::contiguous(DType::Float32, shape).expect("spec")
+}
+
+fn filled(spec: &TensorSpec) -> AlignedBuffer {
+    let mut data = AlignedBuffer::zeroed(spec.nbytes().expect("size")).expect("memory");
+    for (i, x) in data.as_mut_elements::<f32>().iter_mut().enumerate() {
+        *x = (i % 31) as f32 / 31.0 - 0.5;
+    }
+    data
+}
