@@ -159,7 +159,7 @@ class Program:
         return set(self._program.methods)
 
     def load_method(self, name: str) -> Method:
-        """The method of that name, the same object each time; MethodNotFoundError (a KeyError) without one."""
+        """The method of that name, the same object each time; MethodNotFoundError without one."""
         if name not in self._methods:
             self._methods[name] = Method(self._program, name)
         return self._methods[name]

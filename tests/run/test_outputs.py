@@ -1,0 +1,128 @@
+"""What comes out: fresh memory that outlives everything, or memory of the caller."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from programs import MethodBuilder, add_method, build, dynamic_add_method
+
+import pteron
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_results_own_their_memory() -> None:
+    program = pteron.load(build(add_method()))
+    method = program.load_method()
+    first = method(X, X)
+    kept = first.copy()
+    for i in range(20):
+        method(X + i, X)
+    np.testing.assert_array_equal(first, kept)
+    assert first.flags.writeable
+    assert first.flags.aligned
+    first[...] = 7
+    np.testing.assert_array_equal(method(X, X), kept)
+    row = first[1]
+    del method, program, first
+    gc.collect()
+    blocks = [np.full((2, 3), i, dtype=np.float32) for i in range(100)]
+    np.testing.assert_array_equal(row, [7, 7, 7])
+    assert len(blocks) == 100
+
+
+def test_bytes_of_the_program_stay_while_anything_needs_them() -> None:
+    m = MethodBuilder()
+    x = m.input(m.tensor([1000]), "x")
+    out = m.output(m.tensor([1000]))
+    m.add(x, m.constant(np.arange(1000, dtype=np.float32)), out)
+    data = build(m)
+    method = pteron.load(data).load_method()
+    del data
+    gc.collect()
+    trash = [bytes([i]) * 5000 for i in range(100)]
+    np.testing.assert_array_equal(method(np.zeros(1000, np.float32)), np.arange(1000))
+    assert trash
+
+
+def test_other_memory_orders_come_out_with_their_strides() -> None:
+    m = MethodBuilder()
+    order = [0, 2, 3, 1]
+    x = m.input(m.tensor([1, 3, 4, 5], dim_order=order), "x")
+    out = m.output(m.tensor([1, 3, 4, 5], dim_order=order))
+    m.add(x, x, out)
+    method = pteron.load(build(m)).load_method()
+    given = np.random.default_rng(0).random((1, 3, 4, 5), dtype=np.float32)
+    result = method(given)
+    np.testing.assert_array_equal(result, 2 * given)
+    assert result.strides == (240, 4, 60, 12)
+    assert method.outputs[0].dim_order == (0, 2, 3, 1)
+
+
+def test_outputs_into_memory_of_the_caller() -> None:
+    method = pteron.load(build(add_method())).load_method()
+    target = np.zeros((2, 3), dtype=np.float32)
+    (result,) = method.execute([X, X], outputs=[target])
+    assert result is target
+    np.testing.assert_array_equal(target, 2 * X)
+    (fresh,) = method.execute([X, X], outputs=[None])
+    np.testing.assert_array_equal(fresh, 2 * X)
+    assert fresh is not target
+
+
+def test_an_input_may_be_the_output_as_well() -> None:
+    method = pteron.load(build(add_method())).load_method()
+    both = X.copy()
+    method.execute([both, X], outputs=[both])
+    np.testing.assert_array_equal(both, 2 * X)
+
+
+def _read_only() -> np.ndarray:
+    a = np.zeros((2, 3), np.float32)
+    a.flags.writeable = False
+    return a
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "text"),
+    [
+        (np.zeros((2, 4), np.float32), pteron.InputError, "output"),
+        (np.zeros((2, 3), np.float64), pteron.InputTypeError, "float64"),
+        (np.zeros((3, 2), np.float32).T, pteron.InputError, "dense and row-major"),
+        (_read_only(), pteron.InputTypeError, "cannot be written"),
+        ([0.0] * 6, pteron.InputTypeError, "got list"),
+    ],
+)
+def test_wrong_output_memory(target: object, error: type[Exception], text: str) -> None:
+    method = pteron.load(build(add_method())).load_method()
+    with pytest.raises(error, match=text):
+        method.execute([X, X], outputs=[target])
+    with pytest.raises(pteron.InputError, match="wrong number of output buffers"):
+        method.execute([X, X], outputs=[None, None])
+    np.testing.assert_array_equal(method(X, X), 2 * X)
+
+
+def test_dynamic_outputs_into_memory_of_the_caller() -> None:
+    method = pteron.load(build(dynamic_add_method())).load_method()
+    x = np.ones((4, 3), np.float32)
+    target = np.zeros((4, 3), np.float32)
+    method.execute([x, x], outputs=[target])
+    np.testing.assert_array_equal(target, 2 * x)
+    with pytest.raises(pteron.InputError):
+        method.execute([x[:2], x[:2]], outputs=[target])
+
+
+def test_memory_is_freed_with_the_last_reference() -> None:
+    method = pteron.load(build(add_method())).load_method()
+    result = method(X, X)
+    gone = weakref.ref(result)
+    view = memoryview(result.base)
+    base = result.base
+    del result
+    gc.collect()
+    assert gone() is None
+    assert view.tolist() == (2 * X).tolist()
+    assert base.tobytes() == (2 * X).tobytes()
