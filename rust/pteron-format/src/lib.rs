@@ -1,5 +1,5 @@
 //! The `.pte` file format: bytes to checked programs ([`ProgramFile`]), programs to bytes
-//! ([`write`]), and the text form ([`listing()`]). Executes nothing; `schema/FORMAT.md` describes the
+//! ([`mod@write`]), and the text form ([`listing()`]). Executes nothing; `schema/FORMAT.md` describes the
 //! format itself.
 //!
 //! Reading is one step: [`ProgramFile::parse`] copies the program table to owned memory, verifies its
