@@ -112,23 +112,31 @@ impl<'a, C: Compute> Reader<'a, C> {
         Ok(out)
     }
 
-    /// Visits the positions `start..start + count` of `walk`, moved by `base` elements, in blocks.
+    /// Fills `out` with the elements at the positions from `start` on of `walk`, moved by `base`.
+    #[inline]
+    pub fn gather(&self, walk: &Walk, base: isize, start: usize, out: &mut [C]) -> Result<()> {
+        walk.runs(start, out.len(), |done, offset, stride, len| {
+            let part =
+                out.get_mut(done..done + len).ok_or_else(|| Error::internal("gather buffer too short"))?;
+            self.read(base + offset, stride, part)
+        })
+    }
+
+    /// Visits all positions of `walk`, moved by `base` elements, in blocks of at most [`BLOCK`].
     #[inline]
     pub fn blocks(
         &self,
         walk: &Walk,
         base: isize,
-        start: usize,
-        count: usize,
+        buffer: &mut [C; BLOCK],
         mut visit: impl FnMut(usize, &[C]) -> Result<()>,
     ) -> Result<()> {
-        let mut buffer = [C::ZERO; BLOCK];
-        walk.runs(start, count, |position, offset, stride, len| {
+        walk.runs(0, walk.numel(), |position, offset, stride, len| {
             let mut done = 0;
             while done < len {
                 let n = (len - done).min(BLOCK);
                 let at = base + offset + done as isize * stride;
-                visit(position + done, self.block(at, stride, n, &mut buffer)?)?;
+                visit(position + done, self.block(at, stride, n, buffer)?)?;
                 done += n;
             }
             Ok(())
@@ -177,6 +185,16 @@ impl<'a, C: Compute> Writer<'a, C> {
             unsafe { (self.store)(values, self.data.offset(offset * self.size as isize), stride) };
         }
         Ok(())
+    }
+
+    /// Writes `values` to the positions from `start` on of `walk`, moved by `base`.
+    #[inline]
+    pub fn scatter(&mut self, walk: &Walk, base: isize, start: usize, values: &[C]) -> Result<()> {
+        walk.runs(start, values.len(), |done, offset, stride, len| {
+            let part =
+                values.get(done..done + len).ok_or_else(|| Error::internal("scatter buffer too short"))?;
+            self.write(base + offset, stride, part)
+        })
     }
 
     /// Writes `value` everywhere.

@@ -18,6 +18,7 @@ pub mod elements;
 pub mod elementwise;
 pub mod ops;
 pub mod promotion;
+pub mod reduction;
 #[allow(unsafe_code)]
 pub mod region;
 #[allow(unsafe_code)]

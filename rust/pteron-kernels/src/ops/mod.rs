@@ -10,5 +10,6 @@ macro_rules! families {
 
 families! {
     unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
-    masked_choice, copy, scalar_prim, tensor_prim, layout, joining,
+    masked_choice, copy, scalar_prim, tensor_prim, layout,
+    joining, sums, extremes, softmax, normalization,
 }

@@ -1,0 +1,290 @@
+//! Reductions that choose: amax, amin, max, min, argmax, argmin, any, all.
+//!
+//! Shape: the reduced dimensions vanish or become 1. Dtype: kept; positions are int64. Edge cases:
+//! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of
+//! nothing is false and `all` true.
+
+use crate::compute::{Class, Compute};
+use crate::elements::{Reader, Writer};
+use crate::ops::layout::same_dtype;
+use crate::reduction::{Reduction, bind_reduced, check_not_empty, listed_dims, row_major};
+use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::shape::{all_dims, dim_set, wrap_dim};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+
+/// Does `candidate` replace `best`?
+#[inline(always)]
+fn beats<C: Compute, const LARGEST: bool>(candidate: C, best: C) -> bool {
+    if best.is_nan() {
+        return false;
+    }
+    candidate.is_nan() || if LARGEST { candidate > best } else { candidate < best }
+}
+
+fn start<C: Compute, const LARGEST: bool>() -> C {
+    if LARGEST { C::LOWEST } else { C::HIGHEST }
+}
+
+fn values_over<C: Compute, const LARGEST: bool>(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+    let x = args.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), set);
+    let (x, mut y) = (Reader::<C>::new(x)?, Writer::<C>::new(args.output(out)?)?);
+    let step = |best: &mut C, _, block: &[C]| {
+        for v in block {
+            if beats::<C, LARGEST>(*v, *best) {
+                *best = *v;
+            }
+        }
+    };
+    reduction.fold(&x, &mut y, start::<C, LARGEST>, step, |best| best)
+}
+
+/// Positions (within the reduced dimensions) to output `at`, values to output `value` if there is one.
+fn positions_over<C: Compute, const LARGEST: bool>(
+    args: &Args<'_>,
+    set: u32,
+    value: Option<usize>,
+    at: usize,
+) -> Result<()> {
+    let x = args.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), set);
+    let x = Reader::<C>::new(x)?;
+    let mut positions = Writer::<i64>::new(args.output(at)?)?;
+    let mut values = value.map(|i| Writer::<C>::new(args.output(i)?)).transpose()?;
+    let to = row_major(positions.meta());
+    let values_to = values.as_ref().map(|v| row_major(v.meta()));
+    let mut buffer = [C::ZERO; crate::compute::BLOCK];
+    reduction.for_each(|position, base| {
+        let mut best: Option<(C, usize)> = None;
+        x.blocks(reduction.inner(), base, &mut buffer, |first, block| {
+            for (i, v) in block.iter().enumerate() {
+                if best.is_none_or(|(b, _)| beats::<C, LARGEST>(*v, b)) {
+                    best = Some((*v, first + i));
+                }
+            }
+            Ok(())
+        })?;
+        let (v, i) = best.ok_or_else(|| Error::kernel("an empty dimension has no extreme"))?;
+        positions.write(to.offset(position), 1, &[i as i64])?;
+        if let (Some(values), Some(to)) = (&mut values, &values_to) {
+            values.write(to.offset(position), 1, &[v])?;
+        }
+        Ok(())
+    })
+}
+
+fn truth_over<const ANY: bool>(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+    let x = args.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), set);
+    let mut y = Writer::<i64>::new(args.output(out)?)?;
+    fn fold<C: Compute, const ANY: bool>(r: &Reduction, x: &Reader<'_, C>, y: &mut Writer<'_, i64>) -> Result<()> {
+        let step = |s: &mut bool, _, b: &[C]| {
+            *s = if ANY { *s | b.iter().any(|v| v.is_true()) } else { *s & b.iter().all(|v| v.is_true()) }
+        };
+        r.fold(x, y, || !ANY, step, i64::from)
+    }
+    match Class::of(x.dtype()) {
+        Some(Class::I64) => fold::<i64, ANY>(&reduction, &Reader::new(x)?, &mut y),
+        _ => fold::<f64, ANY>(&reduction, &Reader::new(x)?, &mut y),
+    }
+}
+
+fn is_int(ctx: &PrepareContext<'_>) -> Result<bool> {
+    let dtype = dtype_of(ctx, 0)?;
+    match Class::of(dtype) {
+        Some(class) => Ok(class == Class::I64),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
+    }
+}
+
+fn one_dim(args: &Args<'_>) -> Result<u32> {
+    Ok(1 << wrap_dim(args.int(1)?, args.tensor(0)?.rank())?)
+}
+
+fn optional_dim(args: &Args<'_>) -> Result<u32> {
+    let rank = args.tensor(0)?.rank();
+    Ok(match args.optional_int(1)? {
+        Some(dim) => 1 << wrap_dim(dim, rank)?,
+        None => all_dims(rank),
+    })
+}
+
+fn every_dim(args: &Args<'_>) -> Result<u32> {
+    Ok(all_dims(args.tensor(0)?.rank()))
+}
+
+/// `any` and `all` over an empty list reduce nothing, unlike sums.
+fn truth_dims(args: &Args<'_>) -> Result<u32> {
+    match args.optional_int_list(1)? {
+        Some(dims) => dim_set(&dims, args.tensor(0)?.rank()),
+        None => every_dim(args),
+    }
+}
+
+fn bind_extreme(args: &mut BindArgs<'_>, set: u32, keepdim: bool, out: usize) -> Result<()> {
+    check_not_empty(&args.args(), set)?;
+    bind_reduced(args, set, keepdim, out)
+}
+
+fn listed_values<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 3)?;
+    fn bind(args: &mut BindArgs<'_>) -> Result<()> {
+        let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(2)?);
+        bind_extreme(args, set, keepdim, 3)
+    }
+    if is_int(ctx)? {
+        Routine::prepare(bind, |args, _| values_over::<i64, LARGEST>(args, listed_dims(args, 1)?, 3))
+    } else {
+        Routine::prepare(bind, |args, _| values_over::<f64, LARGEST>(args, listed_dims(args, 1)?, 3))
+    }
+}
+
+fn whole_value<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 1)?;
+    fn bind(args: &mut BindArgs<'_>) -> Result<()> {
+        let set = every_dim(&args.args())?;
+        bind_extreme(args, set, false, 1)
+    }
+    if is_int(ctx)? {
+        Routine::prepare(bind, |args, _| values_over::<i64, LARGEST>(args, every_dim(args)?, 1))
+    } else {
+        Routine::prepare(bind, |args, _| values_over::<f64, LARGEST>(args, every_dim(args)?, 1))
+    }
+}
+
+fn value_and_position<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 3)?;
+    fn bind(args: &mut BindArgs<'_>) -> Result<()> {
+        let (set, keepdim) = (one_dim(&args.args())?, args.args().bool(2)?);
+        bind_extreme(args, set, keepdim, 3)?;
+        bind_reduced(args, set, keepdim, 4)
+    }
+    if is_int(ctx)? {
+        Routine::prepare(bind, |args, _| positions_over::<i64, LARGEST>(args, one_dim(args)?, Some(3), 4))
+    } else {
+        Routine::prepare(bind, |args, _| positions_over::<f64, LARGEST>(args, one_dim(args)?, Some(3), 4))
+    }
+}
+
+fn position<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    fn bind(args: &mut BindArgs<'_>) -> Result<()> {
+        let (set, keepdim) = (optional_dim(&args.args())?, args.args().bool(2)?);
+        bind_extreme(args, set, keepdim, 3)
+    }
+    if is_int(ctx)? {
+        Routine::prepare(bind, |args, _| positions_over::<i64, LARGEST>(args, optional_dim(args)?, None, 3))
+    } else {
+        Routine::prepare(bind, |args, _| positions_over::<f64, LARGEST>(args, optional_dim(args)?, None, 3))
+    }
+}
+
+fn truth_one<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    is_int(ctx)?;
+    Routine::prepare(
+        |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 3),
+        |args, _| truth_over::<ANY>(args, one_dim(args)?, 3),
+    )
+}
+
+fn truth_listed<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    is_int(ctx)?;
+    Routine::prepare(
+        |args| bind_reduced(args, truth_dims(&args.args())?, args.args().bool(2)?, 3),
+        |args, _| truth_over::<ANY>(args, truth_dims(args)?, 3),
+    )
+}
+
+fn truth_all<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    is_int(ctx)?;
+    Routine::prepare(|args| args.resize(1, &[]), |args, _| truth_over::<ANY>(args, every_dim(args)?, 1))
+}
+
+/// Extremes and truth values.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel(
+        "aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        listed_values::<true>,
+    ),
+    kernel(
+        "aten::amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        listed_values::<false>,
+    ),
+    kernel("aten::max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", whole_value::<true>),
+    kernel("aten::min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", whole_value::<false>),
+    kernel(
+        "aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) -> (Tensor(a!) values, Tensor(b!) indices)",
+        value_and_position::<true>,
+    ),
+    kernel(
+        "aten::min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) -> (Tensor(a!) values, Tensor(b!) indices)",
+        value_and_position::<false>,
+    ),
+    kernel(
+        "aten::argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        position::<true>,
+    ),
+    kernel(
+        "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        position::<false>,
+    ),
+    kernel("aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)", truth_one::<true>),
+    kernel("aten::all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)", truth_one::<false>),
+    kernel(
+        "aten::any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        truth_listed::<true>,
+    ),
+    kernel(
+        "aten::all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        truth_listed::<false>,
+    ),
+    kernel("aten::any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_all::<true>),
+    kernel("aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_all::<false>),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, call, error_text, run_out};
+    use pteron_core::{Bool8, DType};
+
+    #[test]
+    fn the_first_nan_wins() {
+        let x = Tensor::of(&[4], &[1.0f32, f32::NAN, 3.0, f32::NAN]);
+        let y = run_out("aten::amax.out", &[x.clone().into(), Arg::IntList(vec![]), false.into()], DType::Float32, &[]);
+        assert!(y.unwrap().values::<f32>()[0].is_nan());
+        let y = run_out("aten::argmin.out", &[x.into(), Arg::None, false.into()], DType::Int64, &[]).unwrap();
+        assert_eq!(y.values::<i64>(), [1]);
+    }
+
+    #[test]
+    fn values_and_first_positions() {
+        let x = Tensor::of(&[2, 3], &[5i16, 7, 7, -1, -1, -2]);
+        let args = [
+            x.into(),
+            1i64.into(),
+            true.into(),
+            Tensor::output(DType::Int16, &[2, 1]).into(),
+            Tensor::output(DType::Int64, &[2, 1]).into(),
+        ];
+        let result = call("aten::max.dim_max", &args).unwrap();
+        let (Arg::Tensor(v), Arg::Tensor(i)) = (&result[3], &result[4]) else { panic!("no tensors") };
+        assert_eq!((v.values::<i16>(), i.values::<i64>()), (vec![7, -1], vec![1, 0]));
+    }
+
+    #[test]
+    fn nothing_has_no_extreme() {
+        let x = Tensor::of::<f32>(&[0, 3], &[]);
+        let args = [x.clone().into(), vec![0].into(), false.into()];
+        assert!(error_text(run_out("aten::amax.out", &args, DType::Float32, &[3])).contains("extreme"));
+        let args = [x.clone().into(), vec![1].into(), false.into()];
+        assert_eq!(run_out("aten::amax.out", &args, DType::Float32, &[0]).unwrap().shape(), &[0]);
+        let y = run_out("aten::all.all_out", &[x.into()], DType::Bool, &[]).unwrap();
+        assert_eq!(y.values::<Bool8>(), [Bool8(1)]);
+    }
+
+    #[test]
+    fn smallest_integers_are_found() {
+        let x = Tensor::of(&[2], &[i64::MIN, i64::MIN]);
+        let y = run_out("aten::max.unary_out", &[x.into()], DType::Int64, &[]).unwrap();
+        assert_eq!(y.values::<i64>(), [i64::MIN]);
+    }
+}

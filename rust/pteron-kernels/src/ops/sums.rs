@@ -1,0 +1,426 @@
+//! Reductions that add or multiply: sum, mean, prod, var, std, cumsum, logsumexp, vector norm.
+//!
+//! Shape: the reduced dimensions vanish or become 1. Dtype: floats accumulate in float64, integers in
+//! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
+//! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
+
+use crate::compute::{BLOCK, Class, Compute};
+use crate::elements::{Reader, Writer};
+use crate::reduction::{LaneSum, Reduction, bind_reduced, listed_dims, row_major};
+use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::shape::{all_dims, wrap_dim};
+use pteron_core::{ArgSpec, Args, BindArgs, Error, PrepareContext, Result, Scalar, StaticKernel};
+
+/// An error unless inputs and output are real numbers.
+fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
+    for i in [0, out] {
+        let dtype = dtype_of(ctx, i)?;
+        if Class::of(dtype).is_none() {
+            return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
+        }
+    }
+    Ok(())
+}
+
+/// An error unless the input is a float.
+pub(crate) fn check_float(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
+    check_real(ctx, out)?;
+    let (dtype, out) = (dtype_of(ctx, 0)?, dtype_of(ctx, out)?);
+    if !dtype.is_float() || !out.is_float() {
+        return Err(Error::kernel("the operator needs floats")
+            .expected("floating-point input and output")
+            .got(format!("{dtype} and {out}")));
+    }
+    Ok(())
+}
+
+fn sum_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+    let (x, y) = (args.tensor(0)?, args.output(out)?);
+    let reduction = Reduction::new(x.meta(), set);
+    if y.dtype().is_float() {
+        let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(y)?);
+        return reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v), |s| s.total());
+    }
+    let (x, mut y) = (Reader::<i64>::new(x)?, Writer::<i64>::new(y)?);
+    let add = |s: &mut i64, _, b: &[i64]| *s = b.iter().fold(*s, |s, v| s.wrapping_add(*v));
+    reduction.fold(&x, &mut y, || 0i64, add, |s| s)
+}
+
+fn product_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+    let (x, y) = (args.tensor(0)?, args.output(out)?);
+    let reduction = Reduction::new(x.meta(), set);
+    if y.dtype().is_float() {
+        let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(y)?);
+        return reduction.fold(&x, &mut y, || 1.0, |p, _, b| *p = b.iter().fold(*p, |p, v| p * v), |p: f64| p);
+    }
+    let (x, mut y) = (Reader::<i64>::new(x)?, Writer::<i64>::new(y)?);
+    let times = |p: &mut i64, _, b: &[i64]| *p = b.iter().fold(*p, |p, v| p.wrapping_mul(*v));
+    reduction.fold(&x, &mut y, || 1i64, times, |p| p)
+}
+
+fn mean_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+    let x = args.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), set);
+    let count = reduction.count() as f64;
+    let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(args.output(out)?)?);
+    reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v), |s| s.total() / count)
+}
+
+/// Mean and sum of squared deviations of the elements at `base`.
+pub(crate) fn moments(
+    x: &Reader<'_, f64>,
+    walk: &crate::walk::Walk,
+    base: isize,
+    buffer: &mut [f64; BLOCK],
+) -> Result<(f64, f64)> {
+    let mut sum = LaneSum::default();
+    x.blocks(walk, base, buffer, |_, b| {
+        sum.add(b, |v| v);
+        Ok(())
+    })?;
+    let mean = sum.total() / walk.numel() as f64;
+    let mut squares = LaneSum::default();
+    x.blocks(walk, base, buffer, |_, b| {
+        squares.add(b, |v| (v - mean) * (v - mean));
+        Ok(())
+    })?;
+    Ok((mean, squares.total()))
+}
+
+/// Variances over `set` to output `out`, and means to output `mean` if there is one.
+fn variance_over(
+    args: &Args<'_>,
+    set: u32,
+    correction: f64,
+    out: usize,
+    mean: Option<usize>,
+    map: fn(f64) -> f64,
+) -> Result<()> {
+    let x = args.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), set);
+    let x = Reader::<f64>::new(x)?;
+    let mut y = Writer::<f64>::new(args.output(out)?)?;
+    let mut m = mean.map(|i| Writer::<f64>::new(args.output(i)?)).transpose()?;
+    let y_at = row_major(y.meta());
+    let m_at = m.as_ref().map(|m| row_major(m.meta()));
+    let freedom = (reduction.count() as f64 - correction).max(0.0);
+    let mut buffer = [0.0; BLOCK];
+    reduction.for_each(|position, base| {
+        let (mean, squares) = moments(&x, reduction.inner(), base, &mut buffer)?;
+        y.write(y_at.offset(position), 1, &[map(squares / freedom)])?;
+        if let (Some(m), Some(at)) = (&mut m, &m_at) {
+            m.write(at.offset(position), 1, &[mean])?;
+        }
+        Ok(())
+    })
+}
+
+fn correction(args: &Args<'_>, i: usize) -> Result<f64> {
+    Ok(args.optional_scalar(i)?.map_or(1.0, Scalar::to_f64))
+}
+
+fn unbiased(args: &Args<'_>) -> Result<f64> {
+    Ok(if args.bool(2)? { 1.0 } else { 0.0 })
+}
+
+/// Running results along a dimension.
+fn scan<C: Compute>(args: &Args<'_>, start: C, step: fn(C, C) -> C) -> Result<()> {
+    let x = args.tensor(0)?;
+    let dim = wrap_dim(args.int(1)?, x.rank())?;
+    let stride = |strides: &[usize]| strides.get(dim).map_or(0, |s| *s as isize);
+    let extent = x.shape().get(dim).copied().unwrap_or(1);
+    let (x, mut y) = (Reader::<C>::new(x)?, Writer::<C>::new(args.output(3)?)?);
+    // The same dimensions in the same order on both sides give the same positions.
+    let (from, to) = (Reduction::new(x.meta(), 1 << dim), Reduction::new(y.meta(), 1 << dim));
+    let (x_stride, y_stride) = (stride(x.meta().strides()), stride(y.meta().strides()));
+    let mut buffer = [C::ZERO; BLOCK];
+    from.for_each(|position, base| {
+        let target = to.outer.offset(position);
+        let mut state = start;
+        let mut done = 0;
+        while done < extent {
+            let n = (extent - done).min(BLOCK);
+            x.read(base + done as isize * x_stride, x_stride, &mut buffer[..n])?;
+            for v in &mut buffer[..n] {
+                state = step(state, *v);
+                *v = state;
+            }
+            y.write(target + done as isize * y_stride, y_stride, &buffer[..n])?;
+            done += n;
+        }
+        Ok(())
+    })
+}
+
+fn bind_like_self(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let shape = *view.tensor(0)?.shape();
+    wrap_dim(view.int(1)?, shape.len())?;
+    args.resize(3, &shape)
+}
+
+fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
+    check_real(ctx, 3)?;
+    match (dtype_of(ctx, 3)?.is_float(), is_product) {
+        (true, false) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 0.0, |a, b| a + b)),
+        (true, true) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 1.0, |a, b| a * b)),
+        (false, false) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 0, i64::wrapping_add)),
+        (false, true) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 1, i64::wrapping_mul)),
+    }
+}
+
+fn log_sum_exp(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), listed_dims(args, 1)?);
+    let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(args.output(3)?)?);
+    let at = row_major(y.meta());
+    let mut buffer = [0.0; BLOCK];
+    reduction.for_each(|position, base| {
+        let mut top = f64::NEG_INFINITY;
+        x.blocks(reduction.inner(), base, &mut buffer, |_, b| {
+            top = b.iter().fold(top, |t, v| if *v > t || v.is_nan() { *v } else { t });
+            Ok(())
+        })?;
+        // Infinite maxima are their own result; subtracting them would give NaN.
+        let shift = if top.is_infinite() { 0.0 } else { top };
+        let mut sum = LaneSum::default();
+        x.blocks(reduction.inner(), base, &mut buffer, |_, b| {
+            sum.add(b, |v| (v - shift).exp());
+            Ok(())
+        })?;
+        y.write(at.offset(position), 1, &[sum.total().ln() + shift])
+    })
+}
+
+fn vector_norm(args: &Args<'_>) -> Result<()> {
+    let order = args.scalar(1)?.to_f64();
+    let x = args.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), listed_dims(args, 2)?);
+    let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(args.output(5)?)?);
+    let extreme = |s: &mut f64, b: &[f64], larger: bool| {
+        for v in b {
+            let v = v.abs();
+            if v.is_nan() || (if larger { v > *s } else { v < *s }) {
+                *s = v;
+            }
+        }
+    };
+    if order == f64::INFINITY {
+        return reduction.fold(&x, &mut y, || 0.0, |s, _, b| extreme(s, b, true), |s| s);
+    }
+    if order == f64::NEG_INFINITY {
+        return reduction.fold(&x, &mut y, || f64::INFINITY, |s, _, b| extreme(s, b, false), |s| s);
+    }
+    if order == 0.0 {
+        let count = |s: &mut LaneSum, _, b: &[f64]| s.add(b, |v| (v != 0.0) as u8 as f64);
+        return reduction.fold(&x, &mut y, LaneSum::default, count, |s| s.total());
+    }
+    if order == 2.0 {
+        return reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v * v), |s| s.total().sqrt());
+    }
+    let power = |s: &mut LaneSum, _, b: &[f64]| s.add(b, |v| v.abs().powf(order));
+    reduction.fold(&x, &mut y, LaneSum::default, power, |s| s.total().powf(1.0 / order))
+}
+
+fn mean(ctx: &PrepareContext<'_>, dtype_argument: usize, out: usize) -> Result<()> {
+    check_real(ctx, out)?;
+    let asked = matches!(ctx.args.get(dtype_argument), Some(ArgSpec::Int(_)));
+    if !dtype_of(ctx, out)?.is_float() || !(asked || dtype_of(ctx, 0)?.is_float()) {
+        return Err(Error::kernel("a mean needs floats")
+            .expected("a floating-point input or dtype, and a floating-point output")
+            .got(dtype_of(ctx, 0)?.name()));
+    }
+    Ok(())
+}
+
+fn one_dim(args: &Args<'_>) -> Result<u32> {
+    Ok(1 << wrap_dim(args.int(1)?, args.tensor(0)?.rank())?)
+}
+
+fn every_dim(args: &Args<'_>) -> Result<u32> {
+    Ok(all_dims(args.tensor(0)?.rank()))
+}
+
+fn bind_all(args: &mut BindArgs<'_>) -> Result<()> {
+    args.resize(2, &[])
+}
+
+/// Sums and their kin.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel(
+        "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_real(ctx, 4)?;
+            Routine::prepare(
+                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
+                |args, _| sum_over(args, listed_dims(args, 1)?, 4),
+            )
+        },
+    ),
+    kernel("aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_real(ctx, 2)?;
+        Routine::prepare(bind_all, |args, _| sum_over(args, every_dim(args)?, 2))
+    }),
+    kernel(
+        "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            mean(ctx, 3, 4)?;
+            Routine::prepare(
+                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
+                |args, _| mean_over(args, listed_dims(args, 1)?, 4),
+            )
+        },
+    ),
+    kernel("aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        mean(ctx, 1, 2)?;
+        Routine::prepare(bind_all, |args, _| mean_over(args, every_dim(args)?, 2))
+    }),
+    kernel(
+        "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_real(ctx, 4)?;
+            Routine::prepare(
+                |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 4),
+                |args, _| product_over(args, one_dim(args)?, 4),
+            )
+        },
+    ),
+    kernel("aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_real(ctx, 2)?;
+        Routine::prepare(bind_all, |args, _| product_over(args, every_dim(args)?, 2))
+    }),
+    kernel(
+        "aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_float(ctx, 4)?;
+            Routine::prepare(
+                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
+                |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, |v| v),
+            )
+        },
+    ),
+    kernel(
+        "aten::var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_float(ctx, 4)?;
+            Routine::prepare(
+                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
+                |args, _| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v),
+            )
+        },
+    ),
+    kernel(
+        "aten::std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_float(ctx, 4)?;
+            Routine::prepare(
+                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
+                |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, f64::sqrt),
+            )
+        },
+    ),
+    kernel(
+        "aten::var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        |ctx| {
+            check_float(ctx, 4)?;
+            Routine::prepare(
+                |args| {
+                    let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(3)?);
+                    bind_reduced(args, set, keepdim, 4)?;
+                    bind_reduced(args, set, keepdim, 5)
+                },
+                |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, Some(5), |v| v),
+            )
+        },
+    ),
+    kernel(
+        "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| running(ctx, false),
+    ),
+    kernel(
+        "aten::cumprod.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| running(ctx, true),
+    ),
+    kernel(
+        "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_real(ctx, 3)?;
+            Routine::prepare(
+                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 3),
+                |args, _| log_sum_exp(args),
+            )
+        },
+    ),
+    kernel(
+        "aten::linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_float(ctx, 5)?;
+            Routine::prepare(
+                |args| bind_reduced(args, listed_dims(&args.args(), 2)?, args.args().bool(3)?, 5),
+                |args, _| vector_norm(args),
+            )
+        },
+    ),
+];
+
+
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, error_text, run_out};
+    use pteron_core::{Bool8, DType};
+
+    #[test]
+    fn sums_over_every_set_of_dimensions_and_orders() {
+        let values: Vec<f32> = (0..24).map(|i| i as f32).collect();
+        let x = Tensor::of(&[1, 2, 3, 4], &values).in_order(&[0, 2, 3, 1]);
+        let args = [x.into(), vec![1, -1].into(), true.into(), Arg::None];
+        let y = run_out("aten::sum.IntList_out", &args, DType::Float32, &[1, 1, 3, 1]).unwrap();
+        // Memory order is [n, h, w, c]: eight neighbours make one row.
+        assert_eq!((y.shape(), y.values::<f32>()), (&[1usize, 1, 3, 1][..], vec![28.0, 92.0, 156.0]));
+    }
+
+    #[test]
+    fn integers_wrap_and_bool_counts() {
+        let x = Tensor::of(&[3], &[Bool8(1), Bool8(0), Bool8(9)]);
+        let y = run_out("aten::sum.IntList_out", &[x.into(), Arg::None, false.into(), Arg::None], DType::Int64, &[]);
+        assert_eq!(y.unwrap().values::<i64>(), [2]);
+        let x = Tensor::of(&[2], &[i64::MAX, 2]);
+        let y = run_out("aten::prod.out", &[x.into(), Arg::None], DType::Int64, &[]).unwrap();
+        assert_eq!(y.values::<i64>(), [-2]);
+    }
+
+    #[test]
+    fn nothing_has_a_sum_but_no_mean() {
+        let x = Tensor::of::<f32>(&[0, 2], &[]);
+        let over = |op: &str, d| {
+            run_out(op, &[x.clone().into(), vec![0].into(), false.into(), Arg::None], d, &[2]).map(|t| t.values::<f32>())
+        };
+        assert_eq!(over("aten::sum.IntList_out", DType::Float32).unwrap(), [0.0, 0.0]);
+        assert!(over("aten::mean.out", DType::Float32).unwrap()[0].is_nan());
+        let x = Tensor::of(&[1], &[1i64]);
+        let e = run_out("aten::mean.out", &[x.into(), Arg::None, false.into(), Arg::None], DType::Float32, &[]);
+        assert!(error_text(e).contains("mean needs floats"));
+    }
+
+    #[test]
+    fn variance_with_too_few_elements() {
+        let var = |x: &[f64], c: f64| {
+            let args = [Tensor::of(&[x.len()], x).into(), Arg::None, Arg::Double(c), false.into()];
+            run_out("aten::var.correction_out", &args, DType::Float64, &[]).unwrap().values::<f64>()[0]
+        };
+        assert_eq!(var(&[1.0, 2.0, 3.0], 1.0), 1.0);
+        assert!(var(&[1.0], 1.0).is_nan());
+        assert_eq!(var(&[1.0, 2.0], 5.0), f64::INFINITY);
+    }
+
+    #[test]
+    fn running_sums_along_any_dimension() {
+        let x = Tensor::of(&[2, 2], &[1i8, 2, 3, 4]);
+        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Int64, &[2, 2]).unwrap();
+        assert_eq!(y.values::<i64>(), [1, 2, 4, 6]);
+        let x = Tensor::of(&[], &[3f32]);
+        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Float32, &[]).unwrap();
+        assert_eq!(y.values::<f32>(), [3.0]);
+    }
+}
