@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, treespec_dumps
+from torch.utils._pytree import tree_flatten
 
 from pteron.exir.edge.tensor_spec import TensorSpec, dim_order_of_value
 from pteron.exir.emit.interface import output_names
+from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.shared_data import SharedData
 from pteron.exir.emit.value_table import ValueTable
 from pteron.exir.schema import Chain, ContainerMetadata, ExecutionPlan
@@ -42,7 +43,7 @@ def constant_method(name: str, value: Any, shared: SharedData) -> tuple[Executio
         interface.append(entry)
     plan = ExecutionPlan(
         name=name,
-        container_meta_type=ContainerMetadata("", treespec_dumps(tree)),
+        container_meta_type=ContainerMetadata("", tree_text(tree)),
         values=table.values,
         inputs=[],
         outputs=outputs,

@@ -11,7 +11,6 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
-from torch.utils._pytree import TreeSpec, treespec_dumps
 
 from pteron.errors import ExportError
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
@@ -24,6 +23,7 @@ from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.emit.debug_table import SourceFiles, delegate_entry, handle_table, handles_of
 from pteron.exir.emit.interface import method_interface
+from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.shared_data import SharedData
 from pteron.exir.emit.value_table import ValueTable
 from pteron.exir.schema import (
@@ -119,7 +119,7 @@ class MethodEmitter:
         call = self._program.call_spec
         return ExecutionPlan(
             name=self._name,
-            container_meta_type=ContainerMetadata(_tree(call.in_spec), _tree(call.out_spec)),
+            container_meta_type=ContainerMetadata(tree_text(call.in_spec), tree_text(call.out_spec)),
             values=self._table.values,
             inputs=inputs,
             outputs=outputs,
@@ -337,10 +337,6 @@ class MethodEmitter:
 def _single(index: int | list[int]) -> int:
     assert isinstance(index, int)
     return index
-
-
-def _tree(spec: TreeSpec | None) -> str:
-    return "" if spec is None else treespec_dumps(spec)
 
 
 def _example(value: torch.SymInt) -> int:

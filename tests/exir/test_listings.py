@@ -1,0 +1,34 @@
+"""Emitted programs, reviewed as text.
+
+A listing that changes on purpose is written anew by `PTERON_WRITE_LISTINGS=1 pytest
+tests/exir/test_listings.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from exir.small_models import PORTABLE, edge_program_of
+from pteron import _native
+
+_GOLDEN = Path(__file__).parent / "golden"
+
+
+def _instructions_and_values(listing: str) -> str:
+    """The listing of the method; sizes of named data depend on where the tests lie on this machine."""
+    return "\n".join(line for line in listing.splitlines() if not line.startswith("named data")) + "\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["accumulator", "convolutional", "everything", "mlp", "mlp_dynamic", "nested", "swapped_buffers"]
+)
+def test_the_listing_is_the_reviewed_one(name: str) -> None:
+    buffer = edge_program_of(name).to_executorch(PORTABLE).buffer
+    listing = _instructions_and_values(_native.listing(buffer))
+    path = _GOLDEN / f"{name}.txt"
+    if os.environ.get("PTERON_WRITE_LISTINGS") == "1":
+        path.write_text(listing)
+    assert listing == path.read_text(), f"{path.name} differs; see the head of this file"

@@ -1,0 +1,99 @@
+"""What cannot run on the target is found at export, all of it at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from exir.small_models import PORTABLE, Function, edge_of, random
+from pteron.errors import ExportError, UnsupportedProgramError
+from pteron.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
+
+
+def test_every_missing_kernel_is_listed_with_its_source_line() -> None:
+    edge = edge_of(lambda x: (x.sin() + x.cos()).exp().sin(), random(3))
+    with pytest.raises(UnsupportedProgramError) as caught:
+        edge.to_executorch(ExecutorchBackendConfig(kernels=["aten::add.out"]))
+    text = str(caught.value)
+    for name in ("aten::sin.out", "aten::cos.out", "aten::exp.out"):
+        assert f"the target has no kernel {name}" in text
+    assert "aten::add.out" not in text
+    assert text.count("small_models.py:") >= 3
+    assert [problem.operator for problem in caught.value.problems] == [
+        "aten.sin.default",
+        "aten.cos.default",
+        "aten.exp.default",
+    ]
+    assert caught.value.hint is not None
+
+
+def test_all_methods_are_looked_at() -> None:
+    captured = {name: torch.export.export(Function(f), (random(2),)) for name, f in _ROOTS.items()}
+    with pytest.raises(UnsupportedProgramError) as caught:
+        to_edge(captured).to_executorch(ExecutorchBackendConfig(kernels=[]))
+    assert [problem.method for problem in caught.value.problems] == ["first", "second"]
+
+
+_ROOTS = {"first": torch.sin, "second": torch.cos}
+
+
+def test_an_operator_without_out_variant_is_a_problem() -> None:
+    with torch.library._scoped_library("pteron_test_problems", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x + x, "CompositeExplicitAutograd")
+        edge = edge_of(lambda x: torch.ops.pteron_test_problems.twice(x), random(2))
+        with pytest.raises(UnsupportedProgramError, match="has no overload that writes into given tensors"):
+            edge.to_executorch(PORTABLE)
+
+
+def test_a_dimension_without_bound_is_a_problem() -> None:
+    edge = edge_of(lambda x: x + 1, random(3), dynamic_shapes=(({0: torch.export.Dim("n", min=2)},),))
+    with pytest.raises(
+        UnsupportedProgramError, match=r"dimension 0 .* has no upper bound; give it one with"
+    ) as caught:
+        edge.to_executorch(PORTABLE)
+    assert len(caught.value.problems) >= 1
+
+
+def test_symbolic_arithmetic_without_instruction_is_a_problem() -> None:
+    edge = edge_of(
+        lambda x: x.sum() * (x.shape[0] ** 2),
+        random(3),
+        dynamic_shapes=(({0: torch.export.Dim("n", min=2, max=9)},),),
+    )
+    problems = []
+    try:
+        edge.to_executorch(PORTABLE)
+    except UnsupportedProgramError as error:
+        problems = [problem.what for problem in error.problems]
+    # PyTorch writes small powers as products in some versions; then nothing is wrong.
+    assert all("on symbolic numbers has no instruction" in what for what in problems)
+
+
+def test_an_unknown_target_is_refused() -> None:
+    with pytest.raises(ExportError, match="kernels='npu' is not a known target"):
+        ExecutorchBackendConfig(kernels="npu")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"external_constants": True},
+        {"external_mutable_weights": True},
+        {"do_quant_fusion_and_const_prop": True},
+        {"run_reinplace_pass": True},
+        {"segment_alignment": 100},
+        {"delegate_alignment": 0},
+        {"memory_planning_pass": lambda module: module},
+    ],
+)
+def test_settings_that_are_not_supported_are_refused(options) -> None:
+    with pytest.raises(ExportError, match=next(iter(options))):
+        ExecutorchBackendConfig(**options)
+
+
+def test_unknown_settings_are_refused() -> None:
+    with pytest.raises(TypeError, match="speed"):
+        ExecutorchBackendConfig(speed=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="preserve_ops: expected PyTorch operator overloads"):
+        EdgeCompileConfig(preserve_ops=["aten.linear.default"])  # type: ignore[list-item]
