@@ -156,7 +156,7 @@ def test_several_methods_share_one_backend(runtime) -> None:
     manager = to_edge(
         {
             "encode": export(Sine(), (torch.ones(1),)),
-            "decode": export(Function(torch.add), (torch.ones(1),) * 2),
+            "decode": export(Function(torch.add), (torch.ones(1), torch.ones(1))),
         }
     ).to_backend(DelegationSpec(DEMO, []))
     program = pteron.load(manager.to_executorch().buffer, runtime=runtime)

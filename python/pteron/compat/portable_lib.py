@@ -34,8 +34,7 @@ class ExecutorchModule:
         Args:
             method_name: which.
             inputs: list or tuple of the flattened inputs, or the only input itself.
-            clone_outputs: True gives outputs of their own; False lends the method's memory until its next
-                run.
+            clone_outputs: accepted; outputs are always the caller's own.
 
         Raises:
             MethodNotFoundError: there is no such method.
@@ -45,7 +44,7 @@ class ExecutorchModule:
         if method is None:
             method = self._methods[method_name] = self._program.load_method(method_name)
         flat: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
-        return list(method.execute(list(flat), copy=clone_outputs))
+        return list(method.execute(list(flat)))
 
     def method_names(self) -> list[str]:
         """Names of the methods."""

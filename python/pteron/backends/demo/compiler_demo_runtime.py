@@ -98,12 +98,19 @@ class CompilerDemoDelegate:
         # All results exist before the first output is written, so outputs may share memory with inputs.
         results = [np.array(values[number]) for number in self._wiring.outputs]
         for output, result in zip(outputs, results, strict=True):
-            target = np.asarray(output)
-            if target.shape != result.shape:
-                raise ValueError(
-                    f"demo delegate: expected an output of shape {result.shape}, got {target.shape}"
-                )
-            np.copyto(target, result, casting="no")
+            store_output(output, result)
+
+
+def store_output(output: Any, result: npt.NDArray[Any]) -> None:
+    """Writes a result, of whatever shape it came out, into an output of a delegate call.
+
+    Raises:
+        PteronError: the output cannot take that shape.
+        TypeError: it has another dtype.
+    """
+    if tuple(output.shape) != result.shape:
+        output.resize(result.shape)
+    np.copyto(np.asarray(output), result, casting="no")
 
 
 def _compute(instruction: DemoInstruction, arguments: list[npt.NDArray[Any]], alpha: float) -> Array:

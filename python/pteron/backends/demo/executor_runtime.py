@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pteron.backends.demo.compiler_demo_runtime import store_output
+
 
 class ExecutorRuntime:
     """The backend object: register it under the name `ExecutorBackend`.
@@ -44,4 +46,4 @@ class ExecutorDelegate:
         ]
         results = self._method.execute(arguments)
         for output, result in zip(outputs, results, strict=True):
-            np.copyto(np.asarray(output), np.asarray(result), casting="no")
+            store_output(output, np.asarray(result))
