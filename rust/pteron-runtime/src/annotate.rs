@@ -76,8 +76,7 @@ fn with_arguments(error: Error, names: &[&str], values: &[Value], args: &[ValueI
         list.push("...".into());
     }
     let detail = error.into_detail();
-    let mut out =
-        Error::new(detail.kind, format!("{} [arguments: {}]", detail.message, list.join(", ")));
+    let mut out = Error::new(detail.kind, format!("{} [arguments: {}]", detail.message, list.join(", ")));
     macro_rules! keep {
         ($($field:ident),*) => { $( if let Some(v) = detail.$field { out = out.$field(v); } )* };
     }

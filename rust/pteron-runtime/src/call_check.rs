@@ -96,9 +96,11 @@ fn check_call(ir: &MethodIr, schema: &Schema, args: &[ValueId]) -> Result<()> {
 fn check_return(ir: &MethodIr, schema: &Schema, args: &[ValueId], last: ValueId) -> Result<()> {
     let found = value(ir, last)?;
     let wrong = |expected: &str| {
-        Error::program("the return of a call has the wrong kind")
-            .expected(expected)
-            .got(format!("{} (value {})", found.kind(), last.0))
+        Error::program("the return of a call has the wrong kind").expected(expected).got(format!(
+            "{} (value {})",
+            found.kind(),
+            last.0
+        ))
     };
     if schema.has_scalar_return {
         return match found.kind() {

@@ -153,10 +153,11 @@ impl<'a> CodeBuilder<'a> {
                 kernel.overlap_check = Some(roles.into_boxed_slice());
             }
         }
-        let scratch = pteron_cpu::executor::largest_scratch(self.steps.iter().filter_map(|s| match &s.action {
-            Action::Kernel(k) => Some(k.prepared.scratch()),
-            _ => None,
-        }));
+        let scratch =
+            pteron_cpu::executor::largest_scratch(self.steps.iter().filter_map(|s| match &s.action {
+                Action::Kernel(k) => Some(k.prepared.scratch()),
+                _ => None,
+            }));
         Ok(BuiltCode {
             kernel_count: self.kernel_count,
             scratch,
@@ -172,10 +173,10 @@ impl<'a> CodeBuilder<'a> {
         let mut links = Vec::new();
         for (i, step) in self.steps.iter().enumerate() {
             match &step.action {
-                Action::Move { from, to } => {
-                    if self.ir().values.get(to.index()).is_some_and(|v| v.as_tensor().is_some()) {
-                        links.push(Link { from: *from, to: *to, view: None });
-                    }
+                Action::Move { from, to }
+                    if self.ir().values.get(to.index()).is_some_and(|v| v.as_tensor().is_some()) =>
+                {
+                    links.push(Link { from: *from, to: *to, view: None });
                 }
                 Action::Kernel(k) if k.alias == AliasRule::View => {
                     let out = k.schema.outputs().next().and_then(|o| step.args.get(o));
@@ -235,7 +236,10 @@ fn moving_values(ir: &MethodIr, links: &[Link], is_varying: &[bool]) -> HashSet<
         }
     }
     let has_own_pointer_per_call = |v: ValueId| {
-        ir.values.get(v.index()).and_then(ValueIr::as_tensor).is_some_and(|t| matches!(t.place, Place::Unplanned))
+        ir.values
+            .get(v.index())
+            .and_then(ValueIr::as_tensor)
+            .is_some_and(|t| matches!(t.place, Place::Unplanned))
     };
     loop {
         let before = moving.len();

@@ -53,7 +53,9 @@ impl Drop for Deadline {
 
 /// The watch of this process, with its thread running.
 fn watch() -> Option<Arc<Watch>> {
-    static WATCH: OnceLock<Mutex<Option<(u32, Arc<Watch>)>>> = OnceLock::new();
+    // The process that owns the watch's thread, and the watch.
+    type Owned = (u32, Arc<Watch>);
+    static WATCH: OnceLock<Mutex<Option<Owned>>> = OnceLock::new();
     let mut slot = WATCH.get_or_init(Mutex::default).lock().ok()?;
     let pid = std::process::id();
     if let Some((owner, watch)) = slot.as_ref()

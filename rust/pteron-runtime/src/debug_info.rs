@@ -31,9 +31,8 @@ impl DebugInfo {
 
     /// Handles of one instruction of the file.
     pub(crate) fn handles(&self, method: &str, instruction: u32) -> Vec<i64> {
-        let list = || {
-            self.method(method)?.get("instructions")?.as_array()?.get(instruction as usize)?.as_array()
-        };
+        let list =
+            || self.method(method)?.get("instructions")?.as_array()?.get(instruction as usize)?.as_array();
         list().map(|l| l.iter().filter_map(Json::as_i64).collect()).unwrap_or_default()
     }
 
@@ -90,8 +89,10 @@ mod tests {
         assert_eq!(d.source("forward", 1).unwrap().source_line.unwrap(), "m.py:12 (enc.0)");
         assert_eq!(d.source("forward", 2).unwrap().source_line.unwrap(), "module x");
         let inner = d.delegate_source("forward", 0, 1).unwrap();
-        assert_eq!((inner.operator.unwrap().as_str(), inner.source_line.unwrap().as_str()),
-            ("aten.tan.default", "n.py:7"));
+        assert_eq!(
+            (inner.operator.unwrap().as_str(), inner.source_line.unwrap().as_str()),
+            ("aten.tan.default", "n.py:7")
+        );
         assert!(d.delegate_source("forward", 1, 1).is_none());
     }
 

@@ -8,8 +8,8 @@ use crate::session::Session;
 use crate::step::{Action, Step};
 use pteron_core::error::printable;
 use pteron_core::{
-    AliasRule, ArgView, Backend, BackendOption, Delegate, Error, ExecuteContext, InitContext, OutputView, Result,
-    Value, ValueId, ValueKind,
+    AliasRule, ArgView, Backend, BackendOption, Delegate, Error, ExecuteContext, InitContext, OutputView,
+    Result, Value, ValueId, ValueKind,
 };
 use smallvec::SmallVec;
 use std::collections::HashMap;

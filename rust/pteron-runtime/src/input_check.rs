@@ -75,8 +75,14 @@ fn check_tensor(
             .got(input.dtype.name())
             .hint("convert the input; the runtime never converts dtypes by itself"));
     }
-    if input.shape.len() != rule.extents.len() || input.strides.is_some_and(|s| s.len() != input.shape.len()) {
-        return Err(wrong_shape(code, position, input, "an input tensor has another rank than the method takes"));
+    if input.shape.len() != rule.extents.len() || input.strides.is_some_and(|s| s.len() != input.shape.len())
+    {
+        return Err(wrong_shape(
+            code,
+            position,
+            input,
+            "an input tensor has another rank than the method takes",
+        ));
     }
     for (d, (n, extent)) in input.shape.iter().zip(&rule.extents).enumerate() {
         if *n < extent.min || *n > extent.max {
@@ -134,10 +140,9 @@ fn check_string(spec: Option<&IoSpec>, got: &str) -> Result<()> {
 
 #[cold]
 fn traced_value(traced: &str, got: &str) -> Error {
-    Error::input("an input that is fixed in the program has another value")
-        .expected(traced)
-        .got(got)
-        .hint("the value was baked in at export; export again with the one you need, or as a symbolic integer")
+    Error::input("an input that is fixed in the program has another value").expected(traced).got(got).hint(
+        "the value was baked in at export; export again with the one you need, or as a symbolic integer",
+    )
 }
 
 #[cold]

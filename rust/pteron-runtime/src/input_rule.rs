@@ -14,11 +14,7 @@ pub(crate) struct InputRule {
 /// What may stand there.
 pub(crate) enum RuleKind {
     Tensor(TensorRule),
-    Int {
-        traced: i64,
-        range: Option<(i64, i64)>,
-        symbol: Option<usize>,
-    },
+    Int { traced: i64, range: Option<(i64, i64)>, symbol: Option<usize> },
     Bool(bool),
     Double(f64),
     String,

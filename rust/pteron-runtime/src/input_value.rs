@@ -1,6 +1,6 @@
 //! What callers pass in. Unsafe island (construction only).
 
-use pteron_core::DType;
+use pteron_core::{DType, Error, Result, TensorView};
 
 /// One input of a call.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +68,22 @@ impl<'a> TensorInput<'a> {
             strides: None,
             data: elements.as_ptr().cast(),
         })
+    }
+
+    /// A tensor of another program's call. `strides` must be the view's own, in elements; `None` where
+    /// they are those of a row-major tensor.
+    pub(crate) fn from_view(view: TensorView<'a>, strides: Option<&'a [isize]>) -> Result<Self> {
+        let is_own = match strides {
+            None => view.is_contiguous(),
+            Some(s) => {
+                s.len() == view.rank()
+                    && s.iter().zip(view.strides().iter()).all(|(a, b)| usize::try_from(*a) == Ok(*b))
+            }
+        };
+        if !is_own {
+            return Err(Error::internal("strides of a nested input are not those of its tensor"));
+        }
+        Ok(TensorInput { dtype: view.dtype(), shape: view.shape(), strides, data: view.as_ptr() })
     }
 
     /// Element type.

@@ -27,6 +27,8 @@ pub struct MethodIr {
 }
 
 /// A value as load knows it.
+// Tensors are most of the values; a box each would cost more than the small ones waste.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub enum ValueIr {
     /// `None`.

@@ -59,6 +59,7 @@ mod storage;
 mod strided_copy;
 mod tracer;
 
+pub use optimize::rule_names;
 pub use cancel::CancelHandle;
 pub use execute_options::ExecuteOptions;
 pub use input_value::{InputValue, TensorInput};
@@ -66,6 +67,7 @@ pub use io_spec::{Extent, IoKind, IoSpec, TensorIo};
 pub use limits::Limits;
 pub use method::Method;
 pub use method_options::MethodOptions;
+pub use optimize::rule_names;
 pub use output_value::{OutputBuffer, OutputValue, Outputs, OwnedTensor};
 pub use program::{Program, ProgramSource};
 pub use pteron_cpu::plan::RuleSwitches;

@@ -34,7 +34,8 @@ fn refuse_external(method: &MethodDef) -> Result<()> {
     let mut keys: Vec<String> = Vec::new();
     for tensor in method.values.iter().filter_map(ValueDef::as_tensor) {
         match &tensor.placement {
-            Placement::External(key) | Placement::Planned { initial: Some(InitialData::External(key)), .. } => {
+            Placement::External(key)
+            | Placement::Planned { initial: Some(InitialData::External(key)), .. } => {
                 keys.push(printable(key));
             }
             _ => {}
@@ -47,11 +48,13 @@ fn refuse_external(method: &MethodDef) -> Result<()> {
     let count = keys.len();
     keys.truncate(SHOWN);
     let more = if count > SHOWN { ", ..." } else { "" };
-    Err(Error::external_data("the program keeps tensors in a data file (.ptd), which this version cannot read")
-        .method(method.name.as_str())
-        .expected("all constants inside the program file")
-        .got(format!("{count} external tensors: {}{more}", keys.join(", ")))
-        .hint("export without external constants"))
+    Err(Error::external_data(
+        "the program keeps tensors in a data file (.ptd), which this version cannot read",
+    )
+    .method(method.name.as_str())
+    .expected("all constants inside the program file")
+    .got(format!("{count} external tensors: {}{more}", keys.join(", ")))
+    .hint("export without external constants"))
 }
 
 fn value(def: &ValueDef) -> ValueIr {
@@ -89,10 +92,6 @@ fn tensor(def: &TensorDef) -> TensorIr {
 
 fn constant(range: &Range<usize>) -> ConstantRef {
     ConstantRef {
-        key: ConstantKey {
-            origin: FILE_ORIGIN,
-            offset: range.start as u64,
-            nbytes: range.len() as u64,
-        },
+        key: ConstantKey { origin: FILE_ORIGIN, offset: range.start as u64, nbytes: range.len() as u64 },
     }
 }

@@ -25,7 +25,6 @@ pub(crate) struct MethodCode {
     pub data: Arc<ProgramData>,
     pub ir: MethodIr,
     pub steps: Vec<Step>,
-    pub folded: Vec<FoldedConstant>,
     pub layout: SessionLayout,
     pub inputs: Arc<[IoSpec]>,
     pub outputs: Arc<[IoSpec]>,
@@ -84,7 +83,6 @@ impl MethodCode {
             kernel_count: built.kernel_count,
             scratch: built.scratch,
             layout,
-            folded,
             ir,
             inputs: input.inputs,
             outputs: input.outputs,
@@ -144,11 +142,7 @@ struct BuildLoader<'a> {
 }
 
 impl<'a> BuildLoader<'a> {
-    fn new(
-        ir: &MethodIr,
-        operators: &'a ResolvedOperators,
-        input: &'a BuildInput<'_>,
-    ) -> Self {
+    fn new(ir: &MethodIr, operators: &'a ResolvedOperators, input: &'a BuildInput<'_>) -> Self {
         let schemas = operators
             .iter()
             .flatten()

@@ -155,9 +155,12 @@ impl MethodInstance {
         let mut checked = Vec::new();
         for (name, value) in state {
             let at = |e: Error| e.method(self.code.ir.name.as_str()).argument(*name);
-            let names = || self.code.layout.state.iter().map(|(n, _)| printable(n)).collect::<Vec<_>>().join(", ");
+            let names =
+                || self.code.layout.state.iter().map(|(n, _)| printable(n)).collect::<Vec<_>>().join(", ");
             let Some((_, id)) = self.code.layout.state.iter().find(|(n, _)| n == name) else {
-                return Err(at(Error::input("the method has no mutable buffer of this name").expected(names())));
+                return Err(at(
+                    Error::input("the method has no mutable buffer of this name").expected(names())
+                ));
             };
             let InputValue::Tensor(tensor) = value else {
                 return Err(at(Error::input_type("a mutable buffer is set to something that is no tensor")

@@ -50,8 +50,7 @@ pub(crate) fn collect(
     for (i, id) in code.ir.outputs.iter().enumerate() {
         let buffer = buffers.get(i).and_then(Option::as_ref);
         // Fresh memory goes to the last output that shows the value; earlier ones get copies.
-        let is_shown_again =
-            code.ir.outputs.get(i.saturating_add(1)..).is_some_and(|rest| rest.contains(id));
+        let is_shown_again = code.ir.outputs.get(i.saturating_add(1)..).is_some_and(|rest| rest.contains(id));
         let value = output(code, session, *id, buffer, is_shown_again).map_err(|e| {
             let name = code.outputs.get(i).map_or("?", |s| s.name.as_str());
             e.method(code.ir.name.as_str()).argument(name)

@@ -169,7 +169,8 @@ impl Program {
     /// The executable of a method, built the first time.
     fn code(&self, name: &str) -> Result<Arc<MethodCode>> {
         let (def, entry) = self.method(name)?;
-        let mut slot = entry.code.lock().map_err(|_| Error::internal("building this method panicked earlier"))?;
+        let mut slot =
+            entry.code.lock().map_err(|_| Error::internal("building this method panicked earlier"))?;
         if let Some(code) = &*slot {
             return Ok(code.clone());
         }
@@ -200,12 +201,7 @@ impl Program {
 
     /// Runs a stateless method in a session from a pool; any number of threads may do so at once. A
     /// method whose calls depend on each other is refused.
-    pub fn run(
-        &self,
-        name: &str,
-        inputs: &[InputValue<'_>],
-        options: ExecuteOptions<'_>,
-    ) -> Result<Outputs> {
+    pub fn run(&self, name: &str, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
         let entry = self.method(name)?.1;
         let pooled = entry.pool.lock().ok().and_then(|mut p| p.pop());
         let instance = match pooled {
@@ -213,9 +209,11 @@ impl Program {
             None => self.instance(name, &MethodOptions::default())?,
         };
         if instance.is_stateful() {
-            return Err(Error::input("the method keeps state between calls, so it cannot run in pooled sessions")
-                .method(name)
-                .hint("use load_method, which gives a session of its own, and call that"));
+            return Err(Error::input(
+                "the method keeps state between calls, so it cannot run in pooled sessions",
+            )
+            .method(name)
+            .hint("use load_method, which gives a session of its own, and call that"));
         }
         let result = instance.execute(inputs, options);
         let is_usable = !matches!(&result, Err(e) if e.kind() == pteron_core::ErrorKind::Internal);

@@ -267,8 +267,7 @@ impl Session {
         let start = data as usize;
         let lies_in = |b: &AlignedBuffer| {
             let own = b.as_ptr() as usize;
-            start >= own
-                && start.checked_add(nbytes).is_some_and(|end| end <= own.saturating_add(b.len()))
+            start >= own && start.checked_add(nbytes).is_some_and(|end| end <= own.saturating_add(b.len()))
         };
         self.arenas.iter().chain(&self.own).any(lies_in)
             || self.input_copies.iter().chain(&self.fresh).flatten().any(lies_in)

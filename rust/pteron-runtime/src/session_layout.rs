@@ -120,7 +120,8 @@ fn memory_of(tensor: &TensorIr, preparer: Preparer<'_>) -> Result<FoldedMemory> 
     let is_stored = matches!(&tensor.place, Place::Folded(i)
         if preparer.constants.folded.get(*i as usize).is_some_and(|f| f.data.is_none()));
     let dense = tensor.spec.dim_order.strides(&tensor.spec.shape);
-    let is_dense = view.shape.iter().zip(view.strides.iter().zip(dense.iter())).all(|(n, (a, b))| *n <= 1 || a == b);
+    let is_dense =
+        view.shape.iter().zip(view.strides.iter().zip(dense.iter())).all(|(n, (a, b))| *n <= 1 || a == b);
     if is_stored && is_dense {
         return Ok(FoldedMemory::Stored(view.key, view.offset.saturating_mul(view.dtype.size())));
     }

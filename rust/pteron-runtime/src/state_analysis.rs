@@ -180,7 +180,9 @@ fn effect(ir: &MethodIr, step: &Step, delegate_outputs: &[usize]) -> Effect {
                 match role {
                     ArgumentRole { value, is_output: true } if is_view => e.redirects = Some(value),
                     // `self` of an in-place operator keeps what it does not overwrite.
-                    ArgumentRole { value, is_output: true } if inputs_follow && &*k.operator != COPY_INDEX => {
+                    ArgumentRole { value, is_output: true }
+                        if inputs_follow && &*k.operator != COPY_INDEX =>
+                    {
                         e.reads.push(value);
                         e.writes.push(value);
                     }

@@ -1,6 +1,6 @@
 //! Copies elements between two layouts of one shape. Unsafe island.
 
-use pteron_core::{Dims, MAX_RANK};
+use pteron_core::{Dims, Error, MAX_RANK, Result, TensorView, TensorViewMut};
 
 /// One side of a copy: the address of element 0 and a stride per dimension, in elements.
 #[derive(Clone, Copy)]
@@ -89,6 +89,27 @@ pub(crate) unsafe fn copy_strided(
             return;
         }
     }
+}
+
+/// Copies one tensor into another of the same dtype and shape, whatever their memory orders. An error
+/// when dtype or shape differ.
+pub(crate) fn copy_tensor(from: TensorView<'_>, to: TensorViewMut<'_>) -> Result<()> {
+    if from.dtype() != to.dtype() || from.shape() != to.shape() {
+        return Err(Error::delegate("a result does not fit its output")
+            .expected(format!("{}{}", to.dtype(), to.shape()))
+            .got(format!("{}{}", from.dtype(), from.shape())));
+    }
+    // SAFETY: both views are valid for their elements, and a writable view overlaps no other (the
+    // contract of `pteron_core::tensor`).
+    unsafe {
+        copy_strided(
+            from.shape(),
+            from.dtype().size(),
+            Layout { data: from.as_ptr(), strides: signed(from.strides()) },
+            Layout { data: to.as_ptr(), strides: signed(to.strides()) },
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]

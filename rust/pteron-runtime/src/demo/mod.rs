@@ -1,9 +1,20 @@
-//! The demo backends, registered only on request.
+//! The demo backends' run half in Rust, registered only on request: `BackendWithCompilerDemo` and
+//! `ExecutorBackend`. They do what their Python twins in `pteron.backends.demo` do.
+
+mod blob;
+mod compiler_demo;
+mod executor_backend;
+mod wiring;
+
+pub use compiler_demo::CompilerDemoBackend;
+pub use executor_backend::ExecutorBackend;
 
 use crate::Runtime;
 use pteron_core::Result;
+use std::sync::Arc;
 
-/// Registers `BackendWithCompilerDemo` and `ExecutorBackend`.
-pub fn register(_runtime: &std::sync::Arc<Runtime>) -> Result<()> {
-    todo!()
+/// Registers both backends, in place of whatever had their names.
+pub fn register(runtime: &Arc<Runtime>) -> Result<()> {
+    runtime.register_backend(Arc::new(CompilerDemoBackend), true)?;
+    runtime.register_backend(Arc::new(ExecutorBackend::new(runtime)), true)
 }
