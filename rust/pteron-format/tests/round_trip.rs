@@ -252,7 +252,7 @@ proptest! {
         for named in &draft.named_data {
             let range = found.named(&named.key).unwrap();
             prop_assert_eq!(&file[range.clone()], &*named.data);
-            prop_assert!(named.data.is_empty() || range.start % named.alignment as usize == 0);
+            prop_assert!(named.data.is_empty() || range.start.is_multiple_of(named.alignment as usize));
         }
         prop_assert_eq!(file, draft.to_bytes(&options).unwrap());
     }
