@@ -7,6 +7,7 @@
 //!
 //! Unsafe code lives in [`pool`], [`executor`] and the kernel families.
 
+pub mod conv;
 pub mod cpu_detect;
 pub mod elementwise;
 pub mod epilogue;
@@ -41,6 +42,7 @@ static FAMILIES: &[&[StaticKernel]] = &[
     norm::layer_norm::KERNELS,
     norm::batch_norm::KERNELS,
     norm::group_norm::KERNELS,
+    conv::KERNELS,
     layout::views::KERNELS,
     layout::cat::KERNELS,
     layout::embedding::KERNELS,
