@@ -169,6 +169,15 @@ fn convert<C: Compute>(
     })
 }
 
+/// Sets every byte to zero and gives the view back.
+pub fn zero(dst: TensorViewMut<'_>) -> TensorViewMut<'_> {
+    if dst.numel() > 0 {
+        // SAFETY: the view is writable for all its bytes.
+        unsafe { dst.as_ptr().write_bytes(0, dst.nbytes()) };
+    }
+    dst
+}
+
 /// Copies a tensor of the same shape, whatever the dim orders and dtypes.
 pub fn copy_whole(src: &TensorView<'_>, dst: &mut TensorViewMut<'_>) -> Result<()> {
     crate::shape::check_same("the output", src.shape(), dst.shape())?;

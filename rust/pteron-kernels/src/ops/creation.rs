@@ -1,0 +1,315 @@
+//! Tensors made of numbers: full, ones, zeros, empty, fill, arange, eye, scalar_tensor, tril, triu,
+//! dropout in evaluation.
+//!
+//! Shape: stated by the arguments. Dtype: that of the output. Edge cases: a number that an integer
+//! dtype cannot hold is refused; `empty` leaves its memory as it is.
+
+use crate::compute::Class;
+use crate::elements::Writer;
+use crate::ops::layout::same_dtype;
+use crate::ops::masked_choice::check_representable;
+use crate::region::{Region, copy_region, copy_whole, zero};
+use crate::routine::{BindOnly, Preparation, Routine, dtype_of, kernel};
+use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result, Scalar, StaticKernel};
+
+/// Writes one number everywhere.
+fn fill(args: &Args<'_>, value: Scalar, out: usize) -> Result<()> {
+    let y = args.output(out)?;
+    match (value, y.dtype().is_float()) {
+        (Scalar::Double(v), _) => Writer::<f64>::new(y)?.fill(v),
+        (v, true) => Writer::<f64>::new(y)?.fill(v.to_f64()),
+        (v, false) => Writer::<i64>::new(y)?.fill(v.to_i64()),
+    }
+}
+
+fn bind_size<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = args.args().int_list(0)?.to_dims()?;
+    args.resize(OUT, &shape)
+}
+
+fn bind_like<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = *args.args().tensor(0)?.shape();
+    args.resize(OUT, &shape)
+}
+
+fn check_value(ctx: &PrepareContext<'_>, value: usize, out: usize) -> Result<()> {
+    let dtype = dtype_of(ctx, out)?;
+    if Class::of(dtype).is_none() {
+        return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
+    }
+    check_representable(ctx.args.get(value), dtype)
+}
+
+fn fill_tensor(ctx: &PrepareContext<'_>) -> Preparation {
+    if ctx.tensor(1).is_some_and(|t| !t.shape.is_empty()) {
+        return Err(Error::kernel("the value must have no dimensions").argument("value"));
+    }
+    Routine::prepare(bind_like::<2>, |args, _| {
+        let value = args.tensor(1)?;
+        let mut out = args.output(2)?;
+        let (shape, to) = (*out.shape(), Region::of(out.strides()));
+        copy_region(&shape, &value, Region::of(&[0; 16]), &mut out, to)
+    })
+}
+
+/// First number, step and count of an arange.
+struct Range {
+    start: Scalar,
+    step: Scalar,
+    count: usize,
+}
+
+fn range(start: Scalar, end: Scalar, step: Scalar) -> Result<Range> {
+    let wrong = |what: &str| Error::kernel(format!("not a range: {what}")).got(format!("{start:?} to {end:?} by {step:?}"));
+    let is_float = [start, end, step].iter().any(|s| matches!(s, Scalar::Double(_)));
+    let count = if is_float {
+        let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
+        if s == 0.0 || !(a.is_finite() && b.is_finite() && s.is_finite()) || (b - a) * s < 0.0 {
+            return Err(wrong("the step must lead from start to end"));
+        }
+        ((b - a) / s).ceil()
+    } else {
+        let (a, b, s) = (start.to_i64() as i128, end.to_i64() as i128, step.to_i64() as i128);
+        if s == 0 || (b - a) * s.signum() < 0 {
+            return Err(wrong("the step must lead from start to end"));
+        }
+        ((b - a) / s + i128::from((b - a) % s != 0)) as f64
+    };
+    // Shapes far beyond memory are refused by the resize.
+    if count > (1u64 << 52) as f64 {
+        return Err(wrong("too many elements"));
+    }
+    Ok(Range { start, step, count: count as usize })
+}
+
+/// Writes the numbers of a range; floats are computed as `start + i * step`.
+fn write_range(args: &Args<'_>, range: &Range, out: usize) -> Result<()> {
+    let y = args.output(out)?;
+    if y.dtype().is_float() || matches!(range.start, Scalar::Double(_)) || matches!(range.step, Scalar::Double(_)) {
+        let mut y = Writer::<f64>::new(y)?;
+        let (start, step) = (range.start.to_f64(), range.step.to_f64());
+        return (0..range.count).try_for_each(|i| y.put(i, start + i as f64 * step));
+    }
+    let mut y = Writer::<i64>::new(y)?;
+    let (start, step) = (range.start.to_i64(), range.step.to_i64());
+    (0..range.count).try_for_each(|i| y.put(i, start.wrapping_add(step.wrapping_mul(i as i64))))
+}
+
+fn range_to_end(args: &Args<'_>) -> Result<Range> {
+    range(Scalar::Int(0), args.scalar(0)?, Scalar::Int(1))
+}
+
+fn range_with_step(args: &Args<'_>) -> Result<Range> {
+    range(args.scalar(0)?, args.scalar(1)?, args.scalar(2)?)
+}
+
+fn eye(args: &Args<'_>, out: usize) -> Result<()> {
+    let mut y = Writer::<i64>::new(args.output(out)?)?;
+    y.fill(0)?;
+    let (shape, strides) = (y.meta().shape(), y.meta().strides());
+    (0..shape[0].min(shape[1])).try_for_each(|i| y.put(i * (strides[0] + strides[1]), 1))
+}
+
+fn non_negative(value: i64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| Error::kernel("negative extent").got(value.to_string()))
+}
+
+/// Keeps the elements on one side of a diagonal and clears the others.
+fn triangle<const LOWER: bool>(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let mut y = zero(args.output(2)?);
+    let rank = x.rank();
+    let (rows, columns) = (x.shape()[rank - 2] as i64, x.shape()[rank - 1] as i64);
+    let diagonal = args.int(1)?.clamp(-rows, columns);
+    for row in 0..rows {
+        let border = (row + diagonal + i64::from(LOWER)).clamp(0, columns) as usize;
+        let (first, count) = if LOWER { (0, border) } else { (border, columns as usize - border) };
+        let mut shape = *x.shape();
+        (shape[rank - 2], shape[rank - 1]) = (1, count);
+        let at = |strides: &Dims| {
+            let mut region = Region::of(strides);
+            region.offset = (row as usize * strides[rank - 2] + first * strides[rank - 1]) as isize;
+            region
+        };
+        let (from, to) = (at(x.strides()), at(y.strides()));
+        copy_region(&shape, &x, from, &mut y, to)?;
+    }
+    Ok(())
+}
+
+fn bind_triangle(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = *args.args().tensor(0)?.shape();
+    if shape.len() < 2 {
+        return Err(Error::kernel("a triangle needs two dimensions").argument("self").got(shape.to_string()));
+    }
+    args.resize(2, &shape)
+}
+
+fn dropout(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 3)?;
+    if !matches!(ctx.args.get(2), Some(ArgSpec::Bool(Some(false)))) {
+        return Err(Error::kernel("dropout is random while training, which the runtime does not offer")
+            .argument("train")
+            .expected("False")
+            .hint("call model.eval() before exporting"));
+    }
+    Routine::prepare(
+        |args| {
+            let shape = *args.args().tensor(0)?.shape();
+            args.resize(3, &shape)?;
+            args.resize(4, &shape)
+        },
+        |args, _| {
+            copy_whole(&args.tensor(0)?, &mut args.output(3)?)?;
+            Writer::<i64>::new(args.output(4)?)?.fill(1)
+        },
+    )
+}
+
+macro_rules! constant {
+    ($schema:literal, $bind:expr, $out:literal, $value:literal) => {
+        kernel($schema, |ctx| {
+            check_value(ctx, usize::MAX, $out)?;
+            Routine::prepare($bind, |args, _| fill(args, Scalar::Int($value), $out))
+        })
+    };
+}
+
+macro_rules! number {
+    ($schema:literal, $bind:expr, $value:literal, $out:literal) => {
+        kernel($schema, |ctx| {
+            check_value(ctx, $value, $out)?;
+            Routine::prepare($bind, |args, _| fill(args, args.scalar($value)?, $out))
+        })
+    };
+}
+
+/// Tensors made of numbers.
+pub static KERNELS: &[StaticKernel] = &[
+    number!(
+        "aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out) -> Tensor(a!)",
+        bind_size::<2>, 1, 2
+    ),
+    number!(
+        "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        bind_like::<3>, 1, 3
+    ),
+    number!(
+        "aten::fill.Scalar_out(Tensor self, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
+        bind_like::<2>, 1, 2
+    ),
+    number!("aten::scalar_tensor.out(Scalar s, *, Tensor(a!) out) -> Tensor(a!)", |args| args.resize(1, &[]), 0, 1),
+    kernel("aten::fill.Tensor_out(Tensor self, Tensor value, *, Tensor(a!) out) -> Tensor(a!)", fill_tensor),
+    constant!("aten::ones.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", bind_size::<1>, 1, 1),
+    constant!("aten::zeros.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", bind_size::<1>, 1, 0),
+    constant!(
+        "aten::ones_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        bind_like::<2>, 2, 1
+    ),
+    constant!(
+        "aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        bind_like::<2>, 2, 0
+    ),
+    kernel(
+        "aten::empty.out(SymInt[] size, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        |_| BindOnly::scalar(bind_size::<2>),
+    ),
+    kernel(
+        "dim_order_ops::_empty_dim_order.out(int[] size, *, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
+        |_| BindOnly::scalar(bind_size::<2>),
+    ),
+    kernel(
+        "aten::empty_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        |_| BindOnly::scalar(bind_like::<2>),
+    ),
+    kernel("aten::arange.out(Scalar end, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_value(ctx, usize::MAX, 1)?;
+        Routine::prepare(
+            |args| {
+                let count = range_to_end(&args.args())?.count;
+                args.resize(1, &[count])
+            },
+            |args, _| write_range(args, &range_to_end(args)?, 1),
+        )
+    }),
+    kernel("aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_value(ctx, usize::MAX, 3)?;
+        Routine::prepare(
+            |args| {
+                let count = range_with_step(&args.args())?.count;
+                args.resize(3, &[count])
+            },
+            |args, _| write_range(args, &range_with_step(args)?, 3),
+        )
+    }),
+    kernel("aten::eye.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_value(ctx, usize::MAX, 1)?;
+        Routine::prepare(
+            |args| {
+                let n = non_negative(args.args().int(0)?)?;
+                args.resize(1, &[n, n])
+            },
+            |args, _| eye(args, 1),
+        )
+    }),
+    kernel("aten::eye.m_out(SymInt n, SymInt m, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_value(ctx, usize::MAX, 2)?;
+        Routine::prepare(
+            |args| {
+                let (n, m) = (non_negative(args.args().int(0)?)?, non_negative(args.args().int(1)?)?);
+                args.resize(2, &[n, m])
+            },
+            |args, _| eye(args, 2),
+        )
+    }),
+    kernel("aten::tril.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        same_dtype(ctx, 0, 2)?;
+        Routine::prepare(bind_triangle, |args, _| triangle::<true>(args))
+    }),
+    kernel("aten::triu.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        same_dtype(ctx, 0, 2)?;
+        Routine::prepare(bind_triangle, |args, _| triangle::<false>(args))
+    }),
+    kernel(
+        "aten::native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        dropout,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, error_text, run_out};
+    use half::bf16;
+    use pteron_core::DType;
+
+    #[test]
+    fn numbers_fill_and_must_fit() {
+        let full = |v: Arg, d| run_out("aten::full.out", &[vec![2].into(), v], d, &[2]);
+        assert_eq!(full(Arg::Double(2.7), DType::Int32).unwrap().values::<i32>(), [2, 2]);
+        assert_eq!(full(Arg::Int(1), DType::BFloat16).unwrap().values::<bf16>()[1].to_f32(), 1.0);
+        assert!(error_text(full(Arg::Int(300), DType::UInt8)).contains("does not fit"));
+        assert_eq!(full(Arg::Int(i64::MAX), DType::Int64).unwrap().values::<i64>(), [i64::MAX; 2]);
+    }
+
+    #[test]
+    fn ranges() {
+        let arange = |a: Arg, b: Arg, s: Arg, d, n| run_out("aten::arange.start_out", &[a, b, s], d, &[n]);
+        let y = arange(Arg::Int(5), Arg::Int(0), Arg::Int(-2), DType::Int16, 3).unwrap();
+        assert_eq!(y.values::<i16>(), [5, 3, 1]);
+        let y = arange(Arg::Double(0.0), Arg::Double(1.0), Arg::Double(0.25), DType::Float32, 4).unwrap();
+        assert_eq!(y.values::<f32>(), [0.0, 0.25, 0.5, 0.75]);
+        for (a, b, s) in [(0, 5, 0), (0, 5, -1), (i64::MIN, i64::MAX, 1)] {
+            assert!(error_text(arange(Arg::Int(a), Arg::Int(b), Arg::Int(s), DType::Int64, 1)).contains("not a range"));
+        }
+    }
+
+    #[test]
+    fn triangles_of_batches() {
+        let x = Tensor::of(&[1, 2, 3], &[1i8, 2, 3, 4, 5, 6]);
+        let tri = |op: &str, d: i64| run_out(op, &[x.clone().into(), d.into()], DType::Int8, &[1, 2, 3]).unwrap();
+        assert_eq!(tri("aten::tril.out", 0).values::<i8>(), [1, 0, 0, 4, 5, 0]);
+        assert_eq!(tri("aten::triu.out", 1).values::<i8>(), [0, 2, 3, 0, 0, 6]);
+        assert_eq!(tri("aten::triu.out", i64::MIN).values::<i8>(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(tri("aten::tril.out", -5).values::<i8>(), [0; 6]);
+    }
+}
