@@ -158,6 +158,31 @@ class LongShortTermMemory(nn.Module):
         return {"y": self.out(y), "state": state}
 
 
+class Branches(nn.Module):
+    """A choice within a choice; results that are an operand, a view, one tensor twice, and a constant used
+    inside.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def inner(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(second, lambda x: x + 1, lambda x: self.linear(x), (x,))
+
+        def taken(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = inner(x)
+            return y, x.clone(), x.sin().view(16)
+
+        def not_taken(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = x * 2
+            return y, y.clone(), (x - 1).cos().view(16)
+
+        a, b, c = torch.cond(first, taken, not_taken, (x.exp(),))
+        return a + b, c.view(4, 4) * a
+
+
 def convolutional() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1),
@@ -246,6 +271,15 @@ CASES: dict[str, Case] = {
         more_args=((random(2, 4), 3, None), (random(16, 4), 3, None)),
     ),
     "nested": Case(Nested, ({"p": [torch.ones(2), torch.arange(2.0)]},), {"k": torch.ones(3), "flag": True}),
+    "branches": Case(
+        Branches,
+        (random(4, 4), torch.tensor(True), torch.tensor(True)),
+        more_args=tuple(
+            (random(4, 4) + 1, torch.tensor(first), torch.tensor(second))
+            for first in (True, False)
+            for second in (False, True)
+        ),
+    ),
     "many_results": Case(ManyResults, (random(4, 6), torch.tensor([0, 2, 1]))),
 }
 

@@ -19,7 +19,8 @@ def _calls(plan: schema.ExecutionPlan) -> list[tuple[str, list[int]]]:
     found = []
     for instruction in plan.chains[0].instructions:
         call = instruction.instr_args
-        assert isinstance(call, schema.KernelCall)
+        if not isinstance(call, schema.KernelCall):
+            continue
         operator = plan.operators[call.op_index]
         found.append((f"{operator.name}.{operator.overload}".rstrip("."), call.args))
     return found
@@ -269,3 +270,36 @@ def test_every_index_is_in_range_and_every_value_is_known_before_it_is_used(name
             assert all(-1 <= item < plan.values.index(value) for item in tensor.items)
     for _, args in _calls(plan):
         assert all(0 <= argument < len(plan.values) for argument in args)
+
+
+def test_a_choice_is_two_jumps_and_moves_to_one_result() -> None:
+    def function(x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        return torch.cond(p, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
+
+    plan = _plan(emitted(function, random(3), torch.tensor(True)).executorch_program)
+    steps = [instruction.instr_args for instruction in plan.chains[0].instructions]
+    kinds = [type(step).__name__ for step in steps]
+    assert kinds == [
+        "JumpFalseCall",
+        "KernelCall",
+        "MoveCall",
+        "JumpFalseCall",
+        "KernelCall",
+        "MoveCall",
+        "KernelCall",
+    ]
+    assert steps[0] == schema.JumpFalseCall(plan.inputs[1], 4)
+    assert steps[3].destination_instruction == 6
+    assert plan.values[steps[3].cond_value_index].val == schema.Bool(False)
+    assert steps[2].move_to == steps[5].move_to == steps[6].args[0]
+    places = [plan.values[steps[i].move_from].val.allocation_info for i in (2, 5)]
+    assert places[0] == places[1] == plan.values[steps[2].move_to].val.allocation_info
+
+
+def test_jumps_stay_in_the_chain() -> None:
+    plan = _case("branches")
+    instructions = plan.chains[0].instructions
+    jumps = [step.instr_args for step in instructions if isinstance(step.instr_args, schema.JumpFalseCall)]
+    assert len(jumps) == 4
+    for jump in jumps:
+        assert 0 < jump.destination_instruction <= len(instructions)

@@ -70,6 +70,14 @@ def test_symbolic_arithmetic_without_instruction_is_a_problem() -> None:
     assert all("on symbolic numbers has no instruction" in what for what in problems)
 
 
+def test_a_loop_is_a_problem() -> None:
+    from torch._higher_order_ops.map import map as map_over
+
+    edge = edge_of(lambda xs, y: map_over(lambda x, y: x + y, xs, y), random(3, 2), random(2))
+    with pytest.raises(UnsupportedProgramError, match="loops cannot be emitted"):
+        edge.to_executorch(PORTABLE)
+
+
 def test_an_unknown_target_is_refused() -> None:
     with pytest.raises(ExportError, match="kernels='npu' is not a known target"):
         ExecutorchBackendConfig(kernels="npu")

@@ -48,6 +48,33 @@ def is_control_flow(node: torch.fx.Node) -> bool:
     )
 
 
+def is_cond(node: torch.fx.Node) -> bool:
+    """Whether `node` runs one of two branches (`torch.cond`)."""
+    return is_control_flow(node) and getattr(node.target, "__name__", None) == "cond"
+
+
+def cond_branches(
+    node: torch.fx.Node,
+) -> list[tuple[torch.fx.GraphModule, list[tuple[torch.fx.Node, Any]]]]:
+    """(branch, its placeholders with the operands they stand for) of a `cond`: the true branch, then the
+    false one.
+    """
+    _, *branches, operands = node.args
+    found = []
+    for branch in branches:
+        assert isinstance(branch, torch.fx.Node)
+        module: torch.fx.GraphModule = attribute_of(branch)
+        placeholders = [each for each in module.graph.nodes if each.op == "placeholder"]
+        found.append((module, list(zip(placeholders, operands, strict=True))))  # type: ignore[arg-type]
+    return found
+
+
+def branch_results(module: torch.fx.GraphModule) -> list[Any]:
+    """What a branch returns, one item per result."""
+    returned = module.graph.output_node().args[0]
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
+
+
 def graph_modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
     """`module`, then every branch and loop body below it, each once, callers before callees."""
     yield module

@@ -9,6 +9,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from pteron.exir.edge.delegate_call import branch_results, cond_branches, is_cond
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
 
@@ -54,21 +55,35 @@ def propagate_values(module: torch.fx.GraphModule) -> None:
     """Set `meta["val"]` of every operator call in `module` to what the operator returns for its operands'
     values.
 
-    Kept as they are: results of higher-order operators, symbolic numbers, and results whose shape depends
-    on data (computing them again would invent new symbols).
+    Branches of `cond` are entered. Kept as they are: results of other higher-order operators, symbolic
+    numbers, and results whose shape depends on data (computing them again would invent new symbols).
     """
     mode = fake_mode_of(module)
     if mode is None:
         return
     with mode, torch.no_grad():
-        for node in module.graph.nodes:
-            if node.op != "call_function" or isinstance(node.target, HigherOrderOperator):
-                continue
-            if is_symbolic_op(node.target) or _depends_on_data(node.meta.get("val")):
-                continue
-            args, kwargs = torch.fx.node.map_arg(
-                (node.args, node.kwargs), lambda operand: operand.meta["val"]
-            )
-            if any(isinstance(leaf, torch.fx.Node) for leaf in tree_leaves((args, kwargs))):
-                continue
-            node.meta["val"] = _evaluate(node.target, args, kwargs)
+        _propagate(module)
+
+
+def _propagate(module: torch.fx.GraphModule) -> None:
+    for node in module.graph.nodes:
+        if is_cond(node):
+            _propagate_branches(node)
+        if node.op != "call_function" or isinstance(node.target, HigherOrderOperator):
+            continue
+        if is_symbolic_op(node.target) or _depends_on_data(node.meta.get("val")):
+            continue
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+        node.meta["val"] = _evaluate(node.target, args, kwargs)
+
+
+def _propagate_branches(node: torch.fx.Node) -> None:
+    for module, operands in cond_branches(node):
+        for placeholder, operand in operands:
+            placeholder.meta["val"] = operand.meta["val"] if isinstance(operand, torch.fx.Node) else operand
+        _propagate(module)
+    if not _depends_on_data(node.meta.get("val")):
+        results = branch_results(cond_branches(node)[0][0])
+        node.meta["val"] = tuple(
+            result.meta["val"] if isinstance(result, torch.fx.Node) else result for result in results
+        )

@@ -58,6 +58,8 @@ def _frame_of(stack_trace: str) -> tuple[str, int] | None:
     exported by itself.
     """
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack_trace)]
+    # Code that torch generated has no file.
+    frames = [frame for frame in frames if not frame[0].startswith("<")]
     outside = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(_MACHINERY)]
     layers = [frame for frame in frames if os.path.abspath(frame[0]).startswith(_LAYERS_DIRECTORY)]
     for found in (outside, layers):

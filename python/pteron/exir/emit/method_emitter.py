@@ -13,7 +13,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 
 from pteron.errors import ExportError
-from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
+from pteron.exir.edge.delegate_call import (
+    branch_results,
+    cond_branches,
+    is_cond,
+    is_delegate_call,
+    lowered_module_of,
+)
 from pteron.exir.edge.edge_op_overload import emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
 from pteron.exir.edge.memory_nodes import alloc, view
@@ -30,6 +36,7 @@ from pteron.exir.schema import (
     INLINE,
     BackendDelegate,
     BackendDelegateDataReference,
+    Bool,
     Chain,
     CompileSpec,
     ContainerMetadata,
@@ -38,7 +45,9 @@ from pteron.exir.schema import (
     Instruction,
     Int,
     IntList,
+    JumpFalseCall,
     KernelCall,
+    MoveCall,
     Operator,
     TensorList,
 )
@@ -97,12 +106,8 @@ class MethodEmitter:
                 inputs.append(self._user_input(spec, node))
             elif node.users:
                 self._state(spec, node)
-        outputs: list[int] = []
-        for node in graph.nodes:
-            if node.op == "call_function":
-                self._located(node)
-            elif node.op == "output":
-                outputs = self._outputs(node)
+        self._calls(graph)
+        outputs = self._outputs(graph.output_node())
         return EmittedMethod(
             plan=self._plan(inputs, outputs),
             interface=method_interface(self._program),
@@ -176,6 +181,11 @@ class MethodEmitter:
 
     # Calls
 
+    def _calls(self, graph: torch.fx.Graph) -> None:
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self._located(node)
+
     def _located(self, node: torch.fx.Node) -> None:
         try:
             self._call(node)
@@ -203,6 +213,8 @@ class MethodEmitter:
             self._view(node)
         elif is_delegate_call(node):
             self._delegate_call(node)
+        elif is_cond(node):
+            self._cond(node)
         elif is_symbolic_op(node.target):
             self._symbolic(node)
         elif isinstance(node.target, OpOverload):
@@ -299,7 +311,7 @@ class MethodEmitter:
             )
         )
         self._shared.named_from(lowered.named_data_store_output)
-        arguments = [self._delegate_argument(value) for value in node.args[1:]]
+        arguments = [self._value(value) for value in node.args[1:]]
         specs = node.meta["spec"]
         results = [self._table.add_tensor(specs)] if isinstance(specs, TensorSpec) else self._results(specs)
         entry = delegate_entry(lowered, self._files)
@@ -314,13 +326,44 @@ class MethodEmitter:
         }
         self._table.bind(node, results[0] if isinstance(specs, TensorSpec) else results)
 
+    def _cond(self, node: torch.fx.Node) -> None:
+        """Jump over the true branch if the condition is false; after the true branch jump over the false
+        one.
+        """
+        results = self._results(node.meta["spec"])
+        condition = self._value(node.args[0])
+        to_else = JumpFalseCall(condition, -1)
+        to_end = JumpFalseCall(self._table.add(Bool(False)), -1)
+        for (module, operands), jump in zip(cond_branches(node), (to_else, to_end), strict=True):
+            if jump is to_else:
+                self._control(jump, node)
+            for placeholder, operand in operands:
+                self._table.bind(placeholder, self._operand(operand))
+            self._calls(module.graph)
+            for value, result in zip(branch_results(module), results, strict=True):
+                self._control(MoveCall(self._value(value), result), node)
+            if jump is to_else:
+                self._control(to_end, node)
+            jump.destination_instruction = len(self._instructions)
+        self._table.bind(node, results)
+
+    def _operand(self, value: Any) -> int | list[int]:
+        return self._table.of(value) if isinstance(value, torch.fx.Node) else self._table.add_literal(value)
+
+    def _control(self, call: JumpFalseCall | MoveCall, node: torch.fx.Node) -> None:
+        handles = handles_of(node)
+        if handles:
+            self._debug_handles[len(self._instructions)] = handles[0] if len(handles) == 1 else handles
+        self._instructions.append(Instruction(call))
+        self._instruction_handles.append(handles)
+
     def _results(self, specs: Sequence[Any]) -> list[int]:
         return [
             self._table.add_tensor(spec) if isinstance(spec, TensorSpec) else self._table.add_symbolic(spec)
             for spec in specs
         ]
 
-    def _delegate_argument(self, value: Any) -> int:
+    def _value(self, value: Any) -> int:
         if isinstance(value, torch.fx.Node):
             return self._table.index_of(value)
         return self._table.add_literal(value)

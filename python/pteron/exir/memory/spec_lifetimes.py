@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from pteron.exir.edge.delegate_call import is_delegate_call
+from pteron.exir.edge.delegate_call import cond_branches, is_cond
 from pteron.exir.edge.tensor_spec import TensorSpec
 
 
@@ -19,38 +19,47 @@ def specs_in(tree: Any) -> Iterator[TensorSpec]:
             yield leaf
 
 
+def execution_order(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """Nodes in the order in which their instructions stand in a program.
+
+    A `cond` appears twice, before and after the nodes of its branches: what it reads and writes is in use
+    throughout.
+    """
+    order: list[torch.fx.Node] = []
+    for node in graph.nodes:
+        order.append(node)
+        if is_cond(node):
+            for branch, _ in cond_branches(node):
+                order.extend(execution_order(branch.graph))
+            order.append(node)
+    return order
+
+
 def spec_lifetimes(
     graph: torch.fx.Graph, always_alive: frozenset[TensorSpec]
 ) -> dict[TensorSpec, tuple[int, int]]:
-    """(first, last) node index at which each tensor that owns memory is in use.
+    """(first, last) position in the execution order at which each tensor that owns memory is in use.
 
-    A view counts as a use of what it views. Placeholders live from index 0, returned tensors to the end,
-    those in `always_alive` (state that a later run reads) throughout.
+    A view counts as a use of what it views. Inputs live from position 0, returned tensors to the end, those
+    in `always_alive` (state that a later run reads) throughout.
     """
-    nodes = list(graph.nodes)
-    end = len(nodes)
+    order = execution_order(graph)
+    end = len(order)
     lifetimes: dict[TensorSpec, tuple[int, int]] = {}
 
-    def use(spec: TensorSpec, index: int) -> None:
-        first, last = lifetimes.get(spec.root, (index, index))
-        lifetimes[spec.root] = (min(first, index), max(last, index))
+    def use(tree: Any, position: int) -> None:
+        for spec in specs_in(tree):
+            first, last = lifetimes.get(spec.root, (position, position))
+            lifetimes[spec.root] = (min(first, position), max(last, position))
 
-    for index, node in enumerate(nodes):
-        if node.op == "output":
-            for operand in node.all_input_nodes:
-                for spec in specs_in(operand.meta.get("spec")):
-                    use(spec, end)
+    for position, node in enumerate(order):
+        is_outermost = node.graph is graph
+        if node.op == "placeholder":
+            use(node.meta.get("spec"), 0 if is_outermost else position)
             continue
-        at = 0 if node.op == "placeholder" else index
-        for spec in specs_in(node.meta.get("spec")):
-            use(spec, at)
+        use(node.meta.get("spec"), position)
         for operand in node.all_input_nodes:
-            for spec in specs_in(operand.meta.get("spec")):
-                use(spec, index)
-        # What a delegate does not fill for anyone still needs a place while it runs.
-        if is_delegate_call(node):
-            for spec in specs_in(node.meta.get("spec")):
-                use(spec, index)
+            use(operand.meta.get("spec"), end if node.op == "output" and is_outermost else position)
     for spec in always_alive:
         lifetimes[spec.root] = (0, end)
     return lifetimes

@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._pytree import tree_leaves
 
 from pteron.errors import MissingOutVariantError
-from pteron.exir.edge.delegate_call import is_control_flow, is_delegate_call
+from pteron.exir.edge.delegate_call import graph_modules, is_cond, is_control_flow, is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
 from pteron.exir.edge.memory_nodes import view
@@ -47,9 +47,10 @@ def find_problems(program: ExportedProgram, method: str, kernels: frozenset[str]
     found: dict[Problem, None] = {}
     for what in _signature_problems(program):
         found[Problem(method, None, what, "the model's signature")] = None
-    for node in program.graph_module.graph.nodes:
-        for name, what in _node_problems(node, program, kernels):
-            found[Problem(method, name, what, str(source_location(node)))] = None
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            for name, what in _node_problems(node, program, kernels):
+                found[Problem(method, name, what, str(source_location(node)))] = None
     return list(found)
 
 
@@ -72,8 +73,10 @@ def _node_problems(
         yield name, what
     if node.op == "placeholder" or node.target is operator.getitem or is_delegate_call(node):
         return
+    if is_cond(node):
+        return
     if is_control_flow(node):
-        yield name, "control flow cannot be emitted yet; rewrite it with torch.where, or unroll it"
+        yield name, "loops cannot be emitted; unroll them, or use torch.cond or torch.where"
         return
     if isinstance(node.target, HigherOrderOperator):
         yield name, "this higher-order operator cannot be emitted"

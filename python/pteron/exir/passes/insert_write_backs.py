@@ -6,8 +6,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 
-from pteron.exir.edge.edge_op_overload import edge_op_by_name
-from pteron.exir.edge.tensor_spec import dim_order_of_value
+from pteron.exir.passes.clone_node import clone_node
 from pteron.exir.passes.replace_view_copies import is_view_copy
 
 MUTATIONS = (
@@ -42,14 +41,14 @@ def insert_write_backs(program: ExportedProgram) -> None:
     updated = {target for target, _ in updates}
     with graph.inserting_before(output):
         values = [
-            _clone(graph, value) if len(updated) > 1 and _origin(value) in updated else value
+            clone_node(graph, value) if len(updated) > 1 and _origin(value) in updated else value
             for _, value in updates
         ]
         # Export gives the new value to every read after an update, so a placeholder that is returned is the
         # old value; it would show the new one.
         for position, value in enumerate(kept_values):
             if isinstance(value, torch.fx.Node) and value in updated:
-                kept_values[position] = _clone(graph, value)
+                kept_values[position] = clone_node(graph, value)
         for (target, _), value in zip(updates, values, strict=True):
             copy = graph.call_function(torch.ops.aten.copy_.default, (target, value))
             copy.meta = {
@@ -80,14 +79,3 @@ def _origin(value: torch.fx.Node) -> torch.fx.Node:
     while is_view_copy(value) and isinstance(value.args[0], torch.fx.Node):
         value = value.args[0]
     return value
-
-
-def _clone(graph: torch.fx.Graph, value: torch.fx.Node) -> torch.fx.Node:
-    fake = value.meta["val"]
-    clone = graph.call_function(
-        edge_op_by_name("dim_order_ops", "_clone_dim_order", "default"),
-        (value,),
-        {"dim_order": list(dim_order_of_value(fake))},
-    )
-    clone.meta = {name: item for name, item in value.meta.items() if name not in ("spec", "delegation_tag")}
-    return clone

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from pteron.exir.edge.delegate_call import graph_modules
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.tensor_spec import dim_order_of_value
@@ -34,7 +35,13 @@ def replace_view_copies(program: ExportedProgram) -> None:
     A reshape that is returned stays a copy: an output has memory of its own. So does one whose new shape
     cannot be written down with the symbolic numbers that the graph has computed.
     """
-    graph = program.graph_module.graph
+    for module in graph_modules(program.graph_module):
+        _replace(module)
+        module.recompile()
+
+
+def _replace(module: torch.fx.GraphModule) -> None:
+    graph = module.graph
     for node in list(graph.nodes):
         if not is_view_copy(node) or node.target is view or any(user.op == "output" for user in node.users):
             continue
@@ -52,7 +59,6 @@ def replace_view_copies(program: ExportedProgram) -> None:
         shared.meta = node.meta.copy()
         node.replace_all_uses_with(shared)
         graph.erase_node(node)
-    program.graph_module.recompile()
 
 
 def _size(node: torch.fx.Node) -> list[Any] | None:

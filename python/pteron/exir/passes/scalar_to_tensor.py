@@ -40,8 +40,9 @@ def _constant(
     mode = node.meta["val"].fake_mode
     with mode:
         full.meta["val"] = torch.full([], value, dtype=dtype)
-    full.meta["stack_trace"] = node.meta.get("stack_trace")
-    full.meta["nn_module_stack"] = node.meta.get("nn_module_stack")
+    for key in ("stack_trace", "nn_module_stack", "from_node"):
+        if key in node.meta:
+            full.meta[key] = node.meta[key]
     return full
 
 

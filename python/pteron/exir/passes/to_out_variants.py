@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from pteron.exir.edge.delegate_call import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.memory_nodes import alloc
 from pteron.exir.edge.out_variant import out_argument_names, out_variant
@@ -21,12 +22,12 @@ def to_out_variants(program: ExportedProgram) -> None:
     own `meta["spec"]`. Arguments that the out variant does not take (dtype, layout, device) go. Raises
     `MissingOutVariantError`.
     """
-    graph = program.graph_module.graph
-    for node in list(graph.nodes):
-        if node.op == "call_function" and isinstance(node.target, EdgeOpOverload):
-            _rewrite(graph, node, node.target)
-    graph.lint()
-    program.graph_module.recompile()
+    for module in graph_modules(program.graph_module):
+        for node in list(module.graph.nodes):
+            if node.op == "call_function" and isinstance(node.target, EdgeOpOverload):
+                _rewrite(module.graph, node, node.target)
+        module.graph.lint()
+        module.recompile()
 
 
 def _rewrite(graph: torch.fx.Graph, node: torch.fx.Node, op: EdgeOpOverload) -> None:

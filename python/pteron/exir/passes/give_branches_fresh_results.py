@@ -1,0 +1,48 @@
+"""Let each result of a branch be a tensor that the branch made."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch.export import ExportedProgram
+
+from pteron.exir.edge.delegate_call import branch_results, cond_branches, graph_modules, is_cond
+from pteron.exir.edge.memory_nodes import view
+from pteron.exir.passes.clone_node import clone_node
+
+
+def give_branches_fresh_results(program: ExportedProgram) -> None:
+    """Clone results of `cond` branches that are operands, views or returned twice, in place.
+
+    Both branches write a result to one place, the result's of the `cond`; memory that belongs to another
+    value cannot be that place.
+    """
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if is_cond(node):
+                for branch, _ in cond_branches(node):
+                    _clone_results(branch)
+
+
+def _clone_results(branch: torch.fx.GraphModule) -> None:
+    output = branch.graph.output_node()
+    results = branch_results(branch)
+    seen: set[torch.fx.Node] = set()
+    for position, result in enumerate(results):
+        if not isinstance(result, torch.fx.Node) or not isinstance(result.meta.get("val"), torch.Tensor):
+            continue
+        if result in seen or not _is_made_here(result):
+            with branch.graph.inserting_before(output):
+                results[position] = clone_node(branch.graph, result)
+        seen.add(result)
+    output.args = (tuple(results),)
+    branch.recompile()
+
+
+def _is_made_here(result: torch.fx.Node) -> bool:
+    if result.target is operator.getitem:
+        # A result of an inner `cond` has its own place already, to which that `cond` moves.
+        source = result.args[0]
+        return isinstance(source, torch.fx.Node) and not is_cond(source)
+    return result.op == "call_function" and result.target is not view
