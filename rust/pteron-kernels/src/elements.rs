@@ -210,6 +210,34 @@ impl<'a, C: Compute> Writer<'a, C> {
     }
 }
 
+/// Reads and writes elements of one output tensor.
+pub struct UpdateView<'a, C: Compute> {
+    writer: Writer<'a, C>,
+    load: LoadFn<C>,
+    /// The tensor's metadata.
+    pub meta: &'a TensorMeta,
+}
+
+impl<'a, C: Compute> UpdateView<'a, C> {
+    /// Updates the output at position `i`; an error for dtypes that do not convert.
+    pub fn new(args: &pteron_core::Args<'a>, i: usize) -> Result<Self> {
+        let view = args.output(i)?;
+        let load = load_fn::<C>(view.dtype()).ok_or_else(|| unsupported(view.dtype()))?;
+        let writer = Writer::new(view)?;
+        Ok(UpdateView { meta: writer.meta, writer, load })
+    }
+
+    /// Replaces the element at `offset` by a function of it.
+    #[inline]
+    pub fn update(&mut self, offset: usize, f: impl FnOnce(C) -> C) -> Result<()> {
+        check_run(offset as isize, 1, 1, self.writer.numel)?;
+        let mut value = [C::ZERO];
+        // SAFETY: the element is inside the tensor, and the function is the dtype's.
+        unsafe { (self.load)(self.writer.data.add(offset * self.writer.size), 1, &mut value) };
+        self.writer.put(offset, f(value[0]))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,643 @@
+//! Reading and writing at positions that are tensor data: embedding, index, index_select, gather,
+//! scatter, index_put.
+//!
+//! Dtype: data keeps its dtype; positions are int32 or int64 (bool for masks). Every position is
+//! checked when it is used; one outside its dimension is an error that names it. Edge cases: `index`
+//! and `index_put` count negative positions from the end, the others refuse them.
+
+use crate::compute::{Class, Compute};
+use crate::elements::{Reader, UpdateView, Writer};
+use crate::ops::layout::same_dtype;
+use crate::reduction::row_major;
+use crate::region::{Region, copy_region, copy_whole};
+use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::shape::{broadcast, check_expandable, check_index, wrap_dim, wrap_index};
+use crate::walk::{Walk, broadcast_strides, signed};
+use pteron_core::{
+    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel, TensorListView,
+    TensorView,
+};
+
+fn check_positions(ctx: &PrepareContext<'_>, i: usize) -> Result<()> {
+    match dtype_of(ctx, i)? {
+        DType::Int64 | DType::Int32 => Ok(()),
+        other => Err(Error::kernel("positions must be integers")
+            .argument("index")
+            .expected("int64 or int32")
+            .got(other.name())),
+    }
+}
+
+/// `extents` without dimension `d`, as one row-major block of a tensor whose strides are given.
+fn without(shape: &Dims, strides: &Dims, d: usize) -> (Dims, [isize; MAX_RANK]) {
+    let mut extents = *shape;
+    let mut out = signed(strides);
+    if extents.remove(d).is_ok() {
+        out[d..].rotate_left(1);
+    }
+    (extents, out)
+}
+
+fn bind_embedding(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let (weight, indices) = (view.tensor(0)?, view.tensor(1)?);
+    if weight.rank() != 2 {
+        return Err(Error::kernel("the table must be a matrix").argument("weight").got(weight.shape().to_string()));
+    }
+    let mut shape = *indices.shape();
+    shape.push(weight.shape()[1])?;
+    args.resize(5, &shape)
+}
+
+fn embedding(args: &Args<'_>) -> Result<()> {
+    let weight = args.tensor(0)?;
+    let indices = Reader::<i64>::new(args.tensor(1)?)?;
+    let mut out = args.output(5)?;
+    let (at, last) = (row_major(indices.meta()), out.rank() - 1);
+    let row = Dims::new(&[weight.shape()[1]])?;
+    let targets = Walk::new(0..last, out.shape(), &signed(out.strides()));
+    let mut to = Region::of(&out.strides()[last..]);
+    let mut from = Region::of(&weight.strides()[1..]);
+    for position in 0..indices.meta().numel() {
+        let index = indices.get(at.offset(position) as usize)?;
+        let index = check_index(index, weight.shape()[0]).map_err(|e| e.argument("indices"))?;
+        from.offset = index as isize * weight.strides()[0] as isize;
+        to.offset = targets.offset(position);
+        copy_region(&row, &weight, from, &mut out, to)?;
+    }
+    Ok(())
+}
+
+fn bind_index_select(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let (x, index) = (view.tensor(0)?, view.tensor(2)?);
+    let dim = wrap_dim(view.int(1)?, x.rank())?;
+    if index.rank() > 1 {
+        return Err(Error::kernel("positions must be a vector").argument("index").got(index.shape().to_string()));
+    }
+    let mut shape = *x.shape();
+    if let Some(extent) = shape.get_mut(dim) {
+        *extent = index.numel();
+    }
+    args.resize(3, &shape)
+}
+
+fn index_select(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let index = Reader::<i64>::new(args.tensor(2)?)?;
+    let mut out = args.output(3)?;
+    if x.rank() == 0 {
+        check_index(index.get(0)?, 1)?;
+        return copy_whole(&x, &mut out);
+    }
+    let dim = wrap_dim(args.int(1)?, x.rank())?;
+    let (shape, from) = without(x.shape(), x.strides(), dim);
+    let (_, to) = without(out.shape(), out.strides(), dim);
+    for i in 0..index.meta().numel() {
+        let chosen = check_index(index.get(i)?, x.shape()[dim]).map_err(|e| e.argument("index"))?;
+        let from = Region { offset: (chosen * x.strides()[dim]) as isize, strides: from };
+        let to = Region { offset: (i * out.strides()[dim]) as isize, strides: to };
+        copy_region(&shape, &x, from, &mut out, to)?;
+    }
+    Ok(())
+}
+
+/// Checks that an index tensor has the rank of the data and stays within it, save along `dim`.
+fn check_index_shape(index: &TensorView<'_>, data: &Dims, dim: usize) -> Result<()> {
+    let fits = index.rank().max(1) == data.len().max(1)
+        && index.shape().iter().zip(data.iter()).enumerate().all(|(d, (i, n))| d == dim || i <= n);
+    if index.numel() > 0 && !fits {
+        return Err(Error::kernel("the index must lie within the tensor in every other dimension")
+            .argument("index")
+            .expected(format!("at most {data}, any extent in dimension {dim}"))
+            .got(index.shape().to_string()));
+    }
+    Ok(())
+}
+
+/// Visits every element of an index tensor in row-major order: `(position, value)`, checked.
+fn for_each_index(
+    index: &Reader<'_, i64>,
+    extent: usize,
+    mut visit: impl FnMut(usize, usize) -> Result<()>,
+) -> Result<()> {
+    let walk = row_major(index.meta());
+    walk.runs(0, walk.numel(), |first, offset, stride, len| {
+        (0..len).try_for_each(|i| {
+            let value = index.get((offset + i as isize * stride) as usize)?;
+            visit(first + i, check_index(value, extent).map_err(|e| e.argument("index"))?)
+        })
+    })
+}
+
+/// Walks `shape` through a tensor with `strides`, standing still along `dim`.
+fn beside(shape: &Dims, strides: &Dims, dim: usize) -> Walk {
+    let mut strides = signed(strides);
+    strides[dim] = 0;
+    Walk::row_major(shape, &strides)
+}
+
+fn bind_gather(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let (x, index) = (view.tensor(0)?, view.tensor(2)?);
+    check_index_shape(&index, x.shape(), wrap_dim(view.int(1)?, x.rank())?)?;
+    let shape = *index.shape();
+    args.resize(4, &shape)
+}
+
+fn gather<C: Compute>(args: &Args<'_>) -> Result<()> {
+    let (x, index) = (Reader::<C>::new(args.tensor(0)?)?, Reader::<i64>::new(args.tensor(2)?)?);
+    let mut y = Writer::<C>::new(args.output(4)?)?;
+    let dim = wrap_dim(args.int(1)?, x.meta().rank())?;
+    let (extent, stride) = along(x.meta().shape(), x.meta().strides(), dim);
+    let from = beside(index.meta().shape(), x.meta().strides(), dim);
+    let to = row_major(y.meta());
+    for_each_index(&index, extent, |position, chosen| {
+        let value = x.get(from.offset(position) as usize + chosen * stride)?;
+        y.put(to.offset(position) as usize, value)
+    })
+}
+
+/// Extent and stride of a dimension; those of a single element for a 0-d tensor.
+fn along(shape: &Dims, strides: &Dims, dim: usize) -> (usize, usize) {
+    (shape.get(dim).copied().unwrap_or(1), strides.get(dim).copied().unwrap_or(0))
+}
+
+/// How a scattered value meets the one that is there.
+#[derive(Clone, Copy, PartialEq)]
+enum Meet {
+    Replace,
+    Add,
+    Multiply,
+    Mean,
+    Maximum,
+    Minimum,
+}
+
+impl Meet {
+    fn apply<C: Compute>(self, old: C, new: C) -> C {
+        match self {
+            Meet::Replace => new,
+            Meet::Add | Meet::Mean => old.plus(new),
+            Meet::Multiply => old.times(new),
+            Meet::Maximum => {
+                if old.is_nan() || old > new { old } else { new }
+            }
+            Meet::Minimum => {
+                if old.is_nan() || old < new { old } else { new }
+            }
+        }
+    }
+}
+
+/// Writes `value(position)` to the places an index names in a copy of argument 0.
+fn scatter<C: Compute>(
+    args: &Args<'_>,
+    out: usize,
+    meet: Meet,
+    mut value: impl FnMut(usize) -> Result<C>,
+) -> Result<()> {
+    let index = Reader::<i64>::new(args.tensor(2)?)?;
+    copy_whole(&args.tensor(0)?, &mut args.output(out)?)?;
+    let mut y = UpdateView::<C>::new(args, out)?;
+    let meta = y.meta;
+    let dim = wrap_dim(args.int(1)?, meta.rank())?;
+    let (extent, stride) = along(meta.shape(), meta.strides(), dim);
+    let to = beside(index.meta().shape(), meta.strides(), dim);
+    for_each_index(&index, extent, |position, chosen| {
+        let at = to.offset(position) as usize + chosen * stride;
+        let new = value(position)?;
+        y.update(at, |old| meet.apply(old, new))
+    })
+}
+
+fn bind_scatter(args: &mut BindArgs<'_>, src: Option<usize>, out: usize) -> Result<()> {
+    let view = args.args();
+    let (x, index) = (view.tensor(0)?, view.tensor(2)?);
+    let dim = wrap_dim(view.int(1)?, x.rank())?;
+    check_index_shape(&index, x.shape(), dim)?;
+    if let Some(src) = src {
+        let src = view.tensor(src)?;
+        let fits = src.rank().max(1) == index.rank().max(1) && index.shape().iter().zip(src.shape().iter()).all(|(i, s)| i <= s);
+        if index.numel() > 0 && !fits {
+            return Err(Error::kernel("there must be a value for every position")
+                .argument("src")
+                .expected(format!("at least {}", index.shape()))
+                .got(src.shape().to_string()));
+        }
+    }
+    let shape = *x.shape();
+    args.resize(out, &shape)
+}
+
+fn scatter_source<C: Compute>(args: &Args<'_>, out: usize, meet: Meet) -> Result<()> {
+    let src = Reader::<C>::new(args.tensor(3)?)?;
+    let from = Walk::row_major(args.tensor(2)?.shape(), &signed(src.meta().strides()));
+    scatter::<C>(args, out, meet, |position| src.get(from.offset(position) as usize))
+}
+
+fn scatter_value<C: Compute>(args: &Args<'_>) -> Result<()> {
+    let value = C::from_scalar(args.scalar(3)?);
+    scatter::<C>(args, 4, Meet::Replace, |_| Ok(value))
+}
+
+fn check_scatter(ctx: &PrepareContext<'_>, has_source: bool, out: usize) -> Result<bool> {
+    same_dtype(ctx, 0, out)?;
+    check_positions(ctx, 2)?;
+    if has_source {
+        same_dtype(ctx, 3, out)?;
+    }
+    is_int(ctx)
+}
+
+fn is_int(ctx: &PrepareContext<'_>) -> Result<bool> {
+    let dtype = dtype_of(ctx, 0)?;
+    match Class::of(dtype) {
+        Some(class) => Ok(class == Class::I64),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
+    }
+}
+
+/// How `scatter_reduce` combines, by name.
+fn reduction_of(args: &Args<'_>) -> Result<Meet> {
+    Ok(match args.optional_string(4)? {
+        Some("sum") => Meet::Add,
+        Some("prod") => Meet::Multiply,
+        Some("mean") => Meet::Mean,
+        Some("amax") => Meet::Maximum,
+        Some("amin") => Meet::Minimum,
+        other => {
+            return Err(Error::kernel("unknown reduction")
+                .argument("reduce")
+                .expected("sum, prod, mean, amax or amin")
+                .got(format!("{other:?}")));
+        }
+    })
+}
+
+fn scatter_reduce(ctx: &PrepareContext<'_>) -> Preparation {
+    let is_int = check_scatter(ctx, true, 6)?;
+    let includes_self = matches!(ctx.args.get(5), Some(ArgSpec::Bool(Some(true))));
+    if !includes_self || matches!(ctx.args.get(4), Some(ArgSpec::String("mean"))) {
+        return Err(Error::kernel("this form of scatter_reduce is not supported")
+            .expected("include_self=True and a reduction other than 'mean'"));
+    }
+    let bind = |args: &mut BindArgs<'_>| bind_scatter(args, Some(3), 6);
+    if is_int {
+        Routine::prepare(bind, |args, _| scatter_source::<i64>(args, 6, reduction_of(args)?))
+    } else {
+        Routine::prepare(bind, |args, _| scatter_source::<f64>(args, 6, reduction_of(args)?))
+    }
+}
+
+/// Advanced indexing: which dimensions are indexed and the shape of the result.
+struct Advanced {
+    /// Bit `d`: dimension `d` is indexed.
+    set: u32,
+    /// The broadcast shape of the index tensors.
+    index_shape: Dims,
+    /// Where the index dimensions stand in the result.
+    at: usize,
+    shape: Dims,
+}
+
+fn advanced(x: &Dims, indices: &TensorListView<'_>) -> Result<Advanced> {
+    if indices.len() > x.len() {
+        return Err(Error::kernel("there are more indices than dimensions")
+            .argument("indices")
+            .expected(format!("at most {}", x.len()))
+            .got(indices.len().to_string()));
+    }
+    let (mut set, mut index_shape, mut is_first) = (0u32, Dims::EMPTY, true);
+    for d in 0..indices.len() {
+        if let Some(index) = indices.get_optional(d)? {
+            set |= 1 << d;
+            index_shape = if is_first { *index.shape() } else { broadcast(&index_shape, index.shape())? };
+            is_first = false;
+        }
+    }
+    if set == 0 {
+        return Err(Error::kernel("there must be at least one index").argument("indices"));
+    }
+    // Indexed dimensions that stand together leave their place to the result, others move to the front.
+    let first = set.trailing_zeros() as usize;
+    let together = (set >> first).count_ones() == 32 - (set >> first).leading_zeros();
+    let at = if together { first } else { 0 };
+    let mut shape = Dims::EMPTY;
+    for d in 0..x.len() {
+        if shape.len() == at && at == d {
+            index_shape.iter().try_for_each(|n| shape.push(*n))?;
+        }
+        if set & (1 << d) == 0 {
+            shape.push(x[d])?;
+        }
+    }
+    if at == 0 && shape.len() < index_shape.len() {
+        shape = index_shape;
+    }
+    Ok(Advanced { set, index_shape, at, shape })
+}
+
+/// Calls `visit(offset in the result of the indexed part, offset in self)` for every index position;
+/// the dimensions that are not indexed are left to the caller as `rest` extents and strides.
+struct Walks {
+    rest: Dims,
+    self_strides: [isize; MAX_RANK],
+    result_strides: [isize; MAX_RANK],
+    result_index: Walk,
+}
+
+impl Advanced {
+    fn walks(&self, x: &Dims, x_strides: &Dims, result_strides: &[isize; MAX_RANK]) -> Result<Walks> {
+        let n = self.index_shape.len();
+        let mut walks = Walks {
+            rest: Dims::EMPTY,
+            self_strides: [0; MAX_RANK],
+            result_strides: [0; MAX_RANK],
+            result_index: Walk::row_major(&self.index_shape, &result_strides[self.at..]),
+        };
+        let mut result = 0;
+        for d in 0..x.len() {
+            if result == self.at {
+                result += n;
+            }
+            if self.set & (1 << d) == 0 {
+                walks.self_strides[walks.rest.len()] = x_strides[d] as isize;
+                walks.result_strides[walks.rest.len()] = result_strides[result];
+                walks.rest.push(x[d])?;
+                result += 1;
+            }
+        }
+        Ok(walks)
+    }
+
+    fn for_each(
+        &self,
+        x: &Dims,
+        x_strides: &Dims,
+        indices: &TensorListView<'_>,
+        walks: &Walks,
+        mut visit: impl FnMut(isize, isize) -> Result<()>,
+    ) -> Result<()> {
+        let mut readers: [Option<(Reader<'_, i64>, Walk)>; MAX_RANK] = [const { None }; MAX_RANK];
+        for (d, slot) in readers.iter_mut().enumerate().take(indices.len()) {
+            if let Some(index) = indices.get_optional(d)? {
+                let strides = broadcast_strides(index.shape(), index.strides(), self.index_shape.len());
+                *slot = Some((Reader::new(index)?, Walk::row_major(&self.index_shape, &strides)));
+            }
+        }
+        for position in 0..self.index_shape.numel()? {
+            let mut offset = 0isize;
+            for (d, slot) in readers.iter().enumerate() {
+                if let Some((reader, walk)) = slot {
+                    let value = reader.get(walk.offset(position) as usize)?;
+                    let value = wrap_index(value, x[d]).map_err(|e| e.argument("indices"))?;
+                    offset += (value * x_strides[d]) as isize;
+                }
+            }
+            visit(walks.result_index.offset(position), offset)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_index_list(ctx: &PrepareContext<'_>) -> Result<()> {
+    let Some(ArgSpec::TensorList(list)) = ctx.args.get(1) else {
+        return Err(Error::kernel("argument 1 has the wrong kind").expected("Tensor?[]"));
+    };
+    for spec in list.iter().flatten() {
+        if !matches!(spec.dtype, DType::Int64 | DType::Int32) {
+            return Err(Error::kernel("positions must be integers")
+                .argument("indices")
+                .expected("int64 or int32")
+                .got(spec.dtype.name())
+                .hint("replace a bool mask by nonzero or where before exporting"));
+        }
+    }
+    Ok(())
+}
+
+fn bind_index(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let shape = advanced(view.tensor(0)?.shape(), &view.tensor_list(1)?)?.shape;
+    args.resize(2, &shape)
+}
+
+fn index(args: &Args<'_>) -> Result<()> {
+    let (x, indices) = (args.tensor(0)?, args.tensor_list(1)?);
+    let mut out = args.output(2)?;
+    let plan = advanced(x.shape(), &indices)?;
+    let walks = plan.walks(x.shape(), x.strides(), &signed(out.strides()))?;
+    plan.for_each(x.shape(), x.strides(), &indices, &walks, |to, from| {
+        let from = Region { offset: from, strides: walks.self_strides };
+        let to = Region { offset: to, strides: walks.result_strides };
+        copy_region(&walks.rest, &x, from, &mut out, to)
+    })
+}
+
+/// Writes values to indexed places of output `out`, which holds the tensor already.
+fn index_put<C: Compute>(args: &Args<'_>, out: usize) -> Result<()> {
+    let (indices, values) = (args.tensor_list(1)?, args.tensor(2)?);
+    let meta = args.tensor(out)?.meta();
+    let plan = advanced(meta.shape(), &indices)?;
+    check_expandable(values.shape(), &plan.shape).map_err(|e| e.argument("values"))?;
+    let value_strides = broadcast_strides(values.shape(), values.strides(), plan.shape.len());
+    let walks = plan.walks(meta.shape(), meta.strides(), &value_strides)?;
+    if !args.bool(3)? {
+        let mut target = args.output(out)?;
+        return plan.for_each(meta.shape(), meta.strides(), &indices, &walks, |from, to| {
+            let from = Region { offset: from, strides: walks.result_strides };
+            let to = Region { offset: to, strides: walks.self_strides };
+            copy_region(&walks.rest, &values, from, &mut target, to)
+        });
+    }
+    let source = Reader::<C>::new(values)?;
+    let mut target = UpdateView::<C>::new(args, out)?;
+    let rest_from = Walk::row_major(&walks.rest, &walks.result_strides);
+    let rest_to = Walk::row_major(&walks.rest, &walks.self_strides);
+    plan.for_each(meta.shape(), meta.strides(), &indices, &walks, |from, to| {
+        (0..rest_from.numel()).try_for_each(|i| {
+            let value = source.get((from + rest_from.offset(i)) as usize)?;
+            target.update((to + rest_to.offset(i)) as usize, |old| old.plus(value))
+        })
+    })
+}
+
+fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
+    check_index_list(ctx)?;
+    same_dtype(ctx, 0, 2)?;
+    if is_in_place {
+        return if is_int(ctx)? {
+            Routine::prepare(|_| Ok(()), |args, _| index_put::<i64>(args, 0))
+        } else {
+            Routine::prepare(|_| Ok(()), |args, _| index_put::<f64>(args, 0))
+        };
+    }
+    same_dtype(ctx, 0, 4)?;
+    fn bind(args: &mut BindArgs<'_>) -> Result<()> {
+        let shape = *args.args().tensor(0)?.shape();
+        args.resize(4, &shape)
+    }
+    if is_int(ctx)? {
+        Routine::prepare(bind, |args, _| {
+            copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
+            index_put::<i64>(args, 4)
+        })
+    } else {
+        Routine::prepare(bind, |args, _| {
+            copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
+            index_put::<f64>(args, 4)
+        })
+    }
+}
+
+macro_rules! by_int {
+    ($is_int:expr, $bind:expr, $function:ident $(, $extra:expr)*) => {
+        if $is_int {
+            Routine::prepare($bind, |args, _| $function::<i64>(args $(, $extra)*))
+        } else {
+            Routine::prepare($bind, |args, _| $function::<f64>(args $(, $extra)*))
+        }
+    };
+}
+
+/// Indexing.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel(
+        "aten::embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            same_dtype(ctx, 0, 5)?;
+            check_positions(ctx, 1)?;
+            Routine::prepare(bind_embedding, |args, _| embedding(args))
+        },
+    ),
+    kernel("aten::index_select.out(Tensor self, int dim, Tensor index, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        same_dtype(ctx, 0, 3)?;
+        check_positions(ctx, 2)?;
+        Routine::prepare(bind_index_select, |args, _| index_select(args))
+    }),
+    kernel(
+        "aten::gather.out(Tensor self, int dim, Tensor index, *, bool sparse_grad=False, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            same_dtype(ctx, 0, 4)?;
+            check_positions(ctx, 2)?;
+            by_int!(is_int(ctx)?, bind_gather, gather)
+        },
+    ),
+    kernel(
+        "aten::scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| by_int!(check_scatter(ctx, true, 4)?, |args| bind_scatter(args, Some(3), 4), scatter_source, 4, Meet::Replace),
+    ),
+    kernel(
+        "aten::scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| by_int!(check_scatter(ctx, false, 4)?, |args| bind_scatter(args, None, 4), scatter_value),
+    ),
+    kernel(
+        "aten::scatter_add.out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| by_int!(check_scatter(ctx, true, 4)?, |args| bind_scatter(args, Some(3), 4), scatter_source, 4, Meet::Add),
+    ),
+    kernel(
+        "aten::scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, Tensor(a!) out) -> Tensor(a!)",
+        scatter_reduce,
+    ),
+    kernel("aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        same_dtype(ctx, 0, 2)?;
+        check_index_list(ctx)?;
+        Routine::prepare(bind_index, |args, _| index(args))
+    }),
+    kernel(
+        "aten::index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| put(ctx, false),
+    ),
+    kernel(
+        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
+        |ctx| put(ctx, true),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, call, error_text, run_out};
+    use pteron_core::DType;
+    use proptest::prelude::*;
+
+    fn table() -> Tensor {
+        Tensor::of(&[3, 2], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])
+    }
+
+    #[test]
+    fn rows_of_a_table() {
+        let look = |i: &[i32]| {
+            let args = [table().into(), Tensor::of(&[i.len()], i).into(), (-1i64).into(), false.into(), false.into()];
+            run_out("aten::embedding.out", &args, DType::Float32, &[i.len(), 2])
+        };
+        assert_eq!(look(&[2, 0]).unwrap().values::<f32>(), [5.0, 6.0, 1.0, 2.0]);
+        assert!(error_text(look(&[3])).contains("got 3"));
+        assert!(error_text(look(&[-1])).contains("got -1"));
+    }
+
+    #[test]
+    fn advanced_indexing_in_the_middle_and_apart() {
+        let x = Tensor::of(&[2, 3, 2], &(0..12).collect::<Vec<i32>>());
+        let i = Tensor::of(&[2], &[-1i64, 0]);
+        let list = Arg::TensorList(vec![None, Some(i.clone())]);
+        let y = run_out("aten::index.Tensor_out", &[x.clone().into(), list], DType::Int32, &[2, 2, 2]).unwrap();
+        assert_eq!(y.values::<i32>(), [4, 5, 0, 1, 10, 11, 6, 7]);
+        let j = Tensor::of(&[2], &[0i64, 1]);
+        let list = Arg::TensorList(vec![Some(j), None, Some(i)]);
+        let y = run_out("aten::index.Tensor_out", &[x.into(), list], DType::Int32, &[2, 3]).unwrap();
+        assert_eq!(y.values::<i32>(), [1, 3, 5, 6, 8, 10]);
+    }
+
+    #[test]
+    fn index_put_replaces_and_adds() {
+        let i = Tensor::of(&[3], &[0i64, 0, 2]);
+        let put = |accumulate: bool| {
+            let values = Tensor::of(&[1], &[1f32]);
+            let args = [table().into(), Arg::TensorList(vec![Some(i.clone())]), values.into(), accumulate.into()];
+            run_out("aten::index_put.out", &args, DType::Float32, &[3, 2]).unwrap().values::<f32>()
+        };
+        assert_eq!(put(false), [1.0, 1.0, 3.0, 4.0, 1.0, 1.0]);
+        assert_eq!(put(true), [3.0, 4.0, 3.0, 4.0, 6.0, 7.0]);
+    }
+
+    #[test]
+    fn gather_and_scatter() {
+        let i = Tensor::of(&[1, 2], &[2i64, 0]);
+        let args = [table().into(), 0i64.into(), i.clone().into(), false.into()];
+        let y = run_out("aten::gather.out", &args, DType::Float32, &[1, 2]).unwrap();
+        assert_eq!(y.values::<f32>(), [5.0, 2.0]);
+        let args = [table().into(), 0i64.into(), i.clone().into(), Arg::Int(9)];
+        let y = run_out("aten::scatter.value_out", &args, DType::Float32, &[3, 2]).unwrap();
+        assert_eq!(y.values::<f32>(), [1.0, 9.0, 3.0, 4.0, 9.0, 6.0]);
+        let args = [table().into(), 0i64.into(), i.into(), table().into(), "amax".into(), true.into()];
+        let y = run_out("aten::scatter_reduce.two_out", &args, DType::Float32, &[3, 2]).unwrap();
+        assert_eq!(y.values::<f32>(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+
+    proptest! {
+        // Hostile positions are refused or used, never followed outside.
+        #[test]
+        fn positions_outside_are_refused(i in prop_oneof![any::<i64>(), -4i64..5], j in -4i64..5) {
+            let index = Tensor::of(&[2], &[i, j]);
+            let inside = |v: i64| (0..3).contains(&v);
+            let wraps = |v: i64| (-3..3).contains(&v);
+            let args = [table().into(), 0i64.into(), index.clone().into()];
+            let got = run_out("aten::index_select.out", &args, DType::Float32, &[2, 2]);
+            prop_assert_eq!(got.is_ok(), inside(i) && inside(j));
+            let list = Arg::TensorList(vec![Some(index.clone())]);
+            let got = run_out("aten::index.Tensor_out", &[table().into(), list.clone()], DType::Float32, &[2, 2]);
+            prop_assert_eq!(got.is_ok(), wraps(i) && wraps(j));
+            let value = Tensor::of(&[], &[0f32]);
+            let got = call("aten::index_put_", &[table().into(), list, value.into(), true.into()]);
+            prop_assert_eq!(got.is_ok(), wraps(i) && wraps(j));
+            let index = Tensor::of(&[2, 1], &[i, j]);
+            let args = [table().into(), 0i64.into(), index.clone().into(), false.into()];
+            let got = run_out("aten::gather.out", &args, DType::Float32, &[2, 1]);
+            prop_assert_eq!(got.is_ok(), inside(i) && inside(j));
+            let args = [table().into(), 1i64.into(), index.into(), Arg::Int(0)];
+            let got = run_out("aten::scatter.value_out", &args, DType::Float32, &[3, 2]);
+            prop_assert_eq!(got.is_ok(), (0..2).contains(&i) && (0..2).contains(&j));
+        }
+    }
+}
