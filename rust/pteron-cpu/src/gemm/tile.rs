@@ -2,6 +2,7 @@
 //! runs. Unsafe island.
 
 use super::simd::TileIsa;
+use std::hint::black_box;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// What one tile computes: `C = [C +] A * B`, and in the last K-block also bias, residual and clamp.
@@ -52,7 +53,7 @@ const PREFETCH_ROWS: usize = 16;
 
 /// Steps of k between moves of the pointers: tall tiles hide the moves behind their arithmetic.
 const fn unroll(rows: usize, panels: usize) -> usize {
-    if rows * panels > 4 { 1 } else { 4 }
+    if rows * panels > 8 { 1 } else { 4 }
 }
 
 /// # Safety
@@ -85,7 +86,10 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const NP: usize, const VPP: usiz
     // row are never read and made with wrapping arithmetic.
     unsafe {
         let mut sums = [[[I::zero(); VPP]; NP]; MR];
-        let mut bases: Bases = std::array::from_fn(|g| t.a.wrapping_add(g * ROWS_PER_BASE * t.a_stride));
+        // Opaque, so that the compiler does not compute each row's address from the one before it again
+        // in every step.
+        let mut bases: Bases =
+            std::array::from_fn(|g| black_box(t.a.wrapping_add(g * ROWS_PER_BASE * t.a_stride)));
         let mut b = t.b;
         for _ in 0..t.k / unroll(MR, NP) {
             for ahead in 0..unroll(MR, NP) {
@@ -122,9 +126,10 @@ unsafe fn step<I: TileIsa, const MR: usize, const NP: usize, const VPP: usize>(
         // Keeps the loads of one k together: the compiler would read the A values of all unrolled steps
         // first and spill them. Costs no instruction.
         compiler_fence(Ordering::SeqCst);
-        for p in 0..NP {
+        // The streams of a wide tile are fetched well by the processor itself.
+        if NP == 1 {
             for line in (0..VPP * I::LANES).step_by(16) {
-                I::prefetch(b.wrapping_add(PREFETCH_ROWS * t.b_stride + p * t.b_panel_stride + line));
+                I::prefetch(b.wrapping_add(PREFETCH_ROWS * t.b_stride + line));
             }
         }
         let mut columns = [[I::zero(); VPP]; NP];

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// Rows that a chunk works on while one panel of B stays in the first-level cache: ten of the
 /// tallest tiles; 384 columns of A for them are 210 KiB.
-const ROWS: usize = 140;
+pub(super) const ROWS: usize = 140;
 /// Work that a chunk should have at least, in nanoseconds: a hundred times what claiming it costs.
 const SMALLEST_CHUNK_NS: usize = 16_000;
 /// Work that it should have at most: cancellation is polled between chunks.

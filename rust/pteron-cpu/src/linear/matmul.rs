@@ -172,14 +172,11 @@ impl Prepared for MatMul {
     }
 
     fn scratch(&self) -> Scratch {
-        match self.right {
-            RightHand::Packed { .. } => Scratch::NONE,
-            RightHand::Computed { k_bound } => {
-                // A smaller K can have a longer K-block than the bound, never a longer one than K_BLOCK.
-                let elements = scratch_elements(k_bound.min(crate::gemm::K_BLOCK));
-                Scratch { per_worker: elements * size_of::<f32>(), shared: 0 }
-            }
-        }
+        let elements = match self.right {
+            RightHand::Packed { k, .. } => scratch_elements(k, false, true),
+            RightHand::Computed { k_bound } => scratch_elements(k_bound, true, false),
+        };
+        Scratch { per_worker: elements * size_of::<f32>(), shared: 0 }
     }
 
     /// A packed weight is read from its pack, never from its own bytes (its shape was known at load).
