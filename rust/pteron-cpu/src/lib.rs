@@ -20,6 +20,7 @@ pub mod norm;
 pub mod packed;
 pub mod plan;
 pub mod pool;
+pub mod reduction;
 pub mod single_call;
 pub mod softmax;
 pub mod stop_word;
@@ -43,6 +44,8 @@ static FAMILIES: &[&[StaticKernel]] = &[
     norm::batch_norm::KERNELS,
     norm::group_norm::KERNELS,
     conv::KERNELS,
+    reduction::float::KERNELS,
+    reduction::any::KERNELS,
     layout::views::KERNELS,
     layout::cat::KERNELS,
     layout::embedding::KERNELS,

@@ -5,7 +5,7 @@ use super::strided_copy::{StridedView, prepare};
 use pteron_core::{Args, Dims, Error, PrepareContext, Prepared, Result, StaticKernel};
 
 /// `dim` of a tensor of `rank` dimensions, counted from the end when negative.
-pub(super) fn wrap_dim(dim: i64, rank: usize) -> Result<usize> {
+pub(crate) fn wrap_dim(dim: i64, rank: usize) -> Result<usize> {
     let wrapped = if dim < 0 { dim + rank as i64 } else { dim };
     usize::try_from(wrapped).ok().filter(|d| *d < rank).ok_or_else(|| {
         Error::kernel("dimension out of range")

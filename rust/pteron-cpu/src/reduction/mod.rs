@@ -1,0 +1,7 @@
+//! Reductions over neighbouring dimensions.
+
+pub mod any;
+pub mod float;
+pub mod shape;
+#[cfg(test)]
+mod tests;

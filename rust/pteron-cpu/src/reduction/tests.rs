@@ -1,0 +1,169 @@
+//! Reductions on every instruction set against plain loops.
+
+use super::{any, float};
+use crate::elementwise::tests::numbers;
+use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_core::{Bool8, DType, DimOrder, Isa};
+
+const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+
+/// (shape, first reduced dimension, last reduced dimension).
+const CASES: [(&[usize], usize, usize); 10] = [
+    (&[7], 0, 0),
+    (&[3, 50], 1, 1),
+    (&[3, 50], 0, 0),
+    (&[2, 128, 70], 1, 1),
+    (&[2, 5, 7, 7], 2, 3),
+    (&[300, 33], 0, 1),
+    (&[2, 3000, 3], 1, 1),
+    (&[40_000], 0, 0),
+    (&[4, 1, 5], 1, 1),
+    (&[0, 5], 1, 1),
+];
+
+fn volumes(shape: &[usize], first: usize, last: usize) -> [usize; 3] {
+    let product = |s: &[usize]| s.iter().product();
+    [product(&shape[..first]), product(&shape[first..=last]), product(&shape[last + 1..])]
+}
+
+fn output_shape(shape: &[usize], first: usize, last: usize, keepdim: bool) -> Vec<usize> {
+    let kept = |d: usize| if (first..=last).contains(&d) { keepdim.then_some(1) } else { Some(shape[d]) };
+    (0..shape.len()).filter_map(kept).collect()
+}
+
+fn dims(first: usize, last: usize, rank: usize) -> CallArg {
+    // The last one counted from the end.
+    let list = (first..=last).map(|d| if d == last { d as i64 - rank as i64 } else { d as i64 });
+    CallArg::Ints(list.collect())
+}
+
+#[test]
+fn sums_means_and_extremes() {
+    for isa in ISAS {
+        let Some(cpu) = profile(isa) else { continue };
+        for (shape, first, last) in CASES {
+            for keepdim in [false, true] {
+                let x = numbers(shape.iter().product(), 9);
+                for (kernel, has_dtype) in [(0, true), (2, true), (3, false), (4, false)] {
+                    let mut args = vec![
+                        CallArg::Tensor(HostTensor::new(shape, &x).unwrap()),
+                        dims(first, last, shape.len()),
+                        CallArg::bool(keepdim),
+                    ];
+                    if has_dtype {
+                        args.push(CallArg::None);
+                    }
+                    let out = args.len();
+                    let out_shape = output_shape(shape, first, last, keepdim);
+                    args.push(CallArg::Tensor(HostTensor::zeros(DType::Float32, &out_shape).unwrap()));
+                    let mut call = SingleCall::new(float::KERNELS[kernel].prepare, &cpu, args).unwrap().unwrap();
+                    let grid = call.bind().unwrap();
+                    call.run(grid, true).unwrap();
+                    let [_, reduced, inner] = volumes(shape, first, last);
+                    for (i, y) in call.output::<f32>(out).unwrap().into_iter().enumerate() {
+                        let at = |r: usize| f64::from(x[(i / inner * reduced + r) * inner + i % inner]);
+                        let sum: f64 = (0..reduced).map(at).sum();
+                        let size: f64 = (0..reduced).map(|r| at(r).abs()).sum();
+                        let (want, size) = match kernel {
+                            0 => (sum / reduced as f64, size / reduced as f64),
+                            2 => (sum, size),
+                            3 => ((0..reduced).map(at).fold(f64::NEG_INFINITY, f64::max), 0.0),
+                            _ => ((0..reduced).map(at).fold(f64::INFINITY, f64::min), 0.0),
+                        };
+                        assert!(
+                            (f64::from(y) - want).abs() <= 5e-7 * size,
+                            "{} {shape:?} {first}..={last}: {y} {want}",
+                            call.prepared().name()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn channels_last_mean_over_pixels() {
+    let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
+    let x = numbers(2 * 5 * 3 * 4, 1);
+    for isa in ISAS {
+        let Some(cpu) = profile(isa) else { continue };
+        let args = vec![
+            CallArg::Tensor(HostTensor::in_order(&[2, 5, 3, 4], nhwc, &x).unwrap()),
+            CallArg::Ints(vec![2, 3]),
+            CallArg::bool(false),
+            CallArg::None,
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[2, 5]).unwrap()),
+        ];
+        let mut call = SingleCall::new(float::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+        call.call().unwrap();
+        for (i, y) in call.output::<f32>(4).unwrap().iter().enumerate() {
+            let want: f64 = (0..12).map(|p| f64::from(x[(i / 5 * 12 + p) * 5 + i % 5])).sum::<f64>() / 12.0;
+            assert!((f64::from(*y) - want).abs() < 1e-6, "{isa:?} {i}: {y} {want}");
+        }
+    }
+}
+
+#[test]
+fn extremes_keep_nan_and_refuse_nothing() {
+    for isa in ISAS {
+        let Some(cpu) = profile(isa) else { continue };
+        let run = |shape: &[usize], x: &[f32], dim: i64, out: &[usize]| {
+            let args = vec![
+                CallArg::Tensor(HostTensor::new(shape, x).unwrap()),
+                CallArg::Ints(vec![dim]),
+                CallArg::bool(false),
+                CallArg::Tensor(HostTensor::zeros(DType::Float32, out).unwrap()),
+            ];
+            let mut call = SingleCall::new(float::KERNELS[3].prepare, &cpu, args).unwrap().unwrap();
+            call.call().map(|()| call.output::<f32>(3).unwrap())
+        };
+        for at in [0, 17, 36] {
+            let mut x = numbers(37, 2);
+            x[at] = f32::NAN;
+            assert!(run(&[37], &x, 0, &[]).unwrap()[0].is_nan(), "{isa:?} {at}");
+            let mut columns = numbers(37 * 3, 2);
+            columns[at * 3 + 1] = f32::NAN;
+            let y = run(&[37, 3], &columns, 0, &[3]).unwrap();
+            assert!(y[1].is_nan() && !y[0].is_nan() && !y[2].is_nan());
+        }
+        assert!(run(&[2, 0], &[], 1, &[2]).unwrap_err().to_string().contains("no elements"));
+    }
+}
+
+#[test]
+fn dims_that_are_apart_are_left_to_the_reference_kernel() {
+    let cpu = profile(Isa::Portable).unwrap();
+    let args = vec![
+        CallArg::Tensor(HostTensor::zeros(DType::Float32, &[2, 3, 4]).unwrap()),
+        CallArg::Ints(vec![0, 2]),
+        CallArg::bool(false),
+        CallArg::None,
+        CallArg::Tensor(HostTensor::zeros(DType::Float32, &[3]).unwrap()),
+    ];
+    assert!(SingleCall::new(float::KERNELS[0].prepare, &cpu, args).unwrap().is_none());
+}
+
+#[test]
+fn any_true_byte_counts() {
+    let cpu = profile(Isa::Portable).unwrap();
+    for (shape, first, last) in CASES {
+        let n: usize = shape.iter().product();
+        // Sparse, so that both answers occur.
+        let x: Vec<Bool8> = numbers(n, 4).iter().map(|v| Bool8(if *v > 3.9 { 128 } else { 0 })).collect();
+        let [_, reduced, inner] = volumes(shape, first, last);
+        let out_shape = output_shape(shape, first, last, false);
+        let args = vec![
+            CallArg::Tensor(HostTensor::new(shape, &x).unwrap()),
+            dims(first, last, shape.len()),
+            CallArg::bool(false),
+            CallArg::Tensor(HostTensor::zeros(DType::Bool, &out_shape).unwrap()),
+        ];
+        let mut call = SingleCall::new(any::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+        call.call().unwrap();
+        for (i, y) in call.output::<Bool8>(3).unwrap().iter().enumerate() {
+            let want = (0..reduced).any(|r| x[(i / inner * reduced + r) * inner + i % inner].get());
+            assert_eq!(y.0, u8::from(want), "{shape:?} {i}");
+        }
+    }
+}
