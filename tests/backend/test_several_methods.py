@@ -193,3 +193,14 @@ def test_something_else_than_a_partitioner_is_refused() -> None:
 def test_manager_is_refused_with_the_way_out() -> None:
     with pytest.raises(TypeError, match=r"pass its \.exported_program\(\)"):
         to_backend("RecordingBackend", manager(), [])
+
+
+def test_delegation_spec_is_accepted_on_the_way_to_edge() -> None:
+    from pteron.exir import to_edge_transform_and_lower
+
+    programs = {"forward": export(torch.nn.Linear(2, 3), (torch.ones(1, 2),))}
+    for choice in ([SPEC], SPEC, {"forward": [SPEC]}):
+        Sharing.calls.clear()
+        lowered = to_edge_transform_and_lower(programs, partitioner=choice)
+        assert len(Sharing.calls) == 1
+        assert names(lowered.exported_program()) == ["executorch_call_delegate", "getitem"]

@@ -120,7 +120,8 @@ class _Writer:
         self.instructions.append(
             DemoInstruction(
                 operator=name,
-                numel=str(value.numel()).replace(" ", ""),
+                # Commas end a field of the blob; Max(1, s0) has one.
+                numel=str(value.numel()).replace(" ", "").replace(",", ";"),
                 dtype=str(value.dtype),
                 debug_handle=node.meta.get("debug_handle", -1),
             )
