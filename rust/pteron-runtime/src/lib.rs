@@ -59,7 +59,6 @@ mod storage;
 mod strided_copy;
 mod tracer;
 
-pub use optimize::rule_names;
 pub use cancel::CancelHandle;
 pub use execute_options::ExecuteOptions;
 pub use input_value::{InputValue, TensorInput};

@@ -32,6 +32,8 @@ struct Guarded {
     session: Session,
     // A panic while running leaves state that nobody knows.
     is_poisoned: bool,
+    // A delegate kept a view of this session's memory, which is therefore never used again.
+    is_abandoned: bool,
 }
 
 impl MethodInstance {
@@ -46,7 +48,7 @@ impl MethodInstance {
         let outputs: Vec<usize> = session.delegates.iter().map(|d| d.num_outputs).collect();
         let is_stateful = crate::state_analysis::is_stateful(&code.ir, &code.steps, &outputs);
         Ok(MethodInstance {
-            guarded: Mutex::new(Guarded { session, is_poisoned: false }),
+            guarded: Mutex::new(Guarded { session, is_poisoned: false, is_abandoned: false }),
             cancel: CancelHandle::new(),
             max_threads,
             limits,
@@ -74,6 +76,12 @@ impl MethodInstance {
             Ok(guard) if guard.is_poisoned => {
                 Err(poisoned().method(self.code.ir.name.as_str()).hint("load the method again"))
             }
+            Ok(guard) if guard.is_abandoned => Err(Error::delegate(
+                "in an earlier call a delegate kept a view of the session's memory, so the session cannot be used \
+                 any more",
+            )
+            .method(self.code.ir.name.as_str())
+            .hint("load the method again; a delegate must copy what it keeps")),
             Ok(guard) => Ok(guard),
             Err(TryLockError::WouldBlock) => {
                 Err(Error::new(ErrorKind::MethodBusy, "the method is running already")
@@ -87,8 +95,14 @@ impl MethodInstance {
     /// Runs once.
     pub(crate) fn execute(&self, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
         let mut guard = self.lock()?;
-        let Guarded { session, is_poisoned } = &mut *guard;
+        let Guarded { session, is_poisoned, is_abandoned } = &mut *guard;
         match catch_unwind(AssertUnwindSafe(|| self.run(session, inputs, options))) {
+            Ok(Err(error)) if error.detail().is_memory_kept => {
+                *is_abandoned = true;
+                // Constants can be arguments of delegates as well.
+                std::mem::forget(self.code.clone());
+                Err(error)
+            }
             Ok(result) => result,
             Err(panic) => {
                 *is_poisoned = true;
@@ -138,7 +152,10 @@ impl MethodInstance {
             Ok(()) => collect(code, session, options.outputs),
             Err(e) => Err(e),
         };
-        session.drop_fresh();
+        match &outputs {
+            Err(error) if error.detail().is_memory_kept => session.abandon_memory(),
+            _ => session.drop_fresh(),
+        }
         outputs
     }
 

@@ -216,7 +216,8 @@ impl Program {
             .hint("use load_method, which gives a session of its own, and call that"));
         }
         let result = instance.execute(inputs, options);
-        let is_usable = !matches!(&result, Err(e) if e.kind() == pteron_core::ErrorKind::Internal);
+        let is_usable = !matches!(&result, Err(e) if e.kind() == pteron_core::ErrorKind::Internal
+            || e.detail().is_memory_kept);
         if is_usable && let Ok(mut pool) = entry.pool.lock() {
             pool.push(instance);
         }

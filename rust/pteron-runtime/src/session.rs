@@ -257,6 +257,14 @@ impl Session {
         kept.take_if(|buffer| buffer.as_ptr() == data)
     }
 
+    /// Gives up all memory without freeing it, for a session that is never used again: something
+    /// outside still looks at it.
+    pub(crate) fn abandon_memory(&mut self) {
+        let copies = std::mem::take(&mut self.input_copies);
+        let fresh = std::mem::take(&mut self.fresh);
+        std::mem::forget((std::mem::take(&mut self.arenas), std::mem::take(&mut self.own), copies, fresh));
+    }
+
     /// Lets go of the memory of outputs that nobody took.
     pub(crate) fn drop_fresh(&mut self) {
         self.fresh.iter_mut().for_each(|f| *f = None);

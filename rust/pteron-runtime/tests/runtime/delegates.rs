@@ -1,0 +1,294 @@
+//! Delegates written in Rust: calls, failures at every phase, lifetimes, memory.
+
+use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
+use crate::{forward, run, run_one};
+use pteron_core::{
+    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, Error, ErrorKind, ExecuteContext,
+    InitContext, OutputView, Result,
+};
+use pteron_runtime::{MethodOptions, Runtime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Default)]
+struct Counts {
+    made: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+/// Doubles its first input into every output; does what the blob says otherwise.
+struct Doubler {
+    name: &'static str,
+    counts: Arc<Counts>,
+}
+
+struct DoublerDelegate {
+    what: String,
+    num_outputs: usize,
+    counts: Arc<Counts>,
+}
+
+impl Backend for Doubler {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn is_available(&self) -> Availability {
+        match self.name {
+            "Broken" => Availability::Unavailable("its accelerator is not plugged in".into()),
+            _ => Availability::Available,
+        }
+    }
+    fn init(&self, ctx: &InitContext<'_>, blob: &[u8], specs: &[CompileSpec]) -> Result<Box<dyn Delegate>> {
+        assert_eq!(ctx.method, "forward");
+        let what = String::from_utf8(blob.to_vec()).unwrap();
+        match what.as_str() {
+            "fail in init" => return Err(Error::delegate("init refuses").got("this blob")),
+            "panic in init" => panic!("init panics"),
+            "named" => assert_eq!(ctx.named_data.get("side.data"), Some(&b"beside"[..])),
+            "option" => assert_eq!(ctx.options, [("level".to_string(), BackendOption::Int(3))]),
+            _ => {}
+        }
+        let outputs = specs.iter().find(|s| s.key == "outputs").map_or(1, |s| s.value[0] as usize);
+        self.counts.made.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(DoublerDelegate { what, num_outputs: outputs, counts: self.counts.clone() }))
+    }
+}
+
+impl Delegate for DoublerDelegate {
+    fn num_outputs(&self) -> usize {
+        self.num_outputs
+    }
+    fn execute(
+        &mut self,
+        ctx: &mut ExecuteContext<'_>,
+        inputs: &[ArgView<'_>],
+        outputs: &mut [OutputView<'_>],
+    ) -> Result<()> {
+        match self.what.as_str() {
+            "fail" => return Err(Error::delegate("cannot do this").debug_handle(1)),
+            "kernel error" => return Err(Error::kernel("inner trouble")),
+            "panic" => panic!("execute panics"),
+            "wait" => {
+                while !(ctx.is_cancelled)() {
+                    std::thread::yield_now();
+                }
+                return Err(Error::new(ErrorKind::Cancelled, "the delegate stopped"));
+            }
+            _ => {}
+        }
+        let x = inputs[0].tensor()?.as_slice::<f32>()?;
+        for out in outputs {
+            out.resize(inputs[0].tensor()?.shape())?;
+            for (o, v) in out.view_mut().into_slice::<f32>()?.iter_mut().zip(x) {
+                *o = v * 2.0;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DoublerDelegate {
+    fn drop(&mut self) {
+        self.counts.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn with_backend() -> (Arc<Runtime>, Arc<Counts>) {
+    let runtime = runtime();
+    let counts = Arc::new(Counts::default());
+    runtime.register_backend(Arc::new(Doubler { name: "Doubler", counts: counts.clone() }), false).unwrap();
+    (runtime, counts)
+}
+
+/// y = delegate(x + x), with blob `what`; further delegates with blobs `more` come before.
+fn program(what: &str, more: &[&str]) -> ProgramBuilder {
+    let mut p = ProgramBuilder::new();
+    let mut m = MethodBuilder::new("forward");
+    let (x, t, y) = (m.unplanned(&[2]), m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[y]);
+    m.add(x, x, t);
+    for blob in more {
+        let blob = p.blob(blob.as_bytes());
+        m.delegate("Doubler", blob, &[t, y]);
+    }
+    let blob = p.blob(what.as_bytes());
+    m.delegate("Doubler", blob, &[t, y]);
+    p.with(m)
+}
+
+#[test]
+fn delegates_compute_and_are_dropped_with_their_session() {
+    let (runtime, counts) = with_backend();
+    let program = program("", &[""]).load(&runtime);
+    assert_eq!(program.backends("forward").unwrap(), ["Doubler"]);
+    let method = forward(&program);
+    assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.0])]), [4.0, 8.0]);
+    assert_eq!(counts.made.load(Ordering::SeqCst), 2);
+    drop(method);
+    assert_eq!(counts.dropped.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn init_gets_named_data_and_options() {
+    let (runtime, _) = with_backend();
+    let mut p = program("named", &[]);
+    p.named("side.data", b"beside");
+    assert_eq!(run_one(&forward(&p.load(&runtime)), &[(&[2], &[1.0, 2.0])]), [4.0, 8.0]);
+    let mut options = MethodOptions::default();
+    options.backend_options.insert("Doubler".into(), vec![("level".into(), BackendOption::Int(3))]);
+    let method = program("option", &[]).load(&runtime).load_method("forward", options).unwrap();
+    assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.0])]), [4.0, 8.0]);
+}
+
+#[test]
+fn a_failing_init_takes_those_before_it_back() {
+    for (what, text) in [("fail in init", "init refuses"), ("panic in init", "init panics")] {
+        let (runtime, counts) = with_backend();
+        let e = program(what, &["", ""])
+            .load(&runtime)
+            .load_method("forward", MethodOptions::default())
+            .err()
+            .unwrap();
+        assert_eq!(e.kind(), ErrorKind::Delegate);
+        assert!(e.to_string().contains(text) && e.to_string().contains("backend Doubler"), "{e}");
+        assert_eq!(counts.made.load(Ordering::SeqCst), 2);
+        assert_eq!(counts.dropped.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[test]
+fn missing_and_unavailable_backends_are_named_before_any_init() {
+    let (runtime, counts) = with_backend();
+    let mut p = ProgramBuilder::new();
+    let blob = p.blob(b"b");
+    let mut m = MethodBuilder::new("forward");
+    let (x, y) = (m.unplanned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[y]);
+    m.delegate("Doubler", blob, &[x, y]);
+    m.delegate("Absent", blob, &[x, y]);
+    let program = p.with(m).load(&runtime);
+    let load = || program.load_method("forward", MethodOptions::default()).err().unwrap();
+    let e = load();
+    assert_eq!(e.kind(), ErrorKind::MissingBackend);
+    assert!(e.to_string().contains("Absent") && e.to_string().contains("registered backends: Doubler"), "{e}");
+    assert_eq!(counts.made.load(Ordering::SeqCst), 0);
+    struct Off;
+    impl Backend for Off {
+        fn name(&self) -> &str {
+            "Absent"
+        }
+        fn is_available(&self) -> Availability {
+            Availability::Unavailable("its accelerator is not plugged in".into())
+        }
+        fn init(&self, _: &InitContext<'_>, _: &[u8], _: &[CompileSpec]) -> Result<Box<dyn Delegate>> {
+            unreachable!()
+        }
+    }
+    runtime.register_backend(Arc::new(Off), false).unwrap();
+    let e = load();
+    assert_eq!(e.kind(), ErrorKind::MissingBackend);
+    assert!(e.to_string().contains("not plugged in"), "{e}");
+}
+
+const DEBUG: &str = r#"{"version":1,"files":["model.py"],"methods":{"forward":{
+    "instructions":[[1],[7]],
+    "handles":{"1":{"operator":"aten.add.Tensor","file":0,"line":5},"7":{"operator":"call_delegate","file":0,"line":9}},
+    "delegates":{"0":{"backend":"Doubler","handles":{"1":{"operator":"aten.tan.default","module":"head.act","file":0,"line":31}},"map":{}}}}}}"#;
+
+#[test]
+fn an_error_is_explained_from_the_delegates_own_table() {
+    let (runtime, _) = with_backend();
+    let mut p = program("fail", &[]);
+    p.named("pteron.debug", DEBUG.as_bytes());
+    let method = forward(&p.load(&runtime));
+    let e = run(&method, &[(&[2], &[1.0, 2.0])]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Delegate);
+    let d = e.detail();
+    assert_eq!((d.debug_handle, d.backend.as_deref(), d.instruction), (Some(1), Some("Doubler"), Some(1)));
+    assert_eq!(d.operator.as_deref(), Some("aten.tan.default"));
+    assert_eq!(d.source_line.as_deref(), Some("model.py:31 (head.act)"));
+    let text = e.to_string();
+    assert!(text.contains("cannot do this") && text.contains("debug handle is: 1"), "{text}");
+    assert!(text.contains("float32[2]"), "{text}");
+    // Without a handle, the line of the call itself.
+    let mut p = program("kernel error", &[]);
+    p.named("pteron.debug", DEBUG.as_bytes());
+    let e = run(&forward(&p.load(&runtime)), &[(&[2], &[1.0, 2.0])]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Delegate);
+    assert_eq!(e.detail().source_line.as_deref(), Some("model.py:9"));
+}
+
+#[test]
+fn a_panicking_delegate_is_contained_and_refuses_further_use() {
+    let (runtime, counts) = with_backend();
+    let method = forward(&program("panic", &[]).load(&runtime));
+    let e = run(&method, &[(&[2], &[1.0, 2.0])]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Delegate);
+    assert!(e.to_string().contains("execute panics"), "{e}");
+    let e = run(&method, &[(&[2], &[1.0, 2.0])]).unwrap_err();
+    assert!(e.to_string().contains("earlier call"), "{e}");
+    drop(method);
+    assert_eq!(counts.made.load(Ordering::SeqCst), counts.dropped.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_delegate_sees_a_cancel() {
+    let (runtime, _) = with_backend();
+    let method = forward(&program("wait", &[]).load(&runtime));
+    let handle = method.cancel_handle();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        handle.cancel();
+    });
+    let e = run(&method, &[(&[2], &[1.0, 2.0])]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Cancelled);
+    thread.join().unwrap();
+}
+
+#[test]
+fn calls_that_do_not_fit_the_delegate_are_refused_at_load() {
+    let spec = |n: u8| vec![CompileSpec { key: "outputs".into(), value: vec![n] }];
+    type Case = (&'static str, fn(&mut MethodBuilder, u32, Vec<CompileSpec>), u8);
+    let cases: [Case; 5] = [
+        ("more outputs than", |m, b, s| { m.delegate_with("Doubler", b, s, &[0, 1]); }, 3),
+        ("not a tensor", |m, b, s| {
+            let n = m.int(1);
+            m.delegate_with("Doubler", b, s, &[0, n]);
+        }, 1),
+        ("overlap an input", |m, b, s| { m.delegate_with("Doubler", b, s, &[1, 1]); }, 1),
+        ("overlap another output", |m, b, s| { m.delegate_with("Doubler", b, s, &[0, 1, 1]); }, 2),
+        ("write to an input", |m, b, s| { m.delegate_with("Doubler", b, s, &[1, 0]); }, 1),
+    ];
+    for (text, change, outputs) in cases {
+        let (runtime, counts) = with_backend();
+        let mut p = ProgramBuilder::new();
+        let blob = p.blob(b"x");
+        let mut m = MethodBuilder::new("forward");
+        let (x, y) = (m.unplanned(&[2]), m.planned(&[2]));
+        m.inputs(&[x]);
+        m.outputs(&[y]);
+        change(&mut m, blob, spec(outputs));
+        let e = p.with(m).load(&runtime).load_method("forward", MethodOptions::default()).err().unwrap();
+        assert_eq!(e.kind(), ErrorKind::Program, "{e}");
+        assert!(e.to_string().contains(text), "'{text}' is not in: {e}");
+        assert_eq!(counts.made.load(Ordering::SeqCst), counts.dropped.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn a_delegate_cannot_outgrow_its_output() {
+    let (runtime, _) = with_backend();
+    let mut p = ProgramBuilder::new();
+    let blob = p.blob(b"x");
+    let mut m = MethodBuilder::new("forward");
+    let (x, y) = (m.unplanned(&[4]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[y]);
+    m.delegate("Doubler", blob, &[x, y]);
+    let method = forward(&p.with(m).load(&runtime));
+    let e = run(&method, &[(&[4], &[1.0; 4])]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Delegate);
+    assert!(e.to_string().contains("exactly [2]"), "{e}");
+}

@@ -1,0 +1,140 @@
+//! Budgets, deadlines, cancellation, memory limits, and one call at a time.
+
+use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
+use crate::test_kernels::{Behaviour, SCHEMA, TestKernel, acting_method};
+use crate::{forward, run, run_one};
+use pteron_core::ErrorKind;
+use pteron_runtime::{
+    ExecuteOptions, InputValue, Limits, Method, MethodOptions, Program, ProgramSource, TensorInput,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Loops until a bool input... which is baked in as false: for ever.
+fn endless() -> Method {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2]), m.planned(&[2]));
+    let never = m.bool(false);
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    let top = m.add(x, x, t);
+    m.jump_false(never, top);
+    forward(&ProgramBuilder::of(m).load(&runtime()))
+}
+
+fn execute(method: &Method, options: ExecuteOptions<'_>) -> pteron_core::Result<pteron_runtime::Outputs> {
+    let x = [1.0f32, 2.0];
+    method.execute(&[InputValue::Tensor(TensorInput::from_slice(&[2], &x).unwrap())], options)
+}
+
+#[test]
+fn a_budget_of_a_thousand_instructions_ends_within_ten_milliseconds() {
+    let method = endless();
+    let start = Instant::now();
+    let e = execute(&method, ExecuteOptions { budget: Some(1000), ..Default::default() }).unwrap_err();
+    assert!(start.elapsed() < Duration::from_millis(10), "{:?}", start.elapsed());
+    assert_eq!(e.kind(), ErrorKind::LimitExceeded);
+    assert!(e.to_string().contains("at most 1000 instructions") && e.to_string().contains("instruction 0"), "{e}");
+}
+
+#[test]
+fn a_limit_of_the_program_holds_for_every_call() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    m.add(x, x, t);
+    m.add(x, t, x);
+    let bytes = Arc::new(ProgramBuilder::of(m).bytes());
+    let limits = Limits { instructions: Some(1), ..Default::default() };
+    let program = Program::load(&runtime(), ProgramSource::Bytes(bytes), limits).unwrap();
+    let e = execute(&forward(&program), ExecuteOptions { budget: Some(50), ..Default::default() }).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::LimitExceeded);
+}
+
+#[test]
+fn a_deadline_stops_an_endless_loop_and_the_method_stays_usable() {
+    let method = endless();
+    for _ in 0..2 {
+        let start = Instant::now();
+        let deadline = Some(start + Duration::from_millis(30));
+        let e = execute(&method, ExecuteOptions { deadline, ..Default::default() }).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+        assert!(start.elapsed() >= Duration::from_millis(30) && start.elapsed() < Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn cancelling_from_another_thread_stops_loops_and_long_kernels() {
+    let runtime = runtime();
+    runtime.register_kernel(TestKernel::new(SCHEMA, Behaviour::Wait)).unwrap();
+    let long = forward(&ProgramBuilder::of(acting_method()).load(&runtime));
+    for method in [endless(), long] {
+        let handle = method.cancel_handle();
+        // Without a run, nothing to cancel.
+        handle.cancel();
+        let started = Instant::now();
+        let canceller = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            handle.cancel();
+        });
+        let e = execute(&method, ExecuteOptions::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
+        assert!(e.to_string().contains("method 'forward'"), "{e}");
+        assert!(started.elapsed() >= Duration::from_millis(20) && started.elapsed() < Duration::from_secs(5));
+        canceller.join().unwrap();
+    }
+}
+
+#[test]
+fn poll_is_called_and_its_error_stops_the_run() {
+    let method = endless();
+    let mut count = 0;
+    let mut poll = || {
+        count += 1;
+        if count == 3 { Err(pteron_core::Error::new(ErrorKind::Cancelled, "a signal came")) } else { Ok(()) }
+    };
+    let e = execute(&method, ExecuteOptions { poll: Some(&mut poll), ..Default::default() }).unwrap_err();
+    assert!(e.to_string().contains("a signal came"), "{e}");
+    assert_eq!(count, 3);
+}
+
+#[test]
+fn a_second_call_while_one_runs_is_refused() {
+    let word = Arc::new(AtomicU32::new(0));
+    let runtime = runtime();
+    runtime.register_kernel(TestKernel::new(SCHEMA, Behaviour::Meet(word.clone()))).unwrap();
+    let method = Arc::new(forward(&ProgramBuilder::of(acting_method()).load(&runtime)));
+    let other = method.clone();
+    let thread = std::thread::spawn(move || run(&other, &[(&[2], &[1.0, 2.0])]).map(|_| ()));
+    while word.load(Ordering::SeqCst) != 1 {
+        std::thread::yield_now();
+    }
+    let e = run(&method, &[(&[2], &[1.0, 2.0])]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::MethodBusy);
+    assert!(e.to_string().contains("program.run()"), "{e}");
+    assert_eq!(method.get_state().unwrap_err().kind(), ErrorKind::MethodBusy);
+    word.store(2, Ordering::SeqCst);
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn the_memory_limit_is_checked_before_memory_is_taken() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[1024]), m.planned(&[1024]));
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    m.add(x, x, t);
+    let program = ProgramBuilder::of(m).load(&runtime());
+    assert_eq!(program.arena_bytes("forward").unwrap(), 8192);
+    let limits = |n| MethodOptions {
+        limits: Limits { arena_bytes: Some(n), ..Default::default() },
+        ..Default::default()
+    };
+    let e = program.load_method("forward", limits(8191)).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::LimitExceeded);
+    assert!(e.to_string().contains("at most 8191 bytes") && e.to_string().contains("8192 bytes"), "{e}");
+    let method = program.load_method("forward", limits(8192)).unwrap();
+    assert_eq!(run_one(&method, &[(&[1024], &[1.0; 1024])]), [2.0; 1024]);
+}

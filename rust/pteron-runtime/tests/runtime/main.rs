@@ -1,0 +1,37 @@
+//! Whole programs through the public surface: load, run, fail.
+
+mod builder;
+mod control_flow;
+mod delegates;
+mod demo;
+mod dynamic_shapes;
+mod errors;
+mod limits;
+mod memory;
+mod sharing;
+mod state;
+mod test_kernels;
+
+use pteron_core::Result;
+use pteron_runtime::{ExecuteOptions, InputValue, Method, MethodOptions, Outputs, Program, TensorInput};
+use std::sync::Arc;
+
+/// Loads `forward`.
+fn forward(program: &Arc<Program>) -> Method {
+    program.load_method("forward", MethodOptions::default()).unwrap()
+}
+
+/// Runs with f32 tensors.
+fn run(method: &Method, inputs: &[(&[usize], &[f32])]) -> Result<Outputs> {
+    let values: Vec<InputValue<'_>> = inputs
+        .iter()
+        .map(|(shape, data)| InputValue::Tensor(TensorInput::from_slice(shape, data).unwrap()))
+        .collect();
+    method.execute(&values, ExecuteOptions::default())
+}
+
+/// The only output of a run with f32 tensors.
+fn run_one(method: &Method, inputs: &[(&[usize], &[f32])]) -> Vec<f32> {
+    let out = run(method, inputs).unwrap();
+    out[0].tensor().unwrap().elements::<f32>().unwrap().to_vec()
+}
