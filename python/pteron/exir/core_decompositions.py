@@ -25,6 +25,10 @@ def decompose_to_core(program: ExportedProgram, preserved: Collection[OpOverload
     report.
     """
     table: Any = default_decompositions()
+    # What is known to need more from the start saves a second trace.
+    for op, rule in _with_decomposition(program, preserved).items():
+        if op not in table:
+            table[op] = rule
     for op in preserved:
         table.pop(op, None)
     core: ExportedProgram = program.run_decompositions(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class SharedData:
                 got=key,
                 hint="derive the key from the data",
             )
-        known.alignment = max(known.alignment, alignment)
+        known.alignment = math.lcm(known.alignment, alignment)
 
     def named_from(self, store: Any) -> None:
         """Store what a backend put beside its blob (a `NamedDataStoreOutput`, or None)."""

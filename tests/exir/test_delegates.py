@@ -1,0 +1,218 @@
+"""Delegate calls in emitted programs, and operators that are kept whole for a backend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.export import ExportedProgram, export
+
+from exir.small_models import PORTABLE, edge_of, random, targets
+from pteron.errors import ExportError
+from pteron.exir import ExecutorchProgramManager, schema, to_edge, to_edge_transform_and_lower
+from pteron.exir.backend.backend_api import to_backend
+from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
+from pteron.exir.backend.compile_spec import CompileSpec
+from pteron.exir.backend.named_data_store import NamedDataStore
+from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+
+
+class EmittingBackend(BackendDetails):
+    """A blob that names the operators, named data beside it, and a debug map with ids of its own."""
+
+    @staticmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        calls = [node for node in edge_program.graph.nodes if node.op == "call_function"]
+        store = NamedDataStore()
+        store.add_named_data("emitting.table", b"shared by all", alignment=32)
+        return PreprocessResult(
+            processed_bytes=",".join(str(node.target) for node in calls).encode(),
+            debug_handle_map={f"step{i}": (node.meta["debug_handle"],) for i, node in enumerate(calls)},
+            data_store_output=store.get_named_data_store_output(),
+        )
+
+
+class TagCalls(Partitioner):
+    """Sends the calls that `takes` accepts to `EmittingBackend`, one delegate each."""
+
+    def __init__(
+        self,
+        takes: Callable[[torch.fx.Node], bool],
+        keep: list[Any] | None = None,
+        keeps: Callable[[torch.fx.Node], bool] | None = None,
+    ) -> None:
+        super().__init__()
+        self.takes, self.keep, self.keeps = takes, keep or [], keeps
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        tags = {}
+        for node in exported_program.graph.nodes:
+            if node.op == "call_function" and self.takes(node):
+                tag = node.meta["delegation_tag"] = f"tag{len(tags)}"
+                tags[tag] = DelegationSpec("EmittingBackend", [])
+        return PartitionResult(exported_program, tags)
+
+    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
+        return self.keep, self.keeps
+
+
+def _named(name: str) -> Callable[[torch.fx.Node], bool]:
+    return lambda node: getattr(node.target, "__name__", "") == name
+
+
+class Twice(torch.nn.Module):
+    """Calls a lowered module twice, next to an operator of its own."""
+
+    def __init__(self, lowered: torch.nn.Module) -> None:
+        super().__init__()
+        self.lowered = lowered
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lowered(self.lowered(x).exp())
+
+
+def _twice() -> ExecutorchProgramManager:
+    program = edge_of(lambda x: x.sin().cos(), random(2, 3)).exported_program()
+    lowered = to_backend("EmittingBackend", program, [CompileSpec("level", b"\x02")])
+    return to_edge(export(Twice(lowered), (random(2, 3),))).to_executorch(PORTABLE)
+
+
+def test_two_calls_of_one_module_have_one_blob() -> None:
+    program = _twice().executorch_program
+    plan = program.execution_plan[0]
+    assert [blob.data for blob in program.backend_delegate_data] == [b"aten.sin.default,aten.cos.default"]
+    assert [(entry.id, entry.processed.index) for entry in plan.delegates] == [("EmittingBackend", 0)] * 2
+    assert plan.delegates[0].compile_specs == [schema.CompileSpec("level", b"\x02")]
+    steps = [step.instr_args for step in plan.chains[0].instructions]
+    assert [type(step).__name__ for step in steps] == ["DelegateCall", "KernelCall", "DelegateCall"]
+    assert [steps[0].delegate_index, steps[2].delegate_index] == [0, 1]
+
+
+def test_a_call_has_the_flat_inputs_then_the_outputs() -> None:
+    plan = _twice().executorch_program.execution_plan[0]
+    first, exp, second = (step.instr_args for step in plan.chains[0].instructions)
+    assert first.args[:-1] == plan.inputs
+    assert exp.args == [first.args[-1], second.args[0], second.args[0]]
+    assert second.args[1:] == plan.outputs
+    value = plan.values[first.args[-1]].val
+    assert isinstance(value, schema.Tensor)
+    assert value.sizes == [2, 3]
+    assert value.allocation_info is not None
+
+
+def test_named_data_of_backends_is_stored_once() -> None:
+    data = [entry for entry in _twice().executorch_program.named_data if entry.key == "emitting.table"]
+    assert data == [schema.NamedData("emitting.table", b"shared by all", 32)]
+
+
+def test_handles_of_a_delegate_have_a_table_of_their_own() -> None:
+    manager = _twice()
+    [entry] = [e for e in manager.executorch_program.named_data if e.key == "pteron.debug"]
+    method = json.loads(bytes(entry.data))["methods"]["forward"]
+    assert method["instructions"] == [[1], [2], [3]]
+    assert method["handles"]["2"]["operator"] == "aten.exp.default"
+    assert set(method["delegates"]) == {"0", "1"}
+    delegate = method["delegates"]["1"]
+    assert delegate["backend"] == "EmittingBackend"
+    assert delegate["map"] == {"step0": [1], "step1": [2]}
+    assert [delegate["handles"][h]["operator"] for h in ("1", "2")] == [
+        "aten.sin.default",
+        "aten.cos.default",
+    ]
+    assert manager.debug_handle_map == {"forward": {0: [1, 2], 1: 2, 2: [1, 2]}}
+    assert manager.delegate_map["forward"][0]["name"] == "EmittingBackend"
+    assert manager.delegate_map["forward"][0]["delegate_map"] == {"step0": (1,), "step1": (2,)}
+
+
+def test_inputs_and_outputs_of_a_delegate_share_no_memory() -> None:
+    manager = edge_of(lambda x: x.sin().exp().sin(), random(4)).to_backend(
+        TagCalls(_named("aten.exp.default"))
+    )
+    plan = manager.to_executorch(PORTABLE).executorch_program.execution_plan[0]
+    call = plan.chains[0].instructions[1].instr_args
+    assert isinstance(call, schema.DelegateCall)
+    places = [plan.values[index].val.allocation_info.memory_offset for index in call.args]
+    assert len(set(places)) == 2
+
+
+def test_partitions_run_in_their_place() -> None:
+    manager = edge_of(lambda x: x.sin().exp().sin(), random(4)).to_backend(
+        TagCalls(_named("aten.sin.default"))
+    )
+    assert str(manager.delegation_report()["forward"]).startswith(
+        "2 delegate calls, 1 operators in the runtime"
+    )
+    plan = manager.to_executorch(PORTABLE).executorch_program.execution_plan[0]
+    kinds = [type(step.instr_args).__name__ for step in plan.chains[0].instructions]
+    assert kinds == ["DelegateCall", "KernelCall", "DelegateCall"]
+
+
+def test_only_the_methods_that_a_dict_names_are_lowered() -> None:
+    captured = export(torch.nn.Sigmoid(), (random(2),))
+    spec = DelegationSpec("EmittingBackend", [])
+    manager = to_edge({"a": captured, "b": captured}).to_backend({"a": spec})
+    assert "executorch_call_delegate" in targets(manager.exported_program("a"))
+    assert targets(manager.exported_program("b")) == ["aten.sigmoid.default"]
+
+
+def _two_layers() -> ExportedProgram:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 5)).eval()
+    return export(model, (random(2, 3),))
+
+
+def test_an_operator_that_a_backend_wants_whole_reaches_it_whole() -> None:
+    partitioner = TagCalls(_named("aten.linear.default"), [torch.ops.aten.linear.default])
+    manager = to_edge_transform_and_lower(_two_layers(), partitioner=partitioner)
+    names = targets(manager.exported_program())
+    assert names.count("executorch_call_delegate") == 2
+    assert not any(name.startswith(("aten.linear", "aten.addmm")) for name in names)
+    program = manager.to_executorch(PORTABLE).executorch_program
+    assert {blob.data for blob in program.backend_delegate_data} == {b"aten.linear.default"}
+
+
+def test_a_filter_keeps_single_calls_whole() -> None:
+    def is_wide(node: torch.fx.Node) -> bool:
+        return tuple(node.meta["val"].shape) == (2, 5)
+
+    partitioner = TagCalls(_named("aten.linear.default"), [torch.ops.aten.linear.default], is_wide)
+    names = targets(to_edge_transform_and_lower(_two_layers(), partitioner=[partitioner]).exported_program())
+    assert names.count("executorch_call_delegate") == 1
+    assert names.count("aten.addmm.default") == 1
+
+
+def test_an_operator_kept_whole_and_then_not_taken_is_an_error() -> None:
+    partitioner = TagCalls(lambda node: False, [torch.ops.aten.linear.default])
+    with pytest.raises(ExportError, match="kept whole for a backend, but no partitioner took it") as caught:
+        to_edge_transform_and_lower(_two_layers(), partitioner=partitioner)
+    assert caught.value.operator == "aten.linear.default"
+
+
+def test_a_call_that_returns_a_view_cannot_be_kept_singly() -> None:
+    partitioner = TagCalls(lambda node: False, [torch.ops.aten.permute.default], lambda node: True)
+    captured = export(torch.nn.Flatten(), (random(2, 3, 4),))
+    to_edge_transform_and_lower(captured, partitioner=partitioner)  # no such call: nothing to refuse
+    model = torch.nn.Module()
+    model.forward = lambda x: x.permute(1, 0) + 1
+    with pytest.raises(ExportError, match="single calls of it cannot be kept whole"):
+        to_edge_transform_and_lower(export(model, (random(2, 3),)), partitioner=partitioner)
+
+
+def test_a_damaged_delegate_call_is_found() -> None:
+    from pteron.errors import VerificationError
+    from pteron.exir.edge.stages import EDGE
+    from pteron.exir.edge.verify import verify
+
+    program = (
+        edge_of(torch.sin, random(2)).to_backend(DelegationSpec("EmittingBackend", [])).exported_program()
+    )
+    verify(program, EDGE)
+    call = next(node for node in program.graph.nodes if str(node.target) == "executorch_call_delegate")
+    call.meta["val"] = None
+    with pytest.raises(VerificationError, match="must hold the outputs of the delegate"):
+        verify(program, EDGE)
+    call.args = (program.graph_module.graph.output_node().args[0][0],)
+    with pytest.raises(VerificationError):
+        verify(program, EDGE)
