@@ -74,6 +74,9 @@ pub struct ErrorDetail {
     pub backend: Option<String>,
     /// Debug handle in the number space of the delegate that failed.
     pub debug_handle: Option<i64>,
+    /// Something outside may still look at memory that was lent to the call that failed (a view that a
+    /// Python delegate kept). Whoever owns such memory must neither reuse nor free it.
+    pub is_memory_kept: bool,
     /// The error of a lower layer (a Python exception travels here).
     pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -156,6 +159,7 @@ impl Error {
             hint: None,
             backend: None,
             debug_handle: None,
+            is_memory_kept: false,
             cause: None,
         }))
     }
@@ -171,6 +175,13 @@ impl Error {
     #[must_use]
     pub fn debug_handle(mut self, handle: i64) -> Self {
         self.0.debug_handle.get_or_insert(handle);
+        self
+    }
+
+    /// Says that lent memory may still be looked at; see [`ErrorDetail::is_memory_kept`].
+    #[must_use]
+    pub fn memory_kept(mut self) -> Self {
+        self.0.is_memory_kept = true;
         self
     }
 

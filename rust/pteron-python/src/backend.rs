@@ -1,7 +1,6 @@
 //! Backends written in Python, on the contract of [`pteron_core::Backend`].
 
 use crate::blob::Blob;
-use crate::call;
 use crate::errors::type_name;
 use crate::execute_context::ExecuteContext as PyExecuteContext;
 use crate::tensor::{self, Tensor};
@@ -241,10 +240,47 @@ impl Delegate for PyDelegate {
             // SAFETY: `end_loan` below revokes everything in `lent` before the views and the context end,
             // on every path.
             let called = unsafe { self.call(py, ctx, inputs, outputs, &mut lent) };
+            let outcome = match called {
+                Ok(None) => Ok(()),
+                Ok(Some(given)) => Err(returned(&given)),
+                Err(error) => {
+                    if lent.iter().any(is_referenced) {
+                        // The frames of the traceback hold the arguments, and views of them.
+                        clear_frames(py, &error);
+                    }
+                    Err(raised(py, "execute", error))
+                }
+            };
             let kept = end_loan(lent, inputs);
-            called.map_err(|e| raised(py, "execute", e))?.map_or(Ok(()), |given| Err(returned(&given)))?;
-            kept
+            match outcome {
+                Ok(()) => kept,
+                Err(error) if kept.is_err() => Err(error.memory_kept()),
+                Err(error) => Err(error),
+            }
         })
+    }
+}
+
+/// Does anything but `tensor` itself refer to the tensor or its memory?
+fn is_referenced(tensor: &Bound<'_, Tensor>) -> bool {
+    // SAFETY: `tensor` is a reference to a live object, and this thread is attached.
+    let references = unsafe { pyo3::ffi::Py_REFCNT(tensor.as_ptr()) };
+    references != 1 || tensor.get().has_exports()
+}
+
+/// Clears the local variables of all frames of an exception's traceback, and of the exceptions it came
+/// from. The lines that a traceback shows stay.
+#[cold]
+fn clear_frames(py: Python<'_>, error: &PyErr) {
+    const LONGEST_CHAIN: usize = 100;
+    let Ok(clear) = py.import("traceback").and_then(|t| t.getattr("clear_frames")) else { return };
+    let mut at = Some(error.value(py).clone().into_any());
+    for _ in 0..LONGEST_CHAIN {
+        let Some(exception) = at.filter(|e| !e.is_none()) else { return };
+        // A frame that cannot be cleared keeps its references, which `end_loan` sees.
+        let _ = exception.getattr("__traceback__").and_then(|tb| clear.call1((tb,)));
+        let cause = exception.getattr("__cause__").ok().filter(|c| !c.is_none());
+        at = cause.or_else(|| exception.getattr("__context__").ok());
     }
 }
 
@@ -302,26 +338,17 @@ impl PyDelegate {
     }
 }
 
-/// Revokes the tensors of a call. One that something still refers to gets a share of the memory's
-/// owners, so that no view can outlive its memory, and is an error.
+/// Revokes the tensors of a call. One that something still refers to is an error, which also tells the
+/// owners of the memory never to reuse or free it.
 fn end_loan(lent: Lent<'_>, inputs: &[ArgView<'_>]) -> Result<()> {
     let input_count = inputs.iter().filter(|i| matches!(i, ArgView::Tensor(_))).count();
     let mut result = Ok(());
     for (i, tensor) in lent.into_iter().enumerate() {
-        let is_unseen = tensor.get().revoke();
-        // SAFETY: `tensor` is a reference to a live object, and this thread is attached.
-        let references = unsafe { pyo3::ffi::Py_REFCNT(tensor.as_ptr()) };
-        // The one reference left is `tensor` itself.
-        if is_unseen && references == 1 {
-            continue;
-        }
-        if let Some(owners) = call::current_owners() {
-            tensor.get().keep_alive(owners);
-        }
-        if result.is_ok() {
+        tensor.get().revoke();
+        if result.is_ok() && is_referenced(&tensor) {
             let (what, index) =
                 if i < input_count { ("input", position(inputs, i)) } else { ("output", i - input_count) };
-            result = Err(tensor::still_exported(what, index, tensor.get().meta().dtype()));
+            result = Err(tensor::still_referenced(what, index, tensor.get().meta().dtype()));
         }
     }
     result

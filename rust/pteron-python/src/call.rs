@@ -2,14 +2,12 @@
 //! Unsafe island (the closure carries raw pointers to another state of the same thread).
 
 use crate::errors::to_python;
-use crate::input::{Arguments, OutputMemory};
+use crate::input::{Argument, Arguments, OutputMemory};
 use pteron_core::{Error, ErrorKind, Result};
 use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use std::cell::RefCell;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Limits of one call.
@@ -38,46 +36,11 @@ impl CallLimits {
 }
 
 /// Who is called.
-pub enum Callee {
+pub enum Callee<'a> {
     /// A session.
-    Session(Arc<Method>),
+    Session(&'a Method),
     /// A session from the pool of a program.
-    Pool(Arc<Program>, Arc<str>),
-}
-
-/// Everything that the memory which delegates see in one call belongs to. An argument that a Python
-/// delegate keeps beyond its execute gets a share of it, so that no view can outlive its memory.
-#[allow(dead_code)] // Held for the sake of holding.
-pub struct CallOwners {
-    callee: Callee,
-    arguments: Arguments,
-    outputs: SmallVec<[Option<OutputMemory>; 2]>,
-}
-
-thread_local! {
-    static OWNERS: RefCell<Vec<Arc<CallOwners>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Owners of the innermost call that runs on this thread.
-pub fn current_owners() -> Option<Arc<CallOwners>> {
-    OWNERS.with_borrow(|owners| owners.last().cloned())
-}
-
-/// Removes the owners again, however the call ends.
-struct OwnersGuard;
-
-impl OwnersGuard {
-    fn enter(owners: Arc<CallOwners>) -> Self {
-        OWNERS.with_borrow_mut(|all| all.push(owners));
-        OwnersGuard
-    }
-}
-
-impl Drop for OwnersGuard {
-    fn drop(&mut self) {
-        let last = OWNERS.with_borrow_mut(Vec::pop);
-        drop(last);
-    }
+    Pool(&'a Program, &'a str),
 }
 
 /// Lets a closure with raw pointers run detached: it stays on this thread.
@@ -86,41 +49,38 @@ struct OnThisThread<F>(F);
 // SAFETY: `Python::detach` runs the closure on the calling thread; nothing is sent anywhere.
 unsafe impl<F> Send for OnThisThread<F> {}
 
-/// Runs the callee. `has_delegates`: may Python code see the memory of this call?
+/// Runs the callee with these inputs, into this memory where there is some.
 pub fn execute(
     py: Python<'_>,
-    callee: Callee,
+    callee: &Callee<'_>,
     arguments: Arguments,
     outputs: SmallVec<[Option<OutputMemory>; 2]>,
     limits: CallLimits,
-    has_delegates: bool,
 ) -> PyResult<Outputs> {
-    let owners = CallOwners { callee, arguments, outputs };
-    if !has_delegates {
-        return run(py, &owners, limits);
-    }
-    let owners = Arc::new(owners);
-    let _guard = OwnersGuard::enter(owners.clone());
-    run(py, &owners, limits)
-}
-
-fn run(py: Python<'_>, owners: &CallOwners, limits: CallLimits) -> PyResult<Outputs> {
-    let inputs: SmallVec<[InputValue<'_>; 4]> = owners.arguments.iter().map(|a| a.as_input()).collect();
-    let outputs: SmallVec<[Option<OutputBuffer<'_>>; 2]> =
-        owners.outputs.iter().map(|o| o.as_ref().map(OutputMemory::as_buffer)).collect();
-    detached(py, || {
+    let inputs: SmallVec<[InputValue<'_>; 4]> = arguments.iter().map(Argument::as_input).collect();
+    let buffers: SmallVec<[Option<OutputBuffer<'_>>; 2]> =
+        outputs.iter().map(|o| o.as_ref().map(OutputMemory::as_buffer)).collect();
+    let result = detached_result(py, || {
         let mut poll = poll_signals;
         let options = ExecuteOptions {
-            outputs: &outputs,
+            outputs: &buffers,
             deadline: limits.deadline,
             budget: limits.budget,
             tracer: None,
             poll: Some(&mut poll),
         };
-        match &owners.callee {
+        match callee {
             Callee::Session(method) => method.execute(&inputs, options),
             Callee::Pool(program, name) => program.run(name, &inputs, options),
         }
+    })?;
+    drop((inputs, buffers));
+    result.map_err(|error| {
+        if error.detail().is_memory_kept {
+            // A delegate still looks at memory of this call: it must never be freed.
+            std::mem::forget((arguments, outputs));
+        }
+        to_python(py, error)
     })
 }
 

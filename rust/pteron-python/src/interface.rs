@@ -8,18 +8,15 @@ use pteron_core::{Error, Result};
 use pteron_runtime::{IoSpec, Outputs, Program};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::sync::Arc;
 
 /// The calling convention of one method.
 pub struct MethodInterface {
     /// Name of the method.
-    pub name: Arc<str>,
+    pub name: String,
     /// Flat inputs.
     pub inputs: Vec<IoSpec>,
     /// Flat outputs.
     pub outputs: Vec<IoSpec>,
-    /// Does the method call delegates?
-    pub has_delegates: bool,
     input_tree: Stored,
     output_tree: Stored,
 }
@@ -48,7 +45,6 @@ impl MethodInterface {
         };
         Ok(MethodInterface {
             name: method.into(),
-            has_delegates: !program.backends(method)?.is_empty(),
             input_tree,
             output_tree: Stored::read(py, output_text, outputs.len()),
             inputs,

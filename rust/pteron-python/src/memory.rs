@@ -4,9 +4,8 @@
 //! argument of a delegate call, dead after the call). Exports (buffers, DLPack capsules) are counted
 //! in the same word that says whether the memory is dead, so that neither check can miss the other.
 
-use crate::call::CallOwners;
 use pteron_core::AlignedBuffer;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const DEAD: usize = 1 << (usize::BITS - 1);
@@ -17,8 +16,6 @@ pub struct Memory {
     state: AtomicUsize,
     /// Keeps owned bytes alive; `None` for lent ones.
     _owner: Option<AlignedBuffer>,
-    /// Keeps lent bytes alive that something still looks at after the loan has ended.
-    keeper: OnceLock<Arc<CallOwners>>,
 }
 
 // SAFETY: `Memory` itself never dereferences `data`; whoever does holds an export or, in the lender's
@@ -30,18 +27,12 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Owned bytes.
     pub fn owned(buffer: AlignedBuffer) -> Self {
-        Memory { data: buffer.as_ptr(), state: AtomicUsize::new(0), _owner: Some(buffer), keeper: OnceLock::new() }
+        Memory { data: buffer.as_ptr(), state: AtomicUsize::new(0), _owner: Some(buffer) }
     }
 
     /// Bytes of somebody else, until [`Memory::revoke`].
     pub fn lent(data: *mut u8) -> Self {
-        Memory { data, state: AtomicUsize::new(0), _owner: None, keeper: OnceLock::new() }
-    }
-
-    /// Ties lent bytes to their owners, for as long as anything refers to this memory.
-    pub fn keep_alive(&self, owners: Arc<CallOwners>) {
-        // A second keeper would be the same call's.
-        let _ = self.keeper.set(owners);
+        Memory { data, state: AtomicUsize::new(0), _owner: None }
     }
 
     /// Counts one export and gives the start of the bytes; `None` when the memory was revoked.
@@ -67,8 +58,24 @@ impl Memory {
         self.state.load(Ordering::Acquire) & DEAD != 0
     }
 
-    /// Refuses exports from now on; true when none is alive.
-    pub fn revoke(&self) -> bool {
-        self.state.fetch_or(DEAD, Ordering::AcqRel) & !DEAD == 0
+    /// Refuses exports from now on.
+    pub fn revoke(&self) {
+        self.state.fetch_or(DEAD, Ordering::AcqRel);
+    }
+}
+
+/// One export that ends on drop.
+pub struct Export(Arc<Memory>);
+
+impl Export {
+    /// Counts an export; `None` when the memory was revoked.
+    pub fn of(memory: &Arc<Memory>) -> Option<Self> {
+        memory.export().map(|_| Export(memory.clone()))
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.0.release();
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// raises MethodBusy. Load one method per thread, or use `Program.run`.
 #[pyclass(frozen, module = "pteron")]
 pub struct Method {
-    session: Arc<Session>,
+    session: Session,
     interface: Arc<MethodInterface>,
     cancel: CancelHandle,
 }
@@ -27,7 +27,7 @@ impl Method {
     /// A Python method over a session.
     pub fn new(session: Session, interface: Arc<MethodInterface>) -> Self {
         let cancel = session.cancel_handle();
-        Method { session: Arc::new(session), interface, cancel }
+        Method { session, interface, cancel }
     }
 }
 
@@ -46,7 +46,7 @@ impl Method {
         call_with_structure(
             args.py(),
             &self.interface,
-            Callee::Session(self.session.clone()),
+            &Callee::Session(&self.session),
             args,
             kwargs,
         )
@@ -76,14 +76,8 @@ impl Method {
             None => SmallVec::new(),
         };
         let memory = self.read_outputs(&bound).or_raise(py)?;
-        let values = call::execute(
-            py,
-            Callee::Session(self.session.clone()),
-            arguments,
-            memory,
-            limits,
-            self.interface.has_delegates,
-        )?;
+        let callee = Callee::Session(&self.session);
+        let values = call::execute(py, &callee, arguments, memory, limits)?;
         let objects = values
             .into_iter()
             .enumerate()
@@ -99,7 +93,7 @@ impl Method {
 
     /// Copies of the mutable buffers, by name.
     fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let session = &*self.session;
+        let session = &self.session;
         let state = call::detached(py, || session.get_state())?;
         let dict = PyDict::new(py);
         for (name, tensor) in state {
@@ -120,7 +114,7 @@ impl Method {
                 .or_raise(py)?;
             entries.push((name, value));
         }
-        let session = &*self.session;
+        let session = &self.session;
         call::detached(py, || {
             let state: Vec<(&str, InputValue<'_>)> =
                 entries.iter().map(|(name, value)| (name.as_str(), value.as_input())).collect();
@@ -130,7 +124,7 @@ impl Method {
 
     /// Puts all mutable buffers back to their initial contents.
     fn reset_state(&self, py: Python<'_>) -> PyResult<()> {
-        let session = &*self.session;
+        let session = &self.session;
         call::detached(py, || session.reset_state())
     }
 
@@ -178,15 +172,14 @@ impl Method {
 pub fn call_with_structure<'py>(
     py: Python<'py>,
     interface: &MethodInterface,
-    callee: Callee,
+    callee: &Callee<'_>,
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let leaves = interface.flatten(args, kwargs).or_raise(py)?;
     let arguments = interface.read_inputs(leaves.iter()).or_raise(py)?;
     let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
-    let limits = CallLimits::default();
-    let values = call::execute(py, callee, arguments, SmallVec::new(), limits, interface.has_delegates)?;
+    let values = call::execute(py, callee, arguments, SmallVec::new(), CallLimits::default())?;
     interface.build(py, values, form)
 }
 

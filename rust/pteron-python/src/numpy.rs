@@ -1,8 +1,9 @@
 //! NumPy arrays over our memory, made through NumPy's Python interface with cached objects.
 
 use crate::dtype;
+use crate::errors::OrRaise;
 use crate::tensor::Tensor;
-use pteron_core::{DType, TensorMeta};
+use pteron_core::{DType, Dims, MAX_RANK, TensorMeta};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
@@ -66,12 +67,25 @@ pub fn array_over<'py>(
     let Some(dtype) = numpy.dtypes.get(meta.dtype().code() as usize).and_then(Option::as_ref) else {
         return Ok(None);
     };
-    let shape = PyTuple::new(py, meta.shape().iter())?;
     let ndarray = numpy.ndarray.bind(py);
     if meta.is_contiguous() {
+        let shape = PyTuple::new(py, meta.shape().iter())?;
         return ndarray.call1((shape, dtype, tensor)).map(Some);
     }
-    let itemsize = meta.dtype().size();
-    let strides = PyTuple::new(py, meta.strides().iter().map(|s| s.wrapping_mul(itemsize)))?;
-    ndarray.call1((shape, dtype, tensor, 0, strides)).map(Some)
+    // NumPy takes row-major memory only here: the array is made in memory order, and its axes are put
+    // into the tensor's order.
+    let order = meta.dim_order().as_slice();
+    let mut physical = Dims::EMPTY;
+    let mut axes = [0usize; MAX_RANK];
+    for (at, &dim) in order.iter().enumerate() {
+        physical.push(meta.shape().get(dim as usize).copied().unwrap_or(0)).or_raise(py)?;
+        if let Some(axis) = axes.get_mut(dim as usize) {
+            *axis = at;
+        }
+    }
+    let flat = TensorMeta::contiguous(meta.dtype(), &physical).or_raise(py)?;
+    let flat = Bound::new(py, tensor.get().in_memory_order(flat)?)?;
+    let array = ndarray.call1((PyTuple::new(py, physical.iter())?, dtype, flat))?;
+    let axes = PyTuple::new(py, axes.iter().take(order.len()))?;
+    array.call_method1(pyo3::intern!(py, "transpose"), (axes,)).map(Some)
 }

@@ -147,8 +147,7 @@ impl Program {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
         let interface = self.interface(method).or_raise(py)?;
-        let callee = Callee::Pool(self.program.clone(), interface.name.clone());
-        method::call_with_structure(py, interface, callee, args, kwargs)
+        method::call_with_structure(py, interface, &Callee::Pool(&self.program, method), args, kwargs)
     }
 
     /// A session of a method, with memory, state and delegates of its own.

@@ -4,7 +4,7 @@
 use crate::dlpack;
 use crate::dtype;
 use crate::errors::OrRaise;
-use crate::memory::Memory;
+use crate::memory::{Export, Memory};
 use crate::numpy;
 use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta, TensorSlot};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -25,6 +25,8 @@ pub struct Tensor {
     memory: Arc<Memory>,
     is_writable: bool,
     layout: Mutex<Layout>,
+    /// The export that a view of another tensor's memory counts as.
+    _export: Option<Export>,
 }
 
 struct Layout {
@@ -52,6 +54,7 @@ impl Tensor {
             memory: Arc::new(Memory::owned(data)),
             is_writable: true,
             layout: Mutex::new(Layout { meta, slot: None }),
+            _export: None,
         }
     }
 
@@ -61,6 +64,7 @@ impl Tensor {
             memory: Arc::new(Memory::lent(data.cast_mut())),
             is_writable: false,
             layout: Mutex::new(Layout { meta, slot: None }),
+            _export: None,
         }
     }
 
@@ -76,18 +80,30 @@ impl Tensor {
                 meta: slot.meta().clone(),
                 slot: Some(SlotPtr(NonNull::from_mut(slot))),
             }),
+            _export: None,
         }
     }
 
-    /// Ends the loan: no export can be made from now on. True when none is alive.
-    pub fn revoke(&self) -> bool {
-        self.layout().slot = None;
-        self.memory.revoke()
+    /// The same memory as a row-major tensor of `meta`, which must have as many bytes.
+    pub fn in_memory_order(&self, meta: TensorMeta) -> PyResult<Self> {
+        let export = Export::of(&self.memory).ok_or_else(|| PyBufferError::new_err(EXPIRED))?;
+        Ok(Tensor {
+            memory: self.memory.clone(),
+            is_writable: self.is_writable,
+            layout: Mutex::new(Layout { meta, slot: None }),
+            _export: Some(export),
+        })
     }
 
-    /// Ties lent memory to its owners, for what still refers to it after the loan has ended.
-    pub fn keep_alive(&self, owners: Arc<crate::call::CallOwners>) {
-        self.memory.keep_alive(owners);
+    /// Ends the loan: no export can be made from now on.
+    pub fn revoke(&self) {
+        self.layout().slot = None;
+        self.memory.revoke();
+    }
+
+    /// Are there exports alive?
+    pub fn has_exports(&self) -> bool {
+        self.memory.exports() != 0
     }
 
     /// dtype, shape and strides now.
@@ -380,10 +396,11 @@ fn is_dense(meta: &TensorMeta, is_reversed: bool) -> bool {
     meta.numel() == 0 || if is_reversed { pairs.into_iter().all(&mut check) } else { pairs.rev().all(&mut check) }
 }
 
-/// An error for an argument of a delegate call that is still exported after it.
-pub fn still_exported(what: &str, index: usize, dtype: DType) -> Error {
-    Error::delegate("a delegate kept a view of an argument beyond its execute")
+/// The error for an argument of a delegate call that something still refers to after it.
+pub fn still_referenced(what: &str, index: usize, dtype: DType) -> Error {
+    Error::delegate("a delegate kept an argument beyond its execute")
         .argument(format!("{what} {index}"))
-        .got(format!("a buffer or DLPack export of a {dtype} tensor that is still alive"))
+        .got(format!("a reference to a {dtype} tensor, or to a view of it, that is still alive"))
         .hint("copy what is needed, for example with numpy.array(tensor), and drop views before returning")
+        .memory_kept()
 }
