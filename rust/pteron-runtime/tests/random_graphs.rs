@@ -8,14 +8,14 @@ mod random_program;
 use pteron_cpu::plan::RuleSwitches;
 use pteron_runtime::{
     ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions, TensorInput,
-    optimize,
+    rule_names,
 };
 use random_program::{RandomProgram, Rng};
 use std::sync::Arc;
 
 /// All settings under test; the first is the reference.
 fn settings() -> Vec<(String, RuleSwitches)> {
-    let rules: Vec<&str> = optimize::rule_names().collect();
+    let rules: Vec<&str> = rule_names().collect();
     let mut out = vec![("all off".to_string(), RuleSwitches::all_off())];
     out.push(("all on".to_string(), RuleSwitches::all_on()));
     for rule in &rules {

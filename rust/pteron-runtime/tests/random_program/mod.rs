@@ -143,7 +143,10 @@ impl<'a> Generator<'a> {
     }
 
     fn call(&mut self, name: &str, overload: &str, mut args: Vec<i32>) {
-        args.push(args[args.len() - 1]);
+        // Out-variants carry their return once more; `et_view` has its result as return only.
+        if overload != "default" {
+            args.push(args[args.len() - 1]);
+        }
         let operator = OperatorDraft { name: name.into(), overload: overload.into() };
         let index = self.method.operators.iter().position(|o| *o == operator).unwrap_or_else(|| {
             self.method.operators.push(operator);
@@ -174,7 +177,10 @@ impl<'a> Generator<'a> {
         match self.rng.below(8) {
             0..=2 => self.linear(x),
             3 => self.unary("aten::relu", x),
-            4 => self.unary(["aten::neg", "aten::sigmoid", "aten::relu"][self.rng.below(3)], x),
+            4 => {
+                let name = ["aten::neg", "aten::sigmoid", "aten::relu"][self.rng.below(3)];
+                self.unary(name, x);
+            }
             5 => self.hardtanh(x),
             6 => self.add(x),
             _ => self.views(x),
