@@ -12,7 +12,7 @@ pub mod cpu_detect;
 pub mod elementwise;
 pub mod epilogue;
 pub mod executor;
-pub mod gemm;
+mod gemm;
 pub mod graph;
 pub mod layout;
 pub mod linear;
@@ -20,6 +20,7 @@ pub mod norm;
 pub mod packed;
 pub mod plan;
 pub mod pool;
+pub mod pooling;
 pub mod reduction;
 pub mod single_call;
 pub mod softmax;
@@ -44,6 +45,8 @@ static FAMILIES: &[&[StaticKernel]] = &[
     norm::batch_norm::KERNELS,
     norm::group_norm::KERNELS,
     conv::KERNELS,
+    pooling::max_pool::KERNELS,
+    pooling::avg_pool::KERNELS,
     reduction::float::KERNELS,
     reduction::any::KERNELS,
     layout::views::KERNELS,

@@ -1,0 +1,205 @@
+//! Pooling on every instruction set and in both memory orders against plain loops.
+
+use super::{avg_pool, max_pool};
+use crate::elementwise::tests::numbers;
+use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_core::{DType, DimOrder, Isa};
+
+const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    shape: [usize; 4],
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+    is_ceil: bool,
+}
+
+const fn case(shape: [usize; 4], [kernel, stride, padding, dilation]: [usize; 4], is_ceil: bool) -> Case {
+    Case { shape, kernel, stride, padding, dilation, is_ceil }
+}
+
+const CASES: [Case; 8] = [
+    case([1, 3, 12, 40], [3, 2, 1, 1], false),
+    case([2, 20, 7, 7], [2, 2, 0, 1], false),
+    case([1, 2, 7, 8], [2, 2, 0, 1], true),
+    case([1, 1, 5, 5], [3, 1, 1, 1], false),
+    case([1, 2, 11, 13], [3, 3, 1, 1], true),
+    case([1, 2, 20, 37], [3, 1, 0, 2], false),
+    case([1, 17, 56, 56], [3, 2, 1, 1], true),
+    case([0, 3, 4, 4], [2, 2, 0, 1], false),
+];
+
+impl Case {
+    /// Output extent along `d`, as eager computes it.
+    fn output(&self, d: usize) -> usize {
+        let n = self.shape[2 + d] as i64;
+        let (k, s, p, dil) = (self.kernel as i64, self.stride as i64, self.padding as i64, self.dilation as i64);
+        let extra = if self.is_ceil { s - 1 } else { 0 };
+        let mut out = (n + 2 * p - dil * (k - 1) - 1 + extra) / s + 1;
+        if self.is_ceil && (out - 1) * s >= n + p {
+            out -= 1;
+        }
+        out as usize
+    }
+
+    /// Positions of window `o` along `d` that lie inside, and its padded length.
+    fn positions(&self, d: usize, o: usize) -> (Vec<usize>, usize) {
+        let (n, p) = (self.shape[2 + d], self.padding);
+        let all = (0..self.kernel).map(|k| o * self.stride + k * self.dilation);
+        let inside = all.filter(|q| *q >= p && *q < n + p).map(|q| q - p).collect();
+        (inside, (o * self.stride + self.kernel).min(n + 2 * p) - o * self.stride)
+    }
+}
+
+/// Memory position of (image, channel, pixel).
+fn at(is_last: bool, [c, p]: [usize; 2], [i, k, q]: [usize; 3]) -> usize {
+    if is_last { (i * p + q) * c + k } else { (i * c + k) * p + q }
+}
+
+fn ints(v: usize) -> CallArg {
+    CallArg::Ints(vec![v as i64; 2])
+}
+
+fn order(is_last: bool) -> DimOrder {
+    if is_last { DimOrder::new(&[0, 2, 3, 1]).unwrap() } else { DimOrder::contiguous(4) }
+}
+
+fn each_case(mut f: impl FnMut(Isa, Case, bool, &[f32])) {
+    for isa in ISAS {
+        if profile(isa).is_none() {
+            continue;
+        }
+        for c in CASES {
+            for is_last in [false, true] {
+                let mut x = numbers(c.shape.iter().product(), 3);
+                if x.len() > 40 {
+                    // Equal neighbours, and a NaN.
+                    x[20] = x[21];
+                    x[33] = f32::NAN;
+                }
+                f(isa, c, is_last, &x);
+            }
+        }
+    }
+}
+
+#[test]
+fn largest_elements_and_their_places() {
+    each_case(|isa, c, is_last, x| {
+        let ([n, ch, h, w], [oh, ow]) = (c.shape, [c.output(0), c.output(1)]);
+        let args = vec![
+            CallArg::Tensor(HostTensor::in_order(&c.shape, order(is_last), x).unwrap()),
+            ints(c.kernel),
+            ints(c.stride),
+            ints(c.padding),
+            ints(c.dilation),
+            CallArg::bool(c.is_ceil),
+            CallArg::Tensor(HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap()),
+            CallArg::Tensor(HostTensor::zeros_in_order(DType::Int64, &[n, ch, oh, ow], order(is_last)).unwrap()),
+        ];
+        let cpu = profile(isa).unwrap();
+        let mut call = SingleCall::new(max_pool::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+        let grid = call.bind().unwrap();
+        call.run(grid, true).unwrap();
+        let (y, places) = (call.output::<f32>(6).unwrap(), call.output::<i64>(7).unwrap());
+        for i in 0..n * ch * oh * ow {
+            let (image, k, p) = (i / (ch * oh * ow), i / (oh * ow) % ch, i % (oh * ow));
+            let (mut best, mut place) = (f32::NEG_INFINITY, None);
+            for row in c.positions(0, p / ow).0 {
+                for column in c.positions(1, p % ow).0 {
+                    let v = x[at(is_last, [ch, h * w], [image, k, row * w + column])];
+                    if v > best || v.is_nan() || place.is_none() {
+                        (best, place) = (v, Some(row * w + column));
+                    }
+                }
+            }
+            let o = at(is_last, [ch, oh * ow], [image, k, p]);
+            let what = format!("{isa:?} {c:?} last={is_last} {i}");
+            assert_eq!(y[o].to_bits(), best.to_bits(), "{what}");
+            assert_eq!(places[o] as usize, place.unwrap(), "{what}");
+        }
+    });
+}
+
+#[test]
+fn means_of_fixed_windows() {
+    each_case(|isa, c, is_last, x| {
+        if c.dilation > 1 {
+            return;
+        }
+        let ([n, ch, h, w], [oh, ow]) = (c.shape, [c.output(0), c.output(1)]);
+        for (counts_padding, divisor) in [(true, None), (false, None), (true, Some(7))] {
+            let args = vec![
+                CallArg::Tensor(HostTensor::in_order(&c.shape, order(is_last), x).unwrap()),
+                ints(c.kernel),
+                ints(c.stride),
+                ints(c.padding),
+                CallArg::bool(c.is_ceil),
+                CallArg::bool(counts_padding),
+                divisor.map_or(CallArg::None, CallArg::int),
+                CallArg::Tensor(HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap()),
+            ];
+            let cpu = profile(isa).unwrap();
+            let mut call = SingleCall::new(avg_pool::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+            call.call().unwrap();
+            let y = call.output::<f32>(7).unwrap();
+            for i in 0..n * ch * oh * ow {
+                let (image, k, p) = (i / (ch * oh * ow), i / (oh * ow) % ch, i % (oh * ow));
+                let ((rows, padded_h), (columns, padded_w)) = (c.positions(0, p / ow), c.positions(1, p % ow));
+                let mut sum = 0.0;
+                for row in &rows {
+                    for column in &columns {
+                        sum += f64::from(x[at(is_last, [ch, h * w], [image, k, row * w + column])]);
+                    }
+                }
+                let count = match (divisor, counts_padding) {
+                    (Some(d), _) => d as usize,
+                    (None, true) => padded_h * padded_w,
+                    (None, false) => rows.len() * columns.len(),
+                };
+                let (got, want) = (y[at(is_last, [ch, oh * ow], [image, k, p])], sum / count as f64);
+                let same = (f64::from(got) - want).abs() < 2e-6 || (got.is_nan() && want.is_nan());
+                assert!(same, "{isa:?} {c:?} last={is_last} {i}: {got} {want}");
+            }
+        }
+    });
+}
+
+#[test]
+fn adaptive_windows_cover_the_input() {
+    for isa in ISAS {
+        let Some(cpu) = profile(isa) else { continue };
+        for (shape, [oh, ow]) in [([2, 20, 7, 7], [1, 1]), ([1, 3, 10, 70], [3, 2]), ([1, 2, 5, 6], [7, 4])] {
+            for is_last in [false, true] {
+                let [n, ch, h, w] = shape;
+                let x = numbers(shape.iter().product(), 3);
+                let out = HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap();
+                let args = vec![
+                    CallArg::Tensor(HostTensor::in_order(&shape, order(is_last), &x).unwrap()),
+                    CallArg::Ints(vec![oh as i64, ow as i64]),
+                    CallArg::Tensor(out),
+                ];
+                let mut call = SingleCall::new(avg_pool::KERNELS[1].prepare, &cpu, args).unwrap().unwrap();
+                call.call().unwrap();
+                let y = call.output::<f32>(2).unwrap();
+                for i in 0..n * ch * oh * ow {
+                    let (image, k, p) = (i / (ch * oh * ow), i / (oh * ow) % ch, i % (oh * ow));
+                    let rows = p / ow * h / oh..((p / ow + 1) * h).div_ceil(oh);
+                    let columns = p % ow * w / ow..((p % ow + 1) * w).div_ceil(ow);
+                    let mut sum = 0.0;
+                    for row in rows.clone() {
+                        for column in columns.clone() {
+                            sum += f64::from(x[at(is_last, [ch, h * w], [image, k, row * w + column])]);
+                        }
+                    }
+                    let want = sum / (rows.len() * columns.len()) as f64;
+                    let got = y[at(is_last, [ch, oh * ow], [image, k, p])];
+                    assert!((f64::from(got) - want).abs() < 2e-6, "{isa:?} {shape:?}: {got} {want}");
+                }
+            }
+        }
+    }
+}
