@@ -1,0 +1,131 @@
+"""One call of an operator, to be run by eager PyTorch and by a runtime on equal inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass
+class OperatorCase:
+    """A call of the out-variant `overload` of `torch.ops.aten.<operator>`.
+
+    `args` and `kwargs` are those of the functional operator; `outputs` limits how many results are compared.
+    """
+
+    operator: str
+    overload: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    outputs: int | None = None
+    is_prefix_of_name: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name in a program file."""
+        return f"aten::{self.operator}" + (f".{self.overload}" if self.overload else "")
+
+    def __str__(self) -> str:
+        parts = [_brief(a) for a in self.args] + [f"{k}={_brief(v)}" for k, v in self.kwargs.items()]
+        return f"{self.operator}.{self.overload}({', '.join(parts)}){self.note}"
+
+    def expected(self) -> list[torch.Tensor]:
+        """What eager PyTorch gives; raises what it raises."""
+        args = [_copy(a) for a in self.args]
+        result = getattr(torch.ops.aten, self.operator)(*args, **self.kwargs)
+        results = [result] if isinstance(result, torch.Tensor) else list(result)
+        return [_dense(r) for r in results]
+
+    def call_arguments(self, outputs: list[torch.Tensor]) -> list[Any]:
+        """Every argument of the out-variant in order; tensors that are written are in `outputs`."""
+        schema = getattr(getattr(torch.ops.aten, self.operator), self.overload)._schema
+        given = list(self.args)
+        waiting = list(outputs)
+        call: list[Any] = []
+        for argument in schema.arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                if argument.type.kind() == "ListType":
+                    call.append(Output(waiting))
+                    waiting = []
+                else:
+                    call.append(Output([waiting.pop(0)], single=True))
+                continue
+            if argument.name in self.kwargs:
+                value = self.kwargs[argument.name]
+            elif given and not argument.kwarg_only:
+                value = given.pop(0)
+            else:
+                value = argument.default_value
+            if isinstance(value, torch.dtype):
+                value = DTYPE_CODES[value]
+            kind = str(argument.type)
+            if isinstance(value, int) and not isinstance(value, bool) and kind in ("List[int]", "Optional[List[int]]"):
+                value = [value]
+            if isinstance(value, int) and not isinstance(value, bool) and kind in ("float", "Optional[float]"):
+                value = float(value)
+            call.append(value)
+        return call
+
+
+@dataclass
+class Output:
+    """Tensors that the call writes; their values give dtype, largest shape and dim order."""
+
+    tensors: list[torch.Tensor]
+    single: bool = False
+
+
+DTYPE_CODES = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex64: 9,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+    torch.uint16: 27,
+    torch.uint32: 28,
+    torch.uint64: 29,
+}
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in memory of its own, dense in its own dim order where it has one."""
+    if tensor.numel() == 0:
+        return tensor.contiguous()
+    order = sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d))
+    moved = tensor.permute(order)
+    return tensor if moved.is_contiguous() else tensor.contiguous()
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        order = "" if value.is_contiguous() else "*"
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{order}"
+    if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+        return "[" + " ".join(_brief(v) for v in value) + "]"
+    return str(value).removeprefix("torch.")
+
+
+def dim_order(tensor: torch.Tensor) -> list[int]:
+    """Dimensions by memory order, outermost first."""
+    return sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d)) if tensor.numel() else list(
+        range(tensor.dim())
+    )
+
+
+def memory_bytes(tensor: torch.Tensor) -> bytes:
+    """The elements in memory order."""
+    flat = tensor.permute(dim_order(tensor)).contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
