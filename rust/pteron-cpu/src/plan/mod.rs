@@ -27,7 +27,7 @@ impl PlanSpec {
     pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
         match self.op {
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
-            Op::Convolution => Ok(None), // WIRE
+            Op::Convolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::Clamp { .. } | Op::Opaque => Ok(None),
         }
     }

@@ -125,9 +125,10 @@ impl<'a> Generator<'a> {
         self.value(TensorDraft::contiguous(DType::Float32, shape).unwrap().constant(index).into())
     }
 
-    /// A new activation, address to follow. Rank 3 tensors are `[rows, 1, width]`.
+    /// A new activation, address to follow: `[rows, width]`, `[rows, 1, width]` or `[rows, 1, 1, width]`.
     fn node(&mut self, width: usize, rank: usize) -> usize {
-        let shape = if rank == 3 { vec![MAX_ROWS, 1, width] } else { vec![MAX_ROWS, width] };
+        let mut shape = vec![1; rank];
+        (shape[0], shape[rank - 1]) = (MAX_ROWS, width);
         let mut tensor = TensorDraft::contiguous(DType::Float32, &shape).unwrap();
         if self.is_dynamic {
             tensor = tensor.bounded();
@@ -174,7 +175,7 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(8) {
+        match self.rng.below(9) {
             0..=2 => self.linear(x),
             3 => self.unary("aten::relu", x),
             4 => {
@@ -183,6 +184,7 @@ impl<'a> Generator<'a> {
             }
             5 => self.hardtanh(x),
             6 => self.add(x),
+            7 => self.convolution(x),
             _ => self.views(x),
         }
         if self.rng.chance(6) {
@@ -264,6 +266,27 @@ impl<'a> Generator<'a> {
         let (tv, mv) = (self.nodes[there].value, self.nodes[middle].value);
         self.call("aten::relu", "out", vec![tv, mv]);
         self.view(middle, 2, &[-1, width as i64]);
+    }
+
+    /// A row as an image of one channel, a kernel of three columns, and back.
+    fn convolution(&mut self, x: usize) {
+        let width = self.nodes[x].width;
+        let weight = self.constant(&[1, 1, 1, 3]);
+        let bias = if self.rng.chance(2) { self.constant(&[1]) } else { self.value(ValueDraft::Null) };
+        let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
+        let output_padding = self.ints(&[0, 0]);
+        let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));
+        let image = self.view(x, 4, &[-1, 1, 1, width as i64]);
+        self.touch(image);
+        let out = self.node(width, 4);
+        let (iv, ov) = (self.nodes[image].value, self.nodes[out].value);
+        let args = vec![iv, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ov];
+        self.call("aten::convolution", "out", args);
+        self.touch(out);
+        let clamped = self.node(width, 4);
+        let cv = self.nodes[clamped].value;
+        self.call("aten::relu", "out", vec![ov, cv]);
+        self.view(clamped, 2, &[-1, width as i64]);
     }
 
     fn view(&mut self, x: usize, rank: usize, size: &[i64]) -> usize {

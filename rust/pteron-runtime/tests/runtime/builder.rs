@@ -205,6 +205,11 @@ impl ProgramBuilder {
         self.draft.to_bytes(&WriteOptions::default()).unwrap()
     }
 
+    /// Bytes of a program that may break rules of the format.
+    pub fn illegal_bytes(&self) -> Vec<u8> {
+        self.draft.to_bytes(&WriteOptions { verify: false, ..Default::default() }).unwrap()
+    }
+
     pub fn load(&self, runtime: &Arc<Runtime>) -> Arc<Program> {
         self.try_load(runtime).unwrap()
     }
