@@ -199,6 +199,13 @@ impl Error {
         self
     }
 
+    /// Changes the message, keeping everything else.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.0.message = message.into();
+        self
+    }
+
     /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

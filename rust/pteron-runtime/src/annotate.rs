@@ -75,25 +75,8 @@ fn with_arguments(error: Error, names: &[&str], values: &[Value], args: &[ValueI
     if args.len() > MOST_ARGUMENTS {
         list.push("...".into());
     }
-    let detail = error.into_detail();
-    let mut out = Error::new(detail.kind, format!("{} [arguments: {}]", detail.message, list.join(", ")));
-    macro_rules! keep {
-        ($($field:ident),*) => { $( if let Some(v) = detail.$field { out = out.$field(v); } )* };
-    }
-    keep!(
-        method,
-        instruction,
-        operator,
-        argument,
-        expected,
-        got,
-        source_line,
-        hint,
-        backend,
-        debug_handle,
-        cause
-    );
-    out
+    let message = format!("{} [arguments: {}]", error.detail().message, list.join(", "));
+    error.with_message(message)
 }
 
 /// One value: dtype and shape of a tensor, contents of a scalar.
