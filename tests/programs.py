@@ -1,6 +1,6 @@
 """Small programs for tests of the run half, built without torch.
 
-`MethodBuilder` fills the value table and the chain of one method; `build` turns methods into the bytes of a file.
+`MethodBuilder` fills the value table and the chain of one method; `build` turns methods into a file's bytes.
 """
 
 from __future__ import annotations
@@ -136,9 +136,7 @@ class MethodBuilder:
 
     def constant(self, array: np.ndarray[Any, Any]) -> int:
         self.constants.append(array.tobytes())
-        return self.tensor(
-            list(array.shape), array.dtype.name, planned=False, data_index=len(self.constants)
-        )
+        return self.tensor(list(array.shape), array.dtype.name, planned=False, data_index=len(self.constants))
 
     def state(self, name: str, initial: np.ndarray[Any, Any]) -> int:
         """A mutable buffer with initial contents."""

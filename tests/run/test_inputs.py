@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import MethodBuilder, add_method, build, call_tree, dynamic_add_method, leaf, tree_text
 
 import pteron
+from programs import MethodBuilder, add_method, build, call_tree, dynamic_add_method, leaf, tree_text
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["planned", "unplanned"])
@@ -218,7 +218,7 @@ def test_dynamic_shapes_are_checked_against_range_and_symbol() -> None:
     assert "8" in str(caught.value)
     with pytest.raises(pteron.InputError, match="argument 'x'"):
         method(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32))
-    with pytest.raises(pteron.InputError, match="argument .y.*dimension 0.*as in input .x. .*got 5"):
+    with pytest.raises(pteron.InputError, match=r"argument .y.*dimension 0.*as in input .x. .*got 5"):
         method(ok, np.zeros((5, 3), np.float32))
     np.testing.assert_array_equal(method(ok, ok), ok)
 

@@ -7,9 +7,9 @@ import weakref
 
 import numpy as np
 import pytest
-from programs import MethodBuilder, add_method, build, dynamic_add_method
 
 import pteron
+from programs import MethodBuilder, add_method, build, dynamic_add_method
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import MethodBuilder, build, call_tree, leaf, node, tree_text
 
 import pteron
+from programs import MethodBuilder, build, call_tree, leaf, node, tree_text
 
 
 def _sums(count: int, input_tree: str, output_tree: str) -> pteron.Method:
@@ -86,7 +86,11 @@ def test_named_tuples_ordered_and_default_dicts() -> None:
     ordered = node("collections.OrderedDict", [leaf()], ["k"])
     default = {
         "type": "collections.defaultdict",
-        "context": {"default_factory_module": "builtins", "default_factory_name": "list", "dict_context": [7]},
+        "context": {
+            "default_factory_module": "builtins",
+            "default_factory_name": "list",
+            "dict_context": [7],
+        },
         "children_spec": [leaf()],
     }
     opaque = node("models.Pair", [leaf(), leaf()])

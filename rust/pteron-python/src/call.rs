@@ -22,15 +22,13 @@ pub struct CallLimits {
 impl CallLimits {
     /// From what callers write: seconds from now, and a number of instructions.
     pub fn new(deadline: Option<f64>, budget: Option<u64>) -> PyResult<Self> {
-        let deadline = match deadline {
-            None => None,
-            Some(seconds) => {
-                let wait = Duration::try_from_secs_f64(seconds)
-                    .map_err(|_| PyValueError::new_err("deadline must be a number of seconds from now"))?;
-                // A deadline beyond what the clock can count is none.
-                Instant::now().checked_add(wait)
-            }
-        };
+        if deadline.is_some_and(|seconds| !(seconds >= 0.0)) {
+            return Err(PyValueError::new_err("deadline must be a number of seconds from now"));
+        }
+        // A deadline beyond what the clock can count is none.
+        let deadline = deadline
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .and_then(|wait| Instant::now().checked_add(wait));
         Ok(CallLimits { deadline, budget })
     }
 }
