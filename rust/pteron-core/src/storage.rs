@@ -11,7 +11,14 @@ pub const ALIGNMENT: usize = 64;
 pub struct AlignedBuffer {
     ptr: NonNull<u8>,
     len: usize,
+    // What the allocator gave; null for an empty buffer. `ptr` is the first aligned byte of it.
+    base: *mut u8,
 }
+
+/// Alignment that is asked of the allocator. Up to this one it can hand out fresh pages of the system,
+/// which are zero already; above it, it has to write every byte. So buffers are allocated with room to
+/// align them here.
+const BASE_ALIGNMENT: usize = 16;
 
 // SAFETY: the buffer owns its memory exclusively; shared references give shared access only, and the
 // raw pointer from `as_ptr` puts the burden on whoever writes through it.
@@ -27,12 +34,21 @@ impl AlignedBuffer {
                 .got(format!("a request for {len} bytes"))
         };
         if len == 0 {
-            return Ok(AlignedBuffer { ptr: Self::dangling(), len: 0 });
+            return Ok(AlignedBuffer { ptr: Self::dangling(), len: 0, base: std::ptr::null_mut() });
         }
-        let layout = Layout::from_size_align(len, ALIGNMENT).map_err(|_| fail())?;
+        let layout = Self::layout(len).ok_or_else(fail)?;
         // SAFETY: `layout` has non-zero size.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        Ok(AlignedBuffer { ptr: NonNull::new(ptr).ok_or_else(fail)?, len })
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
+            return Err(fail());
+        }
+        // At most ALIGNMENT - BASE_ALIGNMENT bytes, which `layout` has room for.
+        let aligned = base.wrapping_add(base.align_offset(ALIGNMENT));
+        Ok(AlignedBuffer { ptr: NonNull::new(aligned).ok_or_else(fail)?, len, base })
+    }
+
+    fn layout(len: usize) -> Option<Layout> {
+        Layout::from_size_align(len.checked_add(ALIGNMENT - BASE_ALIGNMENT)?, BASE_ALIGNMENT).ok()
     }
 
     /// A copy of `bytes`.
@@ -89,9 +105,9 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if self.len != 0 {
+        if let (false, Some(layout)) = (self.base.is_null(), Self::layout(self.len)) {
             // SAFETY: allocated in `zeroed` with this very layout.
-            unsafe { dealloc(self.ptr.as_ptr(), Layout::from_size_align_unchecked(self.len, ALIGNMENT)) }
+            unsafe { dealloc(self.base, layout) }
         }
     }
 }
