@@ -274,13 +274,18 @@ fn is_referenced(tensor: &Bound<'_, Tensor>) -> bool {
 fn clear_frames(py: Python<'_>, error: &PyErr) {
     const LONGEST_CHAIN: usize = 100;
     let Ok(clear) = py.import("traceback").and_then(|t| t.getattr("clear_frames")) else { return };
-    let mut at = Some(error.value(py).clone().into_any());
+    // A frame that cannot be cleared keeps its references, which `end_loan` sees.
+    if let Some(traceback) = error.traceback(py) {
+        let _ = clear.call1((traceback,));
+    }
+    let mut at = error.value(py).clone().into_any();
     for _ in 0..LONGEST_CHAIN {
-        let Some(exception) = at.filter(|e| !e.is_none()) else { return };
-        // A frame that cannot be cleared keeps its references, which `end_loan` sees.
-        let _ = exception.getattr("__traceback__").and_then(|tb| clear.call1((tb,)));
-        let cause = exception.getattr("__cause__").ok().filter(|c| !c.is_none());
-        at = cause.or_else(|| exception.getattr("__context__").ok());
+        let cause = at.getattr("__cause__").ok().filter(|c| !c.is_none());
+        let Some(from) = cause.or_else(|| at.getattr("__context__").ok()).filter(|c| !c.is_none()) else {
+            return;
+        };
+        let _ = from.getattr("__traceback__").and_then(|tb| clear.call1((tb,)));
+        at = from;
     }
 }
 
