@@ -189,9 +189,11 @@ impl Schema {
     }
 
     /// Number of arguments that an instruction calling this operator carries: the schema's own,
-    /// and the return (or one list for several returns) once more.
+    /// and the return (or one list for several returns) once more. A written list counts as returned
+    /// although PyTorch's schema then says `-> ()`: exporters append it like any other result.
     pub fn instruction_arity(&self) -> usize {
-        self.args.len() + usize::from(self.returns > 0)
+        let has_list_output = self.args.iter().any(|a| a.is_output && a.kind == ArgKind::TensorList);
+        self.args.len() + usize::from(self.returns > 0 || has_list_output)
     }
 
     /// Positions of the written arguments.
@@ -255,6 +257,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((s.args[3].kind, s.args[3].is_output, s.returns), (ArgKind::TensorList, true, 0));
+        assert_eq!(s.instruction_arity(), 5);
     }
 
     #[test]

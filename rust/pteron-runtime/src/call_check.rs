@@ -88,7 +88,7 @@ fn check_call(ir: &MethodIr, schema: &Schema, args: &[ValueId]) -> Result<()> {
             check_writable(ir, *id).map_err(|e| e.argument(arg.name.as_str()))?;
         }
     }
-    let (Some(last), true) = (args.last(), schema.returns > 0) else { return Ok(()) };
+    let (Some(last), true) = (args.last(), args.len() > schema.args.len()) else { return Ok(()) };
     check_return(ir, schema, args, *last).map_err(|e| e.argument("return"))
 }
 
