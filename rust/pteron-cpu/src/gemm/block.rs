@@ -19,7 +19,7 @@ pub(crate) enum Rhs {
 }
 
 /// Work on a finished block of C while it is in the cache: start, row stride, rows, columns.
-pub type PostOp = unsafe fn(*mut f32, usize, usize, usize);
+pub(crate) type PostOp = unsafe fn(*mut f32, usize, usize, usize);
 
 /// One product C = A·B with what follows it. Rows of A and C are `a_stride` and `c_stride` apart, their
 /// columns are neighbours.
@@ -62,7 +62,7 @@ const A_PADDING: usize = 16;
 const FEW_ROWS: usize = 8;
 
 fn lies_badly(a_stride: usize) -> bool {
-    a_stride >= BAD_STRIDE && a_stride % BAD_STRIDE == 0
+    a_stride >= BAD_STRIDE && a_stride.is_multiple_of(BAD_STRIDE)
 }
 
 /// Rows from which a panel that lies apart is worth packing: it is then read this many tiles over.
@@ -124,8 +124,8 @@ impl Gemm {
         for k_part in 0..k_parts {
             let k = part(self.k, k_parts, k_part);
             let is_last = k_part + 1 == k_parts;
-            // SAFETY: rows and k are in range by contract.
             let a = if copies {
+                // SAFETY: rows and k are in range by contract, `copy` was sized for both.
                 unsafe { self.copy_rows(&rows, &k, copy) }
             } else {
                 self.rows_in_place(&rows, &k)
@@ -217,7 +217,7 @@ impl Gemm {
                 panel_stride: self.k * NR,
             },
             Rhs::Strided(b, stride_k, stride_n) => {
-                let lies_well = stride_n == 1 && columns % NR == 0 && columns > 0;
+                let lies_well = stride_n == 1 && columns.is_multiple_of(NR) && columns > 0;
                 let first = b.wrapping_add(k.start * stride_k + p * NR * stride_n);
                 if lies_well && (rows < ROWS_WORTH_PACKING || stride_k <= 2 * NR) {
                     return Panel { b: first, stride: stride_k, panel_stride: NR };

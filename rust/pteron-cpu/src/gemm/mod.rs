@@ -15,7 +15,6 @@ mod tile;
 mod tile_set;
 mod tiling;
 
-pub use block::PostOp;
 pub(crate) use block::{Gemm, Rhs, scratch_elements};
 pub(crate) use tile_set::TileSet;
 pub(crate) use tiling::Tiling;

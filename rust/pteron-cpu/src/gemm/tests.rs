@@ -1,3 +1,4 @@
+use super::block::PostOp;
 use super::*;
 use crate::cpu_detect::available_isas;
 use crate::packed::f32_nr32_v1;

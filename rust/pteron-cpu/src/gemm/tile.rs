@@ -1,6 +1,10 @@
 //! The micro-kernel: a tile of `MR` rows by `NP * VPP` vectors of columns stays in registers while K
 //! runs. Unsafe island.
 
+// Constant ranges and indices are what the compiler unrolls; iterators over these nested arrays are left
+// as loops and the sums then live in memory.
+#![allow(clippy::needless_range_loop)]
+
 use super::simd::TileIsa;
 use std::hint::black_box;
 use std::sync::atomic::{Ordering, compiler_fence};

@@ -104,7 +104,7 @@ impl Tiling {
 
     /// Groups end at multiples of four panels where they can, see [`Tiling::new`].
     fn panel_range(&self, i: usize) -> Range<usize> {
-        if self.panels % 4 == 0 && self.panels / 4 >= self.panel_parts {
+        if self.panels.is_multiple_of(4) && self.panels / 4 >= self.panel_parts {
             let quads = part(self.panels / 4, self.panel_parts, i);
             return quads.start * 4..quads.end * 4;
         }

@@ -94,7 +94,7 @@ fn prepare_with(
     };
     let is_plain = |t: &TensorSpec| t.dtype == DType::Float32 && t.dim_order.is_contiguous();
     let right_rank = signature.rank.unwrap_or(2);
-    let left_fits = signature.rank.map_or(left.shape.len() >= 1, |r| left.shape.len() == r);
+    let left_fits = signature.rank.map_or(!left.shape.is_empty(), |r| left.shape.len() == r);
     if !(is_plain(left) && is_plain(out) && left_fits)
         || right.dtype != DType::Float32
         || right.shape.len() != right_rank

@@ -2,14 +2,14 @@
 //! part and can finish everything alone.
 //!
 //! Why not a general pool: a kernel call of 20 µs has to pay off on two threads, so handing it out
-//! may cost a microsecond at most. Workers spin for up to [`SPIN`] after a region and then park. A
+//! may cost a microsecond at most. Workers spin for up to 50 µs after a region and then park. A
 //! worker that does not get a processor in time claims nothing and nobody waits for it. A busy pool
 //! (another session, or a chunk that starts a region of its own) means that the caller runs alone.
 //!
 //! Results never depend on who ran what: kernels fix their chunks by shape, and of several failing
 //! chunks the error of the first in order is returned.
 //!
-//! Unsafe island ([`team`]).
+//! Unsafe island (`team.rs`).
 
 mod region;
 mod team;
