@@ -2,8 +2,8 @@
 
 use pteron_core::{CompileSpec, DType};
 use pteron_format::write::{
-    ChainDraft, DelegateDraft, ExtraTensorDraft, InstructionDraft, MethodDraft, NamedDataDraft, OperatorDraft,
-    ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
+    ChainDraft, DelegateDraft, ExtraTensorDraft, InstructionDraft, MethodDraft, NamedDataDraft,
+    OperatorDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
 };
 use pteron_runtime::{Limits, Program, ProgramSource, Runtime, RuntimeOptions};
 use std::sync::Arc;
@@ -16,7 +16,8 @@ pub struct MethodBuilder {
 
 impl MethodBuilder {
     pub fn new(name: &str) -> Self {
-        let draft = MethodDraft { name: name.into(), chains: vec![ChainDraft::default()], ..Default::default() };
+        let draft =
+            MethodDraft { name: name.into(), chains: vec![ChainDraft::default()], ..Default::default() };
         MethodBuilder { draft, arena: 0 }
     }
 

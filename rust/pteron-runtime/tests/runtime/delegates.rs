@@ -172,7 +172,10 @@ fn missing_and_unavailable_backends_are_named_before_any_init() {
     let load = || program.load_method("forward", MethodOptions::default()).err().unwrap();
     let e = load();
     assert_eq!(e.kind(), ErrorKind::MissingBackend);
-    assert!(e.to_string().contains("Absent") && e.to_string().contains("registered backends: Doubler"), "{e}");
+    assert!(
+        e.to_string().contains("Absent") && e.to_string().contains("registered backends: Doubler"),
+        "{e}"
+    );
     assert_eq!(counts.made.load(Ordering::SeqCst), 0);
     struct Off;
     impl Backend for Off {
@@ -252,14 +255,42 @@ fn calls_that_do_not_fit_the_delegate_are_refused_at_load() {
     let spec = |n: u8| vec![CompileSpec { key: "outputs".into(), value: vec![n] }];
     type Case = (&'static str, fn(&mut MethodBuilder, u32, Vec<CompileSpec>), u8);
     let cases: [Case; 5] = [
-        ("more outputs than", |m, b, s| { m.delegate_with("Doubler", b, s, &[0, 1]); }, 3),
-        ("not a tensor", |m, b, s| {
-            let n = m.int(1);
-            m.delegate_with("Doubler", b, s, &[0, n]);
-        }, 1),
-        ("overlap an input", |m, b, s| { m.delegate_with("Doubler", b, s, &[1, 1]); }, 1),
-        ("overlap another output", |m, b, s| { m.delegate_with("Doubler", b, s, &[0, 1, 1]); }, 2),
-        ("write to an input", |m, b, s| { m.delegate_with("Doubler", b, s, &[1, 0]); }, 1),
+        (
+            "more outputs than",
+            |m, b, s| {
+                m.delegate_with("Doubler", b, s, &[0, 1]);
+            },
+            3,
+        ),
+        (
+            "not a tensor",
+            |m, b, s| {
+                let n = m.int(1);
+                m.delegate_with("Doubler", b, s, &[0, n]);
+            },
+            1,
+        ),
+        (
+            "overlap an input",
+            |m, b, s| {
+                m.delegate_with("Doubler", b, s, &[1, 1]);
+            },
+            1,
+        ),
+        (
+            "overlap another output",
+            |m, b, s| {
+                m.delegate_with("Doubler", b, s, &[0, 1, 1]);
+            },
+            2,
+        ),
+        (
+            "write to an input",
+            |m, b, s| {
+                m.delegate_with("Doubler", b, s, &[1, 0]);
+            },
+            1,
+        ),
     ];
     for (text, change, outputs) in cases {
         let (runtime, counts) = with_backend();

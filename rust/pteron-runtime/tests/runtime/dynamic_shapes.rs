@@ -46,10 +46,7 @@ fn the_interface_states_names_ranges_and_symbols() {
     let IoKind::Tensor(t) = &specs[0].kind else { panic!() };
     assert_eq!(
         t.extents,
-        [
-            Extent::Range { min: 1, max: 8, symbol: Some("s0".into()), expression: None },
-            Extent::Static(2)
-        ]
+        [Extent::Range { min: 1, max: 8, symbol: Some("s0".into()), expression: None }, Extent::Static(2)]
     );
     assert_eq!(specs[0].kind.to_string(), "float32[s0=1..8, 2]");
     let plain = dynamic_add("").load(&runtime());
@@ -154,7 +151,7 @@ fn strided_misaligned_and_reversed_inputs_are_copied_right() {
     m.add(x, y, out);
     let method = forward(&ProgramBuilder::of(m).load(&runtime()));
     let base: Vec<f32> = (0..6).map(|i| i as f32).collect();
-    let mut bytes = vec![0u8; 25];
+    let mut bytes = [0u8; 25];
     bytes[1..].copy_from_slice(bytemuck::cast_slice(&base));
     let shape = [2usize, 3];
     // SAFETY: every element of these layouts lies in `base` or `bytes`.

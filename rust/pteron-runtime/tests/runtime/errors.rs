@@ -5,7 +5,9 @@ use crate::test_kernels::{Behaviour, SCHEMA, TestKernel, acting_method};
 use crate::{forward, run, run_one};
 use pteron_core::{DType, Error, ErrorKind};
 use pteron_format::write::ValueDraft;
-use pteron_runtime::{ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, TensorInput};
+use pteron_runtime::{
+    ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, TensorInput,
+};
 
 fn add_method() -> MethodBuilder {
     let mut m = MethodBuilder::new("forward");
@@ -90,7 +92,8 @@ fn calls_that_differ_from_the_schema_are_refused_at_load() {
 
 #[test]
 fn moves_and_jumps_of_the_wrong_kind_are_refused_at_load() {
-    let cases: [(&[&str], fn(&mut MethodBuilder)); 6] = [
+    type Case = (&'static [&'static str], fn(&mut MethodBuilder));
+    let cases: [Case; 6] = [
         (&["Tensor", "got int"], |m| {
             let n = m.int(1);
             m.mv(n, 2);
@@ -140,7 +143,7 @@ fn writing_to_a_constant_is_refused_at_load() {
 #[test]
 fn a_failing_kernel_says_where_with_what_and_from_which_line() {
     let runtime = runtime();
-    runtime.register_kernel(TestKernel::new(SCHEMA, Behaviour::Fail)).unwrap();
+    runtime.register_kernel(TestKernel::of(SCHEMA, Behaviour::Fail)).unwrap();
     let mut p = ProgramBuilder::of(acting_method());
     p.named(
         "pteron.debug",
@@ -167,7 +170,7 @@ fn a_failing_kernel_says_where_with_what_and_from_which_line() {
 #[test]
 fn a_panic_becomes_an_error_and_the_session_refuses_further_use() {
     let runtime = runtime();
-    runtime.register_kernel(TestKernel::new(SCHEMA, Behaviour::Panic)).unwrap();
+    runtime.register_kernel(TestKernel::of(SCHEMA, Behaviour::Panic)).unwrap();
     let program = ProgramBuilder::of(acting_method()).load(&runtime);
     let method = forward(&program);
     let e = run(&method, &[(&[2], &[1.0, 2.0])]).unwrap_err();
@@ -227,12 +230,12 @@ fn external_constants_are_refused_with_their_names() {
 #[test]
 fn two_kernels_of_one_operator_must_agree_on_the_schema() {
     let e = runtime()
-        .register_kernel(TestKernel::new(
+        .register_kernel(TestKernel::of(
             "aten::add.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
             Behaviour::Fail,
         ))
         .unwrap_err();
     says(&e, ErrorKind::Kernel, &["another schema", "aten::add.out"]);
-    let e = runtime().register_kernel(TestKernel::new("nonsense", Behaviour::Fail)).unwrap_err();
+    let e = runtime().register_kernel(TestKernel::of("nonsense", Behaviour::Fail)).unwrap_err();
     says(&e, ErrorKind::Kernel, &["nonsense"]);
 }

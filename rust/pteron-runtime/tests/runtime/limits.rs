@@ -35,7 +35,10 @@ fn a_budget_of_a_thousand_instructions_ends_within_ten_milliseconds() {
     let e = execute(&method, ExecuteOptions { budget: Some(1000), ..Default::default() }).unwrap_err();
     assert!(start.elapsed() < Duration::from_millis(10), "{:?}", start.elapsed());
     assert_eq!(e.kind(), ErrorKind::LimitExceeded);
-    assert!(e.to_string().contains("at most 1000 instructions") && e.to_string().contains("instruction 0"), "{e}");
+    assert!(
+        e.to_string().contains("at most 1000 instructions") && e.to_string().contains("instruction 0"),
+        "{e}"
+    );
 }
 
 #[test]
@@ -49,7 +52,8 @@ fn a_limit_of_the_program_holds_for_every_call() {
     let bytes = Arc::new(ProgramBuilder::of(m).bytes());
     let limits = Limits { instructions: Some(1), ..Default::default() };
     let program = Program::load(&runtime(), ProgramSource::Bytes(bytes), limits).unwrap();
-    let e = execute(&forward(&program), ExecuteOptions { budget: Some(50), ..Default::default() }).unwrap_err();
+    let e =
+        execute(&forward(&program), ExecuteOptions { budget: Some(50), ..Default::default() }).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::LimitExceeded);
 }
 
@@ -68,7 +72,7 @@ fn a_deadline_stops_an_endless_loop_and_the_method_stays_usable() {
 #[test]
 fn cancelling_from_another_thread_stops_loops_and_long_kernels() {
     let runtime = runtime();
-    runtime.register_kernel(TestKernel::new(SCHEMA, Behaviour::Wait)).unwrap();
+    runtime.register_kernel(TestKernel::of(SCHEMA, Behaviour::Wait)).unwrap();
     let long = forward(&ProgramBuilder::of(acting_method()).load(&runtime));
     for method in [endless(), long] {
         let handle = method.cancel_handle();
@@ -104,7 +108,7 @@ fn poll_is_called_and_its_error_stops_the_run() {
 fn a_second_call_while_one_runs_is_refused() {
     let word = Arc::new(AtomicU32::new(0));
     let runtime = runtime();
-    runtime.register_kernel(TestKernel::new(SCHEMA, Behaviour::Meet(word.clone()))).unwrap();
+    runtime.register_kernel(TestKernel::of(SCHEMA, Behaviour::Meet(word.clone()))).unwrap();
     let method = Arc::new(forward(&ProgramBuilder::of(acting_method()).load(&runtime)));
     let other = method.clone();
     let thread = std::thread::spawn(move || run(&other, &[(&[2], &[1.0, 2.0])]).map(|_| ()));

@@ -29,9 +29,13 @@ fn state_stays_in_its_session_and_can_be_read_written_and_reset() {
     assert_eq!(run_one(&a, &[(&[2], &[1.0, 1.0])]), [12.0, 22.0]);
     assert_eq!(run_one(&b, &[(&[2], &[1.0, 1.0])]), [11.0, 21.0]);
     let state = a.get_state().unwrap();
-    assert_eq!((state[0].0.as_str(), state[0].1.elements::<f32>().unwrap()), ("model.total", &[12.0, 22.0][..]));
+    assert_eq!(
+        (state[0].0.as_str(), state[0].1.elements::<f32>().unwrap()),
+        ("model.total", &[12.0, 22.0][..])
+    );
     let new = [5.0f32, 6.0];
-    b.set_state(&[("model.total", InputValue::Tensor(TensorInput::from_slice(&[2], &new).unwrap()))]).unwrap();
+    b.set_state(&[("model.total", InputValue::Tensor(TensorInput::from_slice(&[2], &new).unwrap()))])
+        .unwrap();
     assert_eq!(run_one(&b, &[(&[2], &[1.0, 1.0])]), [6.0, 7.0]);
     a.reset_state().unwrap();
     assert_eq!(run_one(&a, &[(&[2], &[1.0, 1.0])]), [11.0, 21.0]);

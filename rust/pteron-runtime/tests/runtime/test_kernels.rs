@@ -23,7 +23,7 @@ pub struct TestKernel {
 }
 
 impl TestKernel {
-    pub fn new(schema: &'static str, behaviour: Behaviour) -> Arc<dyn Kernel> {
+    pub fn of(schema: &'static str, behaviour: Behaviour) -> Arc<dyn Kernel> {
         Arc::new(TestKernel { schema, behaviour })
     }
 }
@@ -56,7 +56,9 @@ impl Prepared for Ready {
     }
     unsafe fn run(&self, _: &Bound, _: &Args<'_>, _: u32, _: u32, _: &mut WorkerScratch<'_>) -> Result<()> {
         match &self.0 {
-            Behaviour::Fail => Err(Error::kernel("this kernel always fails").expected("success").got("failure")),
+            Behaviour::Fail => {
+                Err(Error::kernel("this kernel always fails").expected("success").got("failure"))
+            }
             Behaviour::Panic => panic!("this kernel always panics"),
             Behaviour::Wait => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
