@@ -3,9 +3,9 @@
 
 use crate::vector_math::SimdLevel;
 use pteron_core::{
-    AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, CpuProfile, DType, DimOrder, Dims,
-    Dynamism, Element, Error, Grid, Isa, PackStore, PrepareContext, Prepared, Result, Scalar,
-    Scratch, TensorSlot, TensorSpec, Value, ValueId, WorkerScratch, kernel::PrepareFn,
+    AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, CpuProfile, DType, DimOrder,
+    Dims, Dynamism, Element, Error, Grid, Isa, PackStore, PrepareContext, Prepared, Result, Scalar, Scratch,
+    TensorSlot, TensorSpec, Value, ValueId, WorkerScratch, kernel::PrepareFn,
 };
 
 /// A dense tensor with its own memory.
@@ -104,7 +104,11 @@ pub struct SingleCall {
 
 /// The processor of this machine, limited to `isa`; `None` when it lacks that instruction set.
 pub fn profile(isa: Isa) -> Option<CpuProfile> {
-    (SimdLevel::at_most(isa).isa() == isa).then_some(CpuProfile { isa, l1_bytes: 32 << 10, l2_bytes: 1 << 20 })
+    (SimdLevel::at_most(isa).isa() == isa).then_some(CpuProfile {
+        isa,
+        l1_bytes: 32 << 10,
+        l2_bytes: 1 << 20,
+    })
 }
 
 fn spec_of(arg: &CallArg, all: &[CallArg]) -> Option<TensorSpec> {
@@ -129,7 +133,8 @@ fn describe<'a>(position: usize, arg: &'a CallArg, all: &'a [CallArg]) -> Result
         CallArg::String(s) => ArgSpec::String(s),
         CallArg::Ints(v) => ArgSpec::IntList(v.iter().copied().map(Some).collect()),
         CallArg::Tensor(_) | CallArg::SameBytesAs(_) => {
-            let spec = spec_of(arg, all).ok_or_else(|| Error::internal("argument shares bytes with a non-tensor"))?;
+            let spec = spec_of(arg, all)
+                .ok_or_else(|| Error::internal("argument shares bytes with a non-tensor"))?;
             ArgSpec::Tensor(spec, None)
         }
         CallArg::Constant(t) => {
@@ -207,9 +212,13 @@ impl SingleCall {
                     elements.extend(v.into_iter().map(Value::Int));
                     (Value::IntList(ids.into()), None)
                 }
-                (CallArg::SameBytesAs(i), _) => {
-                    (self.values.get(i).cloned().ok_or_else(|| Error::internal("shares with a later argument"))?, None)
-                }
+                (CallArg::SameBytesAs(i), _) => (
+                    self.values
+                        .get(i)
+                        .cloned()
+                        .ok_or_else(|| Error::internal("shares with a later argument"))?,
+                    None,
+                ),
                 (CallArg::Tensors(ts), _) => {
                     let at = first_element + elements.len();
                     let ids: Vec<ValueId> = (0..ts.len()).map(|i| ValueId((at + i) as u32)).collect();

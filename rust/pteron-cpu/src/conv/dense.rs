@@ -9,7 +9,8 @@ use super::tile::{Tile, tile_rows};
 use crate::epilogue::Epilogue;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AlignedBuffer, Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+    AlignedBuffer, Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, Scratch,
+    WorkerScratch,
 };
 use std::sync::Arc;
 
@@ -113,7 +114,8 @@ impl Prepared for DenseConvolution {
         *bound.get_mut::<Blocks>()? = blocks;
         let chunks = extents.images * self.geometry.groups * blocks.pixel_blocks * blocks.panel_blocks;
         // About 64 multiply-adds a nanosecond.
-        let multiplications = BLOCK_PIXELS.min(extents.pixels()) * blocks.panels_per_block * PANEL * self.geometry.depth();
+        let multiplications =
+            BLOCK_PIXELS.min(extents.pixels()) * blocks.panels_per_block * PANEL * self.geometry.depth();
         Ok(Grid::chunks(chunks, multiplications / 64))
     }
 
@@ -223,14 +225,11 @@ impl BlockTask<'_> {
         }
     }
 
-    /// Calls `f(first pixel of the tile within the block, pixels, rows)` for every tile.
+    /// Pixels that exist and rows that are computed of the tile at `start` of the block.
     #[inline(always)]
-    fn for_each_tile<S: Simd>(place: &Place, mut f: impl FnMut(usize, usize, usize)) {
-        let full = tile_rows(S::LANES);
-        for start in (0..place.pixels).step_by(full) {
-            let valid = full.min(place.pixels - start);
-            f(start, valid, valid.next_multiple_of(2));
-        }
+    fn tile_at<S: Simd>(place: &Place, start: usize) -> (usize, usize) {
+        let valid = tile_rows(S::LANES).min(place.pixels - start);
+        (valid, valid.next_multiple_of(2))
     }
 
     /// # Safety
@@ -249,14 +248,15 @@ impl BlockTask<'_> {
         // SAFETY: image and group exist.
         let data = unsafe { self.input.add(image + channel * channel_stride) };
         let source = Source { data, channel_stride, pixel_stride, geometry, extents };
-        Self::for_each_tile::<S>(place, |start, valid, rows| {
+        for start in (0..place.pixels).step_by(tile_rows(S::LANES)) {
+            let (valid, rows) = Self::tile_at::<S>(place, start);
             // SAFETY: tiles lie one after the other in the panel, rows ≤ LANES; the slack at the end of the
             // panel takes the last spill.
             unsafe {
                 let panel = self.panel.add(start * (depth[1] - depth[0]));
                 source.pack(s, place.pixel + start, valid, rows, depth, panel);
             }
-        });
+        }
     }
 
     /// # Safety
@@ -274,7 +274,8 @@ impl BlockTask<'_> {
                 if panel * PANEL + half >= geometry.out_channels {
                     break;
                 }
-                Self::for_each_tile::<S>(place, |at, _, rows| {
+                for at in (0..place.pixels).step_by(tile_rows(S::LANES)) {
+                    let (_, rows) = Self::tile_at::<S>(place, at);
                     // SAFETY: (group, panel, first) is a row of the pack; sums are BLOCK_PIXELS × PANEL per
                     // panel; `start` holds PANEL numbers.
                     unsafe {
@@ -284,12 +285,12 @@ impl BlockTask<'_> {
                             weights: weights.add(row * PANEL + half),
                             depth: last - first,
                             sums: self.sums.add((j * BLOCK_PIXELS + at) * PANEL + half),
-                            start: (first == 0).then(|| start.as_ptr().add(half)),
+                            start: if first == 0 { Some(start.as_ptr().add(half)) } else { None },
                             clamp,
                         };
                         tile.compute(s, rows);
                     }
-                });
+                }
             }
         }
     }
@@ -340,7 +341,14 @@ impl BlockTask<'_> {
                     let rows = S::LANES.min(place.pixels - m);
                     for c in (0..n).step_by(S::LANES) {
                         let to = image.add((channel + c) * pixels + place.pixel + m);
-                        s.transpose_block(sums.add(m * PANEL + c), PANEL, rows, S::LANES.min(n - c), to, pixels);
+                        s.transpose_block(
+                            sums.add(m * PANEL + c),
+                            PANEL,
+                            rows,
+                            S::LANES.min(n - c),
+                            to,
+                            pixels,
+                        );
                     }
                 }
             }

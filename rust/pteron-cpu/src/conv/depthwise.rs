@@ -72,7 +72,8 @@ pub fn prepare(
     epilogue: &Epilogue,
     [is_interleaved, is_output_interleaved]: [bool; 2],
 ) -> Result<Option<Box<dyn Prepared>>> {
-    let (Some(weight), Some(input)) = (ctx.args.get(WEIGHT).and_then(|a| a.constant()), ctx.tensor(INPUT)) else {
+    let (Some(weight), Some(input)) = (ctx.args.get(WEIGHT).and_then(|a| a.constant()), ctx.tensor(INPUT))
+    else {
         return Ok(None);
     };
     if geometry.in_channels != 1 || geometry.out_channels != 1 || is_interleaved != is_output_interleaved {
@@ -85,7 +86,8 @@ pub fn prepare(
         let mut pack = AlignedBuffer::zeroed(planes.len() * size_of::<f32>())?;
         for (i, slot) in pack.as_mut_elements::<f32>().iter_mut().enumerate() {
             let at = if is_interleaved { i % geometry.groups * taps + i / geometry.groups } else { i };
-            *slot = planes.get(at).copied().ok_or_else(|| Error::internal("depthwise weight is too small"))?;
+            *slot =
+                planes.get(at).copied().ok_or_else(|| Error::internal("depthwise weight is too small"))?;
         }
         Ok(pack)
     })?;
@@ -212,7 +214,7 @@ impl UnitsTask<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             let [height, width] = self.extents.input;
-            self.pad(self.input.add(unit * height * width), padded, &layout);
+            self.pad(s, self.input.add(unit * height * width), padded, &layout);
             let weights = self.weights.add(channel * kh * kw);
             let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(channel) };
             let out = self.out.add(unit * self.extents.pixels());
@@ -231,30 +233,27 @@ impl UnitsTask<'_> {
     /// # Safety
     /// `plane` is an input plane; `padded` has room for `layout`.
     #[inline(always)]
-    unsafe fn pad(&self, plane: *const f32, padded: *mut f32, layout: &PaddedPlane) {
+    unsafe fn pad<S: Simd>(&self, s: S, plane: *const f32, padded: *mut f32, layout: &PaddedPlane) {
         let ([height, width], [ph, pw]) = (self.extents.input, self.geometry.padding);
         for row in 0..layout.rows {
-            // SAFETY: rows of the copy are row_length long; source columns stay below the width.
-            unsafe {
-                let target = std::slice::from_raw_parts_mut(padded.add(row * layout.row_length()), layout.row_length());
-                let y = row.wrapping_sub(ph);
-                if y >= height {
-                    target.fill(0.0);
-                    continue;
-                }
-                let source = std::slice::from_raw_parts(plane.add(y * width), width);
-                if layout.phases == 1 {
-                    let n = width.min(layout.phase_length.saturating_sub(pw));
-                    target[..pw.min(layout.phase_length)].fill(0.0);
-                    if n > 0 {
-                        target[pw..pw + n].copy_from_slice(&source[..n]);
-                        target[pw + n..].fill(0.0);
-                    }
-                    continue;
-                }
-                for (phase, columns) in target.chunks_exact_mut(layout.phase_length).enumerate() {
-                    for (q, slot) in columns.iter_mut().enumerate() {
-                        *slot = source.get((q * layout.phases + phase).wrapping_sub(pw)).copied().unwrap_or(0.0);
+            let y = row.wrapping_sub(ph);
+            for phase in 0..layout.phases {
+                // Column q of this phase is column q · phases + phase - pw of the plane.
+                let first = pw.saturating_sub(phase).div_ceil(layout.phases).min(layout.phase_length);
+                let end = (width + pw).saturating_sub(phase).div_ceil(layout.phases).min(layout.phase_length);
+                let columns = if y < height { first..end.max(first) } else { 0..0 };
+                // SAFETY: the target is one phase of one row of the copy; source columns are below width.
+                unsafe {
+                    let target = padded.add(row * layout.row_length() + phase * layout.phase_length);
+                    let target_row = std::slice::from_raw_parts_mut(target, layout.phase_length);
+                    target_row[..columns.start].fill(0.0);
+                    target_row[columns.end..].fill(0.0);
+                    let mut q = columns.start;
+                    while q < columns.end {
+                        let n = S::LANES.min(columns.end - q);
+                        let from = plane.add(y * width + q * layout.phases + phase - pw);
+                        s.store_up_to(target.add(q), s.load_strided(from, layout.phases, n), n);
+                        q += n;
                     }
                 }
             }
@@ -315,7 +314,8 @@ impl UnitsTask<'_> {
                 let n = S::LANES.min(channels - c);
                 // SAFETY: taps outside the image are skipped; channels c..c + n exist.
                 unsafe {
-                    let mut sum = if self.bias.is_null() { s.zero() } else { s.load_up_to(self.bias.add(c), n) };
+                    let mut sum =
+                        if self.bias.is_null() { s.zero() } else { s.load_up_to(self.bias.add(c), n) };
                     for ky in 0..kernel[0] {
                         let y = (oy * stride[0] + ky * dilation[0]).wrapping_sub(padding[0]);
                         if y >= height {

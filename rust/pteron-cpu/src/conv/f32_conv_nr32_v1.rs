@@ -21,12 +21,17 @@ fn five_dimensional<'a>(weight: &ConstantView<'a>, geometry: &Geometry) -> Resul
     let mut view = *weight;
     let [kh, kw] = geometry.kernel;
     view.shape = Dims::new(&[geometry.groups, geometry.out_channels, geometry.in_channels, kh, kw])?;
-    view.strides = Dims::new(&[s[0] * geometry.out_channels, s[0], s[1], vertical, s[geometry.spatial_rank + 1]])?;
+    view.strides =
+        Dims::new(&[s[0] * geometry.out_channels, s[0], s[1], vertical, s[geometry.spatial_rank + 1]])?;
     Ok(view)
 }
 
 /// The pack of `weight` from `packs`, made if it is not there yet.
-pub fn packed(packs: &PackStore, weight: &ConstantView<'_>, geometry: &Geometry) -> Result<Arc<AlignedBuffer>> {
+pub fn packed(
+    packs: &PackStore,
+    weight: &ConstantView<'_>,
+    geometry: &Geometry,
+) -> Result<Arc<AlignedBuffer>> {
     let view = five_dimensional(weight, geometry)?;
     packs.get_or_pack(PackKey::new(&view, FORMAT), || pack(&view))
 }

@@ -75,7 +75,9 @@ impl Geometry {
     pub fn of(ctx: &PrepareContext<'_>) -> Option<Self> {
         let (input, weight) = (ctx.tensor(INPUT)?, ctx.tensor(WEIGHT)?);
         let spatial_rank = weight.shape.len().checked_sub(2).filter(|r| matches!(r, 1 | 2))?;
-        if input.shape.len() != weight.shape.len() || !matches!(ctx.args.get(TRANSPOSED), Some(ArgSpec::Bool(Some(false)))) {
+        if input.shape.len() != weight.shape.len()
+            || !matches!(ctx.args.get(TRANSPOSED), Some(ArgSpec::Bool(Some(false))))
+        {
             return None;
         }
         let groups = usize::try_from(ctx.args.get(GROUPS)?.number()? as i64).ok().filter(|g| *g > 0)?;
@@ -120,7 +122,11 @@ impl Geometry {
         if shape.len() != self.spatial_rank + 2 || shape[1] != self.total_in_channels() {
             return Err(Error::kernel("the input of a convolution has the wrong number of channels")
                 .argument("input")
-                .expected(format!("rank {} with {} channels", self.spatial_rank + 2, self.total_in_channels()))
+                .expected(format!(
+                    "rank {} with {} channels",
+                    self.spatial_rank + 2,
+                    self.total_in_channels()
+                ))
                 .got(shape.to_string()));
         }
         let input = if self.spatial_rank == 1 { [1, shape[2]] } else { [shape[2], shape[3]] };

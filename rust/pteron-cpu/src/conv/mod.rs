@@ -27,13 +27,17 @@ fn is_interleaved(spec: &TensorSpec) -> Option<bool> {
 /// Prepares `aten::convolution.out` with `epilogue` applied to every output element. Arguments are those of
 /// the operator, `out` (argument 9) being whatever tensor the epilogue's result goes to. `None` when the
 /// weight is not constant, a parameter is not known, or the convolution is transposed.
-pub fn prepare_convolution(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare_convolution(
+    ctx: &PrepareContext<'_>,
+    epilogue: &Epilogue,
+) -> Result<Option<Box<dyn Prepared>>> {
     let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
     let has_bias = !matches!(ctx.args.get(BIAS), Some(ArgSpec::None));
     if ![INPUT, WEIGHT, OUT].into_iter().all(is_f32) || (has_bias && !is_f32(BIAS)) {
         return Ok(None);
     }
-    let (Some(geometry), Some(input), Some(out)) = (Geometry::of(ctx), ctx.tensor(INPUT), ctx.tensor(OUT)) else {
+    let (Some(geometry), Some(input), Some(out)) = (Geometry::of(ctx), ctx.tensor(INPUT), ctx.tensor(OUT))
+    else {
         return Ok(None);
     };
     let (Some(from), Some(to)) = (is_interleaved(input), is_interleaved(out)) else { return Ok(None) };

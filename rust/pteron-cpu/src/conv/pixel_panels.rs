@@ -49,7 +49,8 @@ impl Source<'_> {
                 let low = pw.saturating_sub(x).div_ceil(sw).min(length);
                 let high = (width + pw).saturating_sub(x).div_ceil(sw).min(length);
                 if low < high {
-                    out[count] = Stretch { target: m + low, n: high - low, source: y * width + x + low * sw - pw };
+                    out[count] =
+                        Stretch { target: m + low, n: high - low, source: y * width + x + low * sw - pw };
                     count += 1;
                 }
             }
@@ -121,17 +122,7 @@ impl Source<'_> {
                 }
                 for t in stretches {
                     let from = plane.add(t.source);
-                    let v = match step {
-                        1 => s.load_partial(from, t.n),
-                        2 => s.load_even(from, t.n),
-                        _ => {
-                            let mut block = [0f32; MAX_ROWS];
-                            for (j, slot) in block.iter_mut().enumerate().take(t.n) {
-                                *slot = *from.add(j * step);
-                            }
-                            s.load(block.as_ptr())
-                        }
-                    };
+                    let v = s.load_strided(from, step, t.n);
                     s.store(row.add(t.target), v);
                 }
             }

@@ -65,7 +65,9 @@ const CASES: [Case; 19] = [
 impl Case {
     fn output(&self) -> [usize; 2] {
         [0, 1].map(|d| {
-            (self.input[d] + 2 * self.padding[d] - self.dilation[d] * (self.kernel[d] - 1) - 1) / self.stride[d] + 1
+            (self.input[d] + 2 * self.padding[d] - self.dilation[d] * (self.kernel[d] - 1) - 1)
+                / self.stride[d]
+                + 1
         })
     }
 
@@ -80,8 +82,10 @@ impl Case {
                     let (mut sum, mut size) = (f64::from(b[o]), 0.0);
                     for i in 0..icg {
                         for t in 0..kh * kw {
-                            let y = (p / ow * self.stride[0] + t / kw * self.dilation[0]).wrapping_sub(self.padding[0]);
-                            let c = (p % ow * self.stride[1] + t % kw * self.dilation[1]).wrapping_sub(self.padding[1]);
+                            let y = (p / ow * self.stride[0] + t / kw * self.dilation[0])
+                                .wrapping_sub(self.padding[0]);
+                            let c = (p % ow * self.stride[1] + t % kw * self.dilation[1])
+                                .wrapping_sub(self.padding[1]);
                             if y < h && c < iw {
                                 let channel = o / ocg * icg + i;
                                 let v = f64::from(x[((n * ic + channel) * h + y) * iw + c])
@@ -153,11 +157,13 @@ fn every_case_in_every_memory_order() {
                 for is_clamped in [false, true] {
                     let shape = [c.images, ic, h, w];
                     let input = match from_last {
-                        true => HostTensor::in_order(&shape, nhwc, &interleave(&x, [c.images, ic, h * w])).unwrap(),
+                        true => HostTensor::in_order(&shape, nhwc, &interleave(&x, [c.images, ic, h * w]))
+                            .unwrap(),
                         false => HostTensor::new(&shape, &x).unwrap(),
                     };
                     let order = if to_last { nhwc } else { nchw };
-                    let out = HostTensor::zeros_in_order(DType::Float32, &[c.images, oc, oh, ow], order).unwrap();
+                    let out =
+                        HostTensor::zeros_in_order(DType::Float32, &[c.images, oc, oh, ow], order).unwrap();
                     let bias = CallArg::Tensor(HostTensor::new(&[oc], &b).unwrap());
                     let args = c.arguments(input, &weight, bias, out);
                     let prepare = if is_clamped { relu_6 } else { plain };
@@ -217,10 +223,12 @@ fn nan_and_infinity_pass_through_the_clamp() {
         let Some(cpu) = profile(isa) else { continue };
         for groups in [1, 2] {
             let c = grouped(case([2, 2], [1, 2], 1, 1, 0), groups);
-            let x = HostTensor::new(&[1, 2, 1, 2], &[f32::NAN, f32::INFINITY, f32::NAN, f32::INFINITY]).unwrap();
+            let x =
+                HostTensor::new(&[1, 2, 1, 2], &[f32::NAN, f32::INFINITY, f32::NAN, f32::INFINITY]).unwrap();
             let out = HostTensor::zeros(DType::Float32, &[1, 2, 1, 2]).unwrap();
             let w = vec![1.0; 4 / groups];
-            let mut call = SingleCall::new(relu_6, &cpu, c.arguments(x, &w, CallArg::None, out)).unwrap().unwrap();
+            let mut call =
+                SingleCall::new(relu_6, &cpu, c.arguments(x, &w, CallArg::None, out)).unwrap().unwrap();
             call.call().unwrap();
             let y = call.output::<f32>(OUT).unwrap();
             assert!(y[0].is_nan() && y[1] == 6.0 && y[2].is_nan() && y[3] == 6.0, "{isa:?} {y:?}");

@@ -1,6 +1,6 @@
 //! logical_not, logical_and and logical_or on bool tensors (any non-zero byte is true).
 
-use super::broadcast::{BroadcastPlan, CHUNK};
+use super::broadcast::{BroadcastPlan, CHUNK, Run};
 use super::pointwise::bind_broadcast;
 use pteron_core::{
     AliasRule, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
@@ -50,7 +50,7 @@ impl<const N: usize> Prepared for Logic<N> {
         }
         let out: *mut u8 = args.output(N)?.ptr::<Bool8>()?.cast();
         let strides = plan.inner_strides();
-        plan.for_each_run(chunk as usize, |at, offsets, n| {
+        for Run { at, offsets, n } in plan.runs(chunk as usize) {
             let mut from = operands;
             // SAFETY: the plan yields offsets inside the operands and runs inside the output.
             unsafe {
@@ -69,7 +69,7 @@ impl<const N: usize> Prepared for Logic<N> {
                     }
                 }
             }
-        });
+        }
         Ok(())
     }
 }

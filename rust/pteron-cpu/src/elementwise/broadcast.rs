@@ -107,40 +107,73 @@ impl<const N: usize> BroadcastPlan<N> {
         self.strides[self.rank.saturating_sub(1)]
     }
 
-    /// Calls `f(first output element, first element of each operand, length)` for every stretch of
-    /// `chunk` along the innermost loop.
+    /// The stretches of `chunk` along the innermost loop, in memory order of the output.
+    ///
+    /// An iterator rather than a callback: a closure that the compiler chooses not to inline would be
+    /// compiled without the target features of the kernel around it.
     #[inline(always)]
-    pub fn for_each_run(&self, chunk: usize, mut f: impl FnMut(usize, [usize; N], usize)) {
-        let (mut at, end) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(self.numel));
-        if at >= end {
-            return;
-        }
-        let inner = self.rank - 1;
+    pub fn runs(&self, chunk: usize) -> Runs<'_, N> {
+        let at = chunk * CHUNK;
         let mut index = [0usize; MAX_RANK];
         let mut rest = at;
         for d in (0..self.rank).rev() {
-            index[d] = rest % self.extents[d];
-            rest /= self.extents[d];
+            index[d] = rest % self.extents[d].max(1);
+            rest /= self.extents[d].max(1);
         }
-        while at < end {
-            let mut offsets = [0; N];
-            for d in 0..self.rank {
-                for k in 0..N {
-                    offsets[k] += index[d] * self.strides[d][k];
-                }
-            }
-            let n = (self.extents[inner] - index[inner]).min(end - at);
-            f(at, offsets, n);
-            at += n;
-            index[inner] = 0;
-            for d in (0..inner).rev() {
-                index[d] += 1;
-                if index[d] < self.extents[d] {
-                    break;
-                }
-                index[d] = 0;
+        Runs { plan: self, at, end: (at + CHUNK).min(self.numel), index }
+    }
+}
+
+/// One stretch of elements along the innermost loop.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<const N: usize> {
+    /// First element of the output.
+    pub at: usize,
+    /// First element of each operand.
+    pub offsets: [usize; N],
+    /// Number of elements.
+    pub n: usize,
+}
+
+/// See [`BroadcastPlan::runs`].
+pub struct Runs<'a, const N: usize> {
+    plan: &'a BroadcastPlan<N>,
+    at: usize,
+    end: usize,
+    index: [usize; MAX_RANK],
+}
+
+impl<const N: usize> Iterator for Runs<'_, N> {
+    type Item = Run<N>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Run<N>> {
+        if self.at >= self.end {
+            return None;
+        }
+        let plan = self.plan;
+        let inner = plan.rank - 1;
+        let mut offsets = [0; N];
+        for d in 0..plan.rank {
+            for k in 0..N {
+                offsets[k] += self.index[d] * plan.strides[d][k];
             }
         }
+        let run = Run {
+            at: self.at,
+            offsets,
+            n: (plan.extents[inner] - self.index[inner]).min(self.end - self.at),
+        };
+        self.at += run.n;
+        self.index[inner] = 0;
+        for d in (0..inner).rev() {
+            self.index[d] += 1;
+            if self.index[d] < plan.extents[d] {
+                break;
+            }
+            self.index[d] = 0;
+        }
+        Some(run)
     }
 }
 
@@ -183,10 +216,10 @@ mod tests {
         let plan = BroadcastPlan::new(&out, [&meta(&[5, 1000]), &meta(&[7, 1, 1])]);
         let mut next = 0;
         for chunk in 0..plan.chunk_count() {
-            plan.for_each_run(chunk, |at, [a, b], n| {
+            for Run { at, offsets: [a, b], n } in plan.runs(chunk) {
                 assert_eq!((at, a, b), (next, next % 5000, next / 5000));
                 next += n;
-            });
+            }
         }
         assert_eq!(next, 35_000);
     }

@@ -1,6 +1,6 @@
 //! where: `condition ? self : other` with a bool condition, f32 operands, all three broadcasting.
 
-use super::broadcast::{BroadcastPlan, CHUNK};
+use super::broadcast::{BroadcastPlan, CHUNK, Run};
 use super::pointwise::bind_broadcast;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
@@ -115,7 +115,7 @@ impl SimdTask for WhereTask<'_> {
         let [sc, sa, sb] = self.plan.inner_strides();
         let mut conditions = [0u8; BLOCK];
         let (mut left, mut right) = ([0f32; BLOCK], [0f32; BLOCK]);
-        self.plan.for_each_run(self.chunk, |start, [oc, oa, ob], n| {
+        for Run { at: start, offsets: [oc, oa, ob], n } in self.plan.runs(self.chunk) {
             let mut at = 0;
             while at < n {
                 let len = BLOCK.min(n - at);
@@ -137,7 +137,7 @@ impl SimdTask for WhereTask<'_> {
                 }
                 at += len;
             }
-        });
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The machinery shared by elementwise kernels on f32: a [`Pointwise`] function of `N` operands is all
 //! that an operator has to supply. Unsafe island (raw pointers, since outputs may be their inputs).
 
-use super::broadcast::{BroadcastPlan, CHUNK, broadcast_shape};
+use super::broadcast::{BroadcastPlan, CHUNK, Run, broadcast_shape};
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
@@ -145,7 +145,7 @@ impl<P: Pointwise<N>, const N: usize> SimdTask for ChunkTask<'_, P, N> {
     fn run<S: Simd>(self, s: S) {
         let strides = self.plan.inner_strides();
         let is_dense = strides.iter().all(|s| *s == 1);
-        self.plan.for_each_run(self.chunk, |at, offsets, n| {
+        for Run { at, offsets, n } in self.plan.runs(self.chunk) {
             let mut operands = self.operands;
             // SAFETY: the plan yields offsets inside the operands, runs inside the output.
             unsafe {
@@ -159,7 +159,7 @@ impl<P: Pointwise<N>, const N: usize> SimdTask for ChunkTask<'_, P, N> {
                     strided_run(s, self.function, operands, strides, out, n);
                 }
             }
-        });
+        }
     }
 }
 
@@ -177,12 +177,18 @@ unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
     // SAFETY: i + LANES ≤ n in the loop; the tail touches n - i elements.
     unsafe {
         while i + S::LANES <= n {
-            let v = operands.map(|p| s.load(p.add(i)));
+            let mut v = [s.zero(); N];
+            for (slot, p) in v.iter_mut().zip(operands) {
+                *slot = s.load(p.add(i));
+            }
             function.emit(s, v, out.add(i), S::LANES);
             i += S::LANES;
         }
         if i < n {
-            let v = operands.map(|p| s.load_partial(p.add(i), n - i));
+            let mut v = [s.zero(); N];
+            for (slot, p) in v.iter_mut().zip(operands) {
+                *slot = s.load_partial(p.add(i), n - i);
+            }
             function.emit(s, v, out.add(i), n - i);
         }
     }

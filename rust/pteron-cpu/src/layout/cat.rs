@@ -3,7 +3,8 @@
 
 use super::views::wrap_dim;
 use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel, WorkerScratch,
+    ArgSpec, Args, BindArgs, Bound, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
 };
 
 const OUT: usize = 2;
@@ -53,7 +54,8 @@ impl Prepared for Cat {
         let dim = wrap_dim(a.int(1)?, shape.len())?;
         for j in 1..inputs.len() {
             let other = *inputs.get(j)?.shape();
-            let fits = other.len() == shape.len() && (0..shape.len()).all(|d| d == dim || other[d] == shape[d]);
+            let fits =
+                other.len() == shape.len() && (0..shape.len()).all(|d| d == dim || other[d] == shape[d]);
             if !fits {
                 return Err(Error::kernel("the tensors to join differ outside the joined dimension")
                     .expected(format!("{} except at dimension {dim}", first.shape()))

@@ -20,7 +20,8 @@ struct Rows {
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    let (Some(weight), Some(indices), Some(out)) = (ctx.tensor(WEIGHT), ctx.tensor(INDICES), ctx.tensor(OUT)) else {
+    let (Some(weight), Some(indices), Some(out)) = (ctx.tensor(WEIGHT), ctx.tensor(INDICES), ctx.tensor(OUT))
+    else {
         return Ok(None);
     };
     let fits = weight.dtype == out.dtype
@@ -84,7 +85,11 @@ impl Prepared for Embedding {
             })?;
             // SAFETY: `row` is inside the table and `i` inside the output.
             unsafe {
-                std::ptr::copy_nonoverlapping(weight.add(row * rows.bytes), out.add(i * rows.bytes), rows.bytes);
+                std::ptr::copy_nonoverlapping(
+                    weight.add(row * rows.bytes),
+                    out.add(i * rows.bytes),
+                    rows.bytes,
+                );
             }
         }
         Ok(())

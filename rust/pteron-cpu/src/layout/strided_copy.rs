@@ -4,10 +4,11 @@
 //! Three shapes of inner loop, chosen at bind: contiguous runs, block transposes when some other loop is
 //! contiguous in the source, and single elements.
 
-use crate::elementwise::broadcast::{BroadcastPlan, CHUNK};
+use crate::elementwise::broadcast::{BroadcastPlan, CHUNK, Run};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    Args, BindArgs, Bound, Dims, Grid, PrepareContext, Prepared, Result, TensorMeta, TensorView, WorkerScratch,
+    Args, BindArgs, Bound, Dims, Grid, PrepareContext, Prepared, Result, TensorMeta, TensorView,
+    WorkerScratch,
 };
 
 /// A strided view of a tensor's elements.
@@ -194,7 +195,7 @@ impl<T: Copy> SimdTask for RunsTask<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let [stride] = self.walk.inner_strides();
-        self.walk.for_each_run(self.chunk, |at, [offset], n| {
+        for Run { at, offsets: [offset], n } in self.walk.runs(self.chunk) {
             // SAFETY: runs lie inside source and target.
             unsafe {
                 let (from, to) = (self.from.add(offset), self.to.add(at));
@@ -208,7 +209,7 @@ impl<T: Copy> SimdTask for RunsTask<'_, T> {
                     }
                 }
             }
-        });
+        }
     }
 }
 

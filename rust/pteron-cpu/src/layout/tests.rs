@@ -42,7 +42,11 @@ fn permuted(shape: &[usize], dims: &[usize]) -> (Vec<usize>, Vec<usize>) {
     let out_shape: Vec<usize> = dims.iter().map(|d| shape[*d]).collect();
     let mut positions = vec![0];
     for (d, n) in dims.iter().zip(&out_shape) {
-        positions = positions.iter().flat_map(|p| (0..*n).map(move |i| (p, i))).map(|(p, i)| p + i * strides[*d]).collect();
+        positions = positions
+            .iter()
+            .flat_map(|p| (0..*n).map(move |i| (p, i)))
+            .map(|(p, i)| p + i * strides[*d])
+            .collect();
     }
     (out_shape, positions)
 }
@@ -63,7 +67,9 @@ fn check_permutes<T: Element + TryFrom<usize> + PartialEq + std::fmt::Debug>() {
         for (shape, dims) in PERMUTES {
             let (out_shape, positions) = permuted(shape, dims);
             let order: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
-            let Some(y) = moved::<T>("aten::permute_copy", isa, shape, vec![ints(&order)], &out_shape) else { continue };
+            let Some(y) = moved::<T>("aten::permute_copy", isa, shape, vec![ints(&order)], &out_shape) else {
+                continue;
+            };
             let want: Vec<T> = positions.iter().map(|p| T::try_from(p % 251).ok().unwrap()).collect();
             assert!(y.unwrap() == want, "{isa:?} {} {shape:?} {dims:?}", T::DTYPE);
         }
@@ -84,16 +90,28 @@ fn views_pick_the_right_elements() {
         moved::<i64>(op, Isa::Portable, shape, extra, out).unwrap()
     };
     let int = CallArg::int;
-    assert_eq!(run("aten::transpose_copy", &[2, 3], vec![int(0), int(-1)], &[3, 2]).unwrap(), [0, 3, 1, 4, 2, 5]);
+    assert_eq!(
+        run("aten::transpose_copy", &[2, 3], vec![int(0), int(-1)], &[3, 2]).unwrap(),
+        [0, 3, 1, 4, 2, 5]
+    );
     assert_eq!(run("aten::t_copy", &[2, 2], vec![], &[2, 2]).unwrap(), [0, 2, 1, 3]);
     let no = || CallArg::bool(false);
     let text = run("aten::expand_copy", &[2, 1], vec![ints(&[3, 2]), no()], &[3, 2]).unwrap_err().to_string();
     assert!(text.contains("got 3 at dimension 0"), "{text}");
     assert!(run("aten::expand_copy", &[2, 1], vec![ints(&[-1, 2, 1]), no()], &[2, 2, 1]).is_err());
-    assert_eq!(run("aten::expand_copy", &[2, 1], vec![ints(&[2, -1, 3]), no()], &[2, 2, 3]).unwrap(), [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]);
+    assert_eq!(
+        run("aten::expand_copy", &[2, 1], vec![ints(&[2, -1, 3]), no()], &[2, 2, 3]).unwrap(),
+        [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]
+    );
     let slice = |start: CallArg, end: CallArg, step| vec![int(1), start, end, int(step)];
-    assert_eq!(run("aten::slice_copy", &[2, 5], slice(int(1), int(i64::MAX), 2), &[2, 2]).unwrap(), [1, 3, 6, 8]);
-    assert_eq!(run("aten::slice_copy", &[2, 5], slice(int(-2), CallArg::None, 1), &[2, 2]).unwrap(), [3, 4, 8, 9]);
+    assert_eq!(
+        run("aten::slice_copy", &[2, 5], slice(int(1), int(i64::MAX), 2), &[2, 2]).unwrap(),
+        [1, 3, 6, 8]
+    );
+    assert_eq!(
+        run("aten::slice_copy", &[2, 5], slice(int(-2), CallArg::None, 1), &[2, 2]).unwrap(),
+        [3, 4, 8, 9]
+    );
     assert_eq!(run("aten::slice_copy", &[2, 5], slice(int(4), int(2), 1), &[2, 0]).unwrap(), [0i64; 0]);
     assert!(run("aten::slice_copy", &[2, 5], slice(int(0), int(2), 0), &[2, 2]).is_err());
     assert_eq!(run("aten::select_copy", &[2, 3], vec![int(1), int(-1)], &[2]).unwrap(), [2, 5]);
@@ -121,7 +139,8 @@ fn copies_into_another_dim_order() {
             CallArg::None,
             CallArg::Tensor(HostTensor::zeros_in_order(DType::Float32, &shape, nhwc).unwrap()),
         ];
-        let mut call = SingleCall::new(kernel("dim_order_ops::_clone_dim_order"), &cpu, args).unwrap().unwrap();
+        let mut call =
+            SingleCall::new(kernel("dim_order_ops::_clone_dim_order"), &cpu, args).unwrap().unwrap();
         call.call().unwrap();
         let want: Vec<f32> = permuted(&shape, &[0, 2, 3, 1]).1.iter().map(|p| *p as f32).collect();
         assert_eq!(call.output::<f32>(3).unwrap(), want);
@@ -142,7 +161,10 @@ fn cat_joins_stretches() {
         call.call().map(|()| call.output::<i32>(2).unwrap())
     };
     assert_eq!(run(vec![t(&[2, 1], 0), t(&[2, 2], 10)], -1, &[2, 3]).unwrap(), [0, 10, 11, 1, 12, 13]);
-    assert_eq!(run(vec![t(&[1, 2], 0), t(&[0, 2], 5), t(&[2, 2], 10)], 0, &[3, 2]).unwrap(), [0, 1, 10, 11, 12, 13]);
+    assert_eq!(
+        run(vec![t(&[1, 2], 0), t(&[0, 2], 5), t(&[2, 2], 10)], 0, &[3, 2]).unwrap(),
+        [0, 1, 10, 11, 12, 13]
+    );
     assert!(run(vec![t(&[2, 1], 0), t(&[3, 2], 10)], 1, &[2, 3]).is_err());
 }
 

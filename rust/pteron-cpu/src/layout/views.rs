@@ -164,7 +164,8 @@ fn reshape(args: &Args<'_>) -> Result<StridedView> {
     let sizes = args.int_list(1)?;
     let (mut known, mut inferred) = (Some(1usize), None);
     let mut shape = Dims::EMPTY;
-    let refuse = || Error::kernel("view cannot make this shape").expected(format!("{} elements", input.numel()));
+    let refuse =
+        || Error::kernel("view cannot make this shape").expected(format!("{} elements", input.numel()));
     for (d, size) in sizes.iter().enumerate() {
         match size? {
             -1 if inferred.is_none() => {
@@ -172,7 +173,8 @@ fn reshape(args: &Args<'_>) -> Result<StridedView> {
                 shape.push(1)?;
             }
             size => {
-                let n = usize::try_from(size).map_err(|_| refuse().got(format!("{size} at dimension {d}")))?;
+                let n =
+                    usize::try_from(size).map_err(|_| refuse().got(format!("{size} at dimension {d}")))?;
                 known = known.and_then(|k| k.checked_mul(n));
                 shape.push(n)?;
             }

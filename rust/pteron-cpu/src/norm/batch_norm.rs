@@ -183,7 +183,14 @@ impl SimdTask for PlanesTask {
             let Some(table) = self.table else {
                 for plane in self.range {
                     let (scale, shift) = self.parameters.of_channel(plane % channels);
-                    affine(s, self.input.add(plane * inner), self.out.add(plane * inner), inner, scale, shift);
+                    affine(
+                        s,
+                        self.input.add(plane * inner),
+                        self.out.add(plane * inner),
+                        inner,
+                        scale,
+                        shift,
+                    );
                 }
                 return;
             };

@@ -33,11 +33,11 @@ struct Groups {
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    let is_plain = |i: usize| {
-        ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32 && t.dim_order.is_contiguous())
-    };
+    let is_plain =
+        |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32 && t.dim_order.is_contiguous());
     let is_plain_or_absent = |i: usize| matches!(ctx.args.get(i), Some(ArgSpec::None)) || is_plain(i);
-    let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain) && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
+    let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain)
+        && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
     if !fits {
         return Ok(None);
     }
@@ -62,7 +62,8 @@ impl Prepared for GroupNorm {
             let v = a.int(i)?;
             usize::try_from(v).map_err(|_| Error::kernel("negative extent").got(v.to_string()))
         };
-        let (images, channels, pixels, groups) = (size(IMAGES)?, size(CHANNELS)?, size(PIXELS)?, size(GROUPS)?);
+        let (images, channels, pixels, groups) =
+            (size(IMAGES)?, size(CHANNELS)?, size(PIXELS)?, size(GROUPS)?);
         let volume = images.checked_mul(channels).and_then(|v| v.checked_mul(pixels));
         if volume != Some(numel) || groups == 0 || channels % groups != 0 {
             return Err(Error::kernel("group norm sizes do not fit the input")

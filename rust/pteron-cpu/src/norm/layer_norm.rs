@@ -33,11 +33,11 @@ struct Rows {
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    let is_plain = |i: usize| {
-        ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32 && t.dim_order.is_contiguous())
-    };
+    let is_plain =
+        |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32 && t.dim_order.is_contiguous());
     let is_plain_or_absent = |i: usize| matches!(ctx.args.get(i), Some(ArgSpec::None)) || is_plain(i);
-    let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain) && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
+    let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain)
+        && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
     let Some(ArgSpec::IntList(normalized)) = ctx.args.get(NORMALIZED_SHAPE) else { return Ok(None) };
     if !fits || normalized.is_empty() {
         return Ok(None);

@@ -121,7 +121,10 @@ fn batch_norm_in_both_memory_orders() {
                     let centered = f64::from(x[i]) - f64::from(mean[k]);
                     let want = centered * rstd * f64::from(g) + f64::from(b);
                     let size = (f64::from(mean[k]) * rstd * f64::from(g)).abs();
-                    assert!((f64::from(y) - want).abs() < 2e-6 * (1.0 + want.abs() + size), "{isa:?} {y} {want}");
+                    assert!(
+                        (f64::from(y) - want).abs() < 2e-6 * (1.0 + want.abs() + size),
+                        "{isa:?} {y} {want}"
+                    );
                 }
             }
         }

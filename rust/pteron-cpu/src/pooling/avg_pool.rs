@@ -7,7 +7,8 @@ use super::window::{Extents, Units, Window, common_order, input_shape};
 use crate::norm::moments::sum_of;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, StaticKernel, WorkerScratch,
+    ArgSpec, Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
 };
 
 /// Which elements an output averages.
@@ -66,7 +67,9 @@ impl Prepared for AvgPool {
                 };
                 let input = [shape[2], shape[3]];
                 if input.contains(&0) && shape[0] * shape[1] * height * width > 0 {
-                    return Err(Error::kernel("the mean of no elements is not defined").got(shape.to_string()));
+                    return Err(
+                        Error::kernel("the mean of no elements is not defined").got(shape.to_string())
+                    );
                 }
                 Extents { images: shape[0], channels: shape[1], input, output: [height, width] }
             }

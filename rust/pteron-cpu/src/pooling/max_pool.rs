@@ -5,7 +5,8 @@ use super::window::{Extents, Units, Window, common_order, input_shape};
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    Args, BindArgs, Bound, DType, Error, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel, WorkerScratch,
+    Args, BindArgs, Bound, DType, Error, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
+    WorkerScratch,
 };
 
 const OUT: usize = 6;
@@ -142,10 +143,8 @@ impl UnitsTask<'_> {
     /// The place of the first element of window (oy, ox).
     #[inline(always)]
     fn first_place(&self, oy: usize, ox: usize) -> i32 {
-        let at = |d: usize, o: usize| {
-            (0..self.window.kernel[d]).find_map(|k| self.window.position(&self.extents, d, o, k)).unwrap_or(0)
-        };
-        (at(0, oy) * self.extents.input[1] + at(1, ox)) as i32
+        let (y, x) = (self.window.first_position(0, oy), self.window.first_position(1, ox));
+        (y * self.extents.input[1] + x) as i32
     }
 
     /// # Safety
@@ -170,12 +169,13 @@ impl UnitsTask<'_> {
                     while i < outputs.len() {
                         let n = S::LANES.min(outputs.len() - i);
                         let at = y * width + x + i * step;
-                        let v = load_strided(s, input.add(at), step, n);
+                        let v = s.load_strided(input.add(at), step, n);
                         let mut places = [0f32; MAX_LANES];
                         for (j, p) in places.iter_mut().enumerate() {
                             *p = f32::from_bits((at + j * step) as u32);
                         }
-                        let (best, kept) = (self.best.add(outputs.start + i), self.places.add(outputs.start + i));
+                        let (best, kept) =
+                            (self.best.add(outputs.start + i), self.places.add(outputs.start + i));
                         let so_far = (s.load_up_to(best, n), s.load_up_to(kept, n));
                         let (b, p) = challenge(s, so_far, v, s.load(places.as_ptr()));
                         s.store_up_to(best, b, n);
@@ -211,7 +211,10 @@ impl UnitsTask<'_> {
                         for kx in 0..self.window.kernel[1] {
                             let Some(x) = self.window.position(&self.extents, 1, ox, kx) else { continue };
                             let place = y * width + x;
-                            let v = s.load_up_to(self.input.add((image * height * width + place) * channels + c), n);
+                            let v = s.load_up_to(
+                                self.input.add((image * height * width + place) * channels + c),
+                                n,
+                            );
                             state = challenge(s, state, v, s.from_bits(s.splat_i(place as i32)));
                         }
                     }
@@ -223,28 +226,6 @@ impl UnitsTask<'_> {
                         *self.indices.add(at + j) = i64::from(p.to_bits());
                     }
                 }
-            }
-        }
-    }
-}
-
-/// `n ≤ LANES` elements at `step`.
-///
-/// # Safety
-/// Those elements are readable.
-#[inline(always)]
-pub(super) unsafe fn load_strided<S: Simd>(s: S, from: *const f32, step: usize, n: usize) -> S::F {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match step {
-            1 => s.load_up_to(from, n),
-            2 => s.load_even(from, n),
-            _ => {
-                let mut block = [0f32; MAX_LANES];
-                for (j, slot) in block.iter_mut().enumerate().take(n) {
-                    *slot = *from.add(j * step);
-                }
-                s.load(block.as_ptr())
             }
         }
     }

@@ -36,7 +36,8 @@ impl Case {
     /// Output extent along `d`, as eager computes it.
     fn output(&self, d: usize) -> usize {
         let n = self.shape[2 + d] as i64;
-        let (k, s, p, dil) = (self.kernel as i64, self.stride as i64, self.padding as i64, self.dilation as i64);
+        let (k, s, p, dil) =
+            (self.kernel as i64, self.stride as i64, self.padding as i64, self.dilation as i64);
         let extra = if self.is_ceil { s - 1 } else { 0 };
         let mut out = (n + 2 * p - dil * (k - 1) - 1 + extra) / s + 1;
         if self.is_ceil && (out - 1) * s >= n + p {
@@ -97,8 +98,12 @@ fn largest_elements_and_their_places() {
             ints(c.padding),
             ints(c.dilation),
             CallArg::bool(c.is_ceil),
-            CallArg::Tensor(HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap()),
-            CallArg::Tensor(HostTensor::zeros_in_order(DType::Int64, &[n, ch, oh, ow], order(is_last)).unwrap()),
+            CallArg::Tensor(
+                HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap(),
+            ),
+            CallArg::Tensor(
+                HostTensor::zeros_in_order(DType::Int64, &[n, ch, oh, ow], order(is_last)).unwrap(),
+            ),
         ];
         let cpu = profile(isa).unwrap();
         let mut call = SingleCall::new(max_pool::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
@@ -140,7 +145,9 @@ fn means_of_fixed_windows() {
                 CallArg::bool(c.is_ceil),
                 CallArg::bool(counts_padding),
                 divisor.map_or(CallArg::None, CallArg::int),
-                CallArg::Tensor(HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap()),
+                CallArg::Tensor(
+                    HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap(),
+                ),
             ];
             let cpu = profile(isa).unwrap();
             let mut call = SingleCall::new(avg_pool::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
@@ -148,7 +155,8 @@ fn means_of_fixed_windows() {
             let y = call.output::<f32>(7).unwrap();
             for i in 0..n * ch * oh * ow {
                 let (image, k, p) = (i / (ch * oh * ow), i / (oh * ow) % ch, i % (oh * ow));
-                let ((rows, padded_h), (columns, padded_w)) = (c.positions(0, p / ow), c.positions(1, p % ow));
+                let ((rows, padded_h), (columns, padded_w)) =
+                    (c.positions(0, p / ow), c.positions(1, p % ow));
                 let mut sum = 0.0;
                 for row in &rows {
                     for column in &columns {
@@ -176,7 +184,8 @@ fn adaptive_windows_cover_the_input() {
             for is_last in [false, true] {
                 let [n, ch, h, w] = shape;
                 let x = numbers(shape.iter().product(), 3);
-                let out = HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap();
+                let out =
+                    HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap();
                 let args = vec![
                     CallArg::Tensor(HostTensor::in_order(&shape, order(is_last), &x).unwrap()),
                     CallArg::Ints(vec![oh as i64, ow as i64]),

@@ -86,6 +86,13 @@ impl Window {
         (first..end.max(first), (first * s + at).wrapping_sub(p))
     }
 
+    /// The first input position of output `o` along dimension `d`, margins skipped.
+    #[inline(always)]
+    pub fn first_position(&self, d: usize, o: usize) -> usize {
+        let (at, p) = (o * self.stride[d], self.padding[d]);
+        if at >= p { at - p } else { at + (p - at).div_ceil(self.dilation[d]) * self.dilation[d] - p }
+    }
+
     /// The input position of tap `k` of output `o` along dimension `d`, if it lies inside.
     #[inline(always)]
     pub fn position(&self, extents: &Extents, d: usize, o: usize, k: usize) -> Option<usize> {
@@ -101,7 +108,8 @@ pub fn common_order(specs: &[Option<&TensorSpec>]) -> Option<bool> {
     let is_alike = |t: &Option<&TensorSpec>| {
         t.is_some_and(|t| t.shape.len() == 4 && t.dtype == DType::Float32 && t.dim_order == first.dim_order)
     };
-    (specs.iter().all(is_alike) && (is_interleaved || first.dim_order.is_contiguous())).then_some(is_interleaved)
+    (specs.iter().all(is_alike) && (is_interleaved || first.dim_order.is_contiguous()))
+        .then_some(is_interleaved)
 }
 
 /// The shape of argument 0.

@@ -41,7 +41,12 @@ struct Units {
     per_chunk: usize,
 }
 
-fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) -> Result<Option<Box<dyn Prepared>>> {
+fn prepare(
+    ctx: &PrepareContext<'_>,
+    kind: Kind,
+    out: usize,
+    form: DimsArg,
+) -> Result<Option<Box<dyn Prepared>>> {
     let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
     if !is_f32(0) || !is_f32(out) {
         return Ok(None);

@@ -56,7 +56,8 @@ fn sums_means_and_extremes() {
                     let out = args.len();
                     let out_shape = output_shape(shape, first, last, keepdim);
                     args.push(CallArg::Tensor(HostTensor::zeros(DType::Float32, &out_shape).unwrap()));
-                    let mut call = SingleCall::new(float::KERNELS[kernel].prepare, &cpu, args).unwrap().unwrap();
+                    let mut call =
+                        SingleCall::new(float::KERNELS[kernel].prepare, &cpu, args).unwrap().unwrap();
                     let grid = call.bind().unwrap();
                     call.run(grid, true).unwrap();
                     let [_, reduced, inner] = volumes(shape, first, last);

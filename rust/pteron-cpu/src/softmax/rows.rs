@@ -7,7 +7,8 @@ use crate::vector_math::exp::exp;
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel, WorkerScratch,
+    ArgSpec, Args, BindArgs, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
 };
 
 const OUT: usize = 3;
@@ -279,7 +280,10 @@ mod tests {
                                 _ => (shifted - sum.ln(), 1.0),
                             };
                             let tolerance = 4e-6 * want.abs().max(size) + 1e-38;
-                            assert!((f64::from(*y) - want).abs() <= tolerance, "{isa:?} {kernel} n={n}: {y} {want}");
+                            assert!(
+                                (f64::from(*y) - want).abs() <= tolerance,
+                                "{isa:?} {kernel} n={n}: {y} {want}"
+                            );
                         }
                     }
                 }
@@ -291,7 +295,8 @@ mod tests {
     fn infinities_and_nan_as_in_eager() {
         let inf = f32::INFINITY;
         for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
-            let Some(y) = run(0, isa, &[3, 3], &[-inf, 0.0, 0.0, -inf, -inf, -inf, f32::NAN, 1.0, 2.0]) else {
+            let Some(y) = run(0, isa, &[3, 3], &[-inf, 0.0, 0.0, -inf, -inf, -inf, f32::NAN, 1.0, 2.0])
+            else {
                 continue;
             };
             assert_eq!(&y[..3], &[0.0, 0.5, 0.5]);

@@ -7,8 +7,15 @@ use super::tanh::with_sign_of;
 
 const SPLIT: f32 = 0.921_875;
 /// erf(x) / x - 1 as a polynomial in x²; leaving the one out makes the last rounding the only large one.
-const SMALL: [f32; 7] =
-    [0.128_379_17, -0.376_126_35, 0.112_837_02, -0.026_859_703, 0.005_201_714_6, -0.000_814_979_14, 8.397_738_6e-5];
+const SMALL: [f32; 7] = [
+    0.128_379_17,
+    -0.376_126_35,
+    0.112_837_02,
+    -0.026_859_703,
+    0.005_201_714_6,
+    -0.000_814_979_14,
+    8.397_738_6e-5,
+];
 /// -ln(erfc(x)) / x as a polynomial in x.
 const LARGE: [f32; 8] = [
     1.128_556_1,

@@ -176,6 +176,26 @@ pub trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: the caller's promise.
         unsafe { if n >= Self::LANES { self.load(p) } else { self.load_partial(p, n) } }
     }
+    /// Loads `n ≤ LANES` elements at `step`: `p[0], p[step], ..`.
+    /// # Safety
+    /// Those elements are readable.
+    #[inline(always)]
+    unsafe fn load_strided(self, p: *const f32, step: usize, n: usize) -> Self::F {
+        // SAFETY: the caller's promise; a block holds every lane.
+        unsafe {
+            match step {
+                1 => self.load_up_to(p, n),
+                2 => self.load_even(p, n),
+                _ => {
+                    let mut block = [0f32; MAX_LANES];
+                    for (j, slot) in block.iter_mut().enumerate().take(n) {
+                        *slot = *p.add(j * step);
+                    }
+                    self.load(block.as_ptr())
+                }
+            }
+        }
+    }
     /// Stores `n ≤ LANES` elements, the full store when all are wanted.
     /// # Safety
     /// `p` is valid for writes of `n` elements.
