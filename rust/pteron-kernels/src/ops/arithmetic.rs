@@ -22,8 +22,12 @@ fn with_alpha(ctx: &PrepareContext<'_>, is_subtraction: bool) -> Result<Dtypes> 
             .argument("alpha")
             .got("a float"));
     }
-    if is_subtraction && common == DType::Bool {
-        return Err(Error::kernel("bool tensors do not subtract").hint("use logical_xor"));
+    let is_bool = |i: usize| match ctx.args.get(i) {
+        Some(ArgSpec::Tensor(spec, _)) => spec.dtype == DType::Bool,
+        other => matches!(other, Some(ArgSpec::Bool(_))),
+    };
+    if is_subtraction && (is_bool(0) || is_bool(1)) {
+        return Err(Error::kernel("bool does not subtract").hint("use logical_xor"));
     }
     Ok(Dtypes::same(common))
 }

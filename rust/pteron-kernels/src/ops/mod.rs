@@ -12,4 +12,5 @@ families! {
     unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
     masked_choice, copy, scalar_prim, tensor_prim, layout,
     joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing, pooling,
+    padding, resampling, sorting, data_dependent, channels,
 }

@@ -38,16 +38,27 @@ fn tensor_tensor(ctx: &PrepareContext<'_>) -> Preparation {
     number(ctx, p, dtypes(ctx, p)?, |a, b, _, _| a.powf(b), |a, b, _, _| a.powf(b), |a, b, _, _| Ok(int_power(a, b)))
 }
 
+#[cold]
+fn negative_power() -> Error {
+    Error::kernel("integers have no negative integer powers").argument("exponent")
+}
+
 fn tensor_scalar(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions::UNARY_SCALAR;
-    let dtypes = dtypes(ctx, p)?;
+    let exponent = ctx.args.get(1).and_then(ArgSpec::number);
+    let common = p.promoted(ctx)?;
+    // The first power is a copy, of bool too.
+    let dtypes = if exponent == Some(1.0) { Dtypes::same(common) } else { dtypes(ctx, p)? };
+    if !common.is_float() && exponent.is_some_and(|e| e < 0.0) {
+        return Err(negative_power());
+    }
     // Exponents that have a function of their own, which is both exact and fast.
     macro_rules! special {
         (|$x:ident| $e:expr) => {
             number(ctx, p, dtypes, |$x, _, _, _| $e, |$x, _, _, _| $e, |x, _, _, s| Ok(int_power(x, s.get(0))))
         };
     }
-    match ctx.args.get(1).and_then(ArgSpec::number) {
+    match exponent {
         Some(0.5) => special!(|x| x.sqrt()),
         Some(-0.5) => special!(|x| 1.0 / x.sqrt()),
         Some(1.0) => special!(|x| x),
@@ -61,9 +72,7 @@ fn tensor_scalar(ctx: &PrepareContext<'_>) -> Preparation {
             |a, _, _, s| a.powf(s.get(0)),
             |a, _, _, s| {
                 if s.get(0) < 0 {
-                    return Err(Error::kernel("integers have no negative integer powers")
-                        .argument("exponent")
-                        .got(s.get(0).to_string()));
+                    return Err(negative_power());
                 }
                 Ok(int_power(a, s.get(0)))
             },

@@ -21,6 +21,22 @@ fn any(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
     Ok(Dtypes::same(dtype_of(ctx, 0)?))
 }
 
+fn float_only(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
+    let dtype = dtype_of(ctx, 0)?;
+    if !dtype.is_float() {
+        return Err(Error::kernel("the operator needs floats").argument("self").got(dtype.name()));
+    }
+    Ok(Dtypes::same(dtype))
+}
+
+/// Squares are powers with an int64 exponent, which bool promotes to.
+fn powers(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
+    Ok(Dtypes::same(match dtype_of(ctx, 0)? {
+        DType::Bool => DType::Int64,
+        dtype => dtype,
+    }))
+}
+
 fn predicate(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
     Ok(Dtypes::predicate(dtype_of(ctx, 0)?))
 }
@@ -52,8 +68,8 @@ pub static KERNELS: &[StaticKernel] = &[
     function!("ceil", not_bool, |x| float x.ceil(), int x),
     function!("trunc", not_bool, |x| float x.trunc(), int x),
     function!("round", not_bool, |x| float x.round_ties_even(), int x),
-    function!("frac", not_bool, |x| float x - x.trunc(), int { let _ = x; 0 }),
-    function!("square", not_bool, |x| float x * x, int x.wrapping_mul(x)),
+    function!("frac", float_only, |x| float x - x.trunc(), int { let _ = x; 0 }),
+    function!("square", powers, |x| float x * x, int x.wrapping_mul(x)),
     function!("_conj_physical", any, |x| float x, int x),
     function!("isnan", predicate, |x| float x.is_nan() as u8 as _, int { let _ = x; 0 }),
     function!("isinf", predicate, |x| float x.is_infinite() as u8 as _, int { let _ = x; 0 }),

@@ -1,0 +1,159 @@
+//! Operators that take channels apart: glu, pixel_shuffle, pixel_unshuffle.
+//!
+//! Shape: glu halves a dimension; the shuffles trade channels for pixels. Dtype: glu needs floats,
+//! the shuffles move any dtype. Edge cases: extents that do not divide are errors.
+
+use crate::compute::BLOCK;
+use crate::elements::{Reader, Writer};
+use crate::ops::layout::same_dtype;
+use crate::ops::sums::check_float;
+use crate::reduction::row_major;
+use crate::region::{Region, copy_region};
+use crate::routine::{Preparation, Routine, kernel};
+use crate::shape::wrap_dim;
+use crate::walk::{Walk, signed};
+use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result, StaticKernel};
+
+/// The dimension and half its extent.
+fn halves(args: &Args<'_>) -> Result<(usize, usize)> {
+    let x = args.tensor(0)?;
+    let dim = wrap_dim(args.int(1)?, x.rank())?;
+    match x.shape().get(dim) {
+        Some(extent) if extent % 2 == 0 => Ok((dim, extent / 2)),
+        _ => Err(Error::kernel("glu needs an even extent").argument("dim").got(x.shape().to_string())),
+    }
+}
+
+fn bind_glu(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let (dim, half) = halves(&view)?;
+    let mut shape = *view.tensor(0)?.shape();
+    shape[dim] = half;
+    args.resize(2, &shape)
+}
+
+fn glu(args: &Args<'_>) -> Result<()> {
+    let (dim, half) = halves(args)?;
+    let x = Reader::<f64>::new(args.tensor(0)?)?;
+    let mut y = Writer::<f64>::new(args.output(2)?)?;
+    let from = Walk::row_major(y.meta().shape(), &signed(x.meta().strides()));
+    let gates = (half * x.meta().strides()[dim]) as isize;
+    let to = row_major(y.meta());
+    let (mut a, mut b) = ([0.0; BLOCK], [0.0; BLOCK]);
+    for start in (0..to.numel()).step_by(BLOCK) {
+        let n = (to.numel() - start).min(BLOCK);
+        x.gather(&from, 0, start, &mut a[..n])?;
+        x.gather(&from, gates, start, &mut b[..n])?;
+        for (a, b) in a[..n].iter_mut().zip(&b) {
+            *a *= 1.0 / (1.0 + (-b).exp());
+        }
+        y.scatter(&to, 0, start, &a[..n])?;
+    }
+    Ok(())
+}
+
+/// The factor, checked against channels (down: against height and width).
+fn factor(args: &Args<'_>, is_up: bool) -> Result<usize> {
+    let (x, r) = (args.tensor(0)?, args.int(1)?);
+    let rank = x.rank();
+    let factor = usize::try_from(r).ok().filter(|r| *r > 0 && rank >= 3 && rank + 2 <= pteron_core::MAX_RANK).filter(|r| {
+        let shape = x.shape();
+        if is_up {
+            r.checked_mul(*r).is_some_and(|rr| shape[rank - 3] % rr == 0)
+        } else {
+            shape[rank - 1] % r == 0 && shape[rank - 2] % r == 0
+        }
+    });
+    factor.ok_or_else(|| {
+        Error::kernel("the factor does not divide the extents").argument("factor").got(format!("{r} for {}", x.shape()))
+    })
+}
+
+fn bind_shuffle(args: &mut BindArgs<'_>, is_up: bool) -> Result<()> {
+    let view = args.args();
+    let r = factor(&view, is_up)?;
+    let mut shape = *view.tensor(0)?.shape();
+    let rank = shape.len();
+    let too_large = || Error::kernel("the result is too large");
+    if is_up {
+        shape[rank - 3] /= r * r;
+        for d in [rank - 2, rank - 1] {
+            shape[d] = shape[d].checked_mul(r).ok_or_else(too_large)?;
+        }
+    } else {
+        shape[rank - 3] = r.checked_mul(r).and_then(|rr| rr.checked_mul(shape[rank - 3])).ok_or_else(too_large)?;
+        shape[rank - 2] /= r;
+        shape[rank - 1] /= r;
+    }
+    args.resize(2, &shape)
+}
+
+/// Views of the tensor with few channels and of the one with many, as `[.., C, r, r, H, W]`.
+fn shuffle(args: &Args<'_>, is_up: bool) -> Result<()> {
+    let r = factor(args, is_up)?;
+    let x = args.tensor(0)?;
+    let mut y = args.output(2)?;
+    let rank = x.rank();
+    let (few, many) = if is_up { (y.meta(), x.meta()) } else { (x.meta(), y.meta()) };
+    let mut shape = Dims::new(&few.shape()[..rank - 2])?;
+    for extent in [r, r, many.shape()[rank - 2], many.shape()[rank - 1]] {
+        shape.push(extent)?;
+    }
+    let (mut wide, mut deep) = (Region::of(few.strides()), Region::of(many.strides()));
+    let (h, w) = (wide.strides[rank - 2], wide.strides[rank - 1]);
+    wide.strides[rank - 2..rank + 2].copy_from_slice(&[h, w, h * r as isize, w * r as isize]);
+    let (c, h, w) = (deep.strides[rank - 3], deep.strides[rank - 2], deep.strides[rank - 1]);
+    let r = r as isize;
+    deep.strides[rank - 3..rank + 2].copy_from_slice(&[c * r * r, c * r, c, h, w]);
+    let (from, to) = if is_up { (deep, wide) } else { (wide, deep) };
+    copy_region(&shape, &x, from, &mut y, to)
+}
+
+fn prepare_shuffle<const UP: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 2)?;
+    Routine::prepare(|args| bind_shuffle(args, UP), |args, _| shuffle(args, UP))
+}
+
+/// glu and pixel shuffles.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel("aten::glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        check_float(ctx, 2)?;
+        Routine::prepare(bind_glu, |args, _| glu(args))
+    }),
+    kernel(
+        "aten::pixel_shuffle.out(Tensor self, int upscale_factor, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare_shuffle::<true>,
+    ),
+    kernel(
+        "aten::pixel_unshuffle.out(Tensor self, int downscale_factor, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare_shuffle::<false>,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Tensor, error_text, run_out};
+    use pteron_core::DType;
+
+    #[test]
+    fn shuffles_are_inverse() {
+        let x = Tensor::of(&[4, 1, 2], &[1u8, 2, 3, 4, 5, 6, 7, 8]);
+        let up = run_out("aten::pixel_shuffle.out", &[x.clone().into(), 2i64.into()], DType::UInt8, &[1, 2, 4]).unwrap();
+        assert_eq!(up.values::<u8>(), [1, 3, 2, 4, 5, 7, 6, 8]);
+        let down = run_out("aten::pixel_unshuffle.out", &[up.into(), 2i64.into()], DType::UInt8, &[4, 1, 2]).unwrap();
+        assert_eq!(down.values::<u8>(), x.values::<u8>());
+        for bad in [0i64, 3, i64::MAX] {
+            let e = run_out("aten::pixel_shuffle.out", &[x.clone().into(), bad.into()], DType::UInt8, &[1, 2, 4]);
+            assert!(error_text(e).contains("factor"));
+        }
+    }
+
+    #[test]
+    fn glu_gates_with_the_second_half() {
+        let x = Tensor::of(&[4], &[2f32, 3.0, 0.0, f32::INFINITY]);
+        let y = run_out("aten::glu.out", &[x.into(), 0i64.into()], DType::Float32, &[2]).unwrap();
+        assert_eq!(y.values::<f32>(), [1.0, 3.0]);
+        let x = Tensor::of(&[3], &[0f32; 3]);
+        assert!(error_text(run_out("aten::glu.out", &[x.into(), 0i64.into()], DType::Float32, &[1])).contains("even"));
+    }
+}

@@ -1,0 +1,193 @@
+//! Operators whose result has as many elements as the data says: nonzero, masked_select; and
+//! masked_scatter, which consumes as many.
+//!
+//! Shape: known after the run; the output must be large enough for the case that everything is chosen.
+//! Dtype: kept; positions are int64. Edge cases: NaN is chosen by nonzero; too few source elements are
+//! an error.
+
+use crate::compute::{Class, Compute};
+use crate::elements::{Reader, Writer};
+use crate::ops::layout::same_dtype;
+use crate::reduction::row_major;
+use crate::routine::{Routine, dtype_of, kernel};
+use crate::shape::{broadcast, check_expandable};
+use crate::walk::{Walk, broadcast_strides};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorView};
+
+/// Visits the row-major positions of the elements of `x` that are true.
+fn for_each_true(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(usize) -> Result<()>) -> Result<()> {
+    fn scan<C: Compute>(x: TensorView<'_>, shape: &Dims, visit: &mut impl FnMut(usize) -> Result<()>) -> Result<()> {
+        let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
+        let walk = Walk::row_major(shape, &strides);
+        let mut buffer = [C::ZERO; crate::compute::BLOCK];
+        Reader::<C>::new(x)?.blocks(&walk, 0, &mut buffer, |at, block| {
+            block.iter().enumerate().filter(|(_, v)| v.is_true()).try_for_each(|(i, _)| visit(at + i))
+        })
+    }
+    match Class::of(x.dtype()) {
+        Some(Class::I64) => scan::<i64>(x, shape, &mut visit),
+        _ => scan::<f64>(x, shape, &mut visit),
+    }
+}
+
+fn count_true(x: TensorView<'_>, shape: &Dims) -> Result<usize> {
+    let mut count = 0;
+    for_each_true(x, shape, |_| {
+        count += 1;
+        Ok(())
+    })?;
+    Ok(count)
+}
+
+fn bind_nonzero(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let x = view.tensor(0)?;
+    if !view.tensor(1)?.is_contiguous() {
+        return Err(Error::kernel("the output must be row-major").argument("out"));
+    }
+    let most = [x.numel(), x.rank()];
+    args.resize(1, &most)
+}
+
+fn nonzero(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let shape = *x.shape();
+    let mut out = Writer::<i64>::new(args.output(1)?)?;
+    let mut row = 0;
+    for_each_true(x, &shape, |position| {
+        let mut rest = position;
+        for d in (0..shape.len()).rev() {
+            out.put(row * shape.len() + d, (rest % shape[d]) as i64)?;
+            rest /= shape[d];
+        }
+        row += 1;
+        Ok(())
+    })
+}
+
+fn finish_nonzero(args: &mut BindArgs<'_>) -> Result<()> {
+    let x = args.args().tensor(0)?;
+    let found = [count_true(x, x.shape())?, x.rank()];
+    args.resize(1, &found)
+}
+
+fn common_shape(args: &Args<'_>) -> Result<Dims> {
+    broadcast(args.tensor(0)?.shape(), args.tensor(1)?.shape())
+}
+
+fn bind_masked_select(args: &mut BindArgs<'_>) -> Result<()> {
+    let most = common_shape(&args.args())?.numel()?;
+    args.resize(2, &[most])
+}
+
+fn masked_select<C: Compute>(args: &Args<'_>) -> Result<()> {
+    let shape = common_shape(args)?;
+    let x = Reader::<C>::new(args.tensor(0)?)?;
+    let from = Walk::row_major(&shape, &broadcast_strides(x.meta().shape(), x.meta().strides(), shape.len()));
+    let mut out = Writer::<C>::new(args.output(2)?)?;
+    let mut count = 0;
+    for_each_true(args.tensor(1)?, &shape, |position| {
+        out.put(count, x.get(from.offset(position) as usize)?)?;
+        count += 1;
+        Ok(())
+    })
+}
+
+fn finish_masked_select(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let found = count_true(view.tensor(1)?, &common_shape(&view)?)?;
+    args.resize(2, &[found])
+}
+
+fn bind_masked_scatter(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = common_shape(&args.args())?;
+    args.resize(3, &shape)
+}
+
+fn masked_scatter<C: Compute>(args: &Args<'_>) -> Result<()> {
+    let shape = common_shape(args)?;
+    let (x, source) = (args.tensor(0)?, Reader::<C>::new(args.tensor(2)?)?);
+    check_expandable(x.shape(), &shape)?;
+    {
+        use crate::region::{Region, copy_region};
+        let mut out = args.output(3)?;
+        let from = Region { offset: 0, strides: broadcast_strides(x.shape(), x.strides(), shape.len()) };
+        let to = Region::of(out.strides());
+        copy_region(&shape, &x, from, &mut out, to)?;
+    }
+    let mut out = Writer::<C>::new(args.output(3)?)?;
+    let (from, to) = (row_major(source.meta()), row_major(out.meta()));
+    let mut used = 0;
+    for_each_true(args.tensor(1)?, &shape, |position| {
+        if used >= source.meta().numel() {
+            return Err(Error::kernel("the mask chooses more elements than the source has")
+                .argument("source")
+                .got(format!("{} elements", source.meta().numel())));
+        }
+        out.put(to.offset(position) as usize, source.get(from.offset(used) as usize)?)?;
+        used += 1;
+        Ok(())
+    })
+}
+
+fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<bool> {
+    same_dtype(ctx, 0, out)?;
+    if dtype_of(ctx, 1)? != DType::Bool {
+        return Err(Error::kernel("the mask must be bool").argument("mask").got(dtype_of(ctx, 1)?.name()));
+    }
+    match Class::of(dtype_of(ctx, 0)?) {
+        Some(class) => Ok(class == Class::I64),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
+    }
+}
+
+/// Data-dependent shapes.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel("aten::nonzero.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        if dtype_of(ctx, 1)? != DType::Int64 || Class::of(dtype_of(ctx, 0)?).is_none() {
+            return Err(Error::kernel("positions are int64 and the input a real number").argument("out"));
+        }
+        Routine::prepare_with_finish(bind_nonzero, |args, _| nonzero(args), finish_nonzero)
+    }),
+    kernel("aten::masked_select.out(Tensor self, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        let run: crate::routine::RunFn =
+            if check(ctx, 2)? { |args, _| masked_select::<i64>(args) } else { |args, _| masked_select::<f64>(args) };
+        Routine::prepare_with_finish(bind_masked_select, run, finish_masked_select)
+    }),
+    kernel(
+        "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            let is_int = check(ctx, 3)?;
+            same_dtype(ctx, 2, 3)?;
+            if is_int {
+                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<i64>(args))
+            } else {
+                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<f64>(args))
+            }
+        },
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Tensor, error_text, run_out};
+    use pteron_core::{Bool8, DType};
+
+    #[test]
+    fn positions_of_what_is_not_zero() {
+        let x = Tensor::of(&[2, 2], &[0f32, f32::NAN, -1.0, -0.0]);
+        let y = run_out("aten::nonzero.out", &[x.into()], DType::Int64, &[4, 2]).unwrap();
+        assert_eq!((y.shape(), y.values::<i64>()), (&[2usize, 2][..], vec![0, 1, 1, 0]));
+    }
+
+    #[test]
+    fn masks_choose_and_consume() {
+        let x = Tensor::of(&[3], &[1i16, 2, 3]);
+        let mask = Tensor::of(&[3], &[Bool8(1), Bool8(0), Bool8(1)]);
+        let y = run_out("aten::masked_select.out", &[x.clone().into(), mask.clone().into()], DType::Int16, &[3]);
+        assert_eq!(y.unwrap().values::<i16>(), [1, 3]);
+        let one = Tensor::of(&[1], &[9i16]);
+        let e = run_out("aten::masked_scatter.out", &[x.into(), mask.into(), one.into()], DType::Int16, &[3]);
+        assert!(error_text(e).contains("more elements"));
+    }
+}

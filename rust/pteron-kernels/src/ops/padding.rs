@@ -1,0 +1,203 @@
+//! Padding: constant, reflection, replication.
+//!
+//! Shape: every padded extent grows by its two paddings. Dtype: kept. Edge cases: constant padding
+//! may be negative and then crops; a reflection must be smaller than what it reflects.
+
+use crate::compute::Class;
+use crate::elements::{Reader, Writer};
+use crate::ops::layout::same_dtype;
+use crate::ops::masked_choice::check_representable;
+use crate::reduction::row_major;
+use crate::region::{Region, copy_region};
+use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use pteron_core::{Args, BindArgs, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel};
+
+/// The paddings of every dimension, leading and trailing, and the padded shape.
+fn paddings(args: &Args<'_>, dims: Option<usize>, least: i64) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
+    let (x, pad) = (args.tensor(0)?, args.int_list(1)?);
+    let mut out = [[0; 2]; MAX_RANK];
+    let mut shape = *x.shape();
+    let count = pad.len() / 2;
+    if pad.len() % 2 != 0 || count > shape.len() || dims.is_some_and(|n| n != count || !(n + 1..=n + 2).contains(&shape.len())) {
+        return Err(Error::kernel("paddings come in pairs, one for each padded dimension")
+            .argument("pad")
+            .got(format!("{} paddings for shape {shape}", pad.len())));
+    }
+    for i in 0..count {
+        let d = shape.len() - 1 - i;
+        out[d] = [pad.get(2 * i)?, pad.get(2 * i + 1)?];
+        let extent = i64::try_from(shape[d])
+            .ok()
+            .and_then(|n| n.checked_add(out[d][0])?.checked_add(out[d][1]))
+            .filter(|n| *n >= 0 && out[d].iter().all(|p| *p >= least));
+        let Some(extent) = extent else {
+            return Err(Error::kernel("a padding leaves no valid extent")
+                .argument("pad")
+                .got(format!("{:?} for extent {}", out[d], shape[d])));
+        };
+        shape[d] = extent as usize;
+    }
+    Ok((out, shape))
+}
+
+fn bind_constant(args: &mut BindArgs<'_>) -> Result<()> {
+    let shape = paddings(&args.args(), None, i64::MIN)?.1;
+    args.resize(3, &shape)
+}
+
+fn constant(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let value = args.scalar(2)?;
+    if x.dtype().is_float() {
+        Writer::<f64>::new(args.output(3)?)?.fill(value.to_f64())?;
+    } else {
+        Writer::<i64>::new(args.output(3)?)?.fill(value.to_i64())?;
+    }
+    let mut out = args.output(3)?;
+    let (pads, _) = paddings(args, None, i64::MIN)?;
+    let (mut from, mut to) = (Region::of(x.strides()), Region::of(out.strides()));
+    let mut shape = *x.shape();
+    for d in 0..shape.len() {
+        let [before, after] = pads[d];
+        // A negative padding takes elements away from the input.
+        from.offset += before.min(0).unsigned_abs() as isize * from.strides[d];
+        to.offset += before.max(0) as isize * to.strides[d];
+        shape[d] = (shape[d] as i64 + before.min(0) + after.min(0)).max(0) as usize;
+    }
+    copy_region(&shape, &x, from, &mut out, to)
+}
+
+/// Which input index an output index shows, before the shift by the leading padding.
+type MapFn = fn(i64, i64) -> i64;
+
+fn reflect(i: i64, extent: i64) -> i64 {
+    if i < 0 { -i } else if i >= extent { 2 * (extent - 1) - i } else { i }
+}
+
+fn replicate(i: i64, extent: i64) -> i64 {
+    i.clamp(0, extent - 1)
+}
+
+fn mapped<C: crate::compute::Compute>(args: &Args<'_>, map: MapFn) -> Result<()> {
+    let (pads, shape) = paddings(args, None, 0)?;
+    let x = Reader::<C>::new(args.tensor(0)?)?;
+    let mut y = Writer::<C>::new(args.output(2)?)?;
+    let (extents, strides) = (x.meta().shape(), x.meta().strides());
+    let to = row_major(y.meta());
+    let mut index = Dims::filled(shape.len(), 0)?;
+    for position in 0..shape.numel()? {
+        let mut from = 0usize;
+        for (d, i) in index.iter().enumerate() {
+            from += map(*i as i64 - pads[d][0], extents[d] as i64) as usize * strides[d];
+        }
+        y.put(to.offset(position) as usize, x.get(from)?)?;
+        for d in (0..shape.len()).rev() {
+            index[d] += 1;
+            if index[d] < shape[d] {
+                break;
+            }
+            index[d] = 0;
+        }
+    }
+    Ok(())
+}
+
+fn bind_mapped(args: &mut BindArgs<'_>, dims: usize, is_reflection: bool) -> Result<()> {
+    let view = args.args();
+    let (pads, shape) = paddings(&view, Some(dims), 0)?;
+    for (d, extent) in view.tensor(0)?.shape().iter().enumerate().skip(shape.len() - dims) {
+        let most = if is_reflection { *extent as i64 - 1 } else { i64::MAX };
+        if *extent == 0 || pads[d].iter().any(|p| *p > most) {
+            return Err(Error::kernel("the padding is larger than what it repeats")
+                .argument("padding")
+                .expected(format!("at most {most}"))
+                .got(format!("{:?}", pads[d])));
+        }
+    }
+    args.resize(2, &shape)
+}
+
+fn prepare<const DIMS: usize, const REFLECT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 2)?;
+    fn bind<const DIMS: usize, const REFLECT: bool>(args: &mut BindArgs<'_>) -> Result<()> {
+        bind_mapped(args, DIMS, REFLECT)
+    }
+    fn run<const REFLECT: bool, C: crate::compute::Compute>(args: &Args<'_>) -> Result<()> {
+        mapped::<C>(args, if REFLECT { reflect } else { replicate })
+    }
+    match Class::of(dtype_of(ctx, 0)?) {
+        Some(Class::I64) => Routine::prepare(bind::<DIMS, REFLECT>, |args, _| run::<REFLECT, i64>(args)),
+        Some(_) => Routine::prepare(bind::<DIMS, REFLECT>, |args, _| run::<REFLECT, f64>(args)),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
+    }
+}
+
+/// Padding.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel(
+        "aten::constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            same_dtype(ctx, 0, 3)?;
+            let dtype = dtype_of(ctx, 0)?;
+            if Class::of(dtype).is_none() {
+                return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
+            }
+            check_representable(ctx.args.get(2), dtype)?;
+            Routine::prepare(bind_constant, |args, _| constant(args))
+        },
+    ),
+    kernel(
+        "aten::reflection_pad1d.out(Tensor self, SymInt[2] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare::<1, true>,
+    ),
+    kernel(
+        "aten::reflection_pad2d.out(Tensor self, SymInt[4] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare::<2, true>,
+    ),
+    kernel(
+        "aten::reflection_pad3d.out(Tensor self, SymInt[6] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare::<3, true>,
+    ),
+    kernel(
+        "aten::replication_pad1d.out(Tensor self, SymInt[2] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare::<1, false>,
+    ),
+    kernel(
+        "aten::replication_pad2d.out(Tensor self, SymInt[4] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare::<2, false>,
+    ),
+    kernel(
+        "aten::replication_pad3d.out(Tensor self, SymInt[6] padding, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare::<3, false>,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, error_text, run_out};
+    use pteron_core::DType;
+
+    #[test]
+    fn constant_padding_grows_and_crops() {
+        let x = Tensor::of(&[3], &[1i32, 2, 3]);
+        let pad = |p: &[i64], n| {
+            run_out("aten::constant_pad_nd.out", &[x.clone().into(), p.to_vec().into(), Arg::Int(9)], DType::Int32, &[n])
+        };
+        assert_eq!(pad(&[1, -1], 3).unwrap().values::<i32>(), [9, 1, 2]);
+        assert_eq!(pad(&[-4, 3], 2).unwrap().values::<i32>(), [9, 9]);
+        assert!(error_text(pad(&[-4, 0], 2)).contains("extent"));
+        assert!(error_text(pad(&[i64::MAX, 1], 2)).contains("extent"));
+        assert!(error_text(pad(&[1], 2)).contains("pairs"));
+    }
+
+    #[test]
+    fn reflections_must_fit() {
+        let x = Tensor::of(&[1, 3], &[1f32, 2.0, 3.0]);
+        let pad = |op: &str, p: [i64; 2], n| run_out(op, &[x.clone().into(), p.to_vec().into()], DType::Float32, &[1, n]);
+        let y = pad("aten::reflection_pad1d.out", [2, 1], 6).unwrap();
+        assert_eq!(y.values::<f32>(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+        let y = pad("aten::replication_pad1d.out", [2, 1], 6).unwrap();
+        assert_eq!(y.values::<f32>(), [1.0, 1.0, 1.0, 2.0, 3.0, 3.0]);
+        assert!(error_text(pad("aten::reflection_pad1d.out", [3, 0], 6)).contains("larger than"));
+    }
+}
