@@ -155,8 +155,8 @@ impl<const N: usize> Iterator for Runs<'_, N> {
         let inner = plan.rank - 1;
         let mut offsets = [0; N];
         for d in 0..plan.rank {
-            for k in 0..N {
-                offsets[k] += self.index[d] * plan.strides[d][k];
+            for (offset, stride) in offsets.iter_mut().zip(plan.strides[d]) {
+                *offset += self.index[d] * stride;
             }
         }
         let run = Run {

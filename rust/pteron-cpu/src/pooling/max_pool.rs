@@ -200,7 +200,7 @@ impl UnitsTask<'_> {
         let ([height, width], [out_height, out_width]) = (self.extents.input, self.extents.output);
         let (image, oy) = (unit / out_height, unit % out_height);
         for ox in 0..out_width {
-            let first = s.from_bits(s.splat_i(self.first_place(oy, ox)));
+            let first = s.of_bits(s.splat_i(self.first_place(oy, ox)));
             for c in (0..channels).step_by(S::LANES) {
                 let n = S::LANES.min(channels - c);
                 let mut state = (s.splat(f32::NEG_INFINITY), first);
@@ -215,7 +215,7 @@ impl UnitsTask<'_> {
                                 self.input.add((image * height * width + place) * channels + c),
                                 n,
                             );
-                            state = challenge(s, state, v, s.from_bits(s.splat_i(place as i32)));
+                            state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
                         }
                     }
                     let at = (unit * out_width + ox) * channels + c;

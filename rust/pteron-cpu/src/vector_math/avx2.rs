@@ -154,7 +154,7 @@ impl Simd for Avx2 {
         }
     }
     pure!(to_bits(a: __m256) -> __m256i, _mm256_castps_si256(a));
-    pure!(from_bits(a: __m256i) -> __m256, _mm256_castsi256_ps(a));
+    pure!(of_bits(a: __m256i) -> __m256, _mm256_castsi256_ps(a));
     pure!(splat_i(v: i32) -> __m256i, _mm256_set1_epi32(v));
     pure!(add_i(a: __m256i, b: __m256i) -> __m256i, _mm256_add_epi32(a, b));
     pure!(sub_i(a: __m256i, b: __m256i) -> __m256i, _mm256_sub_epi32(a, b));

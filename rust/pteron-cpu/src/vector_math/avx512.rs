@@ -127,7 +127,7 @@ impl Simd for Avx512 {
         unsafe { _mm_mask_storeu_epi8(p.cast(), first(n), _mm_maskz_set1_epi8(m, 1)) }
     }
     pure!(to_bits(a: __m512) -> __m512i, _mm512_castps_si512(a));
-    pure!(from_bits(a: __m512i) -> __m512, _mm512_castsi512_ps(a));
+    pure!(of_bits(a: __m512i) -> __m512, _mm512_castsi512_ps(a));
     pure!(splat_i(v: i32) -> __m512i, _mm512_set1_epi32(v));
     pure!(add_i(a: __m512i, b: __m512i) -> __m512i, _mm512_add_epi32(a, b));
     pure!(sub_i(a: __m512i, b: __m512i) -> __m512i, _mm512_sub_epi32(a, b));

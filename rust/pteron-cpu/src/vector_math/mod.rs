@@ -1,5 +1,6 @@
 //! Vector arithmetic: the instruction set interface [`simd::Simd`] with its three implementations, and
-//! the transcendental functions written against it.
+//! the transcendental functions written against it. Measured errors in their documentation come from every
+//! 37th f32, on all three instruction sets; an ignored test checks the bounds on every f32.
 
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;

@@ -187,7 +187,7 @@ impl Simd for Portable {
         map(a, |a| a.to_bits() as i32)
     }
     #[inline(always)]
-    fn from_bits(self, a: [i32; N]) -> [f32; N] {
+    fn of_bits(self, a: [i32; N]) -> [f32; N] {
         map(a, |a| f32::from_bits(a as u32))
     }
     #[inline(always)]

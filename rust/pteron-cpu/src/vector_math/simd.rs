@@ -97,7 +97,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Bits of the floats.
     fn to_bits(self, a: Self::F) -> Self::I;
     /// Floats of the bits.
-    fn from_bits(self, a: Self::I) -> Self::F;
+    fn of_bits(self, a: Self::I) -> Self::F;
     /// All lanes `v`.
     fn splat_i(self, v: i32) -> Self::I;
     /// Wrapping `a + b`.
