@@ -5,7 +5,7 @@ use crate::call_check::{ResolvedOperator, ResolvedOperators, check_instructions,
 use crate::code_builder::CodeBuilder;
 use crate::constants::Constants;
 use crate::input_rule::{InputRule, input_rules};
-use crate::ir::{FoldedConstant, MethodIr};
+use crate::ir::{FoldedConstant, MethodIr, StepIr};
 use crate::lower::lower;
 use crate::optimize::{self, Loader, Optimized};
 use crate::prepare::Preparer;
@@ -37,8 +37,8 @@ pub(crate) struct MethodCode {
     pub scratch: Scratch,
     /// (from, to) of every move and view.
     pub links: Vec<(ValueId, ValueId)>,
-    /// The optimised steps as text.
-    pub listing: String,
+    // Kept for the listing: what the optimiser left of each instruction.
+    optimized: Vec<StepIr>,
     // Debug handles per step, looked up when a tracer first asks.
     handles: OnceLock<Vec<Vec<i64>>>,
 }
@@ -62,7 +62,6 @@ impl MethodCode {
         check_instructions(&ir, &operators)?;
         let loader = BuildLoader::new(&ir, &operators, &input);
         let Optimized { steps, folded } = optimize::optimize(&mut ir, &loader, input.runtime.rules())?;
-        let listing = optimize::listing(&ir, &steps);
         let written = written_values(&ir, &operators);
         let preparer = Preparer {
             ir: &ir,
@@ -89,9 +88,14 @@ impl MethodCode {
             input_rules,
             symbol_count,
             links: built.links,
-            listing,
+            optimized: steps,
             handles: OnceLock::new(),
         })
+    }
+
+    /// The optimised steps as text.
+    pub(crate) fn listing(&self) -> String {
+        optimize::listing(&self.ir, &self.optimized)
     }
 
     /// Debug handles that a step stands for.

@@ -115,7 +115,7 @@ impl Program {
 
     /// Text form of a method after load's rewrites: one line per step.
     pub fn plan_listing(&self, method: &str) -> Result<String> {
-        Ok(self.code(method)?.listing.clone())
+        Ok(self.code(method)?.listing())
     }
 
     /// The kernel of every step of a method, in order.

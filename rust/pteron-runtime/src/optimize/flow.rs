@@ -318,6 +318,12 @@ impl Flow {
 
 /// The state at the start of each reachable block, at the fixpoint.
 fn solve(blocks: &[Block], effects: &Effects) -> Option<Vec<Option<State>>> {
+    // Straight-line code, nearly every method: nothing to join.
+    if let [only] = blocks
+        && !only.next.contains(&0)
+    {
+        return Some(vec![Some(State::default())]);
+    }
     let mut entry: Vec<Option<State>> = vec![None; blocks.len()];
     if let Some(first) = entry.first_mut() {
         *first = Some(State::default());
