@@ -335,10 +335,10 @@ impl PyDelegate {
         let outputs = PyTuple::new(py, arguments)?;
         // SAFETY: the guard ends the loan of `ctx` before this function returns.
         let context = unsafe { PyExecuteContext::lend(py, &self.method, ctx)? };
-        let result = self.object.bind(py).call_method1(
-            pyo3::intern!(py, "execute"),
-            (context.object().clone(), inputs, outputs),
-        )?;
+        let result = self
+            .object
+            .bind(py)
+            .call_method1(pyo3::intern!(py, "execute"), (context.object().clone(), inputs, outputs))?;
         Ok((!result.is_none()).then_some(result))
     }
 }
@@ -353,7 +353,7 @@ fn end_loan(lent: Lent<'_>, inputs: &[ArgView<'_>]) -> Result<()> {
         if result.is_ok() && is_referenced(&tensor) {
             let (what, index) =
                 if i < input_count { ("input", position(inputs, i)) } else { ("output", i - input_count) };
-            result = Err(tensor::still_referenced(what, index, tensor.get().meta().dtype()));
+            result = Err(tensor::still_referenced(what, index, tensor.get().with_meta(|meta| meta.dtype())));
         }
     }
     result

@@ -22,7 +22,7 @@ pub struct CallLimits {
 impl CallLimits {
     /// From what callers write: seconds from now, and a number of instructions.
     pub fn new(deadline: Option<f64>, budget: Option<u64>) -> PyResult<Self> {
-        if deadline.is_some_and(|seconds| !(seconds >= 0.0)) {
+        if deadline.is_some_and(|seconds| seconds.is_nan() || seconds < 0.0) {
             return Err(PyValueError::new_err("deadline must be a number of seconds from now"));
         }
         // A deadline beyond what the clock can count is none.
@@ -51,8 +51,8 @@ unsafe impl<F> Send for OnThisThread<F> {}
 pub fn execute(
     py: Python<'_>,
     callee: &Callee<'_>,
-    arguments: Arguments,
-    outputs: SmallVec<[Option<OutputMemory>; 2]>,
+    arguments: &mut Arguments,
+    outputs: &mut SmallVec<[Option<OutputMemory>; 2]>,
     limits: CallLimits,
 ) -> PyResult<Outputs> {
     let inputs: SmallVec<[InputValue<'_>; 4]> = arguments.iter().map(Argument::as_input).collect();
@@ -76,7 +76,7 @@ pub fn execute(
     result.map_err(|error| {
         if error.detail().is_memory_kept {
             // A delegate still looks at memory of this call: it must never be freed.
-            std::mem::forget((arguments, outputs));
+            std::mem::forget((std::mem::take(arguments), std::mem::take(outputs)));
         }
         to_python(py, error)
     })
@@ -89,12 +89,15 @@ pub fn detached<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult
 
 /// As [`detached`], with the error left to the caller.
 pub fn detached_result<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<Result<T>> {
-    let work = OnThisThread(std::panic::AssertUnwindSafe(work));
-    let outcome = py.detach(move || {
-        let OnThisThread(work) = work.whole();
-        OnThisThread(std::panic::catch_unwind(work))
+    // The result goes through a slot: outputs are large, and every layer would move them.
+    let mut outcome = None;
+    let task = OnThisThread((work, &mut outcome));
+    let finished = py.detach(move || {
+        let OnThisThread((work, outcome)) = task.whole();
+        OnThisThread(std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || *outcome = Some(work()))))
     });
-    outcome.0.map_err(|panic| to_python(py, panicked(&*panic)))
+    finished.0.map_err(|panic| to_python(py, panicked(&*panic)))?;
+    outcome.ok_or_else(|| to_python(py, Error::internal("a call into the runtime gave no result")))
 }
 
 impl<F> OnThisThread<F> {
@@ -114,7 +117,6 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 /// Runs pending signal handlers (on the main thread; elsewhere there are none to run). What a handler
 /// raises stops the run.
 fn poll_signals() -> Result<()> {
-    Python::attach(|py| py.check_signals()).map_err(|raised| {
-        Error::new(ErrorKind::Cancelled, "a signal handler stopped the run").cause(raised)
-    })
+    Python::attach(|py| py.check_signals())
+        .map_err(|raised| Error::new(ErrorKind::Cancelled, "a signal handler stopped the run").cause(raised))
 }

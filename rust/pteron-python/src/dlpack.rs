@@ -113,7 +113,7 @@ pub fn export<'py>(
             "read-only memory cannot be exported as a legacy DLPack capsule; ask for max_version=(1, 0), or copy",
         ));
     }
-    let (memory, data, meta) = tensor.export()?;
+    let (memory, data, meta) = tensor.export(|memory, data, meta| (memory.clone(), data, meta.clone()))?;
     let Some(dtype) = dtype::to_dlpack(meta.dtype()) else {
         memory.release();
         return Err(PyBufferError::new_err(format!("DLPack has no type for {}", meta.dtype())));
@@ -153,17 +153,21 @@ pub fn export<'py>(
         )
     } else {
         (
-            leak(Export { managed: None, shape, strides, memory }, |context, shape, strides| DLManagedTensor {
-                dl_tensor: described(shape, strides),
-                manager_ctx: context,
-                deleter: Some(delete_legacy),
+            leak(Export { managed: None, shape, strides, memory }, |context, shape, strides| {
+                DLManagedTensor {
+                    dl_tensor: described(shape, strides),
+                    manager_ctx: context,
+                    deleter: Some(delete_legacy),
+                }
             }),
             LEGACY,
         )
     };
     // SAFETY: `pointer` stays valid until a deleter runs; the name is static. A null result is an error
     // that CPython has set (the export is then leaked, which is safe).
-    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), Some(drop_capsule))) }
+    unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), Some(drop_capsule)))
+    }
 }
 
 /// Puts the export on the heap, lets `make` describe it by its final addresses, and gives the address
@@ -243,8 +247,10 @@ pub struct ImportedView {
 /// Imports what `object.__dlpack__` gives, without a copy.
 pub fn import(object: &Bound<'_, PyAny>) -> Result<(Imported, ImportedView), ImportError> {
     let py = object.py();
-    let (device, _): (i32, i32) =
-        object.call_method0(pyo3::intern!(py, "__dlpack_device__"))?.extract().map_err(ImportError::Python)?;
+    let (device, _): (i32, i32) = object
+        .call_method0(pyo3::intern!(py, "__dlpack_device__"))?
+        .extract()
+        .map_err(ImportError::Python)?;
     if !HOST_READABLE.contains(&device) {
         return Err(ImportError::Device(device));
     }
@@ -272,7 +278,9 @@ fn consume(capsule: &Bound<'_, PyAny>) -> Result<Imported, ImportError> {
             ffi::PyCapsule_SetName(raw, USED_VERSIONED.as_ptr());
             let imported = Imported { managed: Managed::Versioned(managed) };
             if (*managed).major != 1 {
-                return Err(PyBufferError::new_err("a DLPack capsule has a major version other than 1").into());
+                return Err(
+                    PyBufferError::new_err("a DLPack capsule has a major version other than 1").into()
+                );
             }
             Ok(imported)
         } else if ffi::PyCapsule_IsValid(raw, LEGACY.as_ptr()) != 0 {

@@ -68,7 +68,12 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
     exception
 }
 
-fn make(py: Python<'_>, kind: ErrorKind, text: String, detail: &pteron_core::error::ErrorDetail) -> PyResult<PyErr> {
+fn make(
+    py: Python<'_>,
+    kind: ErrorKind,
+    text: String,
+    detail: &pteron_core::error::ErrorDetail,
+) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
     let set = |name: &str, value: &Option<String>| match value {
         Some(v) => fields.set_item(name, v),

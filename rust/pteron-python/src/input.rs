@@ -7,11 +7,15 @@ use crate::numpy;
 use crate::torch::Torch;
 use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, Result};
 use pteron_runtime::{InputValue, IoKind, IoSpec, OutputBuffer, TensorInput};
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 use smallvec::SmallVec;
 use std::ffi::{CStr, c_int};
+
+/// Rank up to which extents are held inline.
+const INLINE_RANK: usize = 6;
 
 /// The arguments of one call.
 pub type Arguments = SmallVec<[Argument; 4]>;
@@ -35,9 +39,8 @@ pub enum Argument {
 /// Strided memory of somebody else.
 pub struct Strided {
     dtype: DType,
-    rank: usize,
-    shape: [usize; MAX_RANK],
-    strides: [isize; MAX_RANK],
+    shape: SmallVec<[usize; INLINE_RANK]>,
+    strides: SmallVec<[isize; INLINE_RANK]>,
     is_dense: bool,
     data: *mut u8,
     is_torch: bool,
@@ -114,12 +117,7 @@ impl Argument {
             // SAFETY: `_hold` keeps the memory alive, and nobody may write it during the call: that is the
             // contract that the documentation of `Method.__call__` gives to callers.
             Argument::Tensor(s) => InputValue::Tensor(unsafe {
-                TensorInput::new(
-                    s.dtype,
-                    &s.shape[..s.rank],
-                    if s.is_dense { None } else { Some(&s.strides[..s.rank]) },
-                    s.data,
-                )
+                TensorInput::new(s.dtype, &s.shape, if s.is_dense { None } else { Some(&s.strides) }, s.data)
             }),
             Argument::Int(v) => InputValue::Int(*v),
             Argument::Double(v) => InputValue::Double(*v),
@@ -144,9 +142,10 @@ fn scalar(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Argument> {
         return object.extract().map(Argument::Bool).map_err(|e| wrong_type(object, place).cause(e));
     }
     if object.is_instance_of::<PyInt>() {
-        return object.extract().map(Argument::Int).map_err(|e| {
-            Error::input("an integer does not fit 64 bits").argument(place.name).cause(e)
-        });
+        return object
+            .extract()
+            .map(Argument::Int)
+            .map_err(|e| Error::input("an integer does not fit 64 bits").argument(place.name).cause(e));
     }
     if object.is_instance_of::<PyFloat>() {
         return object.extract().map(Argument::Double).map_err(|e| wrong_type(object, place).cause(e));
@@ -189,7 +188,8 @@ impl Strided {
         if object.is_none()
             || object.is_exact_instance_of::<PyInt>()
             || object.is_exact_instance_of::<PyFloat>()
-            || object.is_exact_instance_of::<PyBool>() {
+            || object.is_exact_instance_of::<PyBool>()
+        {
             // A number for a tensor: the runtime would say less about how to mend it.
             return Err(wrong_type(object, place));
         }
@@ -228,7 +228,9 @@ impl Strided {
             let format = (!guard.0.format.is_null()).then(|| unsafe { CStr::from_ptr(guard.0.format) });
             let format = format.map_or("B".into(), |f| f.to_string_lossy().into_owned());
             return Err(unreadable(object, place, format!("with elements of buffer format '{format}'"))
-                .hint("convert it with numpy.asarray(value, dtype=...) to a plain dtype in native byte order"));
+                .hint(
+                    "convert it with numpy.asarray(value, dtype=...) to a plain dtype in native byte order",
+                ));
         };
         if !is_array || !strided.is_addressable(&guard.0) {
             strided.take_buffer(guard).map_err(|e| e.argument(place.name))?;
@@ -260,14 +262,17 @@ impl Strided {
         let device = object.getattr(pyo3::intern!(py, "device")).map_err(failed)?;
         let kind = device.getattr(pyo3::intern!(py, "type")).map_err(failed)?;
         if !kind.eq(pyo3::intern!(py, "cpu")).unwrap_or(false) {
-            return Err(unreadable(object, place, format!("on device {device}")).hint("move it: tensor.cpu()"));
+            return Err(
+                unreadable(object, place, format!("on device {device}")).hint("move it: tensor.cpu()")
+            );
         }
         let layout = object.getattr(pyo3::intern!(py, "layout")).map_err(failed)?;
         if !torch.is_strided(&layout) {
             return Err(unreadable(object, place, format!("of layout {layout}")).hint("tensor.to_dense()"));
         }
         let dtype = object.getattr(pyo3::intern!(py, "dtype")).map_err(failed)?;
-        let dtype = torch.dtype(&dtype).ok_or_else(|| unreadable(object, place, format!("of dtype {dtype}")))?;
+        let dtype =
+            torch.dtype(&dtype).ok_or_else(|| unreadable(object, place, format!("of dtype {dtype}")))?;
         let flag = |name| object.call_method0(name).and_then(|b| b.is_truthy()).map_err(failed);
         if flag(pyo3::intern!(py, "is_neg"))? || dtype.is_complex() && flag(pyo3::intern!(py, "is_conj"))? {
             if is_output {
@@ -276,58 +281,55 @@ impl Strided {
             let resolved = object.call_method0("resolve_conj").and_then(|t| t.call_method0("resolve_neg"));
             return Self::from_torch(&resolved.map_err(failed)?, place, torch, false);
         }
-        let data: usize = object
-            .call_method0(pyo3::intern!(py, "data_ptr"))
-            .and_then(|p| p.extract())
-            .map_err(failed)?;
+        let data: usize =
+            object.call_method0(pyo3::intern!(py, "data_ptr")).and_then(|p| p.extract()).map_err(failed)?;
         let shape = object.getattr(pyo3::intern!(py, "shape")).map_err(failed)?;
         let strides = object.call_method0(pyo3::intern!(py, "stride")).map_err(failed)?;
-        let shape: SmallVec<[usize; MAX_RANK]> = shape.extract::<Vec<usize>>().map_err(failed)?.into();
-        let strides: SmallVec<[isize; MAX_RANK]> = strides.extract::<Vec<isize>>().map_err(failed)?.into();
+        let shape: SmallVec<[usize; INLINE_RANK]> = extents(&shape).map_err(failed)?;
+        let strides: SmallVec<[isize; INLINE_RANK]> = extents(&strides).map_err(failed)?;
         if shape.len() > MAX_RANK || shape.len() != strides.len() {
             return Err(too_many_dimensions(shape.len(), place));
         }
         if data == 0 && !shape.contains(&0) {
             return Err(unreadable(object, place, "without memory (a fake, meta or wrapper tensor)"));
         }
-        let mut out = Strided {
+        Ok(Strided {
             dtype,
-            rank: shape.len(),
-            shape: [0; MAX_RANK],
-            strides: [0; MAX_RANK],
-            is_dense: false,
+            is_dense: is_row_major(&shape, &strides),
+            shape,
+            strides,
             data: std::ptr::with_exposed_provenance_mut(data),
             is_torch: true,
             _hold: Hold::Object(object.clone().unbind()),
-        };
-        out.shape[..shape.len()].copy_from_slice(&shape);
-        out.strides[..strides.len()].copy_from_slice(&strides);
-        out.is_dense = is_row_major(&shape, &strides);
-        Ok(out)
+        })
     }
 
     fn from_dlpack(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Strided> {
         let (imported, view) = dlpack::import(object).map_err(|error| match error {
-            ImportError::Device(code) => unreadable(object, place, format!("on a device (DLPack type {code})"))
-                .hint("move it to the CPU first"),
-            ImportError::DType(d) => {
-                unreadable(object, place, format!("of DLPack type code {}, {} bits, {} lanes", d.code, d.bits, d.lanes))
+            ImportError::Device(code) => {
+                unreadable(object, place, format!("on a device (DLPack type {code})"))
+                    .hint("move it to the CPU first")
             }
+            ImportError::DType(d) => unreadable(
+                object,
+                place,
+                format!("of DLPack type code {}, {} bits, {} lanes", d.code, d.bits, d.lanes),
+            ),
             ImportError::Shape => unreadable(object, place, "whose rank or extents are out of range"),
             ImportError::Python(e) => unreadable(object, place, "whose DLPack export failed").cause(e),
         })?;
-        let mut out = Strided {
+        let shape = SmallVec::from_slice(view.shape.get(..view.rank).unwrap_or_default());
+        let strides: SmallVec<[isize; INLINE_RANK]> =
+            view.strides.iter().flat_map(|s| s.iter().take(view.rank).copied()).collect();
+        Ok(Strided {
             dtype: view.dtype,
-            rank: view.rank,
-            shape: view.shape,
-            strides: view.strides.unwrap_or([0; MAX_RANK]),
-            is_dense: view.strides.is_none(),
+            is_dense: view.strides.is_none() || is_row_major(&shape, &strides),
+            shape,
+            strides,
             data: view.data.cast_mut(),
             is_torch: false,
             _hold: Hold::DLPack(imported),
-        };
-        out.is_dense = out.is_dense || is_row_major(&out.shape[..out.rank], &out.strides[..out.rank]);
-        Ok(out)
+        })
     }
 
     /// Can elements be reached with strides counted in elements?
@@ -340,11 +342,11 @@ impl Strided {
         }
         let itemsize = view.itemsize.max(1);
         // SAFETY: non-null strides of a filled view have `ndim` entries.
-        (0..self.rank).all(|i| unsafe { *view.strides.add(i) } % itemsize == 0)
+        (0..self.shape.len()).all(|i| unsafe { *view.strides.add(i) } % itemsize == 0)
     }
 
     /// Keeps the view for the call, or copies what strides in elements cannot describe.
-    fn take_buffer(&mut self, mut guard: BufferGuard) -> Result<()> {
+    fn take_buffer(&mut self, guard: BufferGuard) -> Result<()> {
         if self.is_addressable(&guard.0) {
             self._hold = Hold::Buffer(Box::new(guard));
             return Ok(());
@@ -353,7 +355,7 @@ impl Strided {
         let copy = AlignedBuffer::zeroed(len)?;
         // SAFETY: `copy` has the `len` bytes that the view states; the order is C.
         let status = unsafe {
-            ffi::PyBuffer_ToContiguous(copy.as_ptr().cast(), &mut guard.0, guard.0.len, b'C' as std::ffi::c_char)
+            ffi::PyBuffer_ToContiguous(copy.as_ptr().cast(), &guard.0, guard.0.len, b'C' as std::ffi::c_char)
         };
         if status != 0 {
             let error = Python::attach(PyErr::fetch);
@@ -377,28 +379,35 @@ fn describe(view: &ffi::Py_buffer, object: &Bound<'_, PyAny>) -> Option<Strided>
     };
     let dtype = dtype::from_buffer_format(format, itemsize)?;
     let rank = usize::try_from(view.ndim).ok().filter(|r| *r <= MAX_RANK)?;
-    let mut out = Strided {
-        dtype,
-        rank,
-        shape: [0; MAX_RANK],
-        strides: [0; MAX_RANK],
-        is_dense: view.strides.is_null() && view.suboffsets.is_null(),
-        data: view.buf.cast(),
-        is_torch: false,
-        _hold: Hold::Object(object.clone().unbind()),
-    };
+    let mut shape: SmallVec<[usize; INLINE_RANK]> = SmallVec::new();
+    let mut strides: SmallVec<[isize; INLINE_RANK]> = SmallVec::new();
     for i in 0..rank {
         // SAFETY: PyBUF_FULL_RO asks for shape and strides; where given they have `ndim` entries.
         unsafe {
-            out.shape[i] = usize::try_from(*view.shape.add(i)).ok()?;
+            shape.push(usize::try_from(*view.shape.add(i)).ok()?);
             if !view.strides.is_null() {
-                out.strides[i] = *view.strides.add(i) / view.itemsize;
+                strides.push(*view.strides.add(i) / view.itemsize);
             }
         }
     }
-    out.is_dense = out.is_dense
-        || view.suboffsets.is_null() && is_row_major(&out.shape[..rank], &out.strides[..rank]);
-    Some(out)
+    let is_dense = view.suboffsets.is_null() && (view.strides.is_null() || is_row_major(&shape, &strides));
+    Some(Strided {
+        dtype,
+        shape,
+        strides,
+        is_dense,
+        data: view.buf.cast(),
+        is_torch: false,
+        _hold: Hold::Object(object.clone().unbind()),
+    })
+}
+
+/// The numbers of a tuple.
+fn extents<'py, T: FromPyObjectOwned<'py>>(tuple: &Bound<'py, PyAny>) -> PyResult<SmallVec<[T; INLINE_RANK]>>
+where
+    [T; INLINE_RANK]: smallvec::Array<Item = T>,
+{
+    tuple.try_iter()?.map(|item| item?.extract::<T>().map_err(Into::into)).collect()
 }
 
 /// Dense and row-major? Extents of one, and tensors without elements, do not care about strides.
@@ -468,6 +477,6 @@ impl OutputMemory {
     pub fn as_buffer(&self) -> OutputBuffer<'_> {
         // SAFETY: the hold keeps the memory alive; that nobody else uses it during the call is the
         // contract that the documentation of `execute` gives to callers.
-        unsafe { OutputBuffer::new(self.0.dtype, &self.0.shape[..self.0.rank], self.0.data) }
+        unsafe { OutputBuffer::new(self.0.dtype, &self.0.shape, self.0.data) }
     }
 }

@@ -133,11 +133,12 @@ impl MethodInterface {
             .hint("arguments keep the position or the name that they had in torch.export.export")
     }
 
-    /// Reads flat values as the inputs of a call.
+    /// Reads flat values as the inputs of a call, into `arguments` (which is large: it is not moved).
     pub fn read_inputs<'a, 'py: 'a>(
         &self,
         values: impl ExactSizeIterator<Item = &'a Bound<'py, PyAny>>,
-    ) -> Result<Arguments> {
+        arguments: &mut Arguments,
+    ) -> Result<()> {
         if values.len() != self.inputs.len() {
             let names = self.inputs.iter().map(|i| printable(&i.name)).collect::<Vec<_>>().join(", ");
             return Err(Error::input("wrong number of inputs")
@@ -145,34 +146,36 @@ impl MethodInterface {
                 .expected(format!("{} ({names})", self.inputs.len()))
                 .got(values.len().to_string()));
         }
-        let mut arguments = Arguments::new();
         for (value, spec) in values.zip(&self.inputs) {
             arguments.push(Argument::read(value, spec).map_err(|e| e.method(&*self.name))?);
         }
-        Ok(arguments)
+        Ok(())
     }
 
     /// Outputs in the exported structure; a tuple (or the one value) where the program stores none.
     pub fn build<'py>(
         &self,
         py: Python<'py>,
-        outputs: Outputs,
+        mut outputs: Outputs,
         form: TensorForm,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let count = outputs.len();
+        if outputs.len() == 1
+            && matches!(self.output_tree, Stored::Tree(Tree::Leaf) | Stored::Flat | Stored::Damaged(_))
+            && let Some(value) = outputs.pop()
+        {
+            return output::to_object(py, value, form, None);
+        }
         let mut failure = None;
-        let mut values = outputs.into_iter().map_while(|value| match output::to_object(py, value, form, None) {
-            Ok(object) => Some(object),
-            Err(error) => {
-                failure = Some(error);
-                None
-            }
-        });
+        let mut values =
+            outputs.into_iter().map_while(|value| match output::to_object(py, value, form, None) {
+                Ok(object) => Some(object),
+                Err(error) => {
+                    failure = Some(error);
+                    None
+                }
+            });
         let built = match &self.output_tree {
             Stored::Tree(tree) => tree.build(py, &mut values),
-            Stored::Flat | Stored::Damaged(_) if count == 1 => {
-                values.next().map_or_else(|| Ok(py.None().into_bound(py)), Ok)
-            }
             Stored::Flat | Stored::Damaged(_) => {
                 PyTuple::new(py, values.by_ref().collect::<Vec<_>>()).map(Bound::into_any)
             }

@@ -38,7 +38,9 @@ impl Memory {
     /// Counts one export and gives the start of the bytes; `None` when the memory was revoked.
     pub fn export(&self) -> Option<*mut u8> {
         self.state
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |s| (s & DEAD == 0).then(|| s.wrapping_add(1)))
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |s| {
+                (s & DEAD == 0).then(|| s.wrapping_add(1))
+            })
             .ok()
             .map(|_| self.data)
     }

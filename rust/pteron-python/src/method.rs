@@ -2,7 +2,7 @@
 
 use crate::call::{self, CallLimits, Callee};
 use crate::errors::OrRaise;
-use crate::input::{Argument, OutputMemory};
+use crate::input::{Argument, Arguments, OutputMemory};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use pteron_core::{Error, Result};
@@ -43,13 +43,7 @@ impl Method {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        call_with_structure(
-            args.py(),
-            &self.interface,
-            &Callee::Session(&self.session),
-            args,
-            kwargs,
-        )
+        call_with_structure(args.py(), &self.interface, &Callee::Session(&self.session), args, kwargs)
     }
 
     /// Runs the method with a flat list of inputs; gives a flat list of outputs.
@@ -69,15 +63,16 @@ impl Method {
     ) -> PyResult<Bound<'py, PyList>> {
         let limits = CallLimits::new(deadline, budget)?;
         let inputs = sequence(inputs, "inputs").or_raise(py)?;
-        let arguments = self.interface.read_inputs(inputs.iter()).or_raise(py)?;
+        let mut arguments = Arguments::new();
+        self.interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;
         let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
         let bound = match outputs {
             Some(outputs) => sequence(outputs, "outputs").or_raise(py)?,
             None => SmallVec::new(),
         };
-        let memory = self.read_outputs(&bound).or_raise(py)?;
+        let mut memory = self.read_outputs(&bound).or_raise(py)?;
         let callee = Callee::Session(&self.session);
-        let values = call::execute(py, &callee, arguments, memory, limits)?;
+        let values = call::execute(py, &callee, &mut arguments, &mut memory, limits)?;
         let objects = values
             .into_iter()
             .enumerate()
@@ -177,15 +172,17 @@ pub fn call_with_structure<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let leaves = interface.flatten(args, kwargs).or_raise(py)?;
-    let arguments = interface.read_inputs(leaves.iter()).or_raise(py)?;
+    let mut arguments = Arguments::new();
+    interface.read_inputs(leaves.iter(), &mut arguments).or_raise(py)?;
     let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
-    let values = call::execute(py, callee, arguments, SmallVec::new(), CallLimits::default())?;
+    let values = call::execute(py, callee, &mut arguments, &mut SmallVec::new(), CallLimits::default())?;
     interface.build(py, values, form)
 }
 
 /// `forward(x: float32[2, 3]) -> float32[2, 3]`
 pub fn describe(interface: &MethodInterface) -> String {
-    let inputs = interface.inputs.iter().map(|i| format!("{}: {}", pteron_core::error::printable(&i.name), i.kind));
+    let inputs =
+        interface.inputs.iter().map(|i| format!("{}: {}", pteron_core::error::printable(&i.name), i.kind));
     let outputs = interface.outputs.iter().map(|o| o.kind.to_string());
     format!(
         "pteron.Method {}({}) -> {}",

@@ -58,22 +58,32 @@ fn find_ndarray(py: Python<'_>) -> Option<Py<PyType>> {
 }
 
 /// An array over `tensor`'s memory, writable when the tensor is; `None` when NumPy lacks the dtype.
-pub fn array_over<'py>(
-    tensor: &Bound<'py, Tensor>,
-    meta: &TensorMeta,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
+pub fn array_over<'py>(tensor: &Bound<'py, Tensor>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = tensor.py();
     let numpy = cached(py)?;
-    let Some(dtype) = numpy.dtypes.get(meta.dtype().code() as usize).and_then(Option::as_ref) else {
+    // The shape of a row-major tensor; metadata is copied only for the others.
+    let (dtype, plain) = tensor.get().with_meta(|meta| {
+        (meta.dtype(), meta.is_contiguous().then(|| PyTuple::new(py, meta.shape().iter())))
+    });
+    let Some(dtype) = numpy.dtypes.get(dtype.code() as usize).and_then(Option::as_ref) else {
         return Ok(None);
     };
     let ndarray = numpy.ndarray.bind(py);
-    if meta.is_contiguous() {
-        let shape = PyTuple::new(py, meta.shape().iter())?;
-        return ndarray.call1((shape, dtype, tensor)).map(Some);
+    match plain {
+        Some(shape) => ndarray.call1((shape?, dtype, tensor)).map(Some),
+        None => array_in_memory_order(tensor, ndarray, dtype.bind(py)).map(Some),
     }
-    // NumPy takes row-major memory only here: the array is made in memory order, and its axes are put
-    // into the tensor's order.
+}
+
+/// NumPy takes row-major memory only: the array is made in memory order, and its axes are put into the
+/// tensor's order.
+fn array_in_memory_order<'py>(
+    tensor: &Bound<'py, Tensor>,
+    ndarray: &Bound<'py, PyType>,
+    dtype: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = tensor.py();
+    let meta = tensor.get().with_meta(TensorMeta::clone);
     let order = meta.dim_order().as_slice();
     let mut physical = Dims::EMPTY;
     let mut axes = [0usize; MAX_RANK];
@@ -87,5 +97,5 @@ pub fn array_over<'py>(
     let flat = Bound::new(py, tensor.get().in_memory_order(flat)?)?;
     let array = ndarray.call1((PyTuple::new(py, physical.iter())?, dtype, flat))?;
     let axes = PyTuple::new(py, axes.iter().take(order.len()))?;
-    array.call_method1(pyo3::intern!(py, "transpose"), (axes,)).map(Some)
+    array.call_method1(pyo3::intern!(py, "transpose"), (axes,))
 }

@@ -53,10 +53,9 @@ pub fn tensor_object<'py>(
     tensor: OwnedTensor,
     form: TensorForm,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let meta = tensor.meta.clone();
     let tensor = Bound::new(py, Tensor::owned(tensor.meta, tensor.data))?;
     match form {
-        TensorForm::NumPy => Ok(match numpy::array_over(&tensor, &meta)? {
+        TensorForm::NumPy => Ok(match numpy::array_over(&tensor)? {
             Some(array) => array,
             None => tensor.into_any(),
         }),

@@ -233,7 +233,10 @@ fn read_options(options: &Bound<'_, PyDict>) -> PyResult<HashMap<String, Vec<(St
     for (backend, values) in options.iter() {
         let backend: String = backend.extract()?;
         let values = values.cast::<PyDict>().map_err(|_| {
-            PyTypeError::new_err(format!("backend_options['{backend}'] must be a dict, got {}", type_name(&values)))
+            PyTypeError::new_err(format!(
+                "backend_options['{backend}'] must be a dict, got {}",
+                type_name(&values)
+            ))
         })?;
         let mut list = Vec::with_capacity(values.len());
         for (key, value) in values.iter() {

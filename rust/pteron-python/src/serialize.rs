@@ -240,9 +240,10 @@ fn instruction(call: &Bound<'_, PyAny>) -> PyResult<InstructionDraft> {
         "KernelCall" => {
             InstructionDraft::Kernel { operator: field(call, "op_index")?, args: field(call, "args")? }
         }
-        "DelegateCall" => {
-            InstructionDraft::Delegate { delegate: field(call, "delegate_index")?, args: field(call, "args")? }
-        }
+        "DelegateCall" => InstructionDraft::Delegate {
+            delegate: field(call, "delegate_index")?,
+            args: field(call, "args")?,
+        },
         "MoveCall" => InstructionDraft::Move { from: field(call, "move_from")?, to: field(call, "move_to")? },
         "JumpFalseCall" => InstructionDraft::JumpFalse {
             condition: field(call, "cond_value_index")?,

@@ -107,7 +107,9 @@ impl ValueSpec {
     #[getter]
     fn dim_order<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match &self.spec.kind {
-            IoKind::Tensor(t) => PyTuple::new(py, t.dim_order.as_slice().iter().map(|d| *d as usize)).map(Some),
+            IoKind::Tensor(t) => {
+                PyTuple::new(py, t.dim_order.as_slice().iter().map(|d| *d as usize)).map(Some)
+            }
             _ => Ok(None),
         }
     }

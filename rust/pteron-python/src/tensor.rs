@@ -106,9 +106,9 @@ impl Tensor {
         self.memory.exports() != 0
     }
 
-    /// dtype, shape and strides now.
-    pub fn meta(&self) -> TensorMeta {
-        self.layout().meta.clone()
+    /// Reads dtype, shape and strides as they are now.
+    pub fn with_meta<T>(&self, read: impl FnOnce(&TensorMeta) -> T) -> T {
+        read(&self.layout().meta)
     }
 
     fn layout(&self) -> MutexGuard<'_, Layout> {
@@ -116,11 +116,12 @@ impl Tensor {
         self.layout.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Counts an export and gives memory and metadata; an error after the loan has ended.
-    pub fn export(&self) -> PyResult<(Arc<Memory>, *mut u8, TensorMeta)> {
+    /// Counts an export and reads memory and metadata; an error after the loan has ended. The export is
+    /// the reader's to release, through the memory it is given.
+    pub fn export<T>(&self, read: impl FnOnce(&Arc<Memory>, *mut u8, &TensorMeta) -> T) -> PyResult<T> {
         let layout = self.layout();
         match self.memory.export() {
-            Some(data) => Ok((self.memory.clone(), data, layout.meta.clone())),
+            Some(data) => Ok(read(&self.memory, data, &layout.meta)),
             None => Err(PyBufferError::new_err(EXPIRED)),
         }
     }
@@ -202,19 +203,17 @@ impl Tensor {
 
     /// A NumPy array over this memory. bfloat16 and float8 need the package `ml_dtypes`.
     pub fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let meta = slf.get().meta();
-        numpy::array_over(slf, &meta)?.ok_or_else(|| {
+        numpy::array_over(slf)?.ok_or_else(|| {
             PyTypeError::new_err(format!(
                 "NumPy has no {} here; install ml_dtypes, or use DLPack: torch.from_dlpack(tensor)",
-                meta.dtype()
+                slf.get().dtype()
             ))
         })
     }
 
     /// The bytes of all elements in memory order.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let (memory, data, meta) = self.export()?;
-        let len = meta.nbytes();
+        let (data, len) = self.export(|_, data, meta| (data, meta.nbytes()))?;
         let bytes = PyBytes::new_with(py, len, |target| {
             if len != 0 {
                 // SAFETY: the export keeps `data` valid for `len` bytes; `target` is fresh.
@@ -222,7 +221,7 @@ impl Tensor {
             }
             Ok(())
         });
-        memory.release();
+        self.memory.release();
         bytes
     }
 
@@ -266,9 +265,11 @@ impl Tensor {
         }
         let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
         if copy == Some(true) {
-            let (memory, data, meta) = self.export()?;
-            let copied = copy_bytes(data, meta.nbytes());
-            memory.release();
+            let (copied, meta) = self.export(|memory, data, meta| {
+                let copied = copy_bytes(data, meta.nbytes());
+                memory.release();
+                (copied, meta.clone())
+            })?;
             let copied = Tensor::owned(meta, copied.or_raise(py)?);
             return dlpack::export(py, &copied, true, is_versioned, true);
         }
@@ -293,22 +294,18 @@ impl Tensor {
         if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE && !this.is_writable {
             return Err(PyBufferError::new_err("this pteron.Tensor is read-only"));
         }
-        let (memory, data, meta) = this.export()?;
-        let filled = fill_view(&meta, data, this.is_writable, flags);
-        match filled {
-            Ok(filled) => {
-                // SAFETY: as above; the reference is given up to the view, which releases it.
-                unsafe {
-                    *view = filled;
-                    (*view).obj = slf.into_ptr();
-                }
-                Ok(())
-            }
-            Err(error) => {
+        let filled = this.export(|memory, data, meta| {
+            // SAFETY: as above.
+            let filled = fill_view(unsafe { &mut *view }, meta, data, this.is_writable, flags);
+            if filled.is_err() {
                 memory.release();
-                Err(error)
             }
-        }
+            filled
+        })?;
+        filled?;
+        // SAFETY: as above; the reference is given up to the view, which releases it.
+        unsafe { (*view).obj = slf.into_ptr() };
+        Ok(())
     }
 
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
@@ -333,8 +330,14 @@ fn copy_bytes(data: *const u8, len: usize) -> pteron_core::Result<AlignedBuffer>
     Ok(copy)
 }
 
-/// A filled buffer view without its object; what the consumer did not ask for stays null.
-fn fill_view(meta: &TensorMeta, data: *mut u8, is_writable: bool, flags: c_int) -> PyResult<ffi::Py_buffer> {
+/// Fills a buffer view except for its object; what the consumer did not ask for stays null.
+fn fill_view(
+    view: &mut ffi::Py_buffer,
+    meta: &TensorMeta,
+    data: *mut u8,
+    is_writable: bool,
+    flags: c_int,
+) -> PyResult<()> {
     let has = |flag: c_int| flags & flag == flag;
     let is_c = is_dense(meta, false);
     let is_f = is_dense(meta, true);
@@ -355,6 +358,22 @@ fn fill_view(meta: &TensorMeta, data: *mut u8, is_writable: bool, flags: c_int) 
         }
     };
     let itemsize = meta.dtype().size();
+    *view = ffi::Py_buffer {
+        buf: data.cast(),
+        obj: std::ptr::null_mut(),
+        len: meta.nbytes() as ffi::Py_ssize_t,
+        itemsize: itemsize as ffi::Py_ssize_t,
+        readonly: c_int::from(!is_writable),
+        ndim: meta.rank() as c_int,
+        format: if has(ffi::PyBUF_FORMAT) { format } else { std::ptr::null_mut() },
+        shape: std::ptr::null_mut(),
+        strides: std::ptr::null_mut(),
+        suboffsets: std::ptr::null_mut(),
+        internal: std::ptr::null_mut(),
+    };
+    if !has(ffi::PyBUF_ND) || meta.rank() == 0 {
+        return Ok(());
+    }
     let mut dims = Box::new(BufferDims { shape: [0; MAX_RANK], strides: [0; MAX_RANK] });
     for (to, &from) in dims.shape.iter_mut().zip(meta.shape().iter()) {
         *to = from as ffi::Py_ssize_t;
@@ -363,25 +382,15 @@ fn fill_view(meta: &TensorMeta, data: *mut u8, is_writable: bool, flags: c_int) 
         *to = from.wrapping_mul(itemsize) as ffi::Py_ssize_t;
     }
     let dims = Box::into_raw(dims);
-    let (shape, strides) = if meta.rank() == 0 {
-        (std::ptr::null_mut(), std::ptr::null_mut())
-    } else {
-        // SAFETY: `dims` was just allocated; the pointers live until `__releasebuffer__` frees it.
-        unsafe { ((&raw mut (*dims).shape).cast(), (&raw mut (*dims).strides).cast()) }
-    };
-    Ok(ffi::Py_buffer {
-        buf: data.cast(),
-        obj: std::ptr::null_mut(),
-        len: meta.nbytes() as ffi::Py_ssize_t,
-        itemsize: itemsize as ffi::Py_ssize_t,
-        readonly: c_int::from(!is_writable),
-        ndim: meta.rank() as c_int,
-        format: if has(ffi::PyBUF_FORMAT) { format } else { std::ptr::null_mut() },
-        shape: if has(ffi::PyBUF_ND) { shape } else { std::ptr::null_mut() },
-        strides: if has(ffi::PyBUF_STRIDES) { strides } else { std::ptr::null_mut() },
-        suboffsets: std::ptr::null_mut(),
-        internal: dims.cast(),
-    })
+    // SAFETY: `dims` was just allocated; the pointers live until `__releasebuffer__` frees it.
+    unsafe {
+        view.shape = (&raw mut (*dims).shape).cast();
+        if has(ffi::PyBUF_STRIDES) {
+            view.strides = (&raw mut (*dims).strides).cast();
+        }
+    }
+    view.internal = dims.cast();
+    Ok(())
 }
 
 /// Dense in row-major order, or in column-major when `is_reversed`. Extents of one do not matter.
@@ -393,7 +402,8 @@ fn is_dense(meta: &TensorMeta, is_reversed: bool) -> bool {
         fits
     };
     let pairs = meta.shape().iter().zip(meta.strides().iter());
-    meta.numel() == 0 || if is_reversed { pairs.into_iter().all(&mut check) } else { pairs.rev().all(&mut check) }
+    meta.numel() == 0
+        || if is_reversed { pairs.into_iter().all(&mut check) } else { pairs.rev().all(&mut check) }
 }
 
 /// The error for an argument of a delegate call that something still refers to after it.

@@ -40,7 +40,14 @@ impl Torch {
         Some(Torch {
             tensor: torch.getattr("Tensor").ok()?.cast_into().ok()?.unbind(),
             strided: torch.getattr("strided").ok()?.unbind(),
-            from_dlpack: torch.getattr("utils").ok()?.getattr("dlpack").ok()?.getattr("from_dlpack").ok()?.unbind(),
+            from_dlpack: torch
+                .getattr("utils")
+                .ok()?
+                .getattr("dlpack")
+                .ok()?
+                .getattr("from_dlpack")
+                .ok()?
+                .unbind(),
             dtypes,
         })
     }

@@ -38,7 +38,11 @@ enum NodeKind {
     Dict(Vec<Py<PyAny>>),
     /// A class of the exporter's side that names its fields (dataclass, model output); `absent` fields
     /// were None when the program was exported.
-    Fields { class: String, names: Vec<Py<PyString>>, absent: Vec<Py<PyString>> },
+    Fields {
+        class: String,
+        names: Vec<Py<PyString>>,
+        absent: Vec<Py<PyString>>,
+    },
     /// A class of the exporter's side without field names; seen here as a tuple.
     Opaque(String),
 }
@@ -175,7 +179,9 @@ impl NodeKind {
             _ => {
                 let (names, absent) = match context.as_array().map(Vec::as_slice) {
                     // A dataclass: fields that are there, fields that were None.
-                    Some([Json::Array(names), Json::Array(absent)]) => (strings(py, names), strings(py, absent)),
+                    Some([Json::Array(names), Json::Array(absent)]) => {
+                        (strings(py, names), strings(py, absent))
+                    }
                     Some(names) => (strings(py, names), Some(Vec::new())),
                     None => (None, None),
                 };
