@@ -1,6 +1,6 @@
 """The demo model here, in eager PyTorch and in executorch.runtime: alternating processes, medians.
 
-    python benches/sentence_encoder.py [--threads 1 2] [--tokens 8 16 32 64 128 256] [--pairs 7] [--engines ...]
+    python benches/sentence_encoder.py [--threads 1 2] [--tokens 8 16 64 256] [--pairs 7] [--engines ...]
 
 Prints milliseconds per sentence (median over processes of each process's median) and the ratio to eager.
 """
@@ -50,7 +50,9 @@ def worker(engine: str, program: str, threads: int, tokens: list[int]) -> dict[i
     """Times one engine in this process."""
     import numpy as np
 
-    inputs = {n: (np.arange(1000, 1000 + n, dtype=np.int64)[None], np.ones((1, n), dtype=np.int64)) for n in tokens}
+    inputs = {
+        n: (np.arange(1000, 1000 + n, dtype=np.int64)[None], np.ones((1, n), dtype=np.int64)) for n in tokens
+    }
     if engine == "pteron":
         import pteron
 
@@ -84,7 +86,9 @@ def export(program: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--tokens", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256])
     parser.add_argument("--pairs", type=int, default=7)
@@ -113,7 +117,11 @@ def main() -> None:
         for n in options.tokens:
             medians = {e: statistics.median(r[str(n)] for r in results[e]) for e in options.engines}
             row = "".join(f"{medians[e]:12.3f}" for e in options.engines)
-            ratio = f"{medians['eager'] / medians['pteron']:12.2f}x" if {"eager", "pteron"} <= medians.keys() else ""
+            ratio = (
+                f"{medians['eager'] / medians['pteron']:12.2f}x"
+                if {"eager", "pteron"} <= medians.keys()
+                else ""
+            )
             print(f"{n:4d} tokens  {row}{ratio}")
 
 

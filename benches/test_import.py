@@ -23,4 +23,5 @@ def import_milliseconds(statement: str, module: str) -> float:
 def test_import_pteron_after_numpy(record_property: object) -> None:
     times = [import_milliseconds("import numpy, pteron", "pteron") for _ in range(20)]
     numpy = [import_milliseconds("import numpy", "numpy") for _ in range(20)]
-    print(f"\nimport pteron after numpy: {statistics.median(times):.1f} ms; numpy: {statistics.median(numpy):.1f} ms")
+    ours, theirs = statistics.median(times), statistics.median(numpy)
+    print(f"\nimport pteron after numpy: {ours:.1f} ms; numpy: {theirs:.1f} ms")

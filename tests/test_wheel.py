@@ -49,7 +49,11 @@ def test_wheel_runs_with_numpy_alone(wheel: Path, tmp_path: Path) -> None:
     python = environment / "bin" / "python"
     subprocess.run([uv, "pip", "install", "--quiet", "--python", python, str(wheel)], check=True, timeout=300)
     listed = subprocess.run(
-        [uv, "pip", "list", "--quiet", "--python", python], check=True, capture_output=True, text=True, timeout=60
+        [uv, "pip", "list", "--quiet", "--python", python],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     packages = {line.split()[0] for line in listed.stdout.splitlines()[2:]}
     assert packages == {"numpy", "pteron"}

@@ -1,4 +1,4 @@
-"""Programs that ExecuTorch's own exporter wrote run here with the outputs of its own runtime and of eager PyTorch."""
+"""Programs of ExecuTorch's own exporter run here, equal to its own runtime and to eager PyTorch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from models.model_zoo import calibrate_batch_norm
 from torch import Tensor, nn
 
 import pteron
+from models.model_zoo import calibrate_batch_norm
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
 exir = pytest.importorskip("executorch.exir")
@@ -23,7 +23,9 @@ class SmallCnn(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU())
         self.pool = nn.MaxPool2d(2)
-        self.branch = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.ReLU6(), nn.Conv2d(16, 16, 1))
+        self.branch = nn.Sequential(
+            nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.ReLU6(), nn.Conv2d(16, 16, 1)
+        )
         self.head = nn.Linear(16, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -33,7 +35,9 @@ class SmallCnn(nn.Module):
 
 
 def mlp() -> tuple[nn.Module, Tensor]:
-    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 4))
+    model = nn.Sequential(
+        nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 4)
+    )
     return model.eval(), torch.randn(6, 16)
 
 

@@ -1,4 +1,4 @@
-"""Models that must be right: small configurations of real architectures, fixed seeds, calibrated batch norm."""
+"""Models that must be right: small configurations of real architectures with fixed seeds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ def resnet() -> tuple[nn.Module, tuple[Tensor, ...]]:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     config = ResNetConfig(
-        embedding_size=32, hidden_sizes=[32, 64, 128, 256], depths=[2, 2, 2, 2], layer_type="basic", num_labels=100
+        embedding_size=32,
+        hidden_sizes=[32, 64, 128, 256],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+        num_labels=100,
     )
     model = Logits(ResNetForImageClassification(config))
     calibrate_batch_norm(model, _image(224))
@@ -90,7 +94,12 @@ def vit() -> tuple[nn.Module, tuple[Tensor, ...]]:
     from transformers import ViTConfig, ViTForImageClassification
 
     config = ViTConfig(
-        hidden_size=96, num_hidden_layers=4, num_attention_heads=4, intermediate_size=192, image_size=64, patch_size=8
+        hidden_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=192,
+        image_size=64,
+        patch_size=8,
     )
     return Logits(ViTForImageClassification(config)).eval(), (_image(64)[:1],)
 

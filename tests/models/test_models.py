@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 import pteron
-from pteron.exir import to_edge
-
 from models.model_zoo import MODELS, ModelCase
+from pteron.exir import to_edge
 
 #: Largest difference relative to the largest output.
 TOLERANCE = 1e-5

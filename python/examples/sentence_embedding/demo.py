@@ -86,7 +86,13 @@ def main() -> None:
         run_step("[1/3] export (torch)", "export.py", model=model, output=program)
         stamp.write_text(key)
     eager_file, run_file = output / "eager.npz", output / "run.npz"
-    run_step("[2/3] eager PyTorch, for comparison", "eager.py", model=model, output=eager_file, threads=options.threads)
+    run_step(
+        "[2/3] eager PyTorch, for comparison",
+        "eager.py",
+        model=model,
+        output=eager_file,
+        threads=options.threads,
+    )
     run_step(
         "[3/3] run, in a process in which importing torch raises",
         "run.py",
@@ -104,7 +110,8 @@ def main() -> None:
     say(f"      load, weights packed                    {float(run['load_milliseconds']):.0f} ms")
     say(f"\n      time per sentence, {options.threads} thread(s)       eager      pteron")
     for tokens, ours, theirs in zip(run["tokens"], run["milliseconds"], eager["milliseconds"], strict=True):
-        say(f"      {tokens:4d} tokens                     {theirs:7.2f} ms {ours:8.2f} ms   {theirs / ours:5.2f}x")
+        ratio = theirs / ours
+        say(f"      {tokens:4d} tokens                     {theirs:7.2f} ms {ours:8.2f} ms   {ratio:5.2f}x")
     if not difference <= TOLERANCE:
         raise SystemExit(f"the embeddings differ from eager PyTorch by {difference:.1e}")
 

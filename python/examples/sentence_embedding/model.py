@@ -1,15 +1,20 @@
-"""The model of the demo: a BERT-style encoder, mean pooling, and normalisation, with the folder's real weights."""
+"""The model of the demo: a BERT-style encoder, mean pooling, normalisation; with the folder's real weights."""
 
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel
+
+# torch warns about an enumeration of another package as soon as transformers imports it.
+logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
+
+from transformers import AutoConfig, AutoModel  # noqa: E402
 
 #: Longest sentence the exported program accepts, in tokens.
 MAX_TOKENS = 256
@@ -48,7 +53,9 @@ def load_model(folder: str) -> SentenceEncoder:
     unexpected = [k for k in result.unexpected_keys if not k.endswith("position_ids")]
     missing = [k for k in result.missing_keys if not k.startswith("pooler.")]
     if unexpected or missing:
-        raise ValueError(f"the weights do not fit the configuration: missing {missing}, unexpected {unexpected}")
+        raise ValueError(
+            f"the weights do not fit the configuration: missing {missing}, unexpected {unexpected}"
+        )
     return SentenceEncoder(encoder.eval()).eval()
 
 

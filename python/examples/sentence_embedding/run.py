@@ -1,4 +1,4 @@
-"""Step 3 (no torch): loads the program and embeds the sentences in a process in which importing torch raises."""
+"""Step 3 (no torch): embeds the sentences in a process in which importing torch raises."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ def main() -> None:
     times = milliseconds_per_item(lambda i: method(*i), inputs)
     tokens = [i[0].shape[1] for i in inputs]
     np.savez(
-        options.output, embeddings=embeddings, milliseconds=times, tokens=tokens, load_milliseconds=load_milliseconds
+        options.output,
+        embeddings=embeddings,
+        milliseconds=times,
+        tokens=tokens,
+        load_milliseconds=load_milliseconds,
     )
     if "torch" in sys.modules:
         raise SystemExit("torch was imported after all")

@@ -14,7 +14,9 @@ class SentenceTokenizer:
 
     def __init__(self, folder: str, max_tokens: int) -> None:
         file = Path(folder) / "tokenizer.json"
-        self._tokenizer = Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(folder)
+        self._tokenizer = (
+            Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(folder)
+        )
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
 

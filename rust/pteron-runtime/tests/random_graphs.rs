@@ -7,8 +7,8 @@ mod random_program;
 
 use pteron_cpu::plan::RuleSwitches;
 use pteron_runtime::{
-    ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions, TensorInput,
-    rule_names,
+    ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions,
+    TensorInput, rule_names,
 };
 use random_program::{RandomProgram, Rng};
 use std::sync::Arc;
@@ -29,7 +29,8 @@ fn settings() -> Vec<(String, RuleSwitches)> {
 fn run(runtime: &Arc<Runtime>, program: &RandomProgram, rows: &[usize]) -> (Vec<Vec<f32>>, String) {
     let bytes = program.bytes.clone();
     let loaded = Program::load(runtime, ProgramSource::Bytes(Arc::new(bytes)), Limits::default()).unwrap();
-    let method = loaded.load_method("forward", MethodOptions { num_threads: Some(2), ..Default::default() }).unwrap();
+    let method =
+        loaded.load_method("forward", MethodOptions { num_threads: Some(2), ..Default::default() }).unwrap();
     let mut results = Vec::new();
     for (call, &rows) in rows.iter().enumerate() {
         let x = program.input(rows, call as u64);
@@ -46,9 +47,9 @@ fn run(runtime: &Arc<Runtime>, program: &RandomProgram, rows: &[usize]) -> (Vec<
 fn is_same(a: &[f32], b: &[f32]) -> bool {
     let largest = a.iter().filter(|v| v.is_finite()).fold(1.0f32, |m, v| m.max(v.abs()));
     a.len() == b.len()
-        && a.iter().zip(b).all(|(x, y)| {
-            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * largest
-        })
+        && a.iter()
+            .zip(b)
+            .all(|(x, y)| x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * largest)
 }
 
 #[test]
@@ -64,7 +65,11 @@ fn rewrites_change_no_result() {
     for seed in 0..count {
         let program = RandomProgram::new(&mut Rng::new(seed));
         // Shrinking and growing again between calls of one session must leave nothing behind.
-        let rows = if program.is_dynamic { vec![3, random_program::MAX_ROWS, 1] } else { vec![random_program::MAX_ROWS; 2] };
+        let rows = if program.is_dynamic {
+            vec![3, random_program::MAX_ROWS, 1]
+        } else {
+            vec![random_program::MAX_ROWS; 2]
+        };
         let (expected, as_file) = run(&settings[0].1, &program, &rows);
         for (name, runtime) in &settings[1..] {
             let (got, listing) = run(runtime, &program, &rows);

@@ -3,7 +3,8 @@
 
 use pteron_core::DType;
 use pteron_format::write::{
-    ChainDraft, InstructionDraft, MethodDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
+    ChainDraft, InstructionDraft, MethodDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft,
+    WriteOptions,
 };
 use std::borrow::Cow;
 
@@ -169,7 +170,8 @@ impl<'a> Generator<'a> {
 
     /// A recent activation of rank 2 (views included).
     fn pick(&mut self) -> usize {
-        let recent: Vec<usize> = (0..self.nodes.len()).rev().filter(|i| self.is_activation(*i)).take(3).collect();
+        let recent: Vec<usize> =
+            (0..self.nodes.len()).rev().filter(|i| self.is_activation(*i)).take(3).collect();
         recent[self.rng.below(recent.len())]
     }
 
@@ -220,7 +222,14 @@ impl<'a> Generator<'a> {
         let order = self.ints(&[1, 0]);
         let value = self.value(TensorDraft::contiguous(DType::Float32, &[k, n]).unwrap().into());
         let at = self.now();
-        self.nodes.push(Node { width: n, value, defined_at: at, last_use: at, base: None, in_place_of: None });
+        self.nodes.push(Node {
+            width: n,
+            value,
+            defined_at: at,
+            last_use: at,
+            base: None,
+            in_place_of: None,
+        });
         let id = self.nodes.len() - 1;
         self.call("aten::permute_copy", "out", vec![weight, order, value]);
         id
@@ -246,8 +255,9 @@ impl<'a> Generator<'a> {
 
     fn add(&mut self, x: usize) {
         let width = self.nodes[x].width;
-        let same: Vec<usize> =
-            (0..self.nodes.len()).filter(|i| self.nodes[*i].width == width && self.is_activation(*i)).collect();
+        let same: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].width == width && self.is_activation(*i))
+            .collect();
         let y = same[self.rng.below(same.len())];
         self.touch(x);
         self.touch(y);
@@ -342,19 +352,22 @@ impl<'a> Generator<'a> {
             let bytes = self.bytes_of(i).next_multiple_of(16);
             let (from, to) = (self.nodes[i].defined_at, self.nodes[i].last_use);
             let dying = self.nodes[i].in_place_of.filter(|x| {
-                let root = self.nodes[*x].base.is_none() && !self.method.outputs.contains(&self.nodes[*x].value);
+                let root =
+                    self.nodes[*x].base.is_none() && !self.method.outputs.contains(&self.nodes[*x].value);
                 root && self.nodes[*x].last_use == from && self.bytes_of(*x) == self.bytes_of(i)
             });
             let start = match dying {
                 Some(x) if self.rng.chance(2) => address[x],
                 _ => {
                     let is_free = |start: usize| {
-                        placed.iter().all(|(s, e, f, t)| {
-                            start + bytes <= *s || *e <= start || to < *f || *t < from
-                        })
+                        placed
+                            .iter()
+                            .all(|(s, e, f, t)| start + bytes <= *s || *e <= start || to < *f || *t < from)
                     };
-                    let mut candidates: Vec<usize> =
-                        std::iter::once(0).chain(placed.iter().map(|p| p.1)).filter(|c| is_free(*c)).collect();
+                    let mut candidates: Vec<usize> = std::iter::once(0)
+                        .chain(placed.iter().map(|p| p.1))
+                        .filter(|c| is_free(*c))
+                        .collect();
                     candidates.sort_unstable();
                     candidates[self.rng.below(candidates.len().min(2))]
                 }

@@ -10,8 +10,11 @@ use super::Rule;
 use crate::epilogue::Epilogue;
 use crate::graph::{Graph, NodeId, Op};
 
-pub(super) const RULE: Rule =
-    Rule { name: "fuse_clamp", about: "relu, hardtanh or clamp into the linear or convolution before it", apply };
+pub(super) const RULE: Rule = Rule {
+    name: "fuse_clamp",
+    about: "relu, hardtanh or clamp into the linear or convolution before it",
+    apply,
+};
 
 fn apply(graph: &mut Graph) -> usize {
     let mut count = 0;
