@@ -12,7 +12,8 @@ import torch
 class OperatorCase:
     """A call of the out-variant `overload` of `torch.ops.aten.<operator>`.
 
-    `args` and `kwargs` are those of the functional operator; `outputs` limits how many results are compared.
+    `args` and `kwargs` are those of the functional operator. `outputs` limits how many results are compared;
+    `largest` is the shape to make room for where the data decides the shape.
     """
 
     operator: str
@@ -21,12 +22,17 @@ class OperatorCase:
     kwargs: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     outputs: int | None = None
-    is_prefix_of_name: bool = False
+    largest: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
         """The name in a program file."""
         return f"aten::{self.operator}" + (f".{self.overload}" if self.overload else "")
+
+    @property
+    def is_list_output(self) -> bool:
+        """Does the operator write a list of tensors and return nothing?"""
+        return not getattr(getattr(torch.ops.aten, self.operator), self.overload)._schema.returns
 
     def __str__(self) -> str:
         parts = [_brief(a) for a in self.args] + [f"{k}={_brief(v)}" for k, v in self.kwargs.items()]
@@ -38,6 +44,12 @@ class OperatorCase:
         result = getattr(torch.ops.aten, self.operator)(*args, **self.kwargs)
         results = [result] if isinstance(result, torch.Tensor) else list(result)
         return [_dense(r) for r in results]
+
+    def room(self, expected: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Outputs to write, with the dtypes, shapes and dim orders of the expected ones."""
+        if self.largest is None:
+            return expected
+        return [torch.zeros(self.largest, dtype=e.dtype) for e in expected]
 
     def call_arguments(self, outputs: list[torch.Tensor]) -> list[Any]:
         """Every argument of the out-variant in order; tensors that are written are in `outputs`."""
@@ -62,9 +74,10 @@ class OperatorCase:
             if isinstance(value, torch.dtype):
                 value = DTYPE_CODES[value]
             kind = str(argument.type)
-            if isinstance(value, int) and not isinstance(value, bool) and kind in ("List[int]", "Optional[List[int]]"):
+            is_plain_int = isinstance(value, int) and not isinstance(value, bool)
+            if is_plain_int and kind in ("List[int]", "Optional[List[int]]"):
                 value = [value]
-            if isinstance(value, int) and not isinstance(value, bool) and kind in ("float", "Optional[float]"):
+            if is_plain_int and kind in ("float", "Optional[float]"):
                 value = float(value)
             call.append(value)
         return call
@@ -120,8 +133,10 @@ def _brief(value: Any) -> str:
 
 def dim_order(tensor: torch.Tensor) -> list[int]:
     """Dimensions by memory order, outermost first."""
-    return sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d)) if tensor.numel() else list(
-        range(tensor.dim())
+    return (
+        sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d))
+        if tensor.numel()
+        else list(range(tensor.dim()))
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from ops.operator_case import DTYPE_CODES, OperatorCase, Output, dim_order, memory_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,17 @@ class ReferenceProcess:
     """Runs calls in `run_reference`, the example program of the kernel crate."""
 
     def __init__(self) -> None:
-        command = ["cargo", "build", "-q", "-p", "pteron-kernels", "--features", "testing", "--example", "run_reference"]
+        command = [
+            "cargo",
+            "build",
+            "-q",
+            "-p",
+            "pteron-kernels",
+            "--features",
+            "testing",
+            "--example",
+            "run_reference",
+        ]
         subprocess.run(command, cwd=ROOT, check=True)
         binary = ROOT / "target" / "debug" / "examples" / "run_reference"
         self.process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
 from ops.operator_case import OperatorCase
 from ops.operator_cases import every_case
 from ops.reference_process import KernelRefused, ReferenceProcess
+from ops.runtime_call import is_storable, run_in_runtime
 
 # Kernels compute in the same precision as eager PyTorch, with functions and orders of summation of their own.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -58,12 +60,26 @@ def test_reference_kernel_agrees_with_eager(case: OperatorCase, reference: Refer
     if expected is None:
         # The outputs do not matter: the call must be refused whatever they are.
         count = len(getattr(getattr(torch.ops.aten, case.operator), case.overload)._schema.returns)
-        first = next(a for a in case.args if isinstance(a, torch.Tensor))
+        flat = [t for a in case.args for t in (a if isinstance(a, list) else [a])]
+        first = next(t for t in flat if isinstance(t, torch.Tensor))
         blank = [torch.zeros(first.shape, dtype=first.dtype) for _ in range(count)]
         with pytest.raises(KernelRefused):
             reference.run(case, blank)
         return
-    got = reference.run(case, expected)
+    got = reference.run(case, case.room(expected))
+    for i, (g, e) in enumerate(list(zip(got, expected, strict=True))[: case.outputs]):
+        check_close(g, e, f"output {i}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_runtime_agrees_with_eager(case: OperatorCase) -> None:
+    """The same through a program file: loader, step loop and the fast kernels where there are some."""
+    expected = expectation(case)
+    if expected is None:
+        return  # refusals are compared above; the fast kernels pass on what they do not know
+    if not is_storable(case, expected):
+        pytest.skip("NumPy-free interchange of this dtype is not part of the run half")
+    got = run_in_runtime(case, case.room(expected))
     for i, (g, e) in enumerate(list(zip(got, expected, strict=True))[: case.outputs]):
         check_close(g, e, f"output {i}")
 

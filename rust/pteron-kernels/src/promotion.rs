@@ -101,7 +101,7 @@ impl Promotion {
 /// May a result of dtype `from` be written to a tensor of dtype `to`? Not float to integer, and
 /// nothing but bool to bool.
 pub fn can_cast(from: DType, to: DType) -> bool {
-    !(from.is_complex() && !to.is_complex())
+    (!from.is_complex() || to.is_complex())
         && !(from.is_float() && (to.is_integer() || to == DType::Bool))
         && !(from != DType::Bool && to == DType::Bool)
 }

@@ -132,7 +132,7 @@ mod tests {
         let meta = TensorMeta::contiguous(DType::Float32, &[2, 3, 4]).unwrap();
         for set in 0..8u32 {
             let r = Reduction::new(&meta, set);
-            let mut seen = vec![false; 24];
+            let mut seen = [false; 24];
             let mut next = 0;
             r.for_each(|position, base| {
                 assert_eq!(position, next);

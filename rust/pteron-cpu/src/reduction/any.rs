@@ -2,7 +2,7 @@
 
 use super::shape::{DimsArg, ReducedDims, Volumes};
 use pteron_core::{
-    Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel, WorkerScratch,
+    ArgSpec, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel, WorkerScratch,
 };
 
 /// Input bytes of a chunk, about.
@@ -21,7 +21,9 @@ struct Outer {
 
 fn prepare(ctx: &PrepareContext<'_>, out: usize, form: DimsArg) -> Result<Option<Box<dyn Prepared>>> {
     let is_bool = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Bool);
-    if !is_bool(0) || !is_bool(out) {
+    // An empty list of dimensions reduces nothing here, unlike in sums.
+    let has_no_dims = matches!(ctx.args.get(1), Some(ArgSpec::IntList(dims)) if dims.is_empty());
+    if !is_bool(0) || !is_bool(out) || has_no_dims {
         return Ok(None);
     }
     Ok(ReducedDims::neighbours(ctx, out, form).map(|dims| Box::new(Any { dims, out }) as Box<dyn Prepared>))

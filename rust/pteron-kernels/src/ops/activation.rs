@@ -154,8 +154,8 @@ pub static KERNELS: &[StaticKernel] = &[
     ),
     activation!("silu", |x| x / (1.0 + (-x).exp())),
     activation!("mish", |x| x * x.exp().ln_1p().tanh()),
-    activation!("hardsigmoid", |x| (x + 3.0).max(0.0).min(6.0) / 6.0 + if x.is_nan() { x } else { 0.0 }),
-    activation!("hardswish", |x| x * (x + 3.0).max(0.0).min(6.0) / 6.0),
+    activation!("hardsigmoid", |x| (x + 3.0).clamp(0.0, 6.0) / 6.0),
+    activation!("hardswish", |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0),
 ];
 
 #[cfg(test)]

@@ -114,10 +114,10 @@ fn geometry(args: &Args<'_>) -> Result<Geometry> {
 impl Geometry {
     fn fill_output(&mut self, n: usize, extra: [isize; 3]) -> Result<()> {
         self.shape[1] = self.outputs * self.groups;
-        for d in 3 - n..3 {
+        for (d, extra) in extra.iter().enumerate().skip(3 - n) {
             let reach = self.dilation[d] * (self.kernel[d] - 1);
             let extent = if self.is_transposed {
-                (self.size[d] - 1) * self.stride[d] - 2 * self.padding[d] + reach + extra[d] + 1
+                (self.size[d] - 1) * self.stride[d] - 2 * self.padding[d] + reach + extra + 1
             } else {
                 let span = self.size[d] + 2 * self.padding[d] - reach - 1;
                 if span < 0 { -1 } else { span / self.stride[d] + 1 }

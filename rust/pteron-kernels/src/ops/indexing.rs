@@ -1,5 +1,5 @@
-//! Reading and writing at positions that are tensor data: embedding, index, index_select, gather,
-//! scatter, index_put.
+//! Reading and writing along one dimension at positions that are tensor data: embedding,
+//! index_select, gather, scatter.
 //!
 //! Dtype: data keeps its dtype; positions are int32 or int64 (bool for masks). Every position is
 //! checked when it is used; one outside its dimension is an error that names it. Edge cases: `index`
@@ -11,10 +11,10 @@ use crate::ops::layout::same_dtype;
 use crate::reduction::row_major;
 use crate::region::{Region, copy_region, copy_whole};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use crate::shape::{broadcast, check_expandable, check_index, wrap_dim, wrap_index};
-use crate::walk::{Walk, broadcast_strides, signed};
+use crate::shape::{check_index, wrap_dim};
+use crate::walk::{Walk, signed};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel, TensorListView,
+    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel,
     TensorView,
 };
 
@@ -250,7 +250,7 @@ fn check_scatter(ctx: &PrepareContext<'_>, has_source: bool, out: usize) -> Resu
     is_int(ctx)
 }
 
-fn is_int(ctx: &PrepareContext<'_>) -> Result<bool> {
+pub(crate) fn is_int(ctx: &PrepareContext<'_>) -> Result<bool> {
     let dtype = dtype_of(ctx, 0)?;
     match Class::of(dtype) {
         Some(class) => Ok(class == Class::I64),
@@ -287,207 +287,6 @@ fn scatter_reduce(ctx: &PrepareContext<'_>) -> Preparation {
         Routine::prepare(bind, |args, _| scatter_source::<i64>(args, 6, reduction_of(args)?))
     } else {
         Routine::prepare(bind, |args, _| scatter_source::<f64>(args, 6, reduction_of(args)?))
-    }
-}
-
-/// Advanced indexing: which dimensions are indexed and the shape of the result.
-struct Advanced {
-    /// Bit `d`: dimension `d` is indexed.
-    set: u32,
-    /// The broadcast shape of the index tensors.
-    index_shape: Dims,
-    /// Where the index dimensions stand in the result.
-    at: usize,
-    shape: Dims,
-}
-
-fn advanced(x: &Dims, indices: &TensorListView<'_>) -> Result<Advanced> {
-    if indices.len() > x.len() {
-        return Err(Error::kernel("there are more indices than dimensions")
-            .argument("indices")
-            .expected(format!("at most {}", x.len()))
-            .got(indices.len().to_string()));
-    }
-    let (mut set, mut index_shape, mut is_first) = (0u32, Dims::EMPTY, true);
-    for d in 0..indices.len() {
-        if let Some(index) = indices.get_optional(d)? {
-            set |= 1 << d;
-            index_shape = if is_first { *index.shape() } else { broadcast(&index_shape, index.shape())? };
-            is_first = false;
-        }
-    }
-    if set == 0 {
-        return Err(Error::kernel("there must be at least one index").argument("indices"));
-    }
-    // Indexed dimensions that stand together leave their place to the result, others move to the front.
-    let first = set.trailing_zeros() as usize;
-    let together = (set >> first).count_ones() == 32 - (set >> first).leading_zeros();
-    let at = if together { first } else { 0 };
-    let mut shape = Dims::EMPTY;
-    for d in 0..x.len() {
-        if shape.len() == at && at == d {
-            index_shape.iter().try_for_each(|n| shape.push(*n))?;
-        }
-        if set & (1 << d) == 0 {
-            shape.push(x[d])?;
-        }
-    }
-    if at == 0 && shape.len() < index_shape.len() {
-        shape = index_shape;
-    }
-    Ok(Advanced { set, index_shape, at, shape })
-}
-
-/// Calls `visit(offset in the result of the indexed part, offset in self)` for every index position;
-/// the dimensions that are not indexed are left to the caller as `rest` extents and strides.
-struct Walks {
-    rest: Dims,
-    self_strides: [isize; MAX_RANK],
-    result_strides: [isize; MAX_RANK],
-    result_index: Walk,
-}
-
-impl Advanced {
-    fn walks(&self, x: &Dims, x_strides: &Dims, result_strides: &[isize; MAX_RANK]) -> Result<Walks> {
-        let n = self.index_shape.len();
-        let mut walks = Walks {
-            rest: Dims::EMPTY,
-            self_strides: [0; MAX_RANK],
-            result_strides: [0; MAX_RANK],
-            result_index: Walk::row_major(&self.index_shape, &result_strides[self.at..]),
-        };
-        let mut result = 0;
-        for d in 0..x.len() {
-            if result == self.at {
-                result += n;
-            }
-            if self.set & (1 << d) == 0 {
-                walks.self_strides[walks.rest.len()] = x_strides[d] as isize;
-                walks.result_strides[walks.rest.len()] = result_strides[result];
-                walks.rest.push(x[d])?;
-                result += 1;
-            }
-        }
-        Ok(walks)
-    }
-
-    fn for_each(
-        &self,
-        x: &Dims,
-        x_strides: &Dims,
-        indices: &TensorListView<'_>,
-        walks: &Walks,
-        mut visit: impl FnMut(isize, isize) -> Result<()>,
-    ) -> Result<()> {
-        let mut readers: [Option<(Reader<'_, i64>, Walk)>; MAX_RANK] = [const { None }; MAX_RANK];
-        for (d, slot) in readers.iter_mut().enumerate().take(indices.len()) {
-            if let Some(index) = indices.get_optional(d)? {
-                let strides = broadcast_strides(index.shape(), index.strides(), self.index_shape.len());
-                *slot = Some((Reader::new(index)?, Walk::row_major(&self.index_shape, &strides)));
-            }
-        }
-        for position in 0..self.index_shape.numel()? {
-            let mut offset = 0isize;
-            for (d, slot) in readers.iter().enumerate() {
-                if let Some((reader, walk)) = slot {
-                    let value = reader.get(walk.offset(position) as usize)?;
-                    let value = wrap_index(value, x[d]).map_err(|e| e.argument("indices"))?;
-                    offset += (value * x_strides[d]) as isize;
-                }
-            }
-            visit(walks.result_index.offset(position), offset)?;
-        }
-        Ok(())
-    }
-}
-
-fn check_index_list(ctx: &PrepareContext<'_>) -> Result<()> {
-    let Some(ArgSpec::TensorList(list)) = ctx.args.get(1) else {
-        return Err(Error::kernel("argument 1 has the wrong kind").expected("Tensor?[]"));
-    };
-    for spec in list.iter().flatten() {
-        if !matches!(spec.dtype, DType::Int64 | DType::Int32) {
-            return Err(Error::kernel("positions must be integers")
-                .argument("indices")
-                .expected("int64 or int32")
-                .got(spec.dtype.name())
-                .hint("replace a bool mask by nonzero or where before exporting"));
-        }
-    }
-    Ok(())
-}
-
-fn bind_index(args: &mut BindArgs<'_>) -> Result<()> {
-    let view = args.args();
-    let shape = advanced(view.tensor(0)?.shape(), &view.tensor_list(1)?)?.shape;
-    args.resize(2, &shape)
-}
-
-fn index(args: &Args<'_>) -> Result<()> {
-    let (x, indices) = (args.tensor(0)?, args.tensor_list(1)?);
-    let mut out = args.output(2)?;
-    let plan = advanced(x.shape(), &indices)?;
-    let walks = plan.walks(x.shape(), x.strides(), &signed(out.strides()))?;
-    plan.for_each(x.shape(), x.strides(), &indices, &walks, |to, from| {
-        let from = Region { offset: from, strides: walks.self_strides };
-        let to = Region { offset: to, strides: walks.result_strides };
-        copy_region(&walks.rest, &x, from, &mut out, to)
-    })
-}
-
-/// Writes values to indexed places of output `out`, which holds the tensor already.
-fn index_put<C: Compute>(args: &Args<'_>, out: usize) -> Result<()> {
-    let (indices, values) = (args.tensor_list(1)?, args.tensor(2)?);
-    let meta = args.tensor(out)?.meta();
-    let plan = advanced(meta.shape(), &indices)?;
-    check_expandable(values.shape(), &plan.shape).map_err(|e| e.argument("values"))?;
-    let value_strides = broadcast_strides(values.shape(), values.strides(), plan.shape.len());
-    let walks = plan.walks(meta.shape(), meta.strides(), &value_strides)?;
-    if !args.bool(3)? {
-        let mut target = args.output(out)?;
-        return plan.for_each(meta.shape(), meta.strides(), &indices, &walks, |from, to| {
-            let from = Region { offset: from, strides: walks.result_strides };
-            let to = Region { offset: to, strides: walks.self_strides };
-            copy_region(&walks.rest, &values, from, &mut target, to)
-        });
-    }
-    let source = Reader::<C>::new(values)?;
-    let mut target = UpdateView::<C>::new(args, out)?;
-    let rest_from = Walk::row_major(&walks.rest, &walks.result_strides);
-    let rest_to = Walk::row_major(&walks.rest, &walks.self_strides);
-    plan.for_each(meta.shape(), meta.strides(), &indices, &walks, |from, to| {
-        (0..rest_from.numel()).try_for_each(|i| {
-            let value = source.get((from + rest_from.offset(i)) as usize)?;
-            target.update((to + rest_to.offset(i)) as usize, |old| old.plus(value))
-        })
-    })
-}
-
-fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
-    check_index_list(ctx)?;
-    same_dtype(ctx, 0, 2)?;
-    if is_in_place {
-        return if is_int(ctx)? {
-            Routine::prepare(|_| Ok(()), |args, _| index_put::<i64>(args, 0))
-        } else {
-            Routine::prepare(|_| Ok(()), |args, _| index_put::<f64>(args, 0))
-        };
-    }
-    same_dtype(ctx, 0, 4)?;
-    fn bind(args: &mut BindArgs<'_>) -> Result<()> {
-        let shape = *args.args().tensor(0)?.shape();
-        args.resize(4, &shape)
-    }
-    if is_int(ctx)? {
-        Routine::prepare(bind, |args, _| {
-            copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
-            index_put::<i64>(args, 4)
-        })
-    } else {
-        Routine::prepare(bind, |args, _| {
-            copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
-            index_put::<f64>(args, 4)
-        })
     }
 }
 
@@ -540,24 +339,11 @@ pub static KERNELS: &[StaticKernel] = &[
         "aten::scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, Tensor(a!) out) -> Tensor(a!)",
         scatter_reduce,
     ),
-    kernel("aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        same_dtype(ctx, 0, 2)?;
-        check_index_list(ctx)?;
-        Routine::prepare(bind_index, |args, _| index(args))
-    }),
-    kernel(
-        "aten::index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| put(ctx, false),
-    ),
-    kernel(
-        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
-        |ctx| put(ctx, true),
-    ),
 ];
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Arg, Tensor, call, error_text, run_out};
+    use crate::testing::{Arg, Tensor, error_text, run_out};
     use pteron_core::DType;
     use proptest::prelude::*;
 
@@ -574,31 +360,6 @@ mod tests {
         assert_eq!(look(&[2, 0]).unwrap().values::<f32>(), [5.0, 6.0, 1.0, 2.0]);
         assert!(error_text(look(&[3])).contains("got 3"));
         assert!(error_text(look(&[-1])).contains("got -1"));
-    }
-
-    #[test]
-    fn advanced_indexing_in_the_middle_and_apart() {
-        let x = Tensor::of(&[2, 3, 2], &(0..12).collect::<Vec<i32>>());
-        let i = Tensor::of(&[2], &[-1i64, 0]);
-        let list = Arg::TensorList(vec![None, Some(i.clone())]);
-        let y = run_out("aten::index.Tensor_out", &[x.clone().into(), list], DType::Int32, &[2, 2, 2]).unwrap();
-        assert_eq!(y.values::<i32>(), [4, 5, 0, 1, 10, 11, 6, 7]);
-        let j = Tensor::of(&[2], &[0i64, 1]);
-        let list = Arg::TensorList(vec![Some(j), None, Some(i)]);
-        let y = run_out("aten::index.Tensor_out", &[x.into(), list], DType::Int32, &[2, 3]).unwrap();
-        assert_eq!(y.values::<i32>(), [1, 3, 5, 6, 8, 10]);
-    }
-
-    #[test]
-    fn index_put_replaces_and_adds() {
-        let i = Tensor::of(&[3], &[0i64, 0, 2]);
-        let put = |accumulate: bool| {
-            let values = Tensor::of(&[1], &[1f32]);
-            let args = [table().into(), Arg::TensorList(vec![Some(i.clone())]), values.into(), accumulate.into()];
-            run_out("aten::index_put.out", &args, DType::Float32, &[3, 2]).unwrap().values::<f32>()
-        };
-        assert_eq!(put(false), [1.0, 1.0, 3.0, 4.0, 1.0, 1.0]);
-        assert_eq!(put(true), [3.0, 4.0, 3.0, 4.0, 6.0, 7.0]);
     }
 
     #[test]
@@ -621,16 +382,9 @@ mod tests {
         fn positions_outside_are_refused(i in prop_oneof![any::<i64>(), -4i64..5], j in -4i64..5) {
             let index = Tensor::of(&[2], &[i, j]);
             let inside = |v: i64| (0..3).contains(&v);
-            let wraps = |v: i64| (-3..3).contains(&v);
-            let args = [table().into(), 0i64.into(), index.clone().into()];
+            let args = [table().into(), 0i64.into(), index.into()];
             let got = run_out("aten::index_select.out", &args, DType::Float32, &[2, 2]);
             prop_assert_eq!(got.is_ok(), inside(i) && inside(j));
-            let list = Arg::TensorList(vec![Some(index.clone())]);
-            let got = run_out("aten::index.Tensor_out", &[table().into(), list.clone()], DType::Float32, &[2, 2]);
-            prop_assert_eq!(got.is_ok(), wraps(i) && wraps(j));
-            let value = Tensor::of(&[], &[0f32]);
-            let got = call("aten::index_put_", &[table().into(), list, value.into(), true.into()]);
-            prop_assert_eq!(got.is_ok(), wraps(i) && wraps(j));
             let index = Tensor::of(&[2, 1], &[i, j]);
             let args = [table().into(), 0i64.into(), index.clone().into(), false.into()];
             let got = run_out("aten::gather.out", &args, DType::Float32, &[2, 1]);

@@ -11,6 +11,7 @@ macro_rules! families {
 families! {
     unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
     masked_choice, copy, scalar_prim, tensor_prim, layout,
-    joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing, pooling,
+    joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing,
+    advanced_indexing, pooling,
     padding, resampling, sorting, data_dependent, channels,
 }

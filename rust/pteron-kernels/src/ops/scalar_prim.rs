@@ -50,7 +50,7 @@ fn compare(args: &mut BindArgs<'_>, int: fn(&i64, &i64) -> bool, float: fn(&f64,
 /// A float as an integer; an error outside 64 bits.
 fn to_int(value: f64) -> Result<Scalar> {
     // 2^63 itself does not fit.
-    if value >= -9223372036854775808.0 && value < 9223372036854775808.0 {
+    if (-9223372036854775808.0..9223372036854775808.0).contains(&value) {
         Ok(Scalar::Int(value as i64))
     } else {
         Err(overflow().got(value.to_string()))

@@ -71,7 +71,7 @@ pub(crate) fn view_shape(numel: usize, size: &IntListView<'_>) -> Result<Dims> {
         out.push(extent)?;
     }
     if let Some(d) = inferred {
-        if known == 0 || numel % known != 0 {
+        if known == 0 || !numel.is_multiple_of(known) {
             return Err(wrong(format!("a divisor of {numel}")).got(known.to_string()));
         }
         out[d] = numel / known;

@@ -1,0 +1,90 @@
+"""One operator call as a program file of its own, run by `pteron`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import pteron
+from ops.operator_case import OperatorCase, Output, dim_order
+from programs import CODES, MethodBuilder, build
+
+
+def is_storable(case: OperatorCase, outputs: list[torch.Tensor]) -> bool:
+    """Does the program builder know every dtype of the call?"""
+    arguments = [t for a in case.call_arguments(outputs) for t in _tensors(a)]
+    return all(_dtype_name(t) in CODES for t in arguments)
+
+
+def run_in_runtime(case: OperatorCase, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The results of a call; `outputs` give dtype, largest shape and dim order."""
+    method = MethodBuilder()
+    inputs: list[torch.Tensor] = []
+    arguments = [_value(method, a, inputs) for a in case.call_arguments(outputs)]
+    written = [
+        i for i, a in zip(arguments, case.call_arguments(outputs), strict=True) if isinstance(a, Output)
+    ]
+    if len(written) == 1:
+        arguments.append(written[0])
+    elif written:
+        arguments.append(method.value(_schema().TensorList(written)))
+    method.call(case.name, arguments)
+    loaded = pteron.load(build(method)).load_method("forward")
+    return [torch.as_tensor(r) for r in loaded.execute([t.clone() for t in inputs])]
+
+
+def _schema() -> Any:
+    from programs import schema
+
+    return schema
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, Output):
+        return value.tensors
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, list) else []
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _tensor(method: MethodBuilder, tensor: torch.Tensor, *, dynamic: bool) -> int:
+    order = dim_order(tensor)
+    return method.tensor(list(tensor.shape), _dtype_name(tensor), dynamic=dynamic, dim_order=order)
+
+
+def _value(method: MethodBuilder, value: Any, inputs: list[torch.Tensor]) -> int:
+    schema = _schema()
+    if isinstance(value, Output):
+        ids = [method.output(_tensor(method, t, dynamic=True)) for t in value.tensors]
+        return ids[0] if value.single else method.value(schema.TensorList(ids))
+    if isinstance(value, torch.Tensor):
+        inputs.append(value)
+        return method.input(_tensor(method, value, dynamic=False))
+    if isinstance(value, bool):
+        return method.bool(value)
+    if isinstance(value, int):
+        return method.int(value)
+    if isinstance(value, float):
+        return method.double(value)
+    if isinstance(value, str):
+        return method.string(value)
+    if value is None:
+        return method.none()
+    return _list(method, list(value), inputs)
+
+
+def _list(method: MethodBuilder, items: list[Any], inputs: list[torch.Tensor]) -> int:
+    schema = _schema()
+    if any(isinstance(v, torch.Tensor) for v in items):
+        ids = [-1 if v is None else _value(method, v, inputs) for v in items]
+        return method.value(schema.OptionalTensorList(ids) if -1 in ids else schema.TensorList(ids))
+    if items and isinstance(items[0], bool):
+        return method.value(schema.BoolList(items))
+    if items and isinstance(items[0], float):
+        return method.value(schema.DoubleList(items))
+    return method.int_list(items)
