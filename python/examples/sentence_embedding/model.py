@@ -1,4 +1,4 @@
-"""The model of the demo: a BERT-style encoder, mean pooling, normalisation; with the folder's real weights."""
+"""The model of the demo: a BERT-style encoder, mean pool, normalisation, with the folder's real weights."""
 
 from __future__ import annotations
 
