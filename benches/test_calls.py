@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import pteron
-from pteron.backends import demo
+import pteron.backends.demo.compiler_demo_backend
+from pteron.backends.demo.registration import register_demo_backends
 from pteron.exir import to_edge
-from pteron.exir.backend import to_backend
+from pteron.exir.backend.backend_api import to_backend
 
 
 class Add(torch.nn.Module):
@@ -42,10 +45,10 @@ def test_one_add_in_numpy_itself(benchmark: BenchmarkFixture) -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "rust"])
-def test_delegate_call(benchmark: BenchmarkFixture, language: str) -> None:
+def test_delegate_call(benchmark: BenchmarkFixture, language: Literal["python", "rust"]) -> None:
     """One demo delegate that computes sin of 4 elements."""
     runtime = pteron.Runtime()
-    demo.register(runtime, language=language)
+    register_demo_backends(runtime, language=language)
     edge = to_edge(torch.export.export(Sine(), (torch.ones(4),))).exported_program()
     program = pteron.load(to_backend("BackendWithCompilerDemo", edge, []).buffer(), runtime=runtime)
     method = program.load_method("forward")
