@@ -173,7 +173,9 @@ def numbers() -> Iterator[Case]:
     for op, overload in overloads.items():
         for dtype in ALL:
             for number in [2, 2.5, -3, True]:
-                yield Case(op, overload, (values((2, 3), dtype), number))
+                # The float32 kernel takes True for 1 where eager refuses to subtract it.
+                lenient = op == "sub" and number is True and dtype == torch.float32
+                yield Case(op, overload, (values((2, 3), dtype), number), is_taken_by_engine=lenient)
     for mode in ["floor", "trunc", None]:
         for dtype in [*FLOATS, *INTEGERS]:
             yield Case("div", "Scalar_mode_out", (values((9,), dtype), 3), {"rounding_mode": mode})
