@@ -2,7 +2,8 @@
 
 use super::shape::{DimsArg, ReducedDims, Volumes};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel, WorkerScratch,
+    ArgSpec, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
 };
 
 /// Input bytes of a chunk, about.

@@ -93,7 +93,11 @@ pub fn everything() -> ProgramDraft<'static> {
         mutable_data: vec![blob([]), floats(&[8.0, 9.0])],
         delegate_data: vec![blob(*b"1version:0#op:demo::aten.sin.default")],
         named_data: vec![
-            NamedDataDraft { key: "pteron.interface".to_owned(), data: blob(*b"{}"), alignment: 1 },
+            NamedDataDraft {
+                key: "pteron.interface".to_owned(),
+                data: blob(*br#"{"version":1,"methods":{}}"#),
+                alignment: 1,
+            },
             NamedDataDraft { key: "weights".to_owned(), data: blob([5; 40]), alignment: 64 },
         ],
     }

@@ -19,6 +19,37 @@ pub(super) const RULE: &str = "fold_layout";
 /// A reference to a value: step and argument position.
 type Reference = (usize, usize);
 
+/// Operators that this rule knows; [`layout_result`] says what each does.
+const OPERATORS: [&str; 11] = [
+    "aten::permute_copy.out",
+    "aten::t_copy.out",
+    "aten::transpose_copy.int_out",
+    "aten::unsqueeze_copy.out",
+    "aten::select_copy.int_out",
+    "aten::view_copy.out",
+    ET_VIEW,
+    "aten::clone.out",
+    "aten::alias_copy.out",
+    "aten::detach_copy.out",
+    "aten::lift_fresh_copy.out",
+];
+
+/// Does any call change the layout of a constant?
+pub(super) fn has_candidate(ir: &MethodIr) -> bool {
+    let is_known: Vec<bool> = ir.operators.iter().map(|o| OPERATORS.contains(&o.as_str())).collect();
+    ir.instructions.iter().any(|instruction| match instruction {
+        Instruction::Kernel { operator, args } => {
+            is_known.get(*operator as usize) == Some(&true)
+                && args
+                    .first()
+                    .and_then(|v| ir.values.get(v.index()))
+                    .and_then(ValueIr::as_tensor)
+                    .is_some_and(|t| matches!(t.place, Place::Constant(_)))
+        }
+        _ => false,
+    })
+}
+
 pub(super) fn fold(
     ir: &mut MethodIr,
     steps: &mut [StepIr],

@@ -14,6 +14,18 @@ use pteron_cpu::graph::{Graph, NodeId, Op, rules};
 use pteron_cpu::plan::{PlanSpec, RuleSwitches};
 use std::collections::HashMap;
 
+/// Operators that become [`Op::Linear`] or [`Op::Convolution`], with the position of their weight.
+const WEIGHTED: [(&str, usize); 4] =
+    [("aten::addmm.out", 2), ("aten::mm.out", 1), ("aten::linear.out", 1), ("aten::convolution.out", 1)];
+/// Operators that become [`Op::Clamp`].
+const CLAMPS: [&str; 3] = ["aten::relu.out", "aten::hardtanh.out", "aten::clamp.out"];
+
+/// Does the method hold what any rule needs?
+pub(super) fn has_candidate(ir: &MethodIr) -> bool {
+    ir.operators.iter().any(|o| WEIGHTED.iter().any(|(name, _)| name == o))
+        && ir.operators.iter().any(|o| CLAMPS.contains(&o.as_str()))
+}
+
 pub(super) fn fuse(
     ir: &MethodIr,
     steps: &mut [StepIr],
@@ -105,13 +117,7 @@ fn lower(ir: &MethodIr, steps: &[StepIr], effects: &Effects, flow: &Flow, start:
 
 /// What the engine knows about a call.
 fn semantic_op(ir: &MethodIr, effects: &Effects, name: &str, args: &[ValueId]) -> Op {
-    let weight = match name {
-        "aten::addmm.out" => Some(2),
-        "aten::mm.out" | "aten::linear.out" => Some(1),
-        "aten::convolution.out" => Some(1),
-        _ => None,
-    };
-    if let Some(weight) = weight {
+    if let Some((_, weight)) = WEIGHTED.iter().copied().find(|(known, _)| *known == name) {
         let is_constant = args.get(weight).and_then(|v| tensor(ir, *v)).is_some_and(|t| {
             t.spec.dtype == DType::Float32 && matches!(t.place, Place::Constant(_) | Place::Folded(_))
         });
@@ -137,7 +143,7 @@ fn semantic_op(ir: &MethodIr, effects: &Effects, name: &str, args: &[ValueId]) -
         }
     };
     let bounds = match name {
-        _ if !is_f32 => None,
+        _ if !is_f32 || !CLAMPS.contains(&name) => None,
         "aten::relu.out" => Some((Some(0.0), Some(f32::INFINITY))),
         "aten::hardtanh.out" | "aten::clamp.out" => {
             Some((number(1, f32::NEG_INFINITY), number(2, f32::INFINITY)))

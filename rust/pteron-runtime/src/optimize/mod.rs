@@ -60,11 +60,15 @@ pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches)
         })
         .collect();
     let mut folded = Vec::new();
-    if switches.is_on(fold_layout::RULE) {
+    // The flow analysis costs more than the rest of load, so it runs only where it can lead to something.
+    if switches.is_on(fold_layout::RULE) && fold_layout::has_candidate(ir) {
         let effects = effects::Effects::new(ir, &steps, loader);
         if let Some(flow) = flow::Flow::new(ir, &steps, &effects) {
             fold_layout::fold(ir, &mut steps, &mut folded, &effects, &flow);
         }
+    }
+    if !fuse_runs::has_candidate(ir) {
+        return Ok(Optimized { steps, folded });
     }
     let effects = effects::Effects::new(ir, &steps, loader);
     if let Some(flow) = flow::Flow::new(ir, &steps, &effects) {
