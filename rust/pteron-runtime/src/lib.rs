@@ -73,3 +73,8 @@ pub use pteron_cpu::plan::RuleSwitches;
 pub use runtime::{Runtime, RuntimeOptions};
 pub use storage::StableBytes;
 pub use tracer::{StepInfo, Tracer};
+
+/// The README's Rust snippets compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadMe;
