@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
+import pteron
 import pteron.exir as exir
 from pteron.backends.demo import AddMulPartitionerDemo, BackendWithCompilerDemo
 from pteron.errors import ExportError
@@ -64,11 +68,9 @@ def lowered_sine():
 
 @pytest.fixture
 def load():
-    """The loader of the examples, with the demo backend registered."""
-    from pteron.backends.demo import register_demo_backends
+    """The loader of the examples."""
     from pteron.compat.portable_lib import _load_for_executorch_from_buffer
 
-    register_demo_backends(replace=True)
     return _load_for_executorch_from_buffer
 
 
@@ -103,6 +105,45 @@ def test_flow_3(load) -> None:
     for (result,) in (module.forward([*inputs]), module.run_method("forward", inputs), module(inputs)):
         torch.testing.assert_close(result, expected)
     assert module.method_names() == ["forward"]
+
+
+_LOADING = """
+import sys
+
+sys.modules["torch"] = None
+import numpy
+import pteron
+from pteron.compat.portable_lib import _load_for_executorch
+
+one = numpy.ones(1, "float32")
+before = pteron.Runtime.shared().backends
+assert not {"BackendWithCompilerDemo", "ExecutorBackend"} & set(before), before
+_load_for_executorch(sys.argv[2])
+assert pteron.Runtime.shared().backends == before, "a program without delegates registers nothing"
+(result,) = _load_for_executorch(sys.argv[1]).forward([one])
+assert abs(result[0] - (1 - 1 / 6)) < 1e-6
+assert {"BackendWithCompilerDemo", "ExecutorBackend"} <= set(pteron.Runtime.shared().backends)
+_load_for_executorch(sys.argv[1]).forward([one])
+"""
+
+
+def test_the_loader_brings_the_demo_backends(tmp_path) -> None:
+    """In a process where nobody registered any, and without torch."""
+    (tmp_path / "delegate.pte").write_bytes(lowered_sine().buffer())
+    plain = capture(Model(), (torch.ones(1), torch.ones(1))).to_edge().to_executorch()
+    plain.save(tmp_path / "plain.pte")
+    command = [sys.executable, "-c", _LOADING, tmp_path / "delegate.pte", tmp_path / "plain.pte"]
+    subprocess.run(command, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+
+
+def test_the_loader_keeps_a_backend_that_is_registered() -> None:
+    from pteron.backends.demo import CompilerDemoRuntime, register_missing_demo_backends
+
+    runtime = pteron.Runtime()
+    pteron.register_backend("BackendWithCompilerDemo", CompilerDemoRuntime(), runtime=runtime)
+    register_missing_demo_backends(runtime)
+    register_missing_demo_backends(runtime)
+    assert {"BackendWithCompilerDemo", "ExecutorBackend"} <= set(runtime.backends)
 
 
 def test_a_single_tensor_is_a_list_of_one(load) -> None:

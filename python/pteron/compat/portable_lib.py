@@ -1,4 +1,8 @@
-"""The loader of the older examples: flat lists of inputs in, flat lists of outputs out."""
+"""The loader of the older examples: flat lists of inputs in, flat lists of outputs out.
+
+Programs run in the default runtime. The examples register no backend, so a program that names a demo backend
+gets it: those that are not registered yet are registered with the default runtime when it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pteron
+from pteron.backends.demo.registration import register_missing_demo_backends
+
+_DEMO_BACKENDS = frozenset({"BackendWithCompilerDemo", "ExecutorBackend"})
 
 
 class ExecutorchModule:
@@ -54,13 +61,20 @@ class ExecutorchModule:
 def _load_for_executorch_from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> ExecutorchModule:
     """Loads a program from bytes. Options of ExecuTorch's own loader (tracing, verification) are refused."""
     _refuse_options(args, kwargs)
-    return ExecutorchModule(pteron.load(buffer))
+    return _module(buffer)
 
 
 def _load_for_executorch(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> ExecutorchModule:
     """Loads a program from a file. Options of ExecuTorch's own loader (data files, tracing) are refused."""
     _refuse_options(args, kwargs)
-    return ExecutorchModule(pteron.load(path))
+    return _module(path)
+
+
+def _module(source: Any) -> ExecutorchModule:
+    program = pteron.load(source)
+    if any(_DEMO_BACKENDS & set(program.backends(method)) for method in program.methods):
+        register_missing_demo_backends()
+    return ExecutorchModule(program)
 
 
 def _refuse_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

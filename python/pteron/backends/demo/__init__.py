@@ -23,6 +23,7 @@ _HOMES = {
     "ExecutorRuntime": "executor_runtime",
     "NonDecompTestPartitioner": "op_partitioners",
     "register_demo_backends": "registration",
+    "register_missing_demo_backends": "registration",
 }
 
 __all__ = sorted(_HOMES)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Literal
 
 from pteron.backends.demo.compiler_demo_runtime import CompilerDemoRuntime
 from pteron.backends.demo.executor_runtime import ExecutorRuntime
+
+_lock = threading.Lock()
 
 
 def register_demo_backends(
@@ -31,7 +34,26 @@ def register_demo_backends(
         return
     if language != "python":
         raise ValueError(f"register_demo_backends: language is 'python' or 'rust', got {language!r}")
-    pteron.register_backend(
-        "BackendWithCompilerDemo", CompilerDemoRuntime(), runtime=runtime, replace=replace
-    )
-    pteron.register_backend("ExecutorBackend", ExecutorRuntime(runtime), runtime=runtime, replace=replace)
+    for name, backend in _run_halves(runtime).items():
+        pteron.register_backend(name, backend, runtime=runtime, replace=replace)
+
+
+def register_missing_demo_backends(runtime: Any = None) -> None:
+    """Makes those demo backends available to a runtime that are not, in Python; the others stay as they are.
+
+    Args:
+        runtime: the runtime to register with, None for the default one.
+    """
+    import pteron
+    from pteron import _native
+
+    # Two threads that load their first programs at once must not both find the names free.
+    with _lock:
+        registered = (_native.Runtime.shared() if runtime is None else runtime).backends
+        for name, backend in _run_halves(runtime).items():
+            if name not in registered:
+                pteron.register_backend(name, backend, runtime=runtime)
+
+
+def _run_halves(runtime: Any) -> dict[str, Any]:
+    return {"BackendWithCompilerDemo": CompilerDemoRuntime(), "ExecutorBackend": ExecutorRuntime(runtime)}
