@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from pteron.errors import ExportError
 from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
-
-GraphPass = Callable[[torch.fx.GraphModule], Any]
+from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 
 # Settings of ExecuTorch that mean something this pipeline does not do: only the value that asks for nothing
 # is taken.
@@ -60,7 +57,7 @@ class ExecutorchBackendConfig:
     kernels: str | Iterable[str] = "pteron"
 
     def __post_init__(self) -> None:
-        self.passes = [self.passes] if callable(self.passes) else list(self.passes)
+        self.passes = graph_passes(self.passes, "ExecutorchBackendConfig(passes=...)")
         if not isinstance(self.kernels, str):
             self.kernels = frozenset(self.kernels)
         elif self.kernels not in ("pteron", "executorch-portable"):

@@ -29,10 +29,6 @@ def edge_program(
     `preserved`: what backends want whole, beside what the config names.
     Raises `VerificationError` where a stage's rules are broken and the config asks for the check.
     """
-    if not isinstance(program, ExportedProgram):
-        raise TypeError(
-            f"method {method!r}: expected torch.export.ExportedProgram, got {type(program).__name__}"
-        )
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
     wanted = preserved if preserved is not None else PreservedOperators()

@@ -12,10 +12,9 @@ from torch.export import ExportedProgram
 
 from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.emit.emit_program import EmittedProgram
+from pteron.exir.programs_by_method import DEFAULT_METHOD
 from pteron.exir.schema import Program
 from pteron.exir.serialize.serialize_program import serialize_program
-
-DEFAULT_METHOD = "forward"
 
 
 class ExecutorchProgramManager:
@@ -95,6 +94,14 @@ class ExecutorchProgramManager:
             with open(temporary, "xb") as file:
                 file.write(data)
             os.replace(temporary, target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            # The system's text names the temporary file, which means nothing to the caller.
+            place = (
+                "" if target.parent.is_dir() else f"; the directory {target.parent} does not exist, make it"
+            )
+            reason = f"save: the program cannot be written: {error.strerror}{place}"
+            raise OSError(error.errno, reason, str(target)) from None
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

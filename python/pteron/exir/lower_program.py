@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 
 from pteron.errors import UnsupportedProgramError
 from pteron.exir.backend_config import ExecutorchBackendConfig
@@ -21,6 +23,8 @@ from pteron.exir.passes.replace_view_copies import replace_view_copies
 from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
+
+_log = logging.getLogger(__name__)
 
 
 def lower_programs(
@@ -47,9 +51,26 @@ def lower_programs(
             source_line=problems[0].source_line,
             hint="replace these operators in the model, delegate them to a backend, or choose other kernels",
         )
+    for name, program in programs.items():
+        _warn_of_input_updates(program, name)
     planned = {name: _plan(program, name, config) for name, program in functional.items()}
     emitted = emit_program(planned, constant_methods)
     return emitted, {name: program for name, (program, _) in planned.items()}
+
+
+def _warn_of_input_updates(program: ExportedProgram, method: str) -> None:
+    updated = [
+        str(spec.target)
+        for spec in program.graph_signature.output_specs
+        if spec.kind is OutputKind.USER_INPUT_MUTATION
+    ]
+    if updated:
+        _log.warning(
+            "method %r updates its input %s in place: the program computes with the new value, but the caller's "
+            "array stays as it was, unlike in eager mode; return the new value where the caller needs it",
+            method,
+            ", ".join(map(repr, updated)),
+        )
 
 
 def _shown(config: ExecutorchBackendConfig) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram
-from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.errors import ExportError
 from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
@@ -18,11 +16,11 @@ from pteron.exir.compile_config import EdgeCompileConfig
 from pteron.exir.edge.stages import EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.edge_program import edge_program, in_edge_dialect
-from pteron.exir.executorch_program_manager import DEFAULT_METHOD, ExecutorchProgramManager
+from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.lower_program import lower_programs
-from pteron.exir.passes.run_graph_passes import run_graph_passes
-
-GraphPass = Callable[[torch.fx.GraphModule], PassResult | None]
+from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_graph_passes
+from pteron.exir.programs_by_method import DEFAULT_METHOD, programs_by_method
+from pteron.exir.settings_given import settings_given
 
 
 def to_edge(
@@ -34,12 +32,17 @@ def to_edge(
 
     `programs`: one `torch.export.ExportedProgram`, which becomes method "forward", or one per method name.
     `constant_methods`: name → value (tensor, number, string, or a nest of them) that a method of that name
-    returns. The programs given are left as they were. Raises `ExportError` and its children.
+    returns. The programs given are left as they were.
+
+    A model that updates its own buffers keeps them between runs. A model that updates an *input* in place
+    (`x.add_(1)`) computes with the new value, but at run time the caller's array stays as it was, unlike in
+    eager mode: return the new value where the caller needs it. `to_executorch` logs a warning about such
+    inputs.
+
+    Raises `ExportError` and its children; `TypeError` where `programs` or an option is of another type.
     """
-    config = compile_config if compile_config is not None else EdgeCompileConfig()
-    named = {DEFAULT_METHOD: programs} if isinstance(programs, ExportedProgram) else dict(programs)
-    if not named:
-        raise ExportError("to_edge needs at least one program")
+    config = settings_given(compile_config, EdgeCompileConfig, "to_edge(compile_config=...)")
+    named = programs_by_method(programs, "to_edge")
     edge = {name: edge_program(program, config, name) for name, program in named.items()}
     return EdgeProgramManager(edge, constant_methods, config)
 
@@ -53,11 +56,11 @@ class EdgeProgramManager:
         constant_methods: Mapping[str, Any] | None = None,
         compile_config: EdgeCompileConfig | None = None,
     ) -> None:
-        if isinstance(edge_programs, ExportedProgram):
-            edge_programs = {DEFAULT_METHOD: edge_programs}
-        self._edge_programs: dict[str, ExportedProgram] = dict(edge_programs)
-        self._constant_methods: dict[str, Any] = dict(constant_methods or {})
-        self.compile_config = compile_config if compile_config is not None else EdgeCompileConfig()
+        self._edge_programs = programs_by_method(edge_programs, "EdgeProgramManager")
+        self._constant_methods = _constant_methods(constant_methods)
+        self.compile_config = settings_given(
+            compile_config, EdgeCompileConfig, "EdgeProgramManager(compile_config=...)"
+        )
         twice = sorted(self._edge_programs.keys() & self._constant_methods.keys())
         if twice:
             raise ExportError(f"method {twice[0]!r} is both a program and a constant method", method=twice[0])
@@ -88,7 +91,11 @@ class EdgeProgramManager:
 
         A pass takes a `GraphModule` and returns a `PassResult`, or None when it changed the module in place.
         """
-        config = compile_config if compile_config is not None else self.compile_config
+        config = (
+            settings_given(compile_config, EdgeCompileConfig, "transform(compile_config=...)")
+            if compile_config is not None
+            else self.compile_config
+        )
         per_method: Mapping[str, Sequence[GraphPass]]
         if isinstance(passes, Mapping):
             unknown = sorted(passes.keys() - self._edge_programs.keys())
@@ -96,10 +103,11 @@ class EdgeProgramManager:
                 raise ExportError(
                     f"transform: no method {unknown[0]!r}; methods: {sorted(self._edge_programs)}"
                 )
-            per_method = passes
+            per_method = {
+                name: graph_passes(chosen, f"transform, method {name!r}") for name, chosen in passes.items()
+            }
         else:
-            listed = list(passes) if isinstance(passes, Iterable) else [passes]
-            per_method = dict.fromkeys(self._edge_programs, listed)
+            per_method = dict.fromkeys(self._edge_programs, graph_passes(passes, "transform"))
         changed = dict(self._edge_programs)
         for name, chosen in per_method.items():
             changed[name] = _run_passes(changed[name], chosen)
@@ -135,9 +143,18 @@ class EdgeProgramManager:
         Raises `UnsupportedProgramError` that lists every operator, element type or shape which cannot be
         written, or which the target of `config.kernels` cannot run, with its source line.
         """
-        config = config if config is not None else ExecutorchBackendConfig()
+        config = settings_given(config, ExecutorchBackendConfig, "to_executorch(config=...)")
         emitted, planned = lower_programs(self._edge_programs, self._constant_methods, config)
         return ExecutorchProgramManager(emitted, planned, self._constant_methods, config)
+
+
+def _constant_methods(given: Any) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(
+            "constant_methods: expected a dict from method name to value, "
+            f"got {type(given).__name__} {given!r}"
+        )
+    return dict(given or {})
 
 
 def _run_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:

@@ -14,9 +14,11 @@ from pteron.exir.edge.delegate_call import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge_program import edge_program
-from pteron.exir.executorch_program_manager import DEFAULT_METHOD
 from pteron.exir.preserved_operators import PreservedOperators
-from pteron.exir.program import EdgeProgramManager, GraphPass
+from pteron.exir.program import EdgeProgramManager
+from pteron.exir.passes.run_graph_passes import GraphPass
+from pteron.exir.programs_by_method import programs_by_method
+from pteron.exir.settings_given import settings_given
 
 Choice = Partitioner | type[Partitioner] | DelegationSpec
 
@@ -35,8 +37,10 @@ def to_edge_transform_and_lower(
     order, for all methods or by method name. Raises `ExportError` where an operator that was kept whole for
     a backend was then not taken by any.
     """
-    config = compile_config if compile_config is not None else EdgeCompileConfig()
-    named = {DEFAULT_METHOD: programs} if isinstance(programs, ExportedProgram) else dict(programs)
+    config = settings_given(
+        compile_config, EdgeCompileConfig, "to_edge_transform_and_lower(compile_config=...)"
+    )
+    named = programs_by_method(programs, "to_edge_transform_and_lower")
     choices = _by_method(partitioner, named)
     edge: dict[str, ExportedProgram] = {}
     preserved: dict[str, PreservedOperators] = {}

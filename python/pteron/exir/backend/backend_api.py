@@ -80,6 +80,7 @@ def to_backend(*args: Any, **kwargs: Any) -> Any:
     partitioner may be an instance, a class, or a `DelegationSpec`, which stands for the whole graph.
 
     Raises:
+        ExportError: a program is not in the edge dialect.
         NotImplementedError: no backend has that name.
         RuntimeError: the backend cannot compile a part, or a tag is on a node that cannot be lowered.
         AssertionError: the partitioner broke its contract, or a partition would depend on itself.

@@ -35,6 +35,15 @@ class SourceLocation:
         return f"{place} (module {self.module})" if self.module else place
 
 
+def root_class(node: torch.fx.Node) -> str | None:
+    """The name of the class of the model that `node` was captured in, None where export kept none."""
+    for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+        if path in ("", "L['self']"):
+            # A class, or its qualified name after the graph was copied or read from a file.
+            return str(getattr(kind, "__qualname__", kind)).rpartition(".")[2]
+    return None
+
+
 @cache
 def package_relative(path: str) -> str:
     """A source file's path below the directory that holds its top-level package, or below its `sys.path`

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from pteron.exir.edge.delegate_call import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
-from pteron.exir.edge.source_location import source_location
+from pteron.exir.edge.source_location import root_class, source_location
 
 DEBUG_KEY = "pteron.debug"
 
@@ -79,8 +79,10 @@ def handle_table(program: ExportedProgram, files: SourceFiles) -> dict[str, dict
 def _entry(node: torch.fx.Node, files: SourceFiles) -> dict[str, Any]:
     location = source_location(node)
     entry: dict[str, Any] = {"operator": source_operator(node)}
-    if location.module is not None:
-        entry["module"] = location.module
+    # The model itself has no path; its class says more than an empty text.
+    module = location.module or root_class(node)
+    if module is not None:
+        entry["module"] = module
     if location.file is not None:
         entry["file"] = files.index(location.file)
         entry["line"] = location.line

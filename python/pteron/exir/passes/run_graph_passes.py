@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,21 @@ def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             if isinstance(attribute, torch.fx.GraphModule):
                 setattr(copied, str(node.target), copy_graph_module(attribute))
     return copied
+
+
+def graph_passes(given: Any, where: str) -> list[GraphPass]:
+    """One pass or several as a list; `TypeError` for anything that cannot be called, `where` names the
+    argument.
+    """
+    # A module that is a pass can be iterated too, over its parts.
+    listed = [given] if callable(given) or not isinstance(given, Iterable) else list(given)
+    for each in listed:
+        if not callable(each):
+            raise TypeError(
+                f"{where}: expected a graph pass, or a list of them, got {type(each).__name__} {each!r}; a "
+                "pass is called with a GraphModule and returns a PassResult, or None"
+            )
+    return listed
 
 
 def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
