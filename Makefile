@@ -86,7 +86,8 @@ wheel: $(VENV)/.installed ## the wheel that users install, in target/wheels
 
 bench: $(VENV)/.installed ## all benchmarks; figures and their meaning in benches/README.md
 	cargo bench --workspace --exclude pteron-python
-	$(BIN)/python -m pytest benches -q --benchmark-columns=min,median,iqr,rounds
+	$(BIN)/python -m pytest benches -q -s --benchmark-columns=min,median,iqr,rounds
+	$(BIN)/python benches/sentence_encoder.py
 
 clean: ## remove everything that was built
 	rm -rf target $(VENV) demo-out dist

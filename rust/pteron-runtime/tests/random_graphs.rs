@@ -54,7 +54,7 @@ fn is_same(a: &[f32], b: &[f32]) -> bool {
 
 #[test]
 fn rewrites_change_no_result() {
-    let count: u64 = std::env::var("PTERON_RANDOM_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(300);
+    let count: u64 = std::env::var("PTERON_RANDOM_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(1500);
     let settings: Vec<_> = settings()
         .into_iter()
         .map(|(name, rules)| {
