@@ -7,6 +7,15 @@ one-line text that says everything the fields say.
 
 from __future__ import annotations
 
+import re
+
+_UNPRINTABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
+
+
+def _printable(text: str) -> str:
+    """`text` on one line, without characters that could change what a terminal shows around it."""
+    return _UNPRINTABLE.sub(lambda c: f"\\u{{{ord(c[0]):x}}}", text)
+
 
 def _full_text(
     message: str,
@@ -20,7 +29,12 @@ def _full_text(
     source_line: str | None,
     hint: str | None,
 ) -> str:
-    """`message` and what the fields know beyond it. Messages of the native half say it all already."""
+    """`message` and what the fields know beyond it, printable."""
+    message = _printable(message)
+    method, operator, argument, expected, got, source_line, hint = (
+        None if field is None else _printable(field)
+        for field in (method, operator, argument, expected, got, source_line, hint)
+    )
     places = []
     if method is not None and f"'{method}'" not in message:
         places.append(f"method '{method}'")

@@ -223,8 +223,15 @@ impl Error {
 }
 
 impl fmt::Display for ErrorDetail {
-    /// One line: place, message, expected, got, source line, hint.
+    /// One line: place, message, expected, got, source line, hint. Control characters are escaped,
+    /// wherever they come from.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(&mut Escaping(f))
+    }
+}
+
+impl ErrorDetail {
+    fn write(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let mut place = Vec::new();
         if let Some(m) = &self.method {
             place.push(format!("method '{}'", printable(m)));
@@ -282,22 +289,42 @@ impl std::error::Error for Error {
     }
 }
 
+/// Passes text on with control characters escaped. Escaped text passes unchanged.
+struct Escaping<W>(W);
+
+impl<W: fmt::Write> fmt::Write for Escaping<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(is_unprintable) {
+            let (plain, tail) = rest.split_at(at);
+            self.0.write_str(plain)?;
+            let mut chars = tail.chars();
+            if let Some(c) = chars.next() {
+                write!(self.0, "{}", c.escape_unicode())?;
+            }
+            rest = chars.as_str();
+        }
+        self.0.write_str(rest)
+    }
+}
+
+/// Could `c` change what a terminal or a log shows of the text around it? (Control characters, line and
+/// paragraph separators, marks that turn the writing direction.)
+fn is_unprintable(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A name from a file made fit for a message: control characters escaped, cut after 200 characters.
 pub fn printable(name: &str) -> String {
     const LIMIT: usize = 200;
+    let (kept, end) = match name.char_indices().nth(LIMIT) {
+        Some((at, _)) => (name.get(..at).unwrap_or_default(), "…"),
+        None => (name, ""),
+    };
     let mut out = String::new();
-    for (i, c) in name.chars().enumerate() {
-        if i == LIMIT {
-            out.push('…');
-            break;
-        }
-        if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
-        {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-    }
+    // Writing to a string cannot fail.
+    let _ = fmt::Write::write_str(&mut Escaping(&mut out), kept);
+    out.push_str(end);
     out
 }
 
@@ -334,6 +361,23 @@ mod tests {
     fn hostile_names_are_escaped_and_cut() {
         assert_eq!(printable("a\u{1b}[31m"), "a\\u{1b}[31m");
         assert_eq!(printable(&"x".repeat(300)).chars().count(), 201);
+    }
+
+    #[test]
+    fn texts_are_one_clean_line_whatever_the_fields_hold() {
+        let evil = "a\u{1b}[2J\nb\u{202e}";
+        let e = Error::delegate(evil)
+            .method(evil)
+            .operator(evil)
+            .backend(evil)
+            .argument(evil)
+            .expected(evil)
+            .got(evil)
+            .source_line(evil)
+            .hint(evil);
+        let text = e.to_string();
+        assert!(!text.contains(is_unprintable), "{text:?}");
+        assert_eq!(text.matches("a\\u{1b}[2J\\u{a}b\\u{202e}").count(), 9, "{text}");
     }
 
     #[test]

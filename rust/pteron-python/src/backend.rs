@@ -3,6 +3,7 @@
 use crate::blob::Blob;
 use crate::errors::type_name;
 use crate::execute_context::ExecuteContext as PyExecuteContext;
+use crate::pending_exception::PendingException;
 use crate::tensor::{self, Tensor};
 use pteron_core::error::printable;
 use pteron_core::{
@@ -32,7 +33,8 @@ impl PyBackend {
         }
         if object.is_instance_of::<pyo3::types::PyType>() {
             return Err(PyTypeError::new_err(format!(
-                "register an instance of the backend, not its class: register_backend('{name}', {}())",
+                "register an instance of the backend, not its class: register_backend('{}', {}())",
+                printable(&name),
                 object.getattr("__name__").map(|n| n.to_string()).unwrap_or_default()
             )));
         }
@@ -57,11 +59,18 @@ fn raised(py: Python<'_>, phase: &str, error: PyErr) -> Error {
         false => format!("{phase} raised {class}: {}", shorten(&text)),
     };
     let handle = error.value(py).getattr("debug_handle").ok().and_then(|h| h.extract::<i64>().ok());
-    let mut result = Error::delegate(message).cause(error);
+    let mut result = Error::delegate(message).hint(hint_of(phase)).cause(error);
     if let Some(handle) = handle {
         result = result.debug_handle(handle);
     }
     result
+}
+
+fn hint_of(phase: &str) -> &'static str {
+    match phase {
+        "execute" => "what the delegate raised, with its traceback, is the __cause__ of this exception",
+        _ => "what the backend raised, with its traceback, is the __cause__ of this exception",
+    }
 }
 
 /// The text of an exception, cut to what fits one line of a message.
@@ -369,6 +378,8 @@ impl Drop for PyDelegate {
     fn drop(&mut self) {
         // While the interpreter shuts down nobody is left to tell.
         Python::try_attach(|py| {
+            // Sessions are often dropped while an exception of their own call propagates.
+            let _pending = PendingException::hold(py);
             let object = self.object.bind(py);
             let destroyed = match object.getattr_opt(pyo3::intern!(py, "destroy")) {
                 Ok(None) => return,

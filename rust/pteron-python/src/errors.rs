@@ -4,7 +4,7 @@ use pteron_core::{Error, ErrorKind};
 use pyo3::exceptions::{PyException, PyFileNotFoundError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyModule};
+use pyo3::types::PyModule;
 
 /// Name of the class in `pteron.errors` for every kind.
 fn class_name(kind: ErrorKind) -> &'static str {
@@ -39,8 +39,9 @@ fn errors_module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
 /// exceptions that ask the process to stop (KeyboardInterrupt, SystemExit), come out unchanged.
 #[cold]
 pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
-    let text = error.to_string();
     let kind = error.kind();
+    let error = error.hint(general_hint(kind));
+    let text = error.to_string();
     let mut detail = error.into_detail();
     let cause = match detail.cause.take() {
         Some(cause) => match cause.downcast::<PyErr>() {
@@ -68,42 +69,61 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
     exception
 }
 
+/// What to do about an error that says nothing more precise itself.
+fn general_hint(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Program => {
+            "the file is damaged or breaks a rule of the format: copy it again, or export the model again"
+        }
+        ErrorKind::MissingOperator => "delegate these operators, or decompose them before export",
+        ErrorKind::MissingBackend => {
+            "pteron.register_backend makes a backend known; program.backends(method) lists those needed"
+        }
+        ErrorKind::MethodNotFound => "program.methods lists the methods",
+        ErrorKind::Input | ErrorKind::InputType => {
+            "program.inputs(method) and program.outputs(method) tell what a method takes and gives"
+        }
+        ErrorKind::Kernel => {
+            "look at the inputs of this call: the operator cannot do what they ask for; program.listing() shows \
+             the instruction"
+        }
+        ErrorKind::Delegate => {
+            "the backend failed, not the runtime; __cause__ holds what a backend written in Python raised"
+        }
+        ErrorKind::ExternalData => "pass the data file that was written together with the program",
+        ErrorKind::LimitExceeded => "raise the limit if the program is trusted: pteron.Limits, or budget",
+        ErrorKind::Cancelled => "the method can be called again",
+        ErrorKind::DeadlineExceeded => "the method can be called again; give it more time with deadline",
+        ErrorKind::MethodBusy => "load one method per thread, or use program.run()",
+        ErrorKind::OutputsInUse => "let go of the outputs of earlier calls, or copy them",
+        _ => concat!(
+            "this is a bug in pteron, please report it with this text and the program at ",
+            env!("CARGO_PKG_REPOSITORY"),
+            "/issues"
+        ),
+    }
+}
+
 fn make(
     py: Python<'_>,
     kind: ErrorKind,
     text: String,
     detail: &pteron_core::error::ErrorDetail,
 ) -> PyResult<PyErr> {
-    let fields = PyDict::new(py);
-    let set = |name: &str, value: &Option<String>| match value {
-        Some(v) => fields.set_item(name, v),
-        None => Ok(()),
-    };
-    set("method", &detail.method)?;
-    set("operator", &detail.operator)?;
-    set("argument", &detail.argument)?;
-    set("expected", &detail.expected)?;
-    set("got", &detail.got)?;
-    set("source_line", &detail.source_line)?;
-    set("hint", &detail.hint)?;
-    if let Some(index) = detail.instruction {
-        fields.set_item("instruction", index)?;
-    }
+    // The text says what the fields say, escaped; handed to the class they would be compared with it raw.
+    let exception = errors_module(py)?.getattr(class_name(kind))?.call1((text,))?;
+    exception.setattr("method", &detail.method)?;
+    exception.setattr("instruction", detail.instruction)?;
+    exception.setattr("operator", &detail.operator)?;
+    exception.setattr("argument", &detail.argument)?;
+    exception.setattr("expected", &detail.expected)?;
+    exception.setattr("got", &detail.got)?;
+    exception.setattr("source_line", &detail.source_line)?;
+    exception.setattr("hint", &detail.hint)?;
     if kind == ErrorKind::Delegate {
-        fields.set_item("backend", &detail.backend)?;
-        fields.set_item("debug_handle", detail.debug_handle)?;
+        exception.setattr("backend", &detail.backend)?;
+        exception.setattr("debug_handle", detail.debug_handle)?;
     }
-    if kind == ErrorKind::Internal && detail.hint.is_none() {
-        fields.set_item(
-            "hint",
-            concat!(
-                "this is a bug in pteron, please report it with this text and the program at ",
-                env!("CARGO_PKG_REPOSITORY"),
-                "/issues"
-            ),
-        )?;
-    }
-    let exception = errors_module(py)?.getattr(class_name(kind))?.call((text,), Some(&fields))?;
     Ok(PyErr::from_value(exception))
 }
 

@@ -15,6 +15,13 @@ impl BackendRegistry {
     /// Adds `backend`. A name that is taken is an error unless `is_replacing`.
     pub(crate) fn register(&mut self, backend: Arc<dyn Backend>, is_replacing: bool) -> Result<()> {
         let name = backend.name().to_string();
+        if name.is_empty() {
+            return Err(Error::input("a backend cannot be registered under an empty name")
+                .argument("name")
+                .expected("the backend id that programs carry, such as \"MyBackend\"")
+                .got("an empty name")
+                .hint("use the name that the exporter wrote; a program's backends(method) lists it"));
+        }
         if !is_replacing && self.backends.contains_key(&name) {
             return Err(Error::delegate("a backend of this name is registered already")
                 .backend(name)
@@ -54,7 +61,9 @@ impl BackendRegistry {
                 "the program needs a backend that is not available on this machine",
             )
             .backend(name)
-            .got(printable(&reason))),
+            .expected("an available backend")
+            .got(printable(&reason))
+            .hint("mend what the reason names, run on another machine, or export without this backend")),
         }
     }
 }
@@ -87,6 +96,14 @@ mod tests {
         let e = r.get("A").err().unwrap();
         assert_eq!(e.kind(), ErrorKind::MissingBackend);
         assert!(e.to_string().contains("no GPU"), "{e}");
+    }
+
+    #[test]
+    fn an_empty_name_is_refused() {
+        let mut r = BackendRegistry::default();
+        let e = r.register(Arc::new(Named("", Availability::Available)), true).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Input);
+        assert!(e.detail().hint.is_some() && r.names().is_empty(), "{e}");
     }
 
     #[test]

@@ -42,9 +42,13 @@ pub(crate) fn resolve_operators(ir: &MethodIr, registry: &KernelRegistry) -> Res
         .method(ir.name.as_str())
         .instruction(*first)
         .operator(*name)
-        .expected("operators of the kernel table (pteron._native.operator_names())")
+        .expected("operators that the runtime has kernels for")
         .got(format!("{} missing: {}", missing.len(), names.collect::<Vec<_>>().join(", ")))
-        .hint("register a kernel for each, delegate these operators, or decompose them before export"))
+        .hint(
+            "delegate these operators, or decompose them before export; the runtime's operators list what it \
+             has (in Python pteron.Runtime().operators), and exporting with \
+             ExecutorchBackendConfig(kernels='pteron') reports this at export",
+        ))
 }
 
 /// Checks all instructions of a method.

@@ -26,11 +26,13 @@ pub(crate) struct SessionDelegate {
     _backend: Arc<dyn Backend>,
 }
 
-/// Initialises all delegates of a method, in order. When one fails, those before it are dropped.
+/// Initialises all delegates of a method, in order. When one fails, those before it are dropped. Options for
+/// a backend that the method does not use are an error: nobody would read them.
 pub(crate) fn init_delegates(
     code: &MethodCode,
     options: &HashMap<String, Vec<(String, BackendOption)>>,
 ) -> Result<Vec<SessionDelegate>> {
+    check_options(code, options)?;
     let mut out = Vec::new();
     // All missing backends are looked for before the first init does any work.
     let backends: Vec<Arc<dyn Backend>> = code
@@ -45,7 +47,8 @@ pub(crate) fn init_delegates(
                 pteron_core::ErrorKind::Cancelled => e,
                 _ => e.with_kind(pteron_core::ErrorKind::Delegate),
             };
-            e.method(code.ir.name.as_str()).backend(def.backend.as_str()).argument(format!("delegate {i}"))
+            let message = format!("delegate {i} of the method could not be made: {}", e.detail().message);
+            e.with_message(message).method(code.ir.name.as_str()).backend(def.backend.as_str())
         };
         let blob = code
             .data
@@ -70,6 +73,26 @@ pub(crate) fn init_delegates(
         out.push(SessionDelegate { delegate, num_outputs, is_poisoned: false, _backend: backend });
     }
     Ok(out)
+}
+
+fn check_options(code: &MethodCode, options: &HashMap<String, Vec<(String, BackendOption)>>) -> Result<()> {
+    let mut used: Vec<&str> = code.ir.delegates.iter().map(|d| d.backend.as_str()).collect();
+    let Some(unused) = options.keys().filter(|name| !used.contains(&name.as_str())).min() else {
+        return Ok(());
+    };
+    used.sort_unstable();
+    used.dedup();
+    let used: Vec<String> = used.into_iter().map(printable).collect();
+    Err(Error::input("options are given for a backend that the method does not use")
+        .method(code.ir.name.as_str())
+        .argument("backend_options")
+        .expected(if used.is_empty() {
+            "none: the method uses no backends".to_string()
+        } else {
+            format!("options for {}", used.join(", "))
+        })
+        .got(format!("options for {}", printable(unused)))
+        .hint("check the spelling; a program's backends(method) lists the names"))
 }
 
 /// What a panic said.

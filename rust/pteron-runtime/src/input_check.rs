@@ -16,7 +16,10 @@ pub(crate) fn check_inputs(code: &MethodCode, inputs: &[InputValue<'_>]) -> Resu
     for (i, (rule, input)) in code.input_rules.iter().zip(inputs).enumerate() {
         if let Err(e) = check_input(code, rule, input, i, &mut symbols) {
             let name = code.inputs.get(i).map_or("?", |s| s.name.as_str());
-            return Err(e.method(code.ir.name.as_str()).argument(name));
+            return Err(e.method(code.ir.name.as_str()).argument(name).hint(
+                "inputs(method) of the program tells what each input must be; other kinds or shapes need another \
+                 export",
+            ));
         }
     }
     Ok(())
@@ -41,7 +44,8 @@ fn check_input(
                 Some((min, max)) if v < min || v > max => {
                     return Err(Error::input("an integer input is outside its range")
                         .expected(format!("{min} to {max}"))
-                        .got(v.to_string()));
+                        .got(v.to_string())
+                        .hint("export with a wider range for this integer if other values must work"));
                 }
                 Some(_) => {}
             }
@@ -113,7 +117,10 @@ fn check_symbol(
             let name = code.inputs.get(*first).map_or("?", |s| s.name.as_str());
             return Err(Error::input(format!("{what} of an input disagrees with another input"))
                 .expected(format!("{known}, as in input '{}' (the same symbol)", printable(name)))
-                .got(value.to_string()));
+                .got(value.to_string())
+                .hint(
+                    "both were exported with one symbol for this extent: pass inputs in which it is equal",
+                ));
         }
         Some(_) => {}
     }
@@ -157,6 +164,7 @@ fn wrong_shape(code: &MethodCode, position: usize, input: &TensorInput<'_>, what
     Error::input(what)
         .expected(code.inputs.get(position).map_or("?".into(), |s| s.kind.to_string()))
         .got(format!("{}{:?}", input.dtype, input.shape))
+        .hint("reshape or pad the input, or export with dynamic shapes that cover it")
 }
 
 #[cold]
@@ -167,4 +175,5 @@ fn wrong_count(code: &MethodCode, got: usize) -> Error {
         .method(code.ir.name.as_str())
         .expected(format!("{} ({})", names.len(), names.join(", ")))
         .got(got.to_string())
+        .hint("pass one value for each input, in this order")
 }

@@ -4,9 +4,10 @@
 //! [`Method`] is a session of one of its methods. Load resolves and checks everything, the step loop
 //! trusts what load has checked.
 //!
-//! Unsafe code lives in `storage`, `input_value`, `output_value`, `output_collect`, `strided_copy`, `session`,
-//! `delegate_call` and `step_loop`.
+//! Unsafe code lives in the islands `storage`, `input_value`, `output_value`, `output_collect`, `strided_copy`,
+//! `session`, `delegate_call` and `step_loop`, and nowhere else: the compiler refuses it.
 
+#![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(
@@ -26,11 +27,13 @@ mod code_builder;
 mod constants;
 mod deadline;
 mod debug_info;
+#[allow(unsafe_code)]
 mod delegate_call;
 pub mod demo;
 mod execute_options;
 mod input_check;
 mod input_rule;
+#[allow(unsafe_code)]
 mod input_value;
 mod interface;
 mod io_spec;
@@ -44,18 +47,24 @@ mod method_code;
 mod method_instance;
 mod method_options;
 mod optimize;
+#[allow(unsafe_code)]
 mod output_collect;
+#[allow(unsafe_code)]
 mod output_value;
 mod prepare;
 mod program;
 mod program_data;
 mod runtime;
+#[allow(unsafe_code)]
 mod session;
 mod session_layout;
 mod state_analysis;
 mod step;
+#[allow(unsafe_code)]
 mod step_loop;
+#[allow(unsafe_code)]
 mod storage;
+#[allow(unsafe_code)]
 mod strided_copy;
 mod tracer;
 

@@ -39,6 +39,14 @@ struct Guarded {
 impl MethodInstance {
     /// Memory, bound kernels, initialised delegates. `limits` are the program's.
     pub(crate) fn new(code: Arc<MethodCode>, options: &MethodOptions, limits: Limits) -> Result<Self> {
+        if options.num_threads == Some(0) {
+            return Err(Error::input("a method cannot run on no threads")
+                .method(code.ir.name.as_str())
+                .argument("num_threads")
+                .expected("at least 1")
+                .got("0")
+                .hint("leave it out to use all threads of the runtime's pool"));
+        }
         let limits = options.limits.or(limits);
         let pool = code.runtime.pool();
         let max_threads = options.num_threads.unwrap_or(pool.threads()).clamp(1, pool.threads().max(1));
@@ -175,20 +183,29 @@ impl MethodInstance {
             let names =
                 || self.code.layout.state.iter().map(|(n, _)| printable(n)).collect::<Vec<_>>().join(", ");
             let Some((_, id)) = self.code.layout.state.iter().find(|(n, _)| n == name) else {
-                return Err(at(
-                    Error::input("the method has no mutable buffer of this name").expected(names())
-                ));
+                return Err(at(Error::input("the method has no mutable buffer of this name")
+                    .expected(match names() {
+                        known if known.is_empty() => {
+                            "no names: the method has no mutable buffers".to_string()
+                        }
+                        known => format!("one of: {known}"),
+                    })
+                    .got(printable(name))
+                    .hint("get_state() of the method gives all buffers by name")));
             };
             let InputValue::Tensor(tensor) = value else {
                 return Err(at(Error::input_type("a mutable buffer is set to something that is no tensor")
-                    .got(value.kind_name())));
+                    .expected("a tensor")
+                    .got(value.kind_name())
+                    .hint("get_state() of the method shows what fits")));
             };
             let slot = guard.session.slot(*id)?;
             let is_same = tensor.dtype == slot.meta().dtype() && *tensor.shape == **slot.bound();
             if !is_same {
                 return Err(at(Error::input("a mutable buffer is set to another dtype or shape")
                     .expected(format!("{}{}", slot.meta().dtype(), slot.bound()))
-                    .got(format!("{}{:?}", tensor.dtype, tensor.shape))));
+                    .got(format!("{}{:?}", tensor.dtype, tensor.shape))
+                    .hint("get_state() of the method shows what fits")));
             }
             checked.push((*id, tensor));
         }

@@ -95,6 +95,7 @@ impl Program {
             Error::method_not_found("the program has no such method")
                 .expected(format!("one of: {}", known.join(", ")))
                 .got(printable(name))
+                .hint("names are those that the methods were exported under")
         })
     }
 

@@ -2,6 +2,8 @@
 
 use crate::backend_registry::BackendRegistry;
 use crate::kernel_registry::KernelRegistry;
+use crate::optimize::rule_names;
+use pteron_core::error::printable;
 use pteron_core::{Availability, Backend, CpuProfile, Error, Isa, Kernel, Result};
 use pteron_cpu::plan::RuleSwitches;
 use std::sync::{Arc, OnceLock, RwLock};
@@ -33,14 +35,24 @@ enum PoolChoice {
 
 impl Runtime {
     /// A runtime with the built-in kernels and no backends.
+    ///
+    /// Errors: `Input` for a pool of no threads, or a rule that there is none of.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Runtime>> {
+        check_rules(&options.rules)?;
         let mut cpu = pteron_cpu::cpu_detect::detect()?;
         if let Some(isa) = options.isa {
             cpu.isa = cpu.isa.min(isa);
         }
         let pool = match options.threads {
             None => PoolChoice::Shared,
-            Some(threads) => PoolChoice::Own(pteron_cpu::pool::Pool::new(threads.max(1))),
+            Some(0) => {
+                return Err(Error::input("a runtime cannot have a pool of no threads")
+                    .argument("num_threads")
+                    .expected("at least 1")
+                    .got("0")
+                    .hint("leave it out to use the process-wide pool"));
+            }
+            Some(threads) => PoolChoice::Own(pteron_cpu::pool::Pool::new(threads)),
         };
         Ok(Arc::new(Runtime {
             kernels: RwLock::new(Arc::new(KernelRegistry::built_in())),
@@ -117,6 +129,18 @@ impl Runtime {
     pub(crate) fn kernels(&self) -> Result<Arc<KernelRegistry>> {
         Ok(self.kernels.read().map_err(|_| poisoned())?.clone())
     }
+}
+
+/// A misspelt rule would be left on silently.
+fn check_rules(rules: &RuleSwitches) -> Result<()> {
+    let Some(unknown) = rules.off().find(|name| !rule_names().any(|known| known == *name)) else {
+        return Ok(());
+    };
+    Err(Error::input("there is no load-time rewrite of this name to switch off")
+        .argument("disabled_rules")
+        .expected(format!("names out of: {}", rule_names().collect::<Vec<_>>().join(", ")))
+        .got(printable(unknown))
+        .hint("check the spelling"))
 }
 
 #[cold]

@@ -58,14 +58,22 @@ impl Storage {
                 std::io::ErrorKind::NotFound => {
                     Error::new(ErrorKind::NotFound, "the program file does not exist").got(text)
                 }
-                _ => Error::program("the program file cannot be read").got(text),
+                _ => Error::program("the program file cannot be read")
+                    .got(text)
+                    .hint("check the permissions of the file, and that its storage can be reached"),
             }
         };
         let mut file = File::open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(Error::program("the program is not a regular file")
-                .got(pteron_core::error::printable(&path.to_string_lossy())));
+                .expected("a .pte file")
+                .got(format!(
+                    "{}{}",
+                    if meta.is_dir() { "the directory " } else { "" },
+                    pteron_core::error::printable(&path.to_string_lossy())
+                ))
+                .hint("pass the path of the .pte file itself; what comes from a pipe or device can be passed as bytes"));
         }
         let len = usize::try_from(meta.len())
             .map_err(|_| Error::limit("the file is larger than the address space"))?;

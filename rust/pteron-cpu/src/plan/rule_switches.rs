@@ -27,6 +27,11 @@ impl RuleSwitches {
         self
     }
 
+    /// Rules that were switched off by name.
+    pub fn off(&self) -> impl Iterator<Item = &str> {
+        self.off.iter().map(String::as_str)
+    }
+
     /// Is `rule` on?
     pub fn is_on(&self, rule: &str) -> bool {
         !self.is_all_off && !self.off.contains(rule)
