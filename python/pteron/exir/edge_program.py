@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
@@ -33,11 +35,7 @@ def edge_program(
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
     wanted = preserved if preserved is not None else PreservedOperators()
     whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always}
-    core = decompose_to_core(hide(program, wanted), whole)
-    show(core)
-    # Passes replace tensors in these tables; those of the program that was given must not change.
-    core._state_dict = dict(core.state_dict)
-    core._constants = dict(core.constants)
+    core = core_aten_program(program, whole, wanted)
     for apply in BEFORE_CORE_ATEN_CHECK:
         apply(core)
     if config._check_ir_validity:
@@ -48,6 +46,21 @@ def edge_program(
     if config._check_ir_validity:
         verify(edge, EDGE, method=method)
     return edge
+
+
+def core_aten_program(
+    program: ExportedProgram, whole: Collection[OpOverload], preserved: PreservedOperators
+) -> ExportedProgram:
+    """`program` decomposed to core ATen, with tables of its own, ready for the passes of `pass_order`.
+
+    `whole`: operators that stay whole at every call; `preserved`: what backends want whole.
+    """
+    core = decompose_to_core(hide(program, preserved), whole)
+    show(core)
+    # Passes replace tensors in these tables; those of the program that was given must not change.
+    core._state_dict = dict(core.state_dict)
+    core._constants = dict(core.constants)
+    return core
 
 
 def in_edge_dialect(program: ExportedProgram) -> ExportedProgram:

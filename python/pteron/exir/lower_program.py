@@ -66,8 +66,8 @@ def _warn_of_input_updates(program: ExportedProgram, method: str) -> None:
     ]
     if updated:
         _log.warning(
-            "method %r updates its input %s in place: the program computes with the new value, but the caller's "
-            "array stays as it was, unlike in eager mode; return the new value where the caller needs it",
+            "method %r updates its input %s in place: the program computes with the new value, but the "
+            "caller's array stays as it was, unlike in eager mode; return the new value where it is needed",
             method,
             ", ".join(map(repr, updated)),
         )

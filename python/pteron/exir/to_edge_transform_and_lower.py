@@ -14,9 +14,9 @@ from pteron.exir.edge.delegate_call import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge_program import edge_program
+from pteron.exir.passes.run_graph_passes import GraphPass
 from pteron.exir.preserved_operators import PreservedOperators
 from pteron.exir.program import EdgeProgramManager
-from pteron.exir.passes.run_graph_passes import GraphPass
 from pteron.exir.programs_by_method import programs_by_method
 from pteron.exir.settings_given import settings_given
 
