@@ -13,8 +13,7 @@ class OperatorCase:
     """A call of the out-variant `overload` of `torch.ops.aten.<operator>`.
 
     `args` and `kwargs` are those of the functional operator. `outputs` limits how many results are compared;
-    `largest` is the shape to make room for where the data decides the shape. `is_taken_by_engine`: a fast
-    kernel gives a sensible result for a call that eager PyTorch refuses.
+    `largest` is the shape to make room for where the data decides the shape.
     """
 
     operator: str
@@ -24,7 +23,6 @@ class OperatorCase:
     note: str = ""
     outputs: int | None = None
     largest: tuple[int, ...] | None = None
-    is_taken_by_engine: bool = False
 
     @property
     def name(self) -> str:

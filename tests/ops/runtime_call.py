@@ -8,13 +8,7 @@ import torch
 
 import pteron
 from ops.operator_case import OperatorCase, Output, dim_order
-from programs import CODES, MethodBuilder, build
-
-
-def is_storable(case: OperatorCase, outputs: list[torch.Tensor]) -> bool:
-    """Does the program builder know every dtype of the call?"""
-    arguments = [t for a in case.call_arguments(outputs) for t in _tensors(a)]
-    return all(_dtype_name(t) in CODES for t in arguments)
+from programs import MethodBuilder, build
 
 
 def run_in_runtime(case: OperatorCase, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -38,14 +32,6 @@ def _schema() -> Any:
     from programs import schema
 
     return schema
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, Output):
-        return value.tensors
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, list) else []
 
 
 def _dtype_name(tensor: torch.Tensor) -> str:
