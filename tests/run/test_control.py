@@ -211,7 +211,7 @@ def test_runtimes() -> None:
     )
     assert "aten::add.out" in portable.operators
     for bad in ({"isa": "mmx"}, {"num_threads": 0}):
-        with pytest.raises(ValueError, match="must be"):
+        with pytest.raises(pteron.InputError, match="expected"):
             pteron.Runtime(**bad)
 
 

@@ -208,6 +208,54 @@ def test_names_from_files_are_escaped_in_texts() -> None:
     assert "\x1b" not in repr(pteron.load(build(m)))
 
 
+EVIL = "evil\x1b[2J\r\nname\u202e"
+ESCAPED = r"evil\u{1b}[2J\u{d}\u{a}name\u{202e}"
+
+
+def _assert_clean(error: pteron.PteronError) -> None:
+    text = str(error)
+    assert text.isprintable(), ascii(text)
+    assert "evil" in text
+
+
+def test_operators_and_backends_with_evil_names() -> None:
+    m = add_method()
+    m.call(f"{EVIL}.out", [m.inputs[0], m.outputs[0]])
+    with pytest.raises(pteron.MissingOperatorError) as missing:
+        pteron.load(build(m)).load_method()
+    _assert_clean(missing.value)
+    assert str(missing.value).count("operator evil") == 1
+    assert ESCAPED in str(missing.value)
+    with pytest.raises(pteron.MissingBackendError) as backend:
+        pteron.load(build(delegate_method(EVIL))).load_method()
+    _assert_clean(backend.value)
+    assert str(backend.value).count("backend evil") == 1
+
+
+def test_evil_texts_of_delegates_and_of_our_own_classes() -> None:
+    class Evil:
+        num_outputs = 1
+
+        def init(self, *_: object) -> object:
+            return self
+
+        def execute(self, *_: object) -> None:
+            raise ValueError(EVIL)
+
+    runtime = pteron.Runtime()
+    pteron.register_backend(EVIL, Evil(), runtime=runtime)
+    method = pteron.load(build(delegate_method(EVIL)), runtime=runtime).load_method()
+    with pytest.raises(pteron.DelegateError) as caught:
+        method(X, X)
+    _assert_clean(caught.value)
+    assert caught.value.backend == EVIL
+    assert str(caught.value).count("backend evil") == 1
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    own = errors.DelegateError(EVIL, backend=EVIL, method=EVIL, operator=EVIL, argument=EVIL, hint=EVIL)
+    _assert_clean(own)
+    assert own.operator == EVIL
+
+
 def test_serialising_nonsense_is_refused() -> None:
     m = add_method()
     m.instructions.append(schema.Instruction(schema.MoveCall(0, 999)))

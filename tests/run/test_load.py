@@ -35,7 +35,7 @@ def test_every_source(tmp_path: Path) -> None:
 
 def test_wrong_sources() -> None:
     for source in (3, None, ["x"]):
-        with pytest.raises(TypeError, match="takes a path, bytes"):
+        with pytest.raises(TypeError, match="expected a path, bytes"):
             pteron.load(source)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="binary mode"):
         pteron.load(io.StringIO("text"))  # type: ignore[arg-type]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import json
 import sys
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -84,7 +86,7 @@ def test_init_is_told_everything() -> None:
         delegate_method("Sum", blob=b"payload", specs=specs), named_data={"weights": b"\x01\x02\x03\x04"}
     )
     program = pteron.load(data, runtime=_runtime(Sum=backend))
-    program.load_method(backend_options={"Sum": {"b": True, "i": 3, "s": "x"}, "Other": {"z": 1}})
+    program.load_method(backend_options={"Sum": {"b": True, "i": 3, "s": "x"}})
     ctx, processed, compile_specs = backend.told[0]
     assert isinstance(processed, memoryview)
     assert processed.readonly
@@ -429,6 +431,69 @@ def test_destroy_that_raises_goes_to_the_unraisable_hook(monkeypatch: pytest.Mon
     del method
     gc.collect()
     assert [str(e) for e in caught] == ["cannot let go"]
+
+
+@pytest.mark.parametrize("has_destroy", [True, False])
+@pytest.mark.parametrize("way", ["method", "run", "count", "execute"])
+def test_errors_outlive_the_session_that_they_unwind(has_destroy: bool, way: str) -> None:
+    class Fails:
+        num_outputs = 1
+
+        def execute(self, ctx: Any, inputs: Any, outputs: Any) -> None:
+            raise Failure("no luck")
+
+    log: list[str] = []
+
+    class Destroyed(Fails):
+        def destroy(self) -> None:
+            with contextlib.suppress(KeyError):
+                {}["raised and caught while the outer exception is on its way"]
+            log.append("destroy")
+
+    runtime = _runtime(Sum=SumBackend(lambda _: Destroyed() if has_destroy else Fails()))
+    data = build(delegate_method("Sum"))
+    # Nothing but the frame that the exception leaves holds the session.
+    calls = {
+        "method": lambda: pteron.load(data, runtime=runtime).load_method("forward")(X, Y),
+        "run": lambda: pteron.load(data, runtime=runtime).run("forward", X, Y),
+        "count": lambda: pteron.load(data, runtime=runtime).load_method("forward")(X),
+        "execute": lambda: pteron.load(data, runtime=runtime).load_method("forward").execute([X, Y]),
+    }
+    with pytest.raises(pteron.InputError if way == "count" else pteron.DelegateError) as caught:
+        calls[way]()
+    if way != "count":
+        assert isinstance(caught.value.__cause__, Failure)
+    gc.collect()
+    assert log == ["destroy"] * has_destroy
+
+
+def test_destroy_that_raises_does_not_replace_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda info: seen.append(str(info.exc_value)))
+
+    def execute(self: Any, ctx: Any, inputs: Any, outputs: Any) -> None:
+        raise Failure("first")
+
+    def destroy(self: Any) -> None:
+        raise Failure("second")
+
+    cls = type("Custom", (Sum,), {"execute": execute, "destroy": destroy})
+    data = build(delegate_method("Sum"))
+    with pytest.raises(pteron.DelegateError, match="first"):
+        pteron.load(data, runtime=_runtime(Sum=SumBackend(cls))).load_method()(X, Y)
+    assert seen == ["second"]
+
+
+def test_sessions_can_be_referred_to_weakly() -> None:
+    backend = SumBackend()
+    program = pteron.load(build(delegate_method("Sum")), runtime=_runtime(Sum=backend))
+    method = program.load_method()
+    references = [weakref.ref(method), weakref.ref(program)]
+    assert [r() for r in references] == [method, program]
+    del method, program
+    gc.collect()
+    assert [r() for r in references] == [None, None]
+    assert backend.log[-1] == "destroy"
 
 
 def test_system_exit_and_keyboard_interrupt_are_not_wrapped() -> None:

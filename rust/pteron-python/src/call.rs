@@ -3,9 +3,9 @@
 
 use crate::errors::to_python;
 use crate::input::{Argument, Arguments, OutputMemory};
+use crate::parameter;
 use pteron_core::{Error, ErrorKind, Result};
 use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
@@ -21,10 +21,21 @@ pub struct CallLimits {
 
 impl CallLimits {
     /// From what callers write: seconds from now, and a number of instructions.
-    pub fn new(deadline: Option<f64>, budget: Option<u64>) -> PyResult<Self> {
-        if deadline.is_some_and(|seconds| seconds.is_nan() || seconds < 0.0) {
-            return Err(PyValueError::new_err("deadline must be a number of seconds from now"));
-        }
+    pub fn new(deadline: Option<&Bound<'_, PyAny>>, budget: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        const SECONDS: &str = "a number of seconds from now, at least 0";
+        let deadline = match deadline {
+            None => None,
+            Some(given) => {
+                let seconds = given.extract::<f64>().map_err(|_| {
+                    parameter::wrong_type(given, "deadline", SECONDS, "half a second is deadline=0.5")
+                })?;
+                if seconds.is_nan() || seconds < 0.0 {
+                    return Err(parameter::out_of_range(given, "deadline", SECONDS));
+                }
+                Some(seconds)
+            }
+        };
+        let budget = parameter::count(budget, "budget", 0)?;
         // A deadline beyond what the clock can count is none.
         let deadline = deadline
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())

@@ -93,7 +93,9 @@ impl Argument {
     pub fn read(object: &Bound<'_, PyAny>, spec: &IoSpec) -> Result<Argument> {
         let place = Place { name: &spec.name, kind: Some(&spec.kind) };
         match &spec.kind {
-            IoKind::Tensor(_) => Strided::read(object, place).map(Argument::Tensor),
+            IoKind::Tensor(t) => Strided::read(object, place).map(Argument::Tensor).map_err(|e| {
+                e.hint(format!("numpy.asarray(value, dtype='{}') makes an array that can be read", t.dtype))
+            }),
             IoKind::Int { .. } => match object.extract::<i64>() {
                 Ok(v) if !object.is_instance_of::<PyBool>() => Ok(Argument::Int(v)),
                 _ => scalar(object, place),
@@ -108,7 +110,9 @@ impl Argument {
 
     /// Reads `object` as a tensor that no input describes: the new contents of the buffer `name`.
     pub fn read_state(object: &Bound<'_, PyAny>, name: &str) -> Result<Argument> {
-        Strided::read(object, Place { name, kind: None }).map(Argument::Tensor)
+        Strided::read(object, Place { name, kind: None })
+            .map(Argument::Tensor)
+            .map_err(|e| e.hint("get_state() shows the arrays that fit"))
     }
 
     /// As the runtime takes it. The memory is valid while `self` lives.
@@ -142,10 +146,13 @@ fn scalar(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Argument> {
         return object.extract().map(Argument::Bool).map_err(|e| wrong_type(object, place).cause(e));
     }
     if object.is_instance_of::<PyInt>() {
-        return object
-            .extract()
-            .map(Argument::Int)
-            .map_err(|e| Error::input("an integer does not fit 64 bits").argument(place.name).cause(e));
+        return object.extract().map(Argument::Int).map_err(|e| {
+            Error::input("an integer does not fit 64 bits")
+                .argument(place.name)
+                .expected(place.expected())
+                .got("an int beyond 64 bits")
+                .cause(e)
+        });
     }
     if object.is_instance_of::<PyFloat>() {
         return object.extract().map(Argument::Double).map_err(|e| wrong_type(object, place).cause(e));
@@ -168,7 +175,8 @@ fn wrong_type(object: &Bound<'_, PyAny>, place: Place<'_>) -> Error {
              numpy.asarray(value, dtype='{}') makes one",
             t.dtype
         )),
-        _ => error,
+        Some(_) => error.hint("pass a plain Python value of the kind that the method was exported with"),
+        None => error,
     }
 }
 
@@ -451,6 +459,7 @@ impl OutputMemory {
                         .argument(place.name)
                         .expected("a writable NumPy array, torch tensor or buffer")
                         .got(type_name(object))
+                        .hint("numpy.empty(shape, dtype) makes a buffer that can be written")
                         .cause(PyErr::fetch(object.py())));
                 }
                 // SAFETY: the call succeeded.
@@ -458,7 +467,9 @@ impl OutputMemory {
                 let mut strided = describe(&guard.0, object).ok_or_else(|| {
                     Error::input_type("an output buffer has elements that a tensor cannot hold")
                         .argument(place.name)
+                        .expected(place.expected())
                         .got(type_name(object))
+                        .hint("numpy.empty(shape, dtype) makes a buffer that can be written")
                 })?;
                 strided._hold = Hold::Buffer(Box::new(guard));
                 strided
@@ -467,6 +478,7 @@ impl OutputMemory {
         if !strided.is_dense {
             return Err(Error::input("an output buffer must be dense and row-major")
                 .argument(place.name)
+                .expected("dense row-major memory")
                 .got("strided memory")
                 .hint("pass a contiguous array, and copy from it where the result should go"));
         }

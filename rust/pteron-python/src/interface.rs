@@ -144,7 +144,8 @@ impl MethodInterface {
             return Err(Error::input("wrong number of inputs")
                 .method(&*self.name)
                 .expected(format!("{} ({names})", self.inputs.len()))
-                .got(values.len().to_string()));
+                .got(values.len().to_string())
+                .hint("pass one value for each, in this order"));
         }
         for (value, spec) in values.zip(&self.inputs) {
             arguments.push(Argument::read(value, spec).map_err(|e| e.method(&*self.name))?);

@@ -29,6 +29,7 @@ mod memory;
 mod method;
 mod numpy;
 mod output;
+mod parameter;
 #[allow(unsafe_code)]
 mod pending_exception;
 #[allow(unsafe_code)]

@@ -5,6 +5,7 @@ use crate::errors::OrRaise;
 use crate::input::{Argument, Arguments, OutputMemory};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
+use crate::parameter;
 use pteron_core::{Error, Result};
 use pteron_runtime::{CancelHandle, InputValue, Method as Session};
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 ///
 /// One call runs at a time; a second one meanwhile, from another thread or from a delegate of this one,
 /// raises MethodBusy. Load one method per thread, or use `Program.run`.
-#[pyclass(frozen, module = "pteron")]
+#[pyclass(frozen, weakref, module = "pteron")]
 pub struct Method {
     session: Session,
     interface: Arc<MethodInterface>,
@@ -49,28 +50,34 @@ impl Method {
     /// Runs the method with a flat list of inputs; gives a flat list of outputs.
     ///
     /// `outputs`: writable, dense memory for each output, or None where the method is to make it; neither
-    /// read nor written by anybody else during the call, and given back in the result. `deadline`:
+    /// read nor written by anybody else during the call, disjoint, and given back in the result. `deadline`:
     /// seconds from now, after which the run stops with DeadlineExceeded. `budget`: most instructions to
     /// execute, beyond which the run stops with LimitExceeded.
+    ///
+    /// Signals (Ctrl-C) are looked at between instructions, every 0.1 s at most: an instruction that takes long
+    /// is finished first. `cancel()` and `deadline` act sooner, between the chunks of a kernel's work.
     #[pyo3(signature = (inputs, *, outputs=None, deadline=None, budget=None))]
     fn execute<'py>(
         &self,
         py: Python<'py>,
         inputs: &Bound<'py, PyAny>,
         outputs: Option<&Bound<'py, PyAny>>,
-        deadline: Option<f64>,
-        budget: Option<u64>,
+        deadline: Option<&Bound<'py, PyAny>>,
+        budget: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let limits = CallLimits::new(deadline, budget)?;
         let inputs = sequence(inputs, "inputs").or_raise(py)?;
         let mut arguments = Arguments::new();
         self.interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;
         let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
-        let bound = match outputs {
-            Some(outputs) => sequence(outputs, "outputs").or_raise(py)?,
-            None => SmallVec::new(),
+        let (bound, mut memory) = match outputs {
+            Some(outputs) => {
+                let bound = sequence(outputs, "outputs").or_raise(py)?;
+                let memory = self.read_outputs(&bound).or_raise(py)?;
+                (bound, memory)
+            }
+            None => Default::default(),
         };
-        let mut memory = self.read_outputs(&bound).or_raise(py)?;
         let callee = Callee::Session(&self.session);
         let values = call::execute(py, &callee, &mut arguments, &mut memory, limits)?;
         let objects = values
@@ -99,11 +106,13 @@ impl Method {
 
     /// Sets mutable buffers by name; those that `state` does not name keep their contents. Nothing is
     /// changed when a name, dtype or shape does not fit.
-    fn set_state(&self, state: &Bound<'_, PyDict>) -> PyResult<()> {
+    fn set_state(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        const HINT: &str = "get_state() gives a dict that fits";
         let py = state.py();
+        let state = parameter::mapping(state, "state", "a dict of tensors by buffer name", HINT)?;
         let mut entries = Vec::with_capacity(state.len());
         for (name, value) in state.iter() {
-            let name: String = name.extract()?;
+            let name = parameter::text(&name, "state", HINT)?.to_string();
             let value = Argument::read_state(&value, &name)
                 .map_err(|e| e.method(&*self.interface.name))
                 .or_raise(py)?;
@@ -149,11 +158,13 @@ impl Method {
 impl Method {
     fn read_outputs(&self, bound: &[Bound<'_, PyAny>]) -> Result<SmallVec<[Option<OutputMemory>; 2]>> {
         let specs = &self.interface.outputs;
-        if !bound.is_empty() && bound.len() != specs.len() {
+        if bound.len() != specs.len() {
             return Err(Error::input("wrong number of output buffers")
                 .method(&*self.interface.name)
+                .argument("outputs")
                 .expected(format!("{} (None where the method is to make the memory)", specs.len()))
-                .got(bound.len().to_string()));
+                .got(bound.len().to_string())
+                .hint("leave outputs out where the method is to make all memory"));
         }
         let read = |(object, spec): (&Bound<'_, PyAny>, _)| match object.is_none() {
             true => Ok(None),
@@ -207,6 +218,11 @@ fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> Result<SmallVec<[Bou
         return Ok(items);
     }
     Err(Error::input_type(format!("{what} must be a list or tuple"))
+        .argument(what)
+        .expected("a list or tuple")
         .got(crate::errors::type_name(object))
-        .hint("wrap a single tensor: method.execute([x])"))
+        .hint(match what {
+            "outputs" => "wrap a single buffer: method.execute([x], outputs=[y])",
+            _ => "wrap a single tensor: method.execute([x])",
+        }))
 }

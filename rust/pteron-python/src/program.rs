@@ -1,14 +1,15 @@
 //! `pteron.Program` and `pteron.load`.
 
 use crate::call::{self, Callee};
-use crate::errors::{OrRaise, file_not_found, to_python, type_name};
+use crate::errors::{OrRaise, file_not_found, to_python};
 use crate::interface::MethodInterface;
 use crate::method::{self, Method};
+use crate::parameter;
 use crate::runtime::{Limits, Runtime};
 use crate::spec::ValueSpec;
+use pteron_core::error::printable;
 use pteron_core::{BackendOption, Error, ErrorKind, Result};
 use pteron_runtime::{MethodOptions, Program as Loaded, ProgramSource, StableBytes};
-use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A loaded program: immutable, and shared by all methods loaded from it. Made by `pteron.load`.
-#[pyclass(frozen, module = "pteron")]
+#[pyclass(frozen, weakref, module = "pteron")]
 pub struct Program {
     program: Arc<Loaded>,
     interfaces: Vec<Arc<MethodInterface>>,
@@ -46,13 +47,13 @@ unsafe impl StableBytes for BorrowedBytes {
 #[pyo3(signature = (source, *, mmap=true, runtime=None, limits=None))]
 pub fn load(
     source: &Bound<'_, PyAny>,
-    mmap: bool,
-    runtime: Option<&Bound<'_, Runtime>>,
-    limits: Option<&Bound<'_, Limits>>,
+    #[pyo3(from_py_with = mmap_flag)] mmap: bool,
+    runtime: Option<&Bound<'_, PyAny>>,
+    limits: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Program> {
     let py = source.py();
     let runtime = Runtime::or_shared(py, runtime)?;
-    let limits = limits.map(|l| l.get().limits()).unwrap_or_default();
+    let limits = Limits::of_parameter(limits)?;
     let (source, path) = program_source(source, mmap)?;
     let program = call::detached_result(py, || Loaded::load(&runtime, source, limits))?;
     let program = program.map_err(|e| match (&path, e.kind()) {
@@ -66,6 +67,19 @@ pub fn load(
         .collect::<Result<Vec<_>>>()
         .or_raise(py)?;
     Ok(Program { program, interfaces })
+}
+
+/// The method that is meant where none is named.
+fn forward() -> String {
+    "forward".to_string()
+}
+
+fn owned_method_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    parameter::method_name(object).map(str::to_string)
+}
+
+fn mmap_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    parameter::flag(object, "mmap")
 }
 
 /// Bytes or path; the path once more for errors.
@@ -84,10 +98,12 @@ fn program_source(source: &Bound<'_, PyAny>, mmap: bool) -> PyResult<(ProgramSou
     if source.hasattr("read")? {
         let content = source.call_method0("read")?;
         let content = content.cast::<PyBytes>().map_err(|_| {
-            PyTypeError::new_err(format!(
-                "read() of the file gave {} instead of bytes; open it in binary mode ('rb')",
-                type_name(&content)
-            ))
+            parameter::wrong_type(
+                &content,
+                "source",
+                "bytes from read() of the file",
+                "open the file in binary mode ('rb')",
+            )
         })?;
         return Ok((borrow(content), None));
     }
@@ -95,10 +111,12 @@ fn program_source(source: &Bound<'_, PyAny>, mmap: bool) -> PyResult<(ProgramSou
         let path: PathBuf = source.extract()?;
         return Ok((ProgramSource::File { path: path.clone(), is_mapped: mmap }, Some(path)));
     }
-    Err(PyTypeError::new_err(format!(
-        "pteron.load takes a path, bytes, another buffer, or a binary file; got {}",
-        type_name(source)
-    )))
+    Err(parameter::wrong_type(
+        source,
+        "source",
+        "a path, bytes, another buffer, or a binary file",
+        "pass the path of the .pte file",
+    ))
 }
 
 impl Program {
@@ -113,6 +131,7 @@ impl Program {
             .method(name)
             .expected(format!("one of {}", known.collect::<Vec<_>>().join(", ")))
             .got(pteron_core::error::printable(name))
+            .hint("program.methods lists the methods; load_method() without a name loads \"forward\"")
     }
 }
 
@@ -125,15 +144,23 @@ impl Program {
     }
 
     /// What a method takes, flat: a tuple of ValueSpec.
-    #[pyo3(signature = (method="forward"))]
-    fn inputs<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
-        ValueSpec::tuple(py, &self.interface(method).or_raise(py)?.inputs)
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn inputs<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        ValueSpec::tuple(py, &self.interface(&method).or_raise(py)?.inputs)
     }
 
     /// What a method gives, flat: a tuple of ValueSpec.
-    #[pyo3(signature = (method="forward"))]
-    fn outputs<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
-        ValueSpec::tuple(py, &self.interface(method).or_raise(py)?.outputs)
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn outputs<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        ValueSpec::tuple(py, &self.interface(&method).or_raise(py)?.outputs)
     }
 
     /// Runs a stateless method with its exported arguments, in a session from a pool; any number of
@@ -141,34 +168,39 @@ impl Program {
     #[pyo3(signature = (method, /, *args, **kwargs))]
     fn run<'py>(
         &self,
-        method: &str,
+        method: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
+        let method = parameter::method_name(method)?;
         let interface = self.interface(method).or_raise(py)?;
         method::call_with_structure(py, interface, &Callee::Pool(&self.program, method), args, kwargs)
     }
 
     /// A session of a method, with memory, state and delegates of its own.
     ///
-    /// `num_threads`: most threads that its kernels use; None: all of the runtime's pool.
-    /// `backend_options`: for each backend name a dict of options (bool, int or str) that its `init` gets.
+    /// `num_threads`: most threads that its kernels use, at least 1; None: all of the runtime's pool.
+    /// `backend_options`: for each backend name a dict of options (bool, int or str) that its `init` gets; a
+    /// name that the method does not use (`program.backends(method)`) is an InputError.
     /// `limits`: replace the program's where they are set.
-    #[pyo3(signature = (method="forward", *, num_threads=None, backend_options=None, limits=None))]
+    #[pyo3(
+        signature = (method=forward(), *, num_threads=None, backend_options=None, limits=None),
+        text_signature = "($self, method='forward', *, num_threads=None, backend_options=None, limits=None)"
+    )]
     fn load_method(
         &self,
         py: Python<'_>,
-        method: &str,
-        num_threads: Option<usize>,
-        backend_options: Option<&Bound<'_, PyDict>>,
-        limits: Option<&Bound<'_, Limits>>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+        num_threads: Option<&Bound<'_, PyAny>>,
+        backend_options: Option<&Bound<'_, PyAny>>,
+        limits: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Method> {
-        let interface = self.interface(method).or_raise(py)?.clone();
+        let interface = self.interface(&method).or_raise(py)?.clone();
         let options = MethodOptions {
-            num_threads,
+            num_threads: parameter::size(num_threads, "num_threads", 1)?,
             backend_options: backend_options.map(read_options).transpose()?.unwrap_or_default(),
-            limits: limits.map(|l| l.get().limits()).unwrap_or_default(),
+            limits: Limits::of_parameter(limits)?,
         };
         let program = &self.program;
         let session = call::detached(py, || program.load_method(&interface.name, options))?;
@@ -181,24 +213,36 @@ impl Program {
     }
 
     /// What runs, as text: one line per step of a method, after folding and fusion.
-    #[pyo3(signature = (method="forward"))]
-    fn plan_listing(&self, py: Python<'_>, method: &str) -> PyResult<String> {
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn plan_listing(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<String> {
         let program = &self.program;
-        call::detached(py, || program.plan_listing(method))
+        call::detached(py, || program.plan_listing(&method))
     }
 
     /// Names of the backends that a method's delegates need.
-    #[pyo3(signature = (method="forward"))]
-    fn backends<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
-        self.interface(method).or_raise(py)?;
-        PyTuple::new(py, self.program.backends(method).or_raise(py)?)
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn backends<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.interface(&method).or_raise(py)?;
+        PyTuple::new(py, self.program.backends(&method).or_raise(py)?)
     }
 
     /// Full names of the operators that a method uses, such as "aten::add.out".
-    #[pyo3(signature = (method="forward"))]
-    fn operators<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyTuple>> {
-        self.interface(method).or_raise(py)?;
-        PyTuple::new(py, self.program.operators(method).or_raise(py)?)
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn operators<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.interface(&method).or_raise(py)?;
+        PyTuple::new(py, self.program.operators(&method).or_raise(py)?)
     }
 
     /// Blobs that travel with the program, by key. Values are read-only memory of the program.
@@ -228,19 +272,18 @@ impl Program {
 }
 
 /// Options per backend, checked.
-fn read_options(options: &Bound<'_, PyDict>) -> PyResult<HashMap<String, Vec<(String, BackendOption)>>> {
+fn read_options(options: &Bound<'_, PyAny>) -> PyResult<HashMap<String, Vec<(String, BackendOption)>>> {
+    const FORM: &str = "the form is {\"MyBackend\": {\"option\": value}}";
+    const NAME: &str = "backend_options";
     let mut all = HashMap::new();
+    let options = parameter::mapping(options, NAME, "a dict of dicts", FORM)?;
     for (backend, values) in options.iter() {
-        let backend: String = backend.extract()?;
-        let values = values.cast::<PyDict>().map_err(|_| {
-            PyTypeError::new_err(format!(
-                "backend_options['{backend}'] must be a dict, got {}",
-                type_name(&values)
-            ))
-        })?;
+        let backend = parameter::text(&backend, NAME, FORM)?.to_string();
+        let name = format!("{NAME}['{}']", printable(&backend));
+        let values = parameter::mapping(&values, &name, "a dict of options", FORM)?;
         let mut list = Vec::with_capacity(values.len());
         for (key, value) in values.iter() {
-            let key: String = key.extract()?;
+            let key = parameter::text(&key, &name, FORM)?.to_string();
             let value = if value.is_instance_of::<PyBool>() {
                 BackendOption::Bool(value.extract()?)
             } else if let Ok(v) = value.extract::<i64>() {
@@ -248,10 +291,8 @@ fn read_options(options: &Bound<'_, PyDict>) -> PyResult<HashMap<String, Vec<(St
             } else if let Ok(v) = value.extract::<String>() {
                 BackendOption::String(v)
             } else {
-                return Err(PyTypeError::new_err(format!(
-                    "backend_options['{backend}']['{key}'] must be a bool, an int of 64 bits or a str, got {}",
-                    type_name(&value)
-                )));
+                let name = format!("{name}['{}']", printable(&key));
+                return Err(parameter::wrong_type(&value, &name, "a bool, an int of 64 bits or a str", FORM));
             };
             list.push((key, value));
         }

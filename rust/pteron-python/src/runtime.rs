@@ -3,9 +3,9 @@
 use crate::backend::PyBackend;
 use crate::call;
 use crate::errors::OrRaise;
+use crate::parameter;
 use pteron_core::{Availability, Isa};
 use pteron_runtime::{RuleSwitches, Runtime as Inner, RuntimeOptions};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::Arc;
@@ -14,20 +14,28 @@ use std::sync::Arc;
 ///
 /// `isa`: best instruction set that kernels may use ("portable", "avx2", "avx512"); None: what the
 /// processor has. `num_threads`: threads of a pool of its own; None: the process-wide pool.
-/// `disabled_rules`: names of load-time rewrites to leave out; "all" leaves out every one.
-#[pyclass(frozen, module = "pteron")]
+/// `disabled_rules`: names of load-time rewrites to leave out; "all" leaves out every one, and a name
+/// that there is none of is an InputError.
+#[pyclass(frozen, weakref, module = "pteron")]
 pub struct Runtime {
     runtime: Arc<Inner>,
 }
 
 impl Runtime {
     /// The given runtime, or the process-wide default.
-    pub fn or_shared(py: Python<'_>, runtime: Option<&Bound<'_, Runtime>>) -> PyResult<Arc<Inner>> {
-        match runtime {
+    pub fn or_shared(py: Python<'_>, runtime: Option<&Bound<'_, PyAny>>) -> PyResult<Arc<Inner>> {
+        match parameter::instance::<Runtime>(runtime, "runtime", "Runtime")? {
             Some(runtime) => Ok(runtime.get().runtime.clone()),
             None => Inner::shared().or_raise(py),
         }
     }
+}
+
+fn rule_list(object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    object.extract().map_err(|_| {
+        let hint = "one name needs a list too: disabled_rules=[\"all\"]";
+        parameter::wrong_type(object, "disabled_rules", "a list of names", hint)
+    })
 }
 
 #[pymethods]
@@ -36,19 +44,19 @@ impl Runtime {
     #[pyo3(signature = (*, isa=None, num_threads=None, disabled_rules=Vec::new()))]
     fn new(
         py: Python<'_>,
-        isa: Option<&str>,
-        num_threads: Option<usize>,
-        disabled_rules: Vec<String>,
+        isa: Option<&Bound<'_, PyAny>>,
+        num_threads: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = rule_list)] disabled_rules: Vec<String>,
     ) -> PyResult<Self> {
+        const ISAS: &str = "'portable', 'avx2' or 'avx512'";
         let isa = match isa {
             None => None,
-            Some(name) => Some(Isa::from_name(name).ok_or_else(|| {
-                PyValueError::new_err(format!("isa must be 'portable', 'avx2' or 'avx512', got '{name}'"))
-            })?),
+            Some(name) => {
+                let found = Isa::from_name(parameter::text(name, "isa", ISAS)?);
+                Some(found.ok_or_else(|| parameter::out_of_range(name, "isa", ISAS))?)
+            }
         };
-        if num_threads == Some(0) {
-            return Err(PyValueError::new_err("num_threads must be at least 1"));
-        }
+        let num_threads = parameter::size(num_threads, "num_threads", 1)?;
         let rules = if disabled_rules.iter().any(|r| r == "all") {
             RuleSwitches::all_off()
         } else {
@@ -113,9 +121,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// As the runtime takes them.
-    pub fn limits(&self) -> pteron_runtime::Limits {
-        self.limits
+    /// What the parameter `limits` sets, as the runtime takes it.
+    pub fn of_parameter(limits: Option<&Bound<'_, PyAny>>) -> PyResult<pteron_runtime::Limits> {
+        let limits = parameter::instance::<Limits>(limits, "limits", "Limits")?;
+        Ok(limits.map(|l| l.get().limits).unwrap_or_default())
     }
 }
 
@@ -123,8 +132,13 @@ impl Limits {
 impl Limits {
     #[new]
     #[pyo3(signature = (*, arena_bytes=None, instructions=None))]
-    fn new(arena_bytes: Option<usize>, instructions: Option<u64>) -> Self {
-        Limits { limits: pteron_runtime::Limits { arena_bytes, instructions } }
+    fn new(
+        arena_bytes: Option<&Bound<'_, PyAny>>,
+        instructions: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let arena_bytes = parameter::size(arena_bytes, "arena_bytes", 0)?;
+        let instructions = parameter::count(instructions, "instructions", 0)?;
+        Ok(Limits { limits: pteron_runtime::Limits { arena_bytes, instructions } })
     }
 
     #[getter]
@@ -152,25 +166,34 @@ impl Limits {
 /// `backend.init(ctx, processed, compile_specs)` makes a delegate from a blob; `backend.is_available()`,
 /// when there is one, gives True or the reason why not. A name that is taken is an error unless
 /// `replace`.
+///
+/// A delegate lives as long as the Method that it belongs to. One that refers to its Method (or to what
+/// holds it) is therefore never collected: the reference from the session is not visible to Python's cycle
+/// collector. Hold a `weakref.ref` of the Method instead.
 #[pyfunction]
 #[pyo3(signature = (name, backend, *, runtime=None, replace=false))]
 pub fn register_backend(
     py: Python<'_>,
-    name: String,
+    name: &Bound<'_, PyAny>,
     backend: &Bound<'_, PyAny>,
-    runtime: Option<&Bound<'_, Runtime>>,
-    replace: bool,
+    runtime: Option<&Bound<'_, PyAny>>,
+    #[pyo3(from_py_with = replace_flag)] replace: bool,
 ) -> PyResult<()> {
     let runtime = Runtime::or_shared(py, runtime)?;
-    let backend = Arc::new(PyBackend::new(name, backend)?);
+    let name = parameter::text(name, "name", "the backend id that programs carry comes first")?;
+    let backend = Arc::new(PyBackend::new(name.to_string(), backend)?);
     // The lock of the registry may be held by a thread that waits for the interpreter.
     call::detached(py, || runtime.register_backend(backend, replace))
+}
+
+fn replace_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    parameter::flag(object, "replace")
 }
 
 /// Registers the demo backends `BackendWithCompilerDemo` and `ExecutorBackend`, written in Rust.
 #[pyfunction]
 #[pyo3(signature = (runtime=None))]
-pub fn register_demo_backends(py: Python<'_>, runtime: Option<&Bound<'_, Runtime>>) -> PyResult<()> {
+pub fn register_demo_backends(py: Python<'_>, runtime: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let runtime = Runtime::or_shared(py, runtime)?;
     call::detached(py, || pteron_runtime::demo::register(&runtime))
 }

@@ -352,5 +352,6 @@ impl Node {
             .argument(path)
             .expected(expected)
             .got(type_name(object))
+            .hint("nest the argument as in torch.export.export, or pass flat values to method.execute([...])")
     }
 }

@@ -10,8 +10,8 @@ use super::effects::{ET_VIEW, Effects, Location, kernel_call};
 use super::flow::Flow;
 use super::strides::View;
 use crate::ir::{FoldedConstant, MethodIr, Place, StepIr, StepKind, TensorIr, ValueIr};
-use pteron_core::{ConstantKey, DimOrder, Dynamism, Instruction, TensorSpec, ValueId};
-use std::collections::HashSet;
+use pteron_core::{ConstantKey, DType, DimOrder, Dims, Dynamism, Instruction, TensorSpec, ValueId};
+use std::collections::{HashMap, HashSet};
 
 /// The name of the switch.
 pub(super) const RULE: &str = "fold_layout";
@@ -63,9 +63,11 @@ pub(super) fn fold(
         .flat_map(|e| e.writes.iter().map(|a| a.value))
         .chain(ir.inputs.iter().copied())
         .collect();
+    let references = References::new(ir, steps);
+    let mut made = Made::default();
     for i in 0..steps.len() {
         let Some(view) = layout_result(ir, steps, folded, &written, i) else { continue };
-        let Some(readers) = readers_of(ir, steps, effects, flow, i) else { continue };
+        let Some(readers) = readers_of(ir, steps, effects, flow, &references, i) else { continue };
         // An in-place operator on it would write into the constant.
         let is_written_to = readers.iter().any(|(step, position)| {
             effects.step(*step).writes.iter().any(|w| w.position as usize == *position)
@@ -73,7 +75,7 @@ pub(super) fn fold(
         if is_written_to {
             continue;
         }
-        redirect(ir, steps, folded, i, &view, &readers);
+        redirect(ir, steps, folded, &mut made, i, &view, &readers);
     }
 }
 
@@ -165,6 +167,7 @@ fn readers_of(
     steps: &[StepIr],
     effects: &Effects,
     flow: &Flow,
+    references: &References,
     i: usize,
 ) -> Option<Vec<Reference>> {
     let (name, args) = kernel_call(ir, steps.get(i)?)?;
@@ -173,7 +176,7 @@ fn readers_of(
         if effects.location(out) != Location::Constant || ir.outputs.contains(&out) {
             return None;
         }
-        return direct_references(ir, steps, i, out);
+        return references.redirectable(out, i);
     }
     if *flow.is_pinned.get(i)?
         || effects.step(i).writes.iter().any(|a| effects.location(a.value) == Location::Unknown)
@@ -190,38 +193,51 @@ fn readers_of(
     Some(places)
 }
 
-/// Arguments that name `value`; `None` when a list, a move or a delegate holds it.
-fn direct_references(ir: &MethodIr, steps: &[StepIr], own: usize, value: ValueId) -> Option<Vec<Reference>> {
-    let in_list = ir.values.iter().any(|v| match v {
-        ValueIr::TensorList(ids) => ids.contains(&value),
-        ValueIr::OptionalTensorList(ids) => ids.contains(&Some(value)),
-        _ => false,
-    });
-    if in_list {
-        return None;
-    }
-    let mut places = Vec::new();
-    for (i, step) in steps.iter().enumerate() {
-        if i == own {
-            continue;
+/// Where values are named, as the file has it. Redirecting a reader of one value changes no reference
+/// to another, so this is gathered once.
+struct References {
+    arguments: HashMap<ValueId, Vec<Reference>>,
+    /// Held by a list, a move, a jump or a delegate.
+    is_held: HashSet<ValueId>,
+}
+
+impl References {
+    fn new(ir: &MethodIr, steps: &[StepIr]) -> Self {
+        let mut arguments: HashMap<ValueId, Vec<Reference>> = HashMap::new();
+        let mut is_held: HashSet<ValueId> = HashSet::new();
+        for value in &ir.values {
+            match value {
+                ValueIr::TensorList(ids) => is_held.extend(ids.iter()),
+                ValueIr::OptionalTensorList(ids) => is_held.extend(ids.iter().flatten()),
+                _ => {}
+            }
         }
-        match &step.kind {
-            StepKind::Instruction(Instruction::Kernel { args, .. }) => {
-                places.extend(args.iter().enumerate().filter(|(_, v)| **v == value).map(|(p, _)| (i, p)));
+        for (i, step) in steps.iter().enumerate() {
+            match &step.kind {
+                StepKind::Instruction(Instruction::Kernel { args, .. }) => {
+                    for (position, value) in args.iter().enumerate() {
+                        arguments.entry(*value).or_default().push((i, position));
+                    }
+                }
+                StepKind::Instruction(Instruction::Delegate { args, .. }) => is_held.extend(args.iter()),
+                StepKind::Instruction(Instruction::Move { from, to }) => is_held.extend([from, to]),
+                StepKind::Instruction(Instruction::JumpFalse { condition, .. }) => {
+                    is_held.insert(*condition);
+                }
+                _ => {}
             }
-            StepKind::Instruction(Instruction::Delegate { args, .. }) if args.contains(&value) => {
-                return None;
-            }
-            StepKind::Instruction(Instruction::Move { from, to }) if *from == value || *to == value => {
-                return None;
-            }
-            StepKind::Instruction(Instruction::JumpFalse { condition, .. }) if *condition == value => {
-                return None;
-            }
-            _ => {}
         }
+        References { arguments, is_held }
     }
-    Some(places)
+
+    /// Arguments outside step `own` that name `value`; `None` when something else holds it too.
+    fn redirectable(&self, value: ValueId, own: usize) -> Option<Vec<Reference>> {
+        if self.is_held.contains(&value) {
+            return None;
+        }
+        let all = self.arguments.get(&value).map_or(&[][..], Vec::as_slice);
+        Some(all.iter().filter(|(step, _)| *step != own).copied().collect())
+    }
 }
 
 /// Points every reader at a new constant and removes step `i`. Nothing changes unless every reader
@@ -230,6 +246,7 @@ fn redirect(
     ir: &mut MethodIr,
     steps: &mut [StepIr],
     folded: &mut Vec<FoldedConstant>,
+    made: &mut Made,
     i: usize,
     result: &LayoutResult,
     readers: &[Reference],
@@ -264,7 +281,7 @@ fn redirect(
     }
     for ((step, position), view, mut spec) in plan {
         spec.dynamism = Dynamism::Static;
-        let value = folded_value(ir, folded, result.key, &view, spec);
+        let value = made.value(ir, folded, result.key, &view, spec);
         if let Some(StepKind::Instruction(Instruction::Kernel { args, .. })) =
             steps.get_mut(step).map(|s| &mut s.kind)
             && let Some(slot) = args.get_mut(position)
@@ -295,34 +312,37 @@ fn seen_as(result: &LayoutResult, spec: &TensorSpec) -> Option<View> {
     None
 }
 
-/// A value for the constant, shared by all readers that see it alike.
-fn folded_value(
-    ir: &mut MethodIr,
-    folded: &mut Vec<FoldedConstant>,
-    key: ConstantKey,
-    view: &View,
-    spec: TensorSpec,
-) -> ValueId {
-    let found = folded.iter().position(|f| {
-        f.key == key && f.offset == view.offset && f.shape == view.shape && f.strides == view.strides
-    });
-    let index = found.unwrap_or_else(|| {
-        folded.push(FoldedConstant {
-            key,
-            offset: view.offset,
-            shape: view.shape,
-            strides: view.strides,
-            data: None,
-        });
-        folded.len().saturating_sub(1)
-    });
-    let index = u32::try_from(index).unwrap_or(u32::MAX);
-    let known = ir.values.iter().position(|v| {
-        matches!(v, ValueIr::Tensor(TensorIr { place: Place::Folded(f), spec: s, .. }) if *f == index && *s == spec)
-    });
-    let id = known.unwrap_or_else(|| {
-        ir.values.push(ValueIr::Tensor(TensorIr { spec, place: Place::Folded(index), name: None }));
-        ir.values.len().saturating_sub(1)
-    });
-    ValueId(u32::try_from(id).unwrap_or(u32::MAX))
+/// What was made so far, so that readers that see a constant alike share one value.
+#[derive(Default)]
+struct Made {
+    constants: HashMap<(ConstantKey, usize, Dims, Dims), u32>,
+    values: HashMap<(u32, DType, Dims, DimOrder), ValueId>,
+}
+
+impl Made {
+    /// A value for `view` of the constant `key`.
+    fn value(
+        &mut self,
+        ir: &mut MethodIr,
+        folded: &mut Vec<FoldedConstant>,
+        key: ConstantKey,
+        view: &View,
+        spec: TensorSpec,
+    ) -> ValueId {
+        let constant =
+            *self.constants.entry((key, view.offset, view.shape, view.strides)).or_insert_with(|| {
+                folded.push(FoldedConstant {
+                    key,
+                    offset: view.offset,
+                    shape: view.shape,
+                    strides: view.strides,
+                    data: None,
+                });
+                u32::try_from(folded.len().saturating_sub(1)).unwrap_or(u32::MAX)
+            });
+        *self.values.entry((constant, spec.dtype, spec.shape, spec.dim_order)).or_insert_with(|| {
+            ir.values.push(ValueIr::Tensor(TensorIr { spec, place: Place::Folded(constant), name: None }));
+            ValueId(u32::try_from(ir.values.len().saturating_sub(1)).unwrap_or(u32::MAX))
+        })
+    }
 }
