@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -179,24 +180,60 @@ class TanModule(torch.nn.Module):
         return torch.tan(x)
 
 
+class TanInside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = TanModule()
+
+    def forward(self, x):
+        return self.body(torch.sin(torch.sin(x)))
+
+
 class CompositeModelWithTan(torch.nn.Module):
     def __init__(self, lowered):
         super().__init__()
         self.lowered_tan = lowered
 
     def forward(self, x):
-        return self.lowered_tan(torch.neg(x))
+        return self.lowered_tan(torch.neg(torch.abs(torch.neg(torch.abs(x)))))
 
 
-def test_error_example(load) -> None:
-    edgeir_m = capture(TanModule(), (torch.ones(1),)).to_edge()
+@pytest.mark.parametrize(
+    ("model", "handle", "module"), [(TanModule(), 1, "TanModule"), (TanInside(), 3, "body")]
+)
+def test_error_example(load, model, handle, module) -> None:
+    edgeir_m = capture(model, (torch.ones(1),)).to_edge()
     composite = CompositeModelWithTan(to_backend("BackendWithCompilerDemo", edgeir_m, []))
     composite(torch.ones(1))
-    buff = capture(composite, (torch.ones(1),)).to_edge().to_executorch().buffer
-    with pytest.raises(RuntimeError, match="is not supported, debug handle is: 1") as caught:
-        load(buff).forward([torch.ones(1)])
+    exec_prog = capture(composite, (torch.ones(1),)).to_edge().to_executorch()
+    with pytest.raises(
+        pteron.DelegateError, match=rf"is not supported, debug handle is: {handle}\b"
+    ) as caught:
+        load(exec_prog.buffer).forward([torch.ones(1)])
     line = TanModule.forward.__code__.co_firstlineno + 1
-    assert f"test_older_spellings.py:{line}" in str(caught.value)
+    assert caught.value.debug_handle == handle
+    assert caught.value.operator == "aten.tan.default"
+    assert caught.value.instruction == 4
+    assert caught.value.source_line is not None
+    assert caught.value.source_line.endswith(f"test_older_spellings.py:{line} ({module})")
+    assert caught.value.source_line in str(caught.value)
+
+
+def test_the_callers_handle_of_a_delegate_call_is_another_number() -> None:
+    edgeir_m = capture(TanInside(), (torch.ones(1),)).to_edge()
+    composite = CompositeModelWithTan(to_backend("BackendWithCompilerDemo", edgeir_m, []))
+    buffer = capture(composite, (torch.ones(1),)).to_edge().to_executorch().buffer
+    table = json.loads(bytes(pteron.load(buffer).named_data["pteron.debug"]))["methods"]["forward"]
+    assert table["instructions"] == [[1], [2], [3], [4], [5]]
+    assert table["handles"]["5"]["operator"] == "executorch_call_delegate"
+    assert table["handles"]["1"]["module"] == "CompositeModelWithTan"
+    delegate = table["delegates"]["0"]["handles"]
+    assert {handle: entry["operator"] for handle, entry in delegate.items()} == {
+        "1": "aten.sin.default",
+        "2": "aten.sin.default",
+        "3": "aten.tan.default",
+    }
+    assert [delegate[handle]["module"] for handle in "123"] == ["TanInside", "TanInside", "body"]
 
 
 def test_captured_programs_are_accepted_by_every_form_of_to_backend() -> None:

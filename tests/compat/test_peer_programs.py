@@ -74,7 +74,15 @@ def test_peer_program_is_folded_and_listed() -> None:
     program = pteron.load(exir.to_edge(torch.export.export(model, (x,))).to_executorch().buffer)
     assert program.methods == ("forward",)
     assert "aten::addmm.out" in program.operators("forward")
-    assert "aten::permute_copy.out" in program.listing()
+    assert program.listing().count("aten::permute_copy.out") == 3
+    program.load_method("forward")
+    plan = program.plan_listing("forward")
+    assert "permute_copy" not in plan
+    assert plan.count("aten::addmm.out") == 3
+    count, size = program.pack_stats
+    weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
+    assert count == len(weights) == 3
+    assert size >= sum(weight.numel() * weight.element_size() for weight in weights)
 
 
 def test_peer_control_flow_runs_here() -> None:

@@ -1,0 +1,124 @@
+"""What the run half makes of a program at load: folded, packed, fused. Reviewed as text.
+
+A plan that changes on purpose is written anew by `PTERON_WRITE_LISTINGS=1 pytest
+tests/models/test_golden_plans.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pteron
+from pteron.exir import to_edge
+
+_GOLDEN = Path(__file__).parent / "golden_plans"
+
+
+def mlp() -> tuple[nn.Module, Tensor]:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    return model.eval(), torch.randn(2, 8)
+
+
+def cnn() -> tuple[nn.Module, Tensor]:
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * 4 * 4, 5),
+    )
+    return model.eval(), torch.randn(1, 3, 8, 8)
+
+
+def exported_here(model: nn.Module, x: Tensor) -> bytes:
+    return to_edge(torch.export.export(model, (x,))).to_executorch().buffer
+
+
+def exported_by_the_peer(model: nn.Module, x: Tensor) -> bytes:
+    exir = pytest.importorskip("executorch.exir")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return exir.to_edge(torch.export.export(model, (x,))).to_executorch().buffer
+
+
+EXPORTERS = [
+    pytest.param("pteron", exported_here, id="pteron"),
+    pytest.param("executorch", exported_by_the_peer, id="executorch", marks=pytest.mark.peer),
+]
+
+
+def loaded(buffer: bytes) -> pteron.Program:
+    """In a runtime that is the same on every machine, with the method's weights packed."""
+    program = pteron.load(buffer, runtime=pteron.Runtime(isa="portable", num_threads=1))
+    program.load_method("forward")
+    return program
+
+
+@pytest.mark.parametrize(("exporter", "export"), EXPORTERS)
+@pytest.mark.parametrize("build", [mlp, cnn])
+def test_the_plan_is_the_reviewed_one(
+    build: Callable[[], tuple[nn.Module, Tensor]], exporter: str, export: Callable[[nn.Module, Tensor], bytes]
+) -> None:
+    torch.manual_seed(0)
+    model, x = build()
+    program = loaded(export(model, x))
+    plan = program.plan_listing("forward")
+    path = _GOLDEN / f"{build.__name__}_{exporter}.txt"
+    if os.environ.get("PTERON_WRITE_LISTINGS") == "1":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(plan)
+    assert plan == path.read_text(), f"{path.name} differs; see the head of this file"
+    with torch.no_grad():
+        torch.testing.assert_close(program.run("forward", x), model(x), rtol=1e-5, atol=1e-5)
+
+
+# How many of the two activations are fused. One stays apart where the program's memory plan puts its result
+# over an input of the operator before it: written in one step, it would destroy what is still to be read.
+FUSED = {("mlp", "pteron"): 2, ("mlp", "executorch"): 1, ("cnn", "pteron"): 1, ("cnn", "executorch"): 2}
+
+
+@pytest.mark.parametrize(("exporter", "export"), EXPORTERS)
+@pytest.mark.parametrize(("build", "operator"), [(mlp, "aten::addmm.out"), (cnn, "aten::convolution.out")])
+def test_activations_are_fused_and_weights_folded_and_packed(
+    build: Callable[[], tuple[nn.Module, Tensor]],
+    operator: str,
+    exporter: str,
+    export: Callable[[nn.Module, Tensor], bytes],
+) -> None:
+    program = loaded(export(*build()))
+    plan = program.plan_listing("forward")
+    fused = FUSED[build.__name__, exporter]
+    assert program.listing().count("aten::relu.out") == 2
+    assert plan.count(f"{operator} + clamp(0, inf)") == fused
+    assert plan.count("aten::relu.out") == 2 - fused
+    assert "aten::permute_copy.out" in program.operators("forward")
+    assert "permute_copy" not in plan
+    assert program.pack_stats[0] == 3
+
+
+def test_a_linear_layer_is_folded_and_packed() -> None:
+    layer = nn.Linear(8, 16).eval()
+    buffer = exported_here(layer, torch.randn(2, 8))
+    program = pteron.load(buffer)
+    assert "aten::permute_copy.out" in program.listing()
+    assert program.pack_stats == (0, 0)
+    method = program.load_method("forward")
+    assert "permute_copy" not in program.plan_listing("forward")
+    count, size = program.pack_stats
+    assert count == 1
+    assert size >= layer.weight.numel() * layer.weight.element_size()
+    again = program.load_method("forward")
+    assert program.pack_stats == (count, size), "methods share what is packed"
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        for each in (method, again):
+            torch.testing.assert_close(each(x), layer(x))
