@@ -137,6 +137,10 @@ impl MethodBuilder {
         self.push(InstructionDraft::Move { from, to })
     }
 
+    pub fn free(&mut self, value: i32) -> i32 {
+        self.push(InstructionDraft::Free { value })
+    }
+
     pub fn jump_false(&mut self, condition: i32, destination: i32) -> i32 {
         self.push(InstructionDraft::JumpFalse { condition, destination })
     }

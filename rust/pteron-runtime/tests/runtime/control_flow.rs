@@ -1,6 +1,6 @@
 //! Jumps, moves, lists and scalars.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
+use crate::builder::{MethodBuilder, ProgramBuilder, load_bytes, runtime};
 use crate::{forward, run, run_one};
 use pteron_core::DType;
 use pteron_runtime::{ExecuteOptions, InputValue, MethodOptions, OutputValue};
@@ -153,4 +153,51 @@ fn a_tracer_sees_every_step_with_its_instructions() {
     let begun: Vec<u32> = log.0.iter().flat_map(|(_, c)| c.iter().copied()).collect();
     assert_eq!(begun, [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]);
     assert_eq!(log.0.iter().filter(|(n, _)| n == "end").count(), begun.len());
+}
+
+/// out = (x + x) + x, with the sum freed once it was used. `placed` makes the sum.
+fn freeing_method(placed: impl Fn(&mut MethodBuilder) -> i32) -> (MethodBuilder, i32) {
+    let mut m = MethodBuilder::new("forward");
+    let (x, out) = (m.unplanned(&[2]), m.planned(&[2]));
+    let sum = placed(&mut m);
+    m.inputs(&[x]);
+    m.outputs(&[out]);
+    m.add(x, x, sum);
+    m.add(sum, x, out);
+    let at = m.free(sum);
+    (m, at)
+}
+
+#[test]
+fn freed_tensors_come_back_in_the_next_call_and_free_counts_as_an_instruction() {
+    for is_dynamic in [false, true] {
+        let (m, at) = freeing_method(|m| if is_dynamic { m.bounded(&[2]) } else { m.planned(&[2]) });
+        assert_eq!(at, 2);
+        let program = ProgramBuilder::of(m).load(&runtime());
+        assert!(program.listing().contains("free"), "{}", program.listing());
+        assert_eq!(program.kernels("forward").unwrap().last().map(String::as_str), Some("free"));
+        let method = forward(&program);
+        for i in 0..3 {
+            let x = [i as f32, 1.0];
+            assert_eq!(run_one(&method, &[(&[2], &x)]), [3.0 * x[0], 3.0]);
+        }
+        let x = [1.0f32, 1.0];
+        let inputs = [InputValue::Tensor(pteron_runtime::TensorInput::from_slice(&[2], &x).unwrap())];
+        let with = |budget| method.execute(&inputs, ExecuteOptions { budget, ..Default::default() });
+        let e = with(Some(2)).unwrap_err();
+        assert_eq!((e.kind(), e.detail().instruction), (pteron_core::ErrorKind::LimitExceeded, Some(2)));
+        assert!(with(Some(3)).is_ok());
+    }
+}
+
+#[test]
+fn free_of_what_has_no_memory_is_refused() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, number) = (m.unplanned(&[2]), m.int(3));
+    m.inputs(&[x]);
+    m.outputs(&[x]);
+    m.free(number);
+    let e = load_bytes(&runtime(), ProgramBuilder::of(m).illegal_bytes()).err().unwrap();
+    assert_eq!(e.kind(), pteron_core::ErrorKind::Program);
+    assert!(e.to_string().contains("free of value 1"), "{e}");
 }

@@ -239,3 +239,55 @@ fn two_kernels_of_one_operator_must_agree_on_the_schema() {
     let e = runtime().register_kernel(TestKernel::of("nonsense", Behaviour::Fail)).unwrap_err();
     says(&e, ErrorKind::Kernel, &["nonsense"]);
 }
+
+#[test]
+fn output_buffers_that_share_memory_are_refused() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, a, b) = (m.unplanned(&[2]), m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[a, b]);
+    m.add(x, x, a);
+    m.add(a, x, b);
+    let method = crate::forward(&ProgramBuilder::of(m).load(&runtime()));
+    let x = [1.0f32, 2.0];
+    let inputs = [InputValue::Tensor(pteron_runtime::TensorInput::from_slice(&[2], &x).unwrap())];
+    let mut memory = [7.0f32; 4];
+    let start: *mut u8 = memory.as_mut_ptr().cast();
+    let call = |second: usize| {
+        // SAFETY: both ranges lie within `memory`, which nobody else uses during the call.
+        let at = |i: usize| unsafe {
+            pteron_runtime::OutputBuffer::new(pteron_core::DType::Float32, &[2], start.wrapping_add(4 * i))
+        };
+        let outputs = [Some(at(0)), Some(at(second))];
+        method.execute(&inputs, ExecuteOptions { outputs: &outputs, ..Default::default() }).map(drop)
+    };
+    for second in [0, 1] {
+        let e = call(second).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Input);
+        assert!(e.to_string().contains("output 0") && e.to_string().contains("output 1"), "{e}");
+    }
+    call(2).unwrap();
+    assert_eq!(memory, [2.0, 4.0, 3.0, 6.0]);
+}
+
+#[test]
+fn options_nobody_would_read_are_refused() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, out) = (m.unplanned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[out]);
+    m.add(x, x, out);
+    let program = ProgramBuilder::of(m).load(&runtime());
+    let unused =
+        MethodOptions { backend_options: [("Nobody".to_string(), vec![])].into(), ..Default::default() };
+    let none = MethodOptions { num_threads: Some(0), ..Default::default() };
+    for (options, argument) in [(unused, "backend_options"), (none, "num_threads")] {
+        let e = program.load_method("forward", options).err().unwrap();
+        assert_eq!((e.kind(), e.detail().argument.as_deref()), (ErrorKind::Input, Some(argument)));
+        assert!(e.detail().hint.is_some());
+    }
+    let rules = pteron_runtime::RuleSwitches::all_on().without("nope");
+    let options = pteron_runtime::RuntimeOptions { rules, ..Default::default() };
+    let e = pteron_runtime::Runtime::new(options).err().unwrap();
+    assert!(e.to_string().contains("nope"), "{e}");
+}
