@@ -127,7 +127,7 @@ def test_instructions_lead_to_operators_modules_and_lines() -> None:
     line = Model.forward.__code__.co_firstlineno + 1
     linear, sin = method["handles"]["1"], method["handles"]["2"]
     assert (linear["operator"], linear["module"], linear["line"]) == ("aten.linear.default", "layers.0", line)
-    assert (sin["operator"], sin["module"], sin["line"]) == ("aten.sin.default", "", line)
+    assert (sin["operator"], sin["module"], sin["line"]) == ("aten.sin.default", "Model", line)
     assert debug["files"][linear["file"]].endswith("test_interface.py")
     assert manager.debug_handle_map == {"forward": {0: 1, 1: 1, 2: 2}}
 

@@ -67,6 +67,15 @@ def test_programs_of_another_stage() -> None:
         to_edge({3: _captured()})  # type: ignore[dict-item]
 
 
+def test_a_manager_of_programs_that_are_not_in_the_edge_dialect() -> None:
+    with pytest.raises(
+        ExportError, match=r"expected programs in the edge dialect, got dialect 'TRAINING'"
+    ) as caught:
+        EdgeProgramManager({"run": _captured()})
+    assert caught.value.method == "run"
+    assert "to_edge(program) brings it there" in str(caught.value)
+
+
 def test_what_are_no_settings() -> None:
     edge = edge_of(torch.sin, random(2))
     wanted: list[tuple[str, Any, str]] = [

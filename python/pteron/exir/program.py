@@ -13,6 +13,7 @@ from pteron.exir.backend.delegation_report import DelegationReport, delegation_r
 from pteron.exir.backend.lowered_backend_module import set_lowering
 from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
 from pteron.exir.edge.stages import EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.edge_program import edge_program, in_edge_dialect
@@ -57,6 +58,8 @@ class EdgeProgramManager:
         compile_config: EdgeCompileConfig | None = None,
     ) -> None:
         self._edge_programs = programs_by_method(edge_programs, "EdgeProgramManager")
+        for name, program in self._edge_programs.items():
+            _require_edge_dialect(program, name)
         self._constant_methods = _constant_methods(constant_methods)
         self.compile_config = settings_given(
             compile_config, EdgeCompileConfig, "EdgeProgramManager(compile_config=...)"
@@ -146,6 +149,17 @@ class EdgeProgramManager:
         config = settings_given(config, ExecutorchBackendConfig, "to_executorch(config=...)")
         emitted, planned = lower_programs(self._edge_programs, self._constant_methods, config)
         return ExecutorchProgramManager(emitted, planned, self._constant_methods, config)
+
+
+def _require_edge_dialect(program: ExportedProgram, method: str) -> None:
+    if program.dialect != EdgeDialectVerifier.dialect:
+        raise ExportError(
+            f"EdgeProgramManager: expected programs in the edge dialect, got dialect {program.dialect!r}",
+            method=method,
+            expected=EdgeDialectVerifier.dialect,
+            got=program.dialect,
+            hint="to_edge(program) brings it there and makes the manager",
+        )
 
 
 def _constant_methods(given: Any) -> dict[str, Any]:
