@@ -207,7 +207,8 @@ fn compute(instruction: &Instruction, arguments: &[&Array], alpha: f32) -> Resul
         let e = Error::delegate(format!(
             "instruction demo::{operator}<debug_handle>{handle} is not supported, debug handle is: {handle}{reason}"
         ))
-        .operator(operator);
+        .operator(operator)
+        .hint("leave this operator out of what is delegated: the backend computes sin, mm and add in float32");
         if handle >= 0 { e.debug_handle(handle) } else { e }
     };
     let count = match instruction.operator.as_str() {

@@ -109,6 +109,7 @@ fn tan_fails_with_its_handle_and_its_own_source_line() {
         assert!(e.to_string().contains(part), "'{part}' is not in: {e}");
     }
     assert!(!e.to_string().contains("model.py:99"), "{e}");
+    assert!(e.detail().hint.as_deref().is_some_and(|h| h.contains("out of what is delegated")), "{e}");
 }
 
 #[test]
