@@ -1,7 +1,7 @@
 # One definition of every command; CI runs `make check` and nothing else.
 # On a fresh machine: Python 3.11, a Rust toolchain, a C compiler. Everything else is fetched into .venv.
 
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
