@@ -216,3 +216,37 @@ def test_a_damaged_delegate_call_is_found() -> None:
     call.args = (program.graph_module.graph.output_node().args[0][0],)
     with pytest.raises(VerificationError):
         verify(program, EDGE)
+
+
+class _Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(x)
+        return self.count + x
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_lowered_module_with_state_can_be_called_once(calls: int) -> None:
+    x = torch.ones(2)
+    edge = to_edge(export(_Counter(), (x,))).exported_program()
+    lowered = to_backend("EmittingBackend", edge, [])
+
+    class Caller(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lowered = lowered
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(calls):
+                x = self.lowered(x)
+            return x * 2
+
+    manager = to_edge(export(Caller(), (x,)))
+    if calls == 1:
+        manager.to_executorch(PORTABLE)
+        return
+    with pytest.raises(ExportError, match=r"keeps state of its own \(count\) and is called more than once"):
+        manager.to_executorch(PORTABLE)
