@@ -79,7 +79,7 @@ def _shared_state_problems(program: ExportedProgram) -> Iterator[tuple[torch.fx.
                 yield (
                     node,
                     f"the lowered module keeps state of its own ({', '.join(sorted(mutated))}) and is called "
-                    "more than once, but each call in a program has a state of its own; call it once, or keep "
+                    "more than once, but each call in a program has a state of its own; call it once or keep "
                     "the state outside the lowered module",
                 )
             seen.add(id(lowered))
