@@ -107,7 +107,11 @@ fn layout_result(
         "aten::transpose_copy.int_out" => view.permute(&swapped(view.shape.len(), int(1)?, int(2)?)?)?,
         "aten::unsqueeze_copy.out" => view.unsqueeze(int(1)?)?,
         "aten::select_copy.int_out" => view.select(int(1)?, int(2)?)?,
-        "aten::view_copy.out" | ET_VIEW => view.reshape(&spec.shape)?,
+        "aten::view_copy.out" => view.reshape(&spec.shape)?,
+        // Reinterprets bytes; that is a reshape only where both sides are row-major.
+        ET_VIEW if input.spec.dim_order.is_contiguous() && spec.dim_order.is_contiguous() => {
+            view.reshape(&spec.shape)?
+        }
         "aten::clone.out"
         | "aten::alias_copy.out"
         | "aten::detach_copy.out"

@@ -221,3 +221,20 @@ fn a_view_of_a_constant_is_folded_and_never_written() {
     hostile.0.instructions.push(Instruction::Kernel { operator, args: [viewed, out, flag, viewed].into() });
     assert!(hostile.plan(&RuleSwitches::all_on()).contains("et_view"));
 }
+
+#[test]
+fn a_view_of_a_channels_last_constant_is_left_to_the_kernel() {
+    // `et_view` reinterprets bytes, which is no logical reshape of a constant in another memory order.
+    let mut b = Builder::new();
+    let w = b.constant(&[1, 2, 3, 1], 0);
+    if let ValueIr::Tensor(t) = &mut b.0.values[w.index()] {
+        t.spec.dim_order = pteron_core::DimOrder::new(&[0, 2, 3, 1]).unwrap();
+    }
+    let size = b.ints(&[2, 3]);
+    let viewed = b.tensor(&[2, 3], Place::Unplanned);
+    let out = b.planned(&[2, 3], 0);
+    b.0.outputs.push(out);
+    b.call("executorch_prim::et_view.default", &[w, size, viewed]);
+    b.call("aten::neg.out", &[viewed, out]);
+    assert!(b.plan(&RuleSwitches::all_on()).contains("et_view"));
+}
