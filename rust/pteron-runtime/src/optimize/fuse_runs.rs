@@ -172,12 +172,13 @@ fn may_sink(ir: &MethodIr, steps: &[StepIr], effects: &Effects, producer: usize,
     let (Some((_, produced)), Some((out, consumed))) = (outputs(producer), outputs(consumer)) else {
         return false;
     };
-    // Element count and layout must agree; bounds of dynamic extents may be stated either way.
-    if produced.shape != consumed.shape
-        || produced.dtype != consumed.dtype
-        || produced.dim_order != consumed.dim_order
-        || produced.is_dynamic() != consumed.is_dynamic()
-    {
+    // The reader may see the same bytes through another value, which need not look at them alike.
+    let seen = steps
+        .get(consumer)
+        .and_then(|s| kernel_call(ir, s))
+        .and_then(|(_, args)| tensor(ir, *args.first()?))
+        .map(|t| &t.spec);
+    if seen != Some(produced) || consumed != produced {
         return false;
     }
     let target = effects.location(out);

@@ -238,3 +238,16 @@ fn a_view_of_a_channels_last_constant_is_left_to_the_kernel() {
     b.call("aten::neg.out", &[viewed, out]);
     assert!(b.plan(&RuleSwitches::all_on()).contains("et_view"));
 }
+
+#[test]
+fn a_reader_that_sees_the_bytes_in_another_order_is_not_fused() {
+    let mut b = mlp(8192);
+    // relu reads the linear's bytes through a value that calls them column-major.
+    let other = b.planned(&[4, 16], 4096);
+    if let ValueIr::Tensor(t) = &mut b.0.values[other.index()] {
+        t.spec.dim_order = pteron_core::DimOrder::new(&[1, 0]).unwrap();
+    }
+    let Some(Instruction::Kernel { args, .. }) = b.0.instructions.last_mut() else { panic!("relu is last") };
+    args[0] = other;
+    assert!(!b.plan(&RuleSwitches::all_on()).contains("plan"));
+}
