@@ -11,7 +11,7 @@ THREADS ?= 1
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python check format lint types imports stubs gen gen-check docs wheel bench clean
+.PHONY: help demo test test-rust test-python check format lint types imports stubs gen gen-check docs api wheel bench clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,14 +54,14 @@ check: lint gen-check types imports stubs docs test ## everything that must hold
 
 format: $(VENV)/.packages ## rewrite sources in the house format
 	cargo fmt --all
-	$(BIN)/ruff format python tests benches
-	$(BIN)/ruff check --fix python tests benches
+	$(BIN)/ruff format python tests benches docs
+	$(BIN)/ruff check --fix python tests benches docs
 
 lint: $(VENV)/.packages
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	$(BIN)/ruff format --check python tests benches
-	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches docs
+	$(BIN)/ruff check python tests benches docs
 
 types: $(VENV)/.packages
 	$(BIN)/mypy
@@ -78,8 +78,11 @@ gen: $(VENV)/.packages ## regenerate the FlatBuffers readers
 gen-check: $(VENV)/.packages
 	cargo xtask gen --check
 
-docs: ## build the Rust API documentation, warnings as errors
+docs: api ## build the API documentation, Rust and Python, in target/doc; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude pteron-python --no-deps --quiet
+
+api: $(VENV)/.installed ## build the Python API reference from the docstrings, in target/doc/python
+	$(BIN)/python docs/api_reference.py target/doc/python
 
 wheel: $(VENV)/.installed ## the wheel that users install, in target/wheels
 	@ls -l target/wheels/*.whl

@@ -14,7 +14,7 @@ fn sample(name: &str) -> PathBuf {
 
 #[test]
 fn frozen_files_keep_their_listing() {
-    for name in ["everything-v0", "add-inline-constants"] {
+    for name in ["everything-v0", "add-inline-constants", "linear_relu", "tiny_backend"] {
         let bytes = fs::read(sample(&format!("{name}.pte"))).unwrap();
         let expected = fs::read_to_string(sample(&format!("{name}.txt"))).unwrap();
         let program = ProgramFile::parse(&bytes).unwrap();

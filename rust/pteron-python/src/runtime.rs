@@ -142,11 +142,13 @@ impl Limits {
     }
 
     #[getter]
+    /// Most bytes of planned memory of one session; None for the default.
     fn arena_bytes(&self) -> Option<usize> {
         self.limits.arena_bytes
     }
 
     #[getter]
+    /// Most instructions of one run; None for the default.
     fn instructions(&self) -> Option<u64> {
         self.limits.instructions
     }

@@ -87,3 +87,8 @@ pub use tracer::{StepInfo, Tracer};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ReadMe;
+
+/// The backend of the guide runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/backend-guide.md")]
+struct BackendGuide;

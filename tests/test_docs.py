@@ -1,0 +1,74 @@
+"""The Python snippets of a documentation page run as one script; links between pages lead somewhere.
+
+A block that starts with `# file: name.py` is written to that file, which later blocks can import.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# file: (\w+\.py)\n")
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def _script(page: Path, folder: Path) -> str:
+    blocks = []
+    for block in BLOCK.findall(page.read_text()):
+        named = FILE.match(block)
+        if named:
+            (folder / named[1]).write_text(block)
+        else:
+            blocks.append(block.replace('"schema/', f'"{ROOT}/schema/'))
+    return "\n".join(blocks)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_snippets_run(page: Path, tmp_path: Path) -> None:
+    script = _script(page, tmp_path)
+    if not script:
+        assert "```python" not in page.read_text()
+        return
+    (tmp_path / "page.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_index_names_every_page() -> None:
+    listed = set(LINK.findall((ROOT / "docs" / "README.md").read_text()))
+    assert {page.name for page in PAGES} - {"README.md"} <= listed
+
+
+def test_the_guides_backend_is_short() -> None:
+    files = [
+        block
+        for block in BLOCK.findall((ROOT / "docs" / "backend-guide.md").read_text())
+        if FILE.match(block)
+    ]
+    lines = [line for block in files for line in block.splitlines()[1:] if line.strip()]
+    assert len(files) == 2
+    assert len(lines) <= 66, "the guide's backend, both halves, should stay a 60-line read"
