@@ -89,6 +89,7 @@ NAMES = {
         "get_lowered_backend_modules",
     ],
     "exir.passes": ["SpecPropPass", "MemoryPlanningPass"],
+    "exir.memory_planning": ["MemoryPlanningAlgorithmSuite", "greedy", "naive"],
     "exir.passes.memory_planning_pass": ["MemoryPlanningPass"],
     "exir.passes.spec_prop_pass": ["SpecPropPass"],
     "exir.program._fake_program": ["get_fake_program", "update_to_real_program"],

@@ -48,6 +48,14 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.dialects._ops": (("pteron.exir.edge.exir_ops", {"ops": "exir_ops"}),),
     "exir.dialects.edge._ops": ("pteron.exir.edge.edge_op_overload",),
     "exir.lowered_backend_module": (f"{_BACKEND}.lowered_backend_module",),
+    "exir.memory_planning": (
+        ("pteron.exir.memory.greedy", {"greedy": "greedy"}),
+        ("pteron.exir.memory.naive", {"naive": "naive"}),
+        (
+            "pteron.exir.memory.memory_planning_algorithm_suite",
+            {"MemoryPlanningAlgorithmSuite": "MemoryPlanningAlgorithmSuite"},
+        ),
+    ),
     "exir.passes": (
         ("pteron.exir.passes.spec_prop_pass", {"SpecPropPass": "SpecPropPass"}),
         ("pteron.exir.memory.memory_planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),

@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.emit.emit_program import EmittedProgram
+from pteron.exir.memory.memory_report import MemoryReport, memory_report
 from pteron.exir.programs_by_method import DEFAULT_METHOD
 from pteron.exir.schema import Program
 from pteron.exir.serialize.serialize_program import serialize_program
@@ -68,6 +69,16 @@ class ExecutorchProgramManager:
     def delegate_map(self) -> dict[str, dict[int, dict[str, Any]]]:
         """Method → instruction index → backend name and its debug ids."""
         return self._emitted.delegate_map
+
+    def memory_report(self) -> MemoryReport:
+        """Planned bytes beside the lower bound, and what is in use at the peak, by method and memory id."""
+        sizes = {plan.name: plan.non_const_buffer_sizes for plan in self.executorch_program.execution_plan}
+        return memory_report(
+            {
+                name: (program, sizes[name], self._config.planning_of(name).alignment)
+                for name, program in self._planned_programs.items()
+            }
+        )
 
     @property
     def buffer(self) -> bytes:

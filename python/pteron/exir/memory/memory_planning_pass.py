@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 
 from pteron.errors import ExportError
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.memory.greedy import greedy
+from pteron.exir.memory.align_up import align_up
 from pteron.exir.memory.lifetime import Lifetime
+from pteron.exir.memory.memory_ids import DEFAULT_MEMORY_ID, take_requested_memory_ids
+from pteron.exir.memory.placeholder_roles import PlaceholderRoles, placeholder_roles
+from pteron.exir.memory.planning_algorithm import PlanningAlgorithm, require_algorithm, require_valid_plan
+from pteron.exir.memory.search import search
 from pteron.exir.memory.spec_lifetimes import spec_lifetimes, specs_in
 
-PlanningAlgorithm = Callable[[Sequence[Lifetime], int], tuple[list[int], int]]
-
-DEFAULT_MEMORY_ID = 1
 MINIMUM_ALIGNMENT = 16
 
 
@@ -29,11 +26,15 @@ class MemoryPlanningPass:
     `alloc_mutable_buffers`: plan memory for buffers that the method updates. Must be true.
     `share_mutable_buffers`: one place for a buffer in all methods. Not supported; must be false.
     `alignment`: of every tensor, in bytes: a power of two, at least 16.
+
+    Tensors go to memory 1 unless the node that makes them has `meta["memory_id"]`, or a subclass sets
+    `memory_id` of specs in `run` before it calls this class's. Each memory is planned by itself. A spec with
+    `memory_offset` too keeps its place; the other tensors of its memory lie behind it.
     """
 
     def __init__(
         self,
-        memory_planning_algo: PlanningAlgorithm = greedy,
+        memory_planning_algo: PlanningAlgorithm = search,
         alloc_graph_input: bool = True,
         alloc_graph_output: bool = True,
         alloc_mutable_buffers: bool = True,
@@ -55,7 +56,9 @@ class MemoryPlanningPass:
                 f"MemoryPlanningPass(alignment={alignment}): "
                 f"expected a power of two, at least {MINIMUM_ALIGNMENT}"
             )
-        self.memory_planning_algo = memory_planning_algo
+        self.memory_planning_algo = require_algorithm(
+            memory_planning_algo, "MemoryPlanningPass(memory_planning_algo=...)"
+        )
         self.alloc_graph_input = alloc_graph_input
         self.alloc_graph_output = alloc_graph_output
         self.alignment = alignment
@@ -63,54 +66,60 @@ class MemoryPlanningPass:
     def run(self, program: ExportedProgram) -> list[int]:
         """Set memory id and offset of every planned spec of `program`, in place.
 
-        Returns the sizes of the memories in bytes; index 0 is reserved and 0, index i belongs to memory id i.
+        Returns the sizes of the memories in bytes; index 0 is reserved and 0, index i belongs to memory id
+        i. Raises `ExportError` where a memory id cannot be, and where the algorithm's plan is none.
         """
-        graph = program.graph_module.graph
-        inputs, state = self._placeholders(program)
+        roles = placeholder_roles(program)
+        for spec in roles.constants:
+            spec.is_constant = True
+        self._leave_to_caller(program, roles)
+        take_requested_memory_ids(program)
+        lifetimes = planned_lifetimes(program)
+        pools: dict[int, list[TensorSpec]] = {DEFAULT_MEMORY_ID: []}
+        for spec in lifetimes:
+            if spec.memory_id is None:
+                spec.memory_id = DEFAULT_MEMORY_ID
+            pools.setdefault(spec.memory_id, []).append(spec)
+        sizes = [0] * (max(pools) + 1)
+        for memory_id, specs in pools.items():
+            sizes[memory_id] = self._plan(specs, lifetimes)
+        return sizes
+
+    def _plan(self, specs: list[TensorSpec], lifetimes: dict[TensorSpec, Lifetime]) -> int:
+        """Place the tensors of one memory; its size in bytes."""
+        pinned = [spec.memory_offset + spec.nbytes for spec in specs if spec.memory_offset is not None]
+        base = align_up(max(pinned, default=0), self.alignment)
+        free = [spec for spec in specs if spec.memory_offset is None]
+        wanted = [lifetimes[spec] for spec in free]
+        offsets, total = self.memory_planning_algo(wanted, self.alignment)
+        require_valid_plan(self.memory_planning_algo, wanted, self.alignment, offsets, total)
+        for spec, offset in zip(free, offsets, strict=True):
+            spec.memory_offset = base + offset
+        return base + total
+
+    def _leave_to_caller(self, program: ExportedProgram, roles: PlaceholderRoles) -> None:
         outputs = {
             spec.root
-            for operand in graph.output_node().all_input_nodes
+            for operand in program.graph_module.graph.output_node().all_input_nodes
             for spec in specs_in(operand.meta.get("spec"))
         }
-        self._leave_to_caller(inputs, outputs, state)
-        lifetimes = spec_lifetimes(graph, frozenset(state))
-        planned = [spec for spec in lifetimes if not spec.is_constant and not spec.is_caller_owned]
-        offsets, total = self.memory_planning_algo(
-            [Lifetime(spec.nbytes, *lifetimes[spec]) for spec in planned], self.alignment
-        )
-        for spec, offset in zip(planned, offsets, strict=True):
-            spec.memory_id, spec.memory_offset = DEFAULT_MEMORY_ID, offset
-        return [0, total]
-
-    def _leave_to_caller(
-        self, inputs: set[TensorSpec], outputs: set[TensorSpec], state: set[TensorSpec]
-    ) -> None:
         if not self.alloc_graph_input:
-            for spec in inputs - state:
+            for spec in roles.inputs - roles.state:
                 spec.is_caller_owned = True
         if not self.alloc_graph_output:
-            for spec in outputs - inputs - state:
+            for spec in outputs - roles.inputs - roles.state:
                 spec.is_caller_owned = not spec.is_constant
 
-    def _placeholders(self, program: ExportedProgram) -> tuple[set[TensorSpec], set[TensorSpec]]:
-        """(specs of user inputs, specs of buffers that the method updates); other placeholders become
-        constants.
-        """
-        graph = program.graph_module.graph
-        updated = {
-            node.args[0]
-            for node in graph.nodes
-            if node.op == "call_function" and node.target is torch.ops.aten.copy_.default
-        }
-        inputs: set[TensorSpec] = set()
-        state: set[TensorSpec] = set()
-        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        for signature, node in zip(program.graph_signature.input_specs, placeholders, strict=True):
-            for spec in specs_in(node.meta.get("spec")):
-                if signature.kind is InputKind.USER_INPUT:
-                    inputs.add(spec)
-                elif node in updated:
-                    state.add(spec)
-                else:
-                    spec.is_constant = True
-        return inputs, state
+
+def planned_lifetimes(program: ExportedProgram) -> dict[TensorSpec, Lifetime]:
+    """The tensors of `program` that own planned memory, and when each is in use.
+
+    `program` has specs that say what is constant and what the caller gives.
+    """
+    state = placeholder_roles(program).state
+    found = spec_lifetimes(program.graph_module.graph, state)
+    return {
+        spec: Lifetime(spec.nbytes, first, last)
+        for spec, (first, last) in found.items()
+        if not spec.is_constant and not spec.is_caller_owned
+    }
