@@ -232,3 +232,35 @@ def test_tan_fails_with_its_handle_and_the_source_line_of_the_model(runtime) -> 
     ):
         assert part in str(error)
     assert f"test_run_delegates.py:{line}" in error.source_line
+
+
+def test_two_modules_with_one_blob_keep_their_own_wiring(runtime) -> None:
+    x, y = torch.ones(2), torch.ones(2) * 2
+    left = to_backend(DEMO, edge(Function(lambda x, y: (x + y) + x), x, y), [])
+    right = to_backend(DEMO, edge(Function(lambda x, y: (x + y) + y), x, y), [])
+    assert left.processed_bytes == right.processed_bytes
+    program = buffer(Function(lambda x, y: (left(x, y), right(x, y), left(y, x))), x, y)
+    a, b, c = pteron.load(program, runtime=runtime).run("forward", x.numpy(), y.numpy())
+    np.testing.assert_array_equal((a[0], b[0], c[0]), (4, 5, 5))
+
+
+class Count(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x):
+        self.count.add_(x)
+        return self.count + 0
+
+
+def test_calls_of_a_module_with_state_share_it(runtime) -> None:
+    lowered = to_backend("ExecutorBackend", edge(Count(), torch.ones(2)), [])
+    program = buffer(Function(lambda x: lowered(x * 2) + lowered(x) * 10), torch.ones(2))
+    method = pteron.load(program, runtime=runtime).load_method("forward")
+    x = floats(1, 2)
+    # The first call sees 2x and the second 3x; the next run goes on from there.
+    np.testing.assert_array_equal(method(x), 32 * x)
+    np.testing.assert_array_equal(method(x), 65 * x)
+    other = pteron.load(program, runtime=runtime).load_method("forward")
+    np.testing.assert_array_equal(other(x), 32 * x)

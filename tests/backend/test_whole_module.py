@@ -6,12 +6,10 @@ import copy
 
 import pytest
 import torch
-from torch.export import export
 
 from backend.lowering_cases import Counter, Function, RecordingBackend, edge, names, record
 from pteron.backends.demo import BackendWithCompilerDemo
 from pteron.errors import ExportError
-from pteron.exir import to_edge
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.backend_details import BackendDetails, PreprocessError, PreprocessResult
 from pteron.exir.backend.compile_spec import CompileSpec
@@ -235,22 +233,3 @@ def test_copies_share_weights_and_blob() -> None:
     for name, tensor in lowered.original_module.state_dict.items():
         assert duplicate.original_module.state_dict[name] is tensor
     assert names(duplicate.original_module) == names(lowered.original_module)
-
-
-def test_two_modules_with_one_blob_and_different_wiring_are_refused_when_written() -> None:
-    inputs = torch.ones(2), torch.ones(2)
-    left = to_backend("BackendWithCompilerDemo", edge(Function(lambda x, y: (x + y) + x), *inputs), [])
-    right = to_backend("BackendWithCompilerDemo", edge(Function(lambda x, y: (x + y) + y), *inputs), [])
-
-    class Both(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.left, self.right = left, right
-
-        def forward(self, x, y):
-            return self.left(x, y), self.right(x, y)
-
-    x, y = torch.ones(2), torch.ones(2) * 2
-    torch.testing.assert_close(Both()(x, y), (x + y + x, x + y + y))
-    with pytest.raises(ExportError, match=r"named data 'demo\.wiring\.[0-9a-f]{64}' is given twice"):
-        to_edge(export(Both(), (x, y))).to_executorch()

@@ -183,13 +183,6 @@ def test_a_filter_keeps_single_calls_whole() -> None:
     assert names.count("aten.addmm.default") == 1
 
 
-def test_an_operator_kept_whole_and_then_not_taken_is_an_error() -> None:
-    partitioner = TagCalls(lambda node: False, [torch.ops.aten.linear.default])
-    with pytest.raises(ExportError, match="kept whole for a backend, but no partitioner took it") as caught:
-        to_edge_transform_and_lower(_two_layers(), partitioner=partitioner)
-    assert caught.value.operator == "aten.linear.default"
-
-
 def test_a_call_that_returns_a_view_cannot_be_kept_singly() -> None:
     partitioner = TagCalls(lambda node: False, [torch.ops.aten.permute.default], lambda node: True)
     captured = export(torch.nn.Flatten(), (random(2, 3, 4),))
@@ -228,8 +221,7 @@ class _Counter(torch.nn.Module):
         return self.count + x
 
 
-@pytest.mark.parametrize("calls", [1, 2])
-def test_a_lowered_module_with_state_can_be_called_once(calls: int) -> None:
+def test_calls_of_a_lowered_module_with_state_share_one_delegate() -> None:
     x = torch.ones(2)
     edge = to_edge(export(_Counter(), (x,))).exported_program()
     lowered = to_backend("EmittingBackend", edge, [])
@@ -240,13 +232,40 @@ def test_a_lowered_module_with_state_can_be_called_once(calls: int) -> None:
             self.lowered = lowered
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(calls):
-                x = self.lowered(x)
-            return x * 2
+            return self.lowered(self.lowered(x)) * 2
 
-    manager = to_edge(export(Caller(), (x,)))
-    if calls == 1:
-        manager.to_executorch(PORTABLE)
-        return
-    with pytest.raises(ExportError, match=r"keeps state of its own \(count\) and is called more than once"):
-        manager.to_executorch(PORTABLE)
+    plan = to_edge(export(Caller(), (x,))).to_executorch(PORTABLE).executorch_program.execution_plan[0]
+    steps = [step.instr_args for step in plan.chains[0].instructions]
+    assert [step.delegate_index for step in steps if isinstance(step, schema.DelegateCall)] == [0, 0]
+    assert len(plan.delegates) == 1
+
+
+def _two_of_one_blob() -> ExecutorchProgramManager | Any:
+    """Two lowered modules whose blobs are equal and whose named data are not."""
+
+    class Differing(BackendDetails):
+        @staticmethod
+        def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+            store = NamedDataStore()
+            store.add_named_data("shared", b"same", alignment=64)
+            store.add_named_data("own", str(edge_program.graph).encode(), alignment=32)
+            return PreprocessResult(b"blob", data_store_output=store.get_named_data_store_output())
+
+    a = to_backend("Differing", edge_of(torch.sin, random(2)).exported_program(), [])
+    b = to_backend("Differing", edge_of(torch.cos, random(2)).exported_program(), [])
+    return edge_of(lambda x: a(b(x)), random(2))
+
+
+def test_different_data_under_one_key_are_stored_for_each_delegate() -> None:
+    data = _two_of_one_blob().to_executorch().executorch_program.named_data
+    found = {entry.key: entry for entry in data if not entry.key.startswith(("pteron.i", "pteron.debug"))}
+    assert list(found) == ["shared", "pteron.delegate.own@forward/0", "pteron.delegate.own@forward/1"]
+    assert found["shared"].alignment == 64
+    assert found["pteron.delegate.own@forward/0"].alignment == 32
+    assert b"cos" in bytes(found["pteron.delegate.own@forward/0"].data)
+    assert b"sin" in bytes(found["pteron.delegate.own@forward/1"].data)
+
+
+def test_different_data_under_one_key_are_refused_for_executorch() -> None:
+    with pytest.raises(ExportError, match="named data 'own' is given twice"):
+        _two_of_one_blob().to_executorch(PORTABLE)

@@ -54,7 +54,7 @@ def lower_programs(
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
     planned = {name: _plan(program, name, config) for name, program in functional.items()}
-    emitted = emit_program(planned, constant_methods)
+    emitted = emit_program(planned, constant_methods, has_scoped_data=config.kernels != "executorch-portable")
     return emitted, {name: program for name, (program, _) in planned.items()}
 
 

@@ -10,9 +10,6 @@ from torch.export import ExportedProgram
 from pteron.errors import ExportError
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
 from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.edge.delegate_call import graph_modules
-from pteron.exir.edge.edge_op_overload import EdgeOpOverload
-from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge_program import edge_program
 from pteron.exir.passes.run_graph_passes import GraphPass
 from pteron.exir.preserved_operators import PreservedOperators
@@ -34,8 +31,8 @@ def to_edge_transform_and_lower(
 
     Operators that a partitioner wants whole (`Partitioner.ops_to_not_decompose`) are not decomposed.
     `transform_passes` run between `to_edge` and delegation. `partitioner`: one or several, applied in
-    order, for all methods or by method name. Raises `ExportError` where an operator that was kept whole for
-    a backend was then not taken by any.
+    order, for all methods or by method name. An operator that was kept whole and that no backend took
+    stays whole; `to_executorch` decomposes it if the target has no kernel for it.
     """
     config = settings_given(
         compile_config, EdgeCompileConfig, "to_edge_transform_and_lower(compile_config=...)"
@@ -43,15 +40,14 @@ def to_edge_transform_and_lower(
     named = programs_by_method(programs, "to_edge_transform_and_lower")
     choices = _by_method(partitioner, named)
     edge: dict[str, ExportedProgram] = {}
-    preserved: dict[str, PreservedOperators] = {}
     for name, program in named.items():
-        preserved[name] = PreservedOperators()
+        preserved = PreservedOperators()
         if choices[name]:
             program = program.run_decompositions({})
         for choice in choices[name]:
             program = choice.transform_for_pre_decomposition(program)
-            preserved[name].add(*choice.ops_to_not_decompose(program))
-        edge[name] = edge_program(program, config, name, preserved[name])
+            preserved.add(*choice.ops_to_not_decompose(program))
+        edge[name] = edge_program(program, config, name, preserved)
     manager = EdgeProgramManager(edge, constant_methods, config)
     if transform_passes is not None:
         manager = manager.transform(transform_passes)
@@ -59,8 +55,6 @@ def to_edge_transform_and_lower(
         manager = manager.to_backend(
             {name: listed[index] for name, listed in choices.items() if index < len(listed)}
         )
-    for name in named:
-        _refuse_leftovers(manager.exported_program(name), name, preserved[name])
     return manager
 
 
@@ -83,19 +77,3 @@ def _listed(choice: Any) -> list[Partitioner]:
     if isinstance(choice, (list, tuple)) and not isinstance(choice, DelegationSpec):
         return [as_partitioner(each) for each in choice]
     return [as_partitioner(choice)]
-
-
-def _refuse_leftovers(program: ExportedProgram, method: str, preserved: PreservedOperators) -> None:
-    kept = preserved.all
-    for module in graph_modules(program.graph_module):
-        for node in module.graph.nodes:
-            if isinstance(node.target, EdgeOpOverload) and node.target.aten_overload in kept:
-                location = source_location(node)
-                raise ExportError(
-                    f"method {method!r}: {node.target} was kept whole for a backend, but no partitioner "
-                    f"took it: {node.format_node()} from {location}",
-                    method=method,
-                    operator=str(node.target),
-                    source_line=str(location),
-                    hint="let ops_to_not_decompose name only operators that the partitioner then tags",
-                )

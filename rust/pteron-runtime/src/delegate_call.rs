@@ -2,6 +2,7 @@
 //! value table at once, which load has checked to be different values in disjoint memory.
 
 use crate::cancel::CancelHandle;
+use crate::delegate_data::DelegateData;
 use crate::memory_map::{ArgumentRole, MemoryMap};
 use crate::method_code::MethodCode;
 use crate::session::Session;
@@ -57,7 +58,7 @@ pub(crate) fn init_delegates(
         let ctx = InitContext {
             method: &code.ir.name,
             options: options.get(&def.backend).map(Vec::as_slice).unwrap_or_default(),
-            named_data: code.data.clone(),
+            named_data: Arc::new(DelegateData::new(code.data.clone(), &code.ir.name, i)),
         };
         let made = catch_unwind(AssertUnwindSafe(|| {
             let delegate = backend.init(&ctx, blob, &def.specs)?;

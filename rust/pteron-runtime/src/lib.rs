@@ -29,6 +29,7 @@ mod deadline;
 mod debug_info;
 #[allow(unsafe_code)]
 mod delegate_call;
+mod delegate_data;
 pub mod demo;
 mod execute_options;
 mod input_check;

@@ -31,10 +31,14 @@ class EmittedProgram:
 
 
 def emit_program(
-    methods: Mapping[str, tuple[ExportedProgram, Sequence[int]]], constant_methods: Mapping[str, Any]
+    methods: Mapping[str, tuple[ExportedProgram, Sequence[int]]],
+    constant_methods: Mapping[str, Any],
+    *,
+    has_scoped_data: bool = True,
 ) -> EmittedProgram:
     """Emit planned methods (program, memory sizes in bytes), sorted by name, then the constant methods.
 
+    `has_scoped_data`: the target's runtime knows named data that one delegate alone sees.
     Raises `ExportError` where something cannot be stored in a program file.
     """
     program = Program()
@@ -54,6 +58,7 @@ def emit_program(
     for name, value in constant_methods.items():
         plan, interfaces[name] = constant_method(name, value, shared)
         program.execution_plan.append(plan)
+    shared.place_delegate_data(is_scoped=has_scoped_data)
     shared.named(INTERFACE_KEY, _json({"version": 1, "methods": interfaces}), 1)
     shared.named(DEBUG_KEY, _json({"version": 1, "files": files.files, "methods": debug}), 1)
     return emitted

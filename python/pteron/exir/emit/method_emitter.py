@@ -92,6 +92,7 @@ class MethodEmitter:
         self._instruction_handles: list[list[int]] = []
         self._operators: dict[tuple[str, str], int] = {}
         self._delegates: list[BackendDelegate] = []
+        self._stateful_delegates: dict[int, int] = {}
         self._delegate_debug: dict[str, Any] = {}
         self._debug_handles: dict[int, int | list[int]] = {}
         self._delegate_map: dict[int, dict[str, Any]] = {}
@@ -302,15 +303,7 @@ class MethodEmitter:
 
     def _delegate_call(self, node: torch.fx.Node) -> None:
         lowered = lowered_module_of(node)
-        index = len(self._delegates)
-        self._delegates.append(
-            BackendDelegate(
-                id=lowered.backend_id,
-                processed=BackendDelegateDataReference(INLINE, self._shared.blob(lowered.processed_bytes)),
-                compile_specs=[CompileSpec(spec.key, bytes(spec.value)) for spec in lowered.compile_specs],
-            )
-        )
-        self._shared.named_from(lowered.named_data_store_output)
+        index = self._delegate_index(lowered)
         arguments = [self._value(value) for value in node.args[1:]]
         specs = node.meta["spec"]
         results = [self._table.add_tensor(specs)] if isinstance(specs, TensorSpec) else self._results(specs)
@@ -325,6 +318,27 @@ class MethodEmitter:
             "delegate_map": (lowered.meta or {}).get("debug_handle_map"),
         }
         self._table.bind(node, results[0] if isinstance(specs, TensorSpec) else results)
+
+    def _delegate_index(self, lowered: Any) -> int:
+        """The delegate that runs a lowered module: one for each call, but one for all calls if it has state.
+
+        Two delegates would each keep a state of their own, where the model has one.
+        """
+        has_state = bool(lowered.original_module.graph_signature.buffers_to_mutate)
+        if has_state and id(lowered) in self._stateful_delegates:
+            return self._stateful_delegates[id(lowered)]
+        index = len(self._delegates)
+        if has_state:
+            self._stateful_delegates[id(lowered)] = index
+        self._delegates.append(
+            BackendDelegate(
+                id=lowered.backend_id,
+                processed=BackendDelegateDataReference(INLINE, self._shared.blob(lowered.processed_bytes)),
+                compile_specs=[CompileSpec(spec.key, bytes(spec.value)) for spec in lowered.compile_specs],
+            )
+        )
+        self._shared.named_from(lowered.named_data_store_output, self._name, index)
+        return index
 
     def _cond(self, node: torch.fx.Node) -> None:
         """Jump over the true branch if the condition is false; after the true branch jump over the false

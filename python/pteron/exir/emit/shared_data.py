@@ -30,6 +30,7 @@ class SharedData:
         self._constants: dict[Any, int] = {}
         self._blobs: dict[bytes, int] = {}
         self._named: dict[str, NamedData] = {}
+        self._of_delegates: list[tuple[str, str, bytes, int]] = []
         # Keys of `_constants` are addresses; the tensors must outlive them.
         self._kept: list[torch.Tensor] = []
 
@@ -70,8 +71,11 @@ class SharedData:
             )
         known.alignment = math.lcm(known.alignment, alignment)
 
-    def named_from(self, store: Any) -> None:
-        """Store what a backend put beside its blob (a `NamedDataStoreOutput`, or None)."""
+    def named_from(self, store: Any, method: str, delegate: int) -> None:
+        """Take what a backend put beside the blob of a delegate (a `NamedDataStoreOutput`, or None).
+
+        It is stored by `place_delegate_data`, when all delegates are known.
+        """
         if store is None:
             return
         if store.external_data:
@@ -81,4 +85,27 @@ class SharedData:
                 hint="add the data without external_tag",
             )
         for key, entry in store.pte_data.items():
-            self.named(key, store.buffers[entry.buffer_index], entry.alignment)
+            data = store.buffers[entry.buffer_index]
+            self._of_delegates.append((key, f"{method}/{delegate}", data, entry.alignment))
+
+    def place_delegate_data(self, *, is_scoped: bool) -> None:
+        """Store the named data of all delegates.
+
+        A key to which all delegates give the same bytes is stored as it is. One that has different bytes in
+        different delegates is stored once for each of them, under a key that names the delegate
+        (`scoped_key`): each then reads its own. Only our runtime looks there, so without `is_scoped` such a
+        key is an ExportError.
+        """
+        contents: dict[str, set[bytes]] = {}
+        for key, _, data, _ in self._of_delegates:
+            contents.setdefault(key, set()).add(data)
+        for key, place, data, alignment in self._of_delegates:
+            is_shared = len(contents[key]) == 1 or not is_scoped
+            self.named(key if is_shared else scoped_key(key, place), data, alignment)
+
+
+def scoped_key(key: str, place: str) -> str:
+    """The key of data that only the delegate at `place` (`<method>/<index in the method>`) sees under
+    `key`.
+    """
+    return f"pteron.delegate.{key}@{place}"

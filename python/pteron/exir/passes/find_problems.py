@@ -19,7 +19,6 @@ from pteron.exir.edge.delegate_call import (
     is_cond,
     is_control_flow,
     is_delegate_call,
-    lowered_module_of,
 )
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
@@ -57,32 +56,7 @@ def find_problems(program: ExportedProgram, method: str, kernels: frozenset[str]
         for node in module.graph.nodes:
             for name, what in _node_problems(node, program, kernels):
                 found[Problem(method, name, what, str(source_location(node)))] = None
-    for node, what in _shared_state_problems(program):
-        found[Problem(method, "executorch_call_delegate", what, str(source_location(node)))] = None
     return list(found)
-
-
-def _shared_state_problems(program: ExportedProgram) -> Iterator[tuple[torch.fx.Node, str]]:
-    """Lowered modules with mutable buffers of their own that are called more than once.
-
-    A program has one delegate per call site, so each call would update a state of its own, where the
-    model's calls update one.
-    """
-    seen: set[int] = set()
-    for module in graph_modules(program.graph_module):
-        for node in module.graph.nodes:
-            if not is_delegate_call(node):
-                continue
-            lowered = lowered_module_of(node)
-            mutated = lowered.original_module.graph_signature.buffers_to_mutate.values()
-            if id(lowered) in seen and mutated:
-                yield (
-                    node,
-                    f"the lowered module keeps state of its own ({', '.join(sorted(mutated))}) and is called "
-                    "more than once, but each call in a program has a state of its own; call it once or keep "
-                    "the state outside the lowered module",
-                )
-            seen.add(id(lowered))
 
 
 def _signature_problems(program: ExportedProgram) -> Iterator[str]:
