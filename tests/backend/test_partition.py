@@ -481,7 +481,7 @@ def test_branches_of_control_flow_are_lowered() -> None:
 
     class Deep(Partitioner):
         def partition(self, exported_program):
-            from pteron.exir.edge.delegate_call import graph_modules
+            from pteron.exir.edge.control_flow import graph_modules
 
             for module in graph_modules(exported_program.graph_module):
                 for node in module.graph.nodes:

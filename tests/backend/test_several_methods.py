@@ -121,7 +121,7 @@ def test_one_program_with_a_partitioner_calls_preprocess_once_per_tag() -> None:
 def test_partitions_of_branches_come_last() -> None:
     class Deep(Partitioner):
         def partition(self, exported_program):
-            from pteron.exir.edge.delegate_call import graph_modules
+            from pteron.exir.edge.control_flow import graph_modules
 
             tags = {}
             for depth, module in enumerate(reversed(list(graph_modules(exported_program.graph_module)))):

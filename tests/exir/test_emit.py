@@ -272,28 +272,18 @@ def test_every_index_is_in_range_and_every_value_is_known_before_it_is_used(name
         assert all(0 <= argument < len(plan.values) for argument in args)
 
 
-def test_a_choice_is_two_jumps_and_moves_to_one_result() -> None:
+def test_both_branches_of_a_choice_write_to_one_result() -> None:
     def function(x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
         return torch.cond(p, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
 
     plan = _plan(emitted(function, random(3), torch.tensor(True)).executorch_program)
     steps = [instruction.instr_args for instruction in plan.chains[0].instructions]
     kinds = [type(step).__name__ for step in steps]
-    assert kinds == [
-        "JumpFalseCall",
-        "KernelCall",
-        "MoveCall",
-        "JumpFalseCall",
-        "KernelCall",
-        "MoveCall",
-        "KernelCall",
-    ]
-    assert steps[0] == schema.JumpFalseCall(plan.inputs[1], 4)
-    assert steps[3].destination_instruction == 6
-    assert plan.values[steps[3].cond_value_index].val == schema.Bool(False)
-    assert steps[2].move_to == steps[5].move_to == steps[6].args[0]
-    places = [plan.values[steps[i].move_from].val.allocation_info for i in (2, 5)]
-    assert places[0] == places[1] == plan.values[steps[2].move_to].val.allocation_info
+    assert kinds == ["JumpFalseCall", "KernelCall", "JumpFalseCall", "KernelCall", "KernelCall"]
+    assert steps[0] == schema.JumpFalseCall(plan.inputs[1], 3)
+    assert steps[2].destination_instruction == 4
+    assert plan.values[steps[2].cond_value_index].val == schema.Bool(False)
+    assert steps[1].args[-1] == steps[3].args[-1] == steps[4].args[0]
 
 
 def test_jumps_stay_in_the_chain() -> None:

@@ -22,7 +22,7 @@ from pteron.exir import (
 )
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from pteron.exir.decompose_leftovers import decompose_leftovers
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.kernel_lists import kernel_names
 

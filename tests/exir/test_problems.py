@@ -8,6 +8,7 @@ import torch
 from exir.small_models import PORTABLE, Function, edge_of, random
 from pteron.errors import ExportError, UnsupportedProgramError
 from pteron.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
+from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
 
 
 def test_every_missing_kernel_is_listed_with_its_source_line() -> None:
@@ -70,12 +71,21 @@ def test_symbolic_arithmetic_without_instruction_is_a_problem() -> None:
     assert all("on symbolic numbers has no instruction" in what for what in problems)
 
 
-def test_a_loop_is_a_problem() -> None:
+def test_a_loop_needs_the_operators_that_it_is_made_of() -> None:
     from torch._higher_order_ops.map import map as map_over
 
-    edge = edge_of(lambda xs, y: map_over(lambda x, y: x + y, xs, y), random(3, 2), random(2))
-    with pytest.raises(UnsupportedProgramError, match="loops cannot be emitted"):
-        edge.to_executorch(PORTABLE)
+    def function(xs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return map_over(lambda x, y: torch.special.i0(x) + y, xs, y)
+
+    edge = edge_of(function, random(3, 2), random(2))
+    kernels = EXECUTORCH_PORTABLE - {"executorch_prim::et_copy_index.tensor"}
+    with pytest.raises(UnsupportedProgramError) as caught:
+        edge.to_executorch(ExecutorchBackendConfig(kernels=kernels))
+    found = {problem.operator: problem for problem in caught.value.problems}
+    assert "executorch_prim::et_copy_index.tensor" in found["map_impl"].what
+    # The body is looked at as well.
+    assert "prims.bessel_i0.default" in found
+    assert all(".py:" in problem.source_line for problem in found.values())
 
 
 def test_an_unknown_target_is_refused() -> None:

@@ -10,7 +10,7 @@ from torch._decomp import get_decompositions
 from torch._ops import OpOverload
 from torch.export import ExportedProgram, default_decompositions
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.stages import is_core_aten
 
 # A decomposition may introduce operators that need one themselves; PyTorch's nest at most three deep.

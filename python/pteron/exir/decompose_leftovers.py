@@ -23,7 +23,7 @@ from pteron.errors import ExportError, MissingOutVariantError
 from pteron.exir.backend.flat_calling_convention import flat_call_graph
 from pteron.exir.backend.graph_argument import argument_for
 from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, edge_op_by_name, emitted_name
 from pteron.exir.edge.out_variant import out_variant
 from pteron.exir.edge.propagate_values import fake_mode_of

@@ -18,9 +18,11 @@ from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
 from pteron.exir.passes.find_problems import find_problems
 from pteron.exir.passes.give_branches_fresh_results import give_branches_fresh_results
+from pteron.exir.passes.give_calls_own_bodies import give_calls_own_bodies
 from pteron.exir.passes.insert_write_backs import insert_write_backs
 from pteron.exir.passes.replace_view_copies import replace_view_copies
 from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
+from pteron.exir.passes.separate_loop_values import separate_loop_values
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
 
@@ -87,7 +89,9 @@ def _functional(program: ExportedProgram, config: ExecutorchBackendConfig) -> Ex
         changed = run_graph_passes(changed, passes)
     if config.remove_view_copy:
         replace_view_copies(changed)
+    give_calls_own_bodies(changed)
     give_branches_fresh_results(changed)
+    separate_loop_values(changed)
     eliminate_dead_code(changed)
     return changed
 

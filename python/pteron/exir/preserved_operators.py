@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.passes.run_graph_passes import copy_program
 
 _NAMESPACE = "pteron_preserved"

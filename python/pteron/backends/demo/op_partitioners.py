@@ -22,7 +22,7 @@ from pteron.exir.backend.partitioner import (
     Partitioner,
     PartitionResult,
 )
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.exir_ops import exir_ops
 
 

@@ -10,7 +10,7 @@ from torch.export.exported_program import ExportedProgram
 from pteron.exir.backend.delegated_graph import get_non_lowered_nodes
 from pteron.exir.backend.lowered_backend_module import get_lowered_submodules
 from pteron.exir.backend.partition_calls import UNNAMED_TAGS
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 
 
 @dataclass

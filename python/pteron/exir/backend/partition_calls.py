@@ -20,7 +20,7 @@ from pteron.exir.backend.partition_nodes import collect_partitions
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
 from pteron.exir.backend.program_copy import validate
 from pteron.exir.backend.validation_switch import is_validation_enabled
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 
 #: Key of the graph module's `meta`: {node name: tag} of nodes whose tag the partitioner's table did not name.
 UNNAMED_TAGS = "unnamed_delegation_tags"

@@ -22,7 +22,7 @@ from pteron.exir.backend.constant_duplication import STATE_MUTATION_KINDS, mutat
 from pteron.exir.backend.flat_calling_convention import flat_call_graph
 from pteron.exir.backend.graph_argument import argument_for
 from pteron.exir.backend.partition_nodes import PartitionNodes
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 
 _OWNED_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

@@ -9,7 +9,14 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pteron.exir.edge.delegate_call import branch_results, cond_branches, is_cond
+from pteron.exir.edge.control_flow import (
+    BodyKind,
+    ControlFlow,
+    Meaning,
+    Parameter,
+    control_flow_of,
+    is_control_flow,
+)
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
 
@@ -55,7 +62,7 @@ def propagate_values(module: torch.fx.GraphModule) -> None:
     """Set `meta["val"]` of every operator call in `module` to what the operator returns for its operands'
     values.
 
-    Branches of `cond` are entered. Kept as they are: results of other higher-order operators, symbolic
+    Bodies of control flow are entered. Kept as they are: results of other higher-order operators, symbolic
     numbers, and results whose shape depends on data (computing them again would invent new symbols).
     """
     mode = fake_mode_of(module)
@@ -67,8 +74,8 @@ def propagate_values(module: torch.fx.GraphModule) -> None:
 
 def _propagate(module: torch.fx.GraphModule) -> None:
     for node in module.graph.nodes:
-        if is_cond(node):
-            _propagate_branches(node)
+        if is_control_flow(node):
+            _propagate_bodies(control_flow_of(node))
         if node.op != "call_function" or isinstance(node.target, HigherOrderOperator):
             continue
         if is_symbolic_op(node.target) or _depends_on_data(node.meta.get("val")):
@@ -77,13 +84,33 @@ def _propagate(module: torch.fx.GraphModule) -> None:
         node.meta["val"] = _evaluate(node.target, args, kwargs)
 
 
-def _propagate_branches(node: torch.fx.Node) -> None:
-    for module, operands in cond_branches(node):
-        for placeholder, operand in operands:
-            placeholder.meta["val"] = operand.meta["val"] if isinstance(operand, torch.fx.Node) else operand
-        _propagate(module)
-    if not _depends_on_data(node.meta.get("val")):
-        results = branch_results(cond_branches(node)[0][0])
-        node.meta["val"] = tuple(
-            result.meta["val"] if isinstance(result, torch.fx.Node) else result for result in results
+def _propagate_bodies(call: ControlFlow) -> None:
+    results = list(call.node.meta["val"])
+    if call.is_loop:
+        # Results of iterations are stacked row by row, so each is contiguous in itself.
+        stacked = slice(call.stacked_from, None)
+        if call.kind != "while_loop":
+            results[stacked] = [value.contiguous() for value in results[stacked]]
+        call.node.meta["val"] = tuple(results)
+    for body in call.bodies:
+        for parameter in body.parameters:
+            _propagate_parameter(call, parameter, results)
+        _propagate(body.module)
+    if call.bodies[0].kind is BodyKind.BRANCH and not _depends_on_data(call.node.meta.get("val")):
+        call.node.meta["val"] = tuple(
+            result.meta["val"] if isinstance(result, torch.fx.Node) else result
+            for result in call.bodies[0].results
         )
+
+
+def _propagate_parameter(call: ControlFlow, parameter: Parameter, results: list[Any]) -> None:
+    meta, operand = parameter.placeholder.meta, parameter.operand
+    if parameter.meaning is Meaning.CAPTURED:
+        meta["val"] = operand.meta["val"] if isinstance(operand, torch.fx.Node) else operand
+    elif isinstance(meta["val"], torch.Tensor):
+        if parameter.meaning is Meaning.CARRIED and call.kind != "associative_scan":
+            kept = results[parameter.position]
+            if str(kept.shape) == str(meta["val"].shape):
+                meta["val"] = kept
+        else:
+            meta["val"] = meta["val"].contiguous()

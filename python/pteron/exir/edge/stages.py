@@ -11,7 +11,8 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import is_control_flow, is_delegate_call, lowered_module_of
+from pteron.exir.edge.control_flow import is_control_flow
+from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.memory_nodes import alloc, view
 from pteron.exir.edge.out_variant import out_argument_names

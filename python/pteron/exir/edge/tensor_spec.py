@@ -82,6 +82,15 @@ class TensorSpec:
         """Bytes at the upper bound of the shape."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    def is_like(self, other: TensorSpec) -> bool:
+        """Whether the two describe tensors of one kind: element type, bounds, memory order, variability."""
+        return (
+            self.dtype == other.dtype
+            and self.shape == other.shape
+            and self.dim_order == other.dim_order
+            and self.is_dynamic == other.is_dynamic
+        )
+
     @property
     def root(self) -> TensorSpec:
         """The value that owns the memory: this one, or the base of the base of ... it."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from pteron.errors import VerificationError
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.stages import Context, Stage
 

@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.source_location import root_class, source_location
 

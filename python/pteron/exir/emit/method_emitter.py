@@ -13,13 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 
 from pteron.errors import ExportError
-from pteron.exir.edge.delegate_call import (
-    branch_results,
-    cond_branches,
-    is_cond,
-    is_delegate_call,
-    lowered_module_of,
-)
+from pteron.exir.edge.control_flow import is_control_flow
+from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 from pteron.exir.edge.edge_op_overload import emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
 from pteron.exir.edge.memory_nodes import alloc, view
@@ -27,7 +22,9 @@ from pteron.exir.edge.out_variant import is_out_argument
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.emit.debug_table import SourceFiles, delegate_entry, handle_table, handles_of
+from pteron.exir.emit.control_flow.emit_control_flow import emit_control_flow
+from pteron.exir.emit.debug_table import SourceFiles, delegate_entry, handle_table
+from pteron.exir.emit.instruction_list import InstructionList
 from pteron.exir.emit.interface import method_interface
 from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.shared_data import SharedData
@@ -36,19 +33,12 @@ from pteron.exir.schema import (
     INLINE,
     BackendDelegate,
     BackendDelegateDataReference,
-    Bool,
     Chain,
     CompileSpec,
     ContainerMetadata,
-    DelegateCall,
     ExecutionPlan,
-    Instruction,
     Int,
     IntList,
-    JumpFalseCall,
-    KernelCall,
-    MoveCall,
-    Operator,
     TensorList,
 )
 
@@ -87,14 +77,11 @@ class MethodEmitter:
         self._memory_sizes = list(memory_sizes)
         self._shared = shared
         self._files = files
-        self._table = ValueTable()
-        self._instructions: list[Instruction] = []
-        self._instruction_handles: list[list[int]] = []
-        self._operators: dict[tuple[str, str], int] = {}
+        self.table = ValueTable()
+        self.code = InstructionList()
         self._delegates: list[BackendDelegate] = []
         self._stateful_delegates: dict[int, int] = {}
         self._delegate_debug: dict[str, Any] = {}
-        self._debug_handles: dict[int, int | list[int]] = {}
         self._delegate_map: dict[int, dict[str, Any]] = {}
 
     def emit(self) -> EmittedMethod:
@@ -107,17 +94,17 @@ class MethodEmitter:
                 inputs.append(self._user_input(spec, node))
             elif node.users:
                 self._state(spec, node)
-        self._calls(graph)
+        self.emit_calls(graph)
         outputs = self._outputs(graph.output_node())
         return EmittedMethod(
             plan=self._plan(inputs, outputs),
             interface=method_interface(self._program),
             debug={
-                "instructions": self._instruction_handles,
+                "instructions": self.code.handles,
                 "handles": handle_table(self._program, self._files),
                 "delegates": self._delegate_debug,
             },
-            debug_handles=self._debug_handles,
+            debug_handles=self.code.debug_handles,
             delegates=self._delegate_map,
         )
 
@@ -126,11 +113,11 @@ class MethodEmitter:
         return ExecutionPlan(
             name=self._name,
             container_meta_type=ContainerMetadata(tree_text(call.in_spec), tree_text(call.out_spec)),
-            values=self._table.values,
+            values=self.table.values,
             inputs=inputs,
             outputs=outputs,
-            chains=[Chain(inputs=[], outputs=[], instructions=self._instructions)],
-            operators=[Operator(name, overload) for name, overload in self._operators],
+            chains=[Chain(inputs=[], outputs=[], instructions=self.code.instructions)],
+            operators=self.code.operators,
             delegates=self._delegates,
             non_const_buffer_sizes=self._memory_sizes,
         )
@@ -140,25 +127,25 @@ class MethodEmitter:
     def _user_input(self, spec: InputSpec, node: torch.fx.Node) -> int:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            index = self._table.add_tensor(node.meta["spec"])
+            index = self.table.add_tensor(node.meta["spec"])
         elif isinstance(value, torch.SymInt):
-            index = self._table.add(Int(_example(value)))
+            index = self.table.add(Int(_example(value)))
         else:
             constant = spec.arg.value if isinstance(spec.arg, ConstantArgument) else value
-            index = self._table.add_literal(constant)
-        self._table.bind(node, index)
+            index = self.table.add_literal(constant)
+        self.table.bind(node, index)
         return index
 
     def _state(self, spec: InputSpec, node: torch.fx.Node) -> None:
         tensor = self._tensor_of(spec)
         tensor_spec: TensorSpec = node.meta["spec"]
         if tensor_spec.is_constant:
-            index = self._table.add_tensor(tensor_spec, data_buffer_idx=self._shared.constant(tensor))
+            index = self.table.add_tensor(tensor_spec, data_buffer_idx=self._shared.constant(tensor))
         else:
-            index = self._table.add_tensor(
+            index = self.table.add_tensor(
                 tensor_spec, data_buffer_idx=self._shared.initial_value(tensor), name=spec.target
             )
-        self._table.bind(node, index)
+        self.table.bind(node, index)
 
     def _tensor_of(self, spec: InputSpec) -> torch.Tensor:
         for store in (self._program.state_dict, self._program.constants):
@@ -175,14 +162,15 @@ class MethodEmitter:
         indices = []
         for value in node.args[0]:  # type: ignore[union-attr]
             if isinstance(value, torch.fx.Node):
-                indices.append(self._table.index_of(value))
+                indices.append(self.table.index_of(value))
             else:
-                indices.append(self._table.add_literal(value))
+                indices.append(self.table.add_literal(value))
         return indices
 
     # Calls
 
-    def _calls(self, graph: torch.fx.Graph) -> None:
+    def emit_calls(self, graph: torch.fx.Graph) -> None:
+        """Append the instructions of `graph`, whose placeholders are bound."""
         for node in graph.nodes:
             if node.op == "call_function":
                 self._located(node)
@@ -214,8 +202,8 @@ class MethodEmitter:
             self._view(node)
         elif is_delegate_call(node):
             self._delegate_call(node)
-        elif is_cond(node):
-            self._cond(node)
+        elif is_control_flow(node):
+            emit_control_flow(self, node)
         elif is_symbolic_op(node.target):
             self._symbolic(node)
         elif isinstance(node.target, OpOverload):
@@ -226,52 +214,50 @@ class MethodEmitter:
     def _alloc(self, node: torch.fx.Node) -> None:
         spec = node.meta["spec"]
         if isinstance(spec, TensorSpec):
-            self._table.bind(node, self._table.add_tensor(spec))
+            self.table.bind(node, self.table.add_result(spec))
         else:
-            self._table.bind(node, [self._table.add_tensor(each) for each in spec])
+            self.table.bind(node, [self.table.add_result(each) for each in spec])
 
     def _getitem(self, node: torch.fx.Node) -> None:
         source, position = node.args
-        found = self._table.of(source)  # type: ignore[arg-type]
+        found = self.table.of(source)  # type: ignore[arg-type]
         if not isinstance(found, list):
             raise ExportError(f"{node.format_node()}: {source} is one value, nothing to pick from")
-        self._table.bind(node, found[position])  # type: ignore[index]
+        self.table.bind(node, found[position])  # type: ignore[index]
 
     def _view(self, node: torch.fx.Node) -> None:
         base, size = node.args
         spec: TensorSpec = node.meta["spec"]
         assert isinstance(base, torch.fx.Node)
         assert isinstance(size, Sequence)
-        index = self._table.index_of(base)
-        base_value = self._table.values[index].val
+        index = self.table.index_of(base)
+        base_value = self.table.values[index].val
         is_placed = spec.root.memory_id is not None
         has_data = spec.root.is_constant
         if not spec.is_dynamic and not base.meta["spec"].is_dynamic and (is_placed or has_data):
             # The same bytes under another shape: no instruction.
             data = base_value.data_buffer_idx if has_data else 0  # type: ignore[union-attr]
-            self._table.bind(node, self._table.add_tensor(spec, data_buffer_idx=data))
+            self.table.bind(node, self.table.add_tensor(spec, data_buffer_idx=data))
             return
         extents = [
-            self._table.index_of(extent)
+            self.table.index_of(extent)
             if isinstance(extent, torch.fx.Node)
-            else self._table.add_literal(extent)
+            else self.table.add_literal(extent)
             for extent in size
         ]
-        size_index = self._table.add(IntList(extents))
-        out = self._table.add_tensor(spec, is_placed=False)
-        self._kernel(VIEW_OPERATOR, [index, size_index, out], node)
-        self._table.bind(node, out)
+        size_index = self.table.add(IntList(extents))
+        out = self.table.add_tensor(spec, is_placed=False)
+        self.code.kernel(VIEW_OPERATOR, [index, size_index, out], node)
+        self.table.bind(node, out)
 
     def _symbolic(self, node: torch.fx.Node) -> None:
         arguments = [
-            self._table.index_of(value)
-            if isinstance(value, torch.fx.Node)
-            else self._table.add_literal(value)
+            self.table.index_of(value) if isinstance(value, torch.fx.Node) else self.table.add_literal(value)
             for value in node.args
         ]
-        out = self._table.add_symbolic(node.meta["val"])
-        self._kernel(EMITTED_AS[node.target], [*arguments, out], node)
-        self._table.bind(node, out)
+        out = self.table.add_symbolic(node.meta["val"])
+        self.code.kernel(EMITTED_AS[node.target], [*arguments, out], node)
+        self.table.bind(node, out)
 
     def _kernel_call(self, node: torch.fx.Node, op: OpOverload) -> None:
         arguments: list[int] = []
@@ -284,40 +270,39 @@ class MethodEmitter:
                 value = node.kwargs[schema.name]
             else:
                 value = schema.default_value
-            arguments.append(self._table.argument(value, schema))
+            arguments.append(self.table.argument(value, schema))
             if is_out_argument(schema):
-                outs.append(self._table.of(value))
+                outs.append(self.table.of(value))
         returned: int | list[int]
         if not outs:
             # An operator that changes its first argument returns that argument.
-            returned = self._table.index_of(positional[0])  # type: ignore[arg-type]
+            returned = self.table.index_of(positional[0])  # type: ignore[arg-type]
             arguments.append(returned)
         elif len(outs) == 1 and isinstance(outs[0], int):
             returned = outs[0]
             arguments.append(returned)
         else:
             returned = list(outs[0]) if len(outs) == 1 else [_single(out) for out in outs]  # type: ignore[arg-type]
-            arguments.append(self._table.add(TensorList(list(returned))))
-        self._kernel(emitted_name(op), arguments, node)
-        self._table.bind(node, returned)
+            arguments.append(self.table.add(TensorList(list(returned))))
+        self.code.kernel(emitted_name(op), arguments, node)
+        self.table.bind(node, returned)
 
     def _delegate_call(self, node: torch.fx.Node) -> None:
         lowered = lowered_module_of(node)
         index = self._delegate_index(lowered)
-        arguments = [self._value(value) for value in node.args[1:]]
+        arguments = [self.value_of(value) for value in node.args[1:]]
         specs = node.meta["spec"]
-        results = [self._table.add_tensor(specs)] if isinstance(specs, TensorSpec) else self._results(specs)
+        returned = [specs] if isinstance(specs, TensorSpec) else specs
+        results = [self.table.add_result(spec) for spec in returned]
         entry = delegate_entry(lowered, self._files)
         self._delegate_debug[str(index)] = entry
-        at = len(self._instructions)
-        self._instructions.append(Instruction(DelegateCall(index, [*arguments, *results])))
-        self._instruction_handles.append(handles_of(node))
-        self._debug_handles[at] = sorted(int(handle) for handle in entry["handles"])
+        own = sorted(int(handle) for handle in entry["handles"])
+        at = self.code.delegate(index, [*arguments, *results], node, own)
         self._delegate_map[at] = {
             "name": lowered.backend_id,
             "delegate_map": (lowered.meta or {}).get("debug_handle_map"),
         }
-        self._table.bind(node, results[0] if isinstance(specs, TensorSpec) else results)
+        self.table.bind(node, results[0] if isinstance(specs, TensorSpec) else results)
 
     def _delegate_index(self, lowered: Any) -> int:
         """The delegate that runs a lowered module: one for each call, but one for all calls if it has state.
@@ -340,55 +325,11 @@ class MethodEmitter:
         self._shared.named_from(lowered.named_data_store_output, self._name, index)
         return index
 
-    def _cond(self, node: torch.fx.Node) -> None:
-        """Jump over the true branch if the condition is false; after the true branch jump over the false
-        one.
-        """
-        results = self._results(node.meta["spec"])
-        condition = self._value(node.args[0])
-        to_else = JumpFalseCall(condition, -1)
-        to_end = JumpFalseCall(self._table.add(Bool(False)), -1)
-        for (module, operands), jump in zip(cond_branches(node), (to_else, to_end), strict=True):
-            if jump is to_else:
-                self._control(jump, node)
-            for placeholder, operand in operands:
-                self._table.bind(placeholder, self._operand(operand))
-            self._calls(module.graph)
-            for value, result in zip(branch_results(module), results, strict=True):
-                self._control(MoveCall(self._value(value), result), node)
-            if jump is to_else:
-                self._control(to_end, node)
-            jump.destination_instruction = len(self._instructions)
-        self._table.bind(node, results)
-
-    def _operand(self, value: Any) -> int | list[int]:
-        return self._table.of(value) if isinstance(value, torch.fx.Node) else self._table.add_literal(value)
-
-    def _control(self, call: JumpFalseCall | MoveCall, node: torch.fx.Node) -> None:
-        handles = handles_of(node)
-        if handles:
-            self._debug_handles[len(self._instructions)] = handles[0] if len(handles) == 1 else handles
-        self._instructions.append(Instruction(call))
-        self._instruction_handles.append(handles)
-
-    def _results(self, specs: Sequence[Any]) -> list[int]:
-        return [
-            self._table.add_tensor(spec) if isinstance(spec, TensorSpec) else self._table.add_symbolic(spec)
-            for spec in specs
-        ]
-
-    def _value(self, value: Any) -> int:
+    def value_of(self, value: Any) -> int:
+        """The value of a node that stands for one, or a new one for a number."""
         if isinstance(value, torch.fx.Node):
-            return self._table.index_of(value)
-        return self._table.add_literal(value)
-
-    def _kernel(self, name: tuple[str, str], arguments: list[int], node: torch.fx.Node) -> None:
-        index = self._operators.setdefault(name, len(self._operators))
-        handles = handles_of(node)
-        if handles:
-            self._debug_handles[len(self._instructions)] = handles[0] if len(handles) == 1 else handles
-        self._instructions.append(Instruction(KernelCall(index, arguments)))
-        self._instruction_handles.append(handles)
+            return self.table.index_of(value)
+        return self.table.add_literal(value)
 
 
 def _single(index: int | list[int]) -> int:

@@ -40,6 +40,7 @@ class ValueTable:
     def __init__(self) -> None:
         self.values: list[EValue] = []
         self._of_node: dict[torch.fx.Node, int | list[int]] = {}
+        self._results: dict[TensorSpec, int] = {}
 
     def add(self, value: KernelTypes) -> int:
         """Append a value and return its index."""
@@ -72,8 +73,12 @@ class ValueTable:
         data_buffer_idx: int = 0,
         name: str | None = None,
         is_placed: bool = True,
+        is_growing: bool = False,
     ) -> int:
-        """Append a tensor value for `spec`, in the memory of its root unless `is_placed` is false."""
+        """Append a tensor value for `spec`, in the memory of its root unless `is_placed` is false.
+
+        `is_growing`: its shape varies while the method runs, though readers see the shape of `spec`.
+        """
         root = spec.root
         allocation = None
         if is_placed and root.memory_id is not None and root.memory_offset is not None:
@@ -90,10 +95,31 @@ class ValueTable:
                 layout=0,
                 data_buffer_idx=data_buffer_idx,
                 allocation_info=allocation,
-                shape_dynamism=DYNAMIC_BOUND if spec.is_dynamic else STATIC,
+                shape_dynamism=DYNAMIC_BOUND if spec.is_dynamic or is_growing else STATIC,
                 extra_tensor_info=None if name is None else ExtraTensorInfo(fully_qualified_name=name),
             )
         )
+
+    def add_result(self, spec: Any) -> int:
+        """The value of what a call returns: a tensor, where `spec` is a `TensorSpec`, or a number.
+
+        A tensor that is computed in the place of a result of control flow *is* that result.
+        """
+        if not isinstance(spec, TensorSpec):
+            return self.add_symbolic(spec)
+        base = spec.base
+        shared = self._results.get(base) if base is not None and spec.is_like(base) else None
+        index = self.add_tensor(spec) if shared is None else shared
+        self._results[spec] = index
+        return index
+
+    def keep_result(self, spec: TensorSpec, index: int) -> None:
+        """State that the tensor of `spec`, a result of control flow, is the value `index`."""
+        self._results[spec] = index
+
+    def add_copy(self, index: int) -> int:
+        """Append a value of the same kind and content as the number at `index`."""
+        return self.add(self.values[index].val)
 
     def add_literal(self, value: Any) -> int:
         """Append a Python value whose type says what it is: None, bool, int, float, str, dtype and the

@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.memory.spec_lifetimes import specs_in

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from pteron.exir.edge.delegate_call import cond_branches, is_cond
+from pteron.exir.edge.control_flow import Meaning, control_flow_of, is_control_flow
 from pteron.exir.edge.tensor_spec import TensorSpec
 
 
@@ -22,15 +22,15 @@ def specs_in(tree: Any) -> Iterator[TensorSpec]:
 def execution_order(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     """Nodes in the order in which their instructions stand in a program.
 
-    A `cond` appears twice, before and after the nodes of its branches: what it reads and writes is in use
-    throughout.
+    A control-flow operator appears twice, before and after the nodes of its bodies: what it reads, writes or
+    carries from one iteration to the next is in use throughout.
     """
     order: list[torch.fx.Node] = []
     for node in graph.nodes:
         order.append(node)
-        if is_cond(node):
-            for branch, _ in cond_branches(node):
-                order.extend(execution_order(branch.graph))
+        if is_control_flow(node):
+            for body in control_flow_of(node).bodies:
+                order.extend(execution_order(body.module.graph))
             order.append(node)
     return order
 
@@ -58,6 +58,10 @@ def spec_lifetimes(
             use(node.meta.get("spec"), 0 if is_outermost else position)
             continue
         use(node.meta.get("spec"), position)
+        if is_control_flow(node):
+            for body in control_flow_of(node).bodies:
+                for parameter in body.having(Meaning.CARRIED):
+                    use(parameter.placeholder.meta.get("spec"), position)
         for operand in node.all_input_nodes:
             use(operand.meta.get("spec"), end if node.op == "output" and is_outermost else position)
     for spec in always_alive:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules, is_delegate_call
+from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.delegate_call import is_delegate_call
 
 
 def _must_stay(node: torch.fx.Node) -> bool:

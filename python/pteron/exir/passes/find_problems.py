@@ -14,14 +14,11 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._pytree import tree_leaves
 
 from pteron.errors import MissingOutVariantError
-from pteron.exir.edge.delegate_call import (
-    graph_modules,
-    is_cond,
-    is_control_flow,
-    is_delegate_call,
-)
+from pteron.exir.edge.control_flow import control_flow_of, graph_modules, is_control_flow
+from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
+from pteron.exir.edge.loop_operators import loop_operators
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.out_variant import out_variant
 from pteron.exir.edge.scalar_type import is_storable
@@ -78,10 +75,9 @@ def _node_problems(
         yield name, what
     if node.op == "placeholder" or node.target is operator.getitem or is_delegate_call(node):
         return
-    if is_cond(node):
-        return
     if is_control_flow(node):
-        yield name, "loops cannot be emitted; unroll them, or use torch.cond or torch.where"
+        for needed in sorted(loop_operators(control_flow_of(node)) - kernels):
+            yield name, f"the target has no kernel {needed}, which this operator is made of"
         return
     if isinstance(node.target, HigherOrderOperator):
         yield name, "this higher-order operator cannot be emitted"

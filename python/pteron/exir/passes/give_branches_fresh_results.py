@@ -7,7 +7,14 @@ import operator
 import torch
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import branch_results, cond_branches, graph_modules, is_cond
+from pteron.exir.edge.control_flow import (
+    BodyKind,
+    body_results,
+    control_flow_of,
+    control_flows,
+    graph_modules,
+    is_control_flow,
+)
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.passes.clone_node import clone_node
 
@@ -19,15 +26,15 @@ def give_branches_fresh_results(program: ExportedProgram) -> None:
     value cannot be that place.
     """
     for module in graph_modules(program.graph_module):
-        for node in module.graph.nodes:
-            if is_cond(node):
-                for branch, _ in cond_branches(node):
-                    _clone_results(branch)
+        for call in control_flows(module):
+            for body in call.bodies:
+                if body.kind is BodyKind.BRANCH:
+                    _clone_results(body.module)
 
 
 def _clone_results(branch: torch.fx.GraphModule) -> None:
     output = branch.graph.output_node()
-    results = branch_results(branch)
+    results = body_results(branch)
     seen: set[torch.fx.Node] = set()
     for position, result in enumerate(results):
         if not isinstance(result, torch.fx.Node) or not isinstance(result.meta.get("val"), torch.Tensor):
@@ -42,7 +49,9 @@ def _clone_results(branch: torch.fx.GraphModule) -> None:
 
 def _is_made_here(result: torch.fx.Node) -> bool:
     if result.target is operator.getitem:
-        # A result of an inner `cond` has its own place already, to which that `cond` moves.
+        # What a loop stacks has a place that grows row by row.
         source = result.args[0]
-        return isinstance(source, torch.fx.Node) and not is_cond(source)
+        return isinstance(source, torch.fx.Node) and not (
+            is_control_flow(source) and control_flow_of(source).is_loop
+        )
     return result.op == "call_function" and result.target is not view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 
 _ASSERTIONS = frozenset(
     {

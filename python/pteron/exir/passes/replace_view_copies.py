@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.tensor_spec import dim_order_of_value

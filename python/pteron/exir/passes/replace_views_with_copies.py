@@ -7,7 +7,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
 
 _UNSAFE_VIEW = torch.ops.aten._unsafe_view.default

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import edge_op_of
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
 from pteron.exir.passes.sync_output_names import sync_output_names

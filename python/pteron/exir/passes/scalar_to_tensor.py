@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.passes.lift_constant import lift_constant
 
 # Their result is boolean, or their integer operands are computed in floating point.

@@ -10,10 +10,11 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils._pytree import tree_map
 
 from pteron.errors import ExportError
-from pteron.exir.edge.delegate_call import branch_results, cond_branches, is_cond
+from pteron.exir.edge.control_flow import ControlFlow, Meaning, control_flow_of, is_control_flow
 from pteron.exir.edge.extent_bounds import Ranges
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.passes.share_carried_memory import share_carried_memory
 
 
 def spec_of(value: Any, ranges: Ranges | None = None) -> Any:
@@ -27,9 +28,10 @@ class SpecPropPass(PassBase):
     """Sets `meta["spec"]` of every placeholder and call: the shape of `meta["val"]`, tensors as `TensorSpec`.
 
     One tensor has one spec object: a `getitem` gets that of the result it picks, an in-place operator that
-    of the tensor it changes, an operand of a `cond` branch that of the caller's tensor. A view gets a spec
-    whose `base` is the spec of what it views; a result of a branch has the result of the `cond` as its
-    base.
+    of the tensor it changes, an operand that a body captures that of the caller's tensor, a value that a loop
+    carries that of the loop's result. A view gets a spec whose `base` is the spec of what it views; a result
+    of a branch has the result of the `cond` as its base, and so has a result of an iteration that can be
+    computed in the place of the carried value.
 
     `ranges`: symbol → range; without it each symbol's own shape environment is asked.
     """
@@ -39,7 +41,7 @@ class SpecPropPass(PassBase):
         self._ranges = ranges
 
     def call(self, graph_module: torch.fx.GraphModule) -> PassResult:
-        """Run over `graph_module` and the branches of every `cond` in it, in place."""
+        """Run over `graph_module` and the bodies of its control flow, in place."""
         self._run(graph_module, {})
         return PassResult(graph_module, True)
 
@@ -49,8 +51,8 @@ class SpecPropPass(PassBase):
                 node.meta["spec"] = operands[node]
             elif node.op in ("placeholder", "call_function") and "val" in node.meta:
                 node.meta["spec"] = self._spec(node)
-            if is_cond(node):
-                self._branches(node)
+            if is_control_flow(node):
+                self._bodies(control_flow_of(node))
 
     def _spec(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
@@ -68,17 +70,26 @@ class SpecPropPass(PassBase):
             spec.base = base.meta["spec"]
         return spec
 
-    def _branches(self, node: torch.fx.Node) -> None:
-        for module, operands in cond_branches(node):
-            specs = {
-                placeholder: operand.meta["spec"] if isinstance(operand, torch.fx.Node) else operand
-                for placeholder, operand in operands
-            }
-            self._run(module, specs)
-            for result, spec in zip(branch_results(module), node.meta["spec"], strict=True):
+    def _bodies(self, call: ControlFlow) -> None:
+        results = call.node.meta["spec"]
+        for body in call.bodies:
+            known: dict[torch.fx.Node, Any] = {}
+            for parameter in body.parameters:
+                operand = parameter.operand
+                if parameter.meaning is Meaning.CAPTURED:
+                    spec = operand.meta["spec"] if isinstance(operand, torch.fx.Node) else operand
+                    known[parameter.placeholder] = spec
+                elif parameter.meaning is Meaning.CARRIED and call.kind != "associative_scan":
+                    known[parameter.placeholder] = results[parameter.position]
+            self._run(body.module, known)
+        if call.is_loop:
+            share_carried_memory(call)
+            return
+        for body in call.bodies:
+            for result, spec in zip(body.results, results, strict=True):
                 made = result.meta["spec"] if isinstance(result, torch.fx.Node) else None
                 if isinstance(made, TensorSpec):
-                    _share_place(made, spec, node)
+                    _share_place(made, spec, call.node)
 
 
 def _share_place(made: TensorSpec, result: TensorSpec, node: torch.fx.Node) -> None:

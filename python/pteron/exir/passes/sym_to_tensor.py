@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.symbolic_ops import is_symbolic_number
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.memory_nodes import alloc
 from pteron.exir.edge.out_variant import out_argument_names, out_variant

@@ -1,0 +1,1 @@
+"""Control flow as instructions: `emit_control_flow` takes any control-flow call."""

@@ -1,0 +1,46 @@
+"""`cond`: two branches and a jump over each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pteron.exir.edge.control_flow import ControlFlow
+from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.emit.control_flow.body_host import BodyHost
+from pteron.exir.emit.control_flow.parameters import bind_captured
+from pteron.exir.schema import Bool
+
+
+def emit_branches(host: BodyHost, call: ControlFlow) -> None:
+    """Jump over the true branch if the predicate is false; after the true branch jump over the false one."""
+    code, node = host.code, call.node
+    results = [host.table.add_result(spec) for spec in node.meta["spec"]]
+    to_else = code.jump_false(host.value_of(call.predicate), node)
+    for body in call.bodies:
+        bind_captured(host, body)
+        host.emit_calls(body.module.graph)
+        for value, result, spec in zip(body.results, results, node.meta["spec"], strict=True):
+            source = host.value_of(value)
+            if source != result and not _is_same_place(value, spec):
+                code.move(source, result, node)
+        if body is call.bodies[0]:
+            to_end = code.jump_false(host.table.add(Bool(False)), node)
+            code.land(to_else)
+    code.land(to_end)
+    host.table.bind(node, results)
+
+
+def _is_same_place(value: Any, result: Any) -> bool:
+    """Whether `value` is in the planned memory of `result` and no move has to tell its shape."""
+    if not isinstance(value, torch.fx.Node) or not isinstance(result, TensorSpec):
+        return False
+    made = value.meta["spec"]
+    return (
+        isinstance(made, TensorSpec)
+        and made.root is result.root
+        and made.root.memory_id is not None
+        and not made.is_dynamic
+        and made.is_like(result)
+    )
