@@ -175,7 +175,7 @@ def test_node_with_an_unnamed_tag_stays_and_is_reported() -> None:
     assert names(lowered) == ["aten.sin.default"]
     report = delegation_report(lowered)
     assert report.unnamed_tags == {"aten_sin_default": "t"}
-    assert "tag 't' is not in partition_tags" in str(report)
+    assert report.left[0].reason == "TagBy: its tag 't' is not in partition_tags"
 
 
 def test_tagged_output_is_refused() -> None:

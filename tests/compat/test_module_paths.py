@@ -16,6 +16,8 @@ RUN_HALF = {"extension.pybindings.portable_lib", "runtime"}
 
 #: What examples import from each path.
 NAMES = {
+    "devtools.backend_debug": ["get_delegation_info", "DelegationInfo"],
+    "devtools.backend_debug.delegation_info": ["DelegationBreakdown", "print_delegation_info"],
     "exir": [
         "to_edge",
         "capture",

@@ -143,7 +143,7 @@ def test_partitions_run_in_their_place() -> None:
         TagCalls(_named("aten.sin.default"))
     )
     assert str(manager.delegation_report()["forward"]).startswith(
-        "2 delegate calls, 1 operators in the runtime"
+        "2 delegates with 2 operators, 1 operator in the runtime"
     )
     plan = manager.to_executorch(PORTABLE).executorch_program.execution_plan[0]
     kinds = [type(step.instr_args).__name__ for step in plan.chains[0].instructions]

@@ -15,6 +15,8 @@ _CANONICAL = f"{_BACKEND}.canonical_partitioners"
 _DEMO = "pteron.backends.demo"
 
 MODULE_PATHS: dict[str, tuple[Source, ...]] = {
+    "devtools.backend_debug": (f"{_BACKEND}.delegation_info",),
+    "devtools.backend_debug.delegation_info": (f"{_BACKEND}.delegation_info",),
     "exir": (
         "pteron.exir",
         ("pteron.exir.capture", {"capture": "capture", "CaptureConfig": "CaptureConfig"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from pteron.exir.lower_program import lower_programs
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_graph_passes
 from pteron.exir.programs_by_method import DEFAULT_METHOD, programs_by_method
 from pteron.exir.settings_given import settings_given
+
+_log = logging.getLogger(__name__)
 
 
 def to_edge(
@@ -124,8 +127,16 @@ class EdgeProgramManager:
         """Hand parts of the methods to backends.
 
         `partitioner`: a `Partitioner` (instance or class) or a `DelegationSpec` for all methods, or a dict
-        from method name to one of them; methods that the dict does not name stay as they are.
+        from method name to one of them; methods that the dict does not name stay as they are. Where
+        something stays in the runtime, one line in the log (a warning of `pteron.exir.program`) says what and
+        why.
         """
+        lowered = self.delegated_without_report(partitioner)
+        lowered.log_delegation()
+        return lowered
+
+    def delegated_without_report(self, partitioner: Any) -> EdgeProgramManager:
+        """`to_backend` without its line in the log, for callers that run several partitioners in a row."""
         per_method = (
             dict(partitioner)
             if isinstance(partitioner, Mapping)
@@ -136,11 +147,23 @@ class EdgeProgramManager:
             {**self._edge_programs, **lowered}, self._constant_methods, self.compile_config
         )
 
-    def delegation_report(self) -> dict[str, DelegationReport]:
-        """What went to which backend and what stays in the runtime, by method; `str()` of a report is a
-        table.
+    def delegation_report(self) -> DelegationReport:
+        """What went to which backend, what stays in the runtime and why, for each method.
+
+        `str()` is a table, `to_json()`, `to_dict()` and `to_dataframe()` give it to programs, and
+        `report[method]` is the report of one method.
         """
-        return {name: delegation_report(program) for name, program in self._edge_programs.items()}
+        return DelegationReport(
+            {name: delegation_report(program) for name, program in self._edge_programs.items()}
+        )
+
+    def log_delegation(self) -> None:
+        """Log the report's summary, one line, if a partitioner ran and something stayed in the runtime."""
+        report = self.delegation_report()
+        asked = DelegationReport({name: each for name, each in report.items() if each.partitioners})
+        if any(each.left for each in asked.values()):
+            # A warning, so that it is seen without logging being set up: what stays is often a surprise.
+            _log.warning("%s; delegation_report() has it all", asked.summary())
 
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Plan memory and emit the program.

@@ -52,9 +52,10 @@ def to_edge_transform_and_lower(
     if transform_passes is not None:
         manager = manager.transform(transform_passes)
     for index in range(max((len(listed) for listed in choices.values()), default=0)):
-        manager = manager.to_backend(
+        manager = manager.delegated_without_report(
             {name: listed[index] for name, listed in choices.items() if index < len(listed)}
         )
+    manager.log_delegation()
     return manager
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from pteron.exir.backend.why_no_partition import REPORTED_REASON
+
 
 def _matches(is_exact: bool, wanted: str | None, found: str) -> bool:
     if not wanted:
@@ -29,7 +31,8 @@ class DontSupportBase(OperatorSupportBase):
         return True
 
     def reject_node(self, node: torch.fx.Node) -> None:
-        """Remembers `node` as rejected."""
+        """Remembers `node` as rejected; the delegation report names this check as the reason."""
+        node.meta.setdefault(REPORTED_REASON, f"rejected by {type(self).__name__}")
         if node not in self._rejected:
             self._rejected.append(node)
 

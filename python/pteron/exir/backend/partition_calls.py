@@ -20,6 +20,8 @@ from pteron.exir.backend.partition_nodes import collect_partitions
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
 from pteron.exir.backend.program_copy import validate
 from pteron.exir.backend.validation_switch import is_validation_enabled
+from pteron.exir.backend.why_no_partition import REPORTED_REASON
+from pteron.exir.backend.why_not_delegated import explain_leftovers
 from pteron.exir.edge.control_flow import graph_modules
 
 #: Key of the graph module's `meta`: {node name: tag} of nodes whose tag the partitioner's table did not name.
@@ -67,6 +69,7 @@ def tag_program(
     tags = dict(result.partition_tags)
     update_to_real_program(tagged, program)
     _set_unnamed_tags_aside(tagged, tags)
+    explain_leftovers(tagged, partitioner)
     duplicate_shared_constants(tagged, tags)
     return tagged, tags
 
@@ -175,4 +178,5 @@ def _set_unnamed_tags_aside(program: ExportedProgram, tags: dict[str, Delegation
                 node.meta.pop(DELEGATION_TAG, None)
             elif tag not in tags:
                 unnamed[node.name] = str(node.meta.pop(DELEGATION_TAG))
+                node.meta[REPORTED_REASON] = f"its tag {tag!r} is not in partition_tags"
     program.graph_module.meta[UNNAMED_TAGS] = unnamed

@@ -8,9 +8,17 @@ from collections.abc import Mapping
 import torch
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from pteron.exir.backend.text_table import text_table
+
+#: Key of a node's metadata: the reason that a partitioner gave for leaving it, until the delegation report
+#: takes it over.
+REPORTED_REASON = "reported_no_partition"
+
 
 class WhyNoPartition:
-    """Writes "this node was not lowered because ..." to a logger, at debug level."""
+    """Writes "this node was not lowered because ..." to a logger, at debug level, and to the delegation
+    report.
+    """
 
     def __init__(self, logger: logging.Logger) -> None:
         self.logger = logger
@@ -21,13 +29,18 @@ class WhyNoPartition:
         self.node = node
         self.reason = reason
         self.logger.debug("%s", self)
+        node.meta.setdefault(REPORTED_REASON, reason)
 
     def __str__(self) -> str:
         return f"WhyNoPartition: Node {self.node} was not partitioned because {self.reason}."
 
 
 class WhyNoPartitionReporter:
-    """Collects the first reason for each node that was not lowered."""
+    """Collects the first reason for each node that was not lowered.
+
+    Report nodes of the program that `Partitioner.partition` was given: the reasons then stand in
+    `manager.delegation_report()` too.
+    """
 
     def __init__(self) -> None:
         self._reasons: dict[torch.fx.Node, str] = {}
@@ -35,6 +48,7 @@ class WhyNoPartitionReporter:
     def report_reject(self, node: torch.fx.Node, reason: str) -> None:
         """Remembers why `node` was rejected; later reasons for the same node are passed over."""
         self._reasons.setdefault(node, reason)
+        node.meta.setdefault(REPORTED_REASON, reason)
 
     def get_table_report(self) -> str:
         """A table of node name, target, torch function and reason."""
@@ -50,12 +64,7 @@ class WhyNoPartitionReporter:
         ]
         if not rows:
             return "No nodes rejected."
-        table = [("Node name", "Target", "Torch func", "Reason"), *rows]
-        widths = [max(len(row[column]) for row in table) for column in range(4)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table
-        ]
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join(text_table(("Node name", "Target", "Torch func", "Reason"), rows))
 
     def wrap_check(self, operator_support: OperatorSupportBase, message: str) -> OperatorSupportBase:
         """The same check, which also reports the nodes it rejects with `message`."""

@@ -9,6 +9,8 @@ import torch
 from torch.fx.passes.infra.partitioner import Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from pteron.exir.backend.why_no_partition import REPORTED_REASON
+
 
 @dataclass
 class _Cluster:
@@ -72,6 +74,10 @@ class GroupBasedPartitioner:
         merged.sort(key=lambda cluster: cluster.members & -cluster.members)
         found = [self._members(cluster) for cluster in merged]
         kept = [nodes for nodes in found if self._is_worth_it(nodes)]
+        for nodes in found:
+            if nodes not in kept:
+                for node in nodes:
+                    node.meta.setdefault(REPORTED_REASON, "its partition would hold a single operator")
         return [Partition(id=index, nodes=nodes) for index, nodes in enumerate(kept)]
 
     def _initial_clusters(self) -> list[_Cluster]:
