@@ -63,10 +63,13 @@ def hide(program: ExportedProgram, preserved: PreservedOperators) -> ExportedPro
 def show(program: ExportedProgram) -> None:
     """Put the operators that `hide` replaced back, in place."""
     for module in graph_modules(program.graph_module):
-        for node in module.graph.nodes:
-            if node.op == "call_function" and isinstance(node.target, OpOverload):
-                node.target = _originals.get(node.target, node.target)
-        module.recompile()
+        hidden = [
+            node for node in module.graph.nodes if node.op == "call_function" and node.target in _originals
+        ]
+        for node in hidden:
+            node.target = _originals[node.target]
+        if hidden:
+            module.recompile()
 
 
 def _stand_in(op: OpOverload) -> OpOverload:

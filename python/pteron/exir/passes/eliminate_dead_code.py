@@ -19,5 +19,5 @@ def eliminate_dead_code(program: ExportedProgram) -> None:
     signature.
     """
     for module in graph_modules(program.graph_module):
-        module.graph.eliminate_dead_code(_must_stay)
-        module.recompile()
+        if module.graph.eliminate_dead_code(_must_stay):
+            module.recompile()
