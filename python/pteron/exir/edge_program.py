@@ -17,6 +17,7 @@ from pteron.exir.edge.stages import CORE_ATEN, EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.passes.pass_order import BEFORE_CORE_ATEN_CHECK, passes_to_edge
 from pteron.exir.preserved_operators import PreservedOperators, hide, show
+from pteron.exir.progress import step
 
 
 def edge_program(
@@ -35,7 +36,9 @@ def edge_program(
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
     wanted = preserved if preserved is not None else PreservedOperators()
     whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always}
+    step(f"{method!r}: {len(program.graph.nodes):,} nodes to core ATen")
     core = core_aten_program(program, whole, wanted)
+    step(f"{method!r}: {len(core.graph.nodes):,} nodes to the edge dialect")
     for apply in BEFORE_CORE_ATEN_CHECK:
         apply(core)
     if config._check_ir_validity:

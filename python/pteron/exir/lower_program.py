@@ -25,6 +25,7 @@ from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
 from pteron.exir.passes.separate_loop_values import separate_loop_values
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
+from pteron.exir.progress import step
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ def lower_programs(
     Raises `UnsupportedProgramError` that lists everything the target cannot run, in all methods.
     """
     kernels = kernel_names(config.kernels)
+    step(f"passes over {sum(len(program.graph.nodes) for program in programs.values()):,} nodes")
     functional = {name: _functional(program, config) for name, program in programs.items()}
     problems = [
         problem for name, program in functional.items() for problem in find_problems(program, name, kernels)
@@ -56,6 +58,7 @@ def lower_programs(
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
     planned = {name: _plan(program, name, config) for name, program in functional.items()}
+    step("values and instructions")
     emitted = emit_program(planned, constant_methods, has_scoped_data=config.kernels != "executorch-portable")
     return emitted, {name: program for name, (program, _) in planned.items()}
 
@@ -100,6 +103,7 @@ def _plan(
     program: ExportedProgram, method: str, config: ExecutorchBackendConfig
 ) -> tuple[ExportedProgram, list[int]]:
     """(the program with out variants and planned memory, sizes of its memories)."""
+    step(f"memory plan of {method!r}, {len(program.graph.nodes):,} nodes")
     SpecPropPass(program.range_constraints)(program.graph_module)
     to_out_variants(program)
     verify(program, OUT_VARIANT, method=method)

@@ -24,11 +24,13 @@ from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.lower_program import lower_programs
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_graph_passes
 from pteron.exir.programs_by_method import DEFAULT_METHOD, programs_by_method
+from pteron.exir.progress import progress_of, step
 from pteron.exir.settings_given import settings_given
 
 _log = logging.getLogger(__name__)
 
 
+@progress_of("to_edge")
 def to_edge(
     programs: ExportedProgram | Mapping[str, ExportedProgram],
     constant_methods: Mapping[str, Any] | None = None,
@@ -123,6 +125,7 @@ class EdgeProgramManager:
                 verify(changed[name], EDGE, method=name)
         return EdgeProgramManager(changed, self._constant_methods, config)
 
+    @progress_of("to_backend")
     def to_backend(self, partitioner: Any) -> EdgeProgramManager:
         """Hand parts of the methods to backends.
 
@@ -142,6 +145,7 @@ class EdgeProgramManager:
             if isinstance(partitioner, Mapping)
             else dict.fromkeys(self._edge_programs, partitioner)
         )
+        step(f"partitions of {', '.join(map(repr, sorted(per_method)))}")
         lowered = to_backend(MethodProgramsPartitionerSpec(dict(self._edge_programs), per_method))
         return EdgeProgramManager(
             {**self._edge_programs, **lowered}, self._constant_methods, self.compile_config
@@ -165,6 +169,7 @@ class EdgeProgramManager:
             # A warning, so that it is seen without logging being set up: what stays is often a surprise.
             _log.warning("%s; delegation_report() has it all", asked.summary())
 
+    @progress_of("to_executorch")
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Plan memory and emit the program.
 

@@ -43,11 +43,11 @@ class _Lines:
             if self._shown:
                 self._write(step)
 
-    def close(self) -> None:
+    def close(self, last: str) -> None:
         self._timer.cancel()
         with self._lock:
             if self._shown:
-                self._write("finished")
+                self._write(last)
             self._step = ""
 
     def _show_from_now(self) -> None:
@@ -83,11 +83,13 @@ def progress_of(what: str) -> Iterator[None]:
     forced = switch == "1"
     lines = _Lines(what, 0.0 if forced else SILENT_SECONDS, forced)
     token = _active.set(lines)
+    last = "stopped"
     try:
         yield
+        last = "finished"
     finally:
         _active.reset(token)
-        lines.close()
+        lines.close(last)
 
 
 def step(text: str) -> None:

@@ -15,11 +15,13 @@ from pteron.exir.passes.run_graph_passes import GraphPass
 from pteron.exir.preserved_operators import PreservedOperators
 from pteron.exir.program import EdgeProgramManager
 from pteron.exir.programs_by_method import programs_by_method
+from pteron.exir.progress import progress_of
 from pteron.exir.settings_given import settings_given
 
 Choice = Partitioner | type[Partitioner] | DelegationSpec
 
 
+@progress_of("to_edge_transform_and_lower")
 def to_edge_transform_and_lower(
     programs: ExportedProgram | Mapping[str, ExportedProgram],
     transform_passes: GraphPass | Sequence[GraphPass] | Mapping[str, Sequence[GraphPass]] | None = None,
