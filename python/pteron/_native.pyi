@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
 
+from pteron.errors import PteronError
+
 __all__ = [
     "BackendInitContext",
     "DimRange",
@@ -19,9 +21,12 @@ __all__ = [
     "Tensor",
     "ValueSpec",
     "__version__",
+    "check_call",
+    "check_program",
     "listing",
     "load",
     "operator_names",
+    "pack_weights",
     "register_backend",
     "register_demo_backends",
     "serialize_program",
@@ -60,6 +65,8 @@ class Program:
     def named_data(self) -> dict[str, memoryview]: ...
     @property
     def pack_stats(self) -> tuple[int, int]: ...
+    @property
+    def stored_pack_stats(self) -> tuple[int, int]: ...
     def inputs(self, method: str = "forward") -> tuple[ValueSpec, ...]: ...
     def outputs(self, method: str = "forward") -> tuple[ValueSpec, ...]: ...
     def run(self, method: str, /, *args: Any, **kwargs: Any) -> Any: ...
@@ -231,3 +238,6 @@ def serialize_program(
     delegate_alignment: int = 16,
 ) -> bytes: ...
 def listing(data: Buffer) -> str: ...
+def check_call(operator: str, values: list[Any], args: list[int], varying: list[int]) -> None: ...
+def check_program(data: bytes) -> list[PteronError]: ...
+def pack_weights(data: bytes) -> list[tuple[str, bytes | memoryview]]: ...

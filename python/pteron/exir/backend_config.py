@@ -33,6 +33,9 @@ class ExecutorchBackendConfig:
     themselves.
     `segment_alignment`, `constant_tensor_alignment`, `delegate_alignment`: bytes, powers of two; None is
     the default.
+    `packed_weights`: store weights a second time in the form in which the kernels of this package read them,
+    so that load packs nothing: the file grows by about the size of its matrices and convolution weights.
+    Needs kernels="pteron".
     `remove_view_copy`: let reshapes share memory where they can.
     `emit_stacktrace`, `emit_mutable_buffer_names`: taken for compatibility; source lines are always in
     `pteron.debug`, and names of buffers are always in the file.
@@ -55,6 +58,7 @@ class ExecutorchBackendConfig:
     do_quant_fusion_and_const_prop: bool = False
     run_reinplace_pass: bool = False
     kernels: str | Iterable[str] = "pteron"
+    packed_weights: bool = False
 
     def __post_init__(self) -> None:
         self.passes = graph_passes(self.passes, "ExecutorchBackendConfig(passes=...)")
@@ -71,6 +75,15 @@ class ExecutorchBackendConfig:
                     expected=repr(only),
                     got=repr(getattr(self, name)),
                 )
+        if self.packed_weights and self.kernels != "pteron":
+            raise ExportError(
+                f"ExecutorchBackendConfig(packed_weights=True, kernels={_shown(self.kernels)}): only this "
+                "package's own kernels read packed weights",
+                argument="packed_weights",
+                expected='kernels="pteron"',
+                got=_shown(self.kernels),
+                hint='write one file per target: kernels="pteron" with packed weights, the other without',
+            )
         for name in ("segment_alignment", "constant_tensor_alignment", "delegate_alignment"):
             value = getattr(self, name)
             if value is not None and (value < 1 or value & (value - 1)):
@@ -103,3 +116,7 @@ class ExecutorchBackendConfig:
             "constant_tensor_alignment": self.constant_tensor_alignment or MINIMUM_ALIGNMENT,
             "delegate_alignment": self.delegate_alignment or MINIMUM_ALIGNMENT,
         }
+
+
+def _shown(kernels: str | Iterable[str]) -> str:
+    return repr(kernels) if isinstance(kernels, str) else "(a list of operator names)"

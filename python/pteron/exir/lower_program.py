@@ -14,18 +14,21 @@ from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.edge.stages import OUT_VARIANT, PLANNED
 from pteron.exir.edge.verify import verify
 from pteron.exir.emit.emit_program import EmittedProgram, emit_program
+from pteron.exir.emit.find_call_problems import find_call_problems
 from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
-from pteron.exir.passes.find_problems import find_problems
+from pteron.exir.passes.find_problems import located_problems
 from pteron.exir.passes.give_branches_fresh_results import give_branches_fresh_results
 from pteron.exir.passes.give_calls_own_bodies import give_calls_own_bodies
 from pteron.exir.passes.insert_write_backs import insert_write_backs
+from pteron.exir.passes.problem import Problem, problems_text
 from pteron.exir.passes.replace_view_copies import replace_view_copies
 from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
 from pteron.exir.passes.separate_loop_values import separate_loop_values
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
 from pteron.exir.progress import step
+from pteron.exir.serialize.packed_weights import add_packed_weights
 
 _log = logging.getLogger(__name__)
 
@@ -42,25 +45,39 @@ def lower_programs(
     kernels = kernel_names(config.kernels)
     step(f"passes over {sum(len(program.graph.nodes) for program in programs.values()):,} nodes")
     functional = {name: _functional(program, config) for name, program in programs.items()}
-    problems = [
-        problem for name, program in functional.items() for problem in find_problems(program, name, kernels)
-    ]
-    if problems:
-        raise UnsupportedProgramError(
-            f"{len(problems)} problem(s) keep this program from running on kernels={_shown(config)}:\n"
-            + "\n".join(f"  {problem}" for problem in problems),
-            problems=tuple(problems),
-            method=problems[0].method,
-            operator=problems[0].operator,
-            source_line=problems[0].source_line,
-            hint="replace these operators in the model, delegate them to a backend, or choose other kernels",
-        )
+    _raise_problems(functional, kernels, config)
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
     planned = {name: _plan(program, name, config) for name, program in functional.items()}
     step("values and instructions")
     emitted = emit_program(planned, constant_methods, has_scoped_data=config.kernels != "executorch-portable")
+    if config.packed_weights:
+        add_packed_weights(emitted.program, config.serialization_options())
     return emitted, {name: program for name, (program, _) in planned.items()}
+
+
+def _raise_problems(
+    programs: Mapping[str, ExportedProgram], kernels: frozenset[str], config: ExecutorchBackendConfig
+) -> None:
+    problems: dict[Problem, None] = {}
+    for name, program in programs.items():
+        located = list(located_problems(program, name, kernels))
+        problems.update(dict.fromkeys(problem for _, problem in located))
+        # A call that cannot be written has no arguments to check.
+        reported = {node for node, _ in located if node is not None}
+        checked = find_call_problems(program, name, reported, target=config.kernels)
+        problems.update(dict.fromkeys(checked))
+    if problems:
+        first = next(iter(problems))
+        raise UnsupportedProgramError(
+            f"{len(problems)} problem(s) keep this program from running on kernels={_shown(config)}:\n"
+            + problems_text(list(problems)),
+            problems=tuple(problems),
+            method=first.method,
+            operator=first.operator,
+            source_line=first.source_line,
+            hint="replace these operators in the model, delegate them to a backend, or choose other kernels",
+        )
 
 
 def _warn_of_input_updates(program: ExportedProgram, method: str) -> None:

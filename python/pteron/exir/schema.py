@@ -33,7 +33,7 @@ class NamedData:
     """Bytes that are found by name; `alignment` in bytes."""
 
     key: str
-    data: bytes
+    data: bytes | memoryview
     alignment: int
 
 

@@ -46,9 +46,9 @@ pub use instruction::Instruction;
 pub use kernel::{
     AliasRule, ArgSpec, Bound, Grid, Kernel, PrepareContext, Prepared, Scratch, StaticKernel, WorkerScratch,
 };
-pub use packs::{PackKey, PackStore};
+pub use packs::{PackKey, PackStore, PackTotals};
 pub use schema::{ArgKind, Schema, SchemaArg};
-pub use storage::AlignedBuffer;
+pub use storage::{AlignedBuffer, PackedBytes, StableBytes};
 pub use tensor::{Dynamism, TensorMeta, TensorSlot, TensorSpec, TensorView, TensorViewMut};
 pub use value::{Value, ValueId, ValueKind};
 

@@ -1,8 +1,9 @@
 //! The store of packed weights, one per program: two methods, ten sessions, a hundred call sites
-//! share one packed copy of a weight.
+//! share one packed copy of a weight. Copies that the program brings along are used as they lie.
 
-use crate::{AlignedBuffer, ConstantKey, DType, Dims, Error, Result};
+use crate::{AlignedBuffer, ConstantKey, DType, Dims, Error, PackedBytes, Result, StableBytes};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// What a packed copy was made of and how. Never the call site.
@@ -37,9 +38,32 @@ impl PackKey {
 }
 
 /// Packed copies by key.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct PackStore {
-    packs: Mutex<HashMap<PackKey, Arc<AlignedBuffer>>>,
+    stored: Option<StoredPacks>,
+    used: Mutex<Used>,
+}
+
+/// Packed copies that lie in the program's own bytes.
+struct StoredPacks {
+    owner: Arc<dyn StableBytes>,
+    ranges: HashMap<PackKey, Range<usize>>,
+}
+
+#[derive(Default)]
+struct Used {
+    packs: HashMap<PackKey, Arc<PackedBytes>>,
+    /// Keys of those that were made here, in the order in which they were asked for.
+    made: Vec<PackKey>,
+}
+
+/// How many packed weights are in use, and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PackTotals {
+    /// Made at load: number and bytes.
+    pub made: (usize, usize),
+    /// Found in the program: number and bytes.
+    pub stored: (usize, usize),
 }
 
 impl PackStore {
@@ -48,26 +72,79 @@ impl PackStore {
         Self::default()
     }
 
-    /// The packed copy for `key`, made by `pack` the first time.
+    /// A store that finds packed copies in the bytes of `owner`. The caller has checked that every range
+    /// lies within them and has the size that its key's format asks for.
+    pub fn with_stored(owner: Arc<dyn StableBytes>, ranges: HashMap<PackKey, Range<usize>>) -> Self {
+        PackStore { stored: Some(StoredPacks { owner, ranges }), used: Mutex::default() }
+    }
+
+    /// The packed copy for `key`: in use already, else from the program, else made by `pack`.
     pub fn get_or_pack(
         &self,
         key: PackKey,
         pack: impl FnOnce() -> Result<AlignedBuffer>,
-    ) -> Result<Arc<AlignedBuffer>> {
-        let mut packs = self.packs.lock().map_err(|_| Error::internal("pack store is poisoned"))?;
-        if let Some(found) = packs.get(&key) {
+    ) -> Result<Arc<PackedBytes>> {
+        let mut used = self.used.lock().map_err(|_| Error::internal("pack store is poisoned"))?;
+        if let Some(found) = used.packs.get(&key) {
             return Ok(found.clone());
         }
-        let made = Arc::new(pack()?);
-        packs.insert(key, made.clone());
-        Ok(made)
+        let stored = self.stored.as_ref().and_then(|s| s.ranges.get(&key).map(|range| (&s.owner, range)));
+        let packed = match stored {
+            Some((owner, range)) => PackedBytes::stored(owner.clone(), range.clone())?,
+            None => {
+                let made = pack()?.into();
+                used.made.push(key.clone());
+                made
+            }
+        };
+        let packed = Arc::new(packed);
+        used.packs.insert(key, packed.clone());
+        Ok(packed)
     }
 
-    /// Number of packed copies and their bytes.
-    pub fn stats(&self) -> (usize, usize) {
-        match self.packs.lock() {
-            Ok(packs) => (packs.len(), packs.values().map(|p| p.len()).sum()),
-            Err(_) => (0, 0),
+    /// Numbers and bytes of the copies in use.
+    pub fn totals(&self) -> PackTotals {
+        let Ok(used) = self.used.lock() else { return PackTotals::default() };
+        let bytes = |keys: &mut dyn Iterator<Item = &PackKey>| {
+            keys.filter_map(|k| used.packs.get(k)).fold((0, 0), |(n, b), p| (n + 1, b + p.len()))
+        };
+        let made = bytes(&mut used.made.iter());
+        let all = bytes(&mut used.packs.keys());
+        PackTotals { made, stored: (all.0 - made.0, all.1 - made.1) }
+    }
+
+    /// The copies that were made here, in the order in which they were first asked for.
+    pub fn made(&self) -> Vec<(PackKey, Arc<PackedBytes>)> {
+        let Ok(used) = self.used.lock() else { return vec![] };
+        used.made.iter().filter_map(|k| Some((k.clone(), used.packs.get(k)?.clone()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(offset: usize) -> PackKey {
+        PackKey {
+            constant: ConstantKey { origin: 0, offset: 0, nbytes: 64 },
+            dtype: DType::UInt8,
+            offset,
+            shape: Dims::new(&[64]).unwrap(),
+            strides: Dims::new(&[1]).unwrap(),
+            format: "f",
         }
+    }
+
+    #[test]
+    fn stored_copies_are_used_and_the_others_made() {
+        let owner = Arc::new(AlignedBuffer::copy_of(&[7; 128]).unwrap());
+        let packs = PackStore::with_stored(owner.clone(), HashMap::from([(key(0), 64..128)]));
+        let stored = packs.get_or_pack(key(0), || Err(Error::internal("is stored"))).unwrap();
+        assert_eq!(stored.as_ptr(), owner.as_ptr().wrapping_add(64).cast_const());
+        assert!(packs.get_or_pack(key(1), || Err(Error::internal("cannot be made"))).is_err());
+        packs.get_or_pack(key(1), || AlignedBuffer::zeroed(32)).unwrap();
+        packs.get_or_pack(key(1), || Err(Error::internal("is there"))).unwrap();
+        assert_eq!(packs.totals(), PackTotals { made: (1, 32), stored: (1, 64) });
+        assert_eq!(packs.made().into_iter().map(|(k, p)| (k, p.len())).collect::<Vec<_>>(), [(key(1), 32)]);
     }
 }

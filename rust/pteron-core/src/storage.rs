@@ -1,8 +1,11 @@
-//! Owned, zeroed, 64-byte aligned memory: arenas, packed weights, scratch. Unsafe island.
+//! Memory that arenas, packed weights and scratch live in: owned, zeroed and 64-byte aligned, or bytes
+//! that somebody else keeps. Unsafe island.
 
 use crate::{Error, ErrorKind, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Alignment of every buffer: one cache line, one AVX-512 register.
 pub const ALIGNMENT: usize = 64;
@@ -118,9 +121,131 @@ impl std::fmt::Debug for AlignedBuffer {
     }
 }
 
+/// Bytes that stay where and what they are.
+///
+/// # Safety
+/// While a value lives, `bytes` returns the same memory with the same contents every time it is called,
+/// and that memory does not change.
+pub unsafe trait StableBytes: Send + Sync {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+// SAFETY: shared references to a `Vec` give no way to change it.
+unsafe impl StableBytes for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+// SAFETY: immutable for the whole life of the process.
+unsafe impl StableBytes for &'static [u8] {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+// SAFETY: nobody else has the pointer of a buffer that was given away.
+unsafe impl StableBytes for AlignedBuffer {
+    fn bytes(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+/// Bytes of a packed weight: made at load, or a part of the program's own bytes.
+pub struct PackedBytes {
+    ptr: *const u8,
+    len: usize,
+    is_copied: bool,
+    // Keeps `ptr` valid; read only through it.
+    _owner: Arc<dyn StableBytes>,
+}
+
+// SAFETY: the memory is kept unchanged by the owner, which is Send and Sync itself; all access is shared.
+unsafe impl Send for PackedBytes {}
+// SAFETY: as above.
+unsafe impl Sync for PackedBytes {}
+
+impl PackedBytes {
+    /// `range` of the bytes that `owner` keeps, in place where they are aligned to [`ALIGNMENT`], else
+    /// copied to memory that is.
+    ///
+    /// Errors: a range outside the bytes, no memory for the copy.
+    pub fn stored(owner: Arc<dyn StableBytes>, range: Range<usize>) -> Result<Self> {
+        let bytes = owner.bytes().get(range.clone()).ok_or_else(|| {
+            Error::internal("a packed weight lies outside its storage").got(format!("{range:?}"))
+        })?;
+        if !(bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
+            return Ok(PackedBytes { is_copied: true, ..AlignedBuffer::copy_of(bytes)?.into() });
+        }
+        let (ptr, len) = (bytes.as_ptr(), bytes.len());
+        Ok(PackedBytes { ptr, len, is_copied: false, _owner: owner })
+    }
+
+    /// Did the bytes have to be copied because they lay at an odd address?
+    pub fn is_copied(&self) -> bool {
+        self.is_copied
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Start of the memory, which must not be written to.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.ptr
+    }
+
+    /// All bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `ptr` and `len` are those of a slice that the owner keeps unchanged while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
+    }
+
+    /// The bytes as elements of `T`; trailing bytes that make no whole element are left out.
+    pub fn as_elements<T: bytemuck::Pod>(&self) -> &[T] {
+        let n = self.len / size_of::<T>().max(1);
+        bytemuck::cast_slice(&self.as_slice()[..n * size_of::<T>()])
+    }
+}
+
+impl From<AlignedBuffer> for PackedBytes {
+    fn from(buffer: AlignedBuffer) -> Self {
+        let (ptr, len) = (buffer.as_ptr().cast_const(), buffer.len());
+        PackedBytes { ptr, len, is_copied: false, _owner: Arc::new(buffer) }
+    }
+}
+
+impl std::fmt::Debug for PackedBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PackedBytes({} bytes)", self.len)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_bytes_are_used_in_place_where_they_are_aligned() {
+        let buffer = Arc::new(AlignedBuffer::copy_of(&(0..=255).collect::<Vec<u8>>()).unwrap());
+        let aligned = PackedBytes::stored(buffer.clone(), 64..128).unwrap();
+        assert_eq!(aligned.as_ptr(), buffer.as_ptr().wrapping_add(64).cast_const());
+        assert!(!aligned.is_copied());
+        let odd = PackedBytes::stored(buffer.clone(), 65..129).unwrap();
+        assert!(odd.is_copied() && (odd.as_ptr() as usize).is_multiple_of(ALIGNMENT));
+        assert_eq!(odd.as_slice(), &buffer.as_slice()[65..129]);
+        assert!(PackedBytes::stored(buffer.clone(), 200..300).is_err());
+        let kept = Arc::downgrade(&buffer);
+        drop(buffer);
+        assert_eq!(aligned.as_slice()[0], 64);
+        drop(aligned);
+        assert!(kept.upgrade().is_none());
+    }
 
     #[test]
     fn zeroed_aligned_and_fallible() {

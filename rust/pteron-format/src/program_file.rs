@@ -13,6 +13,8 @@ pub struct ProgramFile {
     pub methods: Vec<MethodDef>,
     /// Named blobs, sorted by key; keys are unique.
     pub named_data: Vec<NamedDataDef>,
+    /// The segment with the constants; empty when the file has none, or keeps them in the program table.
+    pub constants: Range<usize>,
     /// Every segment of the file, in file order.
     pub segments: Vec<Range<usize>>,
     /// Length of the program table with headers: bytes `0..program_size` of the file.

@@ -1,6 +1,6 @@
 //! Read-only bytes of a program, kept alive by their owner. Unsafe island.
 
-use pteron_core::NamedData;
+use pteron_core::{NamedData, PackedBytes};
 use pteron_runtime::Program;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -21,6 +21,7 @@ pub struct Blob {
 enum Owner {
     Program(Arc<Program>),
     NamedData(Arc<dyn NamedData>),
+    Pack(Arc<PackedBytes>),
 }
 
 // SAFETY: the bytes are immutable and belong to the owner, which is itself shared between threads.
@@ -36,6 +37,12 @@ impl Blob {
         bytes: &[u8],
     ) -> PyResult<Bound<'py, PyMemoryView>> {
         let blob = Blob { data: bytes.as_ptr(), len: bytes.len(), _owner: Owner::Program(program) };
+        PyMemoryView::from(Bound::new(py, blob)?.as_any())
+    }
+
+    /// A memoryview of a packed weight.
+    pub fn of_pack<'py>(py: Python<'py>, pack: Arc<PackedBytes>) -> PyResult<Bound<'py, PyMemoryView>> {
+        let blob = Blob { data: pack.as_ptr(), len: pack.len(), _owner: Owner::Pack(pack) };
         PyMemoryView::from(Bound::new(py, blob)?.as_any())
     }
 

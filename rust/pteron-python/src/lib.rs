@@ -24,11 +24,13 @@ mod execute_context;
 #[allow(unsafe_code)]
 mod input;
 mod interface;
+mod kernel_check;
 #[allow(unsafe_code)]
 mod memory;
 mod method;
 mod numpy;
 mod output;
+mod pack;
 mod parameter;
 #[allow(unsafe_code)]
 mod pending_exception;
@@ -61,5 +63,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(runtime::operator_names, m)?)?;
     m.add_function(wrap_pyfunction!(serialize::serialize_program, m)?)?;
     m.add_function(wrap_pyfunction!(serialize::listing, m)?)?;
+    m.add_function(wrap_pyfunction!(kernel_check::check_call, m)?)?;
+    m.add_function(wrap_pyfunction!(kernel_check::check_program, m)?)?;
+    m.add_function(wrap_pyfunction!(pack::pack_weights, m)?)?;
     Ok(())
 }

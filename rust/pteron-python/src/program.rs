@@ -82,18 +82,20 @@ fn mmap_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     parameter::flag(object, "mmap")
 }
 
+/// The source of a program in a `bytes` object, which it borrows.
+pub(crate) fn borrowed(bytes: &Bound<'_, PyBytes>) -> ProgramSource {
+    ProgramSource::Bytes(Arc::new(BorrowedBytes(PyBackedBytes::from(bytes.clone()))))
+}
+
 /// Bytes or path; the path once more for errors.
 fn program_source(source: &Bound<'_, PyAny>, mmap: bool) -> PyResult<(ProgramSource, Option<PathBuf>)> {
-    let borrow = |bytes: &Bound<'_, PyBytes>| {
-        ProgramSource::Bytes(Arc::new(BorrowedBytes(PyBackedBytes::from(bytes.clone()))))
-    };
     if let Ok(bytes) = source.cast_exact::<PyBytes>() {
-        return Ok((borrow(bytes), None));
+        return Ok((borrowed(bytes), None));
     }
     // SAFETY: any object may be asked whether it has the buffer protocol.
     if unsafe { ffi::PyObject_CheckBuffer(source.as_ptr()) } != 0 {
         let copy = source.py().get_type::<PyBytes>().call1((source,))?.cast_into::<PyBytes>()?;
-        return Ok((borrow(&copy), None));
+        return Ok((borrowed(&copy), None));
     }
     if source.hasattr("read")? {
         let content = source.call_method0("read")?;
@@ -105,7 +107,7 @@ fn program_source(source: &Bound<'_, PyAny>, mmap: bool) -> PyResult<(ProgramSou
                 "open the file in binary mode ('rb')",
             )
         })?;
-        return Ok((borrow(content), None));
+        return Ok((borrowed(content), None));
     }
     if source.is_instance_of::<PyString>() || source.hasattr("__fspath__")? {
         let path: PathBuf = source.extract()?;
@@ -259,10 +261,16 @@ impl Program {
         Ok(dict)
     }
 
-    /// Number of packed weights that methods of this program share, and their bytes.
+    /// Number of packed weights that load made and methods of this program share, and their bytes.
     #[getter]
     fn pack_stats(&self) -> (usize, usize) {
         self.program.pack_stats()
+    }
+
+    /// Number of packed weights in use that the file brought along, and their bytes.
+    #[getter]
+    fn stored_pack_stats(&self) -> (usize, usize) {
+        self.program.stored_pack_stats()
     }
 
     fn __repr__(&self) -> String {

@@ -94,7 +94,7 @@ fn borrowed(blobs: &[PyBackedBytes]) -> Vec<Cow<'_, [u8]>> {
 }
 
 /// The attribute `name` as a Rust value.
-fn field<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<T> {
+pub(crate) fn field<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<T> {
     let value = object.getattr(name).map_err(|e| unreadable(object, name, e))?;
     value.extract::<T>().map_err(|e| unreadable(object, name, e.into()))
 }
@@ -145,11 +145,11 @@ fn within(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
     out
 }
 
-fn class_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
+pub(crate) fn class_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
     object.get_type().name().map(|n| n.to_string())
 }
 
-fn unknown_class<T>(object: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
+pub(crate) fn unknown_class<T>(object: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
     Err(PyTypeError::new_err(format!("{} is not {what} of the file format", type_name(object))))
 }
 

@@ -2,20 +2,27 @@
 
 use crate::ir::{FoldedConstant, Place, TensorIr};
 use crate::program_data::ProgramData;
-use pteron_core::{AlignedBuffer, ConstantKey, ConstantView, DType, Dims, PackKey, PackStore, Result};
+use pteron_core::{
+    AlignedBuffer, ConstantKey, ConstantView, DType, Dims, PackKey, PackStore, PackedBytes, Result,
+};
+use pteron_cpu::packed::DENSE;
 use std::sync::Arc;
 
 /// Where the constants of one method are.
 #[derive(Clone, Copy)]
 pub(crate) struct Constants<'a> {
-    pub data: &'a ProgramData,
+    /// The program; `None` where there is none, and so no constants.
+    pub data: Option<&'a ProgramData>,
     pub folded: &'a [FoldedConstant],
 }
 
 impl<'a> Constants<'a> {
+    /// No constants at all.
+    pub(crate) const NONE: Constants<'static> = Constants { data: None, folded: &[] };
+
     /// Stored bytes by key.
     pub(crate) fn bytes(&self, key: &ConstantKey) -> Option<&'a [u8]> {
-        self.data.constant(key)
+        self.data?.constant(key)
     }
 
     /// The contents of a constant tensor; `None` for tensors that are not constant.
@@ -55,7 +62,7 @@ pub(crate) fn dense_copy(
     packs: &PackStore,
     view: &ConstantView<'_>,
     tensor: &TensorIr,
-) -> Result<Arc<AlignedBuffer>> {
+) -> Result<Arc<PackedBytes>> {
     // Seen through the memory order, the dense copy is row-major; so one key and one loop do.
     let mut ordered = ConstantView { shape: Dims::EMPTY, strides: Dims::EMPTY, ..*view };
     for d in tensor.spec.dim_order.as_slice() {
@@ -63,7 +70,7 @@ pub(crate) fn dense_copy(
         ordered.shape.push(view.shape.get(d).copied().unwrap_or(1))?;
         ordered.strides.push(view.strides.get(d).copied().unwrap_or(0))?;
     }
-    packs.get_or_pack(PackKey::new(&ordered, "dense"), || gather(&ordered))
+    packs.get_or_pack(PackKey::new(&ordered, DENSE.name), || gather(&ordered))
 }
 
 fn gather(view: &ConstantView<'_>) -> Result<AlignedBuffer> {
@@ -125,7 +132,7 @@ mod tests {
         let dense = dense_copy(&packs, &view, &tensor).unwrap();
         assert_eq!(dense.as_slice(), [0, 3, 1, 4, 2, 5]);
         dense_copy(&packs, &view, &tensor).unwrap();
-        assert_eq!(packs.stats(), (1, 6));
+        assert_eq!(packs.totals().made, (1, 6));
         tensor.spec.dim_order = DimOrder::new(&[1, 0]).unwrap();
         assert_eq!(dense_copy(&packs, &view, &tensor).unwrap().as_slice(), bytes);
     }

@@ -39,6 +39,7 @@ mod input_value;
 mod interface;
 mod io_spec;
 pub mod ir;
+mod kernel_check;
 mod kernel_registry;
 mod limits;
 mod lower;
@@ -52,6 +53,8 @@ mod optimize;
 mod output_collect;
 #[allow(unsafe_code)]
 mod output_value;
+mod packed_index;
+mod packed_weights;
 mod prepare;
 mod program;
 mod program_data;
@@ -73,15 +76,17 @@ pub use cancel::CancelHandle;
 pub use execute_options::ExecuteOptions;
 pub use input_value::{InputValue, TensorInput};
 pub use io_spec::{Extent, IoKind, IoSpec, TensorIo};
+pub use kernel_check::{CallToCheck, check_call};
 pub use limits::Limits;
 pub use method::Method;
 pub use method_options::MethodOptions;
 pub use optimize::rule_names;
 pub use output_value::{OutputBuffer, OutputValue, Outputs, OwnedTensor};
+pub use packed_weights::PackedWeights;
 pub use program::{Program, ProgramSource};
+pub use pteron_core::StableBytes;
 pub use pteron_cpu::plan::RuleSwitches;
 pub use runtime::{Runtime, RuntimeOptions};
-pub use storage::StableBytes;
 pub use tracer::{StepInfo, Tracer};
 
 /// The README's Rust snippets compile.

@@ -65,7 +65,7 @@ impl MethodCode {
         let written = written_values(&ir, &operators);
         let preparer = Preparer {
             ir: &ir,
-            constants: Constants { data: input.data, folded: &folded },
+            constants: Constants { data: Some(input.data), folded: &folded },
             written: &written,
             packs: input.packs,
             cpu: input.runtime.cpu(),
@@ -176,7 +176,7 @@ impl Loader for BuildLoader<'_> {
     ) -> Result<bool> {
         let preparer = Preparer {
             ir,
-            constants: Constants { data: self.data, folded },
+            constants: Constants { data: Some(self.data), folded },
             written: &self.written,
             packs: self.packs,
             cpu: self.cpu,

@@ -3,11 +3,12 @@
 use crate::interface::{INTERFACE_KEY, Interface};
 use crate::method_code::{BuildInput, MethodCode};
 use crate::method_instance::MethodInstance;
+use crate::packed_weights::PackedWeights;
 use crate::program_data::ProgramData;
-use crate::storage::{StableBytes, Storage};
+use crate::storage::Storage;
 use crate::{ExecuteOptions, InputValue, IoSpec, Limits, Method, MethodOptions, Outputs, Runtime};
 use pteron_core::error::printable;
-use pteron_core::{Error, NamedData, PackStore, Result};
+use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
 use pteron_format::MethodDef;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -74,7 +75,8 @@ impl Program {
                     })
                 })
                 .collect::<Result<Vec<_>>>()?;
-            Ok(Arc::new(Program { runtime: runtime.clone(), data, packs: PackStore::new(), limits, methods }))
+            let packs = data.pack_store()?;
+            Ok(Arc::new(Program { runtime: runtime.clone(), data, packs, limits, methods }))
         })
     }
 
@@ -157,9 +159,47 @@ impl Program {
         Ok((&m.input_tree, &m.output_tree))
     }
 
-    /// Number of packed weights and their bytes.
+    /// Number of packed weights in use that load made, and their bytes.
     pub fn pack_stats(&self) -> (usize, usize) {
-        self.packs.stats()
+        self.packs.totals().made
+    }
+
+    /// Number of packed weights in use that the file brought along, and their bytes.
+    pub fn stored_pack_stats(&self) -> (usize, usize) {
+        self.packs.totals().stored
+    }
+
+    /// Checks, optimises and prepares every method, and returns what is wrong: at most one error per method,
+    /// each with the line of the model that it comes from where the file tells.
+    pub fn check_methods(&self) -> Vec<Error> {
+        let methods = &self.data.file().methods;
+        let errors = methods.iter().filter_map(|m| Some((m, self.code(&m.name).err()?)));
+        errors
+            .map(|(method, error)| {
+                let debug = self.data.debug();
+                let instruction = error.detail().instruction;
+                let handles = instruction.and_then(|i| u32::try_from(i).ok());
+                let source = handles
+                    .into_iter()
+                    .flat_map(|i| debug.handles(&method.name, i))
+                    .find_map(|h| debug.source(&method.name, h)?.source_line);
+                match source {
+                    Some(line) => error.source_line(line),
+                    None => error,
+                }
+            })
+            .collect()
+    }
+
+    /// Prepares every method and returns the packed weights that this made, so that a writer can store
+    /// them with the program.
+    ///
+    /// Errors: those of preparing a method.
+    pub fn pack_all(&self) -> Result<PackedWeights> {
+        for method in &self.data.file().methods {
+            self.code(&method.name)?;
+        }
+        catching(|| PackedWeights::new(self.packs.made(), self.data.file()))
     }
 
     /// Bytes of planned memory that one session of a method needs.

@@ -123,7 +123,7 @@ impl Session {
             Place::Folded(_) => match code.layout.folded.get(&id) {
                 // Every kernel took it from a packed copy.
                 None => return Ok(slot),
-                Some(FoldedMemory::Copied(buffer)) if buffer.len() >= nbytes => buffer.as_ptr(),
+                Some(FoldedMemory::Copied(buffer)) if buffer.len() >= nbytes => buffer.as_ptr().cast_mut(),
                 Some(FoldedMemory::Stored(key, offset)) => {
                     let bytes = code.data.constant(key).and_then(|b| b.get(*offset..)).ok_or_else(lost)?;
                     if bytes.len() < nbytes {

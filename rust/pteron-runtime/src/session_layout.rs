@@ -6,7 +6,7 @@ use crate::constants::dense_copy;
 use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
 use crate::prepare::Preparer;
 use crate::step::{Action, Step};
-use pteron_core::{AlignedBuffer, Error, Result, ValueId};
+use pteron_core::{Error, PackedBytes, Result, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) enum FoldedMemory {
     /// A part of the program's storage: byte offset within the constant.
     Stored(pteron_core::ConstantKey, usize),
     /// A dense copy.
-    Copied(Arc<AlignedBuffer>),
+    Copied(Arc<PackedBytes>),
 }
 
 impl SessionLayout {

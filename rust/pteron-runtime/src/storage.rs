@@ -1,39 +1,10 @@
 //! The bytes of a program: mapped, owned, or borrowed from somebody who keeps them. Unsafe island.
 
-use pteron_core::{AlignedBuffer, Error, ErrorKind, Result};
+use pteron_core::{AlignedBuffer, Error, ErrorKind, Result, StableBytes};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Bytes that stay where and what they are.
-///
-/// # Safety
-/// While a value lives, `bytes` returns the same memory with the same contents every time it is called,
-/// and that memory does not change.
-pub unsafe trait StableBytes: Send + Sync {
-    /// The bytes.
-    fn bytes(&self) -> &[u8];
-}
-
-// SAFETY: shared references to a `Vec` give no way to change it.
-unsafe impl StableBytes for Vec<u8> {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-// SAFETY: immutable for the whole life of the process.
-unsafe impl StableBytes for &'static [u8] {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-// SAFETY: nobody else has the pointer of a buffer that was given away.
-unsafe impl StableBytes for AlignedBuffer {
-    fn bytes(&self) -> &[u8] {
-        self.as_slice()
-    }
-}
 
 /// Alignment that constants rely on: the format aligns them to 16 bytes from the start of the file.
 const BASE_ALIGNMENT: usize = 16;
@@ -97,18 +68,22 @@ impl Storage {
         Ok(Storage { owner: Owner::Stable(owner) })
     }
 
-    /// All bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.owner {
-            Owner::Mapped(map) => map,
-            Owner::Stable(bytes) => bytes.bytes(),
-        }
-    }
-
     /// A part; an error when it lies outside.
     pub(crate) fn range(&self, offset: u64, nbytes: u64) -> Result<&[u8]> {
         let range = pteron_core::sizes::checked_range(offset, nbytes, self.bytes().len())?;
         self.bytes().get(range).ok_or_else(|| Error::internal("a checked range is outside its storage"))
+    }
+}
+
+// SAFETY: the owner is never exchanged, and neither a mapping nor stable bytes move or are written by this
+// process. (A mapped file that another process changes is outside the promise, as in `open`; no check depends
+// on the contents of what is read from a mapping.)
+unsafe impl StableBytes for Storage {
+    fn bytes(&self) -> &[u8] {
+        match &self.owner {
+            Owner::Mapped(map) => map,
+            Owner::Stable(bytes) => bytes.bytes(),
+        }
     }
 }
 

@@ -18,7 +18,6 @@ from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 from pteron.exir.edge.edge_op_overload import emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
 from pteron.exir.edge.memory_nodes import alloc, view
-from pteron.exir.edge.out_variant import is_out_argument
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
 from pteron.exir.edge.tensor_spec import TensorSpec
@@ -26,6 +25,7 @@ from pteron.exir.emit.control_flow.emit_control_flow import emit_control_flow
 from pteron.exir.emit.debug_table import SourceFiles, delegate_entry, handle_table
 from pteron.exir.emit.instruction_list import InstructionList
 from pteron.exir.emit.interface import method_interface
+from pteron.exir.emit.kernel_arguments import kernel_arguments
 from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.shared_data import SharedData
 from pteron.exir.emit.value_table import ValueTable
@@ -39,7 +39,6 @@ from pteron.exir.schema import (
     ExecutionPlan,
     Int,
     IntList,
-    TensorList,
 )
 
 VIEW_OPERATOR = ("executorch_prim::et_view", "default")
@@ -260,30 +259,7 @@ class MethodEmitter:
         self.table.bind(node, out)
 
     def _kernel_call(self, node: torch.fx.Node, op: OpOverload) -> None:
-        arguments: list[int] = []
-        outs: list[int | list[int]] = []
-        positional = list(node.args)
-        for position, schema in enumerate(op._schema.arguments):
-            if position < len(positional):
-                value: Any = positional[position]
-            elif schema.name in node.kwargs:
-                value = node.kwargs[schema.name]
-            else:
-                value = schema.default_value
-            arguments.append(self.table.argument(value, schema))
-            if is_out_argument(schema):
-                outs.append(self.table.of(value))
-        returned: int | list[int]
-        if not outs:
-            # An operator that changes its first argument returns that argument.
-            returned = self.table.index_of(positional[0])  # type: ignore[arg-type]
-            arguments.append(returned)
-        elif len(outs) == 1 and isinstance(outs[0], int):
-            returned = outs[0]
-            arguments.append(returned)
-        else:
-            returned = list(outs[0]) if len(outs) == 1 else [_single(out) for out in outs]  # type: ignore[arg-type]
-            arguments.append(self.table.add(TensorList(list(returned))))
+        arguments, returned = kernel_arguments(self.table, op, node.args, node.kwargs)
         self.code.kernel(emitted_name(op), arguments, node)
         self.table.bind(node, returned)
 
@@ -330,11 +306,6 @@ class MethodEmitter:
         if isinstance(value, torch.fx.Node):
             return self.table.index_of(value)
         return self.table.add_literal(value)
-
-
-def _single(index: int | list[int]) -> int:
-    assert isinstance(index, int)
-    return index
 
 
 def _example(value: torch.SymInt) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,23 +21,15 @@ from pteron.exir.edge.loop_operators import loop_operators
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.out_variant import out_variant
 from pteron.exir.edge.scalar_type import is_storable
-from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
+from pteron.exir.passes.input_problems import input_problems, place_of_input
+from pteron.exir.passes.problem import UNKNOWN_LINE, Problem, problem_of
 
 _STORED_INPUTS = (InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
-
-@dataclass(frozen=True)
-class Problem:
-    """One reason why a program cannot be written or run. `operator` is None where no operator is at fault."""
-
-    method: str
-    operator: str | None
-    what: str
-    source_line: str
-
-    def __str__(self) -> str:
-        return f"{self.method}: {self.operator or 'program'}: {self.what} (from {self.source_line})"
+# The largest rank of the file format's reader.
+_MAX_RANK = 16
+_WITHOUT_KERNEL = "replace the operator in the model, decompose it before export, or delegate it to a backend"
 
 
 def find_problems(program: ExportedProgram, method: str, kernels: frozenset[str]) -> list[Problem]:
@@ -46,23 +37,32 @@ def find_problems(program: ExportedProgram, method: str, kernels: frozenset[str]
 
     `program`: an edge program, write-backs and views inserted; `kernels`: what the target can run.
     """
-    found: dict[Problem, None] = {}
+    return list(dict.fromkeys(problem for _, problem in located_problems(program, method, kernels)))
+
+
+def located_problems(
+    program: ExportedProgram, method: str, kernels: frozenset[str]
+) -> Iterator[tuple[torch.fx.Node | None, Problem]]:
+    """Every problem with the node that has it, None where none has."""
     for what in _signature_problems(program):
-        found[Problem(method, None, what, "the model's signature")] = None
+        yield None, Problem(method, None, what, UNKNOWN_LINE)
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             for name, what in _node_problems(node, program, kernels):
-                found[Problem(method, name, what, str(source_location(node)))] = None
-    return list(found)
+                yield node, problem_of(node, method, name, what)
 
 
 def _signature_problems(program: ExportedProgram) -> Iterator[str]:
+    yield from input_problems(program)
     for spec in program.graph_signature.input_specs:
         if spec.kind not in _STORED_INPUTS:
-            yield f"input {spec.target or spec.arg.name!r} of kind {spec.kind.name} cannot be stored"
+            yield (
+                f"input {spec.target or spec.arg.name!r} of kind {spec.kind.name} cannot be stored; "
+                "use tensors, numbers, strings and None"
+            )
     for out in program.graph_signature.output_specs:
         if out.kind is not OutputKind.USER_OUTPUT:
-            yield f"output {out.arg.name!r} of kind {out.kind.name} is not supported"
+            yield f"output {out.arg.name!r} of kind {out.kind.name} is not supported; export for inference"
 
 
 def _node_problems(
@@ -72,7 +72,8 @@ def _node_problems(
         return
     name = str(getattr(node.target, "__name__", node.target)) if node.op == "call_function" else None
     for what in _value_problems(node, program):
-        yield name, what
+        place = place_of_input(program, node)
+        yield name, what if place is None else f"input {place}: {what}"
     if node.op == "placeholder" or node.target is operator.getitem or is_delegate_call(node):
         return
     if is_control_flow(node):
@@ -86,7 +87,7 @@ def _node_problems(
     if problem is not None:
         yield name, problem
     elif emitted is not None and emitted not in kernels:
-        yield name, f"the target has no kernel {emitted}"
+        yield name, f"the target has no kernel {emitted}; {_WITHOUT_KERNEL}"
 
 
 def _emitted_operator(node: torch.fx.Node) -> tuple[str | None, str | None]:
@@ -101,10 +102,16 @@ def _emitted_operator(node: torch.fx.Node) -> tuple[str | None, str | None]:
         try:
             return _joined(*emitted_name(out_variant(target.aten_overload))), None
         except MissingOutVariantError:
-            return None, "has no overload that writes into given tensors"
+            return None, (
+                "has no overload that writes into given tensors; define an `.out` overload with "
+                "torch.library, decompose the operator before export, or delegate it"
+            )
     if isinstance(target, OpOverload):
         return _joined(*emitted_name(target)), None
-    return None, f"{target} on symbolic numbers has no instruction"
+    return None, (
+        f"{target} on symbolic numbers has no instruction; compute it from +, -, *, //, % and "
+        "comparisons, or on a tensor"
+    )
 
 
 def _joined(name: str, overload: str) -> str:
@@ -116,7 +123,11 @@ def _value_problems(node: torch.fx.Node, program: ExportedProgram) -> Iterator[s
         if not isinstance(value, torch.Tensor):
             continue
         if not is_storable(value.dtype):
-            yield f"element type {value.dtype} cannot be stored in a program"
+            yield f"element type {value.dtype} cannot be stored in a program; cast to another in the model"
+        if value.layout is not torch.strided:
+            yield f"a tensor of layout {value.layout} cannot be stored; make it dense in the model"
+        if value.dim() > _MAX_RANK:
+            yield f"rank {value.dim()} is above {_MAX_RANK}, the most that a program can store; reshape it"
         for position, extent in enumerate(value.shape):
             if extent_bounds(extent, program.range_constraints)[1] is None:
                 yield (

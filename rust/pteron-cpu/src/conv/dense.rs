@@ -9,8 +9,7 @@ use super::tile::{Tile, tile_rows};
 use crate::epilogue::Epilogue;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AlignedBuffer, Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, Scratch,
-    WorkerScratch,
+    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ pub struct DenseConvolution {
     level: SimdLevel,
     name: String,
     geometry: Geometry,
-    weights: Arc<AlignedBuffer>,
+    weights: Arc<PackedBytes>,
     epilogue: Epilogue,
     is_input_interleaved: bool,
     is_output_interleaved: bool,
@@ -92,6 +91,10 @@ impl Prepared for DenseConvolution {
 
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: (PANEL_FLOATS + SUM_FLOATS) * size_of::<f32>(), shared: 0 }
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        index != WEIGHT
     }
 
     fn new_bound(&self) -> Bound {

@@ -5,11 +5,12 @@
 use super::dense::check_bias;
 use super::geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
 use crate::epilogue::Epilogue;
+use crate::packed::PackedFormat;
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AlignedBuffer, Args, BindArgs, Bound, Error, Grid, PackKey, PrepareContext, Prepared, Result, Scratch,
-    WorkerScratch,
+    AlignedBuffer, Args, BindArgs, Bound, DType, Error, Grid, PackKey, PackedBytes, PrepareContext, Prepared,
+    Result, Scratch, WorkerScratch,
 };
 use std::sync::Arc;
 
@@ -18,6 +19,25 @@ pub const PLANES_FORMAT: &str = "f32_depthwise_planes_v1";
 /// Packed format of depthwise weights for channels-last: row-major f32 [KH, KW, C].
 pub const INTERLEAVED_FORMAT: &str = "f32_depthwise_interleaved_v1";
 
+/// The format for planes as a table entry: the shape is that of the weight, [C, 1, KH, KW] or [C, 1, KW].
+pub const PACKED_PLANES: PackedFormat = PackedFormat {
+    name: PLANES_FORMAT,
+    dtype: Some(DType::Float32),
+    elements: |shape| shape.iter().try_fold(1, |n: usize, d| n.checked_mul(*d)),
+    position: |shape, index| shape.iter().zip(index).fold(0, |at, (n, i)| at * n + i),
+};
+
+/// The format for channels-last as a table entry: the shape is that of the weight.
+pub const PACKED_INTERLEAVED: PackedFormat = PackedFormat {
+    name: INTERLEAVED_FORMAT,
+    dtype: Some(DType::Float32),
+    elements: PACKED_PLANES.elements,
+    position: |shape, index| {
+        let tap = shape.iter().zip(index).skip(1).fold(0, |at, (n, i)| at * n + i);
+        tap * shape.first().copied().unwrap_or(0) + index.first().copied().unwrap_or(0)
+    },
+};
+
 /// Output elements of a chunk, about.
 const CHUNK: usize = 16 << 10;
 
@@ -25,7 +45,7 @@ struct Depthwise {
     level: SimdLevel,
     name: String,
     geometry: Geometry,
-    weights: Arc<AlignedBuffer>,
+    weights: Arc<PackedBytes>,
     epilogue: Epilogue,
     is_interleaved: bool,
     scratch_floats: usize,
@@ -115,6 +135,10 @@ impl Prepared for Depthwise {
         Scratch { per_worker: self.scratch_floats * size_of::<f32>(), shared: 0 }
     }
 
+    fn needs(&self, index: usize) -> bool {
+        index != WEIGHT
+    }
+
     fn new_bound(&self) -> Bound {
         Bound::of(Units::default())
     }
@@ -160,7 +184,7 @@ impl Prepared for Depthwise {
             geometry: &self.geometry,
             extents: units.extents,
             range: first..(first + units.per_chunk).min(units.count),
-            weights: self.weights.as_ptr().cast_const().cast(),
+            weights: self.weights.as_ptr().cast(),
             clamp: self.epilogue.clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY)),
             input: args.tensor(INPUT)?.ptr()?,
             bias: args.optional_tensor(BIAS)?.map_or(Ok(std::ptr::null()), |t| t.ptr::<f32>())?,

@@ -6,13 +6,33 @@
 //! is the same for every instruction set.
 
 use super::geometry::Geometry;
-use pteron_core::{AlignedBuffer, ConstantView, Dims, Error, PackKey, PackStore, Result};
+use crate::packed::PackedFormat;
+use pteron_core::{AlignedBuffer, ConstantView, DType, Dims, Error, PackKey, PackStore, PackedBytes, Result};
 use std::sync::Arc;
 
 /// Name of the format.
 pub const FORMAT: &str = "f32_conv_nr32_v1";
 /// Output channels of a panel.
 pub const PANEL: usize = 32;
+
+/// The format as a table entry: the shape is [G, O, I, KH, KW].
+pub const PACKED: PackedFormat = PackedFormat {
+    name: FORMAT,
+    dtype: Some(DType::Float32),
+    elements: |shape| match *shape {
+        [g, o, i, kh, kw] => {
+            [o.div_ceil(PANEL), kh, kw, i, PANEL].iter().try_fold(g, |n, d| n.checked_mul(*d))
+        }
+        _ => None,
+    },
+    position: |shape, index| match (shape, index) {
+        (&[_, outputs, inputs, kh, kw], &[g, o, i, ky, kx]) => {
+            let panel = g * outputs.div_ceil(PANEL) + o / PANEL;
+            (((panel * kh + ky) * kw + kx) * inputs + i) * PANEL + o % PANEL
+        }
+        _ => 0,
+    },
+};
 
 /// `weight` ([G·O, I, KH, KW] or [G·O, I, KW]) as [G, O, I, KH, KW], so that the key of the pack tells groups apart.
 fn five_dimensional<'a>(weight: &ConstantView<'a>, geometry: &Geometry) -> Result<ConstantView<'a>> {
@@ -27,11 +47,7 @@ fn five_dimensional<'a>(weight: &ConstantView<'a>, geometry: &Geometry) -> Resul
 }
 
 /// The pack of `weight` from `packs`, made if it is not there yet.
-pub fn packed(
-    packs: &PackStore,
-    weight: &ConstantView<'_>,
-    geometry: &Geometry,
-) -> Result<Arc<AlignedBuffer>> {
+pub fn packed(packs: &PackStore, weight: &ConstantView<'_>, geometry: &Geometry) -> Result<Arc<PackedBytes>> {
     let view = five_dimensional(weight, geometry)?;
     packs.get_or_pack(PackKey::new(&view, FORMAT), || pack(&view))
 }

@@ -280,5 +280,5 @@ fn the_pack_holds_exactly_the_weights_and_is_shared() {
     assert_eq!(unpack(first.as_elements::<f32>(), &geometry), w);
     let regrouped = Geometry { groups: 1, out_channels: 70, ..geometry };
     packed(&packs, &view, &regrouped).unwrap();
-    assert_eq!(packs.stats().0, 2);
+    assert_eq!(packs.totals().made.0, 2);
 }

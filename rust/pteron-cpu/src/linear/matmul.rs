@@ -6,7 +6,7 @@ use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Rhs, TileSet, Tiling, scratch_elements};
 use crate::packed::f32_nr32_v1::FORMAT;
 use pteron_core::{
-    AlignedBuffer, Args, BindArgs, Bound, Dims, Error, Grid, Prepared, Result, Scratch, TensorView,
+    Args, BindArgs, Bound, Dims, Error, Grid, PackedBytes, Prepared, Result, Scratch, TensorView,
     WorkerScratch,
 };
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// B.
 pub(super) enum RightHand {
     /// A constant, packed.
-    Packed { packed: Arc<AlignedBuffer>, k: usize, n: usize },
+    Packed { packed: Arc<PackedBytes>, k: usize, n: usize },
     /// An argument that is read as it lies.
     Computed { k_bound: usize },
 }

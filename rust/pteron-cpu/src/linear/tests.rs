@@ -309,7 +309,7 @@ fn call_sites_share_one_packed_copy() {
     let mm = [linear[0].clone(), Arg::Constant([k, n], [1, k], storage), Arg::out(&[4, n])];
     let one = prepare("aten::linear.out", &linear, isa, &packs, Epilogue::NONE).unwrap();
     let two = prepare("aten::mm.out", &mm, isa, &packs, Epilogue::RELU).unwrap();
-    assert_eq!(packs.stats(), (1, n * k * 4));
+    assert_eq!(packs.totals().made, (1, n * k * 4));
     let (one, two) = (execute(&*one, &linear, 1).unwrap(), execute(&*two, &mm, 1).unwrap());
     assert!(one.values.iter().zip(&two.values).all(|(x, y)| x.max(0.0) == *y));
 }

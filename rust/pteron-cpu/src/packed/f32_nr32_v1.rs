@@ -10,12 +10,27 @@
 //! AVX-512 reads a row as two registers, AVX2 as two tiles of two registers, plain Rust in pieces of
 //! eight. GEMM and GEMV read the same block. Unsafe island (packing through raw pointers).
 
+use super::PackedFormat;
 use super::pack_block;
-use pteron_core::{AlignedBuffer, ConstantView, Error, Isa, PackKey, PackStore, Result};
+use pteron_core::{AlignedBuffer, ConstantView, DType, Error, Isa, PackKey, PackStore, PackedBytes, Result};
 use std::sync::Arc;
 
 /// The name of the format in keys, files and listings.
 pub const FORMAT: &str = "f32_nr32_v1";
+
+/// The format as a table entry: the shape is [K, N].
+pub const PACKED: PackedFormat = PackedFormat {
+    name: FORMAT,
+    dtype: Some(DType::Float32),
+    elements: |shape| match *shape {
+        [k, n] => panel_count(n).checked_mul(NR)?.checked_mul(k),
+        _ => None,
+    },
+    position: |shape, index| match (shape, index) {
+        (&[k, _], &[row, column]) => (column / NR * k + row) * NR + column % NR,
+        _ => 0,
+    },
+};
 
 /// Columns of a panel.
 pub const NR: usize = 32;
@@ -39,7 +54,7 @@ pub fn packed_bytes(k: usize, n: usize) -> Result<usize> {
 /// The shared packed copy of `view` (K x N, any strides) from `packs`, made when it is the first use.
 ///
 /// Errors: rank other than 2, dtype other than float32, a view that leaves its storage, no memory.
-pub fn get_or_pack(packs: &PackStore, isa: Isa, view: &ConstantView<'_>) -> Result<Arc<AlignedBuffer>> {
+pub fn get_or_pack(packs: &PackStore, isa: Isa, view: &ConstantView<'_>) -> Result<Arc<PackedBytes>> {
     packs.get_or_pack(PackKey::new(view, FORMAT), || pack(isa, view))
 }
 
@@ -79,7 +94,7 @@ pub fn pack(isa: Isa, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
 /// The exact matrix again: K x N values, row-major.
 ///
 /// Errors when `packed` has another size than K and N ask for.
-pub fn unpack(packed: &AlignedBuffer, k: usize, n: usize) -> Result<Vec<f32>> {
+pub fn unpack(packed: &PackedBytes, k: usize, n: usize) -> Result<Vec<f32>> {
     let expected = packed_bytes(k, n)?;
     if packed.len() != expected {
         return Err(Error::program("a packed weight has the wrong size")
@@ -105,7 +120,7 @@ mod tests {
     use super::*;
     use crate::cpu_detect::available_isas;
     use proptest::prelude::*;
-    use pteron_core::{ConstantKey, DType, Dims};
+    use pteron_core::{ConstantKey, Dims};
 
     fn view(data: &[f32], offset: usize, shape: [usize; 2], strides: [usize; 2]) -> ConstantView<'_> {
         ConstantView {
@@ -129,7 +144,7 @@ mod tests {
             for isa in available_isas() {
                 let packed = pack(isa, &v).unwrap();
                 prop_assert_eq!(packed.len(), n.div_ceil(32) * k * 128);
-                let back: Vec<u32> = unpack(&packed, k, n).unwrap().iter().map(|x| x.to_bits()).collect();
+                let back: Vec<u32> = unpack(&packed.into(), k, n).unwrap().iter().map(|x| x.to_bits()).collect();
                 let expected: Vec<u32> = v.to_vec::<f32>().unwrap().iter().map(|x| x.to_bits()).collect();
                 prop_assert_eq!(back, expected);
             }
@@ -156,7 +171,7 @@ mod tests {
             let e = pack(Isa::Portable, &bad).unwrap_err();
             assert!(e.to_string().contains("leaves its storage"), "{e}");
         }
-        assert!(unpack(&AlignedBuffer::zeroed(64).unwrap(), 3, 4).is_err());
+        assert!(unpack(&AlignedBuffer::zeroed(64).unwrap().into(), 3, 4).is_err());
         assert!(packed_bytes(usize::MAX / 2, 33).is_err());
     }
 
@@ -167,6 +182,6 @@ mod tests {
         let a = get_or_pack(&packs, Isa::Portable, &view(&data, 0, [48, 64], [1, 48])).unwrap();
         let b = get_or_pack(&packs, Isa::Portable, &view(&data, 0, [48, 64], [1, 48])).unwrap();
         assert!(Arc::ptr_eq(&a, &b));
-        assert_eq!(packs.stats(), (1, 64 * 48 * 4));
+        assert_eq!(packs.totals().made, (1, 64 * 48 * 4));
     }
 }

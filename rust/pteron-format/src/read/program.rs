@@ -38,6 +38,7 @@ pub(crate) fn program(file: &[u8]) -> Result<ProgramFile> {
     Ok(ProgramFile {
         methods,
         named_data,
+        constants: constants.segment(),
         segments: segments.into_ranges(),
         program_size: container.program_size,
     })

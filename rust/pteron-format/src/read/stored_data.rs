@@ -77,6 +77,14 @@ impl StoredData {
         Ok(StoredData::Segment { range, offsets })
     }
 
+    /// The segment that holds them; empty when no segment does.
+    pub fn segment(&self) -> Range<usize> {
+        match self {
+            StoredData::Segment { range, .. } => range.clone(),
+            StoredData::Empty | StoredData::Table(_) => 0..0,
+        }
+    }
+
     /// The `nbytes` of blob `index` as a range of the file. `index` must not be 0.
     pub fn range(&self, index: u32, nbytes: usize, what: &str) -> Result<Range<usize>> {
         let (start, end) = match self {

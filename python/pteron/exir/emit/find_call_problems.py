@@ -1,0 +1,149 @@
+"""Calls whose arguments cannot be stored, or that no kernel of the target takes, found before emission."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.utils._pytree import TreeSpec
+
+from pteron.errors import ExportError, PteronError
+from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
+from pteron.exir.edge.extent_bounds import Ranges
+from pteron.exir.edge.out_variant import out_argument_names, out_variant
+from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_number, is_symbolic_op
+from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.emit.kernel_arguments import kernel_arguments
+from pteron.exir.emit.portable_tree import tree_text
+from pteron.exir.emit.value_table import ValueTable
+from pteron.exir.passes.problem import UNKNOWN_LINE, Problem, problem_of
+
+
+def find_call_problems(
+    program: ExportedProgram,
+    method: str,
+    reported: Collection[torch.fx.Node],
+    *,
+    target: str | Iterable[str],
+) -> Iterator[Problem]:
+    """Problems of the calls of `program` that are not in `reported`, and of the structure of its inputs and
+    outputs.
+
+    `target`: "pteron" asks the native kernel table, as load does, whether a kernel takes element types and
+    ranks; of other targets only the names of operators are known.
+    """
+    for what in _structure_problems(program.call_spec.in_spec, program.call_spec.out_spec):
+        yield Problem(method, None, what, UNKNOWN_LINE)
+    check = _Check(program.range_constraints, asks_kernels=target == "pteron")
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if node.op != "call_function" or node in reported:
+                continue
+            what = check.problem(node)
+            if what is not None:
+                yield problem_of(node, method, str(getattr(node.target, "__name__", node.target)), what)
+
+
+def _structure_problems(*structures: TreeSpec | None) -> Iterator[str]:
+    for structure in structures:
+        try:
+            tree_text(structure)
+        except ExportError as error:
+            yield str(error)
+
+
+class _Check:
+    """Builds the arguments of single calls and asks the kernel table about each distinct one once."""
+
+    def __init__(self, ranges: Ranges, *, asks_kernels: bool) -> None:
+        self._ranges = ranges
+        self._asks_kernels = asks_kernels
+        self._answers: dict[str, str | None] = {}
+        # Stand-ins for the tensors that a call writes to, which the graph does not have yet.
+        self._outs = torch.fx.Graph()
+
+    def problem(self, node: torch.fx.Node) -> str | None:
+        """What is wrong with a call, or None."""
+        target: Any = node.target
+        table = ValueTable()
+        try:
+            if is_symbolic_op(target):
+                name, arguments, varying = self._symbolic(table, node)
+            elif isinstance(target, (EdgeOpOverload, OpOverload)):
+                name, arguments, varying = self._operator(table, node, target)
+            else:
+                return None
+        except ExportError as error:
+            return str(error)
+        if not self._asks_kernels:
+            return None
+        full_name = ".".join(part for part in name if part)
+        values = [value.val for value in table.values]
+        key = f"{full_name}{arguments}{varying}{values}"
+        if key not in self._answers:
+            self._answers[key] = _refusal(full_name, values, arguments, varying)
+        return self._answers[key]
+
+    def _operator(
+        self, table: ValueTable, node: torch.fx.Node, target: EdgeOpOverload | OpOverload
+    ) -> tuple[tuple[str, str], list[int], list[int]]:
+        varying = self._bind_operands(table, node)
+        kwargs = dict(node.kwargs)
+        if isinstance(target, EdgeOpOverload):
+            op = out_variant(target.aten_overload)
+            names = out_argument_names(op)
+            result = node.meta["val"]
+            for name, value in zip(names, [result] if len(names) == 1 else result, strict=True):
+                kwargs[name] = stand_in = self._outs.placeholder(name)
+                self._bind_tensors(table, stand_in, value)
+        else:
+            op = target
+        arguments, _ = kernel_arguments(table, op, node.args, kwargs)
+        return emitted_name(op), arguments, varying
+
+    def _symbolic(
+        self, table: ValueTable, node: torch.fx.Node
+    ) -> tuple[tuple[str, str], list[int], list[int]]:
+        varying = self._bind_operands(table, node)
+        arguments = [
+            table.index_of(value) if isinstance(value, torch.fx.Node) else table.add_literal(value)
+            for value in node.args
+        ]
+        arguments.append(table.add_symbolic(node.meta["val"]))
+        return EMITTED_AS[node.target], arguments, [*varying, arguments[-1]]
+
+    def _bind_operands(self, table: ValueTable, node: torch.fx.Node) -> list[int]:
+        varying = []
+        for operand in node.all_input_nodes:
+            value = operand.meta.get("val")
+            if is_symbolic_number(value):
+                index = table.add_symbolic(value)
+                table.bind(operand, index)
+                varying.append(index)
+            elif value is None or isinstance(value, str):
+                table.bind(operand, table.add_literal(value))
+            else:
+                self._bind_tensors(table, operand, value)
+        return varying
+
+    def _bind_tensors(self, table: ValueTable, node: torch.fx.Node, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            table.bind(node, table.add_tensor(TensorSpec.from_value(value, self._ranges)))
+        else:
+            specs = [TensorSpec.from_value(each, self._ranges) for each in value]
+            table.bind(node, [table.add_tensor(spec) for spec in specs])
+
+
+def _refusal(operator: str, values: list[Any], arguments: list[int], varying: list[int]) -> str | None:
+    """Why no kernel takes a call; None where one does."""
+    from pteron import _native
+
+    try:
+        _native.check_call(operator, values, arguments, varying)
+    except PteronError as error:
+        return f"no kernel takes this call: {error}"
+    return None

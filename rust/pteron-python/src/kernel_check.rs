@@ -1,0 +1,89 @@
+//! What the compile half asks before it writes a program: would load take this call, this program?
+
+use crate::call;
+use crate::errors::{OrRaise, to_python};
+use crate::program::borrowed;
+use crate::runtime::Runtime;
+use crate::serialize::{class_name, field, unknown_class};
+use pteron_core::{DType, DimOrder, Dims, Dynamism, Error, Result, TensorSpec, ValueId};
+use pteron_runtime::ir::{Place, TensorIr, ValueIr};
+use pteron_runtime::{CallToCheck, Limits, Program};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// Finds and prepares a kernel for one call of an operator, as load does.
+///
+/// `values`: objects of `pteron.exir.schema` (Int, Tensor, ...) that the call refers to by index; `args`: its
+/// arguments, as an instruction has them; `varying`: indices of numbers that are known only at run time.
+/// Raises what load raises: MissingOperatorError, KernelError, ProgramError.
+#[pyfunction]
+pub fn check_call(
+    py: Python<'_>,
+    operator: String,
+    values: Vec<Bound<'_, PyAny>>,
+    args: Vec<u32>,
+    varying: Vec<u32>,
+) -> PyResult<()> {
+    let runtime = Runtime::or_shared(py, None)?;
+    let call = CallToCheck {
+        operator,
+        values: values.iter().map(value).collect::<PyResult<_>>()?,
+        args: args.into_iter().map(ValueId).collect(),
+        varying: varying.into_iter().map(ValueId).collect(),
+    };
+    pteron_runtime::check_call(&runtime, call).or_raise(py)
+}
+
+/// Checks and prepares every method of the program `data`, as load does, and returns what is wrong: a list of
+/// exceptions, at most one per method, with the model's source line where the program tells.
+///
+/// Raises ProgramError where the file itself is damaged.
+#[pyfunction]
+pub fn check_program<'py>(data: &Bound<'py, PyBytes>) -> PyResult<Vec<Py<PyAny>>> {
+    let py = data.py();
+    let runtime = Runtime::or_shared(py, None)?;
+    let source = borrowed(data);
+    let errors =
+        call::detached(py, || Ok(Program::load(&runtime, source, Limits::default())?.check_methods()))?;
+    Ok(errors.into_iter().map(|e| to_python(py, e).into_value(py).into_any()).collect())
+}
+
+fn value(object: &Bound<'_, PyAny>) -> PyResult<ValueIr> {
+    let ids = |list: Vec<u32>| list.into_iter().map(ValueId).collect();
+    Ok(match class_name(object)?.as_str() {
+        "Null" => ValueIr::None,
+        "Int" => ValueIr::Int(field(object, "int_val")?),
+        "Bool" => ValueIr::Bool(field(object, "bool_val")?),
+        "Double" => ValueIr::Double(field(object, "double_val")?),
+        "String" => ValueIr::String(field::<String>(object, "string_val")?.into()),
+        "Tensor" => tensor(object)?,
+        "IntList" => ValueIr::IntList(ids(field(object, "items")?)),
+        "DoubleList" => ValueIr::DoubleList(field::<Vec<f64>>(object, "items")?.into()),
+        "BoolList" => ValueIr::BoolList(field::<Vec<bool>>(object, "items")?.into()),
+        "TensorList" => ValueIr::TensorList(ids(field(object, "items")?)),
+        "OptionalTensorList" => {
+            let list: Vec<i64> = field(object, "items")?;
+            ValueIr::OptionalTensorList(
+                list.into_iter().map(|i| u32::try_from(i).ok().map(ValueId)).collect(),
+            )
+        }
+        _ => return unknown_class(object, "a kind of value"),
+    })
+}
+
+fn tensor(object: &Bound<'_, PyAny>) -> PyResult<ValueIr> {
+    let (code, dynamism): (i8, i64) = (field(object, "scalar_type")?, field(object, "shape_dynamism")?);
+    let (sizes, order): (Vec<usize>, Vec<u8>) = (field(object, "sizes")?, field(object, "dim_order")?);
+    let spec = || -> Result<TensorSpec> {
+        Ok(TensorSpec {
+            dtype: DType::from_code(code).ok_or_else(|| {
+                Error::program("a tensor has an unknown element type").got(code.to_string())
+            })?,
+            shape: Dims::new(&sizes)?,
+            dim_order: DimOrder::new(&order)?,
+            dynamism: if dynamism == 0 { Dynamism::Static } else { Dynamism::Bounded },
+        })
+    };
+    let spec = spec().or_raise(object.py())?;
+    Ok(ValueIr::Tensor(TensorIr { spec, place: Place::Unplanned, name: None }))
+}
