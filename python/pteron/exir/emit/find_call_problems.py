@@ -43,9 +43,9 @@ def find_call_problems(
         for node in module.graph.nodes:
             if node.op != "call_function" or node in reported:
                 continue
-            what = check.problem(node)
-            if what is not None:
-                yield problem_of(node, method, str(getattr(node.target, "__name__", node.target)), what)
+            found = check.problem(node)
+            if found is not None:
+                yield problem_of(node, method, str(getattr(node.target, "__name__", node.target)), found)
 
 
 def _structure_problems(*structures: TreeSpec | None) -> Iterator[str]:
