@@ -85,27 +85,51 @@ def test_copy_keeps_names_that_are_python_builtins() -> None:
     assert program.graph_signature.user_inputs == ("input",)
 
 
-def test_other_failures_become_runtime_errors_with_their_cause() -> None:
+class SinOfCos(torch.nn.Module):
+    def forward(self, x):
+        y = torch.cos(x)
+        return torch.sin(y)
+
+
+def test_other_failures_become_runtime_errors_with_their_cause_and_place() -> None:
     class Clumsy(BackendDetails):
         @staticmethod
         def preprocess(edge_program, compile_specs):
             raise KeyError("conv")
 
-    with pytest.raises(RuntimeError, match=r"Clumsy\.preprocess failed: KeyError") as caught:
-        to_backend("Clumsy", edge(Function(torch.sin), torch.ones(1)), [])
+    class Walks(BackendDetails):
+        @staticmethod
+        def preprocess(edge_program, compile_specs):
+            for node in edge_program.graph.nodes:
+                if node.op == "call_function":
+                    {"aten.cos.default": 1}[node.target.__name__]
+
+    with pytest.raises(RuntimeError, match=r"Walks\.preprocess failed at node .*KeyError") as caught:
+        to_backend("Walks", edge(SinOfCos(), torch.ones(1)), [])
     assert isinstance(caught.value, PreprocessError)
     assert isinstance(caught.value, ExportError)
     assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.operator == "aten.sin.default"
+    line = SinOfCos.forward.__code__.co_firstlineno + 2
+    assert f"test_whole_module.py:{line}" in str(caught.value)
+    with pytest.raises(PreprocessError, match=r"Clumsy\.preprocess failed: KeyError: 'conv'"):
+        to_backend("Clumsy", edge(SinOfCos(), torch.ones(1)), [])
 
 
-def test_runtime_errors_of_a_backend_are_left_as_they_are() -> None:
+def test_runtime_errors_of_a_backend_are_left_as_they_are_with_a_note() -> None:
     class Strict(BackendDetails):
         @staticmethod
         def preprocess(edge_program, compile_specs):
-            raise NotImplementedError("no")
+            for node in edge_program.graph.nodes:
+                if "sin" in node.name:
+                    raise NotImplementedError("no")
 
-    with pytest.raises(NotImplementedError, match=r"^no$"):
-        to_backend("Strict", edge(Function(torch.sin), torch.ones(1)), [])
+    with pytest.raises(NotImplementedError) as caught:
+        to_backend("Strict", edge(SinOfCos(), torch.ones(1)), [])
+    assert str(caught.value) == "no"
+    [note] = caught.value.__notes__
+    assert note.startswith("raised by Strict.preprocess at node %aten_sin_default")
+    assert "test_whole_module.py:" in note
 
 
 def test_something_else_than_a_result_is_refused() -> None:

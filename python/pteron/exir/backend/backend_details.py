@@ -11,8 +11,10 @@ from torch.export.exported_program import ExportedProgram
 
 from pteron.errors import ExportError
 from pteron.exir.backend.compile_spec import CompileSpec
+from pteron.exir.backend.failing_node import failing_node
 from pteron.exir.backend.named_data_store import NamedDataStoreOutput
 from pteron.exir.backend.program_copy import deep_copy, with_names_of
+from pteron.exir.edge.source_location import source_location
 
 __all__ = [
     "BackendDetails",
@@ -158,14 +160,16 @@ def preprocess_one(
     """Runs `preprocess` on a copy of `program`.
 
     Raises:
-        RuntimeError: as the backend raised it.
+        RuntimeError: as the backend raised it, with a note that says where in the model it was.
         PreprocessError: the backend raised something else, or returned something that is not a result.
     """
+    given: list[ExportedProgram] = []
 
     def compile_copy() -> PreprocessResult:
-        return backend.preprocess(_copied(backend, program, compile_specs), compile_specs)
+        given.append(_copied(backend, program, compile_specs))
+        return backend.preprocess(given[0], compile_specs)
 
-    return _check_result(backend, _guarded(backend, "preprocess", compile_copy))
+    return _check_result(backend, _guarded(backend, "preprocess", compile_copy, given))
 
 
 def preprocess_partitions(
@@ -178,6 +182,8 @@ def preprocess_partitions(
     Raises the same errors as `preprocess_one`.
     """
 
+    given: list[ExportedProgram] = []
+
     def compile_copies() -> dict[str, list[PreprocessResult]]:
         copies = {
             method: [
@@ -186,9 +192,10 @@ def preprocess_partitions(
             ]
             for method, partitions in programs.items()
         }
+        given.extend(copy for of_method in copies.values() for copy in of_method)
         return backend.preprocess_multimethod(copies, compile_specs)
 
-    results = _guarded(backend, "preprocess_multimethod", compile_copies)
+    results = _guarded(backend, "preprocess_multimethod", compile_copies, given)
     expected = {method: len(partitions) for method, partitions in programs.items()}
     if not isinstance(results, dict):
         raise PreprocessError(
@@ -217,13 +224,25 @@ def _copied(
     return with_names_of(program, backend.copy_exported_program_for_preprocess(program, compile_specs))
 
 
-def _guarded(backend: type[BackendDetails], name: str, compile_it: Callable[[], Any]) -> Any:
+def _guarded(
+    backend: type[BackendDetails], name: str, compile_it: Callable[[], Any], given: list[ExportedProgram]
+) -> Any:
+    """Runs a backend's code over the programs `given` and says where it was when it fails."""
     try:
         return compile_it()
-    except RuntimeError:
-        raise
     except Exception as error:
-        raise PreprocessError(f"{backend.__name__}.{name} failed: {type(error).__name__}: {error}") from error
+        node = failing_node(error, given)
+        place = None if node is None else str(source_location(node))
+        at = "" if node is None else f" at node {node.format_node()} from {place}"
+        if isinstance(error, RuntimeError):
+            # Its type and text are the backend's to choose, and callers look at them.
+            error.add_note(f"raised by {backend.__name__}.{name}{at}")
+            raise
+        raise PreprocessError(
+            f"{backend.__name__}.{name} failed{at}: {type(error).__name__}: {error}",
+            operator=None if node is None else str(getattr(node.target, "__name__", node.target)),
+            source_line=place,
+        ) from error
 
 
 def _check_result(backend: type[BackendDetails], result: Any) -> PreprocessResult:

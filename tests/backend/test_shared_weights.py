@@ -1,0 +1,195 @@
+"""Weights that all methods of a program share through named data: compiled in one call, stored once, run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.export import export
+
+import pteron
+from pteron.exir import to_edge, to_edge_transform_and_lower
+from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
+from pteron.exir.backend.compile_spec import CompileSpec
+from pteron.exir.backend.named_data_store import NamedDataStore
+from pteron.exir.backend.partitioner import DelegationSpec
+
+ALIGNMENT = 256
+
+
+class SharedWeights(BackendDetails):
+    """Matrix products with parameters. All methods put their weights into one store."""
+
+    @classmethod
+    def preprocess_multimethod(cls, edge_programs, compile_specs):
+        store = NamedDataStore()
+        blobs = {
+            method: [cls.blob(program, store) for program in programs]
+            for method, programs in edge_programs.items()
+        }
+        output = store.get_named_data_store_output()
+        return {
+            method: [PreprocessResult(blob, data_store_output=output) for blob in listed]
+            for method, listed in blobs.items()
+        }
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        raise RuntimeError("all methods are compiled together")
+
+    @staticmethod
+    def blob(program, store):
+        steps = []
+        for spec in program.graph_signature.input_specs:
+            if spec.target is not None:
+                weight = program.state_dict[spec.target]
+                store.add_named_data(f"shared.{spec.target}", weight, alignment=ALIGNMENT)
+                steps.append({"key": f"shared.{spec.target}", "shape": list(weight.shape)})
+        return json.dumps(steps).encode()
+
+
+class SharedWeightsRuntime:
+    """Multiplies its input by the weights in order, and remembers where they lie."""
+
+    def __init__(self):
+        self.addresses = []
+
+    def is_available(self):
+        return True
+
+    def init(self, ctx, processed, compile_specs):
+        weights = []
+        for step in json.loads(bytes(processed)):
+            data = np.frombuffer(ctx.named_data(step["key"]), np.float32).reshape(step["shape"])
+            self.addresses.append(data.ctypes.data)
+            weights.append(data)
+        return SharedWeightsDelegate(weights)
+
+
+class SharedWeightsDelegate:
+    num_outputs = 1
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def execute(self, ctx, inputs, outputs):
+        value = np.asarray(inputs[0])
+        for weight in self.weights:
+            value = value @ weight
+        np.copyto(np.asarray(outputs[0]), value)
+
+
+class Products(torch.nn.Module):
+    def __init__(self, *weights: torch.nn.Parameter) -> None:
+        super().__init__()
+        self.table, self.first = weights[0], weights[1]
+
+    def forward(self, x):
+        return torch.mm(torch.mm(x, self.table), self.first)
+
+
+class Product(torch.nn.Module):
+    def __init__(self, table: torch.nn.Parameter) -> None:
+        super().__init__()
+        self.table = table
+
+    def forward(self, x):
+        return torch.mm(x, self.table)
+
+
+SPEC = DelegationSpec("SharedWeights", [])
+X = torch.randn(2, 16)
+
+
+@pytest.fixture(scope="module")
+def models():
+    torch.manual_seed(1)
+    table = torch.nn.Parameter(torch.randn(16, 16))
+    # Another parameter of the same bytes, under another name.
+    same = torch.nn.Parameter(table.detach().clone())
+    return {"encode": Products(table, same), "decode": Product(table)}
+
+
+@pytest.fixture(scope="module")
+def captured(models):
+    return {name: export(model, (X,)) for name, model in models.items()}
+
+
+@pytest.fixture(
+    scope="module", params=["manager", "dict of specs", "one call"], ids=lambda name: name.replace(" ", "-")
+)
+def lowered(request, captured):
+    if request.param == "one call":
+        return to_edge_transform_and_lower(captured, partitioner=[SPEC])
+    choice = SPEC if request.param == "manager" else {"encode": SPEC, "decode": SPEC}
+    return to_edge(captured).to_backend(choice)
+
+
+def test_weights_are_stored_once_with_the_alignment_promised(lowered, models) -> None:
+    program = lowered.to_executorch()
+    data = {n.key: n for n in program.executorch_program.named_data if n.key.startswith("shared.")}
+    assert set(data) == {"shared.table", "shared.first"}
+    assert all(entry.alignment % ALIGNMENT == 0 for entry in data.values())
+    table = models["decode"].table.detach().numpy().tobytes()
+    # Two keys, two methods, one copy.
+    assert program.buffer.count(table) == 1
+
+
+def test_every_method_reads_the_same_bytes_where_they_lie(lowered, models) -> None:
+    runtime, backend = pteron.Runtime(), SharedWeightsRuntime()
+    pteron.register_backend("SharedWeights", backend, runtime=runtime)
+    buffer = lowered.to_executorch().buffer
+    program = pteron.load(buffer, runtime=runtime)
+    for name, model in models.items():
+        with torch.no_grad():
+            np.testing.assert_allclose(program.run(name, X.numpy()), model(X), rtol=1e-4, atol=1e-4)
+    # Three lookups of two keys whose bytes are equal: one place in the program.
+    assert len(backend.addresses) == 3
+    assert len(set(backend.addresses)) == 1
+    offset = buffer.index(models["decode"].table.detach().numpy().tobytes())
+    assert offset % ALIGNMENT == 0
+
+
+def test_specs_of_each_method_reach_its_partitions(captured) -> None:
+    seen = {}
+
+    class SpecsByMethod(BackendDetails):
+        @classmethod
+        def preprocess_multimethod(cls, edge_programs, compile_specs):
+            seen.update(compile_specs)
+            return {m: [PreprocessResult(b"") for _ in listed] for m, listed in edge_programs.items()}
+
+        @staticmethod
+        def preprocess(edge_program, compile_specs):
+            raise AssertionError("not called")
+
+    specs = {name: [CompileSpec("method", name.encode())] for name in captured}
+    to_edge(captured).to_backend(
+        {name: DelegationSpec("SpecsByMethod", listed) for name, listed in specs.items()}
+    )
+    assert seen == {name: [listed] for name, listed in specs.items()}
+
+
+def test_equal_bytes_are_kept_once_and_meet_every_alignment() -> None:
+    store = NamedDataStore()
+    store.add_named_data("a", b"1234", alignment=4)
+    store.add_named_data("b", b"1234", alignment=6)
+    store.add_named_data("a", b"1234", alignment=8)
+    output = store.get_named_data_store_output()
+    assert output.buffers == [b"1234"]
+    assert {key: entry.alignment for key, entry in output.pte_data.items()} == {"a": 8, "b": 6}
+    other = NamedDataStore()
+    other.add_named_data("c", b"1234", alignment=2)
+    other.add_named_data("a", torch.tensor([1.0]).numpy().tobytes(), alignment=2)
+    with pytest.raises(ValueError, match="Duplicate key a with different data"):
+        store.merge_named_data_store(other.get_named_data_store_output())
+
+
+@pytest.mark.parametrize(
+    ("key", "alignment", "says"), [("pteron.x", 1, "reserved"), ("x", 0, "alignment must be at least 1")]
+)
+def test_bad_keys_and_alignments_are_refused(key, alignment, says) -> None:
+    with pytest.raises(ValueError, match=says):
+        NamedDataStore().add_named_data(key, b"", alignment=alignment)
