@@ -64,7 +64,11 @@ impl RandomProgram {
         let mut g = Generator::new(rng, is_dynamic);
         let width = g.nodes[0].width;
         for _ in 0..3 + g.rng.below(10) {
-            g.operator();
+            if g.rng.chance(8) {
+                g.repeated();
+            } else {
+                g.operator();
+            }
         }
         let bytes = g.finish();
         RandomProgram { bytes, width, is_dynamic, seed }
@@ -149,15 +153,60 @@ impl<'a> Generator<'a> {
         if overload != "default" {
             args.push(args[args.len() - 1]);
         }
+        self.kernel(name, overload, args);
+    }
+
+    fn kernel(&mut self, name: &str, overload: &str, args: Vec<i32>) {
         let operator = OperatorDraft { name: name.into(), overload: overload.into() };
         let index = self.method.operators.iter().position(|o| *o == operator).unwrap_or_else(|| {
             self.method.operators.push(operator);
             self.method.operators.len() - 1
         });
+        self.instruction(InstructionDraft::Kernel { operator: index as i32, args });
+    }
+
+    fn instruction(&mut self, instruction: InstructionDraft) {
         if self.method.chains.is_empty() {
             self.method.chains.push(ChainDraft::default());
         }
-        self.method.chains[0].instructions.push(InstructionDraft::Kernel { operator: index as i32, args });
+        self.method.chains[0].instructions.push(instruction);
+    }
+
+    /// A few operators, run one to three times over a value that each iteration makes anew.
+    fn repeated(&mut self) {
+        let x = self.pick();
+        let carried = self.relu_of(x);
+        let (index, one) = (self.value(ValueDraft::Int(0)), self.value(ValueDraft::Int(1)));
+        let count = 1 + self.rng.below(3) as i64;
+        let (count, is_done) = (self.value(ValueDraft::Int(count)), self.value(ValueDraft::Bool(false)));
+        let (top, outer) = (self.now(), self.nodes.len());
+        for _ in 0..1 + self.rng.below(4) {
+            self.operator();
+        }
+        // What was made last, where it fits; else the value itself once more.
+        let width = self.nodes[carried].width;
+        let last = (outer..self.nodes.len())
+            .rev()
+            .find(|i| self.nodes[*i].width == width && self.is_activation(*i))
+            .unwrap_or(carried);
+        self.touch(last);
+        self.touch(carried);
+        let name = if last == carried { "aten::neg" } else { "aten::relu" };
+        let (from, to) = (self.nodes[last].value, self.nodes[carried].value);
+        self.call(name, "out", vec![from, to]);
+        self.kernel("executorch_prim::add", "Scalar", vec![index, one, index]);
+        self.kernel("executorch_prim::ge", "Scalar", vec![index, count, is_done]);
+        let end = self.now();
+        self.instruction(InstructionDraft::JumpFalse { condition: is_done, destination: top as i32 });
+        // What an iteration reads from before the loop, the next one reads again.
+        for node in self.nodes.iter_mut().take(outer).filter(|n| n.last_use >= top) {
+            node.last_use = node.last_use.max(end);
+        }
+    }
+
+    fn relu_of(&mut self, x: usize) -> usize {
+        self.unary("aten::relu", x);
+        self.nodes.len() - 1
     }
 
     fn touch(&mut self, node: usize) {
