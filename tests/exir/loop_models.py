@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, ExportedProgram
+
+from exir.small_models import PORTABLE
+from pteron.exir import EdgeProgramManager, to_edge
 
 Tensors = tuple[Any, ...]
 
@@ -340,3 +344,16 @@ CASES: dict[str, LoopCase] = {
         ({0: Dim("rows", min=2, max=6)}, None),
     ),
 }
+
+
+@functools.cache
+def edge_program_of(name: str) -> EdgeProgramManager:
+    """The model in the edge dialect; do not change it."""
+    with torch.no_grad():
+        return to_edge(CASES[name].export())
+
+
+@functools.cache
+def buffer_of(name: str) -> bytes:
+    """The model's program, for ExecuTorch's kernels."""
+    return edge_program_of(name).to_executorch(PORTABLE).buffer

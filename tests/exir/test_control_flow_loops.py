@@ -10,18 +10,14 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import pteron
-from exir.loop_models import CASES, LoopCase
-from exir.small_models import PORTABLE
-from pteron.exir import to_edge
+from exir.loop_models import CASES, LoopCase, buffer_of
 
 Compiled = tuple[LoopCase, bytes]
 
 
 @pytest.fixture(scope="module", params=list(CASES))
 def compiled(request: pytest.FixtureRequest) -> Compiled:
-    case = CASES[request.param]
-    with torch.no_grad():
-        return case, to_edge(case.export()).to_executorch(PORTABLE).buffer
+    return CASES[request.param], buffer_of(request.param)
 
 
 def _expected(case: LoopCase) -> list[tuple[Any, list[Any]]]:

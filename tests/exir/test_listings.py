@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from exir.loop_models import buffer_of
 from exir.small_models import PORTABLE, edge_program_of
 from pteron import _native
 
@@ -27,6 +28,15 @@ def _instructions_and_values(listing: str) -> str:
 )
 def test_the_listing_is_the_reviewed_one(name: str) -> None:
     buffer = edge_program_of(name).to_executorch(PORTABLE).buffer
+    _compare(name, buffer)
+
+
+@pytest.mark.parametrize("name", ["map_several", "recurrent", "associative_dynamic", "countdown", "nested"])
+def test_the_listing_of_a_loop_is_the_reviewed_one(name: str) -> None:
+    _compare(f"loop_{name}", buffer_of(name))
+
+
+def _compare(name: str, buffer: bytes) -> None:
     listing = _instructions_and_values(_native.listing(buffer))
     path = _GOLDEN / f"{name}.txt"
     if os.environ.get("PTERON_WRITE_LISTINGS") == "1":
