@@ -9,7 +9,7 @@ from torch.export import export
 
 import pteron
 from backend.lowering_cases import RecordingBackend, record
-from pteron.backends.demo import ExecutorBackend, register_demo_backends
+from pteron.backends.demo import BackendWithCompilerDemo, ExecutorBackend, register_demo_backends
 from pteron.exir import to_edge
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
@@ -127,9 +127,9 @@ def test_delegates_run_in_every_iteration(lowerable, language) -> None:
     model, manager = lowerable
     runtime = pteron.Runtime()
     register_demo_backends(runtime, language=language)
-    lowered = manager.to_backend(FloatAdds("BackendWithCompilerDemo"))
+    lowered = manager.to_backend(FloatAdds(BackendWithCompilerDemo.__name__))
     program = pteron.load(lowered.to_executorch().buffer, runtime=runtime)
-    assert program.backends("forward") == ("BackendWithCompilerDemo",)
+    assert program.backends("forward") == (BackendWithCompilerDemo.__name__,)
     for x in (X, X * 5, -X):
         with torch.no_grad():
             expected = model(x)
@@ -152,7 +152,7 @@ def test_a_whole_program_with_control_flow_nests(lowerable) -> None:
     model, manager = lowerable
     runtime = pteron.Runtime()
     register_demo_backends(runtime)
-    inner = manager.to_backend(FloatAdds("BackendWithCompilerDemo")).exported_program()
+    inner = manager.to_backend(FloatAdds(BackendWithCompilerDemo.__name__)).exported_program()
     lowered = to_backend(ExecutorBackend.__name__, inner, [])
     got = pteron.load(lowered.buffer(), runtime=runtime).run("forward", (X * 5).numpy())
     with torch.no_grad():
