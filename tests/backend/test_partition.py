@@ -520,6 +520,52 @@ def test_delegate_that_only_updates_its_state_is_kept() -> None:
     assert sorted(kinds) == ["DelegateCall", "KernelCall"]
 
 
+class CountsTwice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.counter = to_backend("RecordingBackend", edge(Counter(), torch.ones(2)), [])
+
+    def forward(self, x):
+        return self.counter(self.counter(x) * 2)
+
+
+def test_calls_of_one_module_with_state_stay_together() -> None:
+    program = edge(CountsTwice(), torch.ones(2))
+    calls = [call.name for call in delegate_calls(program)]
+    assert len(calls) == 2
+    with pytest.raises(RuntimeError, match=rf"{calls[0]} and {calls[1]} call one lowered module that keeps"):
+        to_backend(program, TagBy(lambda n: "t" if n.name == calls[1] else None))
+    assert len(RecordingBackend.programs) == 1
+    whole = to_backend(program, DelegationSpec("RecordingBackend", []))
+    assert len(delegate_calls(whole)) == 1
+    same(program, whole, torch.ones(2))
+
+
+def test_delegation_spec_takes_the_buffers_that_the_graph_updates() -> None:
+    program = edge(Counter(), torch.ones(2))
+    lowered = to_backend(program, DelegationSpec("RecordingBackend", []))
+    [inner] = RecordingBackend.programs
+    assert list(inner.graph_signature.buffers_to_mutate.values()) == ["count"]
+    assert names(lowered) == ["executorch_call_delegate", "getitem"]
+    assert lowered.state_dict == {}
+    same(program, lowered, torch.ones(2), calls=3)
+
+
+def test_lists_cross_the_border_as_tensors() -> None:
+    class Splits(torch.nn.Module):
+        def forward(self, pair):
+            left, right = torch.split(pair["x"], 2)
+            return {"both": [torch.cat([right, left * pair["y"]])], "left": (left, {"right": right})}
+
+    inputs = {"x": torch.randn(4), "y": torch.randn(2)}
+    program = edge(Splits(), inputs)
+    for tagged in (("split",), ("cat",), ("split", "cat", "mul"), ("mul",)):
+        lowered = to_backend(program, TagBy(operators(*tagged)))
+        same(program, lowered, inputs)
+        for call in delegate_calls(lowered):
+            assert all(isinstance(value, torch.Tensor) for value in call.meta["val"])
+
+
 def test_operators_kept_whole_reach_their_delegate() -> None:
     from pteron.backends.demo import NonDecompTestPartitioner
     from pteron.exir import to_edge_transform_and_lower

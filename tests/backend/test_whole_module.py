@@ -257,3 +257,14 @@ def test_copies_share_weights_and_blob() -> None:
     for name, tensor in lowered.original_module.state_dict.items():
         assert duplicate.original_module.state_dict[name] is tensor
     assert names(duplicate.original_module) == names(lowered.original_module)
+
+
+def test_copies_have_a_state_of_their_own() -> None:
+    record()
+    lowered = to_backend("RecordingBackend", edge(Counter(seen=True), torch.ones(2)), [])
+    duplicate = copy.deepcopy(lowered)
+    x = torch.zeros(2)
+    first = duplicate(x)
+    torch.testing.assert_close(first[1], torch.sin(torch.ones(2)))
+    torch.testing.assert_close(duplicate(x)[1], torch.sin(torch.full((2,), 2.0)))
+    torch.testing.assert_close(lowered(x), first)

@@ -310,3 +310,14 @@ def test_functions_and_methods_are_captured() -> None:
 def test_every_dimension_can_be_made_dynamic() -> None:
     captured = capture(LowerableSubModel(), (torch.ones(4),), CaptureConfig(enable_dynamic_shape=True))
     torch.testing.assert_close(captured(torch.ones(7)), torch.sin(torch.ones(7)))
+
+
+def test_programs_are_printed(capsys) -> None:
+    from pteron.compat.executorch.exir.print_program import pretty_print, print_program
+
+    captured = exir.capture(LowerableSubModel(), (torch.ones(1),))
+    program = captured.to_edge().to_executorch().executorch_program
+    print_program(program)
+    assert "aten::sin" in capsys.readouterr().out
+    pretty_print(program.execution_plan[0].operators)
+    assert "aten::sin" in capsys.readouterr().out

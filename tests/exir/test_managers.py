@@ -143,3 +143,24 @@ def test_lowering_without_partitioner_is_to_edge() -> None:
     assert targets(lowered.exported_program()) == targets(to_edge(captured).exported_program())
     with pytest.raises(ExportError, match="no method 'backward'"):
         to_edge_transform_and_lower(captured, partitioner={"backward": []})
+
+
+def test_passes_on_the_way_can_name_methods() -> None:
+    seen: list[str] = []
+
+    def note(module: torch.fx.GraphModule) -> None:
+        seen.append(next(iter(module.graph.nodes)).name)
+
+    methods = _two_methods()
+    to_edge_transform_and_lower(methods, transform_passes={"second": [note]})
+    assert len(seen) == 1
+    with pytest.raises(ExportError, match="no method 'third'"):
+        to_edge_transform_and_lower(methods, transform_passes={"third": [note]})
+
+
+@pytest.mark.parametrize("entry", [to_edge, to_edge_transform_and_lower])
+def test_an_etrecord_is_refused(entry) -> None:
+    methods = _two_methods()
+    assert entry(methods, generate_etrecord=False).methods == {"first", "second"}
+    with pytest.raises(ExportError, match=r"generate_etrecord=True\) is not supported"):
+        entry(methods, generate_etrecord=True)

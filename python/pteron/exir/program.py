@@ -35,6 +35,7 @@ def to_edge(
     programs: ExportedProgram | Mapping[str, ExportedProgram],
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
 ) -> EdgeProgramManager:
     """Bring captured programs into the edge dialect.
 
@@ -47,12 +48,28 @@ def to_edge(
     eager mode: return the new value where the caller needs it. `to_executorch` logs a warning about such
     inputs.
 
+    `generate_etrecord`: part of the signature that callers know; only False is taken.
+
     Raises `ExportError` and its children; `TypeError` where `programs` or an option is of another type.
     """
+    refuse_etrecord(generate_etrecord, "to_edge")
     config = settings_given(compile_config, EdgeCompileConfig, "to_edge(compile_config=...)")
     named = programs_by_method(programs, "to_edge")
     edge = {name: edge_program(program, config, name) for name, program in named.items()}
     return EdgeProgramManager(edge, constant_methods, config)
+
+
+def refuse_etrecord(generate_etrecord: bool, where: str) -> None:
+    """ExportError if an ETRecord is asked for, which there is none of here."""
+    if generate_etrecord:
+        raise ExportError(
+            f"{where}(generate_etrecord=True) is not supported: no such record is made",
+            argument="generate_etrecord",
+            expected="False",
+            got=repr(generate_etrecord),
+            hint="debug handles, source lines and delegate mappings are in the program file itself, under "
+            "pteron.debug",
+        )
 
 
 class EdgeProgramManager:

@@ -13,7 +13,7 @@ from pteron.exir.compile_config import EdgeCompileConfig
 from pteron.exir.edge_program import edge_program
 from pteron.exir.passes.run_graph_passes import GraphPass
 from pteron.exir.preserved_operators import PreservedOperators
-from pteron.exir.program import EdgeProgramManager
+from pteron.exir.program import EdgeProgramManager, refuse_etrecord
 from pteron.exir.programs_by_method import programs_by_method
 from pteron.exir.progress import progress_of
 from pteron.exir.settings_given import settings_given
@@ -28,14 +28,17 @@ def to_edge_transform_and_lower(
     partitioner: Choice | Sequence[Choice] | Mapping[str, Choice | Sequence[Choice]] | None = None,
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
 ) -> EdgeProgramManager:
     """Bring captured programs into the edge dialect and hand parts of them to backends.
 
     Operators that a partitioner wants whole (`Partitioner.ops_to_not_decompose`) are not decomposed.
-    `transform_passes` run between `to_edge` and delegation. `partitioner`: one or several, applied in
-    order, for all methods or by method name. An operator that was kept whole and that no backend took
-    stays whole; `to_executorch` decomposes it if the target has no kernel for it.
+    `transform_passes` (for all methods, or by method name) run between `to_edge` and delegation.
+    `partitioner`: one or several, applied in order, for all methods or by method name. An operator that was
+    kept whole and that no backend took stays whole; `to_executorch` decomposes it if the target has no kernel
+    for it. `generate_etrecord`: only False is taken.
     """
+    refuse_etrecord(generate_etrecord, "to_edge_transform_and_lower")
     config = settings_given(
         compile_config, EdgeCompileConfig, "to_edge_transform_and_lower(compile_config=...)"
     )

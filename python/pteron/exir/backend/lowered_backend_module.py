@@ -23,7 +23,7 @@ from pteron.exir.backend.delegate_call import (
 from pteron.exir.backend.delegate_call_program import build_delegate_call_program
 from pteron.exir.backend.flat_calling_convention import call_signature, is_flat, with_flat_calling_convention
 from pteron.exir.backend.named_data_store import NamedDataStoreOutput
-from pteron.exir.backend.program_copy import copy_sharing_tensors
+from pteron.exir.backend.program_copy import copy_with_own_state
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 
 __all__ = [
@@ -114,14 +114,14 @@ class LoweredBackendModule(torch.nn.Module):
         return self._named_data_store_output
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
-        # Everything inside is treated as immutable once lowered, weights and blob above all, so a copy shares
-        # it. Graphs hold metadata that later stages write to; those are copied.
+        # Weights, blob and all else that nobody changes once a module is lowered are shared by its copies.
+        # Graphs hold metadata that later stages write to, and eager calls update buffers: those are copied.
         duplicate = LoweredBackendModule.__new__(LoweredBackendModule)
         torch.nn.Module.__init__(duplicate)
         memo[id(self)] = duplicate
         duplicate._in_spec, duplicate._out_spec = self._in_spec, self._out_spec
         duplicate._is_flat = self._is_flat
-        duplicate._original_program = copy_sharing_tensors(self._original_program)
+        duplicate._original_program = copy_with_own_state(self._original_program)
         duplicate._backend_id = self._backend_id
         duplicate._processed_bytes = self._processed_bytes
         duplicate._compile_specs = copy.deepcopy(self._compile_specs, memo)

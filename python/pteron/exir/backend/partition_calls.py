@@ -19,6 +19,7 @@ from pteron.exir.backend.partition_extraction import extract_partition, restore_
 from pteron.exir.backend.partition_nodes import collect_partitions
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
 from pteron.exir.backend.program_copy import validate
+from pteron.exir.backend.split_state import refuse_split_state
 from pteron.exir.backend.validation_switch import is_validation_enabled
 from pteron.exir.backend.why_no_partition import REPORTED_REASON
 from pteron.exir.backend.why_not_delegated import explain_leftovers
@@ -77,9 +78,10 @@ def tag_program(
 def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) -> list[torch.fx.Node]:
     """Replaces every partition by a `call_module` node, in place, and returns these, those in branches last.
 
-    Raises the errors of `collect_partitions`.
+    Raises the errors of `collect_partitions` and `refuse_split_state`.
     """
     modules = list(graph_modules(program.graph_module))
+    refuse_split_state(modules, tags)
     found = [
         collect_partitions(module, program, tags, is_branch=position > 0)
         for position, module in enumerate(modules)

@@ -26,6 +26,19 @@ def copy_sharing_tensors(program: ExportedProgram) -> ExportedProgram:
     return rebuilt(program, dict(program.state_dict), dict(program.constants), program.example_inputs)
 
 
+def copy_with_own_state(program: ExportedProgram) -> ExportedProgram:
+    """A copy with a graph, a signature and updated buffers of its own, and the constant tensors of
+    `program`.
+    """
+    duplicate = copy_sharing_tensors(program)
+    for target in program.graph_signature.buffers_to_mutate.values():
+        for table in (duplicate._state_dict, duplicate._constants):
+            value = table.get(target)
+            if isinstance(value, torch.Tensor):
+                table[target] = value.detach().clone()
+    return duplicate
+
+
 def rebuilt(
     program: ExportedProgram,
     state_dict: dict[str, Any],
