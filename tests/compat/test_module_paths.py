@@ -89,6 +89,8 @@ NAMES = {
         "AllNodesPartitionerDemo",
         "NonDecompTestPartitioner",
     ],
+    "exir.capture": ["capture", "CaptureConfig", "EdgeCompileConfig", "ExecutorchBackendConfig"],
+    "exir.capture._config": ["CaptureConfig", "EdgeCompileConfig", "ExecutorchBackendConfig"],
     "exir.delegate": ["executorch_call_delegate", "get_lowered_module_name", "is_lowered_module"],
     "exir.dialects._ops": ["ops"],
     "exir.dialects.edge._ops": ["EdgeOpOverload", "EdgeOpOverloadPacket"],
@@ -102,7 +104,14 @@ NAMES = {
     "exir.passes.memory_planning_pass": ["MemoryPlanningPass"],
     "exir.passes.spec_prop_pass": ["SpecPropPass"],
     "exir.program._fake_program": ["get_fake_program", "update_to_real_program"],
-    "exir.program._program": ["EdgeProgramManager", "ExecutorchProgramManager", "to_edge"],
+    "exir.program": ["EdgeProgramManager", "ExecutorchProgramManager", "to_edge", "ExirExportedProgram"],
+    "exir.program._program": [
+        "EdgeProgramManager",
+        "ExecutorchProgramManager",
+        "ExecutorchProgram",
+        "to_edge",
+        "to_edge_transform_and_lower",
+    ],
     "exir.schema": ["Program", "ExecutionPlan", "DelegateCall"],
     "exir._serialize._named_data_store": ["NamedDataStore", "NamedDataStoreOutput"],
     "extension.pybindings.portable_lib": ["_load_for_executorch", "_load_for_executorch_from_buffer"],
@@ -139,6 +148,16 @@ def test_same_objects_as_under_our_own_paths() -> None:
 
     assert theirs is to_backend
     assert ops is exir_ops
+
+
+def test_a_function_is_not_hidden_by_the_module_of_its_name() -> None:
+    from pteron.compat.executorch.exir import capture
+    from pteron.compat.executorch.exir.capture._config import EdgeCompileConfig
+
+    import pteron.exir
+
+    assert capture is pteron.exir.capture
+    assert EdgeCompileConfig is pteron.exir.EdgeCompileConfig
 
 
 def test_unknown_path_and_unknown_name_say_so() -> None:

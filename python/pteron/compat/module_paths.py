@@ -14,6 +14,19 @@ _BACKEND = "pteron.exir.backend"
 _CANONICAL = f"{_BACKEND}.canonical_partitioners"
 _DEMO = "pteron.backends.demo"
 
+_PROGRAM: tuple[Source, ...] = (
+    "pteron.exir.program",
+    "pteron.exir.to_edge_transform_and_lower",
+    "pteron.exir.executorch_program_manager",
+    ("pteron.exir.capture", {"ExirExportedProgram": "CapturedProgram"}),
+    ("pteron.exir.executorch_program_manager", {"ExecutorchProgram": "ExecutorchProgramManager"}),
+)
+_CONFIGS: tuple[Source, ...] = (
+    ("pteron.exir.capture", {"CaptureConfig": "CaptureConfig"}),
+    ("pteron.exir.compile_config", {"EdgeCompileConfig": "EdgeCompileConfig"}),
+    ("pteron.exir.backend_config", {"ExecutorchBackendConfig": "ExecutorchBackendConfig"}),
+)
+
 MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "devtools.backend_debug": (f"{_BACKEND}.delegation_info",),
     "devtools.backend_debug.delegation_info": (f"{_BACKEND}.delegation_info",),
@@ -52,6 +65,8 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.backend.test.demo_backend": (f"{_DEMO}.demo_backend",),
     "exir.backend.test.demos.rpc.executor_backend_preprocess": (f"{_DEMO}.executor_backend",),
     "exir.backend.test.op_partitioner_demo": (f"{_DEMO}.op_partitioners",),
+    "exir.capture": (("pteron.exir.capture", {"capture": "capture"}), *_CONFIGS),
+    "exir.capture._config": _CONFIGS,
     "exir.delegate": (f"{_BACKEND}.delegate_call",),
     "exir.dialects._ops": (("pteron.exir.edge.exir_ops", {"ops": "exir_ops"}),),
     "exir.dialects.edge._ops": ("pteron.exir.edge.edge_op_overload",),
@@ -72,7 +87,8 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.spec_prop_pass": ("pteron.exir.passes.spec_prop_pass",),
     "exir.print_program": ("pteron.compat.print_program",),
     "exir.program._fake_program": (f"{_BACKEND}.fake_program",),
-    "exir.program._program": ("pteron.exir.program", "pteron.exir.executorch_program_manager"),
+    "exir.program": _PROGRAM,
+    "exir.program._program": _PROGRAM,
     "exir.schema": ("pteron.exir.schema",),
     "exir._serialize._named_data_store": (f"{_BACKEND}.named_data_store",),
     "extension.pybindings.portable_lib": ("pteron.compat.portable_lib",),

@@ -41,6 +41,15 @@ class _AliasModule(ModuleType):
             + (f"; looked in {where}" if where else "; it is a package here")
         )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing `exir.capture._config` would put the module `exir.capture` in the place of the function
+        # that `from ...exir import capture` means.
+        if isinstance(value, _AliasModule) and any(
+            not isinstance(source, str) and name in source[1] for source in self._sources
+        ):
+            return
+        super().__setattr__(name, value)
+
 
 class PathFinder(MetaPathFinder, Loader):
     """Finds `<prefix>.<path in the table>`, and the packages above it."""
