@@ -2,7 +2,7 @@
 
 Plain Python, so that it can be imported without the native module, which instantiates these classes. Every
 exception carries fields that say where and why (None where a field does not apply), can be pickled, and has a
-one-line text that says everything the fields say.
+text that says everything the fields say, on one line except where an `ExportError` lists several reasons.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ def _printable(text: str) -> str:
 def _full_text(
     message: str,
     *,
+    has_lines: bool,
     method: str | None,
     instruction: int | None,
     operator: str | None,
@@ -30,7 +31,7 @@ def _full_text(
     hint: str | None,
 ) -> str:
     """`message` and what the fields know beyond it, printable."""
-    message = _printable(message)
+    message = "\n".join(map(_printable, message.split("\n"))) if has_lines else _printable(message)
     method, operator, argument, expected, got, source_line, hint = (
         None if field is None else _printable(field)
         for field in (method, operator, argument, expected, got, source_line, hint)
@@ -72,6 +73,9 @@ class PteronError(RuntimeError):
     source_line: str | None
     hint: str | None
 
+    # Whether the message may be a list of several lines.
+    _has_lines = False
+
     def __init__(
         self,
         message: str,
@@ -87,6 +91,7 @@ class PteronError(RuntimeError):
     ) -> None:
         text = _full_text(
             message,
+            has_lines=self._has_lines,
             method=method,
             instruction=instruction,
             operator=operator,
@@ -211,7 +216,9 @@ class InternalError(PteronError):
 
 
 class ExportError(PteronError):
-    """A model could not be turned into a program."""
+    """A model could not be turned into a program. The text may list reasons on lines of their own."""
+
+    _has_lines = True
 
 
 class VerificationError(ExportError):

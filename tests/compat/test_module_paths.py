@@ -94,6 +94,7 @@ NAMES = {
     "exir.delegate": ["executorch_call_delegate", "get_lowered_module_name", "is_lowered_module"],
     "exir.dialects._ops": ["ops"],
     "exir.dialects.edge._ops": ["EdgeOpOverload", "EdgeOpOverloadPacket"],
+    "exir.dynamic_shape": ["DynamicMemoryPlanningMode"],
     "exir.lowered_backend_module": [
         "LoweredBackendModule",
         "get_lowered_submodules",

@@ -8,6 +8,7 @@ import torch
 from exir.small_models import PORTABLE, Function, edge_of, random
 from pteron.errors import ExportError, UnsupportedProgramError
 from pteron.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
+from pteron.exir.backend_config import DynamicMemoryPlanningMode
 from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
 
 
@@ -100,6 +101,12 @@ def test_an_unknown_target_is_refused() -> None:
         {"external_mutable_weights": True},
         {"do_quant_fusion_and_const_prop": True},
         {"run_reinplace_pass": True},
+        {"propagate_device_config": {"device": "cuda"}},
+        {"to_out_var_pass": lambda module: module},
+        {"sym_shape_eval_pass": lambda module: module},
+        {"dynamic_memory_planning_mode": DynamicMemoryPlanningMode.SYMBOLIC},
+        {"enable_non_cpu_memory_planning": False},
+        {"reinplace_extra_ops": frozenset()},
         {"segment_alignment": 100},
         {"delegate_alignment": 0},
         {"memory_planning_pass": lambda module: module},

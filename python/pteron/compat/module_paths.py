@@ -70,6 +70,9 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.delegate": (f"{_BACKEND}.delegate_call",),
     "exir.dialects._ops": (("pteron.exir.edge.exir_ops", {"ops": "exir_ops"}),),
     "exir.dialects.edge._ops": ("pteron.exir.edge.edge_op_overload",),
+    "exir.dynamic_shape": (
+        ("pteron.exir.backend_config", {"DynamicMemoryPlanningMode": "DynamicMemoryPlanningMode"}),
+    ),
     "exir.lowered_backend_module": (f"{_BACKEND}.lowered_backend_module",),
     "exir.memory_planning": (
         ("pteron.exir.memory.greedy", {"greedy": "greedy"}),

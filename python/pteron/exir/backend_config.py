@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from pteron.errors import ExportError
@@ -11,9 +12,23 @@ from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 
+
+class DynamicMemoryPlanningMode(IntEnum):
+    """How memory of tensors with varying shape is planned."""
+
+    UPPER_BOUND = 0
+    SYMBOLIC = 1
+
+
 # Settings of ExecuTorch that mean something this pipeline does not do: only the value that asks for nothing
 # is taken.
-_ONLY_VALUE = {
+_ONLY_VALUE: dict[str, Any] = {
+    "propagate_device_config": None,
+    "to_out_var_pass": None,
+    "dynamic_memory_planning_mode": DynamicMemoryPlanningMode.UPPER_BOUND,
+    "sym_shape_eval_pass": None,
+    "enable_non_cpu_memory_planning": True,
+    "reinplace_extra_ops": None,
     "external_constants": False,
     "external_mutable_weights": False,
     "do_quant_fusion_and_const_prop": False,
@@ -57,6 +72,12 @@ class ExecutorchBackendConfig:
     external_mutable_weights: bool = False
     do_quant_fusion_and_const_prop: bool = False
     run_reinplace_pass: bool = False
+    propagate_device_config: None = None
+    to_out_var_pass: None = None
+    dynamic_memory_planning_mode: DynamicMemoryPlanningMode = DynamicMemoryPlanningMode.UPPER_BOUND
+    sym_shape_eval_pass: None = None
+    enable_non_cpu_memory_planning: bool = True
+    reinplace_extra_ops: None = None
     kernels: str | Iterable[str] = "pteron"
     packed_weights: bool = False
 

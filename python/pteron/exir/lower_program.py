@@ -28,6 +28,7 @@ from pteron.exir.passes.separate_loop_values import separate_loop_values
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
 from pteron.exir.progress import step
+from pteron.exir.serialize.check_load import check_load
 from pteron.exir.serialize.packed_weights import add_packed_weights
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ def lower_programs(
     planned = {name: _plan(program, name, config) for name, program in functional.items()}
     step("values and instructions")
     emitted = emit_program(planned, constant_methods, has_scoped_data=config.kernels != "executorch-portable")
+    if config.kernels == "pteron":
+        _raise_what_load_refuses(emitted, config)
     if config.packed_weights:
         add_packed_weights(emitted.program, config.serialization_options())
     return emitted, {name: program for name, (program, _) in planned.items()}
@@ -78,6 +81,25 @@ def _raise_problems(
             source_line=first.source_line,
             hint="replace these operators in the model, delegate them to a backend, or choose other kernels",
         )
+
+
+def _raise_what_load_refuses(emitted: EmittedProgram, config: ExecutorchBackendConfig) -> None:
+    """Calls were checked one by one before; what is left is how they fit together: memory, moves, jumps."""
+    refused = check_load(emitted.program, config.serialization_options())
+    if refused:
+        problems = [
+            Problem(error.method or "", error.operator, str(error), error.source_line or "an unknown line")
+            for error in refused
+        ]
+        raise UnsupportedProgramError(
+            f"the program was emitted, but the runtime would refuse to load it:\n{problems_text(problems)}",
+            problems=tuple(problems),
+            method=problems[0].method,
+            operator=problems[0].operator,
+            source_line=problems[0].source_line,
+            hint="look at the passes and memory planning settings that to_executorch was given; where it was "
+            "given none, please report this",
+        ) from refused[0]
 
 
 def _warn_of_input_updates(program: ExportedProgram, method: str) -> None:

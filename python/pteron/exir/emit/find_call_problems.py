@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.utils._pytree import TreeSpec
+from torch.utils._pytree import TreeSpec, tree_leaves
 
 from pteron.errors import ExportError, PteronError
 from pteron.exir.edge.delegate_call import graph_modules
@@ -21,6 +21,7 @@ from pteron.exir.emit.kernel_arguments import kernel_arguments
 from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.value_table import ValueTable
 from pteron.exir.passes.problem import UNKNOWN_LINE, Problem, problem_of
+from pteron.exir.portable_dtypes import refused_by_portable
 
 
 def find_call_problems(
@@ -34,11 +35,11 @@ def find_call_problems(
     outputs.
 
     `target`: "pteron" asks the native kernel table, as load does, whether a kernel takes element types and
-    ranks; of other targets only the names of operators are known.
+    ranks; of "executorch-portable" some refused element types are known; of a list of names nothing more.
     """
     for what in _structure_problems(program.call_spec.in_spec, program.call_spec.out_spec):
         yield Problem(method, None, what, UNKNOWN_LINE)
-    check = _Check(program.range_constraints, asks_kernels=target == "pteron")
+    check = _Check(program.range_constraints, target)
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             if node.op != "call_function" or node in reported:
@@ -59,15 +60,26 @@ def _structure_problems(*structures: TreeSpec | None) -> Iterator[str]:
 class _Check:
     """Builds the arguments of single calls and asks the kernel table about each distinct one once."""
 
-    def __init__(self, ranges: Ranges, *, asks_kernels: bool) -> None:
+    def __init__(self, ranges: Ranges, target: str | Iterable[str]) -> None:
         self._ranges = ranges
-        self._asks_kernels = asks_kernels
-        self._answers: dict[str, str | None] = {}
+        self._target = target
+        self._answers: dict[Any, str | None] = {}
         # Stand-ins for the tensors that a call writes to, which the graph does not have yet.
         self._outs = torch.fx.Graph()
 
     def problem(self, node: torch.fx.Node) -> str | None:
         """What is wrong with a call, or None."""
+        key = (
+            node.target,
+            _signature(node.args),
+            _signature(tuple(node.kwargs.items())),
+            _signature(node.meta.get("val")),
+        )
+        if key not in self._answers:
+            self._answers[key] = self._answer(node)
+        return self._answers[key]
+
+    def _answer(self, node: torch.fx.Node) -> str | None:
         target: Any = node.target
         table = ValueTable()
         try:
@@ -79,14 +91,12 @@ class _Check:
                 return None
         except ExportError as error:
             return str(error)
-        if not self._asks_kernels:
-            return None
         full_name = ".".join(part for part in name if part)
-        values = [value.val for value in table.values]
-        key = f"{full_name}{arguments}{varying}{values}"
-        if key not in self._answers:
-            self._answers[key] = _refusal(full_name, values, arguments, varying)
-        return self._answers[key]
+        if self._target == "pteron":
+            return _refusal(full_name, [value.val for value in table.values], arguments, varying)
+        if self._target == "executorch-portable":
+            return _portable_refusal(full_name, node)
+        return None
 
     def _operator(
         self, table: ValueTable, node: torch.fx.Node, target: EdgeOpOverload | OpOverload
@@ -138,6 +148,20 @@ class _Check:
             table.bind(node, [table.add_tensor(spec) for spec in specs])
 
 
+def _signature(value: Any) -> Any:
+    """What a kernel can know about an operand before the run, hashable; equal ones get equal answers."""
+    if isinstance(value, torch.fx.Node):
+        return ("of", _signature(value.meta.get("val")))
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, _signature(tuple(value.shape)), _signature(value.stride()))
+    if isinstance(value, (list, tuple)):
+        return tuple([_signature(item) for item in value])
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return (type(value), str(value))
+    # 1, 1.0 and True are equal, but not the same argument.
+    return (type(value), value if isinstance(value, (int, float, str)) else repr(value))
+
+
 def _refusal(operator: str, values: list[Any], arguments: list[int], varying: list[int]) -> str | None:
     """Why no kernel takes a call; None where one does."""
     from pteron import _native
@@ -145,5 +169,22 @@ def _refusal(operator: str, values: list[Any], arguments: list[int], varying: li
     try:
         _native.check_call(operator, values, arguments, varying)
     except PteronError as error:
-        return f"no kernel takes this call: {error}"
+        # The hint of a load error speaks to somebody who has the file alone.
+        reason = str(error).removesuffix(f" (hint: {error.hint})")
+        return (
+            f"no kernel takes this call: {reason}; cast to another element type before the call, or delegate "
+            "it to a backend"
+        )
     return None
+
+
+def _portable_refusal(operator: str, node: torch.fx.Node) -> str | None:
+    values = [*(operand.meta.get("val") for operand in node.all_input_nodes), node.meta.get("val")]
+    dtypes = [value.dtype for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+    refused = refused_by_portable(operator, dtypes)
+    if refused is None:
+        return None
+    return (
+        f"ExecuTorch's kernel of {operator} takes no {refused}; cast before the call, or delegate it to a "
+        "backend"
+    )
