@@ -5,7 +5,7 @@
 
 Each process builds the model with random weights, captures it, imports the exporter, and then times to_edge +
 to_executorch + save, by wall clock and by processor time. "torch" is the part of it in PyTorch's own
-`run_decompositions`, which both exporters call. `--scaling` times 10, 40 and 160 linear layers.
+decompositions, which both exporters run. `--scaling` times 10, 40 and 160 linear layers.
 """
 
 from __future__ import annotations
@@ -58,12 +58,11 @@ def worker(engine: str, name: str) -> dict[str, Any]:
     else:
         from executorch.exir import to_edge
     watch = Stopwatch()
-    original = torch.export.ExportedProgram.run_decompositions
-
-    def timed(self: Any, *args: Any, **options: Any) -> Any:
-        return watch.time("torch", lambda: original(self, *args, **options))
-
-    torch.export.ExportedProgram.run_decompositions = timed
+    inner = torch.export.exported_program
+    original = inner._decompose_exported_program
+    inner._decompose_exported_program = lambda *args, **options: watch.time(
+        "torch", lambda: original(*args, **options)
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.pte")
         edge = watch.time("to_edge", lambda: to_edge(program))

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 from torch._ops import OpOverload
-from torch.export import ExportedProgram, default_decompositions
+from torch.export import ExportedProgram
 
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.stages import is_core_aten
+from pteron.exir.torch_decompositions import run_decompositions
 
 # A decomposition may introduce operators that need one themselves; PyTorch's nest at most three deep.
 _MOST_ROUNDS = 4
@@ -24,14 +25,8 @@ def decompose_to_core(program: ExportedProgram, preserved: Collection[OpOverload
     (`linalg_vector_norm` is one); those are decomposed as well. What has none stays, for the verifier to
     report.
     """
-    table: Any = default_decompositions()
     # What is known to need more from the start saves a second trace.
-    for op, rule in _with_decomposition(program, preserved).items():
-        if op not in table:
-            table[op] = rule
-    for op in preserved:
-        table.pop(op, None)
-    core: ExportedProgram = program.run_decompositions(table)
+    core = run_decompositions(program, _with_decomposition(program, preserved), preserved)
     for _ in range(_MOST_ROUNDS):
         rest = _with_decomposition(core, preserved)
         if not rest:
