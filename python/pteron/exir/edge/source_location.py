@@ -69,12 +69,17 @@ def _frame_of(stack_trace: str) -> tuple[str, int] | None:
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack_trace)]
     # Code that torch generated has no file.
     frames = [frame for frame in frames if not frame[0].startswith("<")]
-    outside = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(_MACHINERY)]
+    outside = [frame for frame in frames if not _is_machinery(frame[0])]
     layers = [frame for frame in frames if os.path.abspath(frame[0]).startswith(_LAYERS_DIRECTORY)]
     for found in (outside, layers):
         if found:
             return found[-1]
     return None
+
+
+def _is_machinery(path: str) -> bool:
+    # PyTorch gives nodes that it inserts itself a path that starts with its own package.
+    return path.startswith("torch/") or os.path.abspath(path).startswith(_MACHINERY)
 
 
 def _module_of(node: torch.fx.Node) -> str | None:
