@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from torch._export.verifier import SpecViolationError
 from torch._subclasses import FakeTensor
 from torch.export import export
 from torch.export.graph_signature import InputKind, OutputKind
@@ -518,6 +519,15 @@ def test_delegate_that_only_updates_its_state_is_kept() -> None:
     plan = manager.to_executorch().executorch_program.execution_plan[0]
     kinds = [type(instruction.instr_args).__name__ for instruction in plan.chains[0].instructions]
     assert sorted(kinds) == ["DelegateCall", "KernelCall"]
+
+
+def test_an_invalid_program_is_refused_before_it_is_partitioned() -> None:
+    program = edge(Function(torch.sin), torch.ones(1))
+    program.graph_signature.output_specs[0].arg.name = "nobody"
+    partitioner = TagBy(operators("sin"))
+    with pytest.raises(SpecViolationError, match="nobody"):
+        to_backend(program, partitioner)
+    assert partitioner.seen is None
 
 
 class CountsTwice(torch.nn.Module):

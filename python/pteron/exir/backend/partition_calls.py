@@ -15,7 +15,7 @@ from pteron.exir.backend.delegate_call import attach_lowered_module, executorch_
 from pteron.exir.backend.fake_program import copy_for_partitioner, update_to_real_program
 from pteron.exir.backend.graph_identity import first_difference
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
-from pteron.exir.backend.partition_extraction import extract_partition, restore_order
+from pteron.exir.backend.partition_extraction import extract_partition, next_debug_handle, restore_order
 from pteron.exir.backend.partition_nodes import collect_partitions
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
 from pteron.exir.backend.program_copy import validate
@@ -87,8 +87,15 @@ def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) ->
         for position, module in enumerate(modules)
     ]
     calls: list[torch.fx.Node] = []
+    # Looked for once: the handles of all nodes are read for it.
+    first_handle = next_debug_handle(program)
     for position, (module, partitions) in enumerate(zip(modules, found, strict=True)):
-        calls += [extract_partition(module, program, cut, is_branch=position > 0) for cut in partitions]
+        for cut in partitions:
+            calls.append(
+                extract_partition(
+                    module, program, cut, is_branch=position > 0, debug_handle=first_handle + len(calls)
+                )
+            )
         if partitions:
             restore_order(module.graph)
             module.graph.lint()

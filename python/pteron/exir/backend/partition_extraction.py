@@ -50,17 +50,19 @@ def extract_partition(
     partition: PartitionNodes,
     *,
     is_branch: bool,
+    debug_handle: int,
 ) -> torch.fx.Node:
     """Replaces the partition's nodes by one `call_module` node and returns that node.
 
     The call's metadata holds `submodule_program` (the partition as an edge program), `backend_id`,
-    `compile_spec`, `is_submodule`, the values it returns and a fresh debug handle. Constants and updated
-    buffers that the partition owns leave the program's signature and state. The graph is not in topological
-    order afterwards: `restore_order` makes it so once all partitions are cut.
+    `compile_spec`, `is_submodule`, the values it returns and `debug_handle`, which no other node has.
+    Constants and updated buffers that the partition owns leave the program's signature and state. The graph
+    is not in topological order afterwards: `restore_order` makes it so once all partitions are cut.
     """
     border = _find_border(program, partition, is_branch)
     submodule_program = _build_program(graph_module, program, partition, border)
-    call = _insert_call(graph_module, program, partition, border, submodule_program)
+    call = _insert_call(graph_module, partition, border, submodule_program)
+    call.meta["debug_handle"] = debug_handle
     call.meta["is_submodule"] = is_branch
     _replace_results(program, partition, border, call, is_branch)
     _drop_owned(program, border)
@@ -207,7 +209,6 @@ def _outputs(border: _Border) -> list[torch.fx.Node]:
 
 def _insert_call(
     graph_module: torch.fx.GraphModule,
-    program: ExportedProgram,
     partition: PartitionNodes,
     border: _Border,
     submodule_program: ExportedProgram,
@@ -220,7 +221,6 @@ def _insert_call(
         call = graph_module.graph.call_module(name, tuple(border.arguments))
     call.meta.update(
         val=[node.meta.get("val") for node in border.results],
-        debug_handle=next_debug_handle(program),
         backend_id=partition.spec.backend_id,
         compile_spec=partition.spec.compile_specs,
         submodule_program=submodule_program,
