@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -64,20 +64,32 @@ class _Check:
         self._ranges = ranges
         self._target = target
         self._answers: dict[Any, str | None] = {}
+        self._of_node: dict[torch.fx.Node, Any] = {}
         # Stand-ins for the tensors that a call writes to, which the graph does not have yet.
         self._outs = torch.fx.Graph()
 
     def problem(self, node: torch.fx.Node) -> str | None:
         """What is wrong with a call, or None."""
-        key = (
-            node.target,
-            _signature(node.args),
-            _signature(tuple(node.kwargs.items())),
-            _signature(node.meta.get("val")),
-        )
+        key = (node.target, self._operand(node.args), self._operand(node.kwargs), self._operand(node))
         if key not in self._answers:
             self._answers[key] = self._answer(node)
         return self._answers[key]
+
+    def _operand(self, value: Any) -> Any:
+        """What a kernel can know about an operand before the run, hashable; equal ones get equal answers."""
+        kind = type(value)
+        if kind is torch.fx.Node:
+            if value not in self._of_node:
+                self._of_node[value] = _value_signature(value.meta.get("val"))
+            return self._of_node[value]
+        # Type and value: 1, 1.0 and True are equal, but not the same argument.
+        if kind in _PLAIN:
+            return (kind, value)
+        if isinstance(value, (list, tuple)):
+            return tuple([self._operand(item) for item in value])
+        if isinstance(value, dict):
+            return tuple([(name, self._operand(item)) for name, item in value.items()])
+        return (kind, repr(value))
 
     def _answer(self, node: torch.fx.Node) -> str | None:
         target: Any = node.target
@@ -148,18 +160,19 @@ class _Check:
             table.bind(node, [table.add_tensor(spec) for spec in specs])
 
 
-def _signature(value: Any) -> Any:
-    """What a kernel can know about an operand before the run, hashable; equal ones get equal answers."""
-    if isinstance(value, torch.fx.Node):
-        return ("of", _signature(value.meta.get("val")))
+_PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype})
+
+
+def _value_signature(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return (value.dtype, _signature(tuple(value.shape)), _signature(value.stride()))
+        return (value.dtype, _extents(value.shape), _extents(value.stride()))
     if isinstance(value, (list, tuple)):
-        return tuple([_signature(item) for item in value])
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return (type(value), str(value))
-    # 1, 1.0 and True are equal, but not the same argument.
-    return (type(value), value if isinstance(value, (int, float, str)) else repr(value))
+        return tuple([_value_signature(item) for item in value])
+    return (type(value), str(value))
+
+
+def _extents(extents: Sequence[Any]) -> Any:
+    return tuple([extent if type(extent) is int else str(extent) for extent in extents])
 
 
 def _refusal(operator: str, values: list[Any], arguments: list[int], varying: list[int]) -> str | None:
