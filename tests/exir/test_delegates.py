@@ -183,14 +183,22 @@ def test_a_filter_keeps_single_calls_whole() -> None:
     assert names.count("aten.addmm.default") == 1
 
 
-def test_a_call_that_returns_a_view_cannot_be_kept_singly() -> None:
-    partitioner = TagCalls(lambda node: False, [torch.ops.aten.permute.default], lambda node: True)
-    captured = export(torch.nn.Flatten(), (random(2, 3, 4),))
-    to_edge_transform_and_lower(captured, partitioner=partitioner)  # no such call: nothing to refuse
-    model = torch.nn.Module()
-    model.forward = lambda x: x.permute(1, 0) + 1
-    with pytest.raises(ExportError, match="single calls of it cannot be kept whole"):
-        to_edge_transform_and_lower(export(model, (random(2, 3),)), partitioner=partitioner)
+class _Views(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(1, 0).transpose(0, 1) + 1
+
+
+def test_single_calls_that_return_views_are_decomposed_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = [torch.ops.aten.permute.default, torch.ops.aten.transpose.int]
+    partitioner = TagCalls(_named("aten.permute_copy.default"), kept, lambda node: True)
+    manager = to_edge_transform_and_lower(export(_Views(), (random(2, 3),)), partitioner=partitioner)
+    # permute is core and gets to the backend whole all the same.
+    assert targets(manager.exported_program()).count("executorch_call_delegate") >= 1
+    told = [r.getMessage() for r in caplog.records if r.name == "pteron.exir.preserved_operators"]
+    assert len(told) == 1
+    assert told[0].startswith("aten.transpose.int returns a view of an argument")
 
 
 def test_a_damaged_delegate_call_is_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +11,10 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.errors import ExportError
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.passes.run_graph_passes import copy_program
+
+_log = logging.getLogger(__name__)
 
 _NAMESPACE = "pteron_preserved"
 # torch.library has no annotations.
@@ -46,17 +48,31 @@ class PreservedOperators:
 def hide(program: ExportedProgram, preserved: PreservedOperators) -> ExportedProgram:
     """A copy of `program` in which the calls that a filter accepts are behind operators without
     decomposition.
+
+    Operators that return a view of an argument, or change one, cannot be hidden: tracing looks through them.
+    Core ones are never decomposed anyway; for others a warning says that they will be.
     """
     if not preserved.where:
         return program
     hidden = copy_program(program)
+    passed_over: set[OpOverload] = set()
     for module in graph_modules(hidden.graph_module):
         for node in module.graph.nodes:
             if node.op != "call_function" or not isinstance(node.target, OpOverload):
                 continue
             if any(node.target in operators and accepts(node) for operators, accepts in preserved.where):
-                node.target = _stand_in(node.target)
+                if _aliases(node.target):
+                    passed_over.add(node.target)
+                else:
+                    node.target = _stand_in(node.target)
         module.recompile()
+    for op in sorted(passed_over, key=str):
+        if torch.Tag.core not in op.tags:
+            _log.warning(
+                "%s returns a view of an argument or changes it, so single calls of it cannot be kept whole "
+                "and are decomposed; return None as the filter of ops_to_not_decompose to keep every call",
+                op,
+            )
     return hidden
 
 
@@ -72,15 +88,13 @@ def show(program: ExportedProgram) -> None:
             module.recompile()
 
 
+def _aliases(op: OpOverload) -> bool:
+    return any(argument.alias_info is not None for argument in op._schema.arguments)
+
+
 def _stand_in(op: OpOverload) -> OpOverload:
     if op in _stand_ins:
         return _stand_ins[op]
-    if any(argument.alias_info is not None for argument in op._schema.arguments):
-        raise ExportError(
-            f"{op} returns a view of its input or changes it, so single calls of it cannot be kept whole",
-            operator=str(op),
-            hint="return None as the filter of ops_to_not_decompose, to keep every call",
-        )
     name = f"{op.namespace}_{op._schema.name.split('::')[1]}_{op._overloadname}"
     signature = str(op._schema).split("(", 1)[1]
     _library.define(f"{name}({signature}")
