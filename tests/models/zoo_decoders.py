@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,14 +25,38 @@ def with_static_cache(model: Any) -> nn.Module:
     """The model with its cache as buffers; arguments `input_ids` and `cache_position`."""
     from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
 
-    model.eval()
-    model.generation_config.use_cache = True
-    model.generation_config.cache_implementation = "static"
+    _ask_for_static_cache(model)
     wrapped: nn.Module = TorchExportableModuleForDecoderOnlyLM(model, batch_size=1, max_cache_len=CACHE).model
     return wrapped.eval()
 
 
-def decoder(model: Any) -> Model:
+def with_static_cache_and_positions(model: Any) -> nn.Module:
+    """The same for models that would otherwise count the positions of a mask that is as long as the cache is full."""
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    class WithPositions(TorchExportableModuleWithStaticCache):  # type: ignore[misc]
+        def forward(self, input_ids: Tensor, cache_position: Tensor) -> Tensor:
+            for layer in self.static_cache.layers:
+                layer.cumulative_length.copy_(cache_position[0])
+            logits: Tensor = self.model(
+                input_ids=input_ids,
+                position_ids=cache_position.unsqueeze(0),
+                past_key_values=self.static_cache,
+                use_cache=True,
+            ).logits
+            return logits
+
+    _ask_for_static_cache(model)
+    return WithPositions(model, batch_size=1, max_cache_len=CACHE).eval()
+
+
+def _ask_for_static_cache(model: Any) -> None:
+    model.eval()
+    model.generation_config.use_cache = True
+    model.generation_config.cache_implementation = "static"
+
+
+def decoder(model: Any, with_cache: Callable[[Any], nn.Module] = with_static_cache) -> Model:
     """One method for prompts and single tokens: the number of tokens per call is dynamic."""
     sequence = tokens(1, PROMPT + STEPS)
     with torch.no_grad():
@@ -46,10 +71,10 @@ def decoder(model: Any) -> Model:
     ]
     length = torch.export.Dim("tokens", min=1, max=CACHE - 1)
     method = Method(
-        with_static_cache(model),
+        with_cache(model),
         calls[0][1],
         {"input_ids": {1: length}, "cache_position": {0: length}},
-        strict=True,
+        options={"strict": True},
     )
     return Model({"forward": method}, calls, [whole[:, start:stop] for start, stop in bounds])
 
@@ -89,7 +114,7 @@ def opt() -> Model:
         max_position_embeddings=64,
         word_embed_proj_dim=32,
     )
-    return decoder(OPTForCausalLM(config))
+    return decoder(OPTForCausalLM(config), with_static_cache_and_positions)
 
 
 def llama() -> Model:
@@ -162,8 +187,5 @@ def smollm3() -> Model:
 def mixtral() -> Model:
     from transformers import MixtralConfig, MixtralForCausalLM
 
-    return decoder(
-        MixtralForCausalLM(
-            MixtralConfig(**_GROUPED, num_local_experts=4, num_experts_per_tok=2, sliding_window=None)
-        )
-    )
+    config = MixtralConfig(**_GROUPED, num_local_experts=4, num_experts_per_tok=2, sliding_window=None)
+    return decoder(MixtralForCausalLM(config))

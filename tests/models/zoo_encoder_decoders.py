@@ -91,7 +91,7 @@ def _encoder_decoder(model: Any, source: Tensor, source_name: str, dynamic_sourc
             Decode(model, CACHE),
             decodes[0][1],
             {"target": {1: length}, "encoded": {1: states} if dynamic_source else None, "cache_position": {0: length}},
-            strict=True,
+            options={"strict": True},
         ),
     }
     return Model(

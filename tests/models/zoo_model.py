@@ -16,13 +16,14 @@ class Method:
     """A module that becomes one method of the program: what it is traced with, by argument name.
 
     `dynamic`: the dimensions that may differ, as `torch.export.export` takes them; all others are static.
-    `strict`: capture with `strict=True`, which state behind plain Python objects needs.
+    `options`: what else `torch.export.export` takes. `strict=True` is what state behind plain Python objects
+    needs; `prefer_deferred_runtime_asserts_over_guards=True` what extents need that are computed by division.
     """
 
     module: nn.Module
     example: Inputs
     dynamic: Mapping[str, Any] | None = None
-    strict: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,15 @@ class Model:
     expected: Sequence[Tensor] | None = None
 
     @classmethod
-    def of(cls, module: nn.Module, *inputs: Inputs, dynamic: Mapping[str, Any] | None = None) -> Model:
+    def of(
+        cls,
+        module: nn.Module,
+        *inputs: Inputs,
+        dynamic: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Model:
         """One stateless method `forward`, traced with the first inputs and compared on all."""
-        method = Method(module.eval(), inputs[0], dynamic)
+        method = Method(module.eval(), inputs[0], dynamic, options or {})
         return cls({"forward": method}, [("forward", given) for given in inputs])
 
 

@@ -30,7 +30,12 @@ def waves(batch: int, samples: int) -> Tensor:
 def _wave_model(module: nn.Module) -> Model:
     samples = torch.export.Dim("samples", min=400, max=2000)
     calls = [{"input_values": waves(1, n)} for n in (800, 1601)]
-    return Model.of(module, *calls, dynamic={"input_values": {1: samples}})
+    return Model.of(
+        module,
+        *calls,
+        dynamic={"input_values": {1: samples}},
+        options={"prefer_deferred_runtime_asserts_over_guards": True},
+    )
 
 
 def wav2vec2() -> Model:

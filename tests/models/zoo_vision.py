@@ -30,7 +30,7 @@ class _PixelInput(nn.Module):
 
 
 def _calibrated(module: nn.Module, size: int) -> Model:
-    calibrate_batch_norm(_PixelInput(module), images(4, size, seed=2))
+    calibrate_batch_norm(_PixelInput(module), images(16, size, seed=2))
     return _image_model(module, size)
 
 
@@ -138,8 +138,8 @@ def mobilevit() -> Model:
 def mobilenet_v2() -> Model:
     from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
-    config = MobileNetV2Config(image_size=64, depth_multiplier=0.25, num_labels=10)
-    return _calibrated(MobileNetV2ForImageClassification(config), 64)
+    config = MobileNetV2Config(image_size=96, depth_multiplier=0.5, num_labels=10)
+    return _calibrated(MobileNetV2ForImageClassification(config), 96)
 
 
 def efficientnet() -> Model:
@@ -147,9 +147,10 @@ def efficientnet() -> Model:
 
     config = EfficientNetConfig(
         image_size=64,
-        width_coefficient=0.25,
+        width_coefficient=0.125,
+        depth_divisor=8,
         depth_coefficient=0.5,
-        hidden_dim=80,
+        hidden_dim=160,
         dropout_rate=0.0,
         num_labels=10,
     )

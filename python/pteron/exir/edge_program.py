@@ -13,6 +13,7 @@ from pteron.errors import ExportError
 from pteron.exir.compile_config import EdgeCompileConfig
 from pteron.exir.core_decompositions import decompose_to_core
 from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
+from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.passes.pass_order import BEFORE_CORE_ATEN_CHECK, passes_to_edge
@@ -48,6 +49,7 @@ def edge_program(
     edge = in_edge_dialect(core)
     if config._check_ir_validity:
         verify(edge, EDGE, method=method)
+    refuse_lost_dimensions(edge, method)
     return edge
 
 

@@ -11,6 +11,7 @@ from torch.export.graph_signature import OutputKind
 
 from pteron.errors import UnsupportedProgramError
 from pteron.exir.backend_config import ExecutorchBackendConfig
+from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import OUT_VARIANT, PLANNED
 from pteron.exir.edge.verify import verify
 from pteron.exir.emit.emit_program import EmittedProgram, emit_program
@@ -148,4 +149,5 @@ def _plan(
     verify(program, OUT_VARIANT, method=method)
     sizes = config.planning_of(method).run(program)
     verify(program, PLANNED, method=method)
+    refuse_lost_dimensions(program, method)
     return program, sizes

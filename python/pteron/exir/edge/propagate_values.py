@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -68,7 +69,8 @@ def propagate_values(module: torch.fx.GraphModule) -> None:
     mode = fake_mode_of(module)
     if mode is None:
         return
-    with mode, torch.no_grad():
+    # Without Python's dispatcher some composite operators compute in C++, where a symbolic extent is a number.
+    with mode, enable_python_dispatcher(), torch.no_grad():
         _propagate(module)
 
 

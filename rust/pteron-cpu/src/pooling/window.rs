@@ -64,12 +64,18 @@ impl Window {
         for d in 0..2 {
             let (n, p, s) = (shape[2 + d], self.padding[d], self.stride[d]);
             let reach = self.dilation[d] * (self.kernel[d] - 1) + 1;
-            let room = (n + 2 * p).checked_sub(reach).ok_or_else(|| {
+            let padded = n + 2 * p;
+            // Rounding up, the last window may reach beyond the input, and so may the only one.
+            let steps = match padded.checked_sub(reach) {
+                Some(room) if self.is_ceil => Some(room.div_ceil(s)),
+                Some(room) => Some(room / s),
+                None => (self.is_ceil && n > 0 && reach - padded < s).then_some(0),
+            };
+            let steps = steps.ok_or_else(|| {
                 Error::kernel("the window of a pooling operator is larger than its padded input")
                     .expected(format!("at least {reach} along a spatial dimension"))
                     .got(format!("{n} with padding {p}"))
             })?;
-            let steps = if self.is_ceil { room.div_ceil(s) } else { room / s };
             // The last window has to start inside the input or its leading margin.
             output[d] = if self.is_ceil && steps * s >= n + p { steps } else { steps + 1 };
         }
