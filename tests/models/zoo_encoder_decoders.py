@@ -90,7 +90,11 @@ def _encoder_decoder(model: Any, source: Tensor, source_name: str, dynamic_sourc
         "decode": Method(
             Decode(model, CACHE),
             decodes[0][1],
-            {"target": {1: length}, "encoded": {1: states} if dynamic_source else None, "cache_position": {0: length}},
+            {
+                "target": {1: length},
+                "encoded": {1: states} if dynamic_source else None,
+                "cache_position": {0: length},
+            },
             options={"strict": True},
         ),
     }
@@ -160,9 +164,7 @@ def marian() -> Model:
 def m2m_100() -> Model:
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 
-    return _translation(
-        M2M100ForConditionalGeneration(M2M100Config(**_SMALL, max_position_embeddings=64))
-    )
+    return _translation(M2M100ForConditionalGeneration(M2M100Config(**_SMALL, max_position_embeddings=64)))
 
 
 def whisper() -> Model:

@@ -55,14 +55,14 @@ class Model:
 class Architecture:
     """A row of the list.
 
-    `covers`: what the row exercises, as the documentation's table says it. `quick`: part of `make test`.
-    `fails`: why the row does not work; None where it does.
+    `dynamic` and `covers` are what the documentation's table says: the dimensions that may differ, and what
+    the row exercises. `quick`: part of `make test`. `fails`: why the row does not work; None where it does.
     """
 
     name: str
     kind: str
+    dynamic: str
     covers: str
     build: Callable[[], Model]
     quick: bool = False
     fails: str | None = None
-    filterwarnings: tuple[str, ...] = field(default=())

@@ -44,14 +44,12 @@ def siglip() -> Model:
     return Model.of(SiglipModel(config), {"input_ids": tokens(3, 32), "pixel_values": images(2, 32)})
 
 
-def vilt() -> Model:
-    from transformers import BertConfig, VisualBertConfig, VisualBertModel
+def visual_bert() -> Model:
+    from transformers import VisualBertConfig, VisualBertModel
 
-    config = VisualBertConfig(**_TEXT, visual_embedding_dim=12)
-    assert issubclass(BertConfig, object)
     given = {
         **padded(2, 9),
         "visual_embeds": torch.randn(2, 4, 12),
         "visual_attention_mask": torch.ones(2, 4, dtype=torch.int64),
     }
-    return Model.of(VisualBertModel(config), given)
+    return Model.of(VisualBertModel(VisualBertConfig(**_TEXT, visual_embedding_dim=12)), given)

@@ -47,7 +47,9 @@ def wav2vec2() -> Model:
 def hubert() -> Model:
     from transformers import HubertConfig, HubertModel
 
-    return _wave_model(HubertModel(HubertConfig(**_SMALL, do_stable_layer_norm=True, feat_extract_norm="layer")))
+    return _wave_model(
+        HubertModel(HubertConfig(**_SMALL, do_stable_layer_norm=True, feat_extract_norm="layer"))
+    )
 
 
 def wavlm() -> Model:

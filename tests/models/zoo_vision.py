@@ -151,6 +151,7 @@ def efficientnet() -> Model:
         depth_divisor=8,
         depth_coefficient=0.5,
         hidden_dim=160,
+        initializer_range=0.3,
         dropout_rate=0.0,
         num_labels=10,
     )

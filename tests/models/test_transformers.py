@@ -1,0 +1,137 @@
+"""The architectures of `transformers_zoo.py` against eager PyTorch; programs run in a process without torch.
+
+`make test` takes the quick rows; `make test-models` sets `PTERON_MODELS=all` and takes every row.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from models.transformers_zoo import ARCHITECTURES, documented
+from models.zoo_model import Architecture, Model
+from pteron.exir import to_edge
+
+#: Largest difference relative to the largest output.
+TOLERANCE = 1e-5
+
+ROOT = Path(__file__).resolve().parents[2]
+_EVERY = os.environ.get("PTERON_MODELS") == "all"
+
+
+def _rows() -> list[Any]:
+    return [
+        pytest.param(
+            row,
+            id=row.name,
+            marks=[pytest.mark.xfail(strict=True, reason=row.fails)] if row.fails else [],
+        )
+        for row in ARCHITECTURES
+        if row.quick or _EVERY
+    ]
+
+
+def _tensors(result: Any) -> list[Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+
+
+def _difference(ours: Tensor, expected: Tensor) -> float:
+    """The largest difference relative to the largest expected number; equal infinities do not differ."""
+    ours, expected = ours.double(), expected.double()
+    off = torch.where(ours == expected, 0.0, (ours - expected).abs())
+    finite = expected[expected.isfinite()].abs()
+    return float(off.max() / finite.max())
+
+
+def _lowered(model: Model) -> bytes:
+    programs = {
+        name: torch.export.export(
+            method.module,
+            (),
+            dict(method.example),
+            dynamic_shapes=method.dynamic,
+            **method.options,
+        )
+        for name, method in model.methods.items()
+    }
+    return to_edge(programs).to_executorch().buffer
+
+
+def _run_without_torch(buffer: bytes, model: Model, folder: Path) -> list[list[Tensor]]:
+    """The flat results of every call."""
+    (folder / "model.pte").write_bytes(buffer)
+    calls = [{"method": name, "arguments": list(given)} for name, given in model.calls]
+    (folder / "calls.json").write_text(json.dumps(calls))
+    for index, (_, given) in enumerate(model.calls):
+        for argument, tensor in given.items():
+            np.save(folder / f"{index}.{argument}.npy", tensor.numpy())
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("run_calls.py")), str(folder)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    results = []
+    for index in range(len(calls)):
+        count = len(list(folder.glob(f"{index}.*.out.npy")))
+        arrays = [np.load(folder / f"{index}.{position}.out.npy") for position in range(count)]
+        results.append([torch.from_numpy(array) for array in arrays])
+    return results
+
+
+def _allowed(model: Model, call: int, eager: list[Tensor]) -> float:
+    """The tolerance, or twice the distance of eager's own result from float64 where that is more.
+
+    Deep networks of random weights enlarge rounding errors; eager's are then as large as ours.
+    """
+    name, given = model.calls[call]
+    module = copy.deepcopy(model.methods[name].module).double()
+    wide = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
+    exact = _tensors(module(**wide))
+    own = max(_difference(e, x) for e, x in zip(eager, exact, strict=True))
+    return max(TOLERANCE, 2 * own)
+
+
+# State behind Python objects is set while strict capture runs.
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
+@pytest.mark.parametrize("row", _rows())
+def test_architecture_equals_eager(row: Architecture, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        model = row.build()
+        buffer = _lowered(model)
+        eager = [_tensors(model.methods[name].module(**given)) for name, given in model.calls]
+        results = _run_without_torch(buffer, model, tmp_path)
+        for index, (ours, expected) in enumerate(zip(results, eager, strict=True)):
+            assert [o.shape for o in ours] == [e.shape for e in expected]
+            assert max(float(e.abs().max()) for e in expected) > 1e-3, "a model of zeros compares nothing"
+            differences = [_difference(o, e) for o, e in zip(ours, expected, strict=True)]
+            if max(differences) > TOLERANCE:
+                assert max(differences) <= _allowed(model, index, expected), f"call {index}: {differences}"
+            if model.expected is not None:
+                recipe = _difference(ours[0], model.expected[index])
+                assert recipe <= TOLERANCE, f"call {index} differs from the model without a cache by {recipe}"
+
+
+def test_every_name_is_there_once() -> None:
+    names = [row.name for row in ARCHITECTURES]
+    assert len(set(names)) == len(names)
+
+
+def test_the_page_has_the_list() -> None:
+    assert documented() in (ROOT / "docs" / "models.md").read_text(), (
+        "put models.transformers_zoo.documented() into docs/models.md"
+    )
