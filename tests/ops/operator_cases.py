@@ -423,6 +423,9 @@ def norms_and_pools() -> Iterator[Case]:
             ([2, 2], [], [0, 0], False, True, 3),
         ]:
             yield Case("avg_pool2d", "out", (x4, *average))
+        # Rounded up, one window may be larger than its input.
+        yield Case("avg_pool2d", "out", (x4, [9, 7], [9, 7], [0, 0], True))
+        yield Case("max_pool2d_with_indices", "out", (x4, [9, 7], [9, 7], [0, 0], [1, 1], True))
         yield Case("_adaptive_avg_pool2d", "out", (x4, [1, 1]))
     yield Case("native_layer_norm", "out", (values((2, 3, 5)), [3, 5], values((3, 5)), values((3, 5)), 1e-5))
     yield Case("native_layer_norm", "out", (values((4, 700)), [700], None, None, 1e-5))

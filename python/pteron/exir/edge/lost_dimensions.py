@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch.export import ExportedProgram
@@ -37,7 +39,8 @@ def _where(program: ExportedProgram, symbol: sympy.Symbol) -> str:
         value = node.meta.get("val")
         if node.op != "placeholder" or not isinstance(value, torch.Tensor):
             continue
-        for dimension, extent in enumerate(value.shape):
+        extents: tuple[Any, ...] = tuple(value.shape)
+        for dimension, extent in enumerate(extents):
             # `expr` is the number already; `_expr` is what was traced.
             if isinstance(extent, torch.SymInt) and getattr(extent.node, "_expr", None) == symbol:
                 return f"dimension {dimension} of {node.name!r}"

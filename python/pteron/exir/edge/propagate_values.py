@@ -69,7 +69,7 @@ def propagate_values(module: torch.fx.GraphModule) -> None:
     mode = fake_mode_of(module)
     if mode is None:
         return
-    # Without Python's dispatcher some composite operators compute in C++, where a symbolic extent is a number.
+    # Without Python's dispatcher some composite operators run in C++, where a symbolic extent is a number.
     with mode, enable_python_dispatcher(), torch.no_grad():
         _propagate(module)
 
