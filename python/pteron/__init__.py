@@ -16,6 +16,7 @@ from pteron._native import (
     __version__,
     load,
     register_backend,
+    strip,
 )
 from pteron.errors import (
     Cancelled,
@@ -65,4 +66,5 @@ __all__ = [
     "__version__",
     "load",
     "register_backend",
+    "strip",
 ]

@@ -1,13 +1,14 @@
 """The native half of pteron. What users need of it is re-exported by `pteron`."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Protocol, TypeAlias, final
 
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
 
+from pteron.bundled import CaseResult, TestCase
 from pteron.errors import PteronError
 
 __all__ = [
@@ -23,13 +24,18 @@ __all__ = [
     "__version__",
     "check_call",
     "check_program",
+    "data_listing",
+    "layout_data_file",
+    "layout_program",
     "listing",
     "load",
     "operator_names",
     "pack_weights",
     "register_backend",
     "register_demo_backends",
+    "serialize_bundle",
     "serialize_program",
+    "strip",
 ]
 
 __version__: Final[str]
@@ -56,6 +62,7 @@ class _Backend(Protocol):
 _TensorLike: TypeAlias = Buffer | _SupportsDLPack
 _Value: TypeAlias = _TensorLike | bool | int | float | str | None
 _Path: TypeAlias = str | PathLike[str]
+_File: TypeAlias = _Path | Buffer | _BinaryFile
 
 @final
 class Program:
@@ -78,6 +85,10 @@ class Program:
         backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
         limits: Limits | None = None,
     ) -> Method: ...
+    def test_cases(self, method: str = "forward") -> list[TestCase]: ...
+    def verify(
+        self, method: str = "forward", case: int = 0, *, rtol: float = 1e-5, atol: float = 1e-8
+    ) -> CaseResult: ...
     def listing(self) -> str: ...
     def plan_listing(self, method: str = "forward") -> str: ...
     def backends(self, method: str = "forward") -> tuple[str, ...]: ...
@@ -218,8 +229,9 @@ class ExecuteContext:
     def is_cancelled(self) -> bool: ...
 
 def load(
-    source: _Path | Buffer | _BinaryFile,
+    source: _File,
     *,
+    data: _File | Sequence[_File] | Mapping[str, _File] | None = None,
     mmap: bool = True,
     runtime: Runtime | None = None,
     limits: Limits | None = None,
@@ -237,6 +249,23 @@ def serialize_program(
     constant_tensor_alignment: int = 16,
     delegate_alignment: int = 16,
 ) -> bytes: ...
+def layout_program(
+    program: Any,
+    *,
+    extract_delegate_segments: bool = True,
+    segment_alignment: int = 128,
+    constant_tensor_alignment: int = 16,
+    delegate_alignment: int = 16,
+    strip: bool = False,
+) -> tuple[bytes, list[tuple[int, memoryview]], int]: ...
+def layout_data_file(
+    entries: list[Any], *, segment_alignment: int = 128
+) -> tuple[bytes, list[tuple[int, memoryview]], int]: ...
+def data_listing(data: Buffer) -> str: ...
+def serialize_bundle(
+    program: Buffer, suites: list[tuple[str, list[tuple[list[Any], list[Any]]]]]
+) -> bytes: ...
+def strip(data: Buffer) -> bytes: ...
 def listing(data: Buffer) -> str: ...
 def check_call(operator: str, values: list[Any], args: list[int], varying: list[int]) -> None: ...
 def check_program(data: bytes) -> list[PteronError]: ...

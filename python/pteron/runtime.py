@@ -219,10 +219,12 @@ class Runtime:
         data: bytes | bytearray | memoryview | BinaryIO | str | os.PathLike[str],
         *,
         verification: Verification = Verification.InternalConsistency,
+        data_path: str | os.PathLike[str] | None = None,
     ) -> Program:
-        """Loads a program from its bytes, a path, or a binary file. Everything is verified at load, whichever
-        `verification` is asked for.
+        """Loads a program from its bytes, a path, or a binary file, with the data file (`.ptd`) at
+        `data_path` where it keeps data in one. Everything is verified at load, whichever `verification` is
+        asked for.
         """
         if not isinstance(verification, Verification):
             raise TypeError(f"verification must be a pteron.runtime.Verification, got {verification!r}")
-        return Program(_native.load(data))
+        return Program(_native.load(data, data=data_path))

@@ -13,6 +13,7 @@ Source = str | tuple[str, Mapping[str, str]]
 _BACKEND = "pteron.exir.backend"
 _CANONICAL = f"{_BACKEND}.canonical_partitioners"
 _DEMO = "pteron.backends.demo"
+_BUNDLED = "pteron.devtools.bundled_program"
 
 _PROGRAM: tuple[Source, ...] = (
     "pteron.exir.program",
@@ -28,6 +29,11 @@ _CONFIGS: tuple[Source, ...] = (
 )
 
 MODULE_PATHS: dict[str, tuple[Source, ...]] = {
+    "devtools": ("pteron.devtools.bundled_program",),
+    "devtools.bundled_program": ("pteron.devtools.bundled_program",),
+    "devtools.bundled_program.config": (f"{_BUNDLED}.method_test_suite",),
+    "devtools.bundled_program.core": (f"{_BUNDLED}.bundled_program", f"{_BUNDLED}.method_test_suite"),
+    "devtools.bundled_program.serialize": (f"{_BUNDLED}.serialize_bundled_program",),
     "devtools.backend_debug": (f"{_BACKEND}.delegation_info",),
     "devtools.backend_debug.delegation_info": (f"{_BACKEND}.delegation_info",),
     "exir": (
@@ -93,6 +99,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.program": _PROGRAM,
     "exir.program._program": _PROGRAM,
     "exir.schema": ("pteron.exir.schema",),
+    "exir.tensor_layout": (("pteron.exir.schema", {"TensorLayout": "TensorLayout"}),),
     "exir._serialize._named_data_store": (f"{_BACKEND}.named_data_store",),
     "extension.pybindings.portable_lib": ("pteron.compat.portable_lib",),
     "runtime": ("pteron.runtime",),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pteron
+import pteron.bundled
 from pteron.backends.demo.registration import register_missing_demo_backends
 
 _DEMO_BACKENDS = frozenset({"BackendWithCompilerDemo", "ExecutorBackend"})
@@ -53,25 +54,81 @@ class ExecutorchModule:
         flat: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
         return list(method.execute(list(flat)))
 
+    def verify_result_with_bundled_expected_output(
+        self,
+        bundle: BundledModule,
+        method_name: str,
+        testset_idx: int,
+        rtol: float = 1e-5,
+        atol: float = 1e-8,
+    ) -> list[Any]:
+        """Runs a test case of `bundle` and returns the outputs.
+
+        Raises:
+            RuntimeError: they are not as the case expects.
+            ValueError: there is no such case, or it expects nothing.
+        """
+        result = pteron.bundled.verify(
+            self._program, method_name, testset_idx, rtol, atol, cases=bundle.cases(method_name)
+        )
+        if not result:
+            raise RuntimeError(str(result))
+        return list(result.values)
+
     def method_names(self) -> list[str]:
         """Names of the methods."""
         return list(self._program.methods)
 
 
-def _load_for_executorch_from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> ExecutorchModule:
-    """Loads a program from bytes. Options of ExecuTorch's own loader (tracing, verification) are refused."""
+class BundledModule:
+    """A bundled program: a program and its test cases."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._program = pteron.load(buffer)
+
+    def cases(self, method_name: str) -> list[pteron.bundled.TestCase]:
+        """The test cases of a method."""
+        return self._program.test_cases(method_name)
+
+
+def _load_for_executorch_from_buffer(
+    buffer: Any, data_map_buffer: Any = None, *args: Any, **kwargs: Any
+) -> ExecutorchModule:
+    """Loads a program from bytes, with the bytes of its data file. Other options of ExecuTorch's own loader
+    (tracing, verification) are refused.
+    """
     _refuse_options(args, kwargs)
-    return _module(buffer)
+    return _module(buffer, data_map_buffer)
 
 
-def _load_for_executorch(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> ExecutorchModule:
-    """Loads a program from a file. Options of ExecuTorch's own loader (data files, tracing) are refused."""
+def _load_for_executorch(
+    path: str | os.PathLike[str], data_path: str | os.PathLike[str] | None = None, *args: Any, **kwargs: Any
+) -> ExecutorchModule:
+    """Loads a program from a file, with its data file. Other options of ExecuTorch's own loader (tracing,
+    verification) are refused.
+    """
     _refuse_options(args, kwargs)
-    return _module(path)
+    return _module(path, data_path)
 
 
-def _module(source: Any) -> ExecutorchModule:
-    program = pteron.load(source)
+def _load_bundled_program_from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> BundledModule:
+    """Loads a bundled program from bytes."""
+    _refuse_options(args, kwargs)
+    return BundledModule(buffer)
+
+
+def _load_for_executorch_from_bundled_program(
+    module: BundledModule, data_map_buffer: Any = None, *args: Any, **kwargs: Any
+) -> ExecutorchModule:
+    """The program of a bundled program; one that keeps weights in a data file needs `pteron.load`."""
+    _refuse_options(args, kwargs)
+    if data_map_buffer is not None:
+        raise TypeError("data_map_buffer is not supported here; use pteron.load(bundle, data=...)")
+    return ExecutorchModule(module._program)
+
+
+def _module(source: Any, data: Any = None) -> ExecutorchModule:
+    program = pteron.load(source, data=data)
     if any(_DEMO_BACKENDS & set(program.backends(method)) for method in program.methods):
         register_missing_demo_backends()
     return ExecutorchModule(program)

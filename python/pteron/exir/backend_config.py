@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any
 
 from pteron.errors import ExportError
+from pteron.exir.emit.external_tags import ExternalTags, TagFunction
 from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
@@ -29,8 +30,6 @@ _ONLY_VALUE: dict[str, Any] = {
     "sym_shape_eval_pass": None,
     "enable_non_cpu_memory_planning": True,
     "reinplace_extra_ops": None,
-    "external_constants": False,
-    "external_mutable_weights": False,
     "do_quant_fusion_and_const_prop": False,
     "run_reinplace_pass": False,
 }
@@ -54,6 +53,11 @@ class ExecutorchBackendConfig:
     `remove_view_copy`: let reshapes share memory where they can.
     `emit_stacktrace`, `emit_mutable_buffer_names`: taken for compatibility; source lines are always in
     `pteron.debug`, and names of buffers are always in the file.
+    `external_constants`: True puts the constants of the model into a data file (`.ptd`) beside the program; a
+    function gets the graph node of each and returns the name of its file, or None for the program file.
+    Constants that were written into the code stay in the program.
+    `external_mutable_weights`: put the initial values of buffers that a method updates into the default data
+    file, `_default_external_constant.ptd`.
     The fields named after ExecuTorch features that do not exist here accept their default only.
     """
 
@@ -68,7 +72,7 @@ class ExecutorchBackendConfig:
     remove_view_copy: bool = True
     emit_stacktrace: bool = False
     emit_mutable_buffer_names: bool = False
-    external_constants: bool = False
+    external_constants: bool | TagFunction = False
     external_mutable_weights: bool = False
     do_quant_fusion_and_const_prop: bool = False
     run_reinplace_pass: bool = False
@@ -105,6 +109,23 @@ class ExecutorchBackendConfig:
                 got=_shown(self.kernels),
                 hint='write one file per target: kernels="pteron" with packed weights, the other without',
             )
+        if self.packed_weights and (self.external_constants or self.external_mutable_weights):
+            raise ExportError(
+                "ExecutorchBackendConfig(packed_weights=True) with external data: only programs that keep all "
+                "their tensors inside can be stored packed",
+                argument="packed_weights",
+                expected="one of the two",
+                got="both",
+                hint="leave one of them out",
+            )
+        if not isinstance(self.external_constants, bool) and not callable(self.external_constants):
+            raise ExportError(
+                f"ExecutorchBackendConfig(external_constants={self.external_constants!r}): expected "
+                "True, False, or a function from a graph node to a file name or None",
+                argument="external_constants",
+                expected="a bool or a function",
+                got=repr(self.external_constants),
+            )
         for name in ("segment_alignment", "constant_tensor_alignment", "delegate_alignment"):
             value = getattr(self, name)
             if value is not None and (value < 1 or value & (value - 1)):
@@ -121,6 +142,10 @@ class ExecutorchBackendConfig:
                     "ExecutorchBackendConfig(memory_planning_pass=...): expected MemoryPlanningPass, got "
                     f"{each!r}; a planning algorithm goes into MemoryPlanningPass(memory_planning_algo=...)"
                 )
+
+    def external_tags(self) -> ExternalTags:
+        """Which tensors go to data files."""
+        return ExternalTags(self.external_constants, bool(self.external_mutable_weights))
 
     def planning_of(self, method: str) -> MemoryPlanningPass:
         """The memory planning settings of one method; the defaults where a dict does not name it."""

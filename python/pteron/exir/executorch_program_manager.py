@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -15,7 +14,10 @@ from pteron.exir.emit.emit_program import EmittedProgram
 from pteron.exir.memory.memory_report import MemoryReport, memory_report
 from pteron.exir.programs_by_method import DEFAULT_METHOD
 from pteron.exir.schema import Program
-from pteron.exir.serialize.serialize_program import serialize_program
+from pteron.exir.serialize.file_layout import FileLayout
+from pteron.exir.serialize.serialize_data_file import lay_out_data_file
+from pteron.exir.serialize.serialize_program import lay_out_program
+from pteron.exir.serialize.write_file import write_file
 
 
 class ExecutorchProgramManager:
@@ -82,40 +84,63 @@ class ExecutorchProgramManager:
 
     @property
     def buffer(self) -> bytes:
-        """The bytes of the program file; written once, then kept."""
+        """The bytes of the program file; made once, then kept. `save` needs no such copy."""
         if self._buffer is None:
-            self._buffer = serialize_program(self._emitted.program, **self._config.serialization_options())
+            self._buffer = self._layout().to_bytes()
         return self._buffer
 
-    def write_to_file(self, file: IO[bytes]) -> None:
-        """Write the program to an open binary file."""
-        file.write(self.buffer)
+    def write_to_file(self, file: IO[bytes], *, strip: bool = False) -> None:
+        """Write the program to an open binary file, piece by piece; `strip`: without debug information."""
+        if self._buffer is not None and not strip:
+            file.write(self._buffer)
+        else:
+            self._layout(strip=strip).write_to(file)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, strip: bool = False) -> None:
         """Write the program to `path`: a reader sees the old file or the whole new one.
 
-        ValueError where the name does not end in `.pte`; OSError where it cannot be written.
+        `strip`: without debug information (see `pteron.strip`). The weights are written from where the model
+        has them. ValueError where the name does not end in `.pte`; ExportError where weights were changed in
+        place since `to_executorch`; OSError where the file cannot be written.
         """
         target = Path(path)
         if target.suffix != ".pte":
             raise ValueError(f"save: expected a file name that ends in .pte, got {target.name!r}")
-        data = self.buffer
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-            os.replace(temporary, target)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            # The system's text names the temporary file, which means nothing to the caller.
-            place = (
-                "" if target.parent.is_dir() else f"; the directory {target.parent} does not exist, make it"
-            )
-            reason = f"save: the program cannot be written: {error.strerror}{place}"
-            raise OSError(error.errno, reason, str(target)) from None
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_file(target, "save: the program", self._layout(strip=strip).write_to)
+
+    @property
+    def data_files(self) -> tuple[str, ...]:
+        """Names of the data files that the program needs beside it, as `write_tensor_data_to_file` writes
+        them.
+        """
+        return tuple(_file_name(tag) for tag in self._emitted.data_files)
+
+    @property
+    def _tensor_data(self) -> dict[str, bytes]:
+        """Tag → the bytes of a data file."""
+        return {tag: self._data_layout(tag).to_bytes() for tag in self._emitted.data_files}
+
+    def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
+        """Write the data files of the program into the directory `outdir`, each under its tag with `.ptd`
+        behind it.
+
+        They belong to this program: `pteron.load(program, data=[...])`. Nothing is written for a program that
+        keeps all its data inside. ExportError where weights were changed in place since `to_executorch`;
+        OSError where a file cannot be written.
+        """
+        for tag in self._emitted.data_files:
+            target = Path(outdir) / _file_name(tag)
+            write_file(target, "write_tensor_data_to_file: the data file", self._data_layout(tag).write_to)
+
+    def _layout(self, *, strip: bool = False) -> FileLayout:
+        self._emitted.weights.check()
+        return lay_out_program(self._emitted.program, strip=strip, **self._config.serialization_options())
+
+    def _data_layout(self, tag: str) -> FileLayout:
+        self._emitted.weights.check()
+        return lay_out_data_file(
+            self._emitted.data_files[tag], segment_alignment=self._config.segment_alignment
+        )
 
     def dump_executorch_program(self, verbose: bool = False, out: IO[str] | None = None) -> None:
         """Print the listing of the program to `out`, or to standard output; `verbose` shows the objects
@@ -126,3 +151,7 @@ class ExecutorchProgramManager:
         print(_native.listing(self.buffer), file=out)
         if verbose:
             print(self._emitted.program, file=out)
+
+
+def _file_name(tag: str) -> str:
+    return tag if tag.endswith(".ptd") else f"{tag}.ptd"

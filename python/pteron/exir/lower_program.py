@@ -52,7 +52,12 @@ def lower_programs(
         _warn_of_input_updates(program, name)
     planned = {name: _plan(program, name, config) for name, program in functional.items()}
     step("values and instructions")
-    emitted = emit_program(planned, constant_methods, has_scoped_data=config.kernels != "executorch-portable")
+    emitted = emit_program(
+        planned,
+        constant_methods,
+        has_scoped_data=config.kernels != "executorch-portable",
+        external=config.external_tags(),
+    )
     if config.kernels == "pteron":
         _raise_what_load_refuses(emitted, config)
     if config.packed_weights:

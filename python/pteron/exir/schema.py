@@ -12,13 +12,16 @@ INLINE = 0  # BackendDelegateDataReference.location: index into Program.backend_
 STATIC = 0  # Tensor.shape_dynamism: the shape never changes
 DYNAMIC_BOUND = 1  # Tensor.shape_dynamism: sizes are upper bounds
 IN_SEGMENT = 0  # ExtraTensorInfo.location: data lies in the program file
+EXTERNAL = 1  # ExtraTensorInfo.location: data lies in a data file, under the fully qualified name
 
 
 @dataclass
 class Buffer:
-    """Bytes of a constant, or initial bytes of a buffer that a method updates."""
+    """Bytes of a constant, or initial bytes of a buffer that a method updates. A memoryview where they are
+    written from where the model has them.
+    """
 
-    storage: bytes
+    storage: bytes | memoryview
 
 
 @dataclass
@@ -35,6 +38,27 @@ class NamedData:
     key: str
     data: bytes | memoryview
     alignment: int
+
+
+@dataclass
+class TensorLayout:
+    """dtype code, extents and memory order of a tensor in a data file."""
+
+    scalar_type: int
+    sizes: list[int]
+    dim_order: list[int]
+
+
+@dataclass
+class DataFileEntry:
+    """Bytes of a data file that are found by name: a tensor, or (`layout` None) something of a backend;
+    `alignment` in bytes.
+    """
+
+    key: str
+    data: bytes | memoryview
+    alignment: int
+    layout: TensorLayout | None
 
 
 @dataclass

@@ -1,6 +1,6 @@
-//! The `.pte` file format: bytes to checked programs ([`ProgramFile`]), programs to bytes
-//! ([`mod@write`]), and the text form ([`listing()`]). Executes nothing; `schema/FORMAT.md` describes the
-//! format itself.
+//! The file formats: bytes to checked programs ([`ProgramFile`]), data files ([`DataFile`]) and bundled
+//! programs ([`BundleFile`]), and back to bytes ([`mod@write`]); the text form ([`listing()`]); files without
+//! debug information ([`strip()`]). Executes nothing; `schema/FORMAT.md` describes the formats themselves.
 //!
 //! Reading is one step: [`ProgramFile::parse`] copies the program table to owned memory, verifies its
 //! structure, checks every index, range, size and code in it, and returns plain owned data. Nothing of
@@ -18,6 +18,8 @@
     )
 )]
 
+mod bundle_file;
+mod data_file;
 #[allow(unsafe_code)]
 mod generated;
 mod header;
@@ -25,10 +27,14 @@ mod listing;
 mod method_def;
 mod program_file;
 mod read;
+mod strip;
 mod value_def;
 pub mod write;
 
-pub use listing::listing;
+pub use bundle_file::{BundleFile, BundledValue, TestCaseDef, TestSuiteDef};
+pub use data_file::{DataEntryDef, DataFile};
+pub use listing::{SpecText, listing};
 pub use method_def::{DelegateDef, MethodDef};
 pub use program_file::{NamedDataDef, ProgramFile};
+pub use strip::{DEBUG_KEY, strip};
 pub use value_def::{InitialData, Placement, TensorDef, ValueDef};

@@ -3,7 +3,7 @@
 
 use crate::{InitialData, MethodDef, Placement, ProgramFile, TensorDef, ValueDef};
 use pteron_core::error::printable;
-use pteron_core::{Instruction, ValueId};
+use pteron_core::{Instruction, TensorSpec, ValueId};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl Listing<'_> {
     }
 
     fn tensor(&self, f: &mut Formatter<'_>, index: usize, tensor: &TensorDef) -> fmt::Result {
-        write!(f, "    %{index}: {}", Type(tensor))?;
+        write!(f, "    %{index}: {}", SpecText(&tensor.spec))?;
         let number = |range| self.constants.get(range).copied().unwrap_or_default();
         match &tensor.placement {
             Placement::Constant(range) => write!(f, ", constant {}", number(range))?,
@@ -99,12 +99,12 @@ impl Listing<'_> {
     }
 }
 
-/// `float32[<=8, 4] order [0, 2, 1]`
-struct Type<'a>(&'a TensorDef);
+/// A tensor's dtype, shape and memory order as text: `float32[<=8, 4] order [0, 2, 1]`.
+pub struct SpecText<'a>(pub &'a TensorSpec);
 
-impl Display for Type<'_> {
+impl Display for SpecText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let spec = &self.0.spec;
+        let spec = self.0;
         let bound = if spec.is_dynamic() { "<=" } else { "" };
         write!(f, "{}[", spec.dtype)?;
         for (at, extent) in spec.shape.iter().enumerate() {

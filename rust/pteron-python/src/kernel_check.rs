@@ -2,9 +2,9 @@
 
 use crate::call;
 use crate::errors::{OrRaise, to_python};
-use crate::program::borrowed;
 use crate::runtime::Runtime;
 use crate::serialize::{class_name, field, unknown_class};
+use crate::source::borrowed;
 use pteron_core::{DType, DimOrder, Dims, Dynamism, Error, Result, TensorSpec, ValueId};
 use pteron_runtime::ir::{Place, TensorIr, ValueIr};
 use pteron_runtime::{CallToCheck, Limits, Program};

@@ -1,9 +1,9 @@
 //! Python bindings of pteron: conversions, no logic. The module is `pteron._native`; what users see of
 //! it is re-exported by the package `pteron`.
 //!
-//! Unsafe code lives in the islands `memory`, `tensor`, `dlpack`, `blob`, `input`, `call`, `execute_context`,
-//! `pending_exception`, the loans of `backend` and the borrowed bytes of `program`, and nowhere else: the
-//! compiler refuses it.
+//! Unsafe code lives in the islands `memory`, `tensor`, `dlpack`, `blob`, `contents`, `input`, `call`,
+//! `execute_context`, `pending_exception`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
+//! else: the compiler refuses it.
 
 #![deny(unsafe_code)]
 
@@ -13,8 +13,12 @@ use pyo3::prelude::*;
 mod backend;
 #[allow(unsafe_code)]
 mod blob;
+mod bundle;
 #[allow(unsafe_code)]
 mod call;
+#[allow(unsafe_code)]
+mod contents;
+mod data_file;
 #[allow(unsafe_code)]
 mod dlpack;
 mod dtype;
@@ -34,10 +38,11 @@ mod pack;
 mod parameter;
 #[allow(unsafe_code)]
 mod pending_exception;
-#[allow(unsafe_code)]
 mod program;
 mod runtime;
 mod serialize;
+#[allow(unsafe_code)]
+mod source;
 mod spec;
 #[allow(unsafe_code)]
 mod tensor;
@@ -62,6 +67,11 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(runtime::register_demo_backends, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::operator_names, m)?)?;
     m.add_function(wrap_pyfunction!(serialize::serialize_program, m)?)?;
+    m.add_function(wrap_pyfunction!(serialize::layout_program, m)?)?;
+    m.add_function(wrap_pyfunction!(serialize::strip, m)?)?;
+    m.add_function(wrap_pyfunction!(data_file::layout_data_file, m)?)?;
+    m.add_function(wrap_pyfunction!(data_file::data_listing, m)?)?;
+    m.add_function(wrap_pyfunction!(bundle::serialize_bundle, m)?)?;
     m.add_function(wrap_pyfunction!(serialize::listing, m)?)?;
     m.add_function(wrap_pyfunction!(kernel_check::check_call, m)?)?;
     m.add_function(wrap_pyfunction!(kernel_check::check_program, m)?)?;

@@ -2,8 +2,8 @@
 
 use crate::blob::Blob;
 use crate::call;
-use crate::program::borrowed;
 use crate::runtime::Runtime;
+use crate::source::borrowed;
 use pteron_runtime::{Limits, Program};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};

@@ -1,21 +1,20 @@
 //! `pteron.Program` and `pteron.load`.
 
+use crate::bundle;
 use crate::call::{self, Callee};
-use crate::errors::{OrRaise, file_not_found, to_python};
+use crate::errors::OrRaise;
 use crate::interface::MethodInterface;
 use crate::method::{self, Method};
 use crate::parameter;
 use crate::runtime::{Limits, Runtime};
+use crate::source::{data_sources, file_source};
 use crate::spec::ValueSpec;
 use pteron_core::error::printable;
-use pteron_core::{BackendOption, Error, ErrorKind, Result};
-use pteron_runtime::{MethodOptions, Program as Loaded, ProgramSource, StableBytes};
-use pyo3::ffi;
+use pteron_core::{BackendOption, Error, Result};
+use pteron_runtime::{MethodOptions, Program as Loaded};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A loaded program: immutable, and shared by all methods loaded from it. Made by `pteron.load`.
@@ -25,28 +24,23 @@ pub struct Program {
     interfaces: Vec<Arc<MethodInterface>>,
 }
 
-/// A Python `bytes` object that a program borrows.
-struct BorrowedBytes(PyBackedBytes);
-
-// SAFETY: `bytes` objects are immutable and stay in place while referenced.
-unsafe impl StableBytes for BorrowedBytes {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// Loads a program.
 ///
 /// `source`: path of a `.pte` file, its bytes (exact `bytes` are borrowed, any other buffer is copied), or
-/// a binary file that is read to its end. `mmap`: map the weights of a file instead of reading them; pass
-/// False for files that may change or shrink while they are used. `runtime`: whose kernels and backends
+/// a binary file that is read to its end. A bundled program (`.bpte`) is loaded as the program in it.
+/// `data`: the data files (`.ptd`) that the program keeps tensors in: one of what `source` can be, a list of
+/// them, or a dict from name to them. `mmap`: map the weights of files instead of reading them; pass False
+/// for files that may change or shrink while they are used. `runtime`: whose kernels and backends
 /// to use; None for the process-wide default. `limits`: what the program may use.
 ///
-/// Raises FileNotFoundError, ProgramError (damaged file), MissingOperatorError, LimitExceeded.
+/// Raises FileNotFoundError, ProgramError (damaged file), ExternalDataError (damaged data file, or one key
+/// for two things; that a tensor is missing or another one is noticed when its method is first used),
+/// LimitExceeded.
 #[pyfunction]
-#[pyo3(signature = (source, *, mmap=true, runtime=None, limits=None))]
+#[pyo3(signature = (source, *, data=None, mmap=true, runtime=None, limits=None))]
 pub fn load(
     source: &Bound<'_, PyAny>,
+    data: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = mmap_flag)] mmap: bool,
     runtime: Option<&Bound<'_, PyAny>>,
     limits: Option<&Bound<'_, PyAny>>,
@@ -54,12 +48,10 @@ pub fn load(
     let py = source.py();
     let runtime = Runtime::or_shared(py, runtime)?;
     let limits = Limits::of_parameter(limits)?;
-    let (source, path) = program_source(source, mmap)?;
-    let program = call::detached_result(py, || Loaded::load(&runtime, source, limits))?;
-    let program = program.map_err(|e| match (&path, e.kind()) {
-        (Some(path), ErrorKind::NotFound) => file_not_found(&path.to_string_lossy()),
-        _ => to_python(py, e),
-    })?;
+    let (source, _) = file_source(source, mmap, "source", ".pte")?;
+    let data = data_sources(data, mmap)?;
+    let program = call::detached_result(py, || Loaded::load_with_data(&runtime, source, data, limits))?;
+    let program = program.or_raise(py)?;
     let interfaces = program
         .methods()
         .into_iter()
@@ -80,45 +72,6 @@ fn owned_method_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
 
 fn mmap_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     parameter::flag(object, "mmap")
-}
-
-/// The source of a program in a `bytes` object, which it borrows.
-pub(crate) fn borrowed(bytes: &Bound<'_, PyBytes>) -> ProgramSource {
-    ProgramSource::Bytes(Arc::new(BorrowedBytes(PyBackedBytes::from(bytes.clone()))))
-}
-
-/// Bytes or path; the path once more for errors.
-fn program_source(source: &Bound<'_, PyAny>, mmap: bool) -> PyResult<(ProgramSource, Option<PathBuf>)> {
-    if let Ok(bytes) = source.cast_exact::<PyBytes>() {
-        return Ok((borrowed(bytes), None));
-    }
-    // SAFETY: any object may be asked whether it has the buffer protocol.
-    if unsafe { ffi::PyObject_CheckBuffer(source.as_ptr()) } != 0 {
-        let copy = source.py().get_type::<PyBytes>().call1((source,))?.cast_into::<PyBytes>()?;
-        return Ok((borrowed(&copy), None));
-    }
-    if source.hasattr("read")? {
-        let content = source.call_method0("read")?;
-        let content = content.cast::<PyBytes>().map_err(|_| {
-            parameter::wrong_type(
-                &content,
-                "source",
-                "bytes from read() of the file",
-                "open the file in binary mode ('rb')",
-            )
-        })?;
-        return Ok((borrowed(content), None));
-    }
-    if source.is_instance_of::<PyString>() || source.hasattr("__fspath__")? {
-        let path: PathBuf = source.extract()?;
-        return Ok((ProgramSource::File { path: path.clone(), is_mapped: mmap }, Some(path)));
-    }
-    Err(parameter::wrong_type(
-        source,
-        "source",
-        "a path, bytes, another buffer, or a binary file",
-        "pass the path of the .pte file",
-    ))
 }
 
 impl Program {
@@ -259,6 +212,41 @@ impl Program {
             }
         }
         Ok(dict)
+    }
+
+    /// The test cases that a bundled program has for a method: a list of `pteron.bundled.TestCase`, empty where
+    /// there are none and for a program that is not bundled.
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn test_cases<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.interface(&method).or_raise(py)?;
+        match self.program.bundle() {
+            Some(bundle) => bundle::test_cases(py, bundle, &method),
+            None => Ok(PyList::empty(py)),
+        }
+    }
+
+    /// Runs a bundled test case in a new session of its method and compares what comes out with what the case
+    /// expects: equal within `atol + rtol * abs(expected)`, NaN equal to NaN. Returns a
+    /// `pteron.bundled.CaseResult`, which is true where everything agrees. ValueError where there is no such
+    /// case, or it expects nothing.
+    #[pyo3(
+        signature = (method=forward(), case=0, *, rtol=1e-5, atol=1e-8),
+        text_signature = "($self, method='forward', case=0, *, rtol=1e-5, atol=1e-8)"
+    )]
+    fn verify<'py>(
+        slf: &Bound<'py, Self>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+        case: usize,
+        rtol: f64,
+        atol: f64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        slf.get().interface(&method).or_raise(py)?;
+        py.import("pteron.bundled")?.call_method1("verify", (slf, method, case, rtol, atol))
     }
 
     /// Number of packed weights that load made and methods of this program share, and their bytes.

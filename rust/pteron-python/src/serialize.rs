@@ -1,19 +1,20 @@
 //! The writer for Python: a `pteron.exir.schema.Program` object to the bytes of a file, and the text
 //! form of a file. Objects are read by attribute name; a union is told apart by the name of the class.
 
-use crate::errors::{OrRaise, type_name};
+use crate::contents::Contents;
+use crate::errors::{OrRaise, to_python, type_name};
 use pteron_core::CompileSpec;
 use pteron_format::ProgramFile;
 use pteron_format::write::{
-    AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, InstructionDraft, MethodDraft,
-    NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
+    AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FileLayout, InstructionDraft, LayoutDraft,
+    MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
 };
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView};
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// Lays a program out as the bytes of a `.pte` file and checks the result.
 ///
@@ -38,28 +39,144 @@ pub fn serialize_program<'py>(
         delegate_alignment,
         verify: true,
     };
-    let constants = blobs(program, "constant_buffer", "storage")?;
-    let mutable_data = blobs(program, "mutable_data", "storage")?;
-    let delegate_data = blobs(program, "backend_delegate_data", "data")?;
-    let named_blobs = blobs(program, "named_data", "data")?;
-    let named_data = items(program, "named_data")?
-        .iter()
-        .zip(&named_blobs)
-        .map(|(named, data)| {
-            let (key, alignment) = (field(named, "key")?, field(named, "alignment")?);
-            Ok(NamedDataDraft { key, data: Cow::Borrowed(data), alignment })
-        })
-        .collect::<PyResult<_>>()?;
-    let draft = ProgramDraft {
-        version: field(program, "version")?,
-        methods: each(program, "execution_plan", method)?,
-        constants: borrowed(&constants),
-        mutable_data: borrowed(&mutable_data),
-        delegate_data: borrowed(&delegate_data),
-        named_data,
-    };
+    let blobs = ProgramBlobs::of(program)?;
+    let draft = blobs.draft(program)?;
     let bytes = py.detach(|| draft.to_bytes(&options)).or_raise(py)?;
     Ok(PyBytes::new(py, &bytes))
+}
+
+/// As `serialize_program` without making the file: its first bytes, the buffers behind them as pairs of
+/// offset and memoryview in file order, and its length. What lies between is zero. `strip`: without
+/// `pteron.debug`.
+#[pyfunction]
+#[pyo3(signature = (program, *, extract_delegate_segments=true, segment_alignment=128,
+                    constant_tensor_alignment=16, delegate_alignment=16, strip=false))]
+pub fn layout_program<'py>(
+    program: &Bound<'py, PyAny>,
+    extract_delegate_segments: bool,
+    segment_alignment: u32,
+    constant_tensor_alignment: u32,
+    delegate_alignment: u32,
+    strip: bool,
+) -> PyResult<PyLayout<'py>> {
+    let py = program.py();
+    let options = WriteOptions {
+        extract_delegate_segments,
+        segment_alignment,
+        constant_tensor_alignment,
+        delegate_alignment,
+        verify: true,
+    };
+    let blobs = ProgramBlobs::of(program)?;
+    let draft = blobs.draft(program)?;
+    let layout = py.detach(|| {
+        let mut layout = draft.lay_out(&options)?;
+        if strip {
+            layout.strip()?;
+        }
+        Ok(layout)
+    });
+    let layout = layout.or_raise(py)?;
+    python_layout(py, &layout, blobs.all())
+}
+
+/// Head, pieces and length of a file.
+pub type PyLayout<'py> = (Bound<'py, PyBytes>, Vec<(u64, Py<PyMemoryView>)>, u64);
+
+/// A layout whose pieces are `contents`, for Python.
+pub fn python_layout<'py, 'a>(
+    py: Python<'py>,
+    layout: &FileLayout<'_>,
+    contents: impl Iterator<Item = &'a Contents>,
+) -> PyResult<PyLayout<'py>> {
+    let place = |bytes: &[u8]| (bytes.as_ptr().addr(), bytes.len());
+    let views: HashMap<(usize, usize), &Contents> = contents.map(|c| (place(c.bytes()), c)).collect();
+    let mut pieces = Vec::with_capacity(layout.pieces.len());
+    for (offset, piece) in &layout.pieces {
+        let owner = views.get(&place(piece)).ok_or_else(|| {
+            to_python(py, pteron_core::Error::internal("a piece of a file belongs to no buffer"))
+        })?;
+        pieces.push((*offset, owner.view().clone_ref(py)));
+    }
+    Ok((PyBytes::new(py, &layout.head), pieces, layout.len))
+}
+
+/// What an object says about a tensor's dtype, shape and memory order.
+pub struct LayoutFields {
+    scalar_type: i8,
+    sizes: Vec<i32>,
+    dim_order: Vec<u8>,
+}
+
+impl LayoutFields {
+    /// Reads `scalar_type`, `sizes` and `dim_order`.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(LayoutFields {
+            scalar_type: field(object, "scalar_type")?,
+            sizes: field(object, "sizes")?,
+            dim_order: field(object, "dim_order")?,
+        })
+    }
+
+    /// The same for the writer.
+    pub fn draft(self) -> LayoutDraft {
+        LayoutDraft { scalar_type: self.scalar_type, sizes: self.sizes, dim_order: self.dim_order }
+    }
+}
+
+/// The program file `data` without `pteron.debug`; everything else stays as it is to the byte.
+///
+/// `data`: bytes or another buffer. Source lines are then missing from errors; nothing else changes. Raises
+/// ProgramError when the file is damaged.
+#[pyfunction]
+pub fn strip<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let py = data.py();
+    let contents = Contents::of(data)?;
+    let bytes = contents.bytes();
+    let stripped = py.detach(|| pteron_format::strip(bytes)).or_raise(py)?;
+    Ok(PyBytes::new(py, &stripped))
+}
+
+/// The large parts of a program, borrowed from its objects.
+struct ProgramBlobs {
+    constants: Vec<Contents>,
+    mutable_data: Vec<Contents>,
+    delegate_data: Vec<Contents>,
+    named_data: Vec<Contents>,
+}
+
+impl ProgramBlobs {
+    fn of(program: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(ProgramBlobs {
+            constants: blobs(program, "constant_buffer", "storage")?,
+            mutable_data: blobs(program, "mutable_data", "storage")?,
+            delegate_data: blobs(program, "backend_delegate_data", "data")?,
+            named_data: blobs(program, "named_data", "data")?,
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Contents> {
+        self.constants.iter().chain(&self.mutable_data).chain(&self.delegate_data).chain(&self.named_data)
+    }
+
+    fn draft(&self, program: &Bound<'_, PyAny>) -> PyResult<ProgramDraft<'_>> {
+        let named_data = items(program, "named_data")?
+            .iter()
+            .zip(&self.named_data)
+            .map(|(named, data)| {
+                let (key, alignment) = (field(named, "key")?, field(named, "alignment")?);
+                Ok(NamedDataDraft { key, data: Cow::Borrowed(data.bytes()), alignment })
+            })
+            .collect::<PyResult<_>>()?;
+        Ok(ProgramDraft {
+            version: field(program, "version")?,
+            methods: each(program, "execution_plan", method)?,
+            constants: borrowed(&self.constants),
+            mutable_data: borrowed(&self.mutable_data),
+            delegate_data: borrowed(&self.delegate_data),
+            named_data,
+        })
+    }
 }
 
 /// The text form of the program file `data`: methods, inputs and outputs, instructions, constants,
@@ -67,30 +184,20 @@ pub fn serialize_program<'py>(
 #[pyfunction]
 pub fn listing(data: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = data.py();
-    let bytes = blob(data)?;
-    py.detach(|| ProgramFile::parse(&bytes).map(|p| pteron_format::listing(&p))).or_raise(py)
+    let contents = Contents::of(data)?;
+    let bytes = contents.bytes();
+    py.detach(|| ProgramFile::parse(bytes).map(|p| pteron_format::listing(&p))).or_raise(py)
 }
 
-/// Bytes of a bytes object without a copy; of any other buffer a copy, because its owner may change it.
-fn blob(object: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
-    match object.cast::<PyBytes>() {
-        Ok(bytes) => Ok(bytes.clone().into()),
-        Err(_) => {
-            let copy = PyMemoryView::from(object)?.call_method0("tobytes")?;
-            Ok(copy.cast_into::<PyBytes>()?.into())
-        }
-    }
-}
-
-fn blobs(program: &Bound<'_, PyAny>, list: &str, name: &str) -> PyResult<Vec<PyBackedBytes>> {
+fn blobs(program: &Bound<'_, PyAny>, list: &str, name: &str) -> PyResult<Vec<Contents>> {
     each(program, list, |item| {
         let data = item.getattr(name).map_err(|e| unreadable(item, name, e))?;
-        blob(&data).map_err(|e| unreadable(item, name, e))
+        Contents::of(&data).map_err(|e| unreadable(item, name, e))
     })
 }
 
-fn borrowed(blobs: &[PyBackedBytes]) -> Vec<Cow<'_, [u8]>> {
-    blobs.iter().map(|b| Cow::Borrowed(b.as_ref())).collect()
+fn borrowed(blobs: &[Contents]) -> Vec<Cow<'_, [u8]>> {
+    blobs.iter().map(|b| Cow::Borrowed(b.bytes())).collect()
 }
 
 /// The attribute `name` as a Rust value.
@@ -265,7 +372,7 @@ fn delegate(delegate: &Bound<'_, PyAny>) -> PyResult<DelegateDraft> {
     }
     let specs = each(delegate, "compile_specs", |s| {
         let bytes = child(s, "value")?;
-        let value = blob(&bytes).map_err(|e| unreadable(s, "value", e))?.to_vec();
+        let value = Contents::of(&bytes).map_err(|e| unreadable(s, "value", e))?.bytes().to_vec();
         Ok(CompileSpec { key: field(s, "key")?, value })
     })?;
     Ok(DelegateDraft { id: field(delegate, "id")?, blob: field(&place, "index")?, specs })

@@ -32,6 +32,8 @@ mod delegate_call;
 mod delegate_data;
 pub mod demo;
 mod execute_options;
+mod external_file;
+mod external_tensors;
 mod input_check;
 mod input_rule;
 #[allow(unsafe_code)]
@@ -74,6 +76,7 @@ mod tracer;
 
 pub use cancel::CancelHandle;
 pub use execute_options::ExecuteOptions;
+pub use external_file::DataSource;
 pub use input_value::{InputValue, TensorInput};
 pub use io_spec::{Extent, IoKind, IoSpec, TensorIo};
 pub use kernel_check::{CallToCheck, check_call};

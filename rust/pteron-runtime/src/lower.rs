@@ -1,18 +1,19 @@
 //! From what the file says to the loader's own IR.
 
+use crate::external_tensors::resolve;
 use crate::ir::{ConstantRef, DelegateIr, MethodIr, Place, TensorIr, ValueIr};
-use crate::program_data::FILE_ORIGIN;
-use pteron_core::error::printable;
-use pteron_core::{ConstantKey, Error, Result};
+use crate::program_data::{FILE_ORIGIN, ProgramData};
+use pteron_core::{ConstantKey, Result};
 use pteron_format::{InitialData, MethodDef, Placement, TensorDef, ValueDef};
+use std::collections::HashMap;
 use std::ops::Range;
 
-/// The IR of a method. Errors with `ExternalData` when it needs tensors of a data file.
-pub(crate) fn lower(method: &MethodDef) -> Result<MethodIr> {
-    refuse_external(method)?;
+/// The IR of a method; tensors of data files are looked up. Errors with `ExternalData` where that fails.
+pub(crate) fn lower(method: &MethodDef, data: &ProgramData) -> Result<MethodIr> {
+    let external = resolve(method, data)?;
     Ok(MethodIr {
         name: method.name.clone(),
-        values: method.values.iter().map(value).collect(),
+        values: method.values.iter().map(|v| value(v, &external)).collect(),
         inputs: method.inputs.clone(),
         outputs: method.outputs.clone(),
         operators: method.operators.clone(),
@@ -30,41 +31,17 @@ pub(crate) fn lower(method: &MethodDef) -> Result<MethodIr> {
     })
 }
 
-fn refuse_external(method: &MethodDef) -> Result<()> {
-    let mut keys: Vec<String> = Vec::new();
-    for tensor in method.values.iter().filter_map(ValueDef::as_tensor) {
-        match &tensor.placement {
-            Placement::External(key)
-            | Placement::Planned { initial: Some(InitialData::External(key)), .. } => {
-                keys.push(printable(key));
-            }
-            _ => {}
-        }
-    }
-    if keys.is_empty() {
-        return Ok(());
-    }
-    const SHOWN: usize = 8;
-    let count = keys.len();
-    keys.truncate(SHOWN);
-    let more = if count > SHOWN { ", ..." } else { "" };
-    Err(Error::external_data(
-        "the program keeps tensors in a data file (.ptd), which this version cannot read",
-    )
-    .method(method.name.as_str())
-    .expected("all constants inside the program file")
-    .got(format!("{count} external tensors: {}{more}", keys.join(", ")))
-    .hint("export without external constants"))
-}
+/// Places of external tensors by name.
+type External = HashMap<String, ConstantRef>;
 
-fn value(def: &ValueDef) -> ValueIr {
+fn value(def: &ValueDef, external: &External) -> ValueIr {
     match def {
         ValueDef::None => ValueIr::None,
         ValueDef::Int(v) => ValueIr::Int(*v),
         ValueDef::Bool(v) => ValueIr::Bool(*v),
         ValueDef::Double(v) => ValueIr::Double(*v),
         ValueDef::String(s) => ValueIr::String(s.clone()),
-        ValueDef::Tensor(t) => ValueIr::Tensor(tensor(t)),
+        ValueDef::Tensor(t) => ValueIr::Tensor(tensor(t, external)),
         ValueDef::IntList(l) => ValueIr::IntList(l.clone()),
         ValueDef::DoubleList(l) => ValueIr::DoubleList(l.clone()),
         ValueDef::BoolList(l) => ValueIr::BoolList(l.clone()),
@@ -73,7 +50,7 @@ fn value(def: &ValueDef) -> ValueIr {
     }
 }
 
-fn tensor(def: &TensorDef) -> TensorIr {
+fn tensor(def: &TensorDef, external: &External) -> TensorIr {
     let place = match &def.placement {
         Placement::Constant(range) => Place::Constant(constant(range)),
         Placement::Planned { arena, offset, initial } => Place::Planned {
@@ -81,11 +58,13 @@ fn tensor(def: &TensorDef) -> TensorIr {
             offset: *offset,
             initial: match initial {
                 Some(InitialData::Stored(range)) => Some(constant(range)),
-                Some(InitialData::External(_)) | None => None,
+                Some(InitialData::External(key)) => external.get(key).copied(),
+                None => None,
             },
         },
-        // External constants were refused above.
-        Placement::External(_) | Placement::Unplanned => Place::Unplanned,
+        // `resolve` found every key, or there would be no IR.
+        Placement::External(key) => external.get(key).map_or(Place::Unplanned, |c| Place::Constant(*c)),
+        Placement::Unplanned => Place::Unplanned,
     };
     TensorIr { spec: def.spec.clone(), place, name: def.name.clone() }
 }

@@ -56,7 +56,7 @@ pub(crate) struct BuildInput<'a> {
 impl MethodCode {
     /// Checks, optimises and prepares a method.
     pub(crate) fn build(input: BuildInput<'_>) -> Result<MethodCode> {
-        let mut ir = lower(input.method)?;
+        let mut ir = lower(input.method, input.data)?;
         let registry = input.runtime.kernels()?;
         let operators = resolve_operators(&ir, &registry)?;
         check_instructions(&ir, &operators)?;

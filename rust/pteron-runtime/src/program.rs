@@ -1,15 +1,18 @@
 //! A loaded program: storage, checked methods, packed weights.
 
+use crate::external_file::ExternalFiles;
 use crate::interface::{INTERFACE_KEY, Interface};
 use crate::method_code::{BuildInput, MethodCode};
 use crate::method_instance::MethodInstance;
 use crate::packed_weights::PackedWeights;
 use crate::program_data::ProgramData;
-use crate::storage::Storage;
-use crate::{ExecuteOptions, InputValue, IoSpec, Limits, Method, MethodOptions, Outputs, Runtime};
+use crate::storage::{BundledProgram, Storage};
+use crate::{
+    DataSource, ExecuteOptions, InputValue, IoSpec, Limits, Method, MethodOptions, Outputs, Runtime,
+};
 use pteron_core::error::printable;
 use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
-use pteron_format::MethodDef;
+use pteron_format::{BundleFile, MethodDef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -33,6 +36,8 @@ pub enum ProgramSource {
 pub struct Program {
     runtime: Arc<Runtime>,
     data: Arc<ProgramData>,
+    // The file around the program, if it came in a bundled program.
+    bundle: Option<Arc<BundleFile>>,
     packs: PackStore,
     limits: Limits,
     methods: Vec<MethodEntry>,
@@ -55,13 +60,28 @@ impl Program {
     /// Errors: `NotFound` for a file that is not there, `Program` for one that breaks a rule of the
     /// format.
     pub fn load(runtime: &Arc<Runtime>, source: ProgramSource, limits: Limits) -> Result<Arc<Program>> {
+        Self::load_with_data(runtime, source, Vec::new(), limits)
+    }
+
+    /// As [`Program::load`] for a program that keeps tensors or named data in data files (`.ptd`). Which of
+    /// them a method needs is checked when the method is first used.
+    ///
+    /// Errors: `ExternalData` for a data file that breaks a rule of its format, or where one key stands for
+    /// two things.
+    pub fn load_with_data(
+        runtime: &Arc<Runtime>,
+        source: ProgramSource,
+        data: Vec<DataSource>,
+        limits: Limits,
+    ) -> Result<Arc<Program>> {
         catching(|| {
             let storage = match source {
                 ProgramSource::File { path, is_mapped } => Storage::open(&path, is_mapped)?,
                 ProgramSource::Bytes(bytes) => Storage::borrow(bytes)?,
             };
-            let data = Arc::new(ProgramData::new(storage)?);
-            let interface = Interface::parse(data.get(INTERFACE_KEY))?;
+            let (storage, bundle) = unpack(storage)?;
+            let data = Arc::new(ProgramData::new(storage, ExternalFiles::open(data)?)?);
+            let interface = Interface::parse(data.own(INTERFACE_KEY))?;
             let methods = data
                 .file()
                 .methods
@@ -76,7 +96,7 @@ impl Program {
                 })
                 .collect::<Result<Vec<_>>>()?;
             let packs = data.pack_store()?;
-            Ok(Arc::new(Program { runtime: runtime.clone(), data, packs, limits, methods }))
+            Ok(Arc::new(Program { runtime: runtime.clone(), data, bundle, packs, limits, methods }))
         })
     }
 
@@ -143,9 +163,14 @@ impl Program {
         Ok(self.method(method)?.0.operators.iter().map(String::as_str).collect())
     }
 
-    /// Keys of the named data, sorted.
+    /// The bundled program that the program came in: its test cases.
+    pub fn bundle(&self) -> Option<&BundleFile> {
+        self.bundle.as_deref()
+    }
+
+    /// Keys of the named data, of the program and of its data files, sorted.
     pub fn named_data_keys(&self) -> Vec<&str> {
-        self.data.file().named_data.iter().map(|n| n.key.as_str()).collect()
+        self.data.keys()
     }
 
     /// One named blob.
@@ -264,6 +289,15 @@ impl Program {
         }
         result
     }
+}
+
+/// The program in a bundled program, and the bundled program; any other file as it is.
+fn unpack(storage: Storage) -> Result<(Storage, Option<Arc<BundleFile>>)> {
+    if !BundleFile::is_bundle(storage.bytes()) {
+        return Ok((storage, None));
+    }
+    let bundle = Arc::new(BundleFile::parse(storage.bytes())?);
+    Ok((Storage::borrow(Arc::new(BundledProgram(bundle.clone())))?, Some(bundle)))
 }
 
 /// Turns a panic into an internal error.

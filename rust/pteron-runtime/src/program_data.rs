@@ -1,34 +1,56 @@
-//! What all methods and sessions of a program share: its bytes, what the file says, debug information.
+//! What all methods and sessions of a program share: its bytes and those of its data files, what they say,
+//! debug information.
 
 use crate::debug_info::DebugInfo;
+use crate::external_file::ExternalFiles;
 use crate::packed_index::{INDEX_KEY, PackedIndex};
 use crate::storage::Storage;
-use pteron_core::{ConstantKey, NamedData, PackStore, Result, StableBytes};
-use pteron_format::ProgramFile;
+use pteron_core::error::printable;
+use pteron_core::{ConstantKey, Error, NamedData, PackStore, Result, StableBytes};
+use pteron_format::{DEBUG_KEY, ProgramFile};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-
-/// Named data that holds [`DebugInfo`].
-const DEBUG_KEY: &str = "pteron.debug";
 
 /// The bytes of a program and what they say.
 pub(crate) struct ProgramData {
     storage: Arc<Storage>,
     file: ProgramFile,
+    external: ExternalFiles,
     debug: OnceLock<DebugInfo>,
 }
 
-/// Origin of constants that lie in the program file itself; their offset is the file offset.
+/// Origin of constants that lie in the program file itself; their offset is the file offset. Data file n
+/// (from 0) is origin n + 1.
 pub(crate) const FILE_ORIGIN: u32 = 0;
 
 impl ProgramData {
-    pub(crate) fn new(storage: Storage) -> Result<Self> {
+    /// Checks the program; a key that it shares with a data file must stand for the same bytes.
+    pub(crate) fn new(storage: Storage, external: ExternalFiles) -> Result<Self> {
         let file = ProgramFile::parse(storage.bytes())?;
-        Ok(ProgramData { storage: Arc::new(storage), file, debug: OnceLock::new() })
+        let data = ProgramData { storage: Arc::new(storage), file, external, debug: OnceLock::new() };
+        for named in &data.file.named_data {
+            if let Some((_, file, _)) = data.external.find(&named.key)
+                && data.external.get(&named.key) != data.bytes(&named.range)
+            {
+                return Err(Error::external_data("program and data file have different bytes under one key")
+                    .expected("data that was written with the program")
+                    .got(format!(
+                        "'{}' in the program and in '{}'",
+                        printable(&named.key),
+                        printable(&file.name)
+                    ))
+                    .hint("pass only the data files that were written with this program"));
+            }
+        }
+        Ok(data)
     }
 
     pub(crate) fn file(&self) -> &ProgramFile {
         &self.file
+    }
+
+    pub(crate) fn external(&self) -> &ExternalFiles {
+        &self.external
     }
 
     /// Bytes of a range that the format crate has checked.
@@ -38,10 +60,11 @@ impl ProgramData {
 
     /// Bytes of a stored constant; `None` for keys of other origins.
     pub(crate) fn constant(&self, key: &ConstantKey) -> Option<&[u8]> {
-        if key.origin != FILE_ORIGIN {
-            return None;
-        }
-        self.storage.range(key.offset, key.nbytes).ok()
+        let storage = match key.origin.checked_sub(1) {
+            None => &*self.storage,
+            Some(index) => &self.external.file(index as usize)?.storage,
+        };
+        storage.range(key.offset, key.nbytes).ok()
     }
 
     /// The store of packed weights, with those that the file brings along.
@@ -49,19 +72,33 @@ impl ProgramData {
     /// Errors: an index of packed weights that breaks a rule, or names a format that this version does not
     /// read.
     pub(crate) fn pack_store(&self) -> Result<PackStore> {
-        let Some(text) = self.get(INDEX_KEY) else { return Ok(PackStore::new()) };
+        let Some(text) = self.own(INDEX_KEY) else { return Ok(PackStore::new()) };
         let packs = PackedIndex::parse(text)?.ranges(&self.file)?;
         Ok(PackStore::with_stored(self.storage.clone(), packs))
     }
 
     /// Debug information, parsed when it is first asked for; empty when the file has none.
     pub(crate) fn debug(&self) -> &DebugInfo {
-        self.debug.get_or_init(|| self.get(DEBUG_KEY).map(DebugInfo::parse).unwrap_or_default())
+        self.debug.get_or_init(|| self.own(DEBUG_KEY).map(DebugInfo::parse).unwrap_or_default())
+    }
+
+    /// A named blob of the program file itself.
+    pub(crate) fn own(&self, key: &str) -> Option<&[u8]> {
+        self.bytes(&self.file.named(key)?)
+    }
+
+    /// Keys of all named blobs, of the program and of its data files, sorted.
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        let own = self.file.named_data.iter().map(|n| n.key.as_str());
+        let mut keys: Vec<&str> = own.chain(self.external.keys()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 }
 
 impl NamedData for ProgramData {
     fn get(&self, key: &str) -> Option<&[u8]> {
-        self.bytes(&self.file.named(key)?)
+        self.external.get(key).or_else(|| self.own(key))
     }
 }

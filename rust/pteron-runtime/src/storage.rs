@@ -1,10 +1,21 @@
 //! The bytes of a program: mapped, owned, or borrowed from somebody who keeps them. Unsafe island.
 
 use pteron_core::{AlignedBuffer, Error, ErrorKind, Result, StableBytes};
+use pteron_format::BundleFile;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The program inside a bundled program.
+pub(crate) struct BundledProgram(pub Arc<BundleFile>);
+
+// SAFETY: the copy that a bundle was checked in is private to it and never changed.
+unsafe impl StableBytes for BundledProgram {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes.as_slice().get(self.0.program.clone()).unwrap_or_default()
+    }
+}
 
 /// Alignment that constants rely on: the format aligns them to 16 bytes from the start of the file.
 const BASE_ALIGNMENT: usize = 16;
@@ -20,31 +31,43 @@ enum Owner {
 }
 
 impl Storage {
-    /// Opens a file: mapped (private, read-only) or read into aligned memory. An empty file cannot be
-    /// mapped and is read.
+    /// Opens a program file: mapped (private, read-only) or read into aligned memory. An empty file cannot
+    /// be mapped and is read.
     pub(crate) fn open(path: &Path, is_mapped: bool) -> Result<Storage> {
+        Self::open_as(path, is_mapped, "program", ".pte", ErrorKind::Program)
+    }
+
+    /// As [`Storage::open`] for a file that messages call `what`, whose name ends in `suffix`; a file that
+    /// cannot be read is an error of `kind`.
+    pub(crate) fn open_as(
+        path: &Path,
+        is_mapped: bool,
+        what: &str,
+        suffix: &str,
+        kind: ErrorKind,
+    ) -> Result<Storage> {
         let failed = |e: std::io::Error| {
-            let text = format!("{}: {e}", pteron_core::error::printable(&path.to_string_lossy()));
+            let name = pteron_core::error::printable(&path.to_string_lossy());
             match e.kind() {
                 std::io::ErrorKind::NotFound => {
-                    Error::new(ErrorKind::NotFound, "the program file does not exist").got(text)
+                    Error::new(ErrorKind::NotFound, format!("the {what} file does not exist")).got(name)
                 }
-                _ => Error::program("the program file cannot be read")
-                    .got(text)
+                _ => Error::new(kind, format!("the {what} file cannot be read"))
+                    .got(format!("{name}: {e}"))
                     .hint("check the permissions of the file, and that its storage can be reached"),
             }
         };
         let mut file = File::open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
-            return Err(Error::program("the program is not a regular file")
-                .expected("a .pte file")
+            return Err(Error::new(kind, format!("the {what} is not a regular file"))
+                .expected(format!("a {suffix} file"))
                 .got(format!(
                     "{}{}",
                     if meta.is_dir() { "the directory " } else { "" },
                     pteron_core::error::printable(&path.to_string_lossy())
                 ))
-                .hint("pass the path of the .pte file itself; what comes from a pipe or device can be passed as bytes"));
+                .hint(format!("pass the path of the {suffix} file itself; what comes from a pipe or device can be passed as bytes")));
         }
         let len = usize::try_from(meta.len())
             .map_err(|_| Error::limit("the file is larger than the address space"))?;

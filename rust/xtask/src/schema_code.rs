@@ -1,4 +1,4 @@
-//! `schema/program.fbs` to the Rust of `pteron-format`, by flatc.
+//! The schemas in `schema/` to the Rust of `pteron-format`, by flatc.
 
 use crate::generated_file::GeneratedFile;
 use std::env;
@@ -8,8 +8,8 @@ use std::process::Command;
 
 /// The version whose output is in the repository; others format it differently.
 const FLATC_VERSION: &str = "24.3.25";
-const SCHEMA: &str = "schema/program.fbs";
-const OUTPUT: &str = "rust/pteron-format/src/generated/program_generated.rs";
+/// Names of the schemas that have a root table.
+const SCHEMAS: [&str; 3] = ["program", "flat_tensor", "bundled_program"];
 
 /// Runs flatc into a folder of its own and returns what it made.
 pub fn generate(repository: &Path) -> Result<Vec<GeneratedFile>, String> {
@@ -17,15 +17,17 @@ pub fn generate(repository: &Path) -> Result<Vec<GeneratedFile>, String> {
     check_version(&flatc)?;
     let folder = repository.join("target/xtask");
     fs::create_dir_all(&folder).map_err(|e| format!("target/xtask cannot be made: {e}"))?;
-    let text = run(Command::new(&flatc)
-        .args(["--rust", "--gen-all", "-o"])
-        .arg(&folder)
-        .arg(repository.join(SCHEMA)))
-    .and_then(|_| {
-        fs::read_to_string(folder.join("program_generated.rs"))
-            .map_err(|e| format!("flatc made no program_generated.rs: {e}"))
-    })?;
-    Ok(vec![GeneratedFile { path: OUTPUT.to_owned(), content: text }])
+    let mut files = Vec::new();
+    for name in SCHEMAS {
+        let schema = repository.join(format!("schema/{name}.fbs"));
+        // --gen-all: each file holds what its schema includes, so that they do not depend on each other.
+        run(Command::new(&flatc).args(["--rust", "--gen-all", "-o"]).arg(&folder).arg(schema))?;
+        let made = format!("{name}_generated.rs");
+        let content =
+            fs::read_to_string(folder.join(&made)).map_err(|e| format!("flatc made no {made}: {e}"))?;
+        files.push(GeneratedFile { path: format!("rust/pteron-format/src/generated/{made}"), content });
+    }
+    Ok(files)
 }
 
 /// `PTERON_FLATC`, or the one in the development environment, or the one on the PATH.

@@ -9,23 +9,29 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
+from pteron.exir.emit.borrowed_weights import BorrowedWeights
 from pteron.exir.emit.constant_method import constant_method
 from pteron.exir.emit.debug_table import DEBUG_KEY, SourceFiles
+from pteron.exir.emit.external_tags import ExternalTags
 from pteron.exir.emit.interface import INTERFACE_KEY
 from pteron.exir.emit.method_emitter import MethodEmitter
 from pteron.exir.emit.shared_data import SharedData
-from pteron.exir.schema import Program
+from pteron.exir.schema import DataFileEntry, Program
 
 
 @dataclass
 class EmittedProgram:
     """A program as objects, with the maps that tools use.
 
+    `weights`: the tensors whose bytes the program borrows.
+    `data_files`: name of a data file → its entries.
     `debug_handle_map`: method → instruction index → debug handle, or list of a delegate's own handles.
     `delegate_map`: method → instruction index → backend name and its debug ids.
     """
 
     program: Program
+    weights: BorrowedWeights
+    data_files: dict[str, list[DataFileEntry]] = field(default_factory=dict)
     debug_handle_map: dict[str, dict[int, int | list[int]]] = field(default_factory=dict)
     delegate_map: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
 
@@ -35,21 +41,23 @@ def emit_program(
     constant_methods: Mapping[str, Any],
     *,
     has_scoped_data: bool = True,
+    external: ExternalTags = ExternalTags(),  # noqa: B008 -- immutable
 ) -> EmittedProgram:
     """Emit planned methods (program, memory sizes in bytes), sorted by name, then the constant methods.
 
     `has_scoped_data`: the target's runtime knows named data that one delegate alone sees.
+    `external`: which tensors go to data files.
     Raises `ExportError` where something cannot be stored in a program file.
     """
     program = Program()
     shared = SharedData(program)
     files = SourceFiles()
-    emitted = EmittedProgram(program)
+    emitted = EmittedProgram(program, weights=shared.weights)
     interfaces: dict[str, Any] = {}
     debug: dict[str, Any] = {}
     for name in sorted(methods):
         exported, memory_sizes = methods[name]
-        method = MethodEmitter(name, exported, memory_sizes, shared, files).emit()
+        method = MethodEmitter(name, exported, memory_sizes, shared, files, external).emit()
         program.execution_plan.append(method.plan)
         interfaces[name] = method.interface
         debug[name] = method.debug
@@ -60,6 +68,8 @@ def emit_program(
         program.execution_plan.append(plan)
     shared.place_delegate_data(is_scoped=has_scoped_data)
     shared.named(INTERFACE_KEY, _json({"version": 1, "methods": interfaces}), 1)
+    emitted.data_files = shared.data_files.entries()
+    # Last, so that stripping it shortens the file.
     shared.named(DEBUG_KEY, _json({"version": 1, "files": files.files, "methods": debug}), 1)
     return emitted
 

@@ -23,6 +23,7 @@ from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.emit.control_flow.emit_control_flow import emit_control_flow
 from pteron.exir.emit.debug_table import SourceFiles, delegate_entry, handle_table
+from pteron.exir.emit.external_tags import ExternalTags
 from pteron.exir.emit.instruction_list import InstructionList
 from pteron.exir.emit.interface import method_interface
 from pteron.exir.emit.kernel_arguments import kernel_arguments
@@ -70,12 +71,14 @@ class MethodEmitter:
         memory_sizes: Sequence[int],
         shared: SharedData,
         files: SourceFiles,
+        external: ExternalTags,
     ) -> None:
         self._name = name
         self._program = program
         self._memory_sizes = list(memory_sizes)
         self._shared = shared
         self._files = files
+        self._external = external
         self.table = ValueTable()
         self.code = InstructionList()
         self._delegates: list[BackendDelegate] = []
@@ -138,12 +141,23 @@ class MethodEmitter:
     def _state(self, spec: InputSpec, node: torch.fx.Node) -> None:
         tensor = self._tensor_of(spec)
         tensor_spec: TensorSpec = node.meta["spec"]
+        name = spec.target or node.name
         if tensor_spec.is_constant:
-            index = self.table.add_tensor(tensor_spec, data_buffer_idx=self._shared.constant(tensor))
+            tag = self._external.of_constant(node, tensor)
+            if tag is None:
+                data = self._shared.constant(tensor, name)
+                index = self.table.add_tensor(tensor_spec, data_buffer_idx=data)
+            else:
+                self._shared.external_constant(tensor, tensor_spec, name, tag)
+                index = self.table.add_tensor(tensor_spec, name=name, is_external=True)
         else:
-            index = self.table.add_tensor(
-                tensor_spec, data_buffer_idx=self._shared.initial_value(tensor), name=spec.target
-            )
+            tag = self._external.of_initial_value(spec, tensor)
+            if tag is None:
+                data = self._shared.initial_value(tensor)
+                index = self.table.add_tensor(tensor_spec, data_buffer_idx=data, name=spec.target)
+            else:
+                self._shared.external_initial_value(tensor, tensor_spec, name, tag)
+                index = self.table.add_tensor(tensor_spec, name=name, is_external=True)
         self.table.bind(node, index)
 
     def _tensor_of(self, spec: InputSpec) -> torch.Tensor:
@@ -232,7 +246,8 @@ class MethodEmitter:
         index = self.table.index_of(base)
         base_value = self.table.values[index].val
         is_placed = spec.root.memory_id is not None
-        has_data = spec.root.is_constant
+        # A data file has no other shape of its tensors.
+        has_data = spec.root.is_constant and base_value.data_buffer_idx != 0  # type: ignore[union-attr]
         if not spec.is_dynamic and not base.meta["spec"].is_dynamic and (is_placed or has_data):
             # The same bytes under another shape: no instruction.
             data = base_value.data_buffer_idx if has_data else 0  # type: ignore[union-attr]

@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pteron.errors import ExportError
-from pteron.exir.schema import BackendDelegateInlineData, Buffer, NamedData, Program
+from pteron.exir.edge.scalar_type import scalar_type_of
+from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.emit.borrowed_weights import BorrowedWeights
+from pteron.exir.emit.data_files import DataFiles
+from pteron.exir.emit.external_tags import checked_tag
+from pteron.exir.schema import BackendDelegateInlineData, Buffer, NamedData, Program, TensorLayout
 
 
-def tensor_bytes(value: torch.Tensor) -> bytes:
-    """The elements of a contiguous or channels-last tensor in memory order, little-endian."""
-    flat = value.detach().cpu()
+def tensor_bytes(value: torch.Tensor) -> memoryview:
+    """The elements of a contiguous or channels-last tensor in memory order, little-endian: the tensor's own
+    memory where that is possible.
+    """
+    flat = value.detach().cpu().resolve_conj().resolve_neg()
     if flat.numel() == 0:
-        return b""
+        return memoryview(b"")
     if not flat.is_contiguous():
         # Dense in another order of dimensions: read memory as it lies.
         flat = flat.permute(sorted(range(flat.dim()), key=lambda i: (-flat.stride()[i], i)))
-    return flat.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    elements: Any = flat.contiguous().view(-1).view(torch.uint8).numpy()
+    return memoryview(elements)
+
+
+def tensor_layout(spec: TensorSpec) -> TensorLayout:
+    """What a data file says about a tensor."""
+    return TensorLayout(scalar_type_of(spec.dtype), list(spec.shape), list(spec.dim_order))
+
+
+@dataclass
+class _DelegateData:
+    """What a delegate keeps under a key: in the program file, or in the data file `tag`."""
+
+    key: str
+    place: str
+    data: bytes
+    alignment: int
+    tag: str | None
+    layout: Any
 
 
 class SharedData:
@@ -30,16 +56,22 @@ class SharedData:
         self._constants: dict[Any, int] = {}
         self._blobs: dict[bytes, int] = {}
         self._named: dict[str, NamedData] = {}
-        self._of_delegates: list[tuple[str, str, bytes, int]] = []
+        self._of_delegates: list[_DelegateData] = []
         # Keys of `_constants` are addresses; the tensors must outlive them.
         self._kept: list[torch.Tensor] = []
+        self.weights = BorrowedWeights()
+        self.data_files = DataFiles()
 
-    def constant(self, value: torch.Tensor) -> int:
-        """The index in `constant_buffer` of a constant's bytes; the same memory gets the same index."""
+    def constant(self, value: torch.Tensor, name: str = "a constant") -> int:
+        """The index in `constant_buffer` of a constant's bytes; the same memory gets the same index.
+
+        The bytes are not copied; `name` is for messages about that.
+        """
         address = (value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride()))
         if value.numel() and address in self._constants:
             return self._constants[address]
         self._kept.append(value)
+        self.weights.add(name, value)
         self._program.constant_buffer.append(Buffer(tensor_bytes(value)))
         index = len(self._program.constant_buffer) - 1
         self._constants[address] = index
@@ -47,8 +79,17 @@ class SharedData:
 
     def initial_value(self, value: torch.Tensor) -> int:
         """The index in `mutable_data` of a buffer's initial bytes."""
-        self._program.mutable_data.append(Buffer(tensor_bytes(value)))
+        self._program.mutable_data.append(Buffer(tensor_bytes(value).tobytes()))
         return len(self._program.mutable_data) - 1
+
+    def external_constant(self, value: torch.Tensor, spec: TensorSpec, name: str, tag: str) -> None:
+        """Put a constant into the data file `tag`, under `name`; its bytes are not copied."""
+        self.weights.add(name, value)
+        self.data_files.add(tag, name, tensor_bytes(value), 1, tensor_layout(spec))
+
+    def external_initial_value(self, value: torch.Tensor, spec: TensorSpec, name: str, tag: str) -> None:
+        """Put the initial value of a mutable buffer into the data file `tag`, under `name`."""
+        self.data_files.add(tag, name, tensor_bytes(value).tobytes(), 1, tensor_layout(spec))
 
     def blob(self, data: bytes) -> int:
         """The index in `backend_delegate_data` of a delegate's blob; equal blobs get the same index."""
@@ -78,15 +119,17 @@ class SharedData:
         """
         if store is None:
             return
-        if store.external_data:
-            raise ExportError(
-                f"a backend asked for data files of their own ({', '.join(sorted(store.external_data))}); "
-                "only data inside the program file is supported",
-                hint="add the data without external_tag",
-            )
-        for key, entry in store.pte_data.items():
-            data = store.buffers[entry.buffer_index]
-            self._of_delegates.append((key, f"{method}/{delegate}", data, entry.alignment))
+        place = f"{method}/{delegate}"
+        tables: list[tuple[str | None, Any]] = [(None, store.pte_data)]
+        for tag, entries in store.external_data.items():
+            where = f"method {method!r}, delegate {delegate}: NamedDataStore.add_named_data(external_tag=...)"
+            tables.append((checked_tag(tag, where), entries))
+        for tag, entries in tables:
+            for key, entry in entries.items():
+                data = store.buffers[entry.buffer_index]
+                self._of_delegates.append(
+                    _DelegateData(key, place, data, entry.alignment, tag, entry.tensor_layout)
+                )
 
     def place_delegate_data(self, *, is_scoped: bool) -> None:
         """Store the named data of all delegates.
@@ -97,11 +140,21 @@ class SharedData:
         key is an ExportError.
         """
         contents: dict[str, set[bytes]] = {}
-        for key, _, data, _ in self._of_delegates:
-            contents.setdefault(key, set()).add(data)
-        for key, place, data, alignment in self._of_delegates:
-            is_shared = len(contents[key]) == 1 or not is_scoped
-            self.named(key if is_shared else scoped_key(key, place), data, alignment)
+        for item in self._of_delegates:
+            contents.setdefault(item.key, set()).add(item.data)
+        for item in self._of_delegates:
+            is_shared = len(contents[item.key]) == 1 or not is_scoped
+            key = item.key if is_shared else scoped_key(item.key, item.place)
+            if item.tag is None:
+                self.named(key, item.data, item.alignment)
+            else:
+                self.data_files.add(item.tag, key, item.data, item.alignment, _own_layout(item.layout))
+
+
+def _own_layout(layout: Any) -> TensorLayout | None:
+    if layout is None:
+        return None
+    return TensorLayout(int(layout.scalar_type), list(layout.sizes), list(layout.dim_order))
 
 
 def scoped_key(key: str, place: str) -> str:

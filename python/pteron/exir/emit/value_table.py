@@ -13,6 +13,8 @@ from pteron.exir.edge.scalar_type import scalar_type_of
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.schema import (
     DYNAMIC_BOUND,
+    EXTERNAL,
+    IN_SEGMENT,
     STATIC,
     AllocationDetails,
     Bool,
@@ -72,12 +74,14 @@ class ValueTable:
         *,
         data_buffer_idx: int = 0,
         name: str | None = None,
+        is_external: bool = False,
         is_placed: bool = True,
         is_growing: bool = False,
     ) -> int:
         """Append a tensor value for `spec`, in the memory of its root unless `is_placed` is false.
 
-        `is_growing`: its shape varies while the method runs, though readers see the shape of `spec`.
+        `is_external`: its bytes, or the first ones, are in a data file under `name`. `is_growing`: its shape
+        varies while the method runs, though readers see the shape of `spec`.
         """
         root = spec.root
         allocation = None
@@ -96,7 +100,11 @@ class ValueTable:
                 data_buffer_idx=data_buffer_idx,
                 allocation_info=allocation,
                 shape_dynamism=DYNAMIC_BOUND if spec.is_dynamic or is_growing else STATIC,
-                extra_tensor_info=None if name is None else ExtraTensorInfo(fully_qualified_name=name),
+                extra_tensor_info=None
+                if name is None
+                else ExtraTensorInfo(
+                    fully_qualified_name=name, location=EXTERNAL if is_external else IN_SEGMENT
+                ),
             )
         )
 

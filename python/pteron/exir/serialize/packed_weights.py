@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pteron.exir.emit.debug_table import DEBUG_KEY
 from pteron.exir.schema import NamedData, Program
 from pteron.exir.serialize.serialize_program import serialize_program
 
@@ -23,3 +24,5 @@ def add_packed_weights(program: Program, options: dict[str, Any]) -> None:
     index, *packs = _native.pack_weights(serialize_program(program, **options))
     if packs:
         program.named_data += [NamedData(key, data, PACK_ALIGNMENT) for key, data in (index, *packs)]
+        # Debug information stays last, so that stripping it shortens the file.
+        program.named_data.sort(key=lambda named: named.key == DEBUG_KEY)

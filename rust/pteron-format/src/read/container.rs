@@ -18,12 +18,12 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// Reads identifier and header of `file`.
-    pub fn read(file: &[u8]) -> Result<Self> {
-        check_identifier(file)?;
-        let header = file.get(HEADER_OFFSET..).unwrap_or_default();
+    /// Reads identifier and header of a file of `len` bytes that begins with `head`.
+    pub fn read(head: &[u8], len: usize) -> Result<Self> {
+        check_identifier(head)?;
+        let header = head.get(HEADER_OFFSET..).unwrap_or_default();
         if !header.starts_with(&HEADER_MAGIC) {
-            return Ok(Container { program_size: file.len(), segment_base: 0, segment_end: file.len() });
+            return Ok(Container { program_size: len, segment_base: 0, segment_end: len });
         }
         let length = read_u32(header, 4)? as usize;
         if length < HEADER_MIN_LEN {
@@ -31,8 +31,8 @@ impl Container {
                 .expected(format!("at least {HEADER_MIN_LEN} bytes"))
                 .got(format!("{length} bytes")));
         }
-        let program_size = within(read_u64(header, 8)?, file.len(), "the program table")?;
-        let segment_base = within(read_u64(header, 16)?, file.len(), "the segment base")?;
+        let program_size = within(read_u64(header, 8)?, len, "the program table")?;
+        let segment_base = within(read_u64(header, 16)?, len, "the segment base")?;
         let segment_size = if length >= HEADER_LEN { read_u64(header, 24)? } else { 0 };
         if segment_base != 0 && segment_base < program_size {
             return Err(Error::program("segments overlap the program table")
@@ -41,8 +41,8 @@ impl Container {
         }
         let segment_end = match segment_size {
             // Old writers left the size out; each segment is checked against the file in any case.
-            0 => file.len(),
-            n => within(n.saturating_add(segment_base as u64), file.len(), "the segment data")?,
+            0 => len,
+            n => within(n.saturating_add(segment_base as u64), len, "the segment data")?,
         };
         if segment_base == 0 && segment_size != 0 {
             return Err(Error::program("the header gives a size of segment data but no place for it")
@@ -67,18 +67,20 @@ fn check_identifier(file: &[u8]) -> Result<()> {
         .got(printable(&String::from_utf8_lossy(found)));
     Err(match found {
         [b'E', b'T', _, _] => error.hint("another generation of the .pte format: export the model again"),
-        b"FT01" => error.hint("this is a .ptd data file; it is loaded beside a program, not as one"),
-        b"BP08" => error.hint("this is a bundled program"),
+        b"FT01" => error.hint(
+            "this is a .ptd data file; it is loaded beside a program, not as one: load(program, data=...)",
+        ),
+        b"BP08" => error.hint("this is a bundled program, which holds a program and its test cases"),
         _ => error.hint("is this a .pte file, and was it copied completely?"),
     })
 }
 
-fn read_u32(bytes: &[u8], at: usize) -> Result<u32> {
+pub(super) fn read_u32(bytes: &[u8], at: usize) -> Result<u32> {
     let chunk = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
     chunk.map(|c| u32::from_le_bytes(*c)).ok_or_else(cut)
 }
 
-fn read_u64(bytes: &[u8], at: usize) -> Result<u64> {
+pub(super) fn read_u64(bytes: &[u8], at: usize) -> Result<u64> {
     let chunk = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
     chunk.map(|c| u64::from_le_bytes(*c)).ok_or_else(cut)
 }
@@ -87,7 +89,7 @@ fn cut() -> Error {
     Error::program("the file ends within the extended header")
 }
 
-fn within(end: u64, file_len: usize, what: &str) -> Result<usize> {
+pub(super) fn within(end: u64, file_len: usize, what: &str) -> Result<usize> {
     match usize::try_from(end) {
         Ok(n) if n <= file_len => Ok(n),
         _ => Err(Error::program(format!("{what} reaches beyond the end of the file"))

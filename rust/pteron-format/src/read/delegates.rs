@@ -2,7 +2,7 @@
 
 use super::place::{InPlace, index_below, list_of, required};
 use super::segments::Segments;
-use super::table::ProgramTable;
+use super::table::FileTable;
 use crate::DelegateDef;
 use crate::generated::wire;
 use pteron_core::{CompileSpec, Error, Result};
@@ -23,7 +23,7 @@ pub(super) fn delegates(
 }
 
 /// Places of the blobs inside the program table.
-pub(super) fn inline_blobs(program: &wire::Program<'_>, table: &ProgramTable) -> Result<Vec<Range<usize>>> {
+pub(super) fn inline_blobs(program: &wire::Program<'_>, table: &FileTable) -> Result<Vec<Range<usize>>> {
     let entries = program.backend_delegate_data().unwrap_or_default();
     let mut out = list_of(entries.len())?;
     out.extend(entries.iter().map(|e| match e.data() {

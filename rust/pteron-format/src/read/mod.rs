@@ -1,10 +1,13 @@
-//! Bytes to a checked program. [`program()`] is the only entry; everything after it is infallible.
+//! Bytes to checked files. [`program()`], [`data_file()`] and [`bundle()`] are the only entries; everything
+//! after them is infallible.
 //!
 //! Order of checks: container and header, FlatBuffers structure of a private copy of the program table,
 //! segments, constants and named data, then each method: arenas, values, delegates, instructions.
 //! Walkers here do not recurse and allocate in proportion to what the structure check let through.
 
+mod bundle;
 mod container;
+mod data_file;
 mod delegates;
 mod instructions;
 mod method;
@@ -12,8 +15,11 @@ mod place;
 mod program;
 mod segments;
 mod stored_data;
-mod table;
+pub(crate) mod table;
+mod tensor_layout;
 mod tensors;
 mod values;
 
+pub(crate) use bundle::{bundle, is_bundle};
+pub(crate) use data_file::data_file;
 pub(crate) use program::program;

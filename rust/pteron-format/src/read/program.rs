@@ -6,18 +6,23 @@ use super::method::MethodContext;
 use super::place::{InPlace, list_of, required};
 use super::segments::Segments;
 use super::stored_data::StoredData;
-use super::table::ProgramTable;
+use super::table::FileTable;
 use crate::generated::wire;
 use crate::{MethodDef, NamedDataDef, ProgramFile};
 use pteron_core::error::printable;
 use pteron_core::{Error, Result};
 use std::collections::HashSet;
 
-/// Reads and checks `file`.
-pub(crate) fn program(file: &[u8]) -> Result<ProgramFile> {
-    let container = Container::read(file)?;
-    let table = ProgramTable::copy_of(file.get(..container.program_size).unwrap_or_default())?;
-    let root = table.verified_root()?;
+/// Reads and checks a file of `len` bytes that begins with `head`.
+pub(crate) fn program(head: &[u8], len: usize) -> Result<ProgramFile> {
+    let container = Container::read(head, len)?;
+    let table = head.get(..container.program_size).ok_or_else(|| {
+        Error::program("the program table is not within the bytes at hand")
+            .expected(format!("{} bytes", container.program_size))
+            .got(format!("{} bytes", head.len()))
+    })?;
+    let table = FileTable::copy_of(table)?;
+    let root = table.verified_root::<wire::Program<'_>>()?;
     if root.version() != 0 {
         return Err(Error::program("unknown version of the program table")
             .expected("0")

@@ -12,13 +12,22 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Reads and checks every entry.
+    /// Reads and checks every entry of a program's table.
     pub fn read(program: &wire::Program<'_>, container: &Container) -> Result<Self> {
         let table = program.segments().unwrap_or_default();
-        let mut ranges = list_of(table.len())?;
-        for (index, segment) in table.iter().enumerate() {
-            let range = checked(&segment, container).in_place(|| format!("segment {index}"))?;
-            ranges.push(range);
+        let area = container.segment_base..container.segment_end;
+        Self::of_extents(table.iter().map(|s| (s.offset(), s.size_())), &area)
+    }
+
+    /// Checks (offset, size) of every segment; offsets count from the start of `area`, and a start of 0
+    /// means that there is none.
+    pub fn of_extents(
+        extents: impl ExactSizeIterator<Item = (u64, u64)>,
+        area: &Range<usize>,
+    ) -> Result<Self> {
+        let mut ranges = list_of(extents.len())?;
+        for (index, extent) in extents.enumerate() {
+            ranges.push(checked(extent, area).in_place(|| format!("segment {index}"))?);
         }
         Ok(Segments { ranges })
     }
@@ -35,18 +44,16 @@ impl Segments {
     }
 }
 
-fn checked(segment: &wire::DataSegment<'_>, container: &Container) -> Result<Range<usize>> {
-    let (offset, size) = (segment.offset(), segment.size_());
+fn checked((offset, size): (u64, u64), area: &Range<usize>) -> Result<Range<usize>> {
     if size == 0 {
-        return Ok(container.segment_base..container.segment_base);
+        return Ok(area.start..area.start);
     }
-    if container.segment_base == 0 {
-        return Err(Error::program("the program has segments but the file has no header that places them")
+    if area.start == 0 {
+        return Err(Error::program("the file has segments but no header that places them")
             .got(format!("offset {offset}, size {size}")));
     }
-    let room = container.segment_end.saturating_sub(container.segment_base);
+    let room = area.end.saturating_sub(area.start);
     let range = pteron_core::sizes::checked_range(offset, size, room)?;
     // Both ends are at most `room`, so neither sum passes the end of the file.
-    let base = container.segment_base;
-    Ok(base.saturating_add(range.start)..base.saturating_add(range.end))
+    Ok(area.start.saturating_add(range.start)..area.start.saturating_add(range.end))
 }

@@ -2,7 +2,7 @@
 
 use super::place::{InPlace, index_below, list_of, required};
 use super::segments::Segments;
-use super::table::ProgramTable;
+use super::table::FileTable;
 use crate::generated::wire;
 use pteron_core::{Error, Result};
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) enum StoredData {
 
 impl StoredData {
     /// The constants of a program.
-    pub fn constants(program: &wire::Program<'_>, table: &ProgramTable, segments: &Segments) -> Result<Self> {
+    pub fn constants(program: &wire::Program<'_>, table: &FileTable, segments: &Segments) -> Result<Self> {
         let buffers = program.constant_buffer().unwrap_or_default();
         if let Some(place) = program.constant_segment()
             && !place.offsets().unwrap_or_default().is_empty()

@@ -1,7 +1,6 @@
-//! A private copy of the program table, and its structural check.
+//! A private copy of a file's table, and its structural check.
 
-use crate::generated::wire;
-use flatbuffers::{InvalidFlatbuffer, VerifierOptions};
+use flatbuffers::{Follow, InvalidFlatbuffer, Verifiable, VerifierOptions};
 use pteron_core::{AlignedBuffer, Error, Result};
 use std::ops::Range;
 
@@ -13,20 +12,33 @@ const APPARENT_FACTOR: usize = 16;
 /// See [`APPARENT_FACTOR`].
 const APPARENT_BASE: usize = 1 << 20;
 
-/// Owned bytes of a program table. The copy comes first and the check second, so nobody can change
-/// what was checked.
-pub(super) struct ProgramTable {
+/// Owned bytes of a table. The copy comes first and the check second, so nobody can change what was
+/// checked.
+pub(crate) struct FileTable {
     bytes: AlignedBuffer,
 }
 
-impl ProgramTable {
-    /// Copies `bytes`, the program table of a file with its headers.
+impl FileTable {
+    /// Copies `bytes`, the start of a file up to the end of its table.
     pub fn copy_of(bytes: &[u8]) -> Result<Self> {
-        Ok(ProgramTable { bytes: AlignedBuffer::copy_of(bytes)? })
+        Ok(FileTable { bytes: AlignedBuffer::copy_of(bytes)? })
+    }
+
+    /// Takes a private copy that somebody else made.
+    pub fn of_copy(bytes: AlignedBuffer) -> Self {
+        FileTable { bytes }
+    }
+
+    /// The copy.
+    pub fn into_bytes(self) -> AlignedBuffer {
+        self.bytes
     }
 
     /// The root table, after every offset, length, vtable and string below it was verified.
-    pub fn verified_root(&self) -> Result<wire::Program<'_>> {
+    pub fn verified_root<'t, T>(&'t self) -> Result<T::Inner>
+    where
+        T: Follow<'t> + Verifiable + 't,
+    {
         let bytes = self.bytes.as_slice();
         let max_apparent_size = bytes.len().saturating_mul(APPARENT_FACTOR).saturating_add(APPARENT_BASE);
         let options = VerifierOptions {
@@ -36,7 +48,7 @@ impl ProgramTable {
             max_apparent_size,
             ignore_missing_null_terminator: false,
         };
-        flatbuffers::root_with_opts::<wire::Program<'_>>(&options, bytes).map_err(|e| damaged(&e))
+        flatbuffers::root_with_opts::<T>(&options, bytes).map_err(|e| damaged(&e))
     }
 
     /// The place of `part`, a slice of this table, in the file. The table is the start of the file.
@@ -55,7 +67,7 @@ fn damaged(error: &InvalidFlatbuffer) -> Error {
         }
         other => other.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
     };
-    Error::program("the program table is damaged")
+    Error::program("the table of the file is damaged")
         .got(reason)
         .hint("the file may have been cut short or changed; copy or export it again")
 }

@@ -1,11 +1,10 @@
 //! Tensor values: dtype, shape, memory order, and where their bytes are.
 
-use super::place::required;
 use super::stored_data::StoredData;
+use super::tensor_layout::{layout_spec, unknown_code};
 use crate::generated::wire;
 use crate::{InitialData, Placement, TensorDef};
-use pteron_core::error::printable;
-use pteron_core::{DType, DimOrder, Dims, Dynamism, Error, Result, TensorSpec};
+use pteron_core::{DType, Dynamism, Error, Result, TensorSpec};
 
 /// What a tensor's fields refer to.
 pub(super) struct TensorContext<'a> {
@@ -98,18 +97,8 @@ impl TensorContext<'_> {
 }
 
 fn spec(tensor: &wire::Tensor<'_>) -> Result<TensorSpec> {
-    let code = tensor.scalar_type().0;
-    let dtype = DType::from_code(code).ok_or_else(|| unknown_dtype(code))?;
-    let sizes = required(tensor.sizes(), "sizes")?;
-    let shape = Dims::from_i64(sizes.iter().map(i64::from))?;
-    let order = required(tensor.dim_order(), "dim_order")?;
-    let dim_order = DimOrder::new(order.bytes())?;
-    if dim_order.rank() != shape.len() {
-        return Err(Error::program("dim_order and sizes differ in length")
-            .expected(format!("{} entries", shape.len()))
-            .got(format!("{dim_order:?}")));
-    }
-    let dynamism = match tensor.shape_dynamism() {
+    let mut spec = layout_spec(tensor.scalar_type().0, tensor.sizes(), tensor.dim_order())?;
+    spec.dynamism = match tensor.shape_dynamism() {
         wire::TensorShapeDynamism::STATIC => Dynamism::Static,
         wire::TensorShapeDynamism::DYNAMIC_BOUND => Dynamism::Bounded,
         wire::TensorShapeDynamism::DYNAMIC_UNBOUND => {
@@ -120,7 +109,7 @@ fn spec(tensor: &wire::Tensor<'_>) -> Result<TensorSpec> {
         }
         other => return Err(unknown_code("shape dynamism", other.0)),
     };
-    Ok(TensorSpec { dtype, shape, dim_order, dynamism })
+    Ok(spec)
 }
 
 fn check_fixed_fields(tensor: &wire::Tensor<'_>) -> Result<()> {
@@ -158,28 +147,4 @@ fn check_aligned(what: &str, offset: usize, dtype: DType) -> Result<()> {
     Err(Error::program(format!("{what} is misaligned for its dtype"))
         .expected(format!("an offset that is a multiple of {align} for {}", dtype.name()))
         .got(offset.to_string()))
-}
-
-fn unknown_code(what: &str, code: i8) -> Error {
-    Error::program(format!("unknown {what}"))
-        .got(format!("code {code}"))
-        .hint("the file may come from a newer exporter")
-}
-
-#[cold]
-fn unknown_dtype(code: i8) -> Error {
-    let legacy = match code {
-        12 => Some("qint8"),
-        13 => Some("quint8"),
-        14 => Some("qint32"),
-        16 => Some("quint4x2"),
-        17 => Some("quint2x4"),
-        _ => None,
-    };
-    match legacy {
-        Some(name) => Error::program("the tensor has a legacy quantised dtype")
-            .got(printable(name))
-            .hint("quantise with torchao's pt2e flow, which stores plain integers with scales"),
-        None => unknown_code("dtype", code),
-    }
 }

@@ -1,6 +1,6 @@
 //! What a file should hold, in the terms of the schema: raw indices, nothing resolved, nothing checked.
 
-use super::{WriteOptions, container};
+use super::{FileLayout, WriteOptions, container};
 use crate::ProgramFile;
 use pteron_core::{Error, Result};
 use std::borrow::Cow;
@@ -173,21 +173,26 @@ pub struct ExtraTensorDraft {
 }
 
 impl ProgramDraft<'_> {
-    /// Lays the program out as a file.
+    /// Lays the program out as a file, without copying constants and blobs.
     ///
     /// Equal constants, equal first contents, equal delegate blobs and equal named blobs are stored once.
     ///
     /// # Errors
     /// `ErrorKind::Program` when the draft is not a legal program (with the place and what was
     /// expected) or an alignment cannot be kept; `ErrorKind::LimitExceeded` when it is too large.
-    pub fn to_bytes(&self, options: &WriteOptions) -> Result<Vec<u8>> {
-        let bytes = container::assemble(self, options)?;
+    pub fn lay_out(&self, options: &WriteOptions) -> Result<FileLayout<'_>> {
+        let layout = container::lay_out(self, options)?;
         if options.verify {
-            ProgramFile::parse(&bytes).map_err(|e| {
+            ProgramFile::parse_head(&layout.head, layout.len).map_err(|e| {
                 e.hint("the program given to the writer is illegal at this place; nothing was written")
             })?;
         }
-        Ok(bytes)
+        Ok(layout)
+    }
+
+    /// The whole file in memory; errors as for [`ProgramDraft::lay_out`].
+    pub fn to_bytes(&self, options: &WriteOptions) -> Result<Vec<u8>> {
+        self.lay_out(options)?.to_bytes()
     }
 }
 

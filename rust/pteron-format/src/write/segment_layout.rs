@@ -1,30 +1,14 @@
-//! Segments of a file: what each holds and where it starts.
+//! Segments of a program: what each holds, and what the table must state about it.
 
 use super::distinct::Distinct;
+use super::segments::{Segment, Segments, add, align_up, index32, lcm};
 use super::write_options::check_alignment;
 use super::{ProgramDraft, WriteOptions};
 use pteron_core::{Error, Result};
-use std::collections::HashMap;
-
-/// Largest alignment that a file keeps; also the most padding that one segment can cost.
-const MAX_COMMON_ALIGNMENT: u64 = 1 << 20;
-
-/// One segment: pieces at increasing offsets, zeros between them.
-struct Segment<'a> {
-    alignment: u64,
-    pieces: Vec<(u64, &'a [u8])>,
-    size: u64,
-}
 
 /// Everything behind the program table, and the numbers that the table must state about it.
 pub(super) struct SegmentLayout<'a> {
-    segments: Vec<Segment<'a>>,
-    /// Offset (from the segment base) and size of each segment.
-    pub extents: Vec<(u64, u64)>,
-    /// Multiple that the segment base must be of.
-    pub base_alignment: u64,
-    /// Segment base to end of file.
-    pub total: u64,
+    pub segments: Segments<'a>,
     /// Offsets of constants in segment 0; entry 0 is the placeholder.
     pub constant_offsets: Vec<u64>,
     /// Draft constant index → stored index.
@@ -73,12 +57,8 @@ impl<'a> SegmentLayout<'a> {
         let (inline_delegates, delegate_place) =
             place_delegates(draft, options.extract_delegate_segments, segment_alignment, &mut segments)?;
         let named_segment = place_named(draft, segment_alignment, &mut segments)?;
-        let (extents, base_alignment, total) = arrange(&segments)?;
         Ok(SegmentLayout {
-            segments,
-            extents,
-            base_alignment,
-            total,
+            segments: Segments::arrange(segments)?,
             constant_offsets,
             constant_index: constants.index,
             mutable,
@@ -87,22 +67,6 @@ impl<'a> SegmentLayout<'a> {
             delegate_place,
             named_segment,
         })
-    }
-
-    /// Appends all segment bytes to `out`, whose end is the segment base.
-    pub fn append_to(&self, out: &mut Vec<u8>) -> Result<()> {
-        let base = out.len();
-        for (segment, (offset, size)) in self.segments.iter().zip(&self.extents) {
-            for (piece_offset, piece) in &segment.pieces {
-                if !piece.is_empty() {
-                    pad_to(out, base, add(*offset, *piece_offset)?)?;
-                    out.extend_from_slice(piece);
-                }
-            }
-            // A segment can end in the padding before an empty constant.
-            pad_to(out, base, add(*offset, *size)?)?;
-        }
-        Ok(())
     }
 }
 
@@ -144,10 +108,6 @@ fn concatenate<'a>(
     Ok((segment, offsets))
 }
 
-fn whole(blob: &[u8], alignment: u64) -> Segment<'_> {
-    Segment { alignment, pieces: vec![(0, blob)], size: blob.len() as u64 }
-}
-
 /// Delegate blobs: segments of their own when `extract` and not empty, inline otherwise.
 fn place_delegates<'a>(
     draft: &'a ProgramDraft<'_>,
@@ -161,7 +121,7 @@ fn place_delegates<'a>(
     for blob in distinct.blobs {
         if extract && !blob.is_empty() {
             places.push(DelegatePlace::Segment(index32(segments.len())?));
-            segments.push(whole(blob, alignment));
+            segments.push(Segment::whole(blob, alignment));
         } else {
             places.push(DelegatePlace::Inline(index32(inline.len())?));
             inline.push(blob);
@@ -177,83 +137,31 @@ fn place_named<'a>(
     segment_alignment: u64,
     segments: &mut Vec<Segment<'a>>,
 ) -> Result<Vec<u32>> {
-    let mut stored: HashMap<&[u8], usize> = HashMap::new();
+    let wanted = draft.named_data.iter().map(|n| (n.key.as_str(), n.data.as_ref(), n.alignment));
+    place_keyed(wanted, segment_alignment, segments)
+}
+
+/// One segment per distinct content of (key, bytes, alignment), aligned for every key that shares it;
+/// returns the segment of each key.
+pub(super) fn place_keyed<'a, 'k>(
+    entries: impl Iterator<Item = (&'k str, &'a [u8], u32)> + Clone,
+    segment_alignment: u64,
+    segments: &mut Vec<Segment<'a>>,
+) -> Result<Vec<u32>> {
+    let first = segments.len();
+    let distinct = Distinct::of(entries.clone().map(|(_, data, _)| data));
+    segments.extend(distinct.blobs.iter().map(|blob| Segment::whole(blob, segment_alignment)));
     let mut out = Vec::new();
-    for named in &draft.named_data {
+    for ((key, _, alignment), index) in entries.zip(&distinct.index) {
         check_alignment(
-            &format!("the alignment of named data '{}'", pteron_core::error::printable(&named.key)),
-            named.alignment,
+            &format!("the alignment of named data '{}'", pteron_core::error::printable(key)),
+            alignment,
         )?;
-        let wanted = u64::from(named.alignment);
-        let next = segments.len();
-        let at = *stored.entry(named.data.as_ref()).or_insert(next);
-        if at == next {
-            segments.push(whole(&named.data, segment_alignment));
-        }
+        let at = first.saturating_add(*index);
         if let Some(segment) = segments.get_mut(at) {
-            segment.alignment = lcm(segment.alignment, wanted)?;
+            segment.alignment = lcm(segment.alignment, u64::from(alignment))?;
         }
         out.push(index32(at)?);
     }
     Ok(out)
-}
-
-/// Offset and size of every segment, the alignment of the segment base, and the total length.
-type Arrangement = (Vec<(u64, u64)>, u64, u64);
-
-/// Puts segments one behind the other.
-fn arrange(segments: &[Segment<'_>]) -> Result<Arrangement> {
-    let mut extents = Vec::new();
-    let (mut at, mut base_alignment) = (0u64, 1u64);
-    for segment in segments {
-        if segment.size == 0 {
-            extents.push((at, 0));
-            continue;
-        }
-        let offset = align_up(at, segment.alignment)?;
-        // A promise about an offset in the file holds only if the base keeps it as well.
-        base_alignment = lcm(base_alignment, segment.alignment)?;
-        extents.push((offset, segment.size));
-        at = add(offset, segment.size)?;
-    }
-    Ok((extents, base_alignment, at))
-}
-
-fn pad_to(out: &mut Vec<u8>, base: usize, offset: u64) -> Result<()> {
-    let end = usize::try_from(offset).ok().and_then(|o| base.checked_add(o)).ok_or_else(too_large)?;
-    if end > out.len() {
-        out.resize(end, 0);
-    }
-    Ok(())
-}
-
-fn add(a: u64, b: u64) -> Result<u64> {
-    a.checked_add(b).ok_or_else(too_large)
-}
-
-/// The next multiple of `alignment` (not zero) from `value` on.
-pub(super) fn align_up(value: u64, alignment: u64) -> Result<u64> {
-    value.checked_next_multiple_of(alignment).ok_or_else(too_large)
-}
-
-/// Least common multiple of two alignments.
-pub(super) fn lcm(a: u64, b: u64) -> Result<u64> {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x.checked_rem(y).unwrap_or(0));
-    }
-    let out = a.checked_div(x).and_then(|q| q.checked_mul(b)).filter(|m| *m <= MAX_COMMON_ALIGNMENT);
-    out.ok_or_else(|| {
-        Error::program("alignments that a segment must keep together are too large")
-            .expected("a least common multiple of at most 1 MiB")
-            .got(format!("{a} and {b}"))
-    })
-}
-
-fn index32(index: usize) -> Result<u32> {
-    u32::try_from(index).map_err(|_| too_large())
-}
-
-fn too_large() -> Error {
-    Error::limit("the program is too large for a file of this format")
 }

@@ -14,6 +14,8 @@ type TableVector<'b, T> = WIPOffset<Vector<'b, ForwardsUOffset<T>>>;
 
 /// Largest table that FlatBuffers offsets can address, less room for everything but blobs.
 const MAX_INLINE_BYTES: usize = 1 << 30;
+/// As above, for compile specs.
+const MAX_SPEC_BYTES: usize = 1 << 29;
 
 /// The plain FlatBuffers buffer of `draft`: root offset, identifier, tables. Inline blobs end at
 /// multiples of `inline_alignment` counted from the end, so they are aligned in any buffer whose length
@@ -24,6 +26,7 @@ pub(super) fn build(
     inline_alignment: usize,
 ) -> Result<Vec<u8>> {
     let inline_bytes = layout.inline_delegates.iter().fold(0usize, |n, b| n.saturating_add(b.len()));
+    check_specs(draft)?;
     if inline_bytes > MAX_INLINE_BYTES {
         return Err(Error::limit("delegate blobs are too large to be stored inside the program table")
             .expected(format!("at most {MAX_INLINE_BYTES} bytes"))
@@ -60,9 +63,26 @@ pub(super) fn build(
     Ok(builder.finished_data().to_vec())
 }
 
+/// Compile specs are stored in the table too.
+fn check_specs(draft: &ProgramDraft<'_>) -> Result<()> {
+    let specs = draft.methods.iter().flat_map(|m| &m.delegates).flat_map(|d| &d.specs);
+    let nbytes = specs.fold(0usize, |n, s| n.saturating_add(s.value.len()));
+    if nbytes <= MAX_SPEC_BYTES {
+        return Ok(());
+    }
+    Err(Error::limit("the compile specs of delegates are too large for the program table")
+        .expected(format!("at most {MAX_SPEC_BYTES} bytes"))
+        .got(format!("{nbytes} bytes"))
+        .hint("a backend should put large data into its blob or into named data"))
+}
+
 /// A byte vector whose data lies at a multiple of `alignment` (a power of two, at least 4), counted from
 /// the end of the buffer.
-fn aligned_bytes<'b>(b: &mut Builder<'b>, data: &[u8], alignment: usize) -> WIPOffset<Vector<'b, u8>> {
+pub(super) fn aligned_bytes<'b>(
+    b: &mut Builder<'b>,
+    data: &[u8],
+    alignment: usize,
+) -> WIPOffset<Vector<'b, u8>> {
     let end = b.unfinished_data().len().saturating_add(data.len());
     let padding = end.next_multiple_of(alignment).saturating_sub(end);
     for _ in 0..padding {
@@ -80,6 +100,7 @@ fn scalars<'b, T: Push + Copy + 'b>(
 
 fn segments<'b>(b: &mut Builder<'b>, layout: &SegmentLayout<'_>) -> TableVector<'b, wire::DataSegment<'b>> {
     let tables: Vec<_> = layout
+        .segments
         .extents
         .iter()
         .map(|(offset, size)| {

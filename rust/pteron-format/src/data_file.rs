@@ -1,0 +1,62 @@
+//! A data file (`.ptd`), checked.
+
+use crate::listing::SpecText;
+use crate::read;
+use pteron_core::{Result, TensorSpec};
+use std::fmt::Write;
+use std::ops::Range;
+
+/// What a `.ptd` file says, as owned plain data. Byte ranges are positions in the file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DataFile {
+    /// Its entries, sorted by key; keys are unique.
+    pub entries: Vec<DataEntryDef>,
+    /// Length of the table with headers.
+    pub table_size: usize,
+}
+
+/// Named bytes of a data file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DataEntryDef {
+    /// Name: of a tensor in the model, or what a backend calls its data.
+    pub key: String,
+    /// Its bytes in the file. With a layout they are exactly as many as the tensor has, and aligned for
+    /// its dtype.
+    pub range: Range<usize>,
+    /// The tensor that the bytes are, if they are one.
+    pub layout: Option<TensorSpec>,
+}
+
+impl DataFile {
+    /// Reads and checks a whole data file. The table is copied before it is verified, as in
+    /// [`crate::ProgramFile::parse`].
+    ///
+    /// # Errors
+    /// `ErrorKind::ExternalData` when anything in the file breaks a rule of the format;
+    /// `ErrorKind::LimitExceeded` when memory for the table cannot be had.
+    pub fn parse(bytes: &[u8]) -> Result<DataFile> {
+        read::data_file(bytes, bytes.len())
+    }
+
+    /// The entry called `key`.
+    pub fn entry(&self, key: &str) -> Option<&DataEntryDef> {
+        let at = self.entries.binary_search_by(|e| e.key.as_str().cmp(key)).ok()?;
+        self.entries.get(at)
+    }
+
+    /// Text form: one line per entry.
+    pub fn listing(&self) -> String {
+        let mut out = format!("data file: {} entries\n", self.entries.len());
+        for e in &self.entries {
+            let key = pteron_core::error::printable(&e.key);
+            // Writing to a string cannot fail.
+            let _ = match &e.layout {
+                Some(spec) => {
+                    writeln!(out, "'{key}': {}, {} bytes at {}", SpecText(spec), e.range.len(), e.range.start)
+                }
+                None => writeln!(out, "'{key}': {} bytes at {}", e.range.len(), e.range.start),
+            };
+        }
+        out
+    }
+}

@@ -1,0 +1,45 @@
+//! The writer of data files for Python.
+
+use crate::contents::Contents;
+use crate::errors::OrRaise;
+use crate::serialize::{LayoutFields, PyLayout, field, python_layout};
+use pteron_format::DataFile;
+use pteron_format::write::{DataEntryDraft, DataFileDraft};
+use pyo3::prelude::*;
+use std::borrow::Cow;
+
+/// Lays a data file out: `entries` have `key`, `data`, `alignment`, and `layout`, which is None or has
+/// `scalar_type`, `sizes` and `dim_order`. Returns what `layout_program` returns.
+#[pyfunction]
+#[pyo3(signature = (entries, *, segment_alignment=128))]
+pub fn layout_data_file<'py>(
+    py: Python<'py>,
+    entries: Vec<Bound<'py, PyAny>>,
+    segment_alignment: u32,
+) -> PyResult<PyLayout<'py>> {
+    let contents = entries
+        .iter()
+        .map(|entry| Contents::of(&field::<Bound<'_, PyAny>>(entry, "data")?))
+        .collect::<PyResult<Vec<_>>>()?;
+    let mut draft = DataFileDraft::default();
+    for (entry, data) in entries.iter().zip(&contents) {
+        let layout: Option<Bound<'_, PyAny>> = field(entry, "layout")?;
+        draft.entries.push(DataEntryDraft {
+            key: field(entry, "key")?,
+            data: Cow::Borrowed(data.bytes()),
+            alignment: field(entry, "alignment")?,
+            layout: layout.map(|l| LayoutFields::of(&l)).transpose()?.map(LayoutFields::draft),
+        });
+    }
+    let layout = py.detach(|| draft.lay_out(segment_alignment)).or_raise(py)?;
+    python_layout(py, &layout, contents.iter())
+}
+
+/// The text form of the data file `data`: one line per entry. Raises ExternalDataError when it is damaged.
+#[pyfunction]
+pub fn data_listing(data: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = data.py();
+    let contents = Contents::of(data)?;
+    let bytes = contents.bytes();
+    py.detach(|| DataFile::parse(bytes).map(|f| f.listing())).or_raise(py)
+}
