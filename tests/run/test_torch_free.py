@@ -96,7 +96,7 @@ def test_the_public_names() -> None:
         *("LimitExceeded", "Limits", "Method", "MethodBusy", "MethodNotFoundError"),
         *("MissingBackendError", "MissingOperatorError", "OutputsInUseError", "Program"),
         *("ProgramError", "PteronError", "Runtime", "Tensor", "ValueSpec"),
-        *("__version__", "load", "register_backend"),
+        *("__version__", "load", "register_backend", "strip"),
     ]
     for name in pteron.__all__:
         assert hasattr(pteron, name)

@@ -111,8 +111,8 @@ class ExecutorchBackendConfig:
             )
         if self.packed_weights and (self.external_constants or self.external_mutable_weights):
             raise ExportError(
-                "ExecutorchBackendConfig(packed_weights=True) with external data: only programs that keep all "
-                "their tensors inside can be stored packed",
+                "ExecutorchBackendConfig(packed_weights=True) with external data: only programs that keep "
+                "all their tensors inside can be stored packed",
                 argument="packed_weights",
                 expected="one of the two",
                 got="both",

@@ -2,6 +2,7 @@
 
 mod builder;
 mod control_flow;
+mod data_files;
 mod delegates;
 mod demo;
 mod dynamic_shapes;
