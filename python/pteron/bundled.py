@@ -74,20 +74,9 @@ class CaseResult:
         return "\n".join(lines)
 
 
-def verify(
-    program: Program,
-    method: str,
-    case: int,
-    rtol: float = 1e-5,
-    atol: float = 1e-8,
-    *,
-    cases: list[TestCase] | None = None,
-) -> CaseResult:
-    """Run test case `case` of `method` in a new session and compare, see `Program.verify`; `cases` takes the
-    place of the program's own.
-    """
-    if cases is None:
-        cases = program.test_cases(method)
+def verify(program: Program, method: str, case: int, rtol: float, atol: float) -> CaseResult:
+    """Run test case `case` of `method` in a new session and compare, see `Program.verify`."""
+    cases = program.test_cases(method)
     if not 0 <= case < len(cases):
         raise ValueError(f"method {method!r} has {len(cases)} test cases; there is no case {case}")
     chosen = cases[case]

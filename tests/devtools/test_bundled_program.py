@@ -34,6 +34,7 @@ class Model(nn.Module):
 
 
 MODEL = Model().eval()
+SAMPLES = Path(__file__).resolve().parents[2] / "schema" / "samples"
 INPUTS = [torch.randn(2, 4, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
 
 
@@ -149,10 +150,11 @@ def test_damaged_bundles_are_refused(bundle: bytes) -> None:
 
 def test_the_older_loader_verifies(bundle: bytes) -> None:
     loaded = portable_lib._load_bundled_program_from_buffer(bundle)
-    module = portable_lib._load_for_executorch_from_bundled_program(loaded)
-    assert len(module.verify_result_with_bundled_expected_output(loaded, "forward", 1)) == 2
+    assert len(loaded.verify_result_with_bundled_expected_output("forward", 1)) == 2
     with pytest.raises(RuntimeError, match="case 2: FAILED"):
-        module.verify_result_with_bundled_expected_output(loaded, "forward", 2)
+        loaded.verify_result_with_bundled_expected_output("forward", 2)
+    module = portable_lib._load_for_executorch_from_bundled_program(loaded)
+    assert len(module.forward([INPUTS[0].numpy()])) == 2
 
 
 @pytest.mark.peer
@@ -162,26 +164,16 @@ def test_executorch_verifies_our_bundles(bundle: bytes) -> None:
         "executorch.extension.pybindings.portable_lib", reason="needs the executorch wheel"
     )
     loaded = peer._load_bundled_program_from_buffer(bundle)
-    module = peer._load_for_executorch_from_bundled_program(loaded)
-    module.verify_result_with_bundled_expected_output(loaded, "forward", 1)
-    with pytest.raises(RuntimeError):
-        module.verify_result_with_bundled_expected_output(loaded, "forward", 2)
-
-
-@pytest.mark.peer
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_bundles_of_executorch_verify_here() -> None:
-    exir: Any = pytest.importorskip("executorch.exir", reason="needs the executorch wheel")
-    from executorch.devtools.bundled_program.config import MethodTestCase as PeerCase
-    from executorch.devtools.bundled_program.config import MethodTestSuite as PeerSuite
-    from executorch.devtools.bundled_program.core import BundledProgram as PeerBundle
-    from executorch.devtools.bundled_program.serialize import (
-        serialize_from_bundled_program_to_flatbuffer as peer_serialize,
-    )
-
-    theirs = exir.to_edge(torch.export.export(MODEL, (INPUTS[0],))).to_executorch()
+    outputs = loaded.verify_result_with_bundled_expected_output("forward", 1)
     with torch.no_grad():
-        cases = [PeerCase([x], MODEL(x)) for x in INPUTS[:2]]
-    program = pteron.load(peer_serialize(PeerBundle(theirs, [PeerSuite("forward", cases)])))
+        torch.testing.assert_close(tuple(outputs), MODEL(INPUTS[1]))
+    with pytest.raises(RuntimeError, match="verification failed"):
+        loaded.verify_result_with_bundled_expected_output("forward", 2)
+
+
+def test_bundles_of_executorch_verify_here() -> None:
+    """The file was written by ExecuTorch 1.5.1: an affine layer, a good case and one that must fail."""
+    program = pteron.load(SAMPLES / "executorch_bundle.bpte")
     assert program.verify("forward", 0)
-    assert program.verify("forward", 1)
+    assert not program.verify("forward", 1)
+    np.testing.assert_array_equal(program.test_cases()[0].inputs[0], [[1.0, 2.0]])

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pteron
-import pteron.bundled
 from pteron.backends.demo.registration import register_missing_demo_backends
 
 _DEMO_BACKENDS = frozenset({"BackendWithCompilerDemo", "ExecutorBackend"})
@@ -54,27 +53,6 @@ class ExecutorchModule:
         flat: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
         return list(method.execute(list(flat)))
 
-    def verify_result_with_bundled_expected_output(
-        self,
-        bundle: BundledModule,
-        method_name: str,
-        testset_idx: int,
-        rtol: float = 1e-5,
-        atol: float = 1e-8,
-    ) -> list[Any]:
-        """Runs a test case of `bundle` and returns the outputs.
-
-        Raises:
-            RuntimeError: they are not as the case expects.
-            ValueError: there is no such case, or it expects nothing.
-        """
-        result = pteron.bundled.verify(
-            self._program, method_name, testset_idx, rtol, atol, cases=bundle.cases(method_name)
-        )
-        if not result:
-            raise RuntimeError(str(result))
-        return list(result.values)
-
     def method_names(self) -> list[str]:
         """Names of the methods."""
         return list(self._program.methods)
@@ -86,9 +64,19 @@ class BundledModule:
     def __init__(self, buffer: Any) -> None:
         self._program = pteron.load(buffer)
 
-    def cases(self, method_name: str) -> list[pteron.bundled.TestCase]:
-        """The test cases of a method."""
-        return self._program.test_cases(method_name)
+    def verify_result_with_bundled_expected_output(
+        self, method_name: str, testset_idx: int, rtol: float = 1e-5, atol: float = 1e-8
+    ) -> list[Any]:
+        """Runs a test case and returns the outputs.
+
+        Raises:
+            RuntimeError: they are not as the case expects.
+            ValueError: there is no such case, or it expects nothing.
+        """
+        result = self._program.verify(method_name, testset_idx, rtol=rtol, atol=atol)
+        if not result:
+            raise RuntimeError(str(result))
+        return list(result.values)
 
 
 def _load_for_executorch_from_buffer(
