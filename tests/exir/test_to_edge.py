@@ -159,3 +159,16 @@ def test_something_else_than_an_exported_program_is_refused() -> None:
         to_edge({"forward": torch.nn.Linear(2, 2)})  # type: ignore[dict-item]
     with pytest.raises(ExportError, match="at least one program"):
         to_edge({})
+
+
+def test_upsampling_by_a_factor_keeps_a_dynamic_batch() -> None:
+    class Upsample(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.interpolate(x, scale_factor=2.0)
+
+    batch = torch.export.Dim("batch", min=1, max=8)
+    program = torch.export.export(Upsample(), (torch.ones(2, 3, 4, 4),), dynamic_shapes=({0: batch},))
+    shape = to_edge(program).exported_program().graph.output_node().args[0][0].meta["val"].shape
+    assert isinstance(shape[0], torch.SymInt)
+    assert tuple(shape[1:]) == (3, 8, 8)
+    assert str(shape[0].node.expr).startswith("s")
