@@ -18,6 +18,11 @@ use std::time::{Duration, Instant};
 
 /// How often `poll` is called.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Steps between two looks at the clock, where so many took less than `QUICK`. A look costs as much as
+/// a small kernel, which loops over small kernels would notice.
+const MOST_UNTIMED_STEPS: u32 = 15;
+/// See `MOST_UNTIMED_STEPS`.
+const QUICK: Duration = Duration::from_micros(100);
 
 /// Who watches a run; absent in most.
 #[derive(Default)]
@@ -26,6 +31,40 @@ pub(crate) struct Observers<'a> {
     pub poll: Option<&'a mut dyn FnMut() -> Result<()>>,
     /// Checked here only when no thread could be had to watch it.
     pub deadline: Option<Instant>,
+}
+
+/// When observers were last asked, and when they are asked again.
+struct Watch {
+    last_look: Instant,
+    next_poll: Instant,
+    untimed_steps: u32,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let now = Instant::now();
+        Watch { last_look: now, next_poll: now, untimed_steps: 0 }
+    }
+
+    /// The time, where it is worth knowing before this step.
+    #[inline(always)]
+    fn now(&mut self) -> Option<Instant> {
+        match self.untimed_steps.checked_sub(1) {
+            Some(left) => {
+                self.untimed_steps = left;
+                None
+            }
+            None => Some(self.look()),
+        }
+    }
+
+    fn look(&mut self) -> Instant {
+        let now = Instant::now();
+        let is_quick = now.saturating_duration_since(self.last_look) < QUICK;
+        self.untimed_steps = if is_quick { MOST_UNTIMED_STEPS } else { 0 };
+        self.last_look = now;
+        now
+    }
 }
 
 /// One run.
@@ -49,7 +88,7 @@ impl Run<'_, '_> {
         let is_watched = self.observers.tracer.is_some()
             || self.observers.poll.is_some()
             || self.observers.deadline.is_some();
-        let mut next_poll = Instant::now();
+        let mut watch = Watch::new();
         let mut at = 0usize;
         while let Some(step) = code.steps.get(at) {
             if !self.cancel.is_running() {
@@ -60,7 +99,7 @@ impl Run<'_, '_> {
                 None => return Err(step_error(code, step, &session.values, self.budget_spent())),
             }
             let result = if is_watched {
-                self.watched_step(session, step, at, &mut next_poll)
+                self.watched_step(session, step, at, &mut watch)
             } else {
                 self.step(session, step, at)
             };
@@ -165,16 +204,17 @@ impl Run<'_, '_> {
         session: &mut Session,
         step: &Step,
         at: usize,
-        next_poll: &mut Instant,
+        watch: &mut Watch,
     ) -> Result<Option<u32>> {
-        if self.observers.poll.is_some() || self.observers.deadline.is_some() {
-            let now = Instant::now();
+        if (self.observers.poll.is_some() || self.observers.deadline.is_some())
+            && let Some(now) = watch.now()
+        {
             if self.observers.deadline.is_some_and(|d| now >= d) {
                 self.cancel.expire();
                 return Err(self.cancel.error());
             }
-            if now >= *next_poll {
-                *next_poll = now.checked_add(POLL_INTERVAL).unwrap_or(now);
+            if now >= watch.next_poll {
+                watch.next_poll = now.checked_add(POLL_INTERVAL).unwrap_or(now);
                 if let Some(poll) = &mut self.observers.poll {
                     poll()?;
                 }
