@@ -270,6 +270,23 @@ class GrowingTensor(torch.nn.Module):
         )
 
 
+class ConstantsInside(torch.nn.Module):
+    """Tensors written down inside bodies, and in a body of a body."""
+
+    def forward(self, x: torch.Tensor, flag: torch.Tensor) -> Any:
+        def body(i: torch.Tensor, y: torch.Tensor) -> Any:
+            more = torch.cond(
+                i > 1,
+                lambda y: y * torch.tensor([1.0, 2.0, 3.0]),
+                lambda y: y + torch.tensor([0.5, 0.25, 0.125]) - torch.tensor([1.0, 1.0, 2.0]),
+                (y,),
+            )
+            return i + 1, more + torch.tensor([1.0, -1.0, 0.0])
+
+        _, y = while_loop(lambda i, y: i < torch.tensor(4), body, (_zero(), x))
+        return map_over(lambda row: row * torch.tensor(3.0), y)
+
+
 _ROWS = Dim("rows", min=0, max=6)
 _COLUMNS = Dim("columns", min=2, max=8)
 
@@ -336,6 +353,7 @@ CASES: dict[str, LoopCase] = {
             (_random(3, 4), _random(4), torch.tensor(False)),
         ),
     ),
+    "constants_inside": LoopCase(ConstantsInside, (_random(3), torch.tensor(True))),
     "loop_in_loop": LoopCase(LoopInLoop, (_random(3),)),
     "varying_carry": LoopCase(
         GrowingTensor,

@@ -28,7 +28,7 @@ def lift_constant(program: ExportedProgram, value: torch.Tensor, like: torch.fx.
     first_of_rest = next(node for node in graph.nodes if node.op != "placeholder")
     with graph.inserting_before(placeholders[index] if index < len(placeholders) else first_of_rest):
         node: torch.fx.Node = graph.placeholder(name)
-    node.meta["val"] = _fake_like(value, like)
+    node.meta["val"] = fake_like(value, like)
     for key in ("stack_trace", "nn_module_stack"):
         if key in like.meta:
             node.meta[key] = like.meta[key]
@@ -40,7 +40,8 @@ def lift_constant(program: ExportedProgram, value: torch.Tensor, like: torch.fx.
     return node
 
 
-def _fake_like(value: torch.Tensor, like: torch.fx.Node) -> torch.Tensor:
+def fake_like(value: torch.Tensor, like: torch.fx.Node) -> torch.Tensor:
+    """The fake twin of `value` in the mode of what `like` returns."""
     for candidate in torch.utils._pytree.tree_leaves(like.meta.get("val")):
         mode = getattr(candidate, "fake_mode", None)
         if mode is not None:
