@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from exir.small_models import CASES, PORTABLE
-from pteron.exir import to_edge
+from pteron.exir import ExecutorchBackendConfig, to_edge
 from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
 
 pytestmark = pytest.mark.peer
@@ -55,7 +55,8 @@ def test_the_instructions_are_those_that_executorch_emits(name: str) -> None:
 
     with torch.no_grad():
         captured = CASES[name].export()
-        ours = to_edge(captured).to_executorch(PORTABLE).executorch_program
+        plain = ExecutorchBackendConfig(kernels="executorch-portable", optimize=False)
+        ours = to_edge(captured).to_executorch(plain).executorch_program
         theirs = peer_to_edge(captured).to_executorch().executorch_program
     assert _calls(ours) == _calls(theirs)
 

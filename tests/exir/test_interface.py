@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_structure, treespec_loads
 
 from exir.small_models import PORTABLE, edge_of, edge_program_of, emitted, random
 from pteron.errors import ExportError
-from pteron.exir import ExecutorchProgramManager, to_edge
+from pteron.exir import ExecutorchBackendConfig, ExecutorchProgramManager, to_edge
 from pteron.exir.emit.interface import output_names
 from pteron.exir.emit.portable_tree import tree_text
 
@@ -118,7 +118,8 @@ def test_instructions_lead_to_operators_modules_and_lines() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layers[0](x).sin()
 
-    manager = to_edge(torch.export.export(Model().eval(), (random(2, 3),))).to_executorch(PORTABLE)
+    plain = ExecutorchBackendConfig(optimize=False)
+    manager = to_edge(torch.export.export(Model().eval(), (random(2, 3),))).to_executorch(plain)
     debug = _named(manager, "pteron.debug")
     method = debug["methods"]["forward"]
     plan = manager.executorch_program.execution_plan[0]

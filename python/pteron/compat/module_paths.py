@@ -88,6 +88,12 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
             {"MemoryPlanningAlgorithmSuite": "MemoryPlanningAlgorithmSuite"},
         ),
     ),
+    "exir.pass_base": (
+        "pteron.exir.passes.export_pass",
+        "pteron.exir.passes.exported_program_pass",
+        "pteron.exir.passes.node_metadata",
+        "pteron.exir.passes.proxy_value",
+    ),
     "exir.passes": (
         ("pteron.exir.passes.spec_prop_pass", {"SpecPropPass": "SpecPropPass"}),
         ("pteron.exir.memory.memory_planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),

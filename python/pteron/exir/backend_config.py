@@ -11,6 +11,8 @@ from pteron.errors import ExportError
 from pteron.exir.emit.external_tags import ExternalTags, TagFunction
 from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
+from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
+from pteron.exir.passes.pass_order import OPTIMIZATIONS
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 
 
@@ -42,6 +44,9 @@ class ExecutorchBackendConfig:
     `kernels`: what the target can run; an operator that is not among them is an error at export. "pteron",
     "executorch-portable", or an iterable of names ("aten::add.out").
     `passes`: graph passes (one, or a list) that run first, over every method.
+    `optimize`: what runs after them over the operators that no backend took: True for
+    `pteron.exir.passes.OPTIMIZATIONS`, False for nothing, or passes of your own choice, such as a part of
+    that list.
     `memory_planning_pass`: settings of memory planning, or a dict from method name to settings.
     `extract_delegate_segments`: put delegate blobs behind the program table, so that they can be mapped by
     themselves.
@@ -62,6 +67,7 @@ class ExecutorchBackendConfig:
     """
 
     passes: GraphPass | Sequence[GraphPass] = field(default_factory=list)
+    optimize: bool | Sequence[ExportedProgramPassBase] = True
     memory_planning_pass: MemoryPlanningPass | Mapping[str, MemoryPlanningPass] = field(
         default_factory=MemoryPlanningPass
     )
@@ -87,6 +93,8 @@ class ExecutorchBackendConfig:
 
     def __post_init__(self) -> None:
         self.passes = graph_passes(self.passes, "ExecutorchBackendConfig(passes=...)")
+        if not isinstance(self.optimize, bool):
+            self.optimize = _optimizations(self.optimize)
         if not isinstance(self.kernels, str):
             self.kernels = frozenset(self.kernels)
         elif self.kernels not in ("pteron", "executorch-portable"):
@@ -147,6 +155,13 @@ class ExecutorchBackendConfig:
         """Which tensors go to data files."""
         return ExternalTags(self.external_constants, bool(self.external_mutable_weights))
 
+    @property
+    def optimizations(self) -> Sequence[ExportedProgramPassBase]:
+        """The passes that `optimize` asks for."""
+        if isinstance(self.optimize, bool):
+            return OPTIMIZATIONS if self.optimize else ()
+        return self.optimize
+
     def planning_of(self, method: str) -> MemoryPlanningPass:
         """The memory planning settings of one method; the defaults where a dict does not name it."""
         planned = self.memory_planning_pass
@@ -166,3 +181,15 @@ class ExecutorchBackendConfig:
 
 def _shown(kernels: str | Iterable[str]) -> str:
     return repr(kernels) if isinstance(kernels, str) else "(a list of operator names)"
+
+
+def _optimizations(given: Any) -> tuple[ExportedProgramPassBase, ...]:
+    listed = tuple(given) if isinstance(given, Iterable) else (given,)
+    for each in listed:
+        if not isinstance(each, ExportedProgramPassBase):
+            raise TypeError(
+                "ExecutorchBackendConfig(optimize=...): expected True, False or passes over exported "
+                f"programs, got {type(each).__name__} {each!r}; passes over a GraphModule go into "
+                "passes=[...]"
+            )
+    return listed

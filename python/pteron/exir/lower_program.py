@@ -22,6 +22,7 @@ from pteron.exir.passes.find_problems import located_problems
 from pteron.exir.passes.give_branches_fresh_results import give_branches_fresh_results
 from pteron.exir.passes.give_calls_own_bodies import give_calls_own_bodies
 from pteron.exir.passes.insert_write_backs import insert_write_backs
+from pteron.exir.passes.optimize_programs import optimize_programs
 from pteron.exir.passes.problem import Problem, problems_text
 from pteron.exir.passes.replace_view_copies import replace_view_copies
 from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
@@ -46,7 +47,7 @@ def lower_programs(
     """
     kernels = kernel_names(config.kernels)
     step(f"passes over {sum(len(program.graph.nodes) for program in programs.values()):,} nodes")
-    functional = {name: _functional(program, config) for name, program in programs.items()}
+    functional = _functional_programs(programs, config)
     _raise_problems(functional, kernels, config)
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
@@ -127,21 +128,33 @@ def _shown(config: ExecutorchBackendConfig) -> str:
     return config.kernels if isinstance(config.kernels, str) else "the given list"
 
 
+def _functional_programs(
+    programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig
+) -> dict[str, ExportedProgram]:
+    """Copies with write-backs, the caller's passes, optimisations and views."""
+    changed = {name: _written_back(program, config) for name, program in programs.items()}
+    changed = optimize_programs(changed, config.optimizations)
+    for program in changed.values():
+        if config.remove_view_copy:
+            replace_view_copies(program)
+        give_calls_own_bodies(program)
+        give_branches_fresh_results(program)
+        separate_loop_values(program)
+        eliminate_dead_code(program)
+    return changed
+
+
 def _functional(program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
-    """A copy with write-backs, the caller's passes and views."""
+    """`_functional_programs` for a file of one method."""
+    return _functional_programs({"forward": program}, config)["forward"]
+
+
+def _written_back(program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
     changed = copy_program(program)
     insert_write_backs(changed)
     passes = config.passes
     assert isinstance(passes, list)
-    if passes:
-        changed = run_graph_passes(changed, passes)
-    if config.remove_view_copy:
-        replace_view_copies(changed)
-    give_calls_own_bodies(changed)
-    give_branches_fresh_results(changed)
-    separate_loop_values(changed)
-    eliminate_dead_code(changed)
-    return changed
+    return run_graph_passes(changed, passes) if passes else changed
 
 
 def _plan(

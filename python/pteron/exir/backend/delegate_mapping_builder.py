@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from pteron.exir.edge.debug_handles import debug_handles
+
 
 class DelegateMappingError(ValueError):
     """An entry of a delegate mapping was refused."""
@@ -75,7 +77,7 @@ class DelegateMappingBuilder:
 
 def _handles_of(nodes: torch.fx.Node | Iterable[torch.fx.Node]) -> set[int]:
     listed = [nodes] if isinstance(nodes, torch.fx.Node) else list(nodes)
-    return {node.meta["debug_handle"] for node in listed if node.meta.get("debug_handle") is not None}
+    return {handle for node in listed for handle in debug_handles(node)}
 
 
 def _as_handles(handles: int | Sequence[int | None] | None) -> set[int]:

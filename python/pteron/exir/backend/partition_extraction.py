@@ -23,6 +23,7 @@ from pteron.exir.backend.flat_calling_convention import flat_call_graph
 from pteron.exir.backend.graph_argument import argument_for
 from pteron.exir.backend.partition_nodes import PartitionNodes
 from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.debug_handles import debug_handles
 
 _OWNED_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -89,9 +90,10 @@ def restore_order(graph: torch.fx.Graph) -> None:
 def next_debug_handle(program: ExportedProgram) -> int:
     """A debug handle that no node of the program has, branches included."""
     handles = [
-        node.meta.get("debug_handle") or 0
+        handle
         for module in graph_modules(program.graph_module)
         for node in module.graph.nodes
+        for handle in debug_handles(node)
     ]
     return max(handles, default=0) + 1
 

@@ -32,7 +32,7 @@ def fake_mode_of(module: torch.fx.GraphModule) -> FakeTensorMode | None:
     return None
 
 
-def _depends_on_data(value: Any) -> bool:
+def depends_on_data(value: Any) -> bool:
     """Whether a result has extents that only running the program tells."""
     for leaf in tree_leaves(value):
         extents = leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
@@ -44,7 +44,7 @@ def _depends_on_data(value: Any) -> bool:
     return False
 
 
-def _evaluate(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def evaluate(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The fake result of an operator. Copying views are evaluated as a view and a contiguous copy of it.
 
     PyTorch's own meta functions of some `_copy` operators do not take symbolic extents.
@@ -80,10 +80,10 @@ def _propagate(module: torch.fx.GraphModule) -> None:
             _propagate_bodies(control_flow_of(node))
         if node.op != "call_function" or isinstance(node.target, HigherOrderOperator):
             continue
-        if is_symbolic_op(node.target) or _depends_on_data(node.meta.get("val")):
+        if is_symbolic_op(node.target) or depends_on_data(node.meta.get("val")):
             continue
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
-        node.meta["val"] = _evaluate(node.target, args, kwargs)
+        node.meta["val"] = evaluate(node.target, args, kwargs)
 
 
 def _propagate_bodies(call: ControlFlow) -> None:
@@ -98,7 +98,7 @@ def _propagate_bodies(call: ControlFlow) -> None:
         for parameter in body.parameters:
             _propagate_parameter(call, parameter, results)
         _propagate(body.module)
-    if call.bodies[0].kind is BodyKind.BRANCH and not _depends_on_data(call.node.meta.get("val")):
+    if call.bodies[0].kind is BodyKind.BRANCH and not depends_on_data(call.node.meta.get("val")):
         call.node.meta["val"] = tuple(
             result.meta["val"] if isinstance(result, torch.fx.Node) else result
             for result in call.bodies[0].results

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.debug_handles import debug_handles, origin_of
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.source_location import root_class, source_location
 
@@ -53,14 +54,6 @@ def source_operator(node: torch.fx.Node) -> str:
     return getattr(node.target, "__name__", None) or str(node.target)
 
 
-def handles_of(node: torch.fx.Node) -> list[int]:
-    """The debug handles that a node stands for; a fused node may have several."""
-    handle = node.meta.get("debug_handle")
-    if handle is None:
-        return []
-    return list(handle) if isinstance(handle, (list, tuple)) else [handle]
-
-
 def handle_table(program: ExportedProgram, files: SourceFiles) -> dict[str, dict[str, Any]]:
     """Every debug handle of `program` with what is known about it; the first node of a handle speaks for
     it.
@@ -70,9 +63,9 @@ def handle_table(program: ExportedProgram, files: SourceFiles) -> dict[str, dict
         for node in module.graph.nodes:
             if node.op != "call_function":
                 continue
-            for handle in handles_of(node):
+            for handle in debug_handles(node):
                 if str(handle) not in table:
-                    table[str(handle)] = _entry(node, files)
+                    table[str(handle)] = _entry(origin_of(node, handle), files)
     return table
 
 

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import TreeSpec, tree_leaves
 
 from pteron.errors import ExportError, PteronError
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import Ranges
 from pteron.exir.edge.out_variant import out_argument_names, out_variant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pteron.exir.emit.debug_table import handles_of
+from pteron.exir.edge.debug_handles import debug_handles
 from pteron.exir.schema import (
     DelegateCall,
     Instruction,
@@ -68,7 +68,7 @@ class InstructionList:
     def _append(
         self, call: KernelCall | DelegateCall | JumpFalseCall | MoveCall, node: torch.fx.Node
     ) -> None:
-        handles = handles_of(node)
+        handles = list(debug_handles(node))
         if handles:
             self.debug_handles[self.here] = handles[0] if len(handles) == 1 else handles
         self.instructions.append(Instruction(call))

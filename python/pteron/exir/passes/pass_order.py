@@ -7,12 +7,21 @@ from collections.abc import Callable
 from torch.export import ExportedProgram
 
 from pteron.exir.passes.assign_debug_handles import assign_debug_handles
+from pteron.exir.passes.cancel_permutes import cancel_permutes
 from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
+from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
+from pteron.exir.passes.fold_batch_norms import fold_batch_norms
+from pteron.exir.passes.fold_constants import FoldConstants
+from pteron.exir.passes.merge_common_subexpressions import merge_common_subexpressions
+from pteron.exir.passes.merge_views import merge_views
 from pteron.exir.passes.normalize_layouts import normalize_layouts
 from pteron.exir.passes.promote_mixed_dtypes import promote_mixed_dtypes
+from pteron.exir.passes.prune_empty_tensors import prune_empty_tensors
 from pteron.exir.passes.refresh_values import refresh_values
 from pteron.exir.passes.remove_assertions import remove_assertions
+from pteron.exir.passes.remove_noop_copies import remove_noop_copies
 from pteron.exir.passes.remove_noops import remove_noops
+from pteron.exir.passes.remove_requantization import remove_requantization
 from pteron.exir.passes.replace_views_with_copies import replace_views_with_copies
 from pteron.exir.passes.replace_with_edge_ops import replace_with_edge_ops
 from pteron.exir.passes.scalar_to_tensor import scalar_to_tensor
@@ -35,6 +44,18 @@ CORE_ATEN_TO_EDGE: tuple[Pass, ...] = (
     replace_with_edge_ops,
     eliminate_dead_code,
     assign_debug_handles,
+)
+
+# What `to_executorch` does to the operators that no backend took, before they get memory.
+OPTIMIZATIONS: tuple[ExportedProgramPassBase, ...] = (
+    prune_empty_tensors,
+    remove_requantization,
+    cancel_permutes,
+    merge_views,
+    remove_noop_copies,
+    merge_common_subexpressions,
+    FoldConstants(),
+    fold_batch_norms,
 )
 
 

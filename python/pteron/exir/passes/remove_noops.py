@@ -7,7 +7,8 @@ from torch.export import ExportedProgram
 
 from pteron.exir.edge.control_flow import graph_modules
 
-_CANDIDATES = frozenset(
+# Each returns its operand where dtype, shape and strides stay the same.
+NOOPS_WITHOUT_CHANGE = frozenset(
     {
         torch.ops.aten.alias_copy.default,
         torch.ops.aten.detach_copy.default,
@@ -21,7 +22,8 @@ _CANDIDATES = frozenset(
 )
 
 
-def _same_layout(before: object, after: object) -> bool:
+def is_same_layout(before: object, after: object) -> bool:
+    """Whether two tensor values have one dtype, device, shape and stride; False for anything else."""
     if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
         return False
     if before.dtype != after.dtype or before.device != after.device or before.dim() != after.dim():
@@ -39,11 +41,11 @@ def remove_noops(program: ExportedProgram) -> None:
     """
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
-            if node.op != "call_function" or node.target not in _CANDIDATES:
+            if node.op != "call_function" or node.target not in NOOPS_WITHOUT_CHANGE:
                 continue
             source = node.args[0]
             if not isinstance(source, torch.fx.Node) or any(user.op == "output" for user in node.users):
                 continue
-            if _same_layout(source.meta.get("val"), node.meta.get("val")):
+            if is_same_layout(source.meta.get("val"), node.meta.get("val")):
                 node.replace_all_uses_with(source)
                 module.graph.erase_node(node)

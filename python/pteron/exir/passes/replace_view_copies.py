@@ -12,8 +12,8 @@ from pteron.exir.edge.edge_op_overload import edge_op_by_name
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.tensor_spec import dim_order_of_value
 
-# All of them keep the elements and their order, and change the shape only.
-_RESHAPES = frozenset(
+# Reshapes: all of them keep the elements and their order, and change the shape only.
+RESHAPES = frozenset(
     edge_op_by_name("aten", opname, overload)
     for opname, overload in (
         ("view_copy", "default"),
@@ -26,7 +26,7 @@ _RESHAPES = frozenset(
 
 def is_view_copy(node: torch.fx.Node) -> bool:
     """Whether `node` is a reshape that this pass may turn into a view."""
-    return node.op == "call_function" and (node.target is view or node.target in _RESHAPES)
+    return node.op == "call_function" and (node.target is view or node.target in RESHAPES)
 
 
 def replace_view_copies(program: ExportedProgram) -> None:
@@ -46,7 +46,7 @@ def _replace(module: torch.fx.GraphModule) -> None:
         if not is_view_copy(node) or node.target is view or any(user.op == "output" for user in node.users):
             continue
         base = node.args[0]
-        size = _size(node)
+        size = reshaped_size(node)
         if not isinstance(base, torch.fx.Node) or size is None:
             continue
         if any(
@@ -61,7 +61,7 @@ def _replace(module: torch.fx.GraphModule) -> None:
         graph.erase_node(node)
 
 
-def _size(node: torch.fx.Node) -> list[Any] | None:
+def reshaped_size(node: torch.fx.Node) -> list[Any] | None:
     """The new shape as ints and symbolic nodes, at most one of them -1 ("what is left"); None if not
     expressible.
     """

@@ -11,9 +11,13 @@ from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.errors import ExportError
+from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.delegate_call import attribute_of
+from pteron.exir.passes.constant_values import add_constants
+from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
 from pteron.exir.passes.sync_output_names import sync_output_names
 
-GraphPass = Callable[[torch.fx.GraphModule], PassResult | None]
+GraphPass = Callable[[torch.fx.GraphModule], PassResult | None] | ExportedProgramPassBase
 
 
 def copy_program(program: ExportedProgram) -> ExportedProgram:
@@ -65,16 +69,21 @@ def graph_passes(given: Any, where: str) -> list[GraphPass]:
 
 
 def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
-    """A copy of `program` over which `passes` ran in order.
+    """A copy of `program` over which `passes` ran in order; passes over exported programs may change
+    constants and signature too.
 
     Raises `ExportError` where a pass changes the number of inputs or outputs, since the signature could not
     follow.
     """
     changed = copy_program(program)
     for apply in passes:
+        if isinstance(apply, ExportedProgramPassBase):
+            changed = apply(changed).exported_program
+            continue
         result = apply(changed.graph_module)
         if result is not None:
             changed._graph_module = result.graph_module
+        _lift_attributes(changed)
     graph = changed.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     signature = changed.graph_signature
@@ -92,3 +101,25 @@ def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> E
     sync_output_names(changed)
     changed.graph_module.recompile()
     return changed
+
+
+def _lift_attributes(program: ExportedProgram) -> None:
+    """Make inputs of the tensors that a pass put into the module, as export does, in place."""
+    graph = program.graph_module.graph
+    read = [(attribute_of(node), node) for node in graph.nodes if node.op == "get_attr"]
+    found = [(value, node) for value, node in read if isinstance(value, torch.Tensor)]
+    for (_, node), placeholder in zip(found, add_constants(program, found), strict=True):
+        node.replace_all_uses_with(placeholder)
+        graph.erase_node(node)
+    for module in graph_modules(program.graph_module):
+        if module is not program.graph_module:
+            _require_no_tensor_attributes(module)
+
+
+def _require_no_tensor_attributes(body: torch.fx.GraphModule) -> None:
+    for node in body.graph.nodes:
+        if node.op == "get_attr" and isinstance(attribute_of(node), torch.Tensor):
+            raise ExportError(
+                f"a pass put the tensor {node.target} into a branch or loop body, which cannot own constants",
+                hint="make the tensor with aten.full there, or use it outside",
+            )

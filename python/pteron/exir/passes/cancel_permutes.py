@@ -1,0 +1,79 @@
+"""Make one permute of several, and none of those that undo each other."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.export import ExportedProgram
+
+from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.debug_handles import stand_for
+from pteron.exir.edge.edge_op_overload import edge_op_by_name
+from pteron.exir.edge.tensor_spec import dim_order_of_value
+from pteron.exir.passes.exported_program_pass import in_place_pass
+from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
+from pteron.exir.passes.permutations import PERMUTE, compose, permutation_of
+
+_VIEW = edge_op_by_name("aten", "view_copy", "default")
+
+
+@in_place_pass
+def cancel_permutes(program: ExportedProgram) -> bool:
+    """Compose permutes of permutes; drop those that change nothing, in place.
+
+    Before: `y = permute_copy(permute_copy(x, [2, 0, 1]), [1, 2, 0])`. After: `x`. `transpose_copy` and
+    `t_copy` count as permutes. A permute that moves dimensions of extent 1 alone becomes `view_copy`, which
+    costs nothing.
+    """
+    written = written_nodes(program)
+    changed = [_cancel(module, written) for module in graph_modules(program.graph_module)]
+    return any(changed)
+
+
+def _cancel(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
+    changed = False
+    for node in list(module.graph.nodes):
+        order = permutation_of(node)
+        if order is None:
+            continue
+        source = node.args[0]
+        assert isinstance(source, torch.fx.Node)
+        inner = permutation_of(source)
+        # Earlier nodes are done: what this one reads is no permute of a permute itself.
+        if inner is not None and source not in written:
+            changed = True
+            order = compose(inner, order)
+            stand_for(node, source)
+            previous, source = source, source.args[0]
+            assert isinstance(source, torch.fx.Node)
+            node.target = PERMUTE
+            node.args = (source, list(order))
+            if not previous.users:
+                module.graph.erase_node(previous)
+        if order == tuple(range(len(order))) and may_share_memory(node, source, written):
+            if dim_order_of_value(source.meta["val"]) == dim_order_of_value(node.meta["val"]):
+                node.replace_all_uses_with(source)
+                module.graph.erase_node(node)
+                changed = True
+        elif order != tuple(range(len(order))):
+            changed |= _as_reshape(node, source, order)
+    if changed:
+        module.recompile()
+    return changed
+
+
+def _as_reshape(node: torch.fx.Node, source: torch.fx.Node, order: tuple[int, ...]) -> bool:
+    """Turn a permute that keeps the order of all dimensions longer than 1 into a reshape."""
+    value, result = source.meta["val"], node.meta["val"]
+    moved = [dim for dim in order if not (isinstance(value.shape[dim], int) and value.shape[dim] == 1)]
+    if moved != sorted(moved) or math.prod(s for s in value.shape if isinstance(s, int)) == 0:
+        return False
+    if any(dim_order_of_value(each) != tuple(range(each.dim())) for each in (value, result)):
+        return False
+    size = [extent if isinstance(extent, int) else -1 for extent in result.shape]
+    if size.count(-1) > 1:
+        return False
+    node.target = _VIEW
+    node.args = (source, size)
+    return True
