@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import pteron
-from pteron.exir import to_edge
+from pteron.exir import ExecutorchBackendConfig, to_edge
 
 _GOLDEN = Path(__file__).parent / "golden_plans"
 
@@ -83,7 +83,8 @@ def test_the_plan_is_the_reviewed_one(
 
 # How many of the two activations are fused. One stays apart where the program's memory plan puts its result
 # over an input of the operator before it: written in one step, it would destroy what is still to be read.
-FUSED = {("mlp", "pteron"): 2, ("mlp", "executorch"): 1, ("cnn", "pteron"): 1, ("cnn", "executorch"): 2}
+# Plans made here leave room.
+FUSED = {("mlp", "pteron"): 2, ("mlp", "executorch"): 1, ("cnn", "pteron"): 2, ("cnn", "executorch"): 2}
 
 
 @pytest.mark.parametrize(("exporter", "export"), EXPORTERS)
@@ -100,14 +101,16 @@ def test_activations_are_fused_and_weights_folded_and_packed(
     assert program.listing().count("aten::relu.out") == 2
     assert plan.count(f"{operator} + clamp(0, inf)") == fused
     assert plan.count("aten::relu.out") == 2 - fused
-    assert "aten::permute_copy.out" in program.operators("forward")
+    # The peer's exporter leaves the permutes of the weights to the run half.
+    assert ("aten::permute_copy.out" in program.operators("forward")) == (exporter == "executorch")
     assert "permute_copy" not in plan
     assert program.pack_stats[0] == 3
 
 
 def test_a_linear_layer_is_folded_and_packed() -> None:
     layer = nn.Linear(8, 16).eval()
-    buffer = exported_here(layer, torch.randn(2, 8))
+    exported = to_edge(torch.export.export(layer, (torch.randn(2, 8),)))
+    buffer = exported.to_executorch(ExecutorchBackendConfig(optimize=False)).buffer
     program = pteron.load(buffer)
     assert "aten::permute_copy.out" in program.listing()
     assert program.pack_stats == (0, 0)

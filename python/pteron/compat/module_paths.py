@@ -98,6 +98,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         ("pteron.exir.passes.spec_prop_pass", {"SpecPropPass": "SpecPropPass"}),
         ("pteron.exir.memory.memory_planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),
     ),
+    "exir.passes.legalize_portable_dim_order_pass": ("pteron.exir.passes.legalize_portable_dim_order",),
     "exir.passes.memory_planning_pass": ("pteron.exir.memory.memory_planning_pass",),
     "exir.passes.spec_prop_pass": ("pteron.exir.passes.spec_prop_pass",),
     "exir.print_program": ("pteron.compat.print_program",),

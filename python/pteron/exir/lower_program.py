@@ -22,6 +22,8 @@ from pteron.exir.passes.find_problems import located_problems
 from pteron.exir.passes.give_branches_fresh_results import give_branches_fresh_results
 from pteron.exir.passes.give_calls_own_bodies import give_calls_own_bodies
 from pteron.exir.passes.insert_write_backs import insert_write_backs
+from pteron.exir.passes.keep_operands_for_fusion import keep_operands_for_fusion
+from pteron.exir.passes.legalize_portable_dim_order import LegalizePortableDimOrderPass
 from pteron.exir.passes.optimize_programs import optimize_programs
 from pteron.exir.passes.problem import Problem, problems_text
 from pteron.exir.passes.replace_view_copies import replace_view_copies
@@ -134,6 +136,9 @@ def _functional_programs(
     """Copies with write-backs, the caller's passes, optimisations and views."""
     changed = {name: _written_back(program, config) for name, program in programs.items()}
     changed = optimize_programs(changed, config.optimizations)
+    if config.kernels == "executorch-portable":
+        legalize = [LegalizePortableDimOrderPass()]
+        changed = {name: run_graph_passes(program, legalize) for name, program in changed.items()}
     for program in changed.values():
         if config.remove_view_copy:
             replace_view_copies(program)
@@ -163,6 +168,8 @@ def _plan(
     """(the program with out variants and planned memory, sizes of its memories)."""
     step(f"memory plan of {method!r}, {len(program.graph.nodes):,} nodes")
     SpecPropPass(program.range_constraints)(program.graph_module)
+    if config.optimize and config.kernels != "executorch-portable":
+        keep_operands_for_fusion(program)
     to_out_variants(program)
     verify(program, OUT_VARIANT, method=method)
     sizes = config.planning_of(method).run(program)

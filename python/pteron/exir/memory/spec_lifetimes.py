@@ -11,6 +11,9 @@ from torch.utils._pytree import tree_leaves
 from pteron.exir.edge.control_flow import Meaning, control_flow_of, is_control_flow
 from pteron.exir.edge.tensor_spec import TensorSpec
 
+# A node's `meta` key: specs that must keep their memory until the node has run, though it does not read them.
+KEPT_SPECS = "kept_specs"
+
 
 def specs_in(tree: Any) -> Iterator[TensorSpec]:
     """Every `TensorSpec` in a nest of lists and tuples."""
@@ -58,6 +61,7 @@ def spec_lifetimes(
             use(node.meta.get("spec"), 0 if is_outermost else position)
             continue
         use(node.meta.get("spec"), position)
+        use(node.meta.get(KEPT_SPECS), position)
         if is_control_flow(node):
             for body in control_flow_of(node).bodies:
                 for parameter in body.having(Meaning.CARRIED):

@@ -16,6 +16,7 @@ from pteron.exir.passes.exported_program_pass import (
 )
 from pteron.exir.passes.fold_batch_norms import fold_batch_norms
 from pteron.exir.passes.fold_constants import FoldConstants
+from pteron.exir.passes.legalize_portable_dim_order import LegalizePortableDimOrderPass
 from pteron.exir.passes.merge_common_subexpressions import merge_common_subexpressions
 from pteron.exir.passes.merge_views import merge_views
 from pteron.exir.passes.node_metadata import ExportPassBaseError, NodeMetadata
@@ -33,6 +34,7 @@ __all__ = [
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
     "FoldConstants",
+    "LegalizePortableDimOrderPass",
     "MemoryPlanningPass",
     "NodeMetadata",
     "ProxyValue",
