@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from exir.listed_models import LISTED
 from exir.loop_models import buffer_of
 from exir.small_models import PORTABLE, edge_program_of
 from pteron import _native
+from pteron.exir import to_edge
 
+SMALL = ["accumulator", "convolutional", "everything", "mlp", "mlp_dynamic", "nested", "swapped_buffers"]
 _GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -23,12 +26,10 @@ def _instructions_and_values(listing: str) -> str:
     return "\n".join(line for line in listing.splitlines() if not line.startswith("named data")) + "\n"
 
 
-@pytest.mark.parametrize(
-    "name", ["accumulator", "convolutional", "everything", "mlp", "mlp_dynamic", "nested", "swapped_buffers"]
-)
+@pytest.mark.parametrize("name", [*SMALL, *LISTED])
 def test_the_listing_is_the_reviewed_one(name: str) -> None:
-    buffer = edge_program_of(name).to_executorch(PORTABLE).buffer
-    _compare(name, buffer)
+    manager = edge_program_of(name) if name in SMALL else to_edge(LISTED[name]())
+    _compare(name, manager.to_executorch(PORTABLE if name in SMALL else None).buffer)
 
 
 @pytest.mark.parametrize("name", ["map_several", "recurrent", "associative_dynamic", "countdown", "nested"])

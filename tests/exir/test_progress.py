@@ -31,7 +31,7 @@ def test_a_lowering_names_its_steps_with_counts(monkeypatch, capsys) -> None:
         "'forward': 11 nodes to the edge dialect",
         "finished",
         "passes over 11 nodes",
-        "memory plan of 'forward', 11 nodes",
+        "memory plan of 'forward', 9 nodes",
         "values and instructions",
         "finished",
     ]

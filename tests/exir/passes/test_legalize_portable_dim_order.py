@@ -1,4 +1,4 @@
-"""`LegalizePortableDimOrderPass`: programs with channels-last tensors run on ExecuTorch's portable kernels."""
+"""`LegalizePortableDimOrderPass`: channels-last programs run on ExecuTorch's portable kernels."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_results_keep_their_memory_order_and_other_programs_stay() -> None:
     )
     assert dim_order_of_value(result.meta["val"]) == (0, 2, 3, 1)
     plain = to_edge(export(mlp(), (random(2, 8),)))
-    changed = plain.transform([LegalizePortableDimOrderPass()])
-    assert targets(changed.exported_program()) == targets(plain.exported_program())
+    same = plain.transform([LegalizePortableDimOrderPass()]).exported_program()
+    assert targets(same) == targets(plain.exported_program())
 
 
 def test_it_runs_for_that_target_alone() -> None:
