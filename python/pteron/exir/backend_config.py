@@ -12,7 +12,7 @@ from pteron.exir.emit.external_tags import ExternalTags, TagFunction
 from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
-from pteron.exir.passes.pass_order import OPTIMIZATIONS
+from pteron.exir.passes.pass_order import OPTIMIZATIONS, folds
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 
 
@@ -157,10 +157,16 @@ class ExecutorchBackendConfig:
 
     @property
     def optimizations(self) -> Sequence[ExportedProgramPassBase]:
-        """The passes that `optimize` asks for."""
-        if isinstance(self.optimize, bool):
-            return OPTIMIZATIONS if self.optimize else ()
-        return self.optimize
+        """The passes that `optimize` asks for.
+
+        With `external_constants` the default leaves constants as they are: data files hold them under their
+        names in the model, so that they can be exchanged.
+        """
+        if not isinstance(self.optimize, bool):
+            return self.optimize
+        if not self.optimize:
+            return ()
+        return tuple(each for each in OPTIMIZATIONS if not (self.external_constants and folds(each)))
 
     def planning_of(self, method: str) -> MemoryPlanningPass:
         """The memory planning settings of one method; the defaults where a dict does not name it."""

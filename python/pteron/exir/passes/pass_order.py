@@ -59,6 +59,11 @@ OPTIMIZATIONS: tuple[ExportedProgramPassBase, ...] = (
 )
 
 
+def folds(each: ExportedProgramPassBase) -> bool:
+    """Whether a pass of `OPTIMIZATIONS` replaces constants of the model by others."""
+    return isinstance(each, FoldConstants) or each is fold_batch_norms
+
+
 def passes_to_edge(*, skip_dim_order: bool) -> tuple[Pass, ...]:
     """The passes from core ATen to edge; without the dimension-order rewrite where the caller switched it
     off.
