@@ -19,7 +19,7 @@ from torch import nn
 
 import pteron
 from pteron.errors import ExportError
-from pteron.exir import ExecutorchProgramManager, to_edge
+from pteron.exir import ExecutorchBackendConfig, ExecutorchProgramManager, to_edge
 from pteron.exir.serialize.file_layout import FileLayout
 
 
@@ -178,7 +178,7 @@ _SAVE = """
 import resource, sys
 import torch
 from torch import nn
-from pteron.exir import to_edge
+from pteron.exir import ExecutorchBackendConfig, to_edge
 
 class Model(nn.Module):
     def __init__(self):
@@ -190,7 +190,8 @@ class Model(nn.Module):
             x = x + table[0, 0]
         return x
 
-manager = to_edge(torch.export.export(Model(), (torch.ones(1),))).to_executorch()
+plain = ExecutorchBackendConfig(optimize=False)
+manager = to_edge(torch.export.export(Model(), (torch.ones(1),))).to_executorch(plain)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 manager.save(sys.argv[1])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -223,7 +224,8 @@ def test_programs_beyond_four_gigabytes(tmp_path: Path) -> None:
     with torch.no_grad():
         model.first[-1], model.last[-1] = 1, 2
     path = tmp_path / "large.pte"
-    to_edge(torch.export.export(model, (torch.ones(1),))).to_executorch().save(path)
+    plain = ExecutorchBackendConfig(optimize=False)
+    to_edge(torch.export.export(model, (torch.ones(1),))).to_executorch(plain).save(path)
     assert path.stat().st_size > 5 << 30
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert pteron.load(path).load_method()(np.ones(1, np.float32)).tolist() == [4.0]

@@ -41,7 +41,8 @@ def _merge_small_constants(program: ExportedProgram) -> bool:
     known: dict[Any, torch.fx.Node] = {}
     changed = False
     for node, value in constant_values(program).items():
-        if value.numel() > _SMALL_CONSTANT:
+        # Parameters and buffers have names by which data files exchange them.
+        if "lifted_tensor" not in node.name or value.numel() > _SMALL_CONSTANT:
             continue
         key = (value.dtype, tuple(value.shape), repr(value.tolist()))
         first = known.setdefault(key, node)
