@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ def _difference(ours: Tensor, expected: Tensor) -> float:
     return float(off.max() / finite.max())
 
 
-def _lowered(model: Model) -> bytes:
-    programs = {
+def _captured(model: Model) -> dict[str, torch.export.ExportedProgram]:
+    return {
         name: torch.export.export(
             method.module,
             (),
@@ -64,7 +65,19 @@ def _lowered(model: Model) -> bytes:
         )
         for name, method in model.methods.items()
     }
-    return to_edge(programs).to_executorch().buffer
+
+
+def _compare(results: list[list[Tensor]], eager: list[list[Tensor]], model: Model) -> None:
+    for index, (ours, expected) in enumerate(zip(results, eager, strict=True)):
+        assert [o.shape for o in ours] == [e.shape for e in expected]
+        assert max(float(e.abs().max()) for e in expected) > 1e-3, "a model of zeros compares nothing"
+        differences = [_difference(o, e) for o, e in zip(ours, expected, strict=True)]
+        if max(differences) > TOLERANCE:
+            assert max(differences) <= _allowed(model, index, expected), f"call {index}: {differences}"
+
+
+def _eager(model: Model) -> list[list[Tensor]]:
+    return [_tensors(model.methods[name].module(**given)) for name, given in model.calls]
 
 
 def _run_without_torch(buffer: bytes, model: Model, folder: Path) -> list[list[Tensor]]:
@@ -112,18 +125,25 @@ def test_architecture_equals_eager(row: Architecture, tmp_path: Path) -> None:
     torch.manual_seed(0)
     with torch.no_grad():
         model = row.build()
-        buffer = _lowered(model)
-        eager = [_tensors(model.methods[name].module(**given)) for name, given in model.calls]
-        results = _run_without_torch(buffer, model, tmp_path)
-        for index, (ours, expected) in enumerate(zip(results, eager, strict=True)):
-            assert [o.shape for o in ours] == [e.shape for e in expected]
-            assert max(float(e.abs().max()) for e in expected) > 1e-3, "a model of zeros compares nothing"
-            differences = [_difference(o, e) for o, e in zip(ours, expected, strict=True)]
-            if max(differences) > TOLERANCE:
-                assert max(differences) <= _allowed(model, index, expected), f"call {index}: {differences}"
-            if model.expected is not None:
-                recipe = _difference(ours[0], model.expected[index])
-                assert recipe <= TOLERANCE, f"call {index} differs from the model without a cache by {recipe}"
+        buffer = to_edge(_captured(model)).to_executorch().buffer
+        eager = _eager(model)
+        _compare(_run_without_torch(buffer, model, tmp_path), eager, model)
+        for index, expected in enumerate(model.expected or ()):
+            recipe = _difference(eager[index][0], expected)
+            assert recipe <= TOLERANCE, f"call {index} differs from the model without a cache by {recipe}"
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ["AST", *(["BERT", "ViT", "GPT-2"] if _EVERY else [])])
+def test_program_of_executorch_equals_eager(name: str, tmp_path: Path) -> None:
+    exir = pytest.importorskip("executorch.exir", reason="needs the executorch wheel")
+    (row,) = [row for row in ARCHITECTURES if row.name == name]
+    torch.manual_seed(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = row.build()
+        buffer = exir.to_edge(_captured(model)).to_executorch().buffer
+        _compare(_run_without_torch(buffer, model, tmp_path), _eager(model), model)
 
 
 def test_every_name_is_there_once() -> None:

@@ -478,6 +478,7 @@ def indexing() -> Iterator[Case]:
             "two_out",
             (x3[0].clone(), 0, torch.tensor([[2, 0, 1], [2, 0, 1]]), values((2, 3)), reduce),
         )
+    yield from _scatter_reductions()
     for op, overload, args in [
         ("index_select", "out", (0, torch.tensor([3]))),
         ("index_select", "out", (0, torch.tensor([-1]))),
@@ -492,6 +493,42 @@ def indexing() -> Iterator[Case]:
         yield Case("fill", "Tensor_out", (values((2, 3), dtype), torch.tensor(2.0)))
         yield Case("tril", "out", (values((2, 3, 4), dtype), 1))
         yield Case("triu", "out", (values((4, 3), dtype), -1))
+
+
+def _scatter_reductions() -> Iterator[Case]:
+    """Every reduction, with the input and without it, in both directions."""
+    for reduce in ["sum", "prod", "mean", "amax", "amin"]:
+        for include in [True, False]:
+            for dtype in [torch.float32, torch.float64, torch.int64, torch.int8]:
+                index = torch.tensor([[2, 0, 2], [2, 0, 1], [2, 2, 1]])
+                args = (values((3, 4), dtype), 0, index, values((3, 4), dtype, 5), reduce)
+                yield Case("scatter_reduce", "two_out", args, {"include_self": include})
+            args = (values((2, 5)), 1, torch.tensor([[4, 4, 4], [0, 1, 0]]), values((2, 3), seed=2), reduce)
+            yield Case("scatter_reduce", "two_out", args, {"include_self": include})
+            args3 = (values((2, 3, 4)), 1, torch.zeros(2, 3, 4, dtype=torch.int64), values((2, 3, 4), seed=2))
+            yield Case("scatter_reduce", "two_out", (*args3, reduce), {"include_self": include})
+
+
+def distances_and_sampling() -> Iterator[Case]:
+    """Distances of rows, and images read at positions that are data."""
+    for p in [0.0, 1.0, 2.0, 3.5, INF]:
+        for dtype in [torch.float32, torch.float64]:
+            yield Case("_cdist_forward", "out", (values((5, 6), dtype), values((4, 6), dtype, 2), p, None))
+            yield Case("_pdist_forward", "out", (values((5, 6), dtype), p))
+        yield Case("_cdist_forward", "out", (values((2, 1, 3, 4)), values((3, 5, 4), seed=1), p, None))
+    yield Case("_cdist_forward", "out", (values((0, 6)), values((4, 6)), 2.0, None))
+    yield Case("_cdist_forward", "out", (values((2, 6)), values((4, 5)), 2.0, None), note=" misfit")
+    yield Case("_pdist_forward", "out", (values((1, 6)), 2.0))
+    for x in [values((2, 3, 5, 4)), channels_last((2, 3, 5, 4)), values((2, 3, 5, 4), torch.float64)]:
+        # Coordinates that float32 holds exactly, and that never lie between two pixels.
+        grid = (values((2, 4, 3, 2), torch.float64, 7) / 2 + 1 / 64).to(x.dtype)
+        for mode in [0, 1, 2]:
+            for padding in [0, 1, 2]:
+                for align in [False, True]:
+                    yield Case("grid_sampler_2d", "out", (x, grid, mode, padding, align))
+    yield Case(
+        "grid_sampler_2d", "out", (values((2, 3, 5, 4)), values((1, 4, 3, 2)), 0, 0, True), note=" misfit"
+    )
 
 
 def remaining() -> Iterator[Case]:
@@ -541,6 +578,7 @@ def every_case() -> list[Case]:
         convolutions,
         norms_and_pools,
         indexing,
+        distances_and_sampling,
         remaining,
     ]
     return [case for table in tables for case in table()]

@@ -14,7 +14,7 @@ use crate::routine::{Preparation, Routine, dtype_of, kernel};
 use crate::shape::{check_index, wrap_dim};
 use crate::walk::{Walk, signed};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel,
+    Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel,
     TensorView,
 };
 
@@ -197,17 +197,29 @@ fn scatter<C: Compute>(
     meet: Meet,
     mut value: impl FnMut(usize) -> Result<C>,
 ) -> Result<()> {
-    let index = Reader::<i64>::new(args.tensor(2)?)?;
     copy_whole(&args.tensor(0)?, &mut args.output(out)?)?;
+    update_named::<C, _>(args, out, |position, _| {
+        let new = value(position)?;
+        Ok(move |old| meet.apply(old, new))
+    })
+}
+
+/// `change(position, chosen index)` gives the function that replaces the element an index names; called in
+/// row-major order of the index.
+fn update_named<C: Compute, F: FnOnce(C) -> C>(
+    args: &Args<'_>,
+    out: usize,
+    mut change: impl FnMut(usize, usize) -> Result<F>,
+) -> Result<()> {
+    let index = Reader::<i64>::new(args.tensor(2)?)?;
     let mut y = UpdateView::<C>::new(args, out)?;
     let meta = y.meta;
     let dim = wrap_dim(args.int(1)?, meta.rank())?;
     let (extent, stride) = along(meta.shape(), meta.strides(), dim);
     let to = beside(index.meta().shape(), meta.strides(), dim);
     for_each_index(&index, extent, |position, chosen| {
-        let at = to.offset(position) as usize + chosen * stride;
-        let new = value(position)?;
-        y.update(at, |old| meet.apply(old, new))
+        let change = change(position, chosen)?;
+        y.update(to.offset(position) as usize + chosen * stride, change)
     })
 }
 
@@ -275,18 +287,71 @@ fn reduction_of(args: &Args<'_>) -> Result<Meet> {
     })
 }
 
-fn scatter_reduce(ctx: &PrepareContext<'_>) -> Preparation {
-    let is_int = check_scatter(ctx, true, 6)?;
-    let includes_self = matches!(ctx.args.get(5), Some(ArgSpec::Bool(Some(true))));
-    if !includes_self || matches!(ctx.args.get(4), Some(ArgSpec::String("mean"))) {
-        return Err(Error::kernel("this form of scatter_reduce is not supported")
-            .expected("include_self=True and a reduction other than 'mean'"));
+/// Sets every element that an index names to what leaves the values for it unchanged.
+fn reset_named<C: Compute>(args: &Args<'_>, reduction: Meet) -> Result<()> {
+    let src = Reader::<C>::new(args.tensor(3)?)?;
+    let from = Walk::row_major(args.tensor(2)?.shape(), &signed(src.meta().strides()));
+    update_named::<C, _>(args, REDUCED, |position, _| {
+        let start = match reduction {
+            Meet::Multiply => C::ONE,
+            // One of the values that compete: meeting it again changes nothing.
+            Meet::Maximum | Meet::Minimum => src.get(from.offset(position) as usize)?,
+            Meet::Replace | Meet::Add | Meet::Mean => C::ZERO,
+        };
+        Ok(move |_| start)
+    })
+}
+
+/// Divides every element that an index names, once, by the number of values it is the sum of.
+fn divide_named<C: Compute>(args: &Args<'_>, includes_self: bool, divide: fn(C, i64) -> C) -> Result<()> {
+    let index = Reader::<i64>::new(args.tensor(2)?)?;
+    let shape = index.meta().shape();
+    let dim = wrap_dim(args.int(1)?, shape.len())?;
+    let places = row_major(index.meta());
+    let extent = shape.get(dim).copied().unwrap_or(1);
+    let inner: usize = shape.iter().skip(dim + 1).product();
+    update_named::<C, _>(args, REDUCED, |position, chosen| {
+        // Only positions on one line along `dim` can name the same element; the first of them divides.
+        let on_line = position / inner % extent;
+        let start = position - on_line * inner;
+        let (mut count, mut first) = (i64::from(includes_self), None);
+        for step in 0..extent {
+            if usize::try_from(index.get(places.offset(start + step * inner) as usize)?) == Ok(chosen) {
+                first.get_or_insert(step);
+                count += 1;
+            }
+        }
+        let divisor = if first == Some(on_line) { count } else { 1 };
+        Ok(move |sum| divide(sum, divisor))
+    })
+}
+
+/// Where the output of `scatter_reduce` stands.
+const REDUCED: usize = 6;
+
+/// The values meet in the copy of the input, or among themselves where the input does not count.
+fn reduce_scattered<C: Compute>(args: &Args<'_>, divide: fn(C, i64) -> C) -> Result<()> {
+    let (reduction, includes_self) = (reduction_of(args)?, args.bool(5)?);
+    let src = Reader::<C>::new(args.tensor(3)?)?;
+    let from = Walk::row_major(args.tensor(2)?.shape(), &signed(src.meta().strides()));
+    copy_whole(&args.tensor(0)?, &mut args.output(REDUCED)?)?;
+    if !includes_self {
+        reset_named::<C>(args, reduction)?;
     }
-    let bind = |args: &mut BindArgs<'_>| bind_scatter(args, Some(3), 6);
-    if is_int {
-        Routine::prepare(bind, |args, _| scatter_source::<i64>(args, 6, reduction_of(args)?))
+    update_named::<C, _>(args, REDUCED, |position, _| {
+        let new = src.get(from.offset(position) as usize)?;
+        Ok(move |old| reduction.apply(old, new))
+    })?;
+    if reduction == Meet::Mean { divide_named::<C>(args, includes_self, divide) } else { Ok(()) }
+}
+
+fn scatter_reduce(ctx: &PrepareContext<'_>) -> Preparation {
+    let bind = |args: &mut BindArgs<'_>| bind_scatter(args, Some(3), REDUCED);
+    if check_scatter(ctx, true, REDUCED)? {
+        // Integers round down, as PyTorch does; the divisor is positive.
+        Routine::prepare(bind, |args, _| reduce_scattered::<i64>(args, i64::div_euclid))
     } else {
-        Routine::prepare(bind, |args, _| scatter_source::<f64>(args, 6, reduction_of(args)?))
+        Routine::prepare(bind, |args, _| reduce_scattered::<f64>(args, |sum, count| sum / count as f64))
     }
 }
 

@@ -13,5 +13,5 @@ families! {
     masked_choice, copy, scalar_prim, tensor_prim, layout,
     joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing,
     advanced_indexing, pooling,
-    padding, resampling, sorting, data_dependent, channels,
+    padding, resampling, sorting, data_dependent, channels, distances, grid_sampling,
 }
