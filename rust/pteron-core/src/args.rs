@@ -357,6 +357,14 @@ impl<'a> BindArgs<'a> {
         }
     }
 
+    /// The largest shape that the output at `i` has room for.
+    pub fn bound(&self, i: usize) -> Result<Dims> {
+        match self.ids.get(i).and_then(|id| self.values.get(id.index())) {
+            Some(Value::Tensor(t)) => Ok(*t.bound()),
+            other => Err(wrong_kind(i, "Tensor", other)),
+        }
+    }
+
     /// Gives the output at `i` its shape for this call.
     pub fn resize(&mut self, i: usize, shape: &[usize]) -> Result<()> {
         self.slot_mut(i)?.resize(shape)

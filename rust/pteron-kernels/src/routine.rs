@@ -38,6 +38,16 @@ impl Routine {
     pub fn prepare_with_finish(bind: BindFn, run: RunFn, finish: BindFn) -> Preparation {
         Ok(Some(Box::new(Routine { bind, run, finish: Some(finish), scratch: 0 })))
     }
+
+    /// Both of these.
+    pub fn prepare_with_finish_and_scratch(
+        scratch: usize,
+        bind: BindFn,
+        run: RunFn,
+        finish: BindFn,
+    ) -> Preparation {
+        Ok(Some(Box::new(Routine { bind, run, finish: Some(finish), scratch })))
+    }
 }
 
 impl Prepared for Routine {

@@ -15,7 +15,11 @@ use crate::walk::{Walk, broadcast_strides};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorView};
 
 /// Visits the row-major positions of the elements of `x` that are true.
-fn for_each_true(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(usize) -> Result<()>) -> Result<()> {
+pub(crate) fn for_each_true(
+    x: TensorView<'_>,
+    shape: &Dims,
+    mut visit: impl FnMut(usize) -> Result<()>,
+) -> Result<()> {
     fn scan<C: Compute>(x: TensorView<'_>, shape: &Dims, visit: &mut impl FnMut(usize) -> Result<()>) -> Result<()> {
         let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
         let walk = Walk::row_major(shape, &strides);
@@ -30,7 +34,8 @@ fn for_each_true(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(usize) -
     }
 }
 
-fn count_true(x: TensorView<'_>, shape: &Dims) -> Result<usize> {
+/// Number of true elements of `x`, broadcast to `shape`.
+pub(crate) fn count_true(x: TensorView<'_>, shape: &Dims) -> Result<usize> {
     let mut count = 0;
     for_each_true(x, shape, |_| {
         count += 1;
@@ -39,13 +44,22 @@ fn count_true(x: TensorView<'_>, shape: &Dims) -> Result<usize> {
     Ok(count)
 }
 
+/// The data chooses more elements than the program was exported for.
+#[cold]
+pub(crate) fn no_room(most: usize) -> Error {
+    Error::kernel("the data chooses more elements than the program has room for")
+        .argument("out")
+        .expected(format!("at most {most}"))
+        .hint("a torch._check in the model bounds this number; export with a larger bound")
+}
+
 fn bind_nonzero(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
     let x = view.tensor(0)?;
     if !view.tensor(1)?.is_contiguous() {
         return Err(Error::kernel("the output must be row-major").argument("out"));
     }
-    let most = [x.numel(), x.rank()];
+    let most = [x.numel().min(args.bound(1)?.first().copied().unwrap_or(0)), x.rank()];
     args.resize(1, &most)
 }
 
@@ -53,8 +67,11 @@ fn nonzero(args: &Args<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let shape = *x.shape();
     let mut out = Writer::<i64>::new(args.output(1)?)?;
-    let mut row = 0;
+    let (mut row, rows) = (0, out.meta().shape().first().copied().unwrap_or(0));
     for_each_true(x, &shape, |position| {
+        if row >= rows {
+            return Err(no_room(rows));
+        }
         let mut rest = position;
         for d in (0..shape.len()).rev() {
             out.put(row * shape.len() + d, (rest % shape[d]) as i64)?;
@@ -76,7 +93,7 @@ fn common_shape(args: &Args<'_>) -> Result<Dims> {
 }
 
 fn bind_masked_select(args: &mut BindArgs<'_>) -> Result<()> {
-    let most = common_shape(&args.args())?.numel()?;
+    let most = common_shape(&args.args())?.numel()?.min(args.bound(2)?.first().copied().unwrap_or(0));
     args.resize(2, &[most])
 }
 
@@ -85,8 +102,11 @@ fn masked_select<C: Compute>(args: &Args<'_>) -> Result<()> {
     let x = Reader::<C>::new(args.tensor(0)?)?;
     let from = Walk::row_major(&shape, &broadcast_strides(x.meta().shape(), x.meta().strides(), shape.len()));
     let mut out = Writer::<C>::new(args.output(2)?)?;
-    let mut count = 0;
+    let (mut count, most) = (0, out.meta().numel());
     for_each_true(args.tensor(1)?, &shape, |position| {
+        if count >= most {
+            return Err(no_room(most));
+        }
         out.put(count, x.get(from.offset(position) as usize)?)?;
         count += 1;
         Ok(())

@@ -1,5 +1,7 @@
 //! Operator families, one per file.
 
+pub(crate) mod index_items;
+
 macro_rules! families {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         $( $(#[$doc])* pub mod $name; )*
