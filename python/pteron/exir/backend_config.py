@@ -33,7 +33,6 @@ _ONLY_VALUE: dict[str, Any] = {
     "enable_non_cpu_memory_planning": True,
     "reinplace_extra_ops": None,
     "do_quant_fusion_and_const_prop": False,
-    "run_reinplace_pass": False,
 }
 
 
@@ -56,6 +55,8 @@ class ExecutorchBackendConfig:
     so that load packs nothing: the file grows by about the size of its matrices and convolution weights.
     Needs kernels="pteron".
     `remove_view_copy`: let reshapes share memory where they can.
+    `run_reinplace_pass`: let operators write the new value of a buffer into the buffer where that is safe,
+    instead of copying it there at the end.
     `emit_stacktrace`, `emit_mutable_buffer_names`: taken for compatibility; source lines are always in
     `pteron.debug`, and names of buffers are always in the file.
     `external_constants`: True puts the constants of the model into a data file (`.ptd`) beside the program; a
@@ -81,7 +82,7 @@ class ExecutorchBackendConfig:
     external_constants: bool | TagFunction = False
     external_mutable_weights: bool = False
     do_quant_fusion_and_const_prop: bool = False
-    run_reinplace_pass: bool = False
+    run_reinplace_pass: bool = True
     propagate_device_config: None = None
     to_out_var_pass: None = None
     dynamic_memory_planning_mode: DynamicMemoryPlanningMode = DynamicMemoryPlanningMode.UPPER_BOUND

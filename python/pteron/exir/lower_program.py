@@ -27,6 +27,7 @@ from pteron.exir.passes.legalize_portable_dim_order import LegalizePortableDimOr
 from pteron.exir.passes.optimize_programs import optimize_programs
 from pteron.exir.passes.problem import Problem, problems_text
 from pteron.exir.passes.replace_view_copies import replace_view_copies
+from pteron.exir.passes.reuse_in_place import reuse_in_place
 from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
 from pteron.exir.passes.separate_loop_values import separate_loop_values
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
@@ -171,6 +172,8 @@ def _plan(
     if config.optimize and config.kernels != "executorch-portable":
         keep_operands_for_fusion(program)
     to_out_variants(program)
+    if config.run_reinplace_pass:
+        reuse_in_place(program, kernel_names(config.kernels))
     verify(program, OUT_VARIANT, method=method)
     sizes = config.planning_of(method).run(program)
     verify(program, PLANNED, method=method)

@@ -93,6 +93,10 @@ pub enum AliasRule {
     /// Yes, if an output and an input are the very same bytes and each output element depends only on
     /// the input element at the same place (same shape, same strides). The kernel uses raw pointers.
     InPlace,
+    /// Yes, if the output and argument 0 are the very same bytes with the same shape and strides: the
+    /// kernel then changes what it has to and leaves the rest alone. Every other argument is disjoint.
+    /// The kernel uses raw pointers.
+    Update,
     /// The output *is* a view of argument 0; `run` does nothing.
     View,
 }

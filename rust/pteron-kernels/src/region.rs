@@ -184,6 +184,15 @@ pub fn copy_whole(src: &TensorView<'_>, dst: &mut TensorViewMut<'_>) -> Result<(
     copy_region(src.shape(), src, Region::of(src.strides()), dst, Region::of(dst.strides()))
 }
 
+/// Copies a whole tensor to where it is to be changed; nothing when that is its own memory
+/// ([`pteron_core::AliasRule::Update`]).
+pub fn copy_to_update(src: &TensorView<'_>, dst: &mut TensorViewMut<'_>) -> Result<()> {
+    if src.as_ptr() == dst.as_ptr().cast_const() && src.meta().nbytes() == dst.meta().nbytes() {
+        return Ok(());
+    }
+    copy_whole(src, dst)
+}
+
 /// Copies elements in row-major order into a tensor of another shape (view, reshape).
 pub fn copy_reshaped(src: &TensorView<'_>, dst: &mut TensorViewMut<'_>) -> Result<()> {
     if src.dtype() != dst.dtype() {

@@ -15,28 +15,30 @@ pub type BindFn = fn(&mut BindArgs<'_>) -> Result<()>;
 /// Computes the whole call. May use slices of its arguments: nothing overlaps.
 pub type RunFn = fn(&Args<'_>, &mut WorkerScratch<'_>) -> Result<()>;
 
-/// A kernel made of plain functions, in one chunk and without overlap of inputs and outputs.
+/// A kernel made of plain functions, in one chunk. Inputs and outputs do not overlap, but for the
+/// output of an update, which may be argument 0.
 pub struct Routine {
     bind: BindFn,
     run: RunFn,
     finish: Option<BindFn>,
     scratch: usize,
+    alias: AliasRule,
 }
 
 impl Routine {
     /// A kernel that binds and runs.
     pub fn prepare(bind: BindFn, run: RunFn) -> Preparation {
-        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch: 0 })))
+        Routine::prepare_with_scratch(0, bind, run)
     }
 
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare_with_scratch(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
-        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch })))
+        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch, alias: AliasRule::None })))
     }
 
     /// A kernel that gives its outputs their shape or value after running.
     pub fn prepare_with_finish(bind: BindFn, run: RunFn, finish: BindFn) -> Preparation {
-        Ok(Some(Box::new(Routine { bind, run, finish: Some(finish), scratch: 0 })))
+        Routine::prepare_with_finish_and_scratch(0, bind, run, finish)
     }
 
     /// Both of these.
@@ -46,7 +48,12 @@ impl Routine {
         run: RunFn,
         finish: BindFn,
     ) -> Preparation {
-        Ok(Some(Box::new(Routine { bind, run, finish: Some(finish), scratch })))
+        Ok(Some(Box::new(Routine { bind, run, finish: Some(finish), scratch, alias: AliasRule::None })))
+    }
+
+    /// A kernel whose output may be argument 0, see [`AliasRule::Update`].
+    pub fn prepare_update(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
+        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch, alias: AliasRule::Update })))
     }
 }
 
@@ -56,6 +63,9 @@ impl Prepared for Routine {
     }
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: self.scratch, shared: 0 }
+    }
+    fn alias(&self) -> AliasRule {
+        self.alias
     }
     fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
         (self.bind)(args)?;

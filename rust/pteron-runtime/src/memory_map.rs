@@ -124,7 +124,7 @@ impl<'a> MemoryMap<'a> {
             for (j, other) in roles.iter().enumerate() {
                 let is_second_look = other.is_output && j <= i;
                 if i != j && !is_second_look {
-                    is_certain &= self.is_pair_safe(out.value, other, rule)?;
+                    is_certain &= self.is_pair_safe(out.value, other, pair_rule(rule, j))?;
                 }
             }
         }
@@ -178,6 +178,15 @@ impl<'a> MemoryMap<'a> {
             .expected("disjoint memory (this kernel does not work in place here)")
             .got(format!("values {} and {}", out.0, other.value.0))
             .hint("the file is damaged or its memory plan is wrong; export the model again")
+    }
+}
+
+/// What `rule` means for an output and argument `position`.
+pub(crate) fn pair_rule(rule: AliasRule, position: usize) -> AliasRule {
+    match (rule, position) {
+        (AliasRule::Update, 0) => AliasRule::InPlace,
+        (AliasRule::Update, _) => AliasRule::None,
+        _ => rule,
     }
 }
 

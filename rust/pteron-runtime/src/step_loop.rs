@@ -6,7 +6,7 @@
 use crate::annotate::step_error;
 use crate::cancel::CancelHandle;
 use crate::delegate_call;
-use crate::memory_map::ArgumentRole;
+use crate::memory_map::{ArgumentRole, pair_rule};
 use crate::method_code::MethodCode;
 use crate::session::Session;
 use crate::step::{Action, KernelStep, Step};
@@ -294,7 +294,7 @@ fn check_overlap(session: &Session, roles: &[ArgumentRole], rule: AliasRule) -> 
             }
             let b = range(other.value)?;
             let other_slot = session.slot(other.value)?;
-            let may_share = rule == AliasRule::InPlace
+            let may_share = pair_rule(rule, j) == AliasRule::InPlace
                 && !other.is_output
                 && a == b
                 && slot.meta().shape() == other_slot.meta().shape()

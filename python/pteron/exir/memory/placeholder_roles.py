@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.edge.written_arguments import written_arguments
 from pteron.exir.memory.spec_lifetimes import specs_in
 
 
@@ -24,11 +24,7 @@ class PlaceholderRoles:
 def placeholder_roles(program: ExportedProgram) -> PlaceholderRoles:
     """The roles of the placeholders of `program`, whose updates are written back and which has specs."""
     graph = program.graph_module.graph
-    updated = {
-        node.args[0]
-        for node in graph.nodes
-        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default
-    }
+    updated = {operand for node in graph.nodes for operand in written_arguments(node)}
     inputs: set[TensorSpec] = set()
     state: set[TensorSpec] = set()
     constants: set[TensorSpec] = set()

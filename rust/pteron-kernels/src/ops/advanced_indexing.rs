@@ -12,7 +12,7 @@ use crate::ops::data_dependent::no_room;
 use crate::ops::index_items::{IndexItems, MaskCount};
 use crate::ops::indexing::is_int;
 use crate::ops::layout::same_dtype;
-use crate::region::{Region, copy_region, copy_whole};
+use crate::region::{Region, copy_region, copy_to_update};
 use crate::routine::{Preparation, Routine, RunFn, kernel};
 use crate::shape::check_expandable;
 use crate::walk::{Walk, broadcast_strides, signed};
@@ -206,16 +206,16 @@ fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
     }
     let run: RunFn = if is_int(ctx)? {
         |args, scratch| {
-            copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
+            copy_to_update(&args.tensor(0)?, &mut args.output(4)?)?;
             index_put::<i64>(args, scratch, 4)
         }
     } else {
         |args, scratch| {
-            copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
+            copy_to_update(&args.tensor(0)?, &mut args.output(4)?)?;
             index_put::<f64>(args, scratch, 4)
         }
     };
-    Routine::prepare_with_scratch(scratch, bind, run)
+    Routine::prepare_update(scratch, bind, run)
 }
 
 /// index, index_put.

@@ -9,7 +9,7 @@ use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
 use crate::ops::layout::same_dtype;
 use crate::reduction::row_major;
-use crate::region::{Region, copy_region, copy_whole};
+use crate::region::{Region, copy_region, copy_to_update, copy_whole};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
 use crate::shape::{check_index, wrap_dim};
 use crate::walk::{Walk, signed};
@@ -197,7 +197,7 @@ fn scatter<C: Compute>(
     meet: Meet,
     mut value: impl FnMut(usize) -> Result<C>,
 ) -> Result<()> {
-    copy_whole(&args.tensor(0)?, &mut args.output(out)?)?;
+    copy_to_update(&args.tensor(0)?, &mut args.output(out)?)?;
     update_named::<C, _>(args, out, |position, _| {
         let new = value(position)?;
         Ok(move |old| meet.apply(old, new))
@@ -365,6 +365,16 @@ macro_rules! by_int {
     };
 }
 
+macro_rules! update_by_int {
+    ($is_int:expr, $bind:expr, $function:ident $(, $extra:expr)*) => {
+        if $is_int {
+            Routine::prepare_update(0, $bind, |args, _| $function::<i64>(args $(, $extra)*))
+        } else {
+            Routine::prepare_update(0, $bind, |args, _| $function::<f64>(args $(, $extra)*))
+        }
+    };
+}
+
 /// Indexing.
 pub static KERNELS: &[StaticKernel] = &[
     kernel(
@@ -390,15 +400,15 @@ pub static KERNELS: &[StaticKernel] = &[
     ),
     kernel(
         "aten::scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| by_int!(check_scatter(ctx, true, 4)?, |args| bind_scatter(args, Some(3), 4), scatter_source, 4, Meet::Replace),
+        |ctx| update_by_int!(check_scatter(ctx, true, 4)?, |args| bind_scatter(args, Some(3), 4), scatter_source, 4, Meet::Replace),
     ),
     kernel(
         "aten::scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| by_int!(check_scatter(ctx, false, 4)?, |args| bind_scatter(args, None, 4), scatter_value),
+        |ctx| update_by_int!(check_scatter(ctx, false, 4)?, |args| bind_scatter(args, None, 4), scatter_value),
     ),
     kernel(
         "aten::scatter_add.out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| by_int!(check_scatter(ctx, true, 4)?, |args| bind_scatter(args, Some(3), 4), scatter_source, 4, Meet::Add),
+        |ctx| update_by_int!(check_scatter(ctx, true, 4)?, |args| bind_scatter(args, Some(3), 4), scatter_source, 4, Meet::Add),
     ),
     kernel(
         "aten::scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, Tensor(a!) out) -> Tensor(a!)",

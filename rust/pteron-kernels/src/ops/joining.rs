@@ -6,7 +6,7 @@
 
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
-use crate::region::{Region, copy_region, copy_whole};
+use crate::region::{Region, copy_region, copy_to_update};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
 use crate::shape::{check_same, slice_range, wrap_dim, wrap_index};
 use pteron_core::{
@@ -360,7 +360,7 @@ fn scatter_into<const OUT: usize>(args: &Args<'_>, shape: &Dims, to: impl Fn(Reg
     let src = args.tensor(1)?;
     check_same("src", shape, src.shape())?;
     let mut out = args.output(OUT)?;
-    copy_whole(&args.tensor(0)?, &mut out)?;
+    copy_to_update(&args.tensor(0)?, &mut out)?;
     let region = to(Region::of(out.strides()));
     copy_region(shape, &src, Region::of(src.strides()), &mut out, region)
 }
@@ -404,7 +404,7 @@ fn scattering<const OUT: usize>(ctx: &PrepareContext<'_>, run: crate::routine::R
     if dtype_of(ctx, 1)? == DType::Complex64 && dtype_of(ctx, 0)? != DType::Complex64 {
         return Err(Error::kernel("complex does not convert").argument("src"));
     }
-    Routine::prepare(bind_out::<OUT>, run)
+    Routine::prepare_update(0, bind_out::<OUT>, run)
 }
 
 /// Joins, splits, repeats.
