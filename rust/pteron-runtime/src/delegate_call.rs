@@ -126,8 +126,10 @@ pub(crate) fn check_calls(
             e.method(code.ir.name.as_str()).instruction(first as usize).backend(backend)
         };
         let roles = call_roles(code, step, known.num_outputs).map_err(place)?;
-        if let Some(input) =
-            map.inputs_written_by(&roles).into_iter().find(|v| code.input_rules.iter().any(|r| r.id == *v))
+        if let Some(input) = map
+            .inputs_written_by(&roles)
+            .into_iter()
+            .find(|v| code.input_rules.rules.iter().any(|r| r.id == *v))
         {
             return Err(place(
                 Error::program("a delegate would write to an input of the method")

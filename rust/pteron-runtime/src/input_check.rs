@@ -1,6 +1,6 @@
 //! Checks a call's inputs before anything is touched.
 
-use crate::input_rule::{InputRule, RuleKind, TensorRule};
+use crate::input_rule::{InputRule, Relation, RuleKind, TensorRule};
 use crate::method_code::MethodCode;
 use crate::{InputValue, IoSpec, TensorInput};
 use pteron_core::error::printable;
@@ -9,11 +9,12 @@ use smallvec::SmallVec;
 
 /// Checks count, kinds, dtypes, ranks, extents and relations. The error names the input.
 pub(crate) fn check_inputs(code: &MethodCode, inputs: &[InputValue<'_>]) -> Result<()> {
-    if inputs.len() != code.input_rules.len() {
+    let rules = &code.input_rules;
+    if inputs.len() != rules.rules.len() {
         return Err(wrong_count(code, inputs.len()));
     }
-    let mut symbols: Symbols = SmallVec::from_elem(None, code.symbol_count);
-    for (i, (rule, input)) in code.input_rules.iter().zip(inputs).enumerate() {
+    let mut symbols: Symbols = SmallVec::from_elem(None, rules.symbol_count);
+    for (i, (rule, input)) in rules.rules.iter().zip(inputs).enumerate() {
         if let Err(e) = check_input(code, rule, input, i, &mut symbols) {
             let name = code.inputs.get(i).map_or("?", |s| s.name.as_str());
             return Err(e.method(code.ir.name.as_str()).argument(name).hint(
@@ -22,7 +23,70 @@ pub(crate) fn check_inputs(code: &MethodCode, inputs: &[InputValue<'_>]) -> Resu
             ));
         }
     }
+    for relation in &rules.relations {
+        check_relation(code, relation, inputs, &mut symbols)?;
+    }
     Ok(())
+}
+
+/// Checks an extent against the expression that it was exported as.
+fn check_relation(
+    code: &MethodCode,
+    relation: &Relation,
+    inputs: &[InputValue<'_>],
+    symbols: &mut Symbols,
+) -> Result<()> {
+    let Some(InputValue::Tensor(input)) = inputs.get(relation.input) else { return Ok(()) };
+    let Some(extent) = input.shape.get(relation.dim).and_then(|n| i64::try_from(*n).ok()) else {
+        return Ok(());
+    };
+    if let Some(linear) = &relation.solves {
+        let solved = linear.solve(extent).and_then(|v| u64::try_from(v).ok());
+        let (Some(value), Some(slot)) = (solved, symbols.get_mut(linear.symbol)) else {
+            return Err(broken_relation(
+                code,
+                relation,
+                input,
+                "a multiple that gives its symbol a value".into(),
+            ));
+        };
+        *slot = Some((value, relation.input));
+        return Ok(());
+    }
+    let known = |s: usize| symbols.get(s).copied().flatten();
+    match relation.expression.value(|s| known(s).and_then(|(v, _)| i64::try_from(v).ok())) {
+        Some(value) if value == extent => Ok(()),
+        value => {
+            let from = relation.expression.symbols().find_map(known).map(|(_, input)| input);
+            let name = from.and_then(|i| code.inputs.get(i)).map_or("?", |s| s.name.as_str());
+            let expected = match value {
+                Some(n) => format!("{n}, from the extents of input '{}'", printable(name)),
+                None => "a number of 64 bits".into(),
+            };
+            Err(broken_relation(code, relation, input, expected))
+        }
+    }
+}
+
+#[cold]
+fn broken_relation(
+    code: &MethodCode,
+    relation: &Relation,
+    input: &TensorInput<'_>,
+    expected: String,
+) -> Error {
+    let spec = code.inputs.get(relation.input);
+    let text = match spec.map(|s| &s.kind) {
+        Some(crate::IoKind::Tensor(t)) => t.extents.get(relation.dim).map(|e| e.to_string()),
+        _ => None,
+    };
+    let text = text.unwrap_or_default();
+    Error::input(format!("dimension {} of an input breaks the relation {text}", relation.dim))
+        .method(code.ir.name.as_str())
+        .argument(spec.map_or("?", |s| s.name.as_str()))
+        .expected(expected)
+        .got(format!("{}{:?}", input.dtype, input.shape))
+        .hint("the model was exported with this relation between extents: pass inputs that keep it")
 }
 
 /// The value of each symbol once an input has set it, and which input that was.

@@ -1,5 +1,6 @@
 //! What a call's inputs are checked against, prepared at load so that a check is a few comparisons.
 
+use crate::extent_expression::{ExtentExpression, Linear};
 use crate::ir::{MethodIr, Place, ValueIr};
 use crate::{Extent, IoKind, IoSpec};
 use pteron_core::{DType, DimOrder, Error, Result, ValueId};
@@ -40,12 +41,27 @@ pub(crate) struct ExtentRule {
     pub symbol: Option<usize>,
 }
 
-/// Rules for all inputs, and the number of distinct symbols.
-pub(crate) fn input_rules(
-    ir: &MethodIr,
-    specs: &[IoSpec],
-    copied: &HashSet<ValueId>,
-) -> Result<(Vec<InputRule>, usize)> {
+/// An extent that is computed from others.
+pub(crate) struct Relation {
+    /// The input, and its dimension.
+    pub input: usize,
+    pub dim: usize,
+    pub expression: ExtentExpression,
+    /// What gives a symbol its value that no extent is equal to.
+    pub solves: Option<Linear>,
+}
+
+/// What a call's inputs are checked against.
+pub(crate) struct InputRules {
+    pub rules: Vec<InputRule>,
+    /// In an order in which every symbol has its value, or gets it, where it is needed.
+    pub relations: Vec<Relation>,
+    /// Number of distinct symbols.
+    pub symbol_count: usize,
+}
+
+/// Rules for all inputs.
+pub(crate) fn input_rules(ir: &MethodIr, specs: &[IoSpec], copied: &HashSet<ValueId>) -> Result<InputRules> {
     let mut symbols: HashMap<String, usize> = HashMap::new();
     let mut number = |name: &Option<String>| {
         name.as_ref().map(|n| {
@@ -97,5 +113,56 @@ pub(crate) fn input_rules(
         };
         rules.push(InputRule { id: *id, kind });
     }
-    Ok((rules, symbols.len()))
+    let relations = relations(specs, &rules, &mut symbols).map_err(|e| e.method(ir.name.as_str()))?;
+    Ok(InputRules { rules, relations, symbol_count: symbols.len() })
+}
+
+/// The relations between extents that can be checked: all of whose symbols are extents, integers or can be
+/// solved for.
+fn relations(
+    specs: &[IoSpec],
+    rules: &[InputRule],
+    symbols: &mut HashMap<String, usize>,
+) -> Result<Vec<Relation>> {
+    let mut known: HashSet<usize> = HashSet::new();
+    for rule in rules {
+        match &rule.kind {
+            RuleKind::Tensor(t) => known.extend(t.extents.iter().filter_map(|e| e.symbol)),
+            RuleKind::Int { symbol, .. } => known.extend(symbol),
+            _ => {}
+        }
+    }
+    let mut open = Vec::new();
+    for (input, spec) in specs.iter().enumerate() {
+        let IoKind::Tensor(tensor) = &spec.kind else { continue };
+        for (dim, extent) in tensor.extents.iter().enumerate() {
+            let Extent::Range { expression: Some(text), .. } = extent else { continue };
+            let expression = ExtentExpression::parse(text, &mut |name| {
+                let next = symbols.len();
+                *symbols.entry(name.to_string()).or_insert(next)
+            })
+            .map_err(|e| e.argument(spec.name.as_str()))?;
+            open.push(Relation { input, dim, expression, solves: None });
+        }
+    }
+    let mut ordered = Vec::new();
+    loop {
+        let count = ordered.len();
+        let mut rest = Vec::new();
+        for mut relation in open {
+            if !relation.expression.symbols().all(|s| known.contains(&s)) {
+                relation.solves = relation.expression.linear();
+                let Some(linear) = relation.solves else {
+                    rest.push(relation);
+                    continue;
+                };
+                known.insert(linear.symbol);
+            }
+            ordered.push(relation);
+        }
+        if rest.is_empty() || ordered.len() == count {
+            return Ok(ordered);
+        }
+        open = rest;
+    }
 }

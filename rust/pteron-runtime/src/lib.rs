@@ -34,6 +34,7 @@ pub mod demo;
 mod execute_options;
 mod external_file;
 mod external_tensors;
+mod extent_expression;
 mod input_check;
 mod input_rule;
 #[allow(unsafe_code)]

@@ -4,7 +4,7 @@
 use crate::call_check::{ResolvedOperator, ResolvedOperators, check_instructions, resolve_operators};
 use crate::code_builder::CodeBuilder;
 use crate::constants::Constants;
-use crate::input_rule::{InputRule, input_rules};
+use crate::input_rule::{InputRules, input_rules};
 use crate::ir::{FoldedConstant, MethodIr, StepIr};
 use crate::lower::lower;
 use crate::optimize::{self, Loader, Optimized};
@@ -28,9 +28,7 @@ pub(crate) struct MethodCode {
     pub layout: SessionLayout,
     pub inputs: Arc<[IoSpec]>,
     pub outputs: Arc<[IoSpec]>,
-    pub input_rules: Vec<InputRule>,
-    /// Number of distinct symbols among the inputs' extents.
-    pub symbol_count: usize,
+    pub input_rules: InputRules,
     /// Number of kernel steps, each with a state per session.
     pub kernel_count: usize,
     /// The largest scratch that any kernel needs.
@@ -73,7 +71,7 @@ impl MethodCode {
         let mut builder = CodeBuilder::new(preparer, &operators, &registry);
         builder.add_steps(&steps)?;
         let built = builder.finish()?;
-        let (input_rules, symbol_count) = input_rules(&ir, &input.inputs, &built.copied_inputs)?;
+        let input_rules = input_rules(&ir, &input.inputs, &built.copied_inputs)?;
         let layout = SessionLayout::new(&ir, &built, &written, preparer)?;
         Ok(MethodCode {
             runtime: input.runtime.clone(),
@@ -86,7 +84,6 @@ impl MethodCode {
             inputs: input.inputs,
             outputs: input.outputs,
             input_rules,
-            symbol_count,
             links: built.links,
             optimized: steps,
             handles: OnceLock::new(),

@@ -62,7 +62,7 @@ impl Session {
             delegates: vec![],
             arenas: buffers(&mut code.ir.arenas.iter().copied())?,
             own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
-            input_copies: code.input_rules.iter().map(|_| None).collect(),
+            input_copies: code.input_rules.rules.iter().map(|_| None).collect(),
             fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
             bases: vec![],
             scalars: vec![],
@@ -233,7 +233,7 @@ impl Session {
                 *kept = Some(buffer);
             }
         }
-        for (at, (rule, input)) in code.input_rules.iter().zip(inputs).enumerate() {
+        for (at, (rule, input)) in code.input_rules.rules.iter().zip(inputs).enumerate() {
             let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
             match (&rule.kind, input) {
                 (RuleKind::Tensor(rule), InputValue::Tensor(t)) => {

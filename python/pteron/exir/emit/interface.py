@@ -11,6 +11,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
 
 from pteron.exir.edge.extent_bounds import Ranges, extent_bounds, symbol_name
+from pteron.exir.edge.extent_text import extent_text
 
 INTERFACE_KEY = "pteron.interface"
 
@@ -32,13 +33,11 @@ class _SymbolNames:
     def name(self, symbol: str) -> str:
         return self._names.setdefault(symbol, f"s{len(self._names)}")
 
-    def expression(self, extent: torch.SymInt) -> str:
+    def expression(self, extent: torch.SymInt) -> str | None:
         expression = sympy.sympify(extent.node.expr)
-        renamed = {
-            symbol: sympy.Symbol(self.name(str(symbol)), integer=True)
-            for symbol in sorted(expression.free_symbols, key=str)
-        }
-        return str(expression.xreplace(renamed))
+        for symbol in sorted(expression.free_symbols, key=str):
+            self.name(str(symbol))
+        return extent_text(expression, self.name)
 
 
 def _inputs(program: ExportedProgram, names: _SymbolNames) -> list[dict[str, Any]]:
@@ -119,4 +118,5 @@ def _dimension(extent: int | torch.SymInt, ranges: Ranges, names: _SymbolNames) 
     symbol = symbol_name(extent)
     if symbol is not None:
         return {"symbol": names.name(symbol), **bounds}
-    return {"expr": names.expression(extent), **bounds}
+    text = names.expression(extent)
+    return bounds if text is None else {"expr": text, **bounds}

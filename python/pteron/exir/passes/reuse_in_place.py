@@ -53,8 +53,8 @@ def reuse_in_place(program: ExportedProgram, kernels: frozenset[str]) -> None:
     buffer as its output where nothing reads the buffer's old value later, also not through a view or in a
     branch, and the value is not returned. If that operator changes a part of an earlier value (the rows of a
     cache that it updates), so does the operator that makes the earlier value, and so on to the buffer
-    itself. `kernels`: what the target can run; `index_put` on the buffer itself becomes `index_put_` where
-    that is among them.
+    itself. `kernels`: what the target can run; `index_put` of rows on the buffer itself becomes `index_put_`
+    where that is among them.
     """
     graph = program.graph_module.graph
     uses = _Uses.of(graph)
@@ -68,11 +68,30 @@ def reuse_in_place(program: ExportedProgram, kernels: frozenset[str]) -> None:
             _place(graph, uses, copy, target, value)
     if ".".join(filter(None, emitted_name(_INDEX_PUT_IN_PLACE))) in kernels:
         for node in graph.nodes:
-            if node.target is _ATEN.index_put.out and node.kwargs["out"] is node.args[0]:
+            if node.target is _ATEN.index_put.out and _replaces_rows(node):
                 node.target = _INDEX_PUT_IN_PLACE
                 node.kwargs = {}
     graph.lint()
     program.graph_module.recompile()
+
+
+def _replaces_rows(node: torch.fx.Node) -> bool:
+    """Whether an `index_put` on its own first argument has one index, of one dimension, and a value for each
+    element that it chooses: `index_put_` of ExecuTorch takes others for wrong.
+    """
+    target, indices, values = node.args[:3]
+    assert isinstance(target, torch.fx.Node)
+    assert isinstance(indices, (list, tuple))
+    assert isinstance(values, torch.fx.Node)
+    given = [(dim, index) for dim, index in enumerate(indices) if isinstance(index, torch.fx.Node)]
+    if node.kwargs["out"] is not target or len(given) != 1:
+        return False
+    dim, chosen = given[0][0], given[0][1].meta["spec"]
+    replaced = list(target.meta["spec"].shape)
+    if len(chosen.shape) != 1 or chosen.dtype is torch.bool or chosen.is_dynamic:
+        return False
+    replaced[dim] = chosen.shape[0]
+    return list(values.meta["spec"].shape) == replaced and not values.meta["spec"].is_dynamic
 
 
 @dataclass
@@ -179,8 +198,11 @@ def _works_over(made: torch.fx.Node, place: TensorSpec) -> bool:
         first = made.args[0]
         assert isinstance(first, torch.fx.Node)
         occurrences = sum(value is first for value in torch.utils._pytree.tree_leaves(made.args))
-        return occurrences == 1 and len(readers) == 1 and _is_alike(first.meta["spec"], place) and (
-            first.meta["spec"].root is place.root
+        return (
+            occurrences == 1
+            and len(readers) == 1
+            and _is_alike(first.meta["spec"], place)
+            and (first.meta["spec"].root is place.root)
         )
     if made.target in _ELEMENTWISE:
         sizes = {
