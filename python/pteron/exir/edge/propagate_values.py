@@ -20,6 +20,7 @@ from pteron.exir.edge.control_flow import (
 )
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
+from pteron.exir.edge.symbols_kept import SymbolsKept
 
 
 def fake_mode_of(module: torch.fx.GraphModule) -> FakeTensorMode | None:
@@ -83,7 +84,11 @@ def _propagate(module: torch.fx.GraphModule) -> None:
         if is_symbolic_op(node.target) or depends_on_data(node.meta.get("val")):
             continue
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
-        node.meta["val"] = evaluate(node.target, args, kwargs)
+        with SymbolsKept(tree_leaves((args, kwargs))) as symbols:
+            value = evaluate(node.target, args, kwargs)
+        # What export found out for all extents stays where computing it again holds for the example's only.
+        if not symbols.is_fixed:
+            node.meta["val"] = value
 
 
 def _propagate_bodies(call: ControlFlow) -> None:

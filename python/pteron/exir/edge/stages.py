@@ -53,6 +53,7 @@ _ALSO_CORE = frozenset(
         torch.ops.aten.full_like.default,
         torch.ops.aten._upsample_bilinear2d_aa.default,
         torch.ops.aten._unsafe_view.default,
+        torch.ops.aten.masked_select.default,
     }
 )
 _MAX_RANK = 16

@@ -25,6 +25,7 @@ from pteron.exir.passes.remove_requantization import remove_requantization
 from pteron.exir.passes.replace_views_with_copies import replace_views_with_copies
 from pteron.exir.passes.replace_with_edge_ops import replace_with_edge_ops
 from pteron.exir.passes.scalar_to_tensor import scalar_to_tensor
+from pteron.exir.passes.spell_out_symbolic_ops import spell_out_symbolic_ops
 from pteron.exir.passes.state_dim_order import state_dim_order
 from pteron.exir.passes.sym_to_tensor import sym_to_tensor
 
@@ -38,6 +39,7 @@ CORE_ATEN_TO_EDGE: tuple[Pass, ...] = (
     refresh_values,
     remove_noops,
     scalar_to_tensor,
+    spell_out_symbolic_ops,
     sym_to_tensor,
     promote_mixed_dtypes,
     state_dim_order,
