@@ -85,6 +85,14 @@ class Program:
         backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
         limits: Limits | None = None,
     ) -> Method: ...
+    def load_methods(
+        self,
+        methods: Sequence[str] | None = None,
+        *,
+        num_threads: int | None = None,
+        backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
+        limits: Limits | None = None,
+    ) -> dict[str, Method]: ...
     def test_cases(self, method: str = "forward") -> list[TestCase]: ...
     def verify(
         self, method: str = "forward", case: int = 0, *, rtol: float = 1e-5, atol: float = 1e-8

@@ -272,7 +272,6 @@ def test_the_suite_takes_the_smaller_plan_and_of_equal_ones_the_first() -> None:
     [
         ({"alignment": 24}, "expected a power of two, at least 16"),
         ({"alignment": 8}, "expected a power of two, at least 16"),
-        ({"share_mutable_buffers": True}, "share_mutable_buffers=True"),
         ({"alloc_mutable_buffers": False}, "alloc_mutable_buffers=False"),
     ],
 )

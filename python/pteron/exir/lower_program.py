@@ -9,7 +9,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
-from pteron.errors import UnsupportedProgramError
+from pteron.errors import ExportError, UnsupportedProgramError
 from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import OUT_VARIANT, PLANNED
@@ -17,6 +17,7 @@ from pteron.exir.edge.verify import verify
 from pteron.exir.emit.emit_program import EmittedProgram, emit_program
 from pteron.exir.emit.find_call_problems import find_call_problems
 from pteron.exir.kernel_lists import kernel_names
+from pteron.exir.memory.share_mutable_buffers import SHARED_MEMORY_ID, share_mutable_buffers
 from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
 from pteron.exir.passes.find_problems import located_problems
 from pteron.exir.passes.give_branches_fresh_results import give_branches_fresh_results
@@ -54,7 +55,9 @@ def lower_programs(
     _raise_problems(functional, kernels, config)
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
-    planned = {name: _plan(program, name, config) for name, program in functional.items()}
+    for name, program in functional.items():
+        _write_into_memory(program, name, config)
+    planned = _plan(functional, config)
     step("values and instructions")
     emitted = emit_program(
         planned,
@@ -163,10 +166,8 @@ def _written_back(program: ExportedProgram, config: ExecutorchBackendConfig) -> 
     return run_graph_passes(changed, passes) if passes else changed
 
 
-def _plan(
-    program: ExportedProgram, method: str, config: ExecutorchBackendConfig
-) -> tuple[ExportedProgram, list[int]]:
-    """(the program with out variants and planned memory, sizes of its memories)."""
+def _write_into_memory(program: ExportedProgram, method: str, config: ExecutorchBackendConfig) -> None:
+    """Turn `program` into out variants with specs, state updated in place where that is safe."""
     step(f"memory plan of {method!r}, {len(program.graph.nodes):,} nodes")
     SpecPropPass(program.range_constraints)(program.graph_module)
     if config.optimize and config.kernels != "executorch-portable":
@@ -175,7 +176,33 @@ def _plan(
     if config.run_reinplace_pass:
         reuse_in_place(program, kernel_names(config.kernels))
     verify(program, OUT_VARIANT, method=method)
-    sizes = config.planning_of(method).run(program)
-    verify(program, PLANNED, method=method)
-    refuse_lost_dimensions(program, method)
-    return program, sizes
+
+
+def _plan(
+    programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig
+) -> dict[str, tuple[ExportedProgram, list[int]]]:
+    """(the program with planned memory, sizes of its memories) by method."""
+    plannings = {name: config.planning_of(name) for name in programs}
+    sharing = {name: planning for name, planning in plannings.items() if planning.share_mutable_buffers}
+    shared_size = share_mutable_buffers(
+        {name: programs[name] for name in sharing},
+        max((planning.alignment for planning in sharing.values()), default=1),
+    )
+    planned = {}
+    for name, program in programs.items():
+        sizes = plannings[name].run(program)
+        if name in sharing and shared_size:
+            # All methods that share the memory give it one size, also those that use a part of it.
+            sizes += [0] * (SHARED_MEMORY_ID + 1 - len(sizes))
+            if sizes[SHARED_MEMORY_ID] > shared_size:
+                raise ExportError(
+                    f"method {name!r} plans other tensors in memory {SHARED_MEMORY_ID}, which holds the "
+                    "buffers that methods share",
+                    method=name,
+                    hint="give these tensors another memory_id",
+                )
+            sizes[SHARED_MEMORY_ID] = shared_size
+        verify(program, PLANNED, method=name)
+        refuse_lost_dimensions(program, name)
+        planned[name] = (program, sizes)
+    return planned

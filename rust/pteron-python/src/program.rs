@@ -162,6 +162,51 @@ impl Program {
         Ok(Method::new(session, interface))
     }
 
+    /// Sessions of several methods that have one copy of the mutable buffers which the program shares
+    /// between them (`MemoryPlanningPass(share_mutable_buffers=True)`); no other session sees it.
+    ///
+    /// `methods`: their names, None: all. The result is a dict by name. They run one
+    /// at a time: a call while another of them runs raises MethodBusy. InputError where the methods share no
+    /// buffers. The other arguments are those of `load_method`.
+    #[pyo3(
+        signature = (methods=None, *, num_threads=None, backend_options=None, limits=None),
+        text_signature = "($self, methods=None, *, num_threads=None, backend_options=None, limits=None)"
+    )]
+    fn load_methods<'py>(
+        &self,
+        py: Python<'py>,
+        methods: Option<&Bound<'py, PyAny>>,
+        num_threads: Option<&Bound<'_, PyAny>>,
+        backend_options: Option<&Bound<'_, PyAny>>,
+        limits: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let names = match methods {
+            None => self.interfaces.iter().map(|i| i.name.to_string()).collect(),
+            Some(given) => method_names(given)?,
+        };
+        let interfaces = names
+            .iter()
+            .map(|name| self.interface(name).cloned())
+            .collect::<Result<Vec<_>>>()
+            .or_raise(py)?;
+        let options = MethodOptions {
+            num_threads: parameter::size(num_threads, "num_threads", 1)?,
+            backend_options: backend_options.map(read_options).transpose()?.unwrap_or_default(),
+            limits: Limits::of_parameter(limits)?,
+        };
+        let program = &self.program;
+        let sessions = call::detached(py, || {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            program.load_methods(&names, &options)
+        })?;
+        let dict = PyDict::new(py);
+        for (session, interface) in sessions.into_iter().zip(interfaces) {
+            let name = interface.name.to_string();
+            dict.set_item(name, Bound::new(py, Method::new(session, interface))?)?;
+        }
+        Ok(dict)
+    }
+
     /// The program as text: methods, values, instructions, constants, delegates, named data.
     fn listing(&self) -> String {
         self.program.listing()
@@ -265,6 +310,18 @@ impl Program {
         let methods = self.interfaces.iter().map(|i| pteron_core::error::printable(&i.name));
         format!("pteron.Program(methods: {})", methods.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// A list or tuple of method names.
+fn method_names(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if given.is_instance_of::<PyString>() {
+        return Ok(vec![owned_method_name(given)?]);
+    }
+    let wrong = || {
+        parameter::wrong_type(given, "methods", "a list of method names", "program.methods lists the methods")
+    };
+    let names = given.try_iter().map_err(|_| wrong())?;
+    names.map(|name| owned_method_name(&name?)).collect()
 }
 
 /// Options per backend, checked.

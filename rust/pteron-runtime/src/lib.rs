@@ -65,6 +65,7 @@ mod runtime;
 #[allow(unsafe_code)]
 mod session;
 mod session_layout;
+mod shared_state;
 mod state_analysis;
 mod step;
 #[allow(unsafe_code)]

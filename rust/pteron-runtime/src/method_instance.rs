@@ -8,12 +8,14 @@ use crate::memory_map::ArgumentRole;
 use crate::method_code::MethodCode;
 use crate::output_collect::{check_buffers, collect, copy_of};
 use crate::session::Session;
+use crate::shared_state::SharedState;
 use crate::step_loop::{Observers, Run};
 use crate::{ExecuteOptions, InputValue, Limits, MethodOptions, Outputs, OwnedTensor};
 use pteron_core::error::printable;
 use pteron_core::{Error, ErrorKind, Result};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
@@ -26,6 +28,27 @@ pub(crate) struct MethodInstance {
     limits: Limits,
     open_calls: HashMap<usize, Box<[ArgumentRole]>>,
     is_stateful: bool,
+    // Sessions that share memory take turns.
+    turn: Option<Arc<Mutex<()>>>,
+}
+
+/// The session of a method, and the turn of its group, held.
+struct Held<'a> {
+    guarded: MutexGuard<'a, Guarded>,
+    _turn: Option<MutexGuard<'a, ()>>,
+}
+
+impl Deref for Held<'_> {
+    type Target = Guarded;
+    fn deref(&self) -> &Guarded {
+        &self.guarded
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Guarded {
+        &mut self.guarded
+    }
 }
 
 struct Guarded {
@@ -38,7 +61,13 @@ struct Guarded {
 
 impl MethodInstance {
     /// Memory, bound kernels, initialised delegates. `limits` are the program's.
-    pub(crate) fn new(code: Arc<MethodCode>, options: &MethodOptions, limits: Limits) -> Result<Self> {
+    /// `shared`: what it has in common with other sessions.
+    pub(crate) fn new(
+        code: Arc<MethodCode>,
+        options: &MethodOptions,
+        limits: Limits,
+        shared: Option<&SharedState>,
+    ) -> Result<Self> {
         if options.num_threads == Some(0) {
             return Err(Error::input("a method cannot run on no threads")
                 .method(code.ir.name.as_str())
@@ -50,7 +79,7 @@ impl MethodInstance {
         let limits = options.limits.or(limits);
         let pool = code.runtime.pool();
         let max_threads = options.num_threads.unwrap_or(pool.threads()).clamp(1, pool.threads().max(1));
-        let mut session = Session::new(&code, max_threads, &limits)?;
+        let mut session = Session::new(&code, max_threads, &limits, shared)?;
         session.delegates = init_delegates(&code, &options.backend_options)?;
         let open_calls = check_calls(&code, &session.delegates)?;
         let outputs: Vec<usize> = session.delegates.iter().map(|d| d.num_outputs).collect();
@@ -62,6 +91,7 @@ impl MethodInstance {
             limits,
             open_calls,
             is_stateful,
+            turn: shared.map(|s| s.turn.clone()),
             code,
         })
     }
@@ -79,7 +109,26 @@ impl MethodInstance {
         &self.cancel
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Guarded>> {
+    fn lock(&self) -> Result<Held<'_>> {
+        let turn = match self.turn.as_ref().map(|t| t.try_lock()) {
+            None => None,
+            Some(Ok(turn)) => Some(turn),
+            Some(Err(TryLockError::WouldBlock)) => {
+                return Err(Error::new(
+                    ErrorKind::MethodBusy,
+                    "a method that shares its buffers with this one is running",
+                )
+                .method(self.code.ir.name.as_str())
+                .hint("methods that were loaded together run one at a time"));
+            }
+            Some(Err(TryLockError::Poisoned(_))) => {
+                return Err(poisoned().method(self.code.ir.name.as_str()));
+            }
+        };
+        Ok(Held { guarded: self.lock_session()?, _turn: turn })
+    }
+
+    fn lock_session(&self) -> Result<MutexGuard<'_, Guarded>> {
         match self.guarded.try_lock() {
             Ok(guard) if guard.is_poisoned => {
                 Err(poisoned().method(self.code.ir.name.as_str()).hint("load the method again"))

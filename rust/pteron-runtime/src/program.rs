@@ -6,6 +6,7 @@ use crate::method_code::{BuildInput, MethodCode};
 use crate::method_instance::MethodInstance;
 use crate::packed_weights::PackedWeights;
 use crate::program_data::ProgramData;
+use crate::shared_state::SharedState;
 use crate::storage::{BundledProgram, Storage};
 use crate::{
     DataSource, ExecuteOptions, InputValue, IoSpec, Limits, Method, MethodOptions, Outputs, Runtime,
@@ -257,12 +258,34 @@ impl Program {
 
     fn instance(&self, name: &str, options: &MethodOptions) -> Result<MethodInstance> {
         let code = self.code(name)?;
-        catching(|| MethodInstance::new(code, options, self.limits))
+        catching(|| MethodInstance::new(code, options, self.limits, None))
     }
 
     /// A new session of a method: memory, state, initialised delegates.
     pub fn load_method(self: &Arc<Self>, name: &str, options: MethodOptions) -> Result<Method> {
         Ok(Method::new(self.clone(), self.instance(name, &options)?))
+    }
+
+    /// New sessions of several methods that have one copy of the mutable buffers which the program shares
+    /// between them; no other session sees it. They run one at a time: a call meanwhile gets `MethodBusy`.
+    /// An error where the methods share no buffers.
+    pub fn load_methods(self: &Arc<Self>, names: &[&str], options: &MethodOptions) -> Result<Vec<Method>> {
+        for (i, name) in names.iter().enumerate() {
+            if names.iter().take(i).any(|n| n == name) {
+                return Err(Error::input("a method is named twice")
+                    .argument("methods")
+                    .expected("each method once")
+                    .got(printable(name))
+                    .hint("sessions of one method that share state would be one session"));
+            }
+        }
+        let codes = names.iter().map(|name| self.code(name)).collect::<Result<Vec<_>>>()?;
+        let shared = SharedState::new(&codes)?;
+        let load = |code: Arc<MethodCode>| {
+            catching(|| MethodInstance::new(code, options, self.limits, Some(&shared)))
+                .map(|instance| Method::new(self.clone(), instance))
+        };
+        codes.into_iter().map(load).collect()
     }
 
     /// Runs a stateless method in a session from a pool; any number of threads may do so at once. A

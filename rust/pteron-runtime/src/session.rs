@@ -10,12 +10,14 @@ use crate::input_rule::{RuleKind, TensorRule};
 use crate::ir::{Place, TensorIr, ValueIr};
 use crate::method_code::MethodCode;
 use crate::session_layout::FoldedMemory;
+use crate::shared_state::SharedState;
 use crate::strided_copy::{Layout, copy_strided, is_dense, signed};
 use crate::{InputValue, Limits, TensorInput};
 use pteron_core::{
     AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, Grid, MAX_RANK, Result, TensorSlot, Value, ValueId,
 };
 use pteron_cpu::SessionScratch;
+use std::sync::Arc;
 
 /// State of a kernel step.
 pub(crate) struct BoundCall {
@@ -29,7 +31,8 @@ pub(crate) struct Session {
     pub calls: Vec<BoundCall>,
     pub scratch: SessionScratch,
     pub delegates: Vec<SessionDelegate>,
-    arenas: Vec<AlignedBuffer>,
+    // Others hold the arenas of shared buffers too; their sessions take turns.
+    arenas: Vec<Arc<AlignedBuffer>>,
     own: Vec<AlignedBuffer>,
     // Copies of inputs that could not be used in place; kept for the next run.
     input_copies: Vec<Option<AlignedBuffer>>,
@@ -42,8 +45,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Allocates and fills everything but delegates, and binds what never changes.
-    pub(crate) fn new(code: &MethodCode, threads: usize, limits: &Limits) -> Result<Session> {
+    /// Allocates and fills everything but delegates, and binds what never changes. `shared`: memory that
+    /// other sessions have too.
+    pub(crate) fn new(
+        code: &MethodCode,
+        threads: usize,
+        limits: &Limits,
+        shared: Option<&SharedState>,
+    ) -> Result<Session> {
         let limit = limits.arena_limit();
         if code.layout.nbytes > limit {
             return Err(Error::limit("the method needs more memory than the limit allows")
@@ -60,7 +69,7 @@ impl Session {
             calls: Vec::with_capacity(code.kernel_count),
             scratch: SessionScratch::new(threads, code.scratch)?,
             delegates: vec![],
-            arenas: buffers(&mut code.ir.arenas.iter().copied())?,
+            arenas: arenas(code, shared)?,
             own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
             input_copies: code.input_rules.rules.iter().map(|_| None).collect(),
             fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
@@ -167,9 +176,13 @@ impl Session {
             };
             let lost = || Error::internal("initial contents lie outside their memory");
             let bytes = code.data.constant(&initial.key).ok_or_else(lost)?;
-            let arena = self.arenas.get_mut(*arena as usize).ok_or_else(lost)?;
-            let end = offset.checked_add(bytes.len()).ok_or_else(lost)?;
-            arena.as_mut_slice().get_mut(*offset..end).ok_or_else(lost)?.copy_from_slice(bytes);
+            let arena = self.arenas.get(*arena as usize).ok_or_else(lost)?;
+            if offset.checked_add(bytes.len()).is_none_or(|end| end > arena.len()) {
+                return Err(lost());
+            }
+            // SAFETY: the range was just checked to lie within the arena, which nobody else looks at
+            // meanwhile: it is this session's, or it is this session's turn.
+            unsafe { arena.as_ptr().add(*offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         Ok(())
     }
@@ -273,18 +286,27 @@ impl Session {
     /// Does this range lie in memory that instructions may write?
     pub(crate) fn is_writable(&self, data: *const u8, nbytes: usize) -> bool {
         let start = data as usize;
-        let lies_in = |b: &AlignedBuffer| {
+        let lies_in = |b: &AlignedBuffer| -> bool {
             let own = b.as_ptr() as usize;
             start >= own && start.checked_add(nbytes).is_some_and(|end| end <= own.saturating_add(b.len()))
         };
-        self.arenas.iter().chain(&self.own).any(lies_in)
+        self.arenas.iter().map(|a| &**a).chain(&self.own).any(lies_in)
             || self.input_copies.iter().chain(&self.fresh).flatten().any(lies_in)
     }
 
-    /// Zeroes all planned memory and copies the initial contents again.
+    /// Zeroes mutable buffers and the session's own memory and copies the initial contents again.
     pub(crate) fn reset_state(&mut self, code: &MethodCode) -> Result<()> {
+        for (_, id) in &code.layout.state {
+            let slot = self.slot(*id)?;
+            if slot.meta().nbytes() > 0 {
+                // SAFETY: planned memory of this session, whose turn it is, of as many bytes.
+                unsafe { slot.data().write_bytes(0, slot.meta().nbytes()) };
+            }
+        }
         for arena in &mut self.arenas {
-            arena.as_mut_slice().fill(0);
+            if let Some(own) = Arc::get_mut(arena) {
+                own.as_mut_slice().fill(0);
+            }
         }
         self.copy_initial(code)
     }
@@ -297,6 +319,16 @@ impl Session {
         unsafe { copy_into(slot.data(), slot, input) };
         Ok(())
     }
+}
+
+/// Zeroed memory of the method's own, and memory that it shares.
+fn arenas(code: &MethodCode, shared: Option<&SharedState>) -> Result<Vec<Arc<AlignedBuffer>>> {
+    let arena = |(index, size): (usize, &usize)| match shared.and_then(|s| s.arena(index)) {
+        Some(arena) if arena.len() >= *size => Ok(arena.clone()),
+        Some(_) => Err(Error::internal("a shared arena is too small")),
+        None => AlignedBuffer::zeroed(*size).map(Arc::new),
+    };
+    code.ir.arenas.iter().enumerate().map(arena).collect()
 }
 
 /// Strides of an input, row-major where it states none.

@@ -36,6 +36,7 @@ class TensorSpec:
     `base`: the value whose memory this one shares (a view), else None.
     `memory_id` (from 1) and `memory_offset` (bytes): the place that memory planning chose; None for
     constants and for tensors whose memory the caller gives.
+    `is_state`: a buffer that keeps its contents between runs though this method does not update it.
     """
 
     dtype: torch.dtype
@@ -48,6 +49,7 @@ class TensorSpec:
     memory_offset: int | None = None
     is_constant: bool = False
     is_caller_owned: bool = field(default=False)
+    is_state: bool = False
 
     @classmethod
     def from_value(cls, value: torch.Tensor, ranges: Ranges | None = None) -> TensorSpec:

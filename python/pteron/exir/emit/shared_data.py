@@ -54,6 +54,7 @@ class SharedData:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._constants: dict[Any, int] = {}
+        self._initial_values: dict[bytes, int] = {}
         self._blobs: dict[bytes, int] = {}
         self._named: dict[str, NamedData] = {}
         self._of_delegates: list[_DelegateData] = []
@@ -78,9 +79,12 @@ class SharedData:
         return index
 
     def initial_value(self, value: torch.Tensor) -> int:
-        """The index in `mutable_data` of a buffer's initial bytes."""
-        self._program.mutable_data.append(Buffer(tensor_bytes(value).tobytes()))
-        return len(self._program.mutable_data) - 1
+        """The index in `mutable_data` of a buffer's initial bytes; equal bytes get the same index."""
+        data = tensor_bytes(value).tobytes()
+        if data not in self._initial_values:
+            self._program.mutable_data.append(Buffer(data))
+            self._initial_values[data] = len(self._program.mutable_data) - 1
+        return self._initial_values[data]
 
     def external_constant(self, value: torch.Tensor, spec: TensorSpec, name: str, tag: str) -> None:
         """Put a constant into the data file `tag`, under `name`; its bytes are not copied."""

@@ -24,7 +24,9 @@ class MemoryPlanningPass:
     `alloc_graph_input`, `alloc_graph_output`: plan memory for inputs and outputs; otherwise the caller
     gives it.
     `alloc_mutable_buffers`: plan memory for buffers that the method updates. Must be true.
-    `share_mutable_buffers`: one place for a buffer in all methods. Not supported; must be false.
+    `share_mutable_buffers`: one place for a buffer in all methods whose settings say so, in a memory that
+    holds nothing else (id 2). Buffers are known by name. Methods that are loaded together
+    (`Program.load_methods`) then have one copy of them.
     `alignment`: of every tensor, in bytes: a power of two, at least 16.
 
     Tensors go to memory 1 unless the node that makes them has `meta["memory_id"]`, or a subclass sets
@@ -46,11 +48,6 @@ class MemoryPlanningPass:
                 "MemoryPlanningPass(alloc_mutable_buffers=False) is not supported: "
                 "buffers that a method updates live in planned memory"
             )
-        if share_mutable_buffers:
-            raise ExportError(
-                "MemoryPlanningPass(share_mutable_buffers=True) is not supported: "
-                "each method has state of its own"
-            )
         if alignment < MINIMUM_ALIGNMENT or alignment & (alignment - 1):
             raise ExportError(
                 f"MemoryPlanningPass(alignment={alignment}): "
@@ -61,6 +58,7 @@ class MemoryPlanningPass:
         )
         self.alloc_graph_input = alloc_graph_input
         self.alloc_graph_output = alloc_graph_output
+        self.share_mutable_buffers = share_mutable_buffers
         self.alignment = alignment
 
     def run(self, program: ExportedProgram) -> list[int]:

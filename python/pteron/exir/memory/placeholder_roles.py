@@ -33,6 +33,7 @@ def placeholder_roles(program: ExportedProgram) -> PlaceholderRoles:
         if signature.kind is InputKind.USER_INPUT:
             role = inputs
         else:
-            role = state if node in updated else constants
+            is_state = node in updated or any(spec.is_state for spec in specs_in(node.meta.get("spec")))
+            role = state if is_state else constants
         role.update(specs_in(node.meta.get("spec")))
     return PlaceholderRoles(frozenset(inputs), frozenset(state), frozenset(constants))

@@ -129,8 +129,26 @@ def _value_problems(node: torch.fx.Node, program: ExportedProgram) -> Iterator[s
         if value.dim() > _MAX_RANK:
             yield f"rank {value.dim()} is above {_MAX_RANK}, the most that a program can store; reshape it"
         for position, extent in enumerate(value.shape):
-            if extent_bounds(extent, program.range_constraints)[1] is None:
-                yield (
-                    f"dimension {position} ({extent}) has no upper bound; "
-                    "give it one with torch.export.Dim(max=...) or torch._check"
-                )
+            if extent_bounds(extent, program.range_constraints)[1] is None and not _is_inherited(
+                node, extent
+            ):
+                yield f"dimension {position} ({extent}) has no upper bound; {_bound_hint(extent)}"
+
+
+def _is_inherited(node: torch.fx.Node, extent: Any) -> bool:
+    """Whether an operand has an extent of the same symbols, whose bound is missing there already."""
+    symbols = extent.node.expr.free_symbols
+    for operand in node.all_input_nodes:
+        for value in tree_leaves(operand.meta.get("val")):
+            extents: tuple[Any, ...] = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+            if any(isinstance(e, torch.SymInt) and symbols <= e.node.expr.free_symbols for e in extents):
+                return True
+    return False
+
+
+def _bound_hint(extent: Any) -> str:
+    if any(str(symbol).startswith("u") for symbol in extent.node.expr.free_symbols):
+        return (
+            "it depends on data: bound it in the model, where n is that number, with torch._check(n <= ...)"
+        )
+    return "give it one with torch.export.Dim(max=...)"
