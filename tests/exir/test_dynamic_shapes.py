@@ -145,7 +145,6 @@ CASES = {
         (_random(1, 1, 4, 4),),
         ({2: _d, 3: Dim("w", min=2, max=8)},),
         [(_random(1, 1, 5, 3),)],
-        peer=False,
     ),
     "integer": Case(
         lambda x, n: (x[:n] * n, n + 1),

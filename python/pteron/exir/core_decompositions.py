@@ -17,6 +17,9 @@ from pteron.exir.torch_decompositions import run_decompositions
 # A decomposition may introduce operators that need one themselves; PyTorch's nest at most three deep.
 _MOST_ROUNDS = 4
 
+# Core operators that PyTorch's table writes with others: one row that changes becomes a choice over all rows.
+_KEPT = (torch.ops.aten.select_scatter.default,)
+
 
 def decompose_to_core(program: ExportedProgram, preserved: Collection[OpOverload]) -> ExportedProgram:
     """A new, functional program of core ATen operators; `preserved` operators stay whole.
@@ -26,6 +29,7 @@ def decompose_to_core(program: ExportedProgram, preserved: Collection[OpOverload
     report.
     """
     # What is known to need more from the start saves a second trace.
+    preserved = frozenset({*preserved, *_KEPT})
     core = run_decompositions(program, _with_decomposition(program, preserved), preserved)
     for _ in range(_MOST_ROUNDS):
         rest = _with_decomposition(core, preserved)

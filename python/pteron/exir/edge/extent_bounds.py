@@ -19,6 +19,12 @@ def extent_bounds(extent: int | torch.SymInt, ranges: Ranges | None = None) -> t
     `ranges` maps symbols to their ranges (`ExportedProgram.range_constraints`); a symbol that it does not
     name has the range that its own shape environment keeps.
     """
+    lower, upper = number_bounds(extent, ranges)
+    return max(0, lower or 0), upper
+
+
+def number_bounds(extent: int | torch.SymInt, ranges: Ranges | None = None) -> tuple[int | None, int | None]:
+    """(smallest, largest) value of a symbolic integer, which may be negative; None where it has no bound."""
     if isinstance(extent, int):
         return extent, extent
     node = extent.node
@@ -30,9 +36,22 @@ def extent_bounds(extent: int | torch.SymInt, ranges: Ranges | None = None) -> t
         {symbol: value for symbol, value in (ranges or {}).items() if symbol in expression.free_symbols}
     )
     bounds = bound_sympy(expression, known)
-    lower = 0 if bounds.lower in (-int_oo, -sympy.oo) else max(0, int(sympy.ceiling(bounds.lower)))
-    unbounded = bounds.upper in (int_oo, sympy.oo) or int(bounds.upper) >= 2**62
-    return lower, None if unbounded else int(sympy.floor(bounds.upper))
+    is_open_below = bounds.lower in (-int_oo, -sympy.oo) or int(bounds.lower) <= -(2**62)
+    is_open_above = bounds.upper in (int_oo, sympy.oo) or int(bounds.upper) >= 2**62
+    return (
+        None if is_open_below else int(sympy.ceiling(bounds.lower)),
+        None if is_open_above else int(sympy.floor(bounds.upper)),
+    )
+
+
+def has_unbounded_extent(value: Any, ranges: Ranges | None = None) -> bool:
+    """Whether a dimension of a tensor in a nest of values has no largest extent."""
+    return any(
+        extent_bounds(extent, ranges)[1] is None
+        for leaf in torch.utils._pytree.tree_leaves(value)
+        if isinstance(leaf, torch.Tensor)
+        for extent in leaf.shape
+    )
 
 
 def symbol_name(extent: int | torch.SymInt) -> str | None:

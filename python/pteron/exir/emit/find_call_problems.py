@@ -13,7 +13,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves
 from pteron.errors import ExportError, PteronError
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
-from pteron.exir.edge.extent_bounds import Ranges
+from pteron.exir.edge.extent_bounds import Ranges, has_unbounded_extent
 from pteron.exir.edge.out_variant import out_argument_names, out_variant
 from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_number, is_symbolic_op
 from pteron.exir.edge.tensor_spec import TensorSpec
@@ -43,6 +43,10 @@ def find_call_problems(
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             if node.op != "call_function" or node in reported:
+                continue
+            # What has no bound is reported where it begins; nothing can be said about what follows from it.
+            values = [operand.meta.get("val") for operand in (node, *node.all_input_nodes)]
+            if has_unbounded_extent(values, program.range_constraints):
                 continue
             found = check.problem(node)
             if found is not None:

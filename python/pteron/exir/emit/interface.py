@@ -10,12 +10,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
 
-from pteron.exir.edge.extent_bounds import Ranges, extent_bounds, symbol_name
+from pteron.exir.edge.extent_bounds import Ranges, extent_bounds, number_bounds, symbol_name
 from pteron.exir.edge.extent_text import extent_text
 
 INTERFACE_KEY = "pteron.interface"
 
-_LARGEST = 2**63 - 1
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def method_interface(program: ExportedProgram) -> dict[str, list[dict[str, Any]]]:
@@ -96,8 +96,11 @@ def _entry(name: str, value: Any, ranges: Ranges, names: _SymbolNames) -> dict[s
     if isinstance(value, torch.Tensor):
         entry["shape"] = [_dimension(extent, ranges, names) for extent in value.shape]
     elif isinstance(value, torch.SymInt) and not _is_number(value):
-        smallest, largest = extent_bounds(value, ranges)
-        entry["range"] = [smallest, _LARGEST if largest is None else largest]
+        smallest, largest = number_bounds(value, ranges)
+        entry["range"] = [
+            _SMALLEST if smallest is None else smallest,
+            _LARGEST if largest is None else largest,
+        ]
         symbol = symbol_name(value)
         if symbol is not None:
             entry["symbol"] = names.name(symbol)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 from collections.abc import Callable
@@ -20,7 +21,7 @@ _MOST_FACTORS = 8
 def spell_out_symbolic_ops(program: ExportedProgram) -> None:
     """Replace operators on symbolic numbers for which programs have no instruction by some for which they
     have, in place: powers by products, `!=` by `not ==`, `and` and `or` by a choice, `floor` by `ceil`,
-    `abs` by a maximum, `sym_sum` by additions.
+    `abs` by a maximum, `sym_sum` by additions, `round` to no digits by `round`.
     """
     for module in graph_modules(program.graph_module):
         for node in list(module.graph.nodes):
@@ -89,6 +90,10 @@ def _absolute(call: _Calls, number: Any) -> torch.fx.Node:
     return call(torch.sym_max, number, call(operator.neg, number))
 
 
+def _round(call: _Calls, number: Any, digits: Any = None) -> torch.fx.Node | None:
+    return call(builtins.round, number) if digits is None else None
+
+
 def _sum(call: _Calls, numbers: Any) -> torch.fx.Node | None:
     terms = tree_leaves(numbers)
     if not terms:
@@ -106,5 +111,6 @@ _REWRITES: dict[Any, Callable[..., torch.fx.Node | None]] = {
     operator.or_: _or,
     math.floor: _floor,
     operator.abs: _absolute,
+    builtins.round: _round,
     torch.sym_sum: _sum,
 }
