@@ -263,13 +263,15 @@ def test_more_than_the_model_bounds_is_an_error_and_not_memory_overrun() -> None
 
 
 def test_unbounded_extents_are_reported_once_each_with_the_way_out() -> None:
-    def unbounded(x: torch.Tensor, n: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        a = torch.zeros(n.item()) + 1
-        b = torch.ones(m.item()) * 2
-        return x + a.sum() + b.sum()
+    class Unbounded(torch.nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+            a = torch.zeros(n.item()) + 1
+            b = torch.ones(m.item()) * 2
+            return x + a.sum() + b.sum()
 
+    captured = export(Unbounded(), (_random(3, 3), torch.tensor(2), torch.tensor(3)))
     with pytest.raises(UnsupportedProgramError) as caught:
-        _lowered(unbounded, (_random(3, 3), torch.tensor(2), torch.tensor(3)), None)
+        to_edge(captured).to_executorch(PORTABLE)
     assert len(caught.value.problems) == 2
     for problem in caught.value.problems:
         assert "has no upper bound" in problem.what

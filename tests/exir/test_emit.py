@@ -187,7 +187,7 @@ def test_an_updated_buffer_has_a_place_and_initial_bytes() -> None:
     assert state.allocation_info is not None
     assert program.mutable_data[1].storage == torch.tensor([1.0, 2.0, 3.0]).numpy().tobytes()
     name, args = _calls(plan)[0]
-    assert name == "aten::add"
+    assert name == "aten::add.out"
     assert plan.values[args[-1]].val is state
     assert len(plan.outputs) == 1
 

@@ -120,7 +120,8 @@ def test_greedy_reuses_and_fills_gaps() -> None:
 
 
 def _planned(function, *args, config=PORTABLE):
-    return _plan(_functional(edge_of(function, *args).exported_program(), config), "forward", config)
+    program = _functional(edge_of(function, *args).exported_program(), config)
+    return _plan({"forward": program}, config)["forward"]
 
 
 def _spec(program, target) -> TensorSpec:

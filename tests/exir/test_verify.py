@@ -144,7 +144,7 @@ def test_out_variant_stage_needs_specs() -> None:
 def test_planned_stage_needs_places() -> None:
     with pytest.raises(VerificationError, match=r"rule 'has memory'.*no place in planned memory"):
         verify(_with_out_variants(), PLANNED)
-    program, _ = _plan(_functional(_edge(), PORTABLE), "forward", PORTABLE)
+    program, _ = _plan({"forward": _functional(_edge(), PORTABLE)}, PORTABLE)["forward"]
     verify(program, PLANNED)
     sin = next(node for node in program.graph.nodes if node.target is torch.ops.aten.sin.out)
     sin.meta["spec"].memory_offset = None

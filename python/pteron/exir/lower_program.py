@@ -55,8 +55,6 @@ def lower_programs(
     _raise_problems(functional, kernels, config)
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
-    for name, program in functional.items():
-        _write_into_memory(program, name, config)
     planned = _plan(functional, config)
     step("values and instructions")
     emitted = emit_program(
@@ -181,7 +179,9 @@ def _write_into_memory(program: ExportedProgram, method: str, config: Executorch
 def _plan(
     programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig
 ) -> dict[str, tuple[ExportedProgram, list[int]]]:
-    """(the program with planned memory, sizes of its memories) by method."""
+    """(the program with out variants and planned memory, sizes of its memories) by method."""
+    for name, program in programs.items():
+        _write_into_memory(program, name, config)
     plannings = {name: config.planning_of(name) for name in programs}
     sharing = {name: planning for name, planning in plannings.items() if planning.share_mutable_buffers}
     shared_size = share_mutable_buffers(
