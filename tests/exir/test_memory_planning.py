@@ -164,7 +164,7 @@ def test_inputs_live_from_the_start_and_outputs_to_the_end() -> None:
 
 def test_a_buffer_that_is_updated_shares_its_place_with_nothing() -> None:
     edge = edge_program_of("accumulator").exported_program()
-    program, _ = _plan(_functional(edge, PORTABLE), "forward", PORTABLE)
+    program, _ = _plan({"forward": _functional(edge, PORTABLE)}, PORTABLE)["forward"]
     state = next(node for node in program.graph.nodes if node.name == "b_total").meta["spec"]
     for node in program.graph.nodes:
         spec = node.meta.get("spec")

@@ -13,7 +13,7 @@ use pteron_core::error::printable;
 use pteron_core::{BackendOption, Error, Result};
 use pteron_runtime::{MethodOptions, Program as Loaded};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
 use std::collections::HashMap;
 use std::sync::Arc;
 

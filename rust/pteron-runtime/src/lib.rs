@@ -32,9 +32,9 @@ mod delegate_call;
 mod delegate_data;
 pub mod demo;
 mod execute_options;
+mod extent_expression;
 mod external_file;
 mod external_tensors;
-mod extent_expression;
 mod input_check;
 mod input_rule;
 #[allow(unsafe_code)]
