@@ -97,8 +97,6 @@ def test_an_unknown_target_is_refused() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"external_constants": True},
-        {"external_mutable_weights": True},
         {"do_quant_fusion_and_const_prop": True},
         {"propagate_device_config": {"device": "cuda"}},
         {"to_out_var_pass": lambda module: module},
