@@ -57,8 +57,9 @@ class ExecutorchBackendConfig:
     `remove_view_copy`: let reshapes share memory where they can.
     `run_reinplace_pass`: let operators write the new value of a buffer into the buffer where that is safe,
     instead of copying it there at the end.
-    `emit_stacktrace`, `emit_mutable_buffer_names`: taken for compatibility; source lines are always in
-    `pteron.debug`, and names of buffers are always in the file.
+    `emit_stacktrace`: keep the Python frames of every instruction in the file, for tools that read them
+    there; the source line is in `pteron.debug` in any case.
+    `emit_mutable_buffer_names`: taken for compatibility; names of buffers are always in the file.
     `external_constants`: True puts the constants of the model into a data file (`.ptd`) beside the program; a
     function gets the graph node of each and returns the name of its file, or None for the program file.
     Constants that were written into the code stay in the program.

@@ -62,6 +62,7 @@ def lower_programs(
         constant_methods,
         has_scoped_data=config.kernels != "executorch-portable",
         external=config.external_tags(),
+        emit_stacktrace=config.emit_stacktrace,
     )
     if config.kernels == "pteron":
         _raise_what_load_refuses(emitted, config)

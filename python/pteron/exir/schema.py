@@ -253,13 +253,34 @@ class Instruction:
 
 
 @dataclass
+class Frame:
+    """A frame of the Python stack at which an operator of the model was called; `context` is the text of the
+    line.
+    """
+
+    filename: str
+    lineno: int
+    name: str
+    context: str
+
+
+@dataclass
+class FrameList:
+    """The frames of one instruction, outermost first."""
+
+    items: list[Frame]
+
+
+@dataclass
 class Chain:
-    """Instructions in the order in which they run; `inputs` and `outputs` are always empty."""
+    """Instructions in the order in which they run; `inputs` and `outputs` are always empty. `stacktrace`: the
+    frames of each instruction, or None where they are not kept.
+    """
 
     inputs: list[int]
     outputs: list[int]
     instructions: list[Instruction]
-    stacktrace: None = None
+    stacktrace: list[FrameList] | None = None
 
 
 @dataclass

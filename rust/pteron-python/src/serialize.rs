@@ -6,8 +6,9 @@ use crate::errors::{OrRaise, to_python, type_name};
 use pteron_core::CompileSpec;
 use pteron_format::ProgramFile;
 use pteron_format::write::{
-    AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FileLayout, InstructionDraft, LayoutDraft,
-    MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
+    AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FileLayout, FrameDraft, InstructionDraft,
+    LayoutDraft, MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft,
+    WriteOptions,
 };
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
@@ -330,15 +331,24 @@ fn extra(info: &Bound<'_, PyAny>) -> PyResult<ExtraTensorDraft> {
 }
 
 fn chain(chain: &Bound<'_, PyAny>) -> PyResult<ChainDraft> {
-    if optional(chain, "stacktrace")?.is_some() {
-        return Err(PyTypeError::new_err(
-            "Chain.stacktrace must be None: source lines travel in the named data 'pteron.debug'",
-        ));
-    }
+    let stacktrace = match optional(chain, "stacktrace")? {
+        Some(_) => each(chain, "stacktrace", |list| each(list, "items", frame))?,
+        None => Vec::new(),
+    };
     Ok(ChainDraft {
+        stacktrace,
         inputs: field(chain, "inputs")?,
         outputs: field(chain, "outputs")?,
         instructions: each(chain, "instructions", |i| instruction(&child(i, "instr_args")?))?,
+    })
+}
+
+fn frame(frame: &Bound<'_, PyAny>) -> PyResult<FrameDraft> {
+    Ok(FrameDraft {
+        filename: field(frame, "filename")?,
+        lineno: field(frame, "lineno")?,
+        name: field(frame, "name")?,
+        context: field(frame, "context")?,
     })
 }
 

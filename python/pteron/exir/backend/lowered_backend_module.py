@@ -219,8 +219,6 @@ class CompleteProgram:
         self._built: Any = None
 
     def __call__(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Any:
-        # emit_stacktrace is part of the signature that callers know; source lines always travel in
-        # `pteron.debug`.
         lowered = self._lowered_module._lower(
             emit_stacktrace=emit_stacktrace or None, memory_planning_pass=memory_planning
         )

@@ -10,7 +10,9 @@ from functools import cache
 
 import torch
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FRAME = re.compile(
+    r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>[^\n]*)(?:\n    (?P<text>[^\n]*))?)?'
+)
 _TORCH_DIRECTORY = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 # The path that runs a lowered module is no part of the model either.
 _MACHINERY = (_TORCH_DIRECTORY, os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
@@ -60,6 +62,17 @@ def package_relative(path: str) -> str:
     if holders:
         return os.path.relpath(path, max(holders, key=len)).replace(os.sep, "/")
     return name
+
+
+def stack_frames(node: torch.fx.Node) -> list[tuple[str, int, str, str]]:
+    """(file, line from 1, function, text of the line) of every frame of the model's code that export recorded
+    on `node`, outermost first; files are package-relative.
+    """
+    return [
+        (package_relative(match["file"]), int(match["line"]), match["name"] or "", match["text"] or "")
+        for match in _FRAME.finditer(node.meta.get("stack_trace") or "")
+        if not match["file"].startswith("<") and not _is_machinery(match["file"])
+    ]
 
 
 def _frame_of(stack_trace: str) -> tuple[str, int] | None:

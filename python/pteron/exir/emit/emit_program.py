@@ -42,11 +42,13 @@ def emit_program(
     *,
     has_scoped_data: bool = True,
     external: ExternalTags = ExternalTags(),  # noqa: B008 -- immutable
+    emit_stacktrace: bool = False,
 ) -> EmittedProgram:
     """Emit planned methods (program, memory sizes in bytes), sorted by name, then the constant methods.
 
     `has_scoped_data`: the target's runtime knows named data that one delegate alone sees.
     `external`: which tensors go to data files.
+    `emit_stacktrace`: keep the stack of each instruction in its chain.
     Raises `ExportError` where something cannot be stored in a program file.
     """
     program = Program()
@@ -57,7 +59,9 @@ def emit_program(
     debug: dict[str, Any] = {}
     for name in sorted(methods):
         exported, memory_sizes = methods[name]
-        method = MethodEmitter(name, exported, memory_sizes, shared, files, external).emit()
+        method = MethodEmitter(
+            name, exported, memory_sizes, shared, files, external, emit_stacktrace=emit_stacktrace
+        ).emit()
         program.execution_plan.append(method.plan)
         interfaces[name] = method.interface
         debug[name] = method.debug

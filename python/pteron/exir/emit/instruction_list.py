@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 
 from pteron.exir.edge.debug_handles import debug_handles
+from pteron.exir.edge.source_location import stack_frames
 from pteron.exir.schema import (
     DelegateCall,
+    Frame,
+    FrameList,
     Instruction,
     JumpFalseCall,
     KernelCall,
@@ -16,12 +19,14 @@ from pteron.exir.schema import (
 
 
 class InstructionList:
-    """Grows instruction by instruction; every one belongs to a node of the graph.
+    """Grows instruction by instruction; every one belongs to a node of the graph. With `keeps_frames`, the
+    stack at which each node's operator was called is kept too.
 
     `handles`: the debug handles of each instruction. `debug_handles`: instruction index → handle, or handles.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_frames: bool = False) -> None:
+        self.frames: list[FrameList] | None = [] if keeps_frames else None
         self.instructions: list[Instruction] = []
         self.handles: list[list[int]] = []
         self.debug_handles: dict[int, int | list[int]] = {}
@@ -73,3 +78,5 @@ class InstructionList:
             self.debug_handles[self.here] = handles[0] if len(handles) == 1 else handles
         self.instructions.append(Instruction(call))
         self.handles.append(handles)
+        if self.frames is not None:
+            self.frames.append(FrameList([Frame(*frame) for frame in stack_frames(node)]))

@@ -72,6 +72,8 @@ class MethodEmitter:
         shared: SharedData,
         files: SourceFiles,
         external: ExternalTags,
+        *,
+        emit_stacktrace: bool = False,
     ) -> None:
         self._name = name
         self._program = program
@@ -80,7 +82,7 @@ class MethodEmitter:
         self._files = files
         self._external = external
         self.table = ValueTable()
-        self.code = InstructionList()
+        self.code = InstructionList(keeps_frames=emit_stacktrace)
         self._delegates: list[BackendDelegate] = []
         self._stateful_delegates: dict[int, int] = {}
         self._delegate_debug: dict[str, Any] = {}
@@ -118,7 +120,14 @@ class MethodEmitter:
             values=self.table.values,
             inputs=inputs,
             outputs=outputs,
-            chains=[Chain(inputs=[], outputs=[], instructions=self.code.instructions)],
+            chains=[
+                Chain(
+                    inputs=[],
+                    outputs=[],
+                    instructions=self.code.instructions,
+                    stacktrace=self.code.frames,
+                )
+            ],
             operators=self.code.operators,
             delegates=self._delegates,
             non_const_buffer_sizes=self._memory_sizes,

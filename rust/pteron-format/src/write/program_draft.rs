@@ -67,6 +67,21 @@ pub struct ChainDraft {
     pub outputs: Vec<i32>,
     /// The instructions.
     pub instructions: Vec<InstructionDraft>,
+    /// The frames of each instruction, outermost first; empty where the file holds none.
+    pub stacktrace: Vec<Vec<FrameDraft>>,
+}
+
+/// A frame of the Python stack at which an operator of the model was called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameDraft {
+    /// Source file.
+    pub filename: String,
+    /// Line in it, from 1.
+    pub lineno: i32,
+    /// Function.
+    pub name: String,
+    /// Text of the line.
+    pub context: String,
 }
 
 /// An operator: `aten::add` and `out`, or an empty overload.

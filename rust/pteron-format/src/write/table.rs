@@ -2,7 +2,8 @@
 
 use super::segment_layout::{DelegatePlace, SegmentLayout};
 use super::{
-    ChainDraft, DelegateDraft, InstructionDraft, MethodDraft, ProgramDraft, TensorDraft, ValueDraft,
+    ChainDraft, DelegateDraft, FrameDraft, InstructionDraft, MethodDraft, ProgramDraft, TensorDraft,
+    ValueDraft,
 };
 use crate::generated::wire;
 use crate::header::FILE_IDENTIFIER;
@@ -306,9 +307,35 @@ fn chain<'b>(b: &mut Builder<'b>, chain: &ChainDraft) -> WIPOffset<wire::Chain<'
         inputs: scalars(b, &chain.inputs),
         outputs: scalars(b, &chain.outputs),
         instructions: Some(b.create_vector(&instructions)),
-        stacktrace: None,
+        stacktrace: (!chain.stacktrace.is_empty()).then(|| stacktrace(b, &chain.stacktrace)),
     };
     wire::Chain::create(b, &args)
+}
+
+type FrameLists<'b> = WIPOffset<flatbuffers::Vector<'b, flatbuffers::ForwardsUOffset<wire::FrameList<'b>>>>;
+
+/// The same frames stand at many instructions, so their texts are stored once.
+fn stacktrace<'b>(b: &mut Builder<'b>, lists: &[Vec<FrameDraft>]) -> FrameLists<'b> {
+    let lists: Vec<_> = lists
+        .iter()
+        .map(|frames| {
+            let frames: Vec<_> = frames
+                .iter()
+                .map(|frame| {
+                    let args = wire::FrameArgs {
+                        filename: Some(b.create_shared_string(&frame.filename)),
+                        lineno: frame.lineno,
+                        name: Some(b.create_shared_string(&frame.name)),
+                        context: Some(b.create_shared_string(&frame.context)),
+                    };
+                    wire::Frame::create(b, &args)
+                })
+                .collect();
+            let items = Some(b.create_vector(&frames));
+            wire::FrameList::create(b, &wire::FrameListArgs { items })
+        })
+        .collect();
+    b.create_vector(&lists)
 }
 
 fn instruction<'b>(b: &mut Builder<'b>, instruction: &InstructionDraft) -> WIPOffset<wire::Instruction<'b>> {
