@@ -52,13 +52,16 @@ fn owned(bundle: &BundleFile, value: &BundledValue) -> Result<OwnedTensor> {
     })
 }
 
+/// Inputs and expected outputs.
+type Case<'py> = (Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>);
+
 /// The bytes of a bundled program: `program` is a whole `.pte` file, `suites` a list of (method name, cases),
 /// a case is (inputs, expected outputs), and a value a bool, an int, a float, or an object with
 /// `scalar_type`, `sizes`, `dim_order` and `data`.
 #[pyfunction]
 pub fn serialize_bundle<'py>(
     program: &Bound<'py, PyAny>,
-    suites: Vec<(String, Vec<(Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>)>)>,
+    suites: Vec<(String, Vec<Case<'py>>)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let py = program.py();
     let program = Contents::of(program)?;
