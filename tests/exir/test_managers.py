@@ -100,6 +100,21 @@ def test_the_planned_graph_can_be_looked_at() -> None:
         manager.exported_program("other")
 
 
+def test_code_of_graphs_is_generated_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = edge_of(lambda x: torch.sin(torch.sin(x.view(2, 3))), random(6))
+    generated: list[torch.fx.Graph] = []
+    python_code = torch.fx.Graph.python_code
+    monkeypatch.setattr(
+        torch.fx.Graph,
+        "python_code",
+        lambda graph, *a, **k: generated.append(graph) or python_code(graph, *a, **k),
+    )
+    planned = edge.to_executorch(PORTABLE).exported_program()
+    assert generated == []
+    assert planned.graph_module.code.count("sin.out") == 2
+    assert len(generated) == 1
+
+
 def test_buffer_and_files_hold_the_same_bytes(tmp_path: Path) -> None:
     manager = emitted(torch.sin, random(2))
     assert manager.buffer[4:8] == b"ET12"

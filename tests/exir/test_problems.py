@@ -10,6 +10,7 @@ from pteron.errors import ExportError, UnsupportedProgramError
 from pteron.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from pteron.exir.backend_config import DynamicMemoryPlanningMode
 from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
+from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
 
 
 def test_every_missing_kernel_is_listed_with_its_source_line() -> None:
@@ -119,3 +120,11 @@ def test_unknown_settings_are_refused() -> None:
         ExecutorchBackendConfig(speed=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="preserve_ops: expected PyTorch operator overloads"):
         EdgeCompileConfig(preserve_ops=["aten.linear.default"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="preserve_ops: expected a list of PyTorch operator overloads, got"):
+        EdgeCompileConfig(preserve_ops=torch.ops.aten.linear.default)  # type: ignore[arg-type]
+    with pytest.raises(
+        ExportError, match=r"memory_planning_pass=...\): no method 'run'; methods: \['forward'\]"
+    ):
+        edge_of(torch.sin, random(2)).to_executorch(
+            ExecutorchBackendConfig(memory_planning_pass={"run": MemoryPlanningPass()})
+        )

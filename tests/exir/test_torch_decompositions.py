@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -125,3 +127,10 @@ def test_an_operator_that_is_registered_later_is_seen() -> None:
     assert [name for name, _ in _calls(run_decompositions(program, {}, ()))] == ["aten.add.Tensor"]
     assert [name for name, _ in _calls(run_decompositions(program, {}, (twice,)))] == [str(twice)]
     assert torch_decompositions._default_tables.cache_info().misses > before
+
+
+def test_pytorchs_warning_of_itself_does_not_reach_the_user() -> None:
+    program = export(nn.Linear(2, 2), (torch.ones(1, 2),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_decompositions(program, {}, ())

@@ -170,6 +170,19 @@ class ExecutorchBackendConfig:
             return ()
         return tuple(each for each in OPTIMIZATIONS if not (self.external_constants and folds(each)))
 
+    def require_methods(self, methods: Iterable[str]) -> None:
+        """ExportError where memory planning names a method that is not one of `methods`."""
+        known = sorted(methods)
+        named = self.memory_planning_pass if isinstance(self.memory_planning_pass, Mapping) else ()
+        for name in named:
+            if name not in known:
+                raise ExportError(
+                    f"ExecutorchBackendConfig(memory_planning_pass=...): no method {name!r}; "
+                    f"methods: {known}",
+                    method=str(name),
+                    argument="memory_planning_pass",
+                )
+
     def planning_of(self, method: str) -> MemoryPlanningPass:
         """The memory planning settings of one method; the defaults where a dict does not name it."""
         planned = self.memory_planning_pass

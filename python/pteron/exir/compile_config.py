@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch._ops import OpOverload
@@ -26,8 +26,14 @@ class EdgeCompileConfig:
 
     def __post_init__(self) -> None:
         for name in ("_core_aten_ops_exception_list", "preserve_ops"):
-            for op in getattr(self, name):
+            given = getattr(self, name)
+            if not isinstance(given, Iterable):
+                raise TypeError(
+                    f"EdgeCompileConfig.{name}: expected a list of PyTorch operator overloads, got {given!r}"
+                )
+            for op in given:
                 if not isinstance(op, OpOverload):
                     raise TypeError(
-                        f"EdgeCompileConfig.{name}: expected PyTorch operator overloads, got {op!r}"
+                        f"EdgeCompileConfig.{name}: expected PyTorch operator overloads "
+                        f"(torch.ops.aten.linear.default), got {op!r}"
                     )

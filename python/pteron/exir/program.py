@@ -197,6 +197,7 @@ class EdgeProgramManager:
         written, or which the target of `config.kernels` cannot run, with its source line.
         """
         config = settings_given(config, ExecutorchBackendConfig, "to_executorch(config=...)")
+        config.require_methods(self._edge_programs)
         kernels = kernel_names(config.kernels)
         whole = {
             name: decompose_leftovers(program, kernels, self.compile_config, name)

@@ -11,6 +11,7 @@ a batch of copies.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,13 +55,16 @@ def run_decompositions(
     # What `ExportedProgram.run_decompositions` calls: private, but only one torch version is supported.
     internals: Any = exported_program
     decompose = internals._disable_prexisiting_fake_mode(internals._decompose_exported_program)
-    core: ExportedProgram = decompose(
-        program,
-        cia_to_decomp=composite,
-        python_decomp_table=python,
-        joint_loss_index=None,
-        decompose_custom_triton_ops=False,
-    )
+    with warnings.catch_warnings():
+        # PyTorch's copy of the program warns its users of a class that PyTorch itself deprecated.
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        core: ExportedProgram = decompose(
+            program,
+            cia_to_decomp=composite,
+            python_decomp_table=python,
+            joint_loss_index=None,
+            decompose_custom_triton_ops=False,
+        )
     return core
 
 

@@ -47,6 +47,14 @@ _LAYERS: dict[str, tuple[nn.Module, nn.Module, torch.Tensor]] = {
     "norm without weights": (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False), random(1, 3, 6, 6)),
     "linear": (nn.Linear(5, 4), nn.BatchNorm1d(4), random(3, 5)),
     "linear without bias": (nn.Linear(5, 4, bias=False), nn.BatchNorm1d(4), random(3, 5)),
+    # Larger than what is computed at a time.
+    "wide": (nn.Conv2d(64, 70, 3), nn.BatchNorm2d(70), random(1, 64, 4, 4)),
+    "wide transposed": (
+        nn.ConvTranspose2d(64, 96, 3, groups=2, bias=False),
+        nn.BatchNorm2d(96),
+        random(1, 64, 3, 3),
+    ),
+    "wide linear": (nn.Linear(200, 210), nn.BatchNorm1d(210), random(3, 200)),
     "double": (nn.Conv2d(3, 4, 3).double(), nn.BatchNorm2d(4).double(), random(1, 3, 6, 6).double()),
 }
 

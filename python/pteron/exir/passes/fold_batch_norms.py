@@ -20,6 +20,8 @@ _ADDMM = edge_op_by_name("aten", "addmm", "default")
 _MM = edge_op_by_name("aten", "mm", "default")
 _BATCH_NORM = edge_op_by_name("aten", "_native_batch_norm_legit_no_training", "default")
 _DTYPES = (torch.float32, torch.float64)
+# Elements that are computed at a time: few enough that PyTorch does not wake its threads for them.
+_PART = 1 << 15
 
 Constants = Mapping[torch.fx.Node, torch.Tensor]
 
@@ -82,9 +84,9 @@ def _folded(
     if parts[1] is not None and (bias is None or bias.dtype != weight.dtype):
         return None
     with torch.no_grad():
-        scaled = weight.double() * _along_channels(layer, weight, affine.scale)
+        scaled = _scaled(weight, _along_channels(layer, weight, affine.scale))
         shifted = affine.shift if bias is None else bias.double() * affine.scale + affine.shift
-        return _like(scaled, weight), shifted.to(weight.dtype)
+        return scaled, shifted.to(weight.dtype)
 
 
 def _weight_and_bias(layer: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node | None] | None:
@@ -138,9 +140,16 @@ def _along_channels(layer: torch.fx.Node, weight: torch.Tensor, scale: torch.Ten
     return per_group.reshape(weight.shape[0], -1, *trailing)
 
 
-def _like(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`value` with the dtype and the memory order of `weight`."""
-    return torch.empty_like(weight, requires_grad=False).copy_(value)
+def _scaled(weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """`weight * scale`, computed in float64, with the dtype and the memory order of `weight`."""
+    result = torch.empty_like(weight, requires_grad=False)
+    # A part at a time: float64 copies of a whole weight are slow to get memory for.
+    rows = max(1, _PART * weight.shape[0] // max(1, weight.numel()))
+    for start in range(0, weight.shape[0], rows):
+        part = slice(start, start + rows)
+        own = scale[part] if scale.dim() == weight.dim() and scale.shape[0] != 1 else scale
+        result[part] = weight[part].double() * own
+    return result
 
 
 def _replace(layer: torch.fx.Node, norm: torch.fx.Node, weight: torch.fx.Node, bias: torch.fx.Node) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.errors import ExportError
@@ -34,6 +35,9 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
 def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A `GraphModule` with a graph of its own; lowered modules and tensors are shared, branch graphs
     copied.
+
+    Its Python code is generated when somebody calls the module or looks at the code, not after every pass
+    that changes the graph: generating it would take more time than most passes do.
     """
     graph = torch.fx.Graph()
     mapping: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -42,7 +46,7 @@ def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     old_output = module.graph.output_node()
     new_output = graph.output(result)
     new_output.meta = old_output.meta.copy()
-    copied = torch.fx.GraphModule(module, graph)
+    copied = _LazyGraphModule(module, graph)
     copied.meta = dict(module.meta)
     for node in graph.nodes:
         node.meta = node.meta.copy()
