@@ -176,6 +176,26 @@ def _last_in(m: Any, x: torch.Tensor) -> torch.Tensor:
     return m.k * 1
 
 
+def _one_value_for_two(m: Any, x: torch.Tensor) -> torch.Tensor:
+    m.a.copy_(x)
+    m.b.copy_(x)
+    return m.a + m.b
+
+
+def _copied_on(m: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    m.a.add_(x)
+    m.b.copy_(m.a)
+    return m.a * 1, m.b
+
+
+def _view_copied_on(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    m.a.copy_(y)
+    m.b.copy_(y)
+    m.a[1:].mul_(2)
+    return y
+
+
 def _product(m: Any, x: torch.Tensor) -> torch.Tensor:
     m.k.copy_(m.k @ x)
     return m.k.sum()
@@ -227,6 +247,9 @@ CASES = {
     "swap": Case(_swap, _PAIR, [(_random(3),), (_random(3),)], 1),
     "exchange": Case(_exchange, _PAIR, [(_random(3),), (_random(3),)], 1),
     "mix": Case(_mix, _PAIR, [(_random(3),), (_random(3),), (_random(3),)], 1),
+    "one_value_for_two": Case(_one_value_for_two, _PAIR, [(_random(3),), (_random(3),)], 1),
+    "copied_on": Case(_copied_on, _PAIR, [(_random(3),), (_random(3),)], 1),
+    "view_copied_on": Case(_view_copied_on, _PAIR, [(_random(3),), (_random(3),)], 0),
     "count": Case(_count, {"n": torch.tensor(3)}, [(_random(3),), (_random(3),)], 0),
     "returned": Case(_returned, {"k": _random(3)}, [(_random(3),), (_random(3),)], 1),
     "old_and_new": Case(_old_and_new, {"k": _random(3)}, [(_random(3),), (_random(3),)], 1),

@@ -182,3 +182,20 @@ def test_the_program_given_is_left_as_it_was() -> None:
     edge.to_executorch()
     assert targets(edge.exported_program()) == before
     assert "0.weight" in edge.exported_program().state_dict
+
+
+def test_one_pass_object_serves_one_model_after_another() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("w", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.w.sin()
+
+    model, fold = Scaled(), FoldConstants()
+    for _ in range(2):
+        # The second time another value lies at the same address.
+        model.w.add_(1)
+        program = to_edge(export(model, (torch.zeros(3),))).transform([fold]).exported_program()
+        torch.testing.assert_close(program.module()(torch.zeros(3)), model(torch.zeros(3)))

@@ -35,6 +35,8 @@ class FoldConstants(ExportedProgramPassBase):
         self.most_growth = most_growth
         # Addresses of constants that each method reads as they are, by the identity of its program.
         self._read_as_is: dict[int, set[int]] = {}
+        # What was computed is known by the addresses of its operands, which hold for one set of programs.
+        self._is_bound = False
         self._numbers: dict[Any, int] = {}
         self._computed: dict[int, torch.Tensor] = {}
 
@@ -43,12 +45,15 @@ class FoldConstants(ExportedProgramPassBase):
         once, and what another method reads as it is counts as growth.
         """
         bound = FoldConstants(self.most_growth)
+        bound._is_bound = True
         if len(programs) > 1:
             bound._read_as_is = {id(program): bound._addresses(program) for program in programs.values()}
         return bound
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """Fold in `exported_program`, in place."""
+        if not self._is_bound:
+            return self.across({"forward": exported_program}).call(exported_program)
         constants = constant_values(exported_program)
         elsewhere: set[int] = set()
         for other, addresses in self._read_as_is.items():
