@@ -224,6 +224,21 @@ def test_constant_shared_by_two_partitions_is_copied() -> None:
     same(program, lowered, torch.randn(2, 2))
 
 
+def test_constant_shared_by_many_partitions_is_copied_for_each() -> None:
+    def three_sums(x: torch.Tensor) -> torch.Tensor:
+        return x + weight + weight + weight
+
+    weight = torch.randn(2)
+    program = edge(Function(three_sums), torch.ones(2))
+    adds = [node.name for node in program.graph.nodes if "add" in node.name]
+    constant = next(node.name for node in program.graph.nodes if node.op == "placeholder")
+    tags = {constant: adds[0], **{name: name for name in adds}}
+    lowered = to_backend(program, TagBy(lambda n: tags.get(n.name)))
+    assert len(delegate_calls(lowered)) == 3
+    assert [len(p.constants) for p in RecordingBackend.programs] == [1, 1, 1]
+    same(program, lowered, torch.randn(2))
+
+
 def test_constant_read_outside_too_is_copied_and_stays_outside() -> None:
     program = edge(Shared(), torch.ones(2, 2))
     lowered = to_backend(program, TagBy(lambda n: "a" if n.name in ("aten_mm_default", "p_weight") else None))
@@ -584,3 +599,24 @@ def test_operators_kept_whole_reach_their_delegate() -> None:
     manager = to_edge_transform_and_lower(program, partitioner=[NonDecompTestPartitioner()])
     (delegate,) = manager.delegation_report()["forward"].delegates
     assert delegate.operators == {"aten.linear.default": 1}
+
+
+def test_tensors_in_branches_and_shared_new_values_survive_the_first_decomposition() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("a", torch.zeros(2))
+            self.register_buffer("b", torch.zeros(2))
+
+        def forward(self, x):
+            self.a.copy_(x)
+            self.b.copy_(x)
+            added = torch.cond(x.sum() > 0, lambda v: v + torch.tensor([1.0, 2.0]), lambda v: v - 1, (x,))
+            return added + self.a * self.b
+
+    from pteron.exir import to_edge_transform_and_lower
+
+    model, x = Model(), torch.tensor([3.0, 4.0])
+    manager = to_edge_transform_and_lower(export(model, (x,)), partitioner=TagBy(operators("mul")))
+    assert len(delegate_calls(manager.exported_program())) == 1
+    torch.testing.assert_close(manager.exported_program().module()(x), model(x))

@@ -11,7 +11,9 @@ from pteron.errors import ExportError
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
 from pteron.exir.compile_config import EdgeCompileConfig
 from pteron.exir.edge_program import edge_program
+from pteron.exir.passes.lift_body_constants import lift_body_constants
 from pteron.exir.passes.run_graph_passes import GraphPass
+from pteron.exir.passes.separate_updates import separate_updates
 from pteron.exir.preserved_operators import PreservedOperators
 from pteron.exir.program import EdgeProgramManager, refuse_etrecord
 from pteron.exir.programs_by_method import programs_by_method
@@ -48,7 +50,7 @@ def to_edge_transform_and_lower(
     for name, program in named.items():
         preserved = PreservedOperators()
         if choices[name]:
-            program = program.run_decompositions({})
+            program = lift_body_constants(separate_updates(program)).run_decompositions({})
         for choice in choices[name]:
             program = choice.transform_for_pre_decomposition(program)
             preserved.add(*choice.ops_to_not_decompose(program))

@@ -99,6 +99,8 @@ def _copy_for(program: ExportedProgram, node: torch.fx.Node, user: torch.fx.Node
     signature = program.graph_signature
     with program.graph.inserting_after(node):
         duplicate: torch.fx.Node = program.graph.placeholder(f"{node.name}_copy_0")
+    # The graph makes the name unique, the argument of the generated function is named by the target.
+    duplicate.target = duplicate.name
     duplicate.meta = dict(node.meta)
     user.replace_input_with(node, duplicate)
     position = next(i for i, spec in enumerate(signature.input_specs) if spec.arg.name == node.name)
