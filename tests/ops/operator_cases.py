@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from ops.image_cases import pools, resampled
 from ops.operator_case import OperatorCase as Case
-
-INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
-FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-ALL = [*FLOATS, *INTEGERS, torch.bool]
-NAN, INF = math.nan, math.inf
-
-
-def values(
-    shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0, low: int = -9
-) -> torch.Tensor:
-    """Numbers with signs, zeros and ties; bool for bool."""
-    generator = torch.Generator().manual_seed(seed + sum(shape))
-    if dtype == torch.bool:
-        return torch.randint(0, 2, shape, generator=generator).bool()
-    if dtype.is_floating_point:
-        return (torch.randint(-64, 65, shape, generator=generator) / 16).to(dtype)
-    low = 0 if dtype == torch.uint8 else low
-    return torch.randint(low, 10, shape, generator=generator).to(dtype)
-
-
-def special(dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """What IEEE arithmetic has beside numbers."""
-    return torch.tensor([0.0, -0.0, 1.0, -1.0, NAN, INF, -INF, 0.5, -2.5, 1e30, -1e-30]).to(dtype)
-
-
-def channels_last(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Values in channels-last order."""
-    return values(shape, dtype, seed).contiguous(memory_format=torch.channels_last)
-
+from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
 
 # Functions of one tensor whose result is a float tensor.
 _FLOAT_FUNCTIONS = (
@@ -577,6 +549,8 @@ def every_case() -> list[Case]:
         networks,
         convolutions,
         norms_and_pools,
+        pools,
+        resampled,
         indexing,
         distances_and_sampling,
         remaining,

@@ -197,6 +197,10 @@ impl Bench {
             args.push(zeros(DType::Int64, &[1, 64, 56, 56]));
             args
         });
+        self.report("bilinear 256 14 to 56", "aten::upsample_bilinear2d.vec_out", 256 * 56 * 56, 0, || {
+            let (size, out) = (CallArg::Ints(vec![56; 2]), zeros(DType::Float32, &[1, 256, 56, 56]));
+            vec![tensor(&[1, 256, 14, 14]), size, CallArg::bool(false), CallArg::None, out]
+        });
         self.report("mean over pixels 512 7x7", "aten::mean.out", 512 * 49, 0, || {
             let dims = CallArg::Ints(vec![-1, -2]);
             let out = zeros(DType::Float32, &[1, 512, 1, 1]);

@@ -22,6 +22,7 @@ pub mod plan;
 pub mod pool;
 pub mod pooling;
 pub mod reduction;
+pub mod resampling;
 pub mod single_call;
 pub mod softmax;
 pub mod stop_word;
@@ -47,6 +48,7 @@ static FAMILIES: &[&[StaticKernel]] = &[
     conv::KERNELS,
     pooling::max_pool::KERNELS,
     pooling::avg_pool::KERNELS,
+    resampling::bilinear::KERNELS,
     reduction::float::KERNELS,
     reduction::any::KERNELS,
     layout::views::KERNELS,

@@ -1,6 +1,7 @@
 //! Operator families, one per file.
 
 pub(crate) mod index_items;
+pub(crate) mod volume;
 
 macro_rules! families {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -14,6 +15,6 @@ families! {
     unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
     masked_choice, copy, scalar_prim, tensor_prim, layout,
     joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing,
-    advanced_indexing, pooling,
-    padding, resampling, sorting, data_dependent, channels, distances, grid_sampling,
+    advanced_indexing, pooling, adaptive_pooling,
+    padding, resampling, antialiasing, sorting, data_dependent, channels, distances, grid_sampling,
 }

@@ -1,14 +1,16 @@
-//! Pooling in two dimensions: max, average, adaptive average.
+//! Pooling windows over signals, images and volumes: max with positions, average.
 //!
 //! Shape: PyTorch's formula, `ceil_mode` included. Dtype: numbers; averages of floats accumulate in
-//! float64. Edge cases: the first NaN of a window is its maximum; padding counts for an average when
-//! `count_include_pad` says so; inputs may lack the batch dimension.
+//! float64, those of integers are cut to integers. Edge cases: NaN counts as largest and its last place in
+//! a window is reported; padding counts for an average when `count_include_pad` says so; inputs may lack the
+//! batch dimension.
 
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
+use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorMeta};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
 
 /// One spatial dimension of a window.
 #[derive(Clone, Copy, Debug)]
@@ -19,38 +21,6 @@ struct Axis {
     padding: i64,
     dilation: i64,
     out: i64,
-}
-
-/// The integers of argument `i`: one for both dimensions or one for each; `default` for an empty list.
-fn pair(args: &Args<'_>, i: usize, name: &str, least: i64, default: Option<[i64; 2]>) -> Result<[i64; 2]> {
-    let list = args.int_list(i)?;
-    let values = match (list.len(), default) {
-        (0, Some(default)) => default,
-        (1, _) => [list.get(0)?; 2],
-        (2, _) => [list.get(0)?, list.get(1)?],
-        (n, _) => {
-            return Err(Error::kernel("a list must have one or two entries").argument(name).got(n.to_string()));
-        }
-    };
-    match values.iter().find(|v| **v < least || **v > i64::from(i32::MAX)) {
-        Some(v) => Err(Error::kernel("a value is out of range")
-            .argument(name)
-            .expected(format!("between {least} and {}", i32::MAX))
-            .got(v.to_string())),
-        None => Ok(values),
-    }
-}
-
-/// The last two extents of an input `[N, C, H, W]` or `[C, H, W]`.
-fn plane_size(shape: &Dims) -> Result<[i64; 2]> {
-    let rank = shape.len();
-    if !(3..=4).contains(&rank) || shape[rank - 3..].contains(&0) {
-        return Err(Error::kernel("the input must be [N, C, H, W] or [C, H, W] without empty dimensions after N")
-            .argument("self")
-            .got(shape.to_string()));
-    }
-    let extent = |n: usize| i32::try_from(n).map(i64::from).map_err(|_| Error::kernel("an extent is too large"));
-    Ok([extent(shape[rank - 2])?, extent(shape[rank - 1])?])
 }
 
 impl Axis {
@@ -79,196 +49,184 @@ impl Axis {
         let start = o * self.stride - self.padding;
         (0..self.kernel).map(move |k| start + k * self.dilation).filter(move |i| (0..self.size).contains(i))
     }
+
+    /// The part of window `o` within the padded input, which `ceil_mode` may leave.
+    fn padded(self, o: i64) -> i64 {
+        let start = o * self.stride - self.padding;
+        (start + self.kernel).min(self.size + self.padding) - start
+    }
 }
 
-fn axes(args: &Args<'_>, has_dilation: bool, ceil: usize) -> Result<[Axis; 2]> {
-    let size = plane_size(args.tensor(0)?.shape())?;
-    let kernel = pair(args, 1, "kernel_size", 1, None)?;
-    let stride = pair(args, 2, "stride", 1, Some(kernel))?;
-    let padding = pair(args, 3, "padding", 0, Some([0, 0]))?;
-    let dilation = if has_dilation { pair(args, 4, "dilation", 1, Some([1, 1]))? } else { [1, 1] };
+fn axes<const N: usize>(args: &Args<'_>, has_dilation: bool, ceil: usize) -> Result<[Axis; 3]> {
+    let size = extents::<N>(args.tensor(0)?.shape())?;
+    let kernel = integers::<N>(args, 1, ("kernel_size", 1, 1), None)?;
+    let stride = integers::<N>(args, 2, ("stride", 1, 1), Some(kernel))?;
+    let padding = integers::<N>(args, 3, ("padding", 0, 0), Some([0; 3]))?;
+    let dilation = if has_dilation { integers::<N>(args, 4, ("dilation", 1, 1), Some([1; 3]))? } else { [1; 3] };
     let ceil = args.bool(ceil)?;
     let axis = |d: usize| Axis::new(size[d], [kernel[d], stride[d], padding[d], dilation[d]], ceil);
-    Ok([axis(0)?, axis(1)?])
+    Ok([axis(0)?, axis(1)?, axis(2)?])
 }
 
-/// The shape with the last two extents replaced.
-fn with_plane(shape: &Dims, h: i64, w: i64) -> Dims {
-    let mut out = *shape;
-    let rank = out.len();
-    (out[rank - 2], out[rank - 1]) = (h as usize, w as usize);
-    out
+/// Input places of the window of output `o`.
+fn window(axes: [Axis; 3], o: [i64; 3]) -> impl Iterator<Item = [i64; 3]> {
+    let [d, h, w] = [0, 1, 2].map(|i| axes[i].taps(o[i]));
+    d.flat_map(move |z| {
+        let w = w.clone();
+        h.clone().flat_map(move |y| w.clone().map(move |x| [z, y, x]))
+    })
 }
 
-/// Where a plane begins, and the strides of its rows and columns.
-#[derive(Clone, Copy)]
-struct Plane {
-    base: usize,
-    row: usize,
-    column: usize,
-}
-
-impl Plane {
-    fn at(self, h: i64, w: i64) -> usize {
-        self.base + h as usize * self.row + w as usize * self.column
-    }
-
-    /// Plane number `p` of a tensor, counting batch and channels in row-major order.
-    fn of(meta: &TensorMeta, p: usize) -> Plane {
-        let (shape, strides, rank) = (meta.shape(), meta.strides(), meta.rank());
-        let channels = shape[rank - 3];
-        let batch = if rank == 4 { p / channels * strides[0] } else { 0 };
-        Plane { base: batch + p % channels * strides[rank - 3], row: strides[rank - 2], column: strides[rank - 1] }
-    }
-}
-
-fn planes(meta: &TensorMeta) -> usize {
-    let rank = meta.rank();
-    meta.shape()[..rank - 2].iter().product()
-}
-
-fn bind_max(args: &mut BindArgs<'_>) -> Result<()> {
+fn bind_max<const N: usize>(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
-    let [h, w] = axes(&view, true, 5)?;
-    let shape = with_plane(view.tensor(0)?.shape(), h.out, w.out);
+    let axes = axes::<N>(&view, true, 5)?;
+    let shape = with_extents::<N>(view.tensor(0)?.shape(), axes.map(|a| a.out));
     args.resize(6, &shape)?;
     args.resize(7, &shape)
 }
 
-fn max<C: Compute>(args: &Args<'_>) -> Result<()> {
-    let [h, w] = axes(args, true, 5)?;
+/// The largest element among `places` of a volume of `size`, and its row-major position. A later NaN
+/// replaces an earlier one, as in PyTorch.
+pub(crate) fn largest<C: Compute>(
+    x: &Reader<'_, C>,
+    from: Volume,
+    size: [i64; 3],
+    places: impl Iterator<Item = [i64; 3]>,
+) -> Result<(C, i64)> {
+    let mut best: Option<(C, i64)> = None;
+    for [d, h, w] in places {
+        let v = x.get(from.at([d, h, w]))?;
+        if best.is_none_or(|(b, _)| v > b || v.is_nan()) {
+            best = Some((v, (d * size[1] + h) * size[2] + w));
+        }
+    }
+    Ok(best.unwrap_or((C::LOWEST, -1)))
+}
+
+fn max<const N: usize, C: Compute>(args: &Args<'_>) -> Result<()> {
+    let axes = axes::<N>(args, true, 5)?;
     let x = Reader::<C>::new(args.tensor(0)?)?;
     let (mut y, mut at) = (Writer::<C>::new(args.output(6)?)?, Writer::<i64>::new(args.output(7)?)?);
-    for p in 0..planes(x.meta()) {
-        let (from, to, to_index) = (Plane::of(x.meta(), p), Plane::of(y.meta(), p), Plane::of(at.meta(), p));
-        for oh in 0..h.out {
-            for ow in 0..w.out {
-                let mut best: Option<(C, i64)> = None;
-                for ih in h.taps(oh) {
-                    for iw in w.taps(ow) {
-                        let v = x.get(from.at(ih, iw))?;
-                        if best.is_none_or(|(b, _)| !b.is_nan() && (v > b || v.is_nan())) {
-                            best = Some((v, ih * w.size + iw));
-                        }
-                    }
-                }
-                let (value, index) = best.unwrap_or((C::LOWEST, -1));
-                y.put(to.at(oh, ow), value)?;
-                at.put(to_index.at(oh, ow), index)?;
-            }
+    for p in 0..volumes::<N>(x.meta()) {
+        let from = Volume::of::<N>(x.meta(), p);
+        let (to, to_index) = (Volume::of::<N>(y.meta(), p), Volume::of::<N>(at.meta(), p));
+        for o in places(axes.map(|a| a.out)) {
+            let (value, index) = largest(&x, from, axes.map(|a| a.size), window(axes, o))?;
+            y.put(to.at(o), value)?;
+            at.put(to_index.at(o), index)?;
         }
     }
     Ok(())
 }
 
-fn bind_average(args: &mut BindArgs<'_>) -> Result<()> {
-    let view = args.args();
-    let [h, w] = axes(&view, false, 4)?;
-    if view.optional_int(6)? == Some(0) {
+/// Position of the output of an average; only the one of signals has no divisor.
+const fn average_out(n: usize) -> usize {
+    if n == 1 { 6 } else { 7 }
+}
+
+fn divisor<const N: usize>(args: &Args<'_>) -> Result<Option<i64>> {
+    let divisor = if N == 1 { None } else { args.optional_int(6)? };
+    if divisor == Some(0) {
         return Err(Error::kernel("the divisor must not be zero").argument("divisor_override"));
     }
-    let shape = with_plane(view.tensor(0)?.shape(), h.out, w.out);
-    args.resize(7, &shape)
+    Ok(divisor)
 }
 
-fn average(args: &Args<'_>) -> Result<()> {
-    let [h, w] = axes(args, false, 4)?;
-    let (include_pad, divisor) = (args.bool(5)?, args.optional_int(6)?);
-    let x = Reader::<f64>::new(args.tensor(0)?)?;
-    let mut y = Writer::<f64>::new(args.output(7)?)?;
-    // The part of a window within the padded input, which ceil_mode may leave.
-    let padded = |a: Axis, o: i64| {
-        let start = o * a.stride - a.padding;
-        (start + a.kernel).min(a.size + a.padding) - start
-    };
-    for p in 0..planes(x.meta()) {
-        let (from, to) = (Plane::of(x.meta(), p), Plane::of(y.meta(), p));
-        for oh in 0..h.out {
-            for ow in 0..w.out {
-                let (mut sum, mut count) = (0.0, 0i64);
-                for ih in h.taps(oh) {
-                    for iw in w.taps(ow) {
-                        sum += x.get(from.at(ih, iw))?;
-                        count += 1;
-                    }
-                }
-                let area = if include_pad { padded(h, oh) * padded(w, ow) } else { count };
-                let mean = if count == 0 { 0.0 } else { sum / divisor.unwrap_or(area) as f64 };
-                y.put(to.at(oh, ow), mean)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn bind_adaptive(args: &mut BindArgs<'_>) -> Result<()> {
+fn bind_average<const N: usize>(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
-    let x = view.tensor(0)?;
-    plane_size(x.shape())?;
-    let [h, w] = pair(&view, 1, "output_size", 0, None)?;
-    let shape = with_plane(x.shape(), h, w);
-    args.resize(2, &shape)
+    let axes = axes::<N>(&view, false, 4)?;
+    divisor::<N>(&view)?;
+    // PyTorch has this rule for volumes alone, whatever the padding and the rounding.
+    if let (3, Some(axis)) = (N, axes.iter().find(|a| a.size < a.kernel)) {
+        return Err(Error::kernel("the window is larger than the input")
+            .argument("kernel_size")
+            .expected(format!("at most {}", axis.size))
+            .got(axis.kernel.to_string()));
+    }
+    let shape = with_extents::<N>(view.tensor(0)?.shape(), axes.map(|a| a.out));
+    args.resize(average_out(N), &shape)
 }
 
-fn adaptive(args: &Args<'_>) -> Result<()> {
-    let x = Reader::<f64>::new(args.tensor(0)?)?;
-    let mut y = Writer::<f64>::new(args.output(2)?)?;
-    let [height, width] = plane_size(x.meta().shape())?;
-    let [out_h, out_w] = pair(args, 1, "output_size", 0, None)?;
-    let range = |o: i64, size: i64, out: i64| o * size / out..((o + 1) * size + out - 1) / out;
-    for p in 0..planes(x.meta()) {
-        let (from, to) = (Plane::of(x.meta(), p), Plane::of(y.meta(), p));
-        for oh in 0..out_h {
-            for ow in 0..out_w {
-                let (rows, columns) = (range(oh, height, out_h), range(ow, width, out_w));
-                let count = (rows.end - rows.start) * (columns.end - columns.start);
-                let mut sum = 0.0;
-                for ih in rows {
-                    for iw in columns.clone() {
-                        sum += x.get(from.at(ih, iw))?;
-                    }
-                }
-                y.put(to.at(oh, ow), sum / count as f64)?;
+/// A number that a sum is divided by the way its kind divides.
+trait Mean: Compute {
+    /// `self / count`.
+    fn over(self, count: i64) -> Self;
+}
+
+impl Mean for f64 {
+    fn over(self, count: i64) -> f64 {
+        self / count as f64
+    }
+}
+
+impl Mean for i64 {
+    fn over(self, count: i64) -> i64 {
+        self.wrapping_div(count)
+    }
+}
+
+fn average<const N: usize, C: Mean>(args: &Args<'_>) -> Result<()> {
+    let axes = axes::<N>(args, false, 4)?;
+    let (include_pad, divisor) = (args.bool(5)?, divisor::<N>(args)?);
+    let x = Reader::<C>::new(args.tensor(0)?)?;
+    let mut y = Writer::<C>::new(args.output(average_out(N))?)?;
+    for p in 0..volumes::<N>(x.meta()) {
+        let (from, to) = (Volume::of::<N>(x.meta(), p), Volume::of::<N>(y.meta(), p));
+        for o in places(axes.map(|a| a.out)) {
+            let (mut sum, mut count) = (C::ZERO, 0i64);
+            for place in window(axes, o) {
+                sum = sum.plus(x.get(from.at(place))?);
+                count += 1;
             }
+            let area = if include_pad { (0..3).map(|d| axes[d].padded(o[d])).product() } else { count };
+            y.put(to.at(o), if count == 0 { C::ZERO } else { sum.over(divisor.unwrap_or(area)) })?;
         }
     }
     Ok(())
 }
 
-fn prepare_max(ctx: &PrepareContext<'_>) -> Preparation {
+fn prepare_max<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, 6)?;
     match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::I64) if dtype_of(ctx, 0)? != DType::Bool => Routine::prepare(bind_max, |args, _| max::<i64>(args)),
-        Some(Class::F32) => Routine::prepare(bind_max, |args, _| max::<f32>(args)),
-        Some(Class::F64) => Routine::prepare(bind_max, |args, _| max::<f64>(args)),
+        Some(Class::I64) if dtype_of(ctx, 0)? != DType::Bool => {
+            Routine::prepare(bind_max::<N>, |args, _| max::<N, i64>(args))
+        }
+        Some(Class::F32) => Routine::prepare(bind_max::<N>, |args, _| max::<N, f32>(args)),
+        Some(Class::F64) => Routine::prepare(bind_max::<N>, |args, _| max::<N, f64>(args)),
         _ => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
     }
 }
 
-fn check_float(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
-    same_dtype(ctx, 0, out)?;
-    crate::ops::sums::check_float(ctx, out)
+fn prepare_average<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, average_out(N))?;
+    if dtype_of(ctx, 0)? == DType::Int64 {
+        return Routine::prepare(bind_average::<N>, |args, _| average::<N, i64>(args));
+    }
+    crate::ops::sums::check_float(ctx, average_out(N))?;
+    Routine::prepare(bind_average::<N>, |args, _| average::<N, f64>(args))
 }
 
 /// Pooling.
 pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
-        prepare_max,
+        prepare_max::<2>,
+    ),
+    kernel(
+        "aten::max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
+        prepare_max::<3>,
+    ),
+    kernel(
+        "aten::avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False, bool count_include_pad=True, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare_average::<1>,
     ),
     kernel(
         "aten::avg_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_float(ctx, 7)?;
-            Routine::prepare(bind_average, |args, _| average(args))
-        },
+        prepare_average::<2>,
     ),
     kernel(
-        "aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_float(ctx, 2)?;
-            Routine::prepare(bind_adaptive, |args, _| adaptive(args))
-        },
+        "aten::avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare_average::<3>,
     ),
 ];
 

@@ -1,0 +1,6 @@
+//! Resampling of images.
+
+pub mod bilinear;
+pub mod coordinates;
+#[cfg(test)]
+mod tests;
