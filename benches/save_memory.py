@@ -1,12 +1,15 @@
-"""How much memory and time it takes to save a program: `python benches/save_memory.py [gigabytes]`.
+"""How much memory and time it takes to save a program.
 
-Prints the weights, the resident memory before the save, the most during it, and the seconds of the save.
+    python benches/save_memory.py [gigabytes] [--without-folding]
+
+Prints the weights, the most resident memory before the save and with it, and the seconds of the save.
+`--without-folding` leaves out the pass that stores weights in the order in which they are read.
 """
 
 from __future__ import annotations
 
+import argparse
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,7 +18,8 @@ import torch
 from torch import nn
 
 import pteron
-from pteron.exir import to_edge
+from pteron.exir import ExecutorchBackendConfig, to_edge
+from pteron.exir.passes import OPTIMIZATIONS, FoldConstants
 
 MEBIBYTE = 1 << 20
 
@@ -39,10 +43,21 @@ def _peak() -> float:
 
 def main() -> None:
     """Measure one model."""
-    gigabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
-    model = Layers(round(gigabytes * 16)).eval()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gigabytes", type=float, nargs="?", default=2.0)
+    parser.add_argument("--without-folding", action="store_true")
+    options = parser.parse_args()
+    model = Layers(round(options.gigabytes * 16)).eval()
     weights = sum(p.numel() * p.element_size() for p in model.parameters()) / MEBIBYTE
-    manager = to_edge(torch.export.export(model, (torch.ones(1, 4096),))).to_executorch()
+    manager = to_edge(torch.export.export(model, (torch.ones(1, 4096),))).to_executorch(
+        ExecutorchBackendConfig(
+            optimize=[
+                each
+                for each in OPTIMIZATIONS
+                if not (options.without_folding and isinstance(each, FoldConstants))
+            ]
+        )
+    )
     before = _peak()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.pte"
