@@ -31,9 +31,13 @@ def _full_text(
     hint: str | None,
 ) -> str:
     """`message` and what the fields know beyond it, printable."""
-    message = "\n".join(map(_printable, message.split("\n"))) if has_lines else _printable(message)
+
+    def shown(text: str) -> str:
+        return "\n".join(map(_printable, text.split("\n"))) if has_lines else _printable(text)
+
+    message = shown(message)
     method, operator, argument, expected, got, source_line, hint = (
-        None if field is None else _printable(field)
+        None if field is None else shown(field)
         for field in (method, operator, argument, expected, got, source_line, hint)
     )
     places = []
@@ -73,7 +77,7 @@ class PteronError(RuntimeError):
     source_line: str | None
     hint: str | None
 
-    # Whether the message may be a list of several lines.
+    # Whether the text may have several lines.
     _has_lines = False
 
     def __init__(

@@ -23,7 +23,7 @@ from pteron.exir.preserved_operators import PreservedOperators
 @pytest.mark.parametrize("skip_dim_order", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_the_stage_rules_hold_after_every_pass(name: str, skip_dim_order: bool) -> None:
-    program = core_aten_program(captured(name), set(), PreservedOperators())
+    program = core_aten_program(captured(name), set(), PreservedOperators(), "forward")
     stage = CORE_ATEN
     for apply in (*BEFORE_CORE_ATEN_CHECK, *passes_to_edge(skip_dim_order=skip_dim_order)):
         apply(program)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -10,33 +11,67 @@ from torch._decomp import get_decompositions
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from pteron.errors import ExportError, PteronError
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.stages import is_core_aten
+from pteron.exir.missing_decompositions import MISSING_DECOMPOSITIONS
+from pteron.exir.prims_as_aten import AS_SMALL_AS_A_PRIM, PRIMS_AS_ATEN
 from pteron.exir.torch_decompositions import run_decompositions
 
 # A decomposition may introduce operators that need one themselves; PyTorch's nest at most three deep.
 _MOST_ROUNDS = 4
 
-# Core operators that PyTorch's table writes with others: one row that changes becomes a choice over all rows.
-_KEPT = (torch.ops.aten.select_scatter.default,)
+# A core operator that PyTorch's table writes with others: one row that changes becomes a choice over all rows.
+_KEPT = (torch.ops.aten.select_scatter.default, *AS_SMALL_AS_A_PRIM)
+
+KEPT_FOR_KERNELS: tuple[OpOverload, ...] = (
+    torch.ops.aten.cumprod.default,
+    torch.ops.aten.var_mean.correction,
+)
+"""Operators with a kernel here that do far less work whole; `to_executorch` decomposes them for targets that
+have none."""
 
 
-def decompose_to_core(program: ExportedProgram, preserved: Collection[OpOverload]) -> ExportedProgram:
+def decompose_to_core(
+    program: ExportedProgram, preserved: Collection[OpOverload], method: str
+) -> ExportedProgram:
     """A new, functional program of core ATen operators; `preserved` operators stay whole.
 
     PyTorch's default table leaves a few operators that are not core though it has a decomposition for them
     (`linalg_vector_norm` is one); those are decomposed as well. What has none stays, for the verifier to
-    report.
+    report, and so does what only a primitive could stand for (`erfc`), for the target to know.
+
+    Raises `ExportError`, with what PyTorch raised as its cause, where PyTorch cannot decompose the program.
     """
     # What is known to need more from the start saves a second trace.
     preserved = frozenset({*preserved, *_KEPT})
-    core = run_decompositions(program, _with_decomposition(program, preserved), preserved)
-    for _ in range(_MOST_ROUNDS):
-        rest = _with_decomposition(core, preserved)
-        if not rest:
-            break
-        core = core.run_decompositions({**rest})
+    with _failures_named(method):
+        core = run_decompositions(
+            program, {**PRIMS_AS_ATEN, **_with_decomposition(program, preserved)}, preserved
+        )
+        for _ in range(_MOST_ROUNDS):
+            rest = _with_decomposition(core, preserved)
+            if not rest:
+                break
+            core = core.run_decompositions({**PRIMS_AS_ATEN, **rest})
     return core
+
+
+@contextlib.contextmanager
+def _failures_named(method: str) -> Iterator[None]:
+    try:
+        yield
+    except PteronError:
+        raise
+    except Exception as error:
+        first_line = next(iter(str(error).strip().splitlines()), "")
+        raise ExportError(
+            "PyTorch fails to decompose the captured program into core ATen operators: "
+            f"{type(error).__name__}: {first_line}",
+            method=method,
+            hint="try torch.export.export(..., strict=True), and example inputs that do not share memory; if "
+            "program.run_decompositions() fails in the same way, the fault is in PyTorch or in the model",
+        ) from error
 
 
 def _with_decomposition(
@@ -53,4 +88,5 @@ def _with_decomposition(
         and not is_core_aten(node.target)
         and torch.Tag.core not in node.target.tags
     }
-    return {op: rule for op, rule in get_decompositions(list(left)).items() if isinstance(op, OpOverload)}
+    known = {op: rule for op, rule in get_decompositions(list(left)).items() if isinstance(op, OpOverload)}
+    return known | {op: MISSING_DECOMPOSITIONS[op] for op in left & MISSING_DECOMPOSITIONS.keys()}

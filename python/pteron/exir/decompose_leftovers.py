@@ -23,6 +23,7 @@ from pteron.errors import ExportError, MissingOutVariantError
 from pteron.exir.backend.flat_calling_convention import flat_call_graph
 from pteron.exir.backend.graph_argument import argument_for
 from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.core_decompositions import KEPT_FOR_KERNELS
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, edge_op_by_name, emitted_name
 from pteron.exir.edge.out_variant import out_variant
@@ -114,7 +115,7 @@ def _has_kernel(op: OpOverload, kernels: Collection[str]) -> bool:
 
 def _is_decomposable(op: OpOverload, table: Any) -> bool:
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return op in table or bool(op.has_kernel_for_dispatch_key(composite))
+    return op in table or op in KEPT_FOR_KERNELS or bool(op.has_kernel_for_dispatch_key(composite))
 
 
 def _in_edge_dialect(
@@ -166,7 +167,7 @@ def _in_edge_dialect(
             if all(op is not getattr(node.target, "aten_overload", None) for node in calls)
         ],
     )
-    parts.program = edge_program(alone, plain, method)
+    parts.program = edge_program(alone, plain, method, kept_for_kernels=())
     return parts
 
 

@@ -11,7 +11,7 @@ from torch.export.graph_signature import ExportGraphSignature
 
 from pteron.errors import ExportError
 from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.core_decompositions import decompose_to_core
+from pteron.exir.core_decompositions import KEPT_FOR_KERNELS, decompose_to_core
 from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
@@ -20,6 +20,7 @@ from pteron.exir.passes.lift_body_constants import lift_body_constants
 from pteron.exir.passes.pass_order import BEFORE_CORE_ATEN_CHECK, passes_to_edge
 from pteron.exir.passes.separate_updates import separate_updates
 from pteron.exir.preserved_operators import PreservedOperators, hide, show
+from pteron.exir.prims_as_aten import AS_SMALL_AS_A_PRIM
 from pteron.exir.progress import step
 
 
@@ -28,24 +29,26 @@ def edge_program(
     config: EdgeCompileConfig,
     method: str,
     preserved: PreservedOperators | None = None,
+    kept_for_kernels: Collection[OpOverload] = KEPT_FOR_KERNELS,
 ) -> ExportedProgram:
     """A new program in the edge dialect that computes what `program` computes; `program` is left as it was.
 
     Core ATen by PyTorch's decompositions, functional, every operator an `EdgeOpOverload`, debug handles set.
-    `preserved`: what backends want whole, beside what the config names.
+    `preserved`: what backends want whole, beside what the config names. `kept_for_kernels`: what stays whole
+    because kernels do it better.
     Raises `VerificationError` where a stage's rules are broken and the config asks for the check.
     """
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
     wanted = preserved if preserved is not None else PreservedOperators()
-    whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always}
+    whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always, *kept_for_kernels}
     step(f"{method!r}: {len(program.graph.nodes):,} nodes to core ATen")
-    core = core_aten_program(program, whole, wanted)
+    core = core_aten_program(program, whole, wanted, method)
     step(f"{method!r}: {len(core.graph.nodes):,} nodes to the edge dialect")
     for apply in BEFORE_CORE_ATEN_CHECK:
         apply(core)
     if config._check_ir_validity:
-        verify(core, CORE_ATEN, method=method, exceptions=whole | wanted.all)
+        verify(core, CORE_ATEN, method=method, exceptions=whole | wanted.all | AS_SMALL_AS_A_PRIM)
     for apply in passes_to_edge(skip_dim_order=config._skip_dim_order):
         apply(core)
     edge = in_edge_dialect(core)
@@ -56,13 +59,13 @@ def edge_program(
 
 
 def core_aten_program(
-    program: ExportedProgram, whole: Collection[OpOverload], preserved: PreservedOperators
+    program: ExportedProgram, whole: Collection[OpOverload], preserved: PreservedOperators, method: str
 ) -> ExportedProgram:
     """`program` decomposed to core ATen, with tables of its own, ready for the passes of `pass_order`.
 
     `whole`: operators that stay whole at every call; `preserved`: what backends want whole.
     """
-    core = decompose_to_core(hide(lift_body_constants(separate_updates(program)), preserved), whole)
+    core = decompose_to_core(hide(lift_body_constants(separate_updates(program)), preserved), whole, method)
     show(core)
     # Passes replace tensors in these tables; those of the program that was given must not change.
     core._state_dict = dict(core.state_dict)

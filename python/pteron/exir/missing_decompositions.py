@@ -1,0 +1,47 @@
+"""Decompositions that PyTorch lacks, or that fail when a program is decomposed with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+
+def _addbmm(
+    base: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    product = alpha * torch.bmm(left, right).sum(0)
+    # With a factor of 0 even a NaN of the base must not count.
+    return product.expand(base.shape) if beta == 0 else beta * base + product
+
+
+def _diagonal_scatter(
+    base: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> torch.Tensor:
+    at = torch.arange(source.shape[-1], device=base.device)
+    rows, columns = at + max(-offset, 0), at + max(offset, 0)
+    moved = base.movedim((dim1, dim2), (0, 1))
+    changed = torch.index_put(moved, (rows, columns), source.movedim(-1, 0))
+    return changed.movedim((0, 1), (dim1, dim2))
+
+
+def _empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> torch.Tensor:
+    physical = torch.empty([size[dim] for dim in physical_layout], **options)
+    order = sorted(range(len(size)), key=lambda dim: physical_layout[dim])
+    return physical if order == list(range(len(size))) else physical.permute(order)
+
+
+MISSING_DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.__lshift__.Scalar: torch.bitwise_left_shift,
+    aten.__lshift__.Tensor: torch.bitwise_left_shift,
+    aten.__rshift__.Scalar: torch.bitwise_right_shift,
+    aten.__rshift__.Tensor: torch.bitwise_right_shift,
+    aten.addbmm.default: _addbmm,
+    aten.diagonal_scatter.default: _diagonal_scatter,
+    aten.empty_permuted.default: _empty_permuted,
+}
+"""By operator; used where PyTorch's default table has nothing."""
