@@ -112,7 +112,9 @@ def test_a_failure_of_pytorch_names_the_method_and_keeps_its_cause() -> None:
     shared = random(4)
     # PyTorch fails on example inputs that are views of the same memory.
     program = export(AddsProduct(), (shared[:3], random(3, 4), shared))
-    with pytest.raises(ExportError, match=r"method 'step'.*PyTorch fails to decompose.*strict=True") as caught:
+    with pytest.raises(
+        ExportError, match=r"method 'step'.*PyTorch fails to decompose.*strict=True"
+    ) as caught:
         to_edge({"step": program})
     assert caught.value.method == "step"
     assert isinstance(caught.value.__cause__, AttributeError)

@@ -256,6 +256,18 @@ def test_evil_texts_of_delegates_and_of_our_own_classes() -> None:
     assert own.operator == EVIL
 
 
+def test_reasons_of_export_errors_keep_their_lines_wherever_they_stand() -> None:
+    reasons = "2 problems:\n  first\n  second"
+    evil = reasons + "\x1b"
+    wrapped = errors.ExportError("no", expected=evil, got=f"got {evil}", hint=f"see {evil}")
+    for error in (errors.UnsupportedProgramError(evil, problems=("first", "second"), method="m"), wrapped):
+        assert reasons + r"\u{1b}" in str(error)
+        assert r"\u{a}" not in str(error)
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(wrapped).count("first") == 3
+    assert r"\u{a}" in str(errors.KernelError(reasons, hint=reasons))
+
+
 def test_serialising_nonsense_is_refused() -> None:
     m = add_method()
     m.instructions.append(schema.Instruction(schema.MoveCall(0, 999)))

@@ -21,7 +21,7 @@ from pteron.exir.torch_decompositions import run_decompositions
 # A decomposition may introduce operators that need one themselves; PyTorch's nest at most three deep.
 _MOST_ROUNDS = 4
 
-# A core operator that PyTorch's table writes with others: one row that changes becomes a choice over all rows.
+# `select_scatter` is core, yet PyTorch's table makes a choice over all rows of one row that changes.
 _KEPT = (torch.ops.aten.select_scatter.default, *AS_SMALL_AS_A_PRIM)
 
 KEPT_FOR_KERNELS: tuple[OpOverload, ...] = (

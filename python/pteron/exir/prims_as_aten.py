@@ -1,7 +1,7 @@
 """PyTorch's primitive operators (`prims`), written with ATen.
 
 Many of PyTorch's reference decompositions end in primitives, which have no overload that writes into given
-tensors and no kernel anywhere. Each of them means what an ATen operator means, so the graph says that instead.
+tensors and no kernel anywhere. Each means what an ATen operator means, so the graph says that instead.
 Primitives get operands of one dtype and one shape: promotion is done before.
 """
 
