@@ -7,12 +7,13 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch.export import export
+from torch.export import ExportedProgram, export
 
 import pteron
 from exir.small_models import PORTABLE, edge_of, random, targets
+from pteron.backends.demo.op_partitioners import AddMulPartitionerDemo
 from pteron.errors import ExportError, UnsupportedProgramError, VerificationError
-from pteron.exir import EdgeProgramManager, to_edge
+from pteron.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
 
 
 def _all_kinds(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -112,9 +113,12 @@ def test_a_failure_of_pytorch_names_the_method_and_keeps_its_cause() -> None:
     shared = random(4)
     # PyTorch fails on example inputs that are views of the same memory.
     program = export(AddsProduct(), (shared[:3], random(3, 4), shared))
-    with pytest.raises(
-        ExportError, match=r"method 'step'.*PyTorch fails to decompose.*strict=True"
-    ) as caught:
-        to_edge({"step": program})
-    assert caught.value.method == "step"
-    assert isinstance(caught.value.__cause__, AttributeError)
+    for lower in (to_edge, _lower_with_a_partitioner):
+        with pytest.raises(ExportError, match=r"method 'step'.*PyTorch fails to decompose.*strict=True") as e:
+            lower({"step": program})
+        assert e.value.method == "step"
+        assert isinstance(e.value.__cause__, AttributeError)
+
+
+def _lower_with_a_partitioner(programs: dict[str, ExportedProgram]) -> EdgeProgramManager:
+    return to_edge_transform_and_lower(programs, partitioner=AddMulPartitionerDemo())

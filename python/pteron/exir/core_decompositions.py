@@ -45,7 +45,7 @@ def decompose_to_core(
     """
     # What is known to need more from the start saves a second trace.
     preserved = frozenset({*preserved, *_KEPT})
-    with _failures_named(method):
+    with torch_failures_named(method):
         core = run_decompositions(
             program, {**PRIMS_AS_ATEN, **_with_decomposition(program, preserved)}, preserved
         )
@@ -58,7 +58,8 @@ def decompose_to_core(
 
 
 @contextlib.contextmanager
-def _failures_named(method: str) -> Iterator[None]:
+def torch_failures_named(method: str) -> Iterator[None]:
+    """What PyTorch raises inside becomes an `ExportError` that names the method, with it as the cause."""
     try:
         yield
     except PteronError:

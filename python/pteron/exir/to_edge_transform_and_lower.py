@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 from pteron.errors import ExportError
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
 from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.core_decompositions import torch_failures_named
 from pteron.exir.edge_program import edge_program
 from pteron.exir.passes.lift_body_constants import lift_body_constants
 from pteron.exir.passes.run_graph_passes import GraphPass
@@ -50,7 +51,9 @@ def to_edge_transform_and_lower(
     for name, program in named.items():
         preserved = PreservedOperators()
         if choices[name]:
-            program = lift_body_constants(separate_updates(program)).run_decompositions({})
+            program = lift_body_constants(separate_updates(program))
+            with torch_failures_named(name):
+                program = program.run_decompositions({})
         for choice in choices[name]:
             program = choice.transform_for_pre_decomposition(program)
             preserved.add(*choice.ops_to_not_decompose(program))
