@@ -56,6 +56,14 @@ _ALSO_CORE = frozenset(
         torch.ops.aten.masked_select.default,
     }
 )
+# Whole when PyTorch's decompositions leave them, which they do for some shapes or for all.
+_WHOLE_WHEN_LEFT = frozenset(
+    {
+        torch.ops.aten.adaptive_max_pool2d.default,
+        torch.ops.aten.adaptive_max_pool3d.default,
+        torch.ops.aten._upsample_bicubic2d_aa.default,
+    }
+)
 _MAX_RANK = 16
 
 
@@ -108,6 +116,8 @@ def _core_aten(node: torch.fx.Node, context: Context) -> str | None:
     if target._schema.is_mutable:
         return f"{target} changes its arguments; the graph must be functional at this stage"
     if target.namespace != "aten" or target in context.exceptions or is_core_aten(target):
+        return None
+    if target in _WHOLE_WHEN_LEFT:
         return None
     return (
         f"{target} is not a core ATen operator and has no decomposition; name it in "
