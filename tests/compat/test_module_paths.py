@@ -106,6 +106,7 @@ NAMES = {
         "get_lowered_submodules",
         "get_lowered_backend_modules",
     ],
+    "exir.pass_manager": ["ExportedProgramPassManager", "PassManager", "PassType"],
     "exir.pass_base": [
         "ExportPass",
         "ExportPassBaseError",

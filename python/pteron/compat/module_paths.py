@@ -94,6 +94,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         "pteron.exir.passes.node_metadata",
         "pteron.exir.passes.proxy_value",
     ),
+    "exir.pass_manager": ("pteron.exir.passes.pass_manager",),
     "exir.passes": (
         ("pteron.exir.passes.spec_prop_pass", {"SpecPropPass": "SpecPropPass"}),
         ("pteron.exir.memory.memory_planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),

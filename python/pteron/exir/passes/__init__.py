@@ -20,6 +20,7 @@ from pteron.exir.passes.legalize_portable_dim_order import LegalizePortableDimOr
 from pteron.exir.passes.merge_common_subexpressions import merge_common_subexpressions
 from pteron.exir.passes.merge_views import merge_views
 from pteron.exir.passes.node_metadata import ExportPassBaseError, NodeMetadata
+from pteron.exir.passes.pass_manager import ExportedProgramPassManager, PassManager
 from pteron.exir.passes.pass_order import OPTIMIZATIONS
 from pteron.exir.passes.proxy_value import ProxyValue
 from pteron.exir.passes.prune_empty_tensors import prune_empty_tensors
@@ -32,11 +33,13 @@ __all__ = [
     "ExportPass",
     "ExportPassBaseError",
     "ExportedProgramPassBase",
+    "ExportedProgramPassManager",
     "ExportedProgramPassResult",
     "FoldConstants",
     "LegalizePortableDimOrderPass",
     "MemoryPlanningPass",
     "NodeMetadata",
+    "PassManager",
     "ProxyValue",
     "SpecPropPass",
     "cancel_permutes",

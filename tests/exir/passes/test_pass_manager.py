@@ -1,0 +1,95 @@
+"""Lists of passes that run together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.export import ExportedProgram
+from torch.fx.passes.infra.pass_base import PassResult
+from torch.fx.passes.infra.pass_manager import this_before_that_pass_constraint
+
+from exir.small_models import edge_of, random, targets
+from pteron.errors import ExportError
+from pteron.exir.edge.exir_ops import exir_ops
+from pteron.exir.passes import (
+    ExportedProgramPassManager,
+    ExportPass,
+    PassManager,
+    merge_common_subexpressions,
+)
+
+_NEXT = {exir_ops.edge.aten.sin.default: exir_ops.edge.aten.cos.default}
+
+
+class SinBecomesCos(ExportPass):
+    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+        return super().call_operator(_NEXT.get(op, op), args, kwargs, meta)
+
+
+def cos_becomes_exp(module: torch.fx.GraphModule) -> PassResult:
+    found = [n for n in module.graph.nodes if n.target is exir_ops.edge.aten.cos.default]
+    for node in found:
+        node.target = exir_ops.edge.aten.exp.default
+    return PassResult(module, bool(found))
+
+
+@pytest.fixture(scope="module")
+def program() -> ExportedProgram:
+    return edge_of(lambda x: (x.sin() + x.sin(), x.cos()), random(3)).exported_program()
+
+
+def test_passes_run_in_order_over_a_copy_of_a_program(program: ExportedProgram) -> None:
+    before = targets(program)
+    manager = ExportedProgramPassManager([[SinBecomesCos()], [merge_common_subexpressions, cos_becomes_exp]])
+    result = manager(program)
+    assert result.modified
+    # What is returned is not merged with what is read.
+    assert targets(result.exported_program) == ["aten.exp.default", "aten.add.Tensor", "aten.exp.default"]
+    assert targets(program) == before
+    x = torch.rand(3)
+    total, single = result.exported_program.module()(x)
+    torch.testing.assert_close((total, single), (2 * x.exp(), x.exp()))
+
+
+def test_steps_end_when_nothing_changes(program: ExportedProgram) -> None:
+    calls = []
+
+    def counted(module: torch.fx.GraphModule) -> PassResult:
+        calls.append(module)
+        return cos_becomes_exp(module)
+
+    assert ExportedProgramPassManager([counted], steps=5)(program).modified
+    assert len(calls) == 2
+    assert not ExportedProgramPassManager([])(program).modified
+
+
+def test_constraints_order_the_passes(program: ExportedProgram) -> None:
+    first = SinBecomesCos()
+    manager = ExportedProgramPassManager(
+        [cos_becomes_exp, first], constraints=[this_before_that_pass_constraint(first, cos_becomes_exp)]
+    )
+    assert "aten.cos.default" not in targets(manager(program).exported_program)
+
+
+def test_a_pass_manager_over_a_module(program: ExportedProgram) -> None:
+    module = edge_of(lambda x: x.sin(), random(3)).exported_program().graph_module
+    result = PassManager([[SinBecomesCos(), cos_becomes_exp]], run_checks_after_each_pass=True)(module)
+    assert result.modified
+    assert any(n.target is exir_ops.edge.aten.exp.default for n in result.graph_module.graph.nodes)
+    with pytest.raises(TypeError, match="use ExportedProgramPassManager"):
+        PassManager([merge_common_subexpressions])
+
+
+def test_a_failing_pass_is_named_and_methods_by_name_are_refused(program: ExportedProgram) -> None:
+    def adds_method(module: torch.fx.GraphModule) -> None:
+        graph = module.graph
+        with graph.inserting_before(graph.output_node()):
+            graph.call_method("relu", (next(iter(graph.nodes)),))
+
+    with pytest.raises(ExportError, match="call_method 'relu'") as caught:
+        ExportedProgramPassManager([adds_method], run_checks_after_each_pass=True)(program)
+    assert any("adds_method" in note for note in caught.value.__notes__)
+    with pytest.raises(TypeError, match="expected passes, got int"):
+        PassManager([3])
