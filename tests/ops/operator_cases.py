@@ -10,6 +10,7 @@ import torch
 from ops.image_cases import pools, resampled
 from ops.operator_case import OperatorCase as Case
 from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
+from ops.statistic_cases import every_statistic
 
 # Functions of one tensor whose result is a float tensor.
 _FLOAT_FUNCTIONS = (
@@ -554,5 +555,6 @@ def every_case() -> list[Case]:
         indexing,
         distances_and_sampling,
         remaining,
+        every_statistic,
     ]
     return [case for table in tables for case in table()]

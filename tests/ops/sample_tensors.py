@@ -33,3 +33,9 @@ def special(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def channels_last(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
     """Values in channels-last order."""
     return values(shape, dtype, seed).contiguous(memory_format=torch.channels_last)
+
+
+def distinct(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Numbers of which no two are equal, in no order; at most 120 for int8."""
+    order = torch.randperm(math.prod(shape), generator=torch.Generator().manual_seed(sum(shape)))
+    return order.reshape(shape).to(dtype)

@@ -1,4 +1,4 @@
-//! Sums and products of two operands: add, sub, rsub, mul, addcmul, lerp, hypot, atan2.
+//! Sums and products of two operands: add, sub, rsub, mul, addcmul, lerp, atan2.
 //!
 //! Shape: broadcast. Dtype: promoted. Edge cases: integers wrap, bool adds as "or", bool does not
 //! subtract, `alpha` must be an integer when the operands are.
@@ -154,7 +154,6 @@ pub static KERNELS: &[StaticKernel] = &[
     ),
     kernel("aten::lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)", lerp),
     float_pair!("atan2", |a, b| a.atan2(b)),
-    float_pair!("hypot", |a, b| a.hypot(b)),
 ];
 
 #[cfg(test)]

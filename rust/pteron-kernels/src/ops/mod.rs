@@ -17,4 +17,6 @@ families! {
     joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing,
     advanced_indexing, pooling, adaptive_pooling,
     padding, resampling, antialiasing, sorting, data_dependent, channels, distances, grid_sampling,
+    special_functions, number_pairs, order_statistics, searching, counting, running_results,
+    flat_positions, complex_parts, batch_norm_training,
 }

@@ -12,7 +12,7 @@ use crate::shape::check_same;
 use crate::walk::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result, StaticKernel};
 
-fn optional<'a>(args: &Args<'a>, i: usize) -> Result<Option<Reader<'a, f64>>> {
+pub(crate) fn optional<'a>(args: &Args<'a>, i: usize) -> Result<Option<Reader<'a, f64>>> {
     args.optional_tensor(i)?.map(Reader::new).transpose()
 }
 
@@ -23,7 +23,7 @@ fn check_optional(args: &Args<'_>, i: usize, name: &str, shape: &[usize]) -> Res
     }
 }
 
-fn check_outputs(ctx: &PrepareContext<'_>, outputs: [usize; 3]) -> Result<()> {
+pub(crate) fn check_outputs(ctx: &PrepareContext<'_>, outputs: [usize; 3]) -> Result<()> {
     check_float(ctx, outputs[0])?;
     for i in outputs {
         if !dtype_of(ctx, i)?.is_float() {
@@ -91,14 +91,14 @@ fn layer(args: &Args<'_>) -> Result<()> {
 }
 
 /// One value per channel: what a channel is multiplied with and what is added to it.
-struct Affine {
+pub(crate) struct Affine {
     scale: f64,
     shift: f64,
 }
 
 impl Affine {
     /// `(x - mean) * rstd * weight + bias` of channel `c`.
-    fn new(mean: f64, rstd: f64, c: usize, weight: &Option<Reader<'_, f64>>, bias: &Option<Reader<'_, f64>>) -> Result<Affine> {
+    pub(crate) fn new(mean: f64, rstd: f64, c: usize, weight: &Option<Reader<'_, f64>>, bias: &Option<Reader<'_, f64>>) -> Result<Affine> {
         let weight = weight.as_ref().map_or(Ok(1.0), |w| w.get(c))?;
         let bias = bias.as_ref().map_or(Ok(0.0), |b| b.get(c))?;
         let scale = rstd * weight;
@@ -107,12 +107,12 @@ impl Affine {
 }
 
 /// The positions of one image and channel of a tensor `[N, C, *]`.
-fn plane(shape: &Dims, strides: &Dims) -> Walk {
+pub(crate) fn plane(shape: &Dims, strides: &Dims) -> Walk {
     Walk::new(2..shape.len(), shape, &signed(strides))
 }
 
 /// Applies an affine map to one plane.
-fn map_plane(
+pub(crate) fn map_plane(
     x: &Reader<'_, f64>,
     y: &mut Writer<'_, f64>,
     planes: &[Walk; 2],
@@ -128,7 +128,7 @@ fn map_plane(
     })
 }
 
-fn base(meta: &pteron_core::TensorMeta, n: usize, c: usize) -> isize {
+pub(crate) fn base(meta: &pteron_core::TensorMeta, n: usize, c: usize) -> isize {
     (n * meta.strides()[0] + c * meta.strides()[1]) as isize
 }
 
@@ -190,7 +190,7 @@ fn group(args: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
-fn check_batch(args: &Args<'_>) -> Result<Dims> {
+pub(crate) fn check_batch(args: &Args<'_>) -> Result<Dims> {
     let x = args.tensor(0)?;
     if x.rank() < 2 {
         return Err(Error::kernel("the input needs a batch and a channel dimension")
@@ -232,6 +232,11 @@ fn batch(args: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The positions of one channel of a tensor `[N, C, *]`.
+pub(crate) fn channel_members(shape: &Dims, strides: &Dims) -> Walk {
+    Walk::new((0..shape.len()).filter(|d| *d != 1), shape, &signed(strides))
+}
+
 fn bind_batch_statistics(args: &mut BindArgs<'_>) -> Result<()> {
     let shape = check_batch(&args.args())?;
     args.resize(6, &shape)?;
@@ -248,11 +253,7 @@ fn batch_statistics(args: &Args<'_>) -> Result<()> {
     let (mut means, mut rstds) = (Writer::<f64>::new(args.output(7)?)?, Writer::<f64>::new(args.output(8)?)?);
     let shape = *x.meta().shape();
     let planes = [plane(&shape, x.meta().strides()), plane(&shape, y.meta().strides())];
-    let mut order = [0usize; pteron_core::MAX_RANK];
-    for (slot, d) in order.iter_mut().zip((0..shape.len()).filter(|d| *d != 1)) {
-        *slot = d;
-    }
-    let members = Walk::new(order[..shape.len() - 1].iter().copied(), &shape, &signed(x.meta().strides()));
+    let members = channel_members(&shape, x.meta().strides());
     let mut buffer = [0.0; BLOCK];
     for c in 0..shape[1] {
         let (mean, squares) = moments(&x, &members, base(x.meta(), 0, c), &mut buffer)?;

@@ -12,7 +12,8 @@ use crate::shape::wrap_dim;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel, WorkerScratch};
 
 /// A compute type whose order is that of unsigned integers.
-trait Key: Compute {
+pub(crate) trait Key: Compute {
+    /// The place in that order; NaN comes last.
     fn key(self) -> u64;
 }
 
@@ -47,6 +48,22 @@ const SORT: Form = Form { dim: 1, descending: 2, count: None, values: 3 };
 const STABLE: Form = Form { dim: 2, descending: 3, count: None, values: 4 };
 const TOP: Form = Form { dim: 2, descending: 3, count: Some(1), values: 5 };
 
+/// Bytes of scratch that ordering `count` elements needs.
+pub(crate) fn entry_bytes(count: usize) -> Result<usize> {
+    count
+        .max(1)
+        .checked_mul(size_of::<[u64; 2]>())
+        .ok_or_else(|| Error::limit("a dimension is too long to sort").got(count.to_string()))
+}
+
+/// Room in the scratch for `count` pairs of key and position.
+pub(crate) fn entries<'a>(scratch: &'a mut WorkerScratch<'_>, count: usize) -> Result<&'a mut [[u64; 2]]> {
+    bytemuck::try_cast_slice_mut::<u8, [u64; 2]>(scratch.worker)
+        .map_err(|_| Error::internal("scratch is misaligned"))?
+        .get_mut(..count)
+        .ok_or_else(|| Error::internal("scratch is too small"))
+}
+
 fn bind(args: &mut BindArgs<'_>, form: Form) -> Result<()> {
     let view = args.args();
     let mut shape = *view.tensor(0)?.shape();
@@ -78,9 +95,7 @@ fn order<C: Key>(args: &Args<'_>, scratch: &mut WorkerScratch<'_>, form: Form) -
     let mut positions = Writer::<i64>::new(args.output(form.values + 1)?)?;
     let from = Reduction::new(x.meta(), 1 << dim);
     let (to, to_positions) = (Reduction::new(values.meta(), 1 << dim), Reduction::new(positions.meta(), 1 << dim));
-    let entries = bytemuck::try_cast_slice_mut::<u8, [u64; 2]>(scratch.worker)
-        .map_err(|_| Error::internal("scratch is misaligned"))?;
-    let entries = entries.get_mut(..from.count()).ok_or_else(|| Error::internal("scratch is too small"))?;
+    let entries = entries(scratch, from.count())?;
     let take = to.count();
     from.for_each(|position, base| {
         let mut buffer = [C::ZERO; crate::compute::BLOCK];
@@ -112,10 +127,8 @@ fn prepare(
     if dtype_of(ctx, form.values + 1)? != DType::Int64 {
         return Err(Error::kernel("positions are int64").argument("indices"));
     }
-    let longest = ctx.tensor(0).and_then(|t| t.shape.iter().copied().max()).unwrap_or(1).max(1);
-    let bytes = longest
-        .checked_mul(size_of::<[u64; 2]>())
-        .ok_or_else(|| Error::limit("a dimension is too long to sort").got(longest.to_string()))?;
+    let longest = ctx.tensor(0).and_then(|t| t.shape.iter().copied().max()).unwrap_or(1);
+    let bytes = entry_bytes(longest)?;
     match Class::of(dtype_of(ctx, 0)?) {
         Some(Class::I64) => Routine::prepare_with_scratch(bytes, bind, int),
         Some(_) => Routine::prepare_with_scratch(bytes, bind, float),

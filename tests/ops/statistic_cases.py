@@ -1,0 +1,205 @@
+"""Operator calls whose results are chosen, counted or looked up: order statistics, searches, histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ops.operator_case import OperatorCase as Case
+from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, distinct, special, values
+
+
+def special_functions() -> Iterator[Case]:
+    """Functions of one number that integrals or series define."""
+    for op in ["erfc", "erfinv", "lgamma", "digamma", "i0"]:
+        for dtype in ALL:
+            # float16 holds every result, and integers have values that the function is defined for.
+            x = values((3, 5), dtype) / 8 if dtype.is_floating_point else values((3, 5), dtype)
+            yield Case(op, "out", (x,))
+        yield Case(op, "out", (channels_last((2, 3, 2, 2)) / 5,))
+        yield Case(op, "out", (values((), torch.float64),))
+        yield Case(op, "out", (values((0, 3)),))
+    line = torch.linspace(-12, 80, 921, dtype=torch.float64) + 1 / 128
+    unit = torch.linspace(-1, 1, 801, dtype=torch.float64)
+    for op in ["erfc", "lgamma", "digamma", "i0"]:
+        yield Case(op, "out", (line,))
+        yield Case(op, "out", (line[line > 0.5].float(),))
+    yield Case("erfinv", "out", (unit,))
+    yield Case("erfinv", "out", (unit.float(),))
+    yield Case("erfinv", "out", (torch.tensor([1e-300, 1 - 1e-15, -1 + 1e-12], dtype=torch.float64),))
+    for op in ["erfc", "erfinv", "lgamma", "digamma", "i0"]:
+        for dtype in [torch.float32, torch.float64]:
+            yield Case(op, "out", (torch.tensor([0.0, -0.0, NAN, INF, -INF, -1.0, 1.0, 2.0], dtype=dtype),))
+
+
+def number_pairs() -> Iterator[Case]:
+    """Functions of two numbers outside arithmetic."""
+    for op in ["hypot", "copysign", "nextafter", "heaviside", "gcd", "lcm"]:
+        for dtype in ALL:
+            yield Case(op, "out", (values((3, 4), dtype), values((3, 4), dtype, 3)))
+        for dtype in [torch.float32, torch.float64, torch.int64]:
+            yield Case(op, "out", (values((2, 1, 3), dtype), values((4, 1), dtype, 5)))
+            yield Case(op, "out", (values((0, 3), dtype), values((3,), dtype, 5)))
+            yield Case(op, "out", (values((), dtype), values((), dtype, 5)))
+        yield Case(op, "out", (values((3, 4), torch.int8), values((3, 4), torch.int32, 5)))
+        yield Case(op, "out", (values((3, 4), torch.float16), values((3, 4), torch.float32, 5)))
+        yield Case(op, "out", (special(), special().flip(0)), note=" special")
+        yield Case(op, "out", (special(torch.float64), special(torch.float64).flip(0)), note=" special")
+        yield Case(op, "out", (values((2, 3)), values((4,))), note=" misfit")
+    zeros = torch.tensor([0.0, -0.0, 0.0, -0.0])
+    yield Case("nextafter", "out", (zeros, torch.tensor([-0.0, 0.0, 1.0, 1.0])), note=" zeros")
+    yield Case("copysign", "out", (values((4,)), zeros), note=" zeros")
+    for dtype in [*FLOATS, *INTEGERS, torch.bool]:
+        for number in [-2, -0.0]:
+            yield Case("copysign", "Scalar_out", (values((3, 4), dtype), number))
+
+
+def order_statistics() -> Iterator[Case]:
+    """Elements by their rank; positions are compared where no two elements are equal."""
+    for dtype in ALL:
+        x = distinct((4, 6), dtype)
+        for dim in [0, -1]:
+            for keepdim in [False, True]:
+                yield Case("median", "dim_values", (x, dim, keepdim))
+                yield Case("nanmedian", "dim_values", (x, dim, keepdim))
+                yield Case("kthvalue", "values", (x, 3, dim, keepdim))
+        yield Case("median", "out", (x,))
+        yield Case("nanmedian", "out", (x,))
+        # Few enough for eager's sort to keep equal elements in order.
+        yield Case("mode", "values", (values((4, 6), dtype), 1))
+        yield Case("mode", "values", (values((4, 6), dtype), 0, True))
+    holed = distinct((4, 6), torch.float32)
+    holed[1, 2] = holed[1, 4] = holed[3, :] = NAN
+    for x in [holed, holed.double(), holed.half(), holed.t()]:
+        yield Case("median", "dim_values", (x, 1), note=" NaN", outputs=2)
+        yield Case("median", "out", (x,), note=" NaN")
+        yield Case("nanmedian", "out", (x,), note=" NaN")
+        yield Case("nanmedian", "dim_values", (x, 0), note=" NaN", outputs=1)
+        yield Case("kthvalue", "values", (x[:3], 5, 1), note=" NaN", outputs=1)
+    tied = values((3, 40), torch.int32)
+    yield Case("median", "dim_values", (tied, 1), note=" ties", outputs=1)
+    yield Case("kthvalue", "values", (tied, 17, 1), note=" ties", outputs=1)
+    for op, overload, more in [
+        ("median", "dim_values", (0,)),
+        ("nanmedian", "dim_values", (0,)),
+        ("mode", "values", (0,)),
+        ("kthvalue", "values", (1, 0)),
+    ]:
+        for shape in [(), (0, 3), (3, 0)]:
+            yield Case(op, overload, (values(shape), *more))
+        yield Case(op, overload, (values((3, 4)), *more[:-1], 2), note=" no such dimension")
+    yield Case("median", "out", (values((0,)),))
+    yield Case("median", "out", (values(()),))
+    for k in [0, 7, -1]:
+        yield Case("kthvalue", "values", (values((4, 6)), k))
+
+
+def running_results() -> Iterator[Case]:
+    """Running extremes and sums of exponentials."""
+    for op in ["cummax", "cummin", "logcumsumexp"]:
+        for dtype in ALL:
+            yield Case(op, "out", (values((4, 6), dtype), 1))
+            yield Case(op, "out", (values((4, 6), dtype), 0))
+        yield Case(op, "out", (values((3, 700)), 1))
+        yield Case(op, "out", (channels_last((2, 3, 4, 5)), -3))
+        yield Case(op, "out", (special(), 0), note=" special")
+        yield Case(op, "out", (torch.tensor([1.0, NAN, 2.0, NAN, 0.5, INF]), 0), note=" NaN")
+        for shape in [(), (0, 3), (3, 0)]:
+            yield Case(op, "out", (values(shape), 0))
+        yield Case(op, "out", (values((3, 4)), 2), note=" no such dimension")
+
+
+def searches() -> Iterator[Case]:
+    """Places in sorted numbers."""
+    for dtype in ALL:
+        edges, x = values((9,), dtype).sort().values, values((3, 4), dtype, 4)
+        for right in [False, True]:
+            yield Case("bucketize", "Tensor_out", (x, edges), {"right": right})
+            yield Case("searchsorted", "Tensor_out", (edges, x), {"right": right, "out_int32": True})
+            yield Case("bucketize", "Scalar_out", (1, edges), {"right": right})
+            yield Case("searchsorted", "Scalar_out", (edges, 1.1), {"right": right})
+    rows, x = values((2, 3, 5)).sort().values, values((2, 3, 4), seed=2)
+    for options in [{}, {"side": "right"}, {"side": "left"}, {"side": "left", "right": True}, {"side": "up"}]:
+        yield Case("searchsorted", "Tensor_out", (rows, x), dict(options))
+    unsorted = values((2, 3, 5), seed=9)
+    yield Case("searchsorted", "Tensor_out", (unsorted, x), {"sorter": unsorted.argsort()})
+    yield Case(
+        "searchsorted", "Tensor_out", (unsorted, x), {"sorter": unsorted.argsort() + 1}, note=" outside"
+    )
+    yield Case("searchsorted", "Tensor_out", (unsorted, x), {"sorter": unsorted.argsort().int()})
+    yield Case("searchsorted", "Tensor_out", (unsorted, x), {"sorter": unsorted.argsort()[0]}, note=" misfit")
+    holed = torch.tensor([1.0, 2.0, 2.0, NAN])
+    for right in [False, True]:
+        yield Case("searchsorted", "Tensor_out", (holed, special()), {"right": right}, note=" NaN")
+    # Sequence and values of two dtypes compare in their common one.
+    yield Case("bucketize", "Tensor_out", (values((7,)), values((5,), torch.int32).sort().values))
+    yield Case("bucketize", "Tensor_out", (values((7,), torch.float64), values((5,)).sort().values))
+    yield Case("bucketize", "Tensor_out", (torch.tensor(0.1, dtype=torch.float64), torch.tensor([0.0, 0.1])))
+    yield Case("bucketize", "Tensor_out", (values((7,)), values((2, 5))), note=" misfit")
+    yield Case("searchsorted", "Tensor_out", (values((2, 5)), values((3, 4))), note=" misfit")
+    yield Case("searchsorted", "Tensor_out", (values((2, 5)), values(())), note=" misfit")
+    yield Case("searchsorted", "Tensor_out", (values(()), values((4,))), note=" misfit")
+    for shapes in [((0,), (3,)), ((5,), (0,)), ((2, 0), (2, 3)), ((2, 5), (2, 0)), ((5,), ())]:
+        yield Case("searchsorted", "Tensor_out", tuple(values(s).sort().values for s in shapes))
+
+
+def counts() -> Iterator[Case]:
+    """Histograms, counts, repeats, and elements put at positions."""
+    for dtype in [torch.float32, torch.float64, torch.int32]:
+        x = values((5, 8), dtype)
+        for options in [(), (7,), (10, -1, 2.5), (4, 2, 2), (0,), (-1,), (4, 3, 1), (4, 0, INF)]:
+            yield Case("histc", "out", (x, *options))
+    yield Case("histc", "out", (special()[:5],), note=" NaN")
+    yield Case("histc", "out", (special(), 4, -3, 3), note=" NaN")
+    yield Case("histc", "out", (torch.ones(6), 4))
+    yield Case("histc", "out", (values((0,)), 4))
+    yield Case("histc", "out", (values(()), 4))
+    for dtype in [*INTEGERS, torch.bool, torch.float32]:
+        x = values((30,), dtype, low=0)
+        yield Case("bincount", "out", (x,), largest=(40,))
+        yield Case("bincount", "out", (x, None, 17), largest=(40,))
+        yield Case("bincount", "out", (x, values((30,), seed=2)), largest=(40,))
+        yield Case("bincount", "out", (x, values((30,), torch.float64, seed=2)), largest=(40,))
+        yield Case("bincount", "out", (x, values((30,), torch.int16, seed=2)), largest=(40,))
+        yield Case("repeat_interleave", "Tensor_out", (values((6,), dtype, low=0),), largest=(60,))
+    x = values((30,), torch.int64, low=0)
+    yield Case("bincount", "out", (x - 3,), note=" negative")
+    yield Case("bincount", "out", (x, None, -1))
+    yield Case("bincount", "out", (x.reshape(5, 6),))
+    yield Case("bincount", "out", (x, values((29,))), note=" misfit")
+    yield Case("bincount", "out", (x[:0], None, 3), largest=(5,))
+    repeats = torch.tensor([2, 0, 3])
+    yield Case("repeat_interleave", "Tensor_out", (repeats,), {"output_size": 5}, largest=(9,))
+    yield Case("repeat_interleave", "Tensor_out", (repeats,), {"output_size": 6}, note=" misfit")
+    yield Case("repeat_interleave", "Tensor_out", (repeats - 1,), note=" negative")
+    yield Case("repeat_interleave", "Tensor_out", (repeats[None],))
+    yield Case("repeat_interleave", "Tensor_out", (repeats[:0],), largest=(2,))
+    at = torch.tensor([[0, -1], [5, 5]])
+    for dtype in ALL:
+        x = values((3, 4), dtype)
+        yield Case("put", "out", (x, at[:, 0], values((2,), dtype, 3)))
+        yield Case("put", "out", (x, at, values((4,), dtype, 3), True))
+    yield Case("put", "out", (channels_last((2, 3, 2, 2)), at[0], values((1, 2))))
+    yield Case("put", "out", (values((3, 4)), at, values((3,))), note=" misfit")
+    yield Case("put", "out", (values((3, 4)), at + 7, values((4,))), note=" outside")
+    yield Case("put", "out", (values((0,)), at[0], values((2,))), note=" outside")
+    yield Case("put", "out", (values((0,)), at[0, :0], values((0,))))
+    yield Case("put", "out", (values((3, 4)), at.int(), values((4,))))
+    yield Case("put", "out", (values((3, 4)), at, values((4,), torch.float64)))
+    yield Case("view_as_real_copy", "out", (torch.complex(values((3, 4)), values((3, 4), seed=1)),))
+    yield Case("view_as_real_copy", "out", (torch.complex(values((0, 4)), values((0, 4))),))
+    yield Case("view_as_real_copy", "out", (values((3, 4)),))
+
+
+def every_statistic() -> Iterator[Case]:
+    """All of these."""
+    for table in [
+        special_functions,
+        number_pairs,
+        order_statistics,
+        running_results,
+        searches,
+        counts,
+    ]:
+        yield from table()
