@@ -196,6 +196,13 @@ def _view_copied_on(m: Any, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def _copy_casts(m: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    m.i.copy_(x)
+    m.f.copy_(m.i)
+    m.w.copy_(x)
+    return m.i * 2, m.f * 2, m.w * 2
+
+
 def _product(m: Any, x: torch.Tensor) -> torch.Tensor:
     m.k.copy_(m.k @ x)
     return m.k.sum()
@@ -250,6 +257,12 @@ CASES = {
     "one_value_for_two": Case(_one_value_for_two, _PAIR, [(_random(3),), (_random(3),)], 1),
     "copied_on": Case(_copied_on, _PAIR, [(_random(3),), (_random(3),)], 1),
     "view_copied_on": Case(_view_copied_on, _PAIR, [(_random(3),), (_random(3),)], 0),
+    "copy_casts": Case(
+        _copy_casts,
+        {"i": torch.zeros(3, dtype=torch.int64), "f": torch.zeros(3), "w": torch.zeros(2, 3)},
+        [(torch.tensor([1.6, -2.7, 3.2]),), (torch.tensor([0.4, 9.9, -0.1]),)],
+        0,
+    ),
     "count": Case(_count, {"n": torch.tensor(3)}, [(_random(3),), (_random(3),)], 0),
     "returned": Case(_returned, {"k": _random(3)}, [(_random(3),), (_random(3),)], 1),
     "old_and_new": Case(_old_and_new, {"k": _random(3)}, [(_random(3),), (_random(3),)], 1),

@@ -19,6 +19,7 @@ from pteron.exir.edge.verify import verify
 from pteron.exir.passes.lift_body_constants import lift_body_constants
 from pteron.exir.passes.pass_order import BEFORE_CORE_ATEN_CHECK, passes_to_edge
 from pteron.exir.passes.separate_updates import separate_updates
+from pteron.exir.passes.spell_out_copies import spell_out_copies
 from pteron.exir.preserved_operators import PreservedOperators, hide, show
 from pteron.exir.prims_as_aten import AS_SMALL_AS_A_PRIM
 from pteron.exir.progress import step
@@ -65,7 +66,8 @@ def core_aten_program(
 
     `whole`: operators that stay whole at every call; `preserved`: what backends want whole.
     """
-    core = decompose_to_core(hide(lift_body_constants(separate_updates(program)), preserved), whole, method)
+    captured = separate_updates(spell_out_copies(program))
+    core = decompose_to_core(hide(lift_body_constants(captured), preserved), whole, method)
     show(core)
     # Passes replace tensors in these tables; those of the program that was given must not change.
     core._state_dict = dict(core.state_dict)

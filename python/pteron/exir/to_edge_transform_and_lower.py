@@ -15,6 +15,7 @@ from pteron.exir.edge_program import edge_program
 from pteron.exir.passes.lift_body_constants import lift_body_constants
 from pteron.exir.passes.run_graph_passes import GraphPass
 from pteron.exir.passes.separate_updates import separate_updates
+from pteron.exir.passes.spell_out_copies import spell_out_copies
 from pteron.exir.preserved_operators import PreservedOperators
 from pteron.exir.program import EdgeProgramManager, refuse_etrecord
 from pteron.exir.programs_by_method import programs_by_method
@@ -51,7 +52,7 @@ def to_edge_transform_and_lower(
     for name, program in named.items():
         preserved = PreservedOperators()
         if choices[name]:
-            program = lift_body_constants(separate_updates(program))
+            program = lift_body_constants(separate_updates(spell_out_copies(program)))
             with torch_failures_named(name):
                 program = program.run_decompositions({})
         for choice in choices[name]:
