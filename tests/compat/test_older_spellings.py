@@ -260,7 +260,11 @@ def test_method_compile_spec_is_a_list_of_compile_specs() -> None:
 def test_lowered_program_as_attribute_and_as_method() -> None:
     lowered = lowered_sine()
     assert lowered.program.execution_plan[0].delegates[0].id == BackendWithCompilerDemo.__name__
-    assert lowered.program() == lowered.program(emit_stacktrace=True)
+    plain, traced = lowered.program(), lowered.program(emit_stacktrace=True)
+    chain = traced.execution_plan[0].chains[0]
+    assert len(chain.stacktrace) == len(chain.instructions)
+    chain.stacktrace = None
+    assert plain == traced
 
 
 def test_lower_all_submodules_and_remove_used_metadata() -> None:
