@@ -1,9 +1,8 @@
 """How much memory and time it takes to save a program.
 
-    python benches/save_memory.py [gigabytes] [--without-folding]
+    python benches/save_memory.py [gigabytes]
 
 Prints the weights, the most resident memory before the save and with it, and the seconds of the save.
-`--without-folding` leaves out the pass that stores weights in the order in which they are read.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import torch
 from torch import nn
 
 import pteron
-from pteron.exir import ExecutorchBackendConfig, to_edge
-from pteron.exir.passes import OPTIMIZATIONS, FoldConstants
+from pteron.exir import to_edge
 
 MEBIBYTE = 1 << 20
 
@@ -45,19 +43,10 @@ def main() -> None:
     """Measure one model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("gigabytes", type=float, nargs="?", default=2.0)
-    parser.add_argument("--without-folding", action="store_true")
     options = parser.parse_args()
     model = Layers(round(options.gigabytes * 16)).eval()
     weights = sum(p.numel() * p.element_size() for p in model.parameters()) / MEBIBYTE
-    manager = to_edge(torch.export.export(model, (torch.ones(1, 4096),))).to_executorch(
-        ExecutorchBackendConfig(
-            optimize=[
-                each
-                for each in OPTIMIZATIONS
-                if not (options.without_folding and isinstance(each, FoldConstants))
-            ]
-        )
-    )
+    manager = to_edge(torch.export.export(model, (torch.ones(1, 4096),))).to_executorch()
     before = _peak()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.pte"

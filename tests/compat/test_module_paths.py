@@ -17,13 +17,13 @@ RUN_HALF = {"extension.pybindings.portable_lib", "runtime"}
 #: What examples import from each path.
 NAMES = {
     "devtools": ["BundledProgram"],
-    "devtools.bundled_program": ["BundledProgram", "MethodTestSuite"],
+    "devtools.bundled_program": [],
     "devtools.bundled_program.config": ["MethodTestCase", "MethodTestSuite"],
     "devtools.bundled_program.core": ["BundledProgram", "MethodTestSuite"],
     "devtools.bundled_program.serialize": ["serialize_from_bundled_program_to_flatbuffer"],
     "exir.tensor_layout": ["TensorLayout"],
-    "devtools.backend_debug": ["get_delegation_info", "DelegationInfo"],
-    "devtools.backend_debug.delegation_info": ["DelegationBreakdown", "print_delegation_info"],
+    "devtools.backend_debug": ["get_delegation_info", "DelegationBreakdown"],
+    "devtools.backend_debug.delegation_info": ["DelegationInfo", "print_delegation_info"],
     "exir": [
         "to_edge",
         "capture",

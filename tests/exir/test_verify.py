@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch.export import ExportedProgram
 
+import pteron
 from exir.small_models import PORTABLE, edge_of, node_of, random
-from pteron.errors import VerificationError
+from pteron.errors import UnsupportedProgramError, VerificationError
+from pteron.exir import to_edge
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.stages import CORE_ATEN, EDGE, OUT_VARIANT, PLANNED
 from pteron.exir.edge.verify import verify
@@ -105,11 +107,44 @@ def test_operands_must_come_first() -> None:
         verify(program, EDGE)
 
 
+class _OuterSum(torch.nn.Module):
+    def forward(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.addr(x, a, b)
+
+
 def test_core_aten_rule_lets_exceptions_pass() -> None:
-    captured = torch.export.export(torch.nn.Linear(2, 2), (random(1, 2),))
-    with pytest.raises(VerificationError, match=r"aten\.linear\.default is not a core ATen operator"):
+    captured = torch.export.export(_OuterSum(), (random(2, 3), random(2), random(3)))
+    with pytest.raises(VerificationError, match=r"aten\.addr\.default is not a core ATen operator"):
         verify(captured, CORE_ATEN)
-    verify(captured, CORE_ATEN, exceptions=[torch.ops.aten.linear.default])
+    verify(captured, CORE_ATEN, exceptions=[torch.ops.aten.addr.default])
+
+
+def test_core_aten_rule_lets_operators_with_a_kernel_pass() -> None:
+    verify(torch.export.export(torch.nn.Linear(2, 2), (random(1, 2),)), CORE_ATEN)
+
+
+class _Median(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.median(x, dim=1).values
+
+
+def test_what_pytorch_does_not_decompose_runs_where_there_is_a_kernel() -> None:
+    x = random(3, 5)
+    edge = to_edge(torch.export.export(_Median(), (x,)))
+    assert torch.equal(pteron.load(edge.to_executorch().buffer).run("forward", x), _Median()(x))
+    with pytest.raises(UnsupportedProgramError, match=r"aten::median\.dim_values"):
+        edge.to_executorch(PORTABLE)
+
+
+class _NegativeZero(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(x, -0.0)
+
+
+def test_the_sign_of_a_zero_is_in_the_file() -> None:
+    x = random(3)
+    buffer = to_edge(torch.export.export(_NegativeZero(), (x,))).to_executorch().buffer
+    assert torch.signbit(pteron.load(buffer).run("forward", x)).all()
 
 
 def _with_out_variants() -> ExportedProgram:

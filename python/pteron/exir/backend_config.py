@@ -12,7 +12,8 @@ from pteron.exir.emit.external_tags import ExternalTags, TagFunction
 from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
-from pteron.exir.passes.pass_order import OPTIMIZATIONS, folds
+from pteron.exir.passes.fold_constants import MOST_MOVED, FoldConstants
+from pteron.exir.passes.pass_order import FOLD_CONSTANTS, OPTIMIZATIONS, folds
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 
 
@@ -168,7 +169,12 @@ class ExecutorchBackendConfig:
             return self.optimize
         if not self.optimize:
             return ()
-        return tuple(each for each in OPTIMIZATIONS if not (self.external_constants and folds(each)))
+        chosen = tuple(each for each in OPTIMIZATIONS if not (self.external_constants and folds(each)))
+        if self.kernels != "pteron":
+            return chosen
+        return tuple(
+            FoldConstants(most_moved=MOST_MOVED) if each is FOLD_CONSTANTS else each for each in chosen
+        )
 
     def require_methods(self, methods: Iterable[str]) -> None:
         """ExportError where memory planning names a method that is not one of `methods`."""

@@ -199,3 +199,15 @@ def test_one_pass_object_serves_one_model_after_another() -> None:
         model.w.add_(1)
         program = to_edge(export(model, (torch.zeros(3),))).transform([fold]).exported_program()
         torch.testing.assert_close(program.module()(torch.zeros(3)), model(torch.zeros(3)))
+
+
+def test_large_weights_that_only_move_stay_for_the_run_half() -> None:
+    edge = to_edge(export(nn.Linear(640, 512), (torch.randn(2, 640),)))
+
+    def operators(kernels: str) -> list[str]:
+        manager = edge.to_executorch(ExecutorchBackendConfig(kernels=kernels))
+        return [operator.name for operator in manager.executorch_program.execution_plan[0].operators]
+
+    assert operators("pteron") == ["aten::permute_copy", "aten::addmm"]
+    # There the weight would be moved in every run.
+    assert operators("executorch-portable") == ["aten::addmm"]

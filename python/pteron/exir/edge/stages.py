@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from pteron.exir.edge.control_flow import is_control_flow
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
+from pteron.exir.edge.kernel_table import has_kernel
 from pteron.exir.edge.memory_nodes import alloc, view
 from pteron.exir.edge.out_variant import out_argument_names
 from pteron.exir.edge.symbolic_ops import is_symbolic_number, is_symbolic_op
@@ -54,14 +55,6 @@ _ALSO_CORE = frozenset(
         torch.ops.aten._upsample_bilinear2d_aa.default,
         torch.ops.aten._unsafe_view.default,
         torch.ops.aten.masked_select.default,
-    }
-)
-# Whole when PyTorch's decompositions leave them, which they do for some shapes or for all.
-_WHOLE_WHEN_LEFT = frozenset(
-    {
-        torch.ops.aten.adaptive_max_pool2d.default,
-        torch.ops.aten.adaptive_max_pool3d.default,
-        torch.ops.aten._upsample_bicubic2d_aa.default,
     }
 )
 _MAX_RANK = 16
@@ -117,7 +110,9 @@ def _core_aten(node: torch.fx.Node, context: Context) -> str | None:
         return f"{target} changes its arguments; the graph must be functional at this stage"
     if target.namespace != "aten" or target in context.exceptions or is_core_aten(target):
         return None
-    if target in _WHOLE_WHEN_LEFT:
+    # What PyTorch's decompositions leave and a kernel runs stays whole; `to_executorch` refuses it for
+    # targets without that kernel.
+    if has_kernel(target):
         return None
     return (
         f"{target} is not a core ATen operator and has no decomposition; name it in "

@@ -11,12 +11,26 @@ import torch
 from torch.export import ExportedProgram
 
 from pteron.exir.edge.dim_order_ops import memory_format_of
+from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.tensor_spec import dim_order_of_value
 from pteron.exir.passes.constant_values import add_constants, constant_values, remove_unread_constants
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase, ExportedProgramPassResult
 from pteron.exir.passes.pure_call import is_pure_call
 
 MOST_GROWTH = 64 * 1024
+MOST_MOVED = 1024 * 1024
+
+# They move elements and compute nothing.
+_LAYOUT_OPERATORS = frozenset(
+    {
+        exir_ops.edge.aten.permute_copy.default,
+        exir_ops.edge.aten.transpose_copy.int,
+        exir_ops.edge.aten.t_copy.default,
+        exir_ops.edge.aten.view_copy.default,
+        exir_ops.edge.aten.squeeze_copy.dims,
+        exir_ops.edge.aten.unsqueeze_copy.default,
+    }
+)
 
 
 class FoldConstants(ExportedProgramPassBase):
@@ -27,12 +41,17 @@ class FoldConstants(ExportedProgramPassBase):
 
     `most_growth`: bytes by which one group of operators that share constants may make the file larger; a
     group that would cost more stays (a mask made by `arange`, a transposed copy of a weight that is read as
-    it is elsewhere). Buffers that a run changes are no constants. What stays: random operators, quantise and
+    it is elsewhere).
+    `most_moved`: bytes; where operators only move the elements of a constant that is larger, they stay. The
+    run half folds them when it loads the program, and the model's weights need not be in memory twice until
+    the program is saved. None: no such limit, for targets that would move them in every run.
+    Buffers that a run changes are no constants. What stays: random operators, quantise and
     dequantise, results that are returned, everything in branches and loop bodies.
     """
 
-    def __init__(self, most_growth: int = MOST_GROWTH) -> None:
+    def __init__(self, most_growth: int = MOST_GROWTH, most_moved: int | None = None) -> None:
         self.most_growth = most_growth
+        self.most_moved = most_moved
         # Addresses of constants that each method reads as they are, by the identity of its program.
         self._read_as_is: dict[int, set[int]] = {}
         # What was computed is known by the addresses of its operands, which hold for one set of programs.
@@ -44,7 +63,7 @@ class FoldConstants(ExportedProgramPassBase):
         """This pass for the methods of one file: a constant that two of them fold is computed and stored
         once, and what another method reads as it is counts as growth.
         """
-        bound = FoldConstants(self.most_growth)
+        bound = FoldConstants(self.most_growth, self.most_moved)
         bound._is_bound = True
         if len(programs) > 1:
             bound._read_as_is = {id(program): bound._addresses(program) for program in programs.values()}
@@ -59,7 +78,7 @@ class FoldConstants(ExportedProgramPassBase):
         for other, addresses in self._read_as_is.items():
             if other != id(exported_program):
                 elsewhere |= addresses
-        cone = _foldable(exported_program, constants, elsewhere, self.most_growth)
+        cone = self._foldable(exported_program, constants, elsewhere)
         if not cone.results:
             return ExportedProgramPassResult(exported_program, False)
         values = self._values(cone, constants)
@@ -73,9 +92,23 @@ class FoldConstants(ExportedProgramPassBase):
         exported_program.graph_module.recompile()
         return ExportedProgramPassResult(exported_program, True)
 
+    def _foldable(
+        self,
+        program: ExportedProgram,
+        constants: Mapping[torch.fx.Node, torch.Tensor],
+        elsewhere: set[int],
+    ) -> _Cone:
+        refused = set() if self.most_moved is None else _moved(program, constants, self.most_moved)
+        while True:
+            cone = _cone(program, constants, refused)
+            too_large = _too_large(cone, constants, elsewhere, self.most_growth)
+            if not too_large:
+                return cone
+            refused |= too_large
+
     def _addresses(self, program: ExportedProgram) -> set[int]:
         constants = constant_values(program)
-        cone = _foldable(program, constants, set(), self.most_growth)
+        cone = self._foldable(program, constants, set())
         return {
             value.data_ptr()
             for node, value in constants.items()
@@ -145,19 +178,18 @@ class _Cone:
     results: dict[torch.fx.Node, None] = field(default_factory=dict)
 
 
-def _foldable(
-    program: ExportedProgram,
-    constants: Mapping[torch.fx.Node, torch.Tensor],
-    elsewhere: set[int],
-    most_growth: int,
-) -> _Cone:
-    refused: set[torch.fx.Node] = set()
-    while True:
-        cone = _cone(program, constants, refused)
-        too_large = _too_large(cone, constants, elsewhere, most_growth)
-        if not too_large:
-            return cone
-        refused |= too_large
+def _moved(
+    program: ExportedProgram, constants: Mapping[torch.fx.Node, torch.Tensor], most: int
+) -> set[torch.fx.Node]:
+    """Operators that only move elements of a constant of more than `most` bytes."""
+    moved: set[torch.fx.Node] = set()
+    for node in program.graph_module.graph.nodes:
+        if node.target in _LAYOUT_OPERATORS:
+            source = node.args[0]
+            is_large = source in constants and _nbytes(constants[source]) > most
+            if is_large or source in moved:
+                moved.add(node)
+    return moved
 
 
 def _cone(

@@ -48,6 +48,8 @@ CORE_ATEN_TO_EDGE: tuple[Pass, ...] = (
     assign_debug_handles,
 )
 
+FOLD_CONSTANTS = FoldConstants()
+
 # What `to_executorch` does to the operators that no backend took, before they get memory.
 OPTIMIZATIONS: tuple[ExportedProgramPassBase, ...] = (
     prune_empty_tensors,
@@ -56,7 +58,7 @@ OPTIMIZATIONS: tuple[ExportedProgramPassBase, ...] = (
     merge_views,
     remove_noop_copies,
     merge_common_subexpressions,
-    FoldConstants(),
+    FOLD_CONSTANTS,
     fold_batch_norms,
 )
 

@@ -190,7 +190,11 @@ fn value<'b>(
             (Kind::Bool, wire::Bool::create(b, &wire::BoolArgs { bool_val: *v }).as_union_value())
         }
         ValueDraft::Double(v) => {
-            (Kind::Double, wire::Double::create(b, &wire::DoubleArgs { double_val: *v }).as_union_value())
+            // A field that equals its default is left out, and -0.0 equals 0.0.
+            b.force_defaults(v.is_sign_negative());
+            let value = wire::Double::create(b, &wire::DoubleArgs { double_val: *v }).as_union_value();
+            b.force_defaults(false);
+            (Kind::Double, value)
         }
         ValueDraft::String(v) => {
             let string_val = Some(b.create_string(v));
