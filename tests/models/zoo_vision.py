@@ -131,6 +131,7 @@ def mobilevit() -> Model:
         hidden_sizes=[16, 24, 32],
         neck_hidden_sizes=[8, 8, 16, 16, 24, 24, 32],
         num_attention_heads=4,
+        initializer_range=0.2,
     )
     return _calibrated(MobileViTForImageClassification(config), 64)
 
