@@ -11,6 +11,7 @@ from torch.export import ExportedProgram, export
 from pteron.exir import to_edge
 from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from pteron.exir.backend.program_copy import deep_copy
 
 
 class RecordingBackend(BackendDetails):
@@ -115,3 +116,10 @@ def names(program: ExportedProgram) -> list[str]:
     return [
         str(getattr(n.target, "__name__", n.target)) for n in program.graph.nodes if n.op == "call_function"
     ]
+
+
+def same(program, lowered, *inputs, calls=1):
+    """Both programs compute the same, over several calls."""
+    left, right = deep_copy(program).module(), deep_copy(lowered).module()
+    for _ in range(calls):
+        torch.testing.assert_close(right(*inputs), left(*inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,8 +49,9 @@ class DontSupportBase(OperatorSupportBase):
         """How many nodes were rejected."""
         return len(self._rejected)
 
+    @abstractmethod
     def _is_rejected(self, node: torch.fx.Node) -> bool:
-        raise NotImplementedError
+        """Whether this filter rejects `node`."""
 
 
 class DontPartition(DontSupportBase):
