@@ -11,7 +11,7 @@ THREADS ?= 1
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python test-models check format lint types imports stubs gen gen-check docs api wheel bench clean
+.PHONY: help demo test test-rust test-python test-models check format lint types imports stubs gen gen-check docs api wheel bench bench-models clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -94,6 +94,13 @@ bench: $(VENV)/.installed ## all benchmarks; figures and their meaning in benche
 	cargo bench --workspace --exclude pteron-python
 	$(BIN)/python -m pytest benches -q -s --benchmark-columns=min,median,iqr,rounds
 	$(BIN)/python benches/sentence_encoder.py
+
+$(VENV)/.bench-packages: $(VENV)/.packages
+	$(UV) pip install --quiet --python $(BIN)/python --group bench
+	@touch $@
+
+bench-models: $(VENV)/.installed $(VENV)/.bench-packages ## whole models against ONNX Runtime (half an hour; MODELS=)
+	$(BIN)/python benches/model_speed.py $(MODELS) --eager
 
 clean: ## remove everything that was built
 	rm -rf target $(VENV) demo-out dist
