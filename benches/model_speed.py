@@ -2,10 +2,10 @@
 
     python benches/model_speed.py [MODEL ...] [--threads 1 2] [--pairs 7] [--files FOLDER] [--eager]
 
-Each engine runs alone in a fresh process that has imported nothing else. Printed per model and thread count:
-the time of a call (median over processes of each process's median), of creating the session from a file in the
-page cache, and the most memory the process had beyond what it had after its imports. Results of both engines
-are compared with eager PyTorch when the files are made.
+Each engine runs alone in a fresh process that has imported nothing else. Printed per model and threads:
+the time of a call (median over processes of each process's median), of creating the session from a file in
+the page cache, and the most memory the process had beyond what it had after its imports. Both results are
+compared with those of eager PyTorch.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def compare(options: argparse.Namespace, folder: Path, name: str, threads: int) 
     ours, peer = medians["pteron"], medians["onnxruntime"]
     eager = f" | eager {medians['eager']['run']:8.2f} ms" if options.eager else ""
     print(
-        f"{name:16} {threads} | run {ours['run']:8.2f} {peer['run']:8.2f} ms {ours['run'] / peer['run']:5.2f}x"
+        f"{name:16} {threads}"
+        f" | run {ours['run']:8.2f} {peer['run']:8.2f} ms {ours['run'] / peer['run']:5.2f}x"
         f" | create {ours['create']:7.1f} {peer['create']:7.1f} ms {ours['create'] / peer['create']:5.2f}x"
         f" | memory {ours['memory']:6.0f} {peer['memory']:6.0f} MiB {ours['memory'] / peer['memory']:5.2f}x"
         f" | difference {ours['difference']:.1e} {peer['difference']:.1e}{eager}",

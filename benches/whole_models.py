@@ -1,4 +1,4 @@
-"""Whole models that are timed against a peer: random weights (the sentence encoder has its own), real shapes."""
+"""Whole models that are timed against a peer: real shapes, random weights (but the encoder has its own)."""
 
 from __future__ import annotations
 
