@@ -60,7 +60,7 @@ impl DenseConvolution {
             name: format!("convolution.{}.{}", super::f32_conv_nr32_v1::FORMAT, level.isa().name()),
             geometry,
             weights,
-            epilogue: *epilogue,
+            epilogue: epilogue.clone(),
             is_input_interleaved,
             is_output_interleaved,
         })))

@@ -120,7 +120,7 @@ pub fn prepare(
         name: format!("convolution.{format}.{}", level.isa().name()),
         geometry,
         weights,
-        epilogue: *epilogue,
+        epilogue: epilogue.clone(),
         is_interleaved,
         scratch_floats: if is_interleaved { 0 } else { plane.rows * plane.row_length() },
     })))

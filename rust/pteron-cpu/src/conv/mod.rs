@@ -31,6 +31,9 @@ pub fn prepare_convolution(
     ctx: &PrepareContext<'_>,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
+    if !epilogue.is_clamp_at_most() {
+        return Ok(None);
+    }
     let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
     let has_bias = !matches!(ctx.args.get(BIAS), Some(ArgSpec::None));
     if ![INPUT, WEIGHT, OUT].into_iter().all(is_f32) || (has_bias && !is_f32(BIAS)) {

@@ -134,7 +134,7 @@ fn interleave(v: &[f32], [n, c, p]: [usize; 3]) -> Vec<f32> {
 }
 
 fn relu_6(ctx: &pteron_core::PrepareContext<'_>) -> Result<Option<Box<dyn pteron_core::Prepared>>> {
-    prepare_convolution(ctx, &Epilogue { clamp: Some((0.0, 6.0)) })
+    prepare_convolution(ctx, &Epilogue::clamped(0.0, 6.0))
 }
 
 fn plain(ctx: &pteron_core::PrepareContext<'_>) -> Result<Option<Box<dyn pteron_core::Prepared>>> {

@@ -1,9 +1,9 @@
 //! Elementwise functions of two f32 tensors that broadcast: add, sub, mul, div, maximum, minimum, and the
 //! six comparisons with a bool output (against a tensor or a scalar).
 
-use super::pointwise::{Pointwise, prepare};
+use super::pointwise::{Pointwise, Scalars, prepare};
 use crate::vector_math::Simd;
-use pteron_core::{Args, Bool8, Result, StaticKernel};
+use pteron_core::{Bool8, Result, StaticKernel};
 
 const CHEAP: usize = 4;
 
@@ -12,14 +12,28 @@ macro_rules! arithmetic {
         |$this:ident, $s:ident, $a:ident, $b:ident| $body:expr;)*) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy)]
-        struct $name { $($field: f32),* }
+        pub(super) struct $name { $($field: f32),* }
         impl Pointwise<2> for $name {
             type Out = f32;
             const NAME: &'static str = $op;
             const OUT: usize = $out;
             const COST: usize = CHEAP;
-            fn from_args($args: &Args<'_>) -> Result<Self> {
+            fn from_scalars<A: Scalars + ?Sized>($args: &A) -> Result<Self> {
                 Ok($make)
+            }
+            fn parameters(self) -> [f32; 2] {
+                let mut all = [0.0; 2];
+                let own: &[f32] = &[$(self.$field),*];
+                for (slot, v) in all.iter_mut().zip(own) {
+                    *slot = *v;
+                }
+                all
+            }
+            #[inline(always)]
+            fn from_parameters(parameters: [f32; 2]) -> Self {
+                #[allow(unused_mut, unused_variables)]
+                let mut next = parameters.into_iter();
+                $name { $($field: next.next().unwrap_or(0.0)),* }
             }
             #[inline(always)]
             unsafe fn emit<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2], out: *mut f32, n: usize) {
@@ -48,39 +62,93 @@ arithmetic! {
     Minimum {}: "minimum", 2, |_args| Minimum {}, |_f, s, a, b| s.min_nan(a, b);
 }
 
+/// A function of `N` f32 operands that answers yes or no.
+pub(super) trait Predicate<const N: usize>: Copy {
+    /// The answers.
+    fn holds<S: Simd>(self, s: S, v: [S::F; N]) -> S::M;
+}
+
+/// A [`Predicate`] whose answers are the numbers 1 and 0, as programs hold masks.
+#[derive(Clone, Copy)]
+pub(super) struct AsNumber<P>(P);
+
+impl<P: Predicate<N> + Pointwise<N>, const N: usize> Pointwise<N> for AsNumber<P> {
+    type Out = f32;
+    const NAME: &'static str = P::NAME;
+    const OUT: usize = P::OUT;
+    const COST: usize = P::COST;
+    fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self> {
+        P::from_scalars(args).map(AsNumber)
+    }
+    fn parameters(self) -> [f32; 2] {
+        self.0.parameters()
+    }
+    #[inline(always)]
+    fn from_parameters(parameters: [f32; 2]) -> Self {
+        AsNumber(P::from_parameters(parameters))
+    }
+    #[inline(always)]
+    unsafe fn emit<S: Simd>(self, s: S, v: [S::F; N], out: *mut f32, n: usize) {
+        let numbers = s.select(self.0.holds(s, v), s.splat(1.0), s.zero());
+        // SAFETY: the caller's promise.
+        unsafe { s.store_up_to(out, numbers, n) }
+    }
+}
+
 macro_rules! comparisons {
     ($($tensor:ident, $scalar:ident: $op:literal, |$s:ident, $a:ident, $b:ident| $body:expr;)*) => { $(
         #[derive(Clone, Copy)]
-        struct $tensor;
+        pub(super) struct $tensor;
+        impl Predicate<2> for $tensor {
+            #[inline(always)]
+            fn holds<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2]) -> S::M {
+                $body
+            }
+        }
         impl Pointwise<2> for $tensor {
             type Out = Bool8;
             const NAME: &'static str = $op;
             const OUT: usize = 2;
             const COST: usize = CHEAP;
-            fn from_args(_: &Args<'_>) -> Result<Self> {
+            fn from_scalars<A: Scalars + ?Sized>(_: &A) -> Result<Self> {
                 Ok($tensor)
             }
+            fn from_parameters(_: [f32; 2]) -> Self {
+                $tensor
+            }
             #[inline(always)]
-            unsafe fn emit<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2], out: *mut Bool8, n: usize) {
+            unsafe fn emit<S: Simd>(self, s: S, v: [S::F; 2], out: *mut Bool8, n: usize) {
                 // SAFETY: the caller's promise.
-                unsafe { $s.store_bools(out.cast(), $body, n) }
+                unsafe { s.store_bools(out.cast(), self.holds(s, v), n) }
             }
         }
         #[derive(Clone, Copy)]
-        struct $scalar(f32);
+        pub(super) struct $scalar(f32);
+        impl Predicate<1> for $scalar {
+            #[inline(always)]
+            fn holds<S: Simd>(self, $s: S, [$a]: [S::F; 1]) -> S::M {
+                let $b = $s.splat(self.0);
+                $body
+            }
+        }
         impl Pointwise<1> for $scalar {
             type Out = Bool8;
             const NAME: &'static str = $op;
             const OUT: usize = 2;
             const COST: usize = CHEAP;
-            fn from_args(args: &Args<'_>) -> Result<Self> {
+            fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self> {
                 Ok($scalar(args.double(1)? as f32))
             }
+            fn parameters(self) -> [f32; 2] {
+                [self.0, 0.0]
+            }
+            fn from_parameters([scalar, _]: [f32; 2]) -> Self {
+                $scalar(scalar)
+            }
             #[inline(always)]
-            unsafe fn emit<S: Simd>(self, $s: S, [$a]: [S::F; 1], out: *mut Bool8, n: usize) {
-                let $b = $s.splat(self.0);
+            unsafe fn emit<S: Simd>(self, s: S, v: [S::F; 1], out: *mut Bool8, n: usize) {
                 // SAFETY: the caller's promise.
-                unsafe { $s.store_bools(out.cast(), $body, n) }
+                unsafe { s.store_bools(out.cast(), self.holds(s, v), n) }
             }
         }
     )* };

@@ -1,7 +1,7 @@
 //! where: `condition ? self : other` with a bool condition, f32 operands, all three broadcasting.
 
 use super::broadcast::{BroadcastPlan, CHUNK, Run};
-use super::pointwise::bind_broadcast;
+use super::pointwise::{Pointwise, Scalars, bind_broadcast};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
     AliasRule, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
@@ -72,6 +72,28 @@ struct WhereTask<'a> {
     a: *const f32,
     b: *const f32,
     out: *mut f32,
+}
+
+/// The choice with the condition as a number, for programs.
+#[derive(Clone, Copy)]
+pub(super) struct Choose;
+
+impl Pointwise<3> for Choose {
+    type Out = f32;
+    const NAME: &'static str = "where";
+    const OUT: usize = OUT;
+    const COST: usize = 4;
+    fn from_scalars<A: Scalars + ?Sized>(_: &A) -> Result<Self> {
+        Ok(Choose)
+    }
+    fn from_parameters(_: [f32; 2]) -> Self {
+        Choose
+    }
+    #[inline(always)]
+    unsafe fn emit<S: Simd>(self, s: S, [c, a, b]: [S::F; 3], out: *mut f32, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_up_to(out, s.select(s.eq(c, s.zero()), b, a), n) }
+    }
 }
 
 /// `len` elements of `source` from element `at` on: in place when dense, else copied into `block`.

@@ -1,10 +1,15 @@
-//! Elementwise kernels on f32 and bool. Outputs may share bytes with an operand of the same shape.
+//! Elementwise kernels on f32 and bool, and programs of several elementwise functions ([`program`]).
+//! Outputs may share bytes with an operand of the same shape.
 
 pub mod binary;
 pub mod boolean;
 pub mod broadcast;
 pub mod choose;
+pub mod function;
 pub mod pointwise;
+pub mod program;
+#[cfg(test)]
+mod program_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod unary;

@@ -5,13 +5,45 @@ use super::broadcast::{BroadcastPlan, CHUNK, Run, broadcast_shape};
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AliasRule, Args, BindArgs, Bound, DType, Dims, Element, Grid, PrepareContext, Prepared, Result,
-    TensorMeta, WorkerScratch,
+    AliasRule, ArgSpec, Args, BindArgs, Bound, DType, Dims, Element, Error, Grid, PrepareContext, Prepared,
+    Result, TensorMeta, WorkerScratch,
 };
 use std::marker::PhantomData;
 
 /// Operands whose innermost stride is not one are gathered into blocks of this many elements.
 const BLOCK: usize = 256;
+
+/// Where a function's numbers come from: the arguments of a bound call, or what load knows of them.
+pub trait Scalars {
+    /// The number at position `i`.
+    fn double(&self, i: usize) -> Result<f64>;
+    /// The number at position `i`, or `None`.
+    fn optional_double(&self, i: usize) -> Result<Option<f64>>;
+}
+
+impl Scalars for Args<'_> {
+    fn double(&self, i: usize) -> Result<f64> {
+        Args::double(self, i)
+    }
+    fn optional_double(&self, i: usize) -> Result<Option<f64>> {
+        Args::optional_double(self, i)
+    }
+}
+
+impl Scalars for [ArgSpec<'_>] {
+    fn double(&self, i: usize) -> Result<f64> {
+        self.get(i).and_then(ArgSpec::number).ok_or_else(|| {
+            Error::kernel(format!("argument {i} is not known at load"))
+                .expected("a number that nothing writes")
+        })
+    }
+    fn optional_double(&self, i: usize) -> Result<Option<f64>> {
+        match self.get(i) {
+            Some(ArgSpec::None) => Ok(None),
+            _ => self.double(i).map(Some),
+        }
+    }
+}
 
 /// An elementwise function of `N` f32 operands, which are arguments `0..N` of the operator.
 pub trait Pointwise<const N: usize>: Copy + Send + Sync + 'static {
@@ -25,12 +57,20 @@ pub trait Pointwise<const N: usize>: Copy + Send + Sync + 'static {
     const COST: usize;
 
     /// Does the kernel do what the other arguments ask for? Asked once, at load.
-    fn accepts(_ctx: &PrepareContext<'_>) -> bool {
+    fn accepts(_args: &[ArgSpec<'_>]) -> bool {
         true
     }
 
     /// The function with its scalar arguments.
-    fn from_args(args: &Args<'_>) -> Result<Self>;
+    fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self>;
+
+    /// Its numbers, in an order that [`Pointwise::from_parameters`] knows.
+    fn parameters(self) -> [f32; 2] {
+        [0.0; 2]
+    }
+
+    /// The function with its numbers.
+    fn from_parameters(parameters: [f32; 2]) -> Self;
 
     /// Computes `n ≤ LANES` elements and stores them at `out`.
     ///
@@ -52,7 +92,7 @@ pub fn prepare<P: Pointwise<N>, const N: usize>(
 ) -> Result<Option<Box<dyn Prepared>>> {
     let fits = (0..N).all(|i| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32))
         && ctx.tensor(P::OUT).is_some_and(|t| t.dtype == P::Out::DTYPE)
-        && P::accepts(ctx);
+        && P::accepts(ctx.args);
     if !fits {
         return Ok(None);
     }
@@ -124,7 +164,7 @@ impl<P: Pointwise<N>, const N: usize> Prepared for PointwiseKernel<P, N> {
             *p = args.tensor(i)?.ptr::<f32>()?;
         }
         let out = args.output(P::OUT)?.ptr::<P::Out>()?;
-        let function = P::from_args(args)?;
+        let function = P::from_scalars(args)?;
         self.level.dispatch(ChunkTask { function, plan, chunk: chunk as usize, operands, out });
         Ok(())
     }
@@ -166,7 +206,7 @@ impl<P: Pointwise<N>, const N: usize> SimdTask for ChunkTask<'_, P, N> {
 /// # Safety
 /// Operands are valid for reads and `out` for writes of `n` elements.
 #[inline(always)]
-unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
+pub(super) unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
     s: S,
     function: P,
     operands: [*const f32; N],

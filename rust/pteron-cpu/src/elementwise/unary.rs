@@ -3,9 +3,9 @@
 //! Kernels: relu, clamp, hardtanh, leaky_relu, elu, gelu, sigmoid, tanh, exp, log, erf, sqrt, rsqrt, reciprocal,
 //! neg, abs, pow with the exponents that need no logarithm, and add, sub, mul, div with a scalar.
 
-use super::pointwise::{Pointwise, prepare};
+use super::pointwise::{Pointwise, Scalars, prepare};
 use crate::vector_math::{Simd, erf::erf, exp::exp, log::log, sigmoid::sigmoid, tanh::tanh};
-use pteron_core::{ArgSpec, Args, PrepareContext, Result, StaticKernel};
+use pteron_core::{ArgSpec, Result, StaticKernel};
 
 /// Rough nanoseconds per 16 elements.
 const CHEAP: usize = 3;
@@ -22,8 +22,11 @@ macro_rules! plain {
             const NAME: &'static str = $op;
             const OUT: usize = 1;
             const COST: usize = $cost;
-            fn from_args(_: &Args<'_>) -> Result<Self> {
+            fn from_scalars<A: Scalars + ?Sized>(_: &A) -> Result<Self> {
                 Ok($name)
+            }
+            fn from_parameters(_: [f32; 2]) -> Self {
+                $name
             }
             #[inline(always)]
             unsafe fn emit<S: Simd>(self, $s: S, [$x]: [S::F; 1], out: *mut f32, n: usize) {
@@ -71,12 +74,26 @@ macro_rules! with_scalars {
             const NAME: &'static str = $op;
             const OUT: usize = $out;
             const COST: usize = $cost;
-            fn accepts(ctx: &PrepareContext<'_>) -> bool {
-                let accepts: fn(&PrepareContext<'_>) -> bool = $accepts;
-                accepts(ctx)
+            fn accepts(args: &[ArgSpec<'_>]) -> bool {
+                let accepts: fn(&[ArgSpec<'_>]) -> bool = $accepts;
+                accepts(args)
             }
-            fn from_args($args: &Args<'_>) -> Result<Self> {
+            fn from_scalars<A: Scalars + ?Sized>($args: &A) -> Result<Self> {
                 $make
+            }
+            fn parameters(self) -> [f32; 2] {
+                let mut all = [0.0; 2];
+                let own: &[f32] = &[$(self.$field),*];
+                for (slot, v) in all.iter_mut().zip(own) {
+                    *slot = *v;
+                }
+                all
+            }
+            #[inline(always)]
+            fn from_parameters(parameters: [f32; 2]) -> Self {
+                #[allow(unused_mut, unused_variables)]
+                let mut next = parameters.into_iter();
+                $name { $($field: next.next().unwrap_or(0.0)),* }
             }
             #[inline(always)]
             unsafe fn emit<S: Simd>(self, $s: S, [$x]: [S::F; 1], out: *mut f32, n: usize) {
@@ -88,20 +105,20 @@ macro_rules! with_scalars {
     )* };
 }
 
-fn always(_: &PrepareContext<'_>) -> bool {
+fn always(_: &[ArgSpec<'_>]) -> bool {
     true
 }
 
 /// Bounds at 1 and 2 are known (or absent) and not NaN: a NaN bound has a meaning of its own.
-fn bounds_are_plain(ctx: &PrepareContext<'_>) -> bool {
-    [1, 2].into_iter().all(|i| match ctx.args.get(i) {
+fn bounds_are_plain(args: &[ArgSpec<'_>]) -> bool {
+    [1, 2].into_iter().all(|i| match args.get(i) {
         Some(ArgSpec::None) => true,
         Some(bound) => bound.number().is_some_and(|v| !v.is_nan()),
         None => false,
     })
 }
 
-fn scalar(args: &Args<'_>, i: usize) -> Result<f32> {
+fn scalar<A: Scalars + ?Sized>(args: &A, i: usize) -> Result<f32> {
     Ok(args.double(i)? as f32)
 }
 
@@ -138,27 +155,27 @@ with_scalars! {
         |args| Ok(DivScalar { divisor: scalar(args, 1)? }),
         |f, s, x| s.div(x, s.splat(f.divisor));
     /// x².
-    Square {}: "pow_2", 2, CHEAP, |ctx| exponent_is(ctx, 2.0), |_args| Ok(Square {}), |_f, s, x| s.mul(x, x);
+    Square {}: "pow_2", 2, CHEAP, |args| exponent_is(args, 2.0), |_args| Ok(Square {}), |_f, s, x| s.mul(x, x);
     /// x³.
-    Cube {}: "pow_3", 2, CHEAP, |ctx| exponent_is(ctx, 3.0), |_args| Ok(Cube {}), |_f, s, x| s.mul(s.mul(x, x), x);
+    Cube {}: "pow_3", 2, CHEAP, |args| exponent_is(args, 3.0), |_args| Ok(Cube {}), |_f, s, x| s.mul(s.mul(x, x), x);
     /// x^½, as the square root.
-    PowHalf {}: "pow_half", 2, CHEAP, |ctx| exponent_is(ctx, 0.5), |_args| Ok(PowHalf {}), |_f, s, x| s.sqrt(x);
+    PowHalf {}: "pow_half", 2, CHEAP, |args| exponent_is(args, 0.5), |_args| Ok(PowHalf {}), |_f, s, x| s.sqrt(x);
     /// x^-½.
-    PowMinusHalf {}: "pow_minus_half", 2, CHEAP, |ctx| exponent_is(ctx, -0.5), |_args| Ok(PowMinusHalf {}),
+    PowMinusHalf {}: "pow_minus_half", 2, CHEAP, |args| exponent_is(args, -0.5), |_args| Ok(PowMinusHalf {}),
         |_f, s, x| s.div(s.splat(1.0), s.sqrt(x));
     /// x^-1.
-    PowMinusOne {}: "pow_minus_one", 2, CHEAP, |ctx| exponent_is(ctx, -1.0), |_args| Ok(PowMinusOne {}),
+    PowMinusOne {}: "pow_minus_one", 2, CHEAP, |args| exponent_is(args, -1.0), |_args| Ok(PowMinusOne {}),
         |_f, s, x| s.div(s.splat(1.0), x);
     /// x (1 + erf(x / √2)) / 2.
-    GeluErf {}: "gelu_erf", 2, COSTLY, |ctx| matches!(ctx.args.get(1), Some(ArgSpec::String("none"))),
+    GeluErf {}: "gelu_erf", 2, COSTLY, |args| matches!(args.get(1), Some(ArgSpec::String("none"))),
         |_args| Ok(GeluErf {}), |_f, s, x| gelu_erf(s, x);
     /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
-    GeluTanh {}: "gelu_tanh", 2, COSTLY, |ctx| matches!(ctx.args.get(1), Some(ArgSpec::String("tanh"))),
+    GeluTanh {}: "gelu_tanh", 2, COSTLY, |args| matches!(args.get(1), Some(ArgSpec::String("tanh"))),
         |_args| Ok(GeluTanh {}), |_f, s, x| gelu_tanh(s, x);
 }
 
-fn exponent_is(ctx: &PrepareContext<'_>, exponent: f64) -> bool {
-    ctx.args.get(1).and_then(ArgSpec::number) == Some(exponent)
+fn exponent_is(args: &[ArgSpec<'_>], exponent: f64) -> bool {
+    args.get(1).and_then(ArgSpec::number) == Some(exponent)
 }
 
 /// GELU by the error function.

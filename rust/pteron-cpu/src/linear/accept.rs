@@ -87,6 +87,9 @@ fn prepare_with(
     signature: Signature,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
+    if !epilogue.is_clamp_at_most() {
+        return Ok(None);
+    }
     let (Some(left), Some(right), Some(out)) =
         (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
     else {
@@ -115,7 +118,7 @@ fn prepare_with(
         _ => RightHand::Computed { k_bound },
     };
     let tiles = TileSet::for_isa(ctx.cpu.isa);
-    Ok(Some(Box::new(MatMul::new(signature, addend, right_hand, tiles, *epilogue))))
+    Ok(Some(Box::new(MatMul::new(signature, addend, right_hand, tiles, epilogue.clone()))))
 }
 
 /// The position of the tensor that is added, `Some(None)` for none, `None` when the kernel cannot do

@@ -36,10 +36,6 @@ impl PlanSpec {
 impl fmt::Display for PlanSpec {
     /// `aten::addmm.out + clamp(0, inf)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.operator)?;
-        if let Some((min, max)) = self.epilogue.clamp {
-            write!(f, " + clamp({min}, {max})")?;
-        }
-        Ok(())
+        write!(f, "{}{}", self.operator, self.epilogue)
     }
 }

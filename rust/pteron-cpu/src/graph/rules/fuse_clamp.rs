@@ -37,7 +37,7 @@ fn find(graph: &Graph, consumer: NodeId) -> Option<(NodeId, Epilogue)> {
         && before.epilogue.is_none()
         && !before.is_absorbed
         && graph.may_sink(producer, consumer);
-    is_fusible.then_some((producer, Epilogue { clamp: Some((min, max)) }))
+    is_fusible.then_some((producer, Epilogue::clamped(min, max)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,257 @@
+//! An elementwise f32 function as a value: what programs ([`super::program`]) are made of. It runs the
+//! very code of the operator's own kernel, so it gives the same bytes.
+//!
+//! Truth values are the numbers 1 and 0 here. Unsafe island (raw pointers, since results may overwrite
+//! operands).
+
+use super::binary::{self, AsNumber};
+use super::choose::Choose;
+use super::pointwise::{Pointwise, dense_run};
+use super::unary::{self, GeluErf, GeluTanh};
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_core::{ArgSpec, DType};
+use std::fmt;
+
+/// Most operands of a function.
+pub const MAX_OPERANDS: usize = 3;
+
+/// Rows of elements: what one application of a function reads and writes.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    /// First element of each operand; only those of the function's arity are looked at.
+    pub operands: [*const f32; MAX_OPERANDS],
+    /// From row to row of each operand, in elements; 0 repeats a row.
+    pub strides: [usize; MAX_OPERANDS],
+    /// First element of the result. May be that of an operand with the same stride.
+    pub out: *mut f32,
+    /// From row to row of the result.
+    pub out_stride: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// Elements of a row.
+    pub columns: usize,
+}
+
+type RunFn = unsafe fn(SimdLevel, [f32; 2], &Rows);
+
+/// What a function is, apart from its numbers.
+struct Kind {
+    name: &'static str,
+    arity: usize,
+    cost: usize,
+    run: RunFn,
+}
+
+/// The kind of the pointwise function `P`.
+struct KindOf<P, const N: usize>(std::marker::PhantomData<P>);
+
+impl<P: Pointwise<N, Out = f32>, const N: usize> KindOf<P, N> {
+    const KIND: Kind = Kind { name: P::NAME, arity: N, cost: P::COST, run: run::<P, N> };
+}
+
+/// An elementwise function with its numbers: `clamp(0, 6)`.
+#[derive(Clone, Copy)]
+pub struct Function {
+    kind: &'static Kind,
+    parameters: [f32; 2],
+}
+
+impl Function {
+    pub(super) fn of<P: Pointwise<N, Out = f32>, const N: usize>(function: P) -> Self {
+        Function { kind: &KindOf::<P, N>::KIND, parameters: function.parameters() }
+    }
+
+    /// GELU by the error function.
+    pub fn gelu_erf() -> Self {
+        Self::of(GeluErf::from_parameters([0.0; 2]))
+    }
+
+    /// GELU by its tanh approximation.
+    pub fn gelu_tanh() -> Self {
+        Self::of(GeluTanh::from_parameters([0.0; 2]))
+    }
+
+    /// Its name in listings.
+    pub fn name(&self) -> &'static str {
+        self.kind.name
+    }
+
+    /// Number of operands, at most [`MAX_OPERANDS`].
+    pub fn arity(&self) -> usize {
+        self.kind.arity
+    }
+
+    /// Rough nanoseconds for 16 elements.
+    pub fn cost(&self) -> usize {
+        self.kind.cost
+    }
+
+    /// Applies it to every element of `rows`.
+    ///
+    /// # Safety
+    /// Operands below the arity are readable and the result writable as [`Rows`] says; the result and
+    /// an operand are the very same elements or disjoint.
+    #[inline(always)]
+    pub unsafe fn run(&self, level: SimdLevel, rows: &Rows) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.kind.run)(level, self.parameters, rows) }
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        let bits = |f: &Function| f.parameters.map(f32::to_bits);
+        self.kind.name == other.kind.name && self.kind.arity == other.kind.arity && bits(self) == bits(other)
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}{:?}", self.kind.name, self.kind.arity, self.parameters)
+    }
+}
+
+unsafe fn run<P: Pointwise<N, Out = f32>, const N: usize>(
+    level: SimdLevel,
+    parameters: [f32; 2],
+    rows: &Rows,
+) {
+    level.dispatch(RowsTask::<P, N> { function: P::from_parameters(parameters), rows });
+}
+
+struct RowsTask<'a, P, const N: usize> {
+    function: P,
+    rows: &'a Rows,
+}
+
+impl<P: Pointwise<N, Out = f32>, const N: usize> SimdTask for RowsTask<'_, P, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Rows { operands, strides, out, out_stride, rows, columns } = *self.rows;
+        let mut from = [std::ptr::null::<f32>(); N];
+        from.copy_from_slice(&operands[..N]);
+        for r in 0..rows {
+            let mut row = from;
+            for (k, p) in row.iter_mut().enumerate() {
+                // Wrapping: an operand with stride 0 may be a single row.
+                *p = p.wrapping_add(r * strides[k]);
+            }
+            // SAFETY: the promise of `Function::run`, whose caller made this task.
+            unsafe { dense_run(s, self.function, row, out.wrapping_add(r * out_stride), columns) };
+        }
+    }
+}
+
+/// A call of an operator, understood as an elementwise function.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ElementwiseCall {
+    /// The function.
+    pub function: Function,
+    /// Position of the output among the arguments; operands are arguments `0..function.arity()`.
+    pub out: usize,
+    /// Is the result a bool tensor?
+    pub is_predicate: bool,
+    /// Is operand 0 a bool tensor?
+    pub has_condition: bool,
+}
+
+type RecogniseFn = fn(&[ArgSpec<'_>]) -> Option<ElementwiseCall>;
+
+fn has_dtype(args: &[ArgSpec<'_>], i: usize, dtype: DType) -> bool {
+    args.get(i).and_then(ArgSpec::tensor).is_some_and(|t| t.dtype == dtype)
+}
+
+fn number<P: Pointwise<N, Out = f32>, const N: usize>(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
+    let fits = (0..N).all(|i| has_dtype(args, i, DType::Float32))
+        && has_dtype(args, P::OUT, DType::Float32)
+        && P::accepts(args);
+    let function = fits.then(|| P::from_scalars(args).ok()).flatten()?;
+    Some(ElementwiseCall {
+        function: Function::of(function),
+        out: P::OUT,
+        is_predicate: false,
+        has_condition: false,
+    })
+}
+
+fn predicate<P: Pointwise<N, Out = f32>, const N: usize>(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
+    let fits = (0..N).all(|i| has_dtype(args, i, DType::Float32)) && has_dtype(args, P::OUT, DType::Bool);
+    let function = fits.then(|| P::from_scalars(args).ok()).flatten()?;
+    Some(ElementwiseCall {
+        function: Function::of(function),
+        out: P::OUT,
+        is_predicate: true,
+        has_condition: false,
+    })
+}
+
+fn choice(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
+    let fits = has_dtype(args, 0, DType::Bool)
+        && [1, 2, Choose::OUT].into_iter().all(|i| has_dtype(args, i, DType::Float32));
+    fits.then(|| ElementwiseCall {
+        function: Function::of(Choose),
+        out: Choose::OUT,
+        is_predicate: false,
+        has_condition: true,
+    })
+}
+
+macro_rules! table {
+    ($($operator:literal => $recognise:expr;)*) => { &[$(($operator, $recognise)),*] };
+}
+
+/// Operators with the functions that they may be; the first that fits is taken.
+static TABLE: &[(&str, RecogniseFn)] = table! {
+    "aten::relu.out" => number::<unary::Relu, 1>;
+    "aten::sigmoid.out" => number::<unary::Sigmoid, 1>;
+    "aten::tanh.out" => number::<unary::Tanh, 1>;
+    "aten::exp.out" => number::<unary::Exp, 1>;
+    "aten::log.out" => number::<unary::Log, 1>;
+    "aten::erf.out" => number::<unary::Erf, 1>;
+    "aten::sqrt.out" => number::<unary::Sqrt, 1>;
+    "aten::rsqrt.out" => number::<unary::Rsqrt, 1>;
+    "aten::reciprocal.out" => number::<unary::Reciprocal, 1>;
+    "aten::neg.out" => number::<unary::Neg, 1>;
+    "aten::abs.out" => number::<unary::Abs, 1>;
+    "aten::clamp.out" => number::<unary::Clamp, 1>;
+    "aten::hardtanh.out" => number::<unary::Hardtanh, 1>;
+    "aten::leaky_relu.out" => number::<unary::LeakyRelu, 1>;
+    "aten::add.Scalar_out" => number::<unary::AddScalar, 1>;
+    "aten::sub.Scalar_out" => number::<unary::SubScalar, 1>;
+    "aten::mul.Scalar_out" => number::<unary::MulScalar, 1>;
+    "aten::div.Scalar_out" => number::<unary::DivScalar, 1>;
+    "aten::pow.Tensor_Scalar_out" => number::<unary::Square, 1>;
+    "aten::pow.Tensor_Scalar_out" => number::<unary::Cube, 1>;
+    "aten::pow.Tensor_Scalar_out" => number::<unary::PowHalf, 1>;
+    "aten::pow.Tensor_Scalar_out" => number::<unary::PowMinusHalf, 1>;
+    "aten::pow.Tensor_Scalar_out" => number::<unary::PowMinusOne, 1>;
+    "aten::gelu.out" => number::<unary::GeluErf, 1>;
+    "aten::gelu.out" => number::<unary::GeluTanh, 1>;
+    "aten::add.out" => number::<binary::Add, 2>;
+    "aten::sub.out" => number::<binary::Sub, 2>;
+    "aten::mul.out" => number::<binary::Mul, 2>;
+    "aten::div.out" => number::<binary::Div, 2>;
+    "aten::maximum.out" => number::<binary::Maximum, 2>;
+    "aten::minimum.out" => number::<binary::Minimum, 2>;
+    "aten::eq.Tensor_out" => predicate::<AsNumber<binary::Eq>, 2>;
+    "aten::ne.Tensor_out" => predicate::<AsNumber<binary::Ne>, 2>;
+    "aten::lt.Tensor_out" => predicate::<AsNumber<binary::Lt>, 2>;
+    "aten::le.Tensor_out" => predicate::<AsNumber<binary::Le>, 2>;
+    "aten::gt.Tensor_out" => predicate::<AsNumber<binary::Gt>, 2>;
+    "aten::ge.Tensor_out" => predicate::<AsNumber<binary::Ge>, 2>;
+    "aten::eq.Scalar_out" => predicate::<AsNumber<binary::EqScalar>, 1>;
+    "aten::ne.Scalar_out" => predicate::<AsNumber<binary::NeScalar>, 1>;
+    "aten::lt.Scalar_out" => predicate::<AsNumber<binary::LtScalar>, 1>;
+    "aten::le.Scalar_out" => predicate::<AsNumber<binary::LeScalar>, 1>;
+    "aten::gt.Scalar_out" => predicate::<AsNumber<binary::GtScalar>, 1>;
+    "aten::ge.Scalar_out" => predicate::<AsNumber<binary::GeScalar>, 1>;
+    "aten::where.self_out" => choice;
+};
+
+/// What `operator` computes with `args`, if that is an elementwise f32 function with a fast kernel: its
+/// tensors are f32 (bool where a condition or an answer is meant) and its numbers are known at load.
+pub fn recognise(operator: &str, args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
+    TABLE.iter().filter(|(name, _)| *name == operator).find_map(|(_, recognise)| recognise(args))
+}
