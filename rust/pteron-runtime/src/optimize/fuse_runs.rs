@@ -42,7 +42,8 @@ pub(super) fn fuse(
         }
         for node in graph.nodes().iter().filter(|n| !n.is_absorbed && n.covers.len() > 1) {
             let Some(args) = plan_args(ir, steps, node.call, node.writes) else { continue };
-            let plan = PlanSpec { op: node.op, operator: node.operator.clone(), epilogue: node.epilogue };
+            let plan =
+                PlanSpec { op: node.op, operator: node.operator.clone(), epilogue: node.epilogue.clone() };
             if !loader.can_prepare(ir, folded, &plan, &args)? {
                 continue;
             }
