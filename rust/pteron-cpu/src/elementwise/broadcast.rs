@@ -101,6 +101,12 @@ impl<const N: usize> BroadcastPlan<N> {
         self.numel.div_ceil(CHUNK)
     }
 
+    /// Do all operands lie exactly as the output?
+    #[inline(always)]
+    pub fn is_dense(&self) -> bool {
+        self.rank == 1 && self.strides[0] == [1; N]
+    }
+
     /// Strides of the operands along the innermost loop.
     #[inline(always)]
     pub fn inner_strides(&self) -> [usize; N] {
@@ -114,13 +120,19 @@ impl<const N: usize> BroadcastPlan<N> {
     #[inline(always)]
     pub fn runs(&self, chunk: usize) -> Runs<'_, N> {
         let at = chunk * CHUNK;
+        self.runs_between(at, (at + CHUNK).min(self.numel))
+    }
+
+    /// The stretches of the output's elements `at..end`.
+    #[inline(always)]
+    pub fn runs_between(&self, at: usize, end: usize) -> Runs<'_, N> {
         let mut index = [0usize; MAX_RANK];
         let mut rest = at;
         for d in (0..self.rank).rev() {
             index[d] = rest % self.extents[d].max(1);
             rest /= self.extents[d].max(1);
         }
-        Runs { plan: self, at, end: (at + CHUNK).min(self.numel), index }
+        Runs { plan: self, at, end: end.min(self.numel), index }
     }
 }
 

@@ -4,6 +4,9 @@
 pub mod binary;
 pub mod boolean;
 pub mod broadcast;
+pub mod chain;
+#[cfg(test)]
+mod chain_tests;
 pub mod choose;
 pub mod function;
 pub mod pointwise;
