@@ -8,6 +8,9 @@ use pteron_core::{
 use pteron_cpu::packed::DENSE;
 use std::sync::Arc;
 
+/// Bytes of a constant whose pages are worth giving back.
+const WORTH_RELEASING: usize = 64 << 10;
+
 /// Where the constants of one method are.
 #[derive(Clone, Copy)]
 pub(crate) struct Constants<'a> {
@@ -23,6 +26,15 @@ impl<'a> Constants<'a> {
     /// Stored bytes by key.
     pub(crate) fn bytes(&self, key: &ConstantKey) -> Option<&'a [u8]> {
         self.data?.constant(key)
+    }
+
+    /// Says that the bytes of a constant are not expected to be read again; small ones are not worth a call.
+    pub(crate) fn release(&self, view: &ConstantView<'_>) {
+        if let Some(data) = self.data
+            && view.data.len() >= WORTH_RELEASING
+        {
+            data.release(&view.key);
+        }
     }
 
     /// The contents of a constant tensor; `None` for tensors that are not constant.

@@ -60,11 +60,21 @@ impl ProgramData {
 
     /// Bytes of a stored constant; `None` for keys of other origins.
     pub(crate) fn constant(&self, key: &ConstantKey) -> Option<&[u8]> {
-        let storage = match key.origin.checked_sub(1) {
-            None => &*self.storage,
-            Some(index) => &self.external.file(index as usize)?.storage,
-        };
-        storage.range(key.offset, key.nbytes).ok()
+        self.storage_of(key)?.range(key.offset, key.nbytes).ok()
+    }
+
+    /// Says that the bytes of a stored constant are not expected to be read again.
+    pub(crate) fn release(&self, key: &ConstantKey) {
+        if let Some(storage) = self.storage_of(key) {
+            storage.release(key.offset, key.nbytes);
+        }
+    }
+
+    fn storage_of(&self, key: &ConstantKey) -> Option<&Storage> {
+        match key.origin.checked_sub(1) {
+            None => Some(&*self.storage),
+            Some(index) => Some(&self.external.file(index as usize)?.storage),
+        }
     }
 
     /// The store of packed weights, with those that the file brings along.

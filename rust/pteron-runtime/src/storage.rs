@@ -91,6 +91,22 @@ impl Storage {
         Ok(Storage { owner: Owner::Stable(owner) })
     }
 
+    /// Gives the pages of a mapped part back to the system; they are read from the file again if somebody
+    /// needs them after all. Does nothing for bytes that are not mapped.
+    pub(crate) fn release(&self, offset: u64, nbytes: u64) {
+        let Owner::Mapped(map) = &self.owner else { return };
+        let Ok(range) = pteron_core::sizes::checked_range(offset, nbytes, map.len()) else { return };
+        #[cfg(unix)]
+        // SAFETY: the mapping is private, read-only and backed by the file, so a page that is dropped comes
+        // back with the same contents (a file that changes meanwhile is outside the promise, as in `open`).
+        // That the advice is not taken changes nothing but the memory in use.
+        let _ = unsafe {
+            map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
+        };
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+
     /// A part; an error when it lies outside.
     pub(crate) fn range(&self, offset: u64, nbytes: u64) -> Result<&[u8]> {
         let range = pteron_core::sizes::checked_range(offset, nbytes, self.bytes().len())?;
@@ -130,6 +146,21 @@ mod tests {
         assert_eq!(s.bytes(), &[7; 63]);
         assert!(s.range(60, 4).is_err());
         assert_eq!(s.range(60, 3).unwrap(), &[7; 3]);
+    }
+
+    #[test]
+    fn released_pages_come_back_with_the_bytes_of_the_file() {
+        let path = std::env::temp_dir().join(format!("pteron-release-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..40_000u32).map(|i| i as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let s = Storage::open(&path, true).unwrap();
+        assert_eq!(s.bytes(), bytes);
+        s.release(0, 40_000);
+        s.release(5_000, 20_000);
+        s.release(39_999, 2);
+        s.release(u64::MAX, u64::MAX);
+        assert_eq!(s.bytes(), bytes);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
