@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ops.gradient_cases import every_gradient
 from ops.image_cases import pools, resampled
 from ops.operator_case import OperatorCase as Case
 from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
@@ -556,5 +557,6 @@ def every_case() -> list[Case]:
         distances_and_sampling,
         remaining,
         every_statistic,
+        every_gradient,
     ]
     return [case for table in tables for case in table()]

@@ -21,12 +21,12 @@ fn sizes<const N: usize>(args: &Args<'_>) -> Result<([i64; 3], [i64; 3])> {
 }
 
 /// Input ranges of output `o`.
-fn window(size: [i64; 3], out: [i64; 3], o: [i64; 3]) -> [std::ops::Range<i64>; 3] {
+pub(crate) fn window(size: [i64; 3], out: [i64; 3], o: [i64; 3]) -> [std::ops::Range<i64>; 3] {
     [0, 1, 2].map(|d| o[d] * size[d] / out[d]..((o[d] + 1) * size[d] + out[d] - 1) / out[d])
 }
 
 /// The places of a box.
-fn within([d, h, w]: [std::ops::Range<i64>; 3]) -> impl Iterator<Item = [i64; 3]> {
+pub(crate) fn within([d, h, w]: [std::ops::Range<i64>; 3]) -> impl Iterator<Item = [i64; 3]> {
     places([d.end - d.start, h.end - h.start, w.end - w.start])
         .map(move |[z, y, x]| [d.start + z, h.start + y, w.start + x])
 }

@@ -10,20 +10,22 @@ use crate::shape::{check_rank, check_same};
 use pteron_core::{Args, DType, Dims, Error, PrepareContext, Result, StaticKernel};
 
 /// Geometry of a call; spatial dimensions are filled up to three with leading ones.
-struct Geometry {
-    batch: usize,
-    groups: usize,
+#[derive(Clone, Copy)]
+pub(crate) struct Geometry {
+    pub(crate) batch: usize,
+    pub(crate) groups: usize,
     /// Input and output channels of one group.
-    inputs: usize,
-    outputs: usize,
-    size: [isize; 3],
-    out: [isize; 3],
-    kernel: [isize; 3],
-    stride: [isize; 3],
-    padding: [isize; 3],
-    dilation: [isize; 3],
-    is_transposed: bool,
-    shape: Dims,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) size: [isize; 3],
+    pub(crate) out: [isize; 3],
+    pub(crate) kernel: [isize; 3],
+    pub(crate) stride: [isize; 3],
+    pub(crate) padding: [isize; 3],
+    pub(crate) dilation: [isize; 3],
+    pub(crate) is_transposed: bool,
+    /// Shape of the output.
+    pub(crate) shape: Dims,
 }
 
 /// The integers of argument `i`, one for each of `n` spatial dimensions, each at least `least`.
@@ -60,8 +62,10 @@ fn spatial(extents: &[usize]) -> Result<[isize; 3]> {
     Ok(out)
 }
 
-fn geometry(args: &Args<'_>) -> Result<Geometry> {
-    let (x, w) = (args.tensor(0)?, args.tensor(1)?);
+/// The geometry of the convolution of argument `first`, which the weight, the bias or its sizes, and the
+/// options follow; its bias is not looked at.
+pub(crate) fn geometry(args: &Args<'_>, first: usize) -> Result<Geometry> {
+    let (x, w) = (args.tensor(first)?, args.tensor(first + 1)?);
     let n = x.rank().wrapping_sub(2);
     if !(1..=3).contains(&n) {
         return Err(Error::kernel("the input needs a batch, channels and one to three spatial dimensions")
@@ -69,8 +73,8 @@ fn geometry(args: &Args<'_>) -> Result<Geometry> {
             .got(x.shape().to_string()));
     }
     check_rank("the weight", x.rank(), w.shape())?;
-    let is_transposed = args.bool(6)?;
-    let groups = args.int(8)?;
+    let is_transposed = args.bool(first + 6)?;
+    let groups = args.int(first + 8)?;
     let channels = x.shape()[1];
     let per_group = usize::try_from(groups).ok().filter(|g| *g > 0 && channels % g == 0 && w.shape()[0] % g == 0);
     let Some(groups) = per_group else {
@@ -89,9 +93,6 @@ fn geometry(args: &Args<'_>) -> Result<Geometry> {
             .argument("weight")
             .got(format!("{} for input {} in {groups} groups", w.shape(), x.shape())));
     }
-    if let Some(bias) = args.optional_tensor(2)? {
-        check_same("bias", &[outputs * groups], bias.shape())?;
-    }
     let mut g = Geometry {
         batch: x.shape()[0],
         groups,
@@ -100,13 +101,13 @@ fn geometry(args: &Args<'_>) -> Result<Geometry> {
         size: spatial(&x.shape()[2..])?,
         out: [1; 3],
         kernel: spatial(&w.shape()[2..])?,
-        stride: per_dimension(args, 3, "stride", n, 1, 1)?,
-        padding: per_dimension(args, 4, "padding", n, 0, 0)?,
-        dilation: per_dimension(args, 5, "dilation", n, 1, 1)?,
+        stride: per_dimension(args, first + 3, "stride", n, 1, 1)?,
+        padding: per_dimension(args, first + 4, "padding", n, 0, 0)?,
+        dilation: per_dimension(args, first + 5, "dilation", n, 1, 1)?,
         is_transposed,
         shape: *x.shape(),
     };
-    let extra = per_dimension(args, 7, "output_padding", n, 0, 0)?;
+    let extra = per_dimension(args, first + 7, "output_padding", n, 0, 0)?;
     g.fill_output(n, extra)?;
     Ok(g)
 }
@@ -138,7 +139,7 @@ impl Geometry {
 }
 
 /// Strides of `[N, C, spatial]` with the spatial ones filled up to three.
-fn strides(strides: &[usize]) -> ([isize; 2], [isize; 3]) {
+pub(crate) fn strides(strides: &[usize]) -> ([isize; 2], [isize; 3]) {
     let mut out = [0; 3];
     let n = strides.len() - 2;
     for d in 0..n {
@@ -243,10 +244,20 @@ impl<C: Compute> Operands<'_, C> {
 fn convolve<C: Compute>(args: &Args<'_>) -> Result<()> {
     let (x, w) = (Reader::<C>::new(args.tensor(0)?)?, Reader::<C>::new(args.tensor(1)?)?);
     let bias = args.optional_tensor(2)?.map(Reader::<C>::new).transpose()?;
-    let mut y = Writer::<C>::new(args.output(9)?)?;
+    convolve_with(geometry(args, 0)?, x, w, bias, Writer::<C>::new(args.output(9)?)?)
+}
+
+/// The convolution of `x` with `w`, written to `y`.
+pub(crate) fn convolve_with<C: Compute>(
+    g: Geometry,
+    x: Reader<'_, C>,
+    w: Reader<'_, C>,
+    bias: Option<Reader<'_, C>>,
+    mut y: Writer<'_, C>,
+) -> Result<()> {
     let (y_at, y_spatial) = strides(y.meta().strides());
     let (x_at, w_at) = (strides(x.meta().strides()), strides(w.meta().strides()));
-    let operands = Operands { g: geometry(args)?, x, w, x_at, w_at };
+    let operands = Operands { g, x, w, x_at, w_at };
     let g = &operands.g;
     let mut sums = [C::ZERO; BLOCK];
     for n in 0..g.batch {
@@ -285,8 +296,12 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     Routine::prepare(
         |args| {
-            let shape = geometry(&args.args())?.shape;
-            args.resize(9, &shape)
+            let view = args.args();
+            let g = geometry(&view, 0)?;
+            if let Some(bias) = view.optional_tensor(2)? {
+                check_same("bias", &[g.outputs * g.groups], bias.shape())?;
+            }
+            args.resize(9, &g.shape)
         },
         |args, _| match Class::of(args.tensor(0)?.dtype()) {
             Some(Class::F64) => convolve::<f64>(args),

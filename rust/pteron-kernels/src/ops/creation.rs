@@ -218,6 +218,23 @@ pub static KERNELS: &[StaticKernel] = &[
         "dim_order_ops::_empty_dim_order.out(int[] size, *, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
         |_| BindOnly::scalar(bind_size::<2>),
     ),
+    // Memory is dense in the dim order that the output states; strides are that order's.
+    kernel(
+        "aten::empty_strided.out(SymInt[] size, SymInt[] stride, *, Tensor(a!) out) -> Tensor(a!)",
+        |_| {
+            BindOnly::scalar(|args| {
+                let view = args.args();
+                let (size, strides) = (view.int_list(0)?.len(), view.int_list(1)?.len());
+                if size != strides {
+                    return Err(Error::kernel("there must be one stride per dimension")
+                        .argument("stride")
+                        .expected(size.to_string())
+                        .got(strides.to_string()));
+                }
+                bind_size::<2>(args)
+            })
+        },
+    ),
     kernel(
         "aten::empty_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
         |_| BindOnly::scalar(bind_like::<2>),

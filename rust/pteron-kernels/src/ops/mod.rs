@@ -19,4 +19,5 @@ families! {
     padding, resampling, antialiasing, sorting, data_dependent, channels, distances, grid_sampling,
     special_functions, number_pairs, order_statistics, searching, counting, running_results,
     flat_positions, complex_parts, batch_norm_training,
+    pooling_backward, convolution_backward, norm_backward, embedding_backward, patches,
 }

@@ -16,7 +16,8 @@ pub(crate) fn optional<'a>(args: &Args<'a>, i: usize) -> Result<Option<Reader<'a
     args.optional_tensor(i)?.map(Reader::new).transpose()
 }
 
-fn check_optional(args: &Args<'_>, i: usize, name: &str, shape: &[usize]) -> Result<()> {
+/// An error unless argument `i` is absent or has `shape`.
+pub(crate) fn check_optional(args: &Args<'_>, i: usize, name: &str, shape: &[usize]) -> Result<()> {
     match args.optional_tensor(i)? {
         Some(t) => check_same(name, shape, t.shape()),
         None => Ok(()),
@@ -132,10 +133,12 @@ pub(crate) fn base(meta: &pteron_core::TensorMeta, n: usize, c: usize) -> isize 
     (n * meta.strides()[0] + c * meta.strides()[1]) as isize
 }
 
-/// Batch, channels and groups of a group norm, checked against the input.
-fn group_counts(args: &Args<'_>) -> Result<(usize, usize, usize)> {
-    let x = args.tensor(0)?;
-    let (n, c, hw, group) = (args.int(3)?, args.int(4)?, args.int(5)?, args.int(6)?);
+/// Batch, channels and groups of a group norm, arguments `first` to `first + 3`, checked against the input,
+/// argument `x`.
+pub(crate) fn group_counts(args: &Args<'_>, x: usize, first: usize) -> Result<(usize, usize, usize)> {
+    let x = args.tensor(x)?;
+    let (n, c) = (args.int(first)?, args.int(first + 1)?);
+    let (hw, group) = (args.int(first + 2)?, args.int(first + 3)?);
     let shape = x.shape();
     let fits = x.rank() >= 2
         && [n, c, group, hw].iter().all(|v| *v >= 0)
@@ -153,7 +156,7 @@ fn group_counts(args: &Args<'_>) -> Result<(usize, usize, usize)> {
 
 fn bind_group(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
-    let (n, c, group) = group_counts(&view)?;
+    let (n, c, group) = group_counts(&view, 0, 3)?;
     check_optional(&view, 1, "weight", &[c])?;
     check_optional(&view, 2, "bias", &[c])?;
     let shape = *view.tensor(0)?.shape();
@@ -163,7 +166,7 @@ fn bind_group(args: &mut BindArgs<'_>) -> Result<()> {
 }
 
 fn group(args: &Args<'_>) -> Result<()> {
-    let (images, channels, groups) = group_counts(args)?;
+    let (images, channels, groups) = group_counts(args, 0, 3)?;
     let eps = args.double(7)?;
     let (weight, bias) = (optional(args, 1)?, optional(args, 2)?);
     let x = Reader::<f64>::new(args.tensor(0)?)?;

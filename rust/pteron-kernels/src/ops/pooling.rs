@@ -14,13 +14,13 @@ use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKe
 
 /// One spatial dimension of a window.
 #[derive(Clone, Copy, Debug)]
-struct Axis {
-    size: i64,
+pub(crate) struct Axis {
+    pub(crate) size: i64,
     kernel: i64,
     stride: i64,
     padding: i64,
     dilation: i64,
-    out: i64,
+    pub(crate) out: i64,
 }
 
 impl Axis {
@@ -51,25 +51,27 @@ impl Axis {
     }
 
     /// The part of window `o` within the padded input, which `ceil_mode` may leave.
-    fn padded(self, o: i64) -> i64 {
+    pub(crate) fn padded(self, o: i64) -> i64 {
         let start = o * self.stride - self.padding;
         (start + self.kernel).min(self.size + self.padding) - start
     }
 }
 
-fn axes<const N: usize>(args: &Args<'_>, has_dilation: bool, ceil: usize) -> Result<[Axis; 3]> {
-    let size = extents::<N>(args.tensor(0)?.shape())?;
-    let kernel = integers::<N>(args, 1, ("kernel_size", 1, 1), None)?;
-    let stride = integers::<N>(args, 2, ("stride", 1, 1), Some(kernel))?;
-    let padding = integers::<N>(args, 3, ("padding", 0, 0), Some([0; 3]))?;
-    let dilation = if has_dilation { integers::<N>(args, 4, ("dilation", 1, 1), Some([1; 3]))? } else { [1; 3] };
-    let ceil = args.bool(ceil)?;
+/// The windows over argument `x`, which kernel, stride, padding, dilation if there is one, and the
+/// rounding follow.
+pub(crate) fn axes<const N: usize>(args: &Args<'_>, x: usize, has_dilation: bool) -> Result<[Axis; 3]> {
+    let size = extents::<N>(args.tensor(x)?.shape())?;
+    let kernel = integers::<N>(args, x + 1, ("kernel_size", 1, 1), None)?;
+    let stride = integers::<N>(args, x + 2, ("stride", 1, 1), Some(kernel))?;
+    let padding = integers::<N>(args, x + 3, ("padding", 0, 0), Some([0; 3]))?;
+    let dilation = if has_dilation { integers::<N>(args, x + 4, ("dilation", 1, 1), Some([1; 3]))? } else { [1; 3] };
+    let ceil = args.bool(if has_dilation { x + 5 } else { x + 4 })?;
     let axis = |d: usize| Axis::new(size[d], [kernel[d], stride[d], padding[d], dilation[d]], ceil);
     Ok([axis(0)?, axis(1)?, axis(2)?])
 }
 
 /// Input places of the window of output `o`.
-fn window(axes: [Axis; 3], o: [i64; 3]) -> impl Iterator<Item = [i64; 3]> {
+pub(crate) fn window(axes: [Axis; 3], o: [i64; 3]) -> impl Iterator<Item = [i64; 3]> {
     let [d, h, w] = [0, 1, 2].map(|i| axes[i].taps(o[i]));
     d.flat_map(move |z| {
         let w = w.clone();
@@ -79,7 +81,7 @@ fn window(axes: [Axis; 3], o: [i64; 3]) -> impl Iterator<Item = [i64; 3]> {
 
 fn bind_max<const N: usize>(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
-    let axes = axes::<N>(&view, true, 5)?;
+    let axes = axes::<N>(&view, 0, true)?;
     let shape = with_extents::<N>(view.tensor(0)?.shape(), axes.map(|a| a.out));
     args.resize(6, &shape)?;
     args.resize(7, &shape)
@@ -104,7 +106,7 @@ pub(crate) fn largest<C: Compute>(
 }
 
 fn max<const N: usize, C: Compute>(args: &Args<'_>) -> Result<()> {
-    let axes = axes::<N>(args, true, 5)?;
+    let axes = axes::<N>(args, 0, true)?;
     let x = Reader::<C>::new(args.tensor(0)?)?;
     let (mut y, mut at) = (Writer::<C>::new(args.output(6)?)?, Writer::<i64>::new(args.output(7)?)?);
     for p in 0..volumes::<N>(x.meta()) {
@@ -125,7 +127,12 @@ const fn average_out(n: usize) -> usize {
 }
 
 fn divisor<const N: usize>(args: &Args<'_>) -> Result<Option<i64>> {
-    let divisor = if N == 1 { None } else { args.optional_int(6)? };
+    if N == 1 { Ok(None) } else { divisor_override(args, 6) }
+}
+
+/// The number to divide by whatever a window covers, argument `i`.
+pub(crate) fn divisor_override(args: &Args<'_>, i: usize) -> Result<Option<i64>> {
+    let divisor = args.optional_int(i)?;
     if divisor == Some(0) {
         return Err(Error::kernel("the divisor must not be zero").argument("divisor_override"));
     }
@@ -134,7 +141,7 @@ fn divisor<const N: usize>(args: &Args<'_>) -> Result<Option<i64>> {
 
 fn bind_average<const N: usize>(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
-    let axes = axes::<N>(&view, false, 4)?;
+    let axes = axes::<N>(&view, 0, false)?;
     divisor::<N>(&view)?;
     // PyTorch has this rule for volumes alone, whatever the padding and the rounding.
     if let (3, Some(axis)) = (N, axes.iter().find(|a| a.size < a.kernel)) {
@@ -148,9 +155,15 @@ fn bind_average<const N: usize>(args: &mut BindArgs<'_>) -> Result<()> {
 }
 
 /// A number that a sum is divided by the way its kind divides.
-trait Mean: Compute {
+pub(crate) trait Mean: Compute {
     /// `self / count`.
     fn over(self, count: i64) -> Self;
+}
+
+impl Mean for f32 {
+    fn over(self, count: i64) -> f32 {
+        self / count as f32
+    }
 }
 
 impl Mean for f64 {
@@ -166,7 +179,7 @@ impl Mean for i64 {
 }
 
 fn average<const N: usize, C: Mean>(args: &Args<'_>) -> Result<()> {
-    let axes = axes::<N>(args, false, 4)?;
+    let axes = axes::<N>(args, 0, false)?;
     let (include_pad, divisor) = (args.bool(5)?, divisor::<N>(args)?);
     let x = Reader::<C>::new(args.tensor(0)?)?;
     let mut y = Writer::<C>::new(args.output(average_out(N))?)?;
