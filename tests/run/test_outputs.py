@@ -80,6 +80,55 @@ def test_an_input_may_be_the_output_as_well() -> None:
     np.testing.assert_array_equal(both, 2 * X)
 
 
+def _unplanned(count: int = 1, dim_order: list[int] | None = None) -> pteron.Method:
+    """`x + y`, `count` times shown, whose inputs and output have no place in the memory plan."""
+    m = MethodBuilder()
+    x, y = (m.input(m.tensor([2, 3], planned=False, dim_order=dim_order)) for _ in range(2))
+    out = m.tensor([2, 3], planned=False, dim_order=dim_order)
+    for _ in range(count):
+        m.output(out)
+    m.add(x, y, out)
+    return pteron.load(build(m)).load_method()
+
+
+def test_unplanned_outputs_into_memory_of_the_caller() -> None:
+    method = _unplanned()
+    target = np.full((2, 3), 7, dtype=np.float32)
+    for _ in range(2):
+        (result,) = method.execute([X, X], outputs=[target])
+        assert result is target
+        np.testing.assert_array_equal(target, 2 * X)
+    fresh = method.execute([X, 3 * X])[0]
+    np.testing.assert_array_equal(fresh, 4 * X)
+    np.testing.assert_array_equal(target, 2 * X)
+
+
+def test_an_unplanned_output_may_lie_over_an_input() -> None:
+    method = _unplanned()
+    memory = np.arange(10, dtype=np.float32)
+    given = memory[:6].copy()
+    method.execute([memory[:6].reshape(2, 3), X], outputs=[memory[:6].reshape(2, 3)])
+    np.testing.assert_array_equal(memory[:6].reshape(2, 3), given.reshape(2, 3) + X)
+    given = memory.copy()
+    method.execute([memory[8:2:-1].reshape(2, 3), X], outputs=[memory[4:].reshape(2, 3)])
+    np.testing.assert_array_equal(memory[4:].reshape(2, 3), given[8:2:-1].reshape(2, 3) + X)
+    np.testing.assert_array_equal(memory[:4], given[:4])
+
+
+def test_an_unplanned_output_in_several_places_and_orders() -> None:
+    method = _unplanned(3)
+    first, last = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    results = method.execute([X, X], outputs=[first, None, last])
+    for result in [first, last, *results]:
+        np.testing.assert_array_equal(result, 2 * X)
+    target = np.zeros((2, 3), np.float32)
+    _unplanned(dim_order=[1, 0]).execute([X, X], outputs=[target])
+    np.testing.assert_array_equal(target, 2 * X)
+    unaligned = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    method.execute([X, X], outputs=[unaligned, None, None])
+    np.testing.assert_array_equal(unaligned, 2 * X)
+
+
 def _read_only() -> np.ndarray:
     a = np.zeros((2, 3), np.float32)
     a.flags.writeable = False

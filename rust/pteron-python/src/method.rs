@@ -50,8 +50,8 @@ impl Method {
     /// Runs the method with a flat list of inputs; gives a flat list of outputs.
     ///
     /// `outputs`: writable, dense memory for each output, or None where the method is to make it; neither
-    /// read nor written by anybody else during the call, disjoint, and given back in the result. `deadline`:
-    /// seconds from now, after which the run stops with DeadlineExceeded. `budget`: most instructions to
+    /// read nor written by anybody else during the call, disjoint, and given back in the result. What it holds
+    /// after an error is not defined: results may be computed right in it. `deadline`: seconds from now, after which the run stops with DeadlineExceeded. `budget`: most instructions to
     /// execute, beyond which the run stops with LimitExceeded.
     ///
     /// Signals (Ctrl-C) are looked at between instructions, every 0.1 s at most: an instruction that takes long

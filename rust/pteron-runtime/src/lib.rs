@@ -21,6 +21,7 @@
 
 mod annotate;
 mod backend_registry;
+mod bound_outputs;
 mod call_check;
 mod cancel;
 mod code_builder;

@@ -181,7 +181,7 @@ impl MethodInstance {
         self.cancel.reset();
         check_inputs(code, inputs)?;
         check_buffers(code, options.outputs)?;
-        session.begin(code, inputs)?;
+        session.begin(code, inputs, options.outputs)?;
         let watch = options.deadline.map(|when| (Deadline::set(when, &self.cancel), when));
         let budget = match (options.budget, self.limits.instructions) {
             (Some(a), Some(b)) => a.min(b),

@@ -145,7 +145,8 @@ fn fill(slot: &TensorSlot, buffer: &OutputBuffer<'_>) -> Result<()> {
             .got(format!("{:?}", buffer.shape))
             .hint("the shape follows from the inputs of this call; bind a buffer of it, or none"));
     }
-    if meta.nbytes() == 0 {
+    if meta.nbytes() == 0 || std::ptr::eq(slot.data(), buffer.data) {
+        // Nothing to copy, or computed in place.
         return Ok(());
     }
     let row_major = DimOrder::contiguous(meta.rank()).strides(meta.shape());

@@ -5,6 +5,7 @@
 //! the method's code, and an input's or fresh output's memory for the run in which it is set; every run
 //! sets all inputs and fresh outputs, and puts all moving slots back, before its first step.
 
+use crate::bound_outputs;
 use crate::delegate_call::SessionDelegate;
 use crate::input_rule::{RuleKind, TensorRule};
 use crate::ir::{Place, TensorIr, ValueIr};
@@ -12,7 +13,7 @@ use crate::method_code::MethodCode;
 use crate::session_layout::FoldedMemory;
 use crate::shared_state::SharedState;
 use crate::strided_copy::{Layout, copy_strided, is_dense, signed};
-use crate::{InputValue, Limits, TensorInput};
+use crate::{InputValue, Limits, OutputBuffer, TensorInput};
 use pteron_core::{
     AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, Grid, MAX_RANK, Result, TensorSlot, Value, ValueId,
 };
@@ -223,7 +224,12 @@ impl Session {
 
     /// Puts moving tensors and written scalars back to where a run starts, gives unplanned outputs their
     /// memory, and brings the (checked) inputs in.
-    pub(crate) fn begin(&mut self, code: &MethodCode, inputs: &[InputValue<'_>]) -> Result<()> {
+    pub(crate) fn begin(
+        &mut self,
+        code: &MethodCode,
+        inputs: &[InputValue<'_>],
+        buffers: &[Option<OutputBuffer<'_>>],
+    ) -> Result<()> {
         for (id, base) in &self.bases {
             if let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) {
                 // SAFETY: memory of the session, see `initial_slot`. A view's or move's target never
@@ -239,6 +245,15 @@ impl Session {
         for (at, id) in code.layout.fresh_outputs.iter().enumerate() {
             let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) else { continue };
             let nbytes = pteron_core::sizes::checked_nbytes(slot.bound(), slot.meta().dtype())?;
+            let direct = match code.layout.has_direct_outputs {
+                true => bound_outputs::direct(*id, slot, &code.ir.outputs, buffers, inputs),
+                false => None,
+            };
+            if let Some(buffer) = direct {
+                // SAFETY: `nbytes` of the caller's memory, which is the output's alone until the call returns.
+                unsafe { slot.set_data(buffer.data, nbytes) };
+                continue;
+            }
             let buffer = AlignedBuffer::zeroed(nbytes)?;
             // SAFETY: the buffer is kept in `fresh` until the run has ended.
             unsafe { slot.set_data(buffer.as_ptr(), nbytes) };

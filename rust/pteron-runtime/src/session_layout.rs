@@ -1,6 +1,7 @@
 //! Where a session puts each value: which memory it owns, what it copies in, what it puts back before
 //! every run.
 
+use crate::bound_outputs;
 use crate::code_builder::BuiltCode;
 use crate::constants::dense_copy;
 use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
@@ -19,6 +20,8 @@ pub(crate) struct SessionLayout {
     pub own: Vec<(ValueId, usize)>,
     /// Unplanned outputs that get fresh memory per run.
     pub fresh_outputs: Vec<ValueId>,
+    /// May those lie in buffers that the caller binds?
+    pub has_direct_outputs: bool,
     /// Tensors whose pointer is put back before every run.
     pub moving: Vec<ValueId>,
     /// Scalars that instructions write: put back to their values in the file before every run, so that
@@ -51,6 +54,7 @@ impl SessionLayout {
             folded: folded_memory(ir, &built.steps, preparer)?,
             own: vec![],
             fresh_outputs: vec![],
+            has_direct_outputs: bound_outputs::are_allowed(&built.steps),
             moving: built.moving.iter().copied().collect(),
             scalars: vec![],
             state: vec![],
