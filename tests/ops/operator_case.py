@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,11 @@ import torch
 
 @dataclass
 class OperatorCase:
-    """A call of the out-variant `overload` of `torch.ops.aten.<operator>`.
+    """A call of the out-variant `overload` of `torch.ops.<library>.<operator>`.
 
-    `args` and `kwargs` are those of the functional operator. `outputs` limits how many results are compared;
-    `largest` is the shape to make room for where the data decides the shape.
+    `namespace` is the library's name in a program file. `function` stands for the functional operator where
+    the library has none. `args` and `kwargs` are those of the functional operator. `outputs` limits how many
+    results are compared; `largest` is the shape to make room for where the data decides the shape.
     """
 
     operator: str
@@ -23,16 +25,25 @@ class OperatorCase:
     note: str = ""
     outputs: int | None = None
     largest: tuple[int, ...] | None = None
+    library: str = "aten"
+    namespace: str = "aten"
+    function: Callable[..., Any] | None = None
 
     @property
     def name(self) -> str:
         """The name in a program file."""
-        return f"aten::{self.operator}" + (f".{self.overload}" if self.overload else "")
+        return f"{self.namespace}::{self.operator}" + (f".{self.overload}" if self.overload else "")
+
+    @property
+    def schema(self) -> Any:
+        """The schema of the out-variant."""
+        packet = getattr(getattr(torch.ops, self.library), self.operator)
+        return getattr(packet, self.overload)._schema
 
     @property
     def is_list_output(self) -> bool:
         """Does the operator write a list of tensors and return nothing?"""
-        return not getattr(getattr(torch.ops.aten, self.operator), self.overload)._schema.returns
+        return not self.schema.returns
 
     def __str__(self) -> str:
         parts = [_brief(a) for a in self.args] + [f"{k}={_brief(v)}" for k, v in self.kwargs.items()]
@@ -41,7 +52,8 @@ class OperatorCase:
     def expected(self) -> list[torch.Tensor]:
         """What eager PyTorch gives; raises what it raises."""
         args = [_copy(a) for a in self.args]
-        result = getattr(torch.ops.aten, self.operator)(*args, **self.kwargs)
+        function = self.function or getattr(getattr(torch.ops, self.namespace), self.operator)
+        result = function(*args, **self.kwargs)
         results = [result] if isinstance(result, torch.Tensor) else list(result)
         # A gradient that is not asked for is absent; the out-variant leaves its tensor alone.
         return [torch.empty(0) if r is None else _dense(r) for r in results]
@@ -54,7 +66,7 @@ class OperatorCase:
 
     def call_arguments(self, outputs: list[torch.Tensor]) -> list[Any]:
         """Every argument of the out-variant in order; tensors that are written are in `outputs`."""
-        schema = getattr(getattr(torch.ops.aten, self.operator), self.overload)._schema
+        schema = self.schema
         given = list(self.args)
         waiting = list(outputs)
         call: list[Any] = []

@@ -10,6 +10,7 @@ import torch
 from ops.gradient_cases import every_gradient
 from ops.image_cases import pools, resampled
 from ops.operator_case import OperatorCase as Case
+from ops.quantized_cases import every_quantised
 from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
 from ops.statistic_cases import every_statistic
 
@@ -558,5 +559,6 @@ def every_case() -> list[Case]:
         remaining,
         every_statistic,
         every_gradient,
+        every_quantised,
     ]
     return [case for table in tables for case in table()]

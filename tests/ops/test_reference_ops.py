@@ -58,13 +58,13 @@ def expectation(case: OperatorCase) -> list[torch.Tensor] | None:
         warnings.simplefilter("ignore")
         try:
             return case.expected()
-        except (RuntimeError, IndexError, NotImplementedError):
+        except (RuntimeError, IndexError, NotImplementedError, AssertionError, ValueError):
             return None
 
 
 def some_outputs(case: OperatorCase) -> list[torch.Tensor]:
     """Outputs for a call that must be refused, whatever they are."""
-    count = len(getattr(getattr(torch.ops.aten, case.operator), case.overload)._schema.returns)
+    count = len(case.schema.returns)
     flat = [t for a in case.args for t in (a if isinstance(a, list) else [a])]
     first = next(t for t in flat if isinstance(t, torch.Tensor))
     return [torch.zeros(first.shape, dtype=first.dtype) for _ in range(count)]

@@ -1,7 +1,7 @@
 //! Typed access to a tensor's elements through a compute type, bounds-checked per block.
 //! Unsafe island: the checks here make the raw loads and stores of `compute` safe to call.
 
-use crate::compute::{BLOCK, Compute, LoadFn, StoreFn, load_fn, store_fn};
+use crate::compute::{BLOCK, Compute, LoadFn, StoreFn, load_fn, store_fn, store_in_range_fn};
 use crate::walk::Walk;
 use pteron_core::{DType, Error, Result, TensorMeta, TensorView, TensorViewMut};
 
@@ -170,6 +170,11 @@ impl<'a, C: Compute> Writer<'a, C> {
         self.meta
     }
 
+    /// The same writer with another function, which must be one of the tensor's dtype.
+    fn storing(self, store: Option<StoreFn<C>>) -> Self {
+        Writer { store: store.unwrap_or(self.store), ..self }
+    }
+
     /// Writes the element at `offset` in memory order.
     #[inline(always)]
     pub fn put(&mut self, offset: usize, value: C) -> Result<()> {
@@ -207,6 +212,14 @@ impl<'a, C: Compute> Writer<'a, C> {
             done += n;
         }
         Ok(())
+    }
+}
+
+impl<'a> Writer<'a, f32> {
+    /// As [`Writer::new`], for numbers within the range of an integer dtype.
+    pub fn in_range(view: TensorViewMut<'a>) -> Result<Self> {
+        let store = store_in_range_fn(view.dtype());
+        Ok(Writer::new(view)?.storing(store))
     }
 }
 

@@ -7,9 +7,11 @@
 //!
 //! Adding a kernel touches two places: the family's file, and its line in [`ops`] if the file is new.
 //!
-//! Unsafe code lives in [`compute`], [`elements`], [`region`], [`routine`] and [`elementwise`].
+//! Unsafe code lives in [`chunked`], [`compute`], [`elements`], [`region`], [`routine`] and [`elementwise`].
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+pub mod chunked;
 #[allow(unsafe_code)]
 pub mod compute;
 #[allow(unsafe_code)]

@@ -15,6 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 from pteron.errors import MissingOutVariantError
+from pteron.exir.edge import quantized_out_variants
 
 _FACTORY_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory"})
 
@@ -61,8 +62,10 @@ def out_variant(op: OpOverload) -> OpOverload:
     """
     packet = op.overloadpacket
     best: tuple[int, OpOverload | None] = (0, None)
-    for name in packet.overloads():
-        candidate = getattr(packet, name)
+    for candidate in [
+        *quantized_out_variants.candidates(op),
+        *(getattr(packet, name) for name in packet.overloads()),
+    ]:
         rank = _matches(op._schema, candidate._schema)
         if rank > best[0]:
             best = (rank, candidate)

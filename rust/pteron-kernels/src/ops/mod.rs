@@ -1,6 +1,7 @@
 //! Operator families, one per file.
 
 pub(crate) mod index_items;
+pub(crate) mod quantized_layout;
 pub(crate) mod volume;
 
 macro_rules! families {
@@ -20,4 +21,5 @@ families! {
     special_functions, number_pairs, order_statistics, searching, counting, running_results,
     flat_positions, complex_parts, batch_norm_training,
     pooling_backward, convolution_backward, norm_backward, embedding_backward, patches,
+    quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic,
 }

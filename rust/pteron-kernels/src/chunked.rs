@@ -1,0 +1,62 @@
+//! Kernels whose output splits into chunks of positions that are computed apart from each other. Unsafe
+//! island: the `Prepared` contract is turned into safe calls here.
+
+use crate::routine::Preparation;
+use pteron_core::{Args, BindArgs, Bound, Grid, Prepared, Result, Scratch, WorkerScratch};
+use std::ops::Range;
+
+/// Positions in a chunk; fixed, so that results do not depend on the number of threads.
+pub const CHUNK: usize = 1 << 14;
+
+/// Takes the shapes, resizes outputs, fills the state, and gives the number of positions.
+pub type BindChunks<S> = Box<dyn Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync>;
+
+/// Computes a range of positions.
+pub type RunChunk<S> = Box<dyn Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync>;
+
+/// A kernel in chunks of [`CHUNK`] positions; outputs overlap nothing.
+struct Chunked<S> {
+    bind: BindChunks<S>,
+    run: RunChunk<S>,
+}
+
+/// A kernel that binds a state `S` and computes positions.
+pub fn prepare<S: Default + Send + Sync + 'static>(
+    bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
+    run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
+) -> Preparation {
+    Ok(Some(Box::new(Chunked { bind: Box::new(bind), run: Box::new(run) })))
+}
+
+impl<S: Default + Send + Sync + 'static> Prepared for Chunked<S> {
+    fn name(&self) -> &str {
+        "reference"
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch::NONE
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of((S::default(), 0usize))
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let (state, count) = bound.get_mut::<(S, usize)>()?;
+        *count = (self.bind)(args, state)?;
+        Ok(Grid::chunks(count.div_ceil(CHUNK), CHUNK))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        _scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let (state, count) = bound.get::<(S, usize)>()?;
+        let start = (chunk as usize).saturating_mul(CHUNK).min(*count);
+        (self.run)(state, args, start..start.saturating_add(CHUNK).min(*count))
+    }
+}
