@@ -7,6 +7,7 @@
 //!
 //! Unsafe code lives in [`pool`], [`executor`] and the kernel families.
 
+pub mod attention;
 pub mod conv;
 pub mod cpu_detect;
 pub mod elementwise;

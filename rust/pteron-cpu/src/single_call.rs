@@ -173,6 +173,24 @@ impl SingleCall {
         packs: &PackStore,
         args: Vec<CallArg>,
     ) -> Result<Option<Self>> {
+        Self::prepared_by(prepare, cpu, packs, args)
+    }
+
+    /// As [`SingleCall::new`], for a plan: `prepare` may capture what it describes.
+    pub fn of(
+        prepare: impl Fn(&PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>>,
+        cpu: &CpuProfile,
+        args: Vec<CallArg>,
+    ) -> Result<Option<Self>> {
+        Self::prepared_by(prepare, cpu, &PackStore::new(), args)
+    }
+
+    fn prepared_by(
+        prepare: impl Fn(&PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>>,
+        cpu: &CpuProfile,
+        packs: &PackStore,
+        args: Vec<CallArg>,
+    ) -> Result<Option<Self>> {
         let specs: Vec<ArgSpec<'_>> =
             args.iter().enumerate().map(|(i, a)| describe(i, a, &args)).collect::<Result<_>>()?;
         let Some(prepared) = prepare(&PrepareContext { args: &specs, packs, cpu })? else { return Ok(None) };

@@ -16,6 +16,7 @@ mod tile_set;
 mod tiling;
 
 pub(crate) use block::{Gemm, Rhs, scratch_elements};
+pub(crate) use tile::Tile;
 pub(crate) use tile_set::TileSet;
 pub(crate) use tiling::Tiling;
 

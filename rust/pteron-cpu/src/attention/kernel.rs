@@ -1,0 +1,423 @@
+//! The prepared attention step: checks shapes in `bind`, computes heads and groups of rows in `run`.
+//! Unsafe island.
+//!
+//! A chunk walks the keys in blocks. Each block is packed once, then for a few rows at a time: scores,
+//! weights, weighted sums into the output. Blocks depend on the shape alone and every row is computed by
+//! itself, so results do not depend on chunks or threads.
+
+use super::chunk_grid::MAX_CHUNK_ROWS;
+use super::key_value_panels::{ScaleQueries, pack_keys, pack_values};
+use super::problem::{MaskKind, Problem, Strides};
+use super::products::{DirectScores, DirectSums, TiledProduct};
+use super::scores::{BlockMask, Normalise, ScoreBlock};
+use super::spec::AttentionSpec;
+use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
+use crate::gemm::{TileSet, part};
+use crate::packed::f32_nr32_v1::NR;
+use crate::vector_math::SimdLevel;
+use pteron_core::{Args, BindArgs, Bound, CpuProfile, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
+use std::ops::Range;
+
+pub(super) struct Attention {
+    name: String,
+    spec: AttentionSpec,
+    tiles: &'static TileSet,
+    level: SimdLevel,
+    scratch: ScratchPlan,
+}
+
+/// Elements of each part of a worker's scratch, from upper bounds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScratchPlan {
+    keys: usize,
+    values: usize,
+    queries: usize,
+    scores: usize,
+}
+
+impl ScratchPlan {
+    /// For at most `keys` keys of `depth` elements and values of `width`; an error when that cannot be
+    /// addressed.
+    pub(super) fn new(keys: usize, depth: usize, width: usize) -> Result<ScratchPlan> {
+        let block = keys.min(KEY_BLOCK).next_multiple_of(NR);
+        let plan = || {
+            Some(ScratchPlan {
+                keys: block.checked_mul(depth)?,
+                values: block.checked_mul(width.checked_next_multiple_of(NR)?)?,
+                queries: ROW_BLOCK.checked_mul(depth)?.checked_next_multiple_of(16)?,
+                scores: ROW_BLOCK * (block + SCORE_PADDING),
+            })
+        };
+        plan().filter(|p| p.elements().is_some()).ok_or_else(|| {
+            Error::limit("a block of attention is too large to address")
+                .got(format!("keys of {depth} elements, values of {width}"))
+        })
+    }
+
+    fn elements(&self) -> Option<usize> {
+        let all = self.keys.checked_add(self.values)?.checked_add(self.queries)?.checked_add(self.scores)?;
+        let all = all.checked_add(2 * MAX_CHUNK_ROWS)?;
+        all.checked_mul(size_of::<f32>()).filter(|bytes| isize::try_from(*bytes).is_ok())?;
+        Some(all)
+    }
+}
+
+/// Where the parts of a worker's scratch begin.
+struct Buffers {
+    keys: *mut f32,
+    values: *mut f32,
+    queries: *mut f32,
+    scores: *mut f32,
+    largest: *mut f32,
+    sum: *mut f32,
+}
+
+/// A batch and a key head, with the tensors of the call.
+struct Unit<'a> {
+    problem: &'a Problem,
+    query: *const f32,
+    key: *const f32,
+    value: *const f32,
+    out: *mut f32,
+    mask: *const u8,
+    batch: usize,
+    key_head: usize,
+    is_direct: bool,
+    buffers: &'a Buffers,
+}
+
+/// Rows of one query head that are computed together.
+struct RowBlock {
+    head: usize,
+    rows: Range<usize>,
+    /// Of the first row among those of the chunk.
+    slot: usize,
+}
+
+impl Attention {
+    pub(super) fn new(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> Self {
+        let (tiles, level) = (TileSet::for_isa(cpu.isa), SimdLevel::at_most(cpu.isa));
+        Attention { name: format!("attention.f32.{}", tiles.isa.name()), spec, tiles, level, scratch }
+    }
+
+    fn buffers(&self, scratch: &mut WorkerScratch<'_>) -> Result<Buffers> {
+        let needed = self.scratch.elements().unwrap_or(usize::MAX);
+        // Another kernel of the session may have asked for an odd number of bytes.
+        let whole = scratch.worker.len() & !3;
+        let elements: &mut [f32] = bytemuck::try_cast_slice_mut(&mut scratch.worker[..whole])
+            .map_err(|e| Error::internal("worker scratch is misaligned").got(e.to_string()))?;
+        if elements.len() < needed {
+            return Err(Error::internal("worker scratch is smaller than attention asked for"));
+        }
+        let keys = elements.as_mut_ptr();
+        let values = keys.wrapping_add(self.scratch.keys);
+        let queries = values.wrapping_add(self.scratch.values);
+        let scores = queries.wrapping_add(self.scratch.queries);
+        let largest = scores.wrapping_add(self.scratch.scores);
+        Ok(Buffers { keys, values, queries, scores, largest, sum: largest.wrapping_add(MAX_CHUNK_ROWS) })
+    }
+
+    /// Computes `rows` of the unit's rows.
+    ///
+    /// # Safety
+    /// The unit's pointers are those of a call whose shapes are in its problem.
+    unsafe fn run_unit(&self, unit: &Unit<'_>, rows: Range<usize>) {
+        let p = unit.problem;
+        let blocks = p.keys.div_ceil(KEY_BLOCK);
+        for i in 0..blocks {
+            let keys = part(p.keys, blocks, i);
+            // SAFETY: the block is inside the keys; the scratch was sized for it.
+            unsafe {
+                if !unit.is_direct {
+                    unit.pack(self.level, &keys);
+                }
+                for block in row_blocks(p.rows, &rows, self.rows_together()) {
+                    self.run_block(unit, &keys, &block);
+                }
+            }
+        }
+        for block in row_blocks(p.rows, &rows, self.rows_together()) {
+            // SAFETY: these rows were computed above, or there are no keys.
+            unsafe { self.finish(unit, &block, blocks == 0) };
+        }
+    }
+
+    /// A multiple of the tallest tile.
+    fn rows_together(&self) -> usize {
+        ROW_BLOCK - ROW_BLOCK % self.tiles.max_rows()
+    }
+
+    /// One block of keys for one block of rows.
+    ///
+    /// # Safety
+    /// As [`Attention::run_unit`]; `keys` are packed unless the unit is direct.
+    unsafe fn run_block(&self, unit: &Unit<'_>, keys: &Range<usize>, block: &RowBlock) {
+        let (p, b) = (unit.problem, unit.buffers);
+        let rows = block.rows.len();
+        let seen = p.visible(block.rows.end - 1).saturating_sub(keys.start).min(keys.len());
+        // The first block always writes the output.
+        if seen == 0 && keys.start > 0 {
+            return;
+        }
+        let stride = keys.len().next_multiple_of(NR) + SCORE_PADDING;
+        // SAFETY: rows and keys are inside the tensors; the buffers have room for the largest block.
+        unsafe {
+            self.level.dispatch(ScaleQueries {
+                from: unit.query_at(block.head, block.rows.start),
+                row: p.query.row,
+                element: p.query.element,
+                rows,
+                depth: p.depth,
+                factor: self.spec.scale,
+                to: b.queries,
+            });
+            self.scores(unit, keys.start, seen, rows, stride);
+            let out = unit.out_at(block.head, block.rows.start);
+            self.level.dispatch(ScoreBlock {
+                scores: b.scores,
+                stride,
+                rows,
+                keys: seen,
+                mask: unit.mask_at(block.head, block.rows.start, keys.start),
+                limit: p.first_limit.map(|l| (l + block.rows.start).saturating_sub(keys.start)),
+                is_first: keys.start == 0,
+                largest: b.largest.add(block.slot),
+                sum: b.sum.add(block.slot),
+                out,
+                out_stride: p.out.row,
+                width: p.width,
+            });
+            self.sums(unit, keys, seen, rows, stride, out);
+        }
+    }
+
+    /// # Safety
+    /// As [`Attention::run_block`]; the queries are in their buffer.
+    unsafe fn scores(&self, unit: &Unit<'_>, first: usize, seen: usize, rows: usize, stride: usize) {
+        let (p, b) = (unit.problem, unit.buffers);
+        if unit.is_direct {
+            return self.level.dispatch(DirectScores {
+                queries: b.queries,
+                rows,
+                keys: unit.key_at(first),
+                key_stride: p.key.row,
+                count: seen,
+                depth: p.depth,
+                scores: b.scores,
+                stride,
+            });
+        }
+        let product = TiledProduct {
+            a: b.queries,
+            a_stride: p.depth,
+            rows,
+            k: p.depth,
+            b: b.keys,
+            panel_stride: p.depth * NR,
+            c: b.scores,
+            c_stride: stride,
+            columns: seen.next_multiple_of(NR),
+            is_first: true,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { product.run(self.tiles) }
+    }
+
+    /// # Safety
+    /// As [`Attention::run_block`]; the weights are in the buffer of the scores.
+    unsafe fn sums(
+        &self,
+        unit: &Unit<'_>,
+        keys: &Range<usize>,
+        seen: usize,
+        rows: usize,
+        stride: usize,
+        out: *mut f32,
+    ) {
+        let (p, b) = (unit.problem, unit.buffers);
+        if unit.is_direct {
+            return self.level.dispatch(DirectSums {
+                weights: b.scores,
+                stride,
+                rows,
+                values: unit.value_at(keys.start),
+                value_stride: p.value.row,
+                count: seen,
+                width: p.width,
+                out,
+                out_stride: p.out.row,
+                is_first: keys.start == 0,
+            });
+        }
+        let product = TiledProduct {
+            a: b.scores,
+            a_stride: stride,
+            rows,
+            k: seen,
+            b: b.values,
+            panel_stride: keys.len() * NR,
+            c: out,
+            c_stride: p.out.row,
+            columns: p.width,
+            is_first: keys.start == 0,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { product.run(self.tiles) }
+    }
+
+    /// # Safety
+    /// As [`Attention::run_unit`].
+    unsafe fn finish(&self, unit: &Unit<'_>, block: &RowBlock, has_no_keys: bool) {
+        let p = unit.problem;
+        // SAFETY: the rows are inside the output.
+        unsafe {
+            let out = unit.out_at(block.head, block.rows.start);
+            if has_no_keys {
+                // A sum over nothing.
+                for row in 0..block.rows.len() {
+                    out.add(row * p.out.row).write_bytes(0, p.width);
+                }
+                return;
+            }
+            self.level.dispatch(Normalise {
+                out,
+                out_stride: p.out.row,
+                width: p.width,
+                rows: block.rows.len(),
+                sum: unit.buffers.sum.add(block.slot),
+                keep_zero: self.spec.empty_row == super::EmptyRow::Zero,
+            });
+        }
+    }
+}
+
+/// Cuts rows of a unit, heads one after the other, into blocks inside one head of at most `most` rows.
+fn row_blocks(per_head: usize, rows: &Range<usize>, most: usize) -> impl Iterator<Item = RowBlock> {
+    let (first, end) = (rows.start, rows.end);
+    let mut at = first;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let (head, row) = (at / per_head, at % per_head);
+        let left = (end - at).min(per_head - row);
+        // Even parts of what is left of the head.
+        let n = left.div_ceil(left.div_ceil(most));
+        let block = RowBlock { head, rows: row..row + n, slot: at - first };
+        at += n;
+        Some(block)
+    })
+}
+
+fn at(s: &Strides, batch: usize, head: usize, row: usize, element: usize) -> usize {
+    batch * s.batch + head * s.head + row * s.row + element * s.element
+}
+
+impl Unit<'_> {
+    /// Head of the queries.
+    fn query_head(&self, head: usize) -> usize {
+        self.key_head * self.problem.group + head
+    }
+    fn query_at(&self, head: usize, row: usize) -> *const f32 {
+        self.query.wrapping_add(at(&self.problem.query, self.batch, self.query_head(head), row, 0))
+    }
+    fn out_at(&self, head: usize, row: usize) -> *mut f32 {
+        self.out.wrapping_add(at(&self.problem.out, self.batch, self.query_head(head), row, 0))
+    }
+    fn key_at(&self, key: usize) -> *const f32 {
+        self.key.wrapping_add(at(&self.problem.key, self.batch, self.key_head, key, 0))
+    }
+    fn value_at(&self, key: usize) -> *const f32 {
+        self.value.wrapping_add(at(&self.problem.value, self.batch, self.key_head, key, 0))
+    }
+    fn mask_at(&self, head: usize, row: usize, key: usize) -> BlockMask {
+        let m = &self.problem.mask;
+        let offset = at(m, self.batch, self.query_head(head), row, key);
+        match self.problem.mask_kind {
+            MaskKind::None => BlockMask::None,
+            MaskKind::Added => {
+                BlockMask::Added(self.mask.cast::<f32>().wrapping_add(offset), m.row, m.element)
+            }
+            MaskKind::Kept => BlockMask::Kept(self.mask.wrapping_add(offset), m.row, m.element),
+        }
+    }
+
+    /// # Safety
+    /// `keys` are inside the tensors; the buffers have room for them.
+    unsafe fn pack(&self, level: SimdLevel, keys: &Range<usize>) {
+        let (p, b) = (self.problem, self.buffers);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let strides = (p.key.row, p.key.element);
+            pack_keys(level, self.key_at(keys.start), strides, keys.len(), p.depth, b.keys);
+            let strides = (p.value.row, p.value.element);
+            pack_values(level, self.value_at(keys.start), strides, keys.len(), p.width, b.values);
+        }
+    }
+}
+
+impl Prepared for Attention {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scratch(&self) -> Scratch {
+        let elements = self.scratch.elements().unwrap_or(0);
+        Scratch { per_worker: elements * size_of::<f32>(), shared: 0 }
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Problem::default())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let (mut problem, out) = Problem::of(&self.spec, &args.args())?;
+        let needed = ScratchPlan::new(problem.keys, problem.depth, problem.width)?;
+        if needed.elements() > self.scratch.elements() {
+            return Err(Error::kernel("attention is larger than it was prepared for")
+                .expected(format!("{:?}", self.scratch))
+                .got(format!("{needed:?}")));
+        }
+        args.resize(self.spec.out.argument, &out)?;
+        problem.set_out(&self.spec, &args.args())?;
+        let grid = if problem.width == 0 { Grid::EMPTY } else { problem.grid.grid(self.tiles.isa) };
+        *bound.get_mut::<Problem>()? = problem;
+        Ok(grid)
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let problem = bound.get::<Problem>()?;
+        let buffers = self.buffers(scratch)?;
+        let mask = match self.spec.mask.map(|at| args.optional_tensor(at)).transpose()?.flatten() {
+            Some(mask) => mask.as_ptr(),
+            None => std::ptr::null(),
+        };
+        let (units, rows) = problem.grid.chunk(chunk);
+        for unit in units {
+            let unit = Unit {
+                problem,
+                query: args.tensor(self.spec.query.argument)?.ptr::<f32>()?,
+                key: args.tensor(self.spec.key.argument)?.ptr::<f32>()?,
+                value: args.tensor(self.spec.value.argument)?.ptr::<f32>()?,
+                out: args.output(self.spec.out.argument)?.ptr::<f32>()?,
+                mask,
+                batch: unit / problem.key_heads,
+                key_head: unit % problem.key_heads,
+                is_direct: problem.is_direct(),
+                buffers: &buffers,
+            };
+            // SAFETY: `bind` checked that shapes belong together; tensors point to memory for their shapes
+            // and the output overlaps no input (alias rule `None`); instruction sets come from the
+            // profile of this processor.
+            unsafe { self.run_unit(&unit, rows.clone()) };
+        }
+        Ok(())
+    }
+}

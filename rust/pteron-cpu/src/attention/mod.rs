@@ -1,0 +1,33 @@
+//! Scaled dot-product attention in f32: `softmax(scale · Q Kᵀ + mask) V` without the matrix of scores.
+//!
+//! Layers: [`spec`] (what is computed, where the arguments are) → [`problem`] (checked shapes) →
+//! [`chunk_grid`] (heads × groups of rows) → [`kernel`] (blocks of keys, blocks of rows) →
+//! [`key_value_panels`], [`products`], [`scores`] (packing, the two products, the softmax between them).
+//!
+//! Queries, keys, values and output may have any order of batch, heads and rows, so that the transposes
+//! around attention in a model vanish.
+
+mod chunk_grid;
+mod kernel;
+mod key_value_panels;
+mod prepare;
+mod problem;
+mod products;
+mod scores;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use prepare::prepare_attention;
+pub use spec::{AttentionSpec, Axes, Causality, EmptyRow, Operand};
+
+/// Most keys of a block: its packed keys and values stay in the second-level cache, a panel of values in
+/// the first.
+const KEY_BLOCK: usize = 512;
+/// Most rows whose scores are computed together.
+const ROW_BLOCK: usize = 28;
+/// Rows of scores are this much further apart, so that they do not fall into the same cache lines.
+const SCORE_PADDING: usize = 16;
+/// Rows of all heads of a group up to which keys and values are read as they lie: packing them would cost
+/// more than it saves.
+const DIRECT_ROWS: usize = 3;

@@ -1,0 +1,62 @@
+//! Decides whether a call is one that the fused kernel takes.
+
+use super::kernel::{Attention, ScratchPlan};
+use super::spec::{AttentionSpec, Axes, Operand};
+use pteron_core::{DType, PrepareContext, Prepared, Result, TensorSpec};
+
+/// Prepares the attention of `spec` over the arguments of `ctx`.
+///
+/// `Ok(None)`: not a case for this kernel (a dtype other than f32, ranks that do not fit, an output whose
+/// elements are not innermost in memory, a mask that is neither f32 nor bool or whose keys are not).
+/// Errors: blocks that cannot be addressed.
+pub fn prepare_attention(
+    ctx: &PrepareContext<'_>,
+    spec: &AttentionSpec,
+) -> Result<Option<Box<dyn Prepared>>> {
+    let (Some(query), Some(key), Some(value), Some(out)) = (
+        operand(ctx, &spec.query),
+        operand(ctx, &spec.key),
+        operand(ctx, &spec.value),
+        operand(ctx, &spec.out),
+    ) else {
+        return Ok(None);
+    };
+    let innermost = |t: &TensorSpec, axis: usize| {
+        t.dim_order.as_slice().last().is_some_and(|last| usize::from(*last) == axis)
+    };
+    if !innermost(out, usize::from(spec.out.axes.element)) || !mask_fits(ctx, spec) {
+        return Ok(None);
+    }
+    let extent = |t: &TensorSpec, axis: u8| t.shape.get(usize::from(axis)).copied().unwrap_or(0);
+    // The bound of a dynamic tensor is on its number of elements: an extent may outgrow its own as others
+    // shrink. Depth and width do not in any exported program; `bind` checks.
+    let keys = if key.is_dynamic() { usize::MAX / 2 } else { extent(key, spec.key.axes.row) };
+    let depth = extent(query, spec.query.axes.element);
+    let width = extent(value, spec.value.axes.element);
+    let scratch = ScratchPlan::new(keys, depth, width)?;
+    Ok(Some(Box::new(Attention::new(*spec, ctx.cpu, scratch))))
+}
+
+/// The f32 tensor of an operand, if each of its dimensions is one of the operand's axes.
+fn operand<'a>(ctx: &'a PrepareContext<'_>, operand: &Operand) -> Option<&'a TensorSpec> {
+    ctx.tensor(operand.argument).filter(|t| t.dtype == DType::Float32 && covers(&operand.axes, t.shape.len()))
+}
+
+/// Is every one of `rank` dimensions named exactly once?
+fn covers(axes: &Axes, rank: usize) -> bool {
+    let mut seen = [false; 4];
+    for axis in axes.present() {
+        match seen.get_mut(axis) {
+            Some(slot) if !*slot && axis < rank => *slot = true,
+            _ => return false,
+        }
+    }
+    axes.present().count() == rank
+}
+
+fn mask_fits(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> bool {
+    let Some(mask) = spec.mask.and_then(|at| ctx.tensor(at)) else { return true };
+    matches!(mask.dtype, DType::Float32 | DType::Bool)
+        && mask.shape.len() <= 4
+        && mask.dim_order.is_contiguous()
+}

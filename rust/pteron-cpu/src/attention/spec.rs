@@ -1,0 +1,98 @@
+//! What an attention step computes and where its arguments are: independent of shapes.
+
+use std::fmt;
+
+/// Which dimension of a tensor argument is what. A tensor without batch or heads has one of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Axes {
+    /// The dimension that counts sequences.
+    pub batch: Option<u8>,
+    /// The dimension that counts heads.
+    pub head: Option<u8>,
+    /// The dimension of queries or keys.
+    pub row: u8,
+    /// The dimension that is summed over (queries, keys) or carried through (values, output).
+    pub element: u8,
+}
+
+impl Axes {
+    /// `[batch, head, row, element]`.
+    pub const HEADS_FIRST: Axes = Axes { batch: Some(0), head: Some(1), row: 2, element: 3 };
+    /// `[batch, row, head, element]`: how a linear layer leaves its heads.
+    pub const ROWS_FIRST: Axes = Axes { batch: Some(0), head: Some(2), row: 1, element: 3 };
+
+    /// All four, absent ones left out.
+    pub fn present(&self) -> impl Iterator<Item = usize> + use<> {
+        [self.batch, self.head, Some(self.row), Some(self.element)].into_iter().flatten().map(usize::from)
+    }
+}
+
+/// A tensor argument and its dimensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operand {
+    /// Position in the argument list.
+    pub argument: usize,
+    /// Its dimensions.
+    pub axes: Axes,
+}
+
+/// Which keys a query sees beyond what the mask says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Causality {
+    /// All.
+    Everything,
+    /// Query `i` sees keys `0..=i`.
+    FromTopLeft,
+    /// Query `i` sees keys `0..=i + start`; `start` is the integer argument at this position.
+    FromPosition(usize),
+}
+
+/// The result of a query that sees nothing (every score is -inf).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmptyRow {
+    /// Zero, as `scaled_dot_product_attention` has it.
+    Zero,
+    /// NaN, as a plain softmax has it.
+    NaN,
+}
+
+/// `softmax(scale · Q Kᵀ + mask) V` per batch and head.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionSpec {
+    /// f32, L queries of D elements.
+    pub query: Operand,
+    /// f32, S keys of D elements; as many heads as the queries, or a divisor of that.
+    pub key: Operand,
+    /// f32, S values of any number of elements; as many heads as the keys.
+    pub value: Operand,
+    /// f32 (added) or bool (true: seen), broadcast to `[batch, head, L, S]`; `None` or an argument that is
+    /// absent: no mask.
+    pub mask: Option<usize>,
+    /// f32, L rows; its elements lie side by side.
+    pub out: Operand,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// See [`Causality`].
+    pub causality: Causality,
+    /// Keys that count: `start + L` of the first ones, `start` at this position; `None`: all.
+    pub keys_from: Option<usize>,
+    /// See [`EmptyRow`].
+    pub empty_row: EmptyRow,
+}
+
+impl fmt::Display for AttentionSpec {
+    /// `attention(scale 0.125, causal, mask)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attention(scale {}", self.scale)?;
+        if self.causality != Causality::Everything {
+            f.write_str(", causal")?;
+        }
+        if self.mask.is_some() {
+            f.write_str(", mask")?;
+        }
+        if self.empty_row == EmptyRow::NaN {
+            f.write_str(", empty rows NaN")?;
+        }
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,372 @@
+use super::*;
+use crate::elementwise::tests::numbers;
+use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_core::{Bool8, DType, Isa};
+
+const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+
+/// A tensor of logical [batch, head, row, element] and its order in memory.
+#[derive(Clone)]
+struct Logical {
+    shape: [usize; 4],
+    axes: Axes,
+    values: Vec<f32>,
+}
+
+impl Logical {
+    fn new(shape: [usize; 4], axes: Axes, seed: u64) -> Self {
+        // Scores stay near 1, so that an error of a weight is one of rounding.
+        let values = numbers(shape.iter().product(), seed).iter().map(|v| v / 3.0).collect();
+        Logical { shape, axes, values }
+    }
+
+    fn order(&self) -> [usize; 4] {
+        let axes = &self.axes;
+        let mut order = [0; 4];
+        let places = [axes.batch.unwrap(), axes.head.unwrap(), axes.row, axes.element];
+        for (logical, place) in places.into_iter().enumerate() {
+            order[usize::from(place)] = logical;
+        }
+        order
+    }
+
+    /// As it lies, and the place of every logical element.
+    fn stored(&self) -> (Vec<usize>, Vec<usize>) {
+        let order = self.order();
+        let dims: Vec<usize> = order.iter().map(|d| self.shape[*d]).collect();
+        let places = (0..self.values.len())
+            .map(|mut i| {
+                let mut index = [0; 4];
+                for d in (0..4).rev() {
+                    index[d] = i % self.shape[d];
+                    i /= self.shape[d];
+                }
+                order.iter().zip(&dims).fold(0, |at, (d, extent)| at * extent + index[*d])
+            })
+            .collect();
+        (dims, places)
+    }
+
+    fn tensor(&self) -> CallArg {
+        let (dims, places) = self.stored();
+        let mut data = vec![0.0; self.values.len()];
+        places.iter().zip(&self.values).for_each(|(at, v)| data[*at] = *v);
+        CallArg::Tensor(HostTensor::new(&dims, &data).unwrap())
+    }
+}
+
+#[derive(Clone)]
+enum Mask {
+    None,
+    Added([usize; 4], Vec<f32>),
+    Kept([usize; 4], Vec<bool>),
+}
+
+#[derive(Clone)]
+struct Case {
+    query: Logical,
+    key: Logical,
+    value: Logical,
+    out: Axes,
+    mask: Mask,
+    causality: Causality,
+    empty_row: EmptyRow,
+    scale: f32,
+}
+
+impl Case {
+    fn new(batch: usize, heads: usize, key_heads: usize, [l, s, d, e]: [usize; 4]) -> Case {
+        Case {
+            query: Logical::new([batch, heads, l, d], Axes::HEADS_FIRST, 3),
+            key: Logical::new([batch, key_heads, s, d], Axes::HEADS_FIRST, 5),
+            value: Logical::new([batch, key_heads, s, e], Axes::HEADS_FIRST, 7),
+            out: Axes::HEADS_FIRST,
+            mask: Mask::None,
+            causality: Causality::Everything,
+            empty_row: EmptyRow::Zero,
+            scale: 1.0 / (d.max(1) as f32).sqrt(),
+        }
+    }
+
+    fn mask_at(&self, b: usize, h: usize, i: usize, j: usize) -> f64 {
+        let at = |s: &[usize; 4]| {
+            [b, h, i, j].iter().zip(s).fold(0, |at, (i, extent)| at * extent + i.min(&(extent - 1)))
+        };
+        match &self.mask {
+            Mask::None => 0.0,
+            Mask::Added(shape, values) => f64::from(values[at(shape)]),
+            Mask::Kept(shape, values) => {
+                if values[at(shape)] {
+                    0.0
+                } else {
+                    f64::NEG_INFINITY
+                }
+            }
+        }
+    }
+
+    /// In f64, [batch, head, row, element].
+    fn expected(&self) -> Vec<f64> {
+        let [batch, heads, l, d] = self.query.shape;
+        let [_, key_heads, s, e] = self.value.shape;
+        let mut out = vec![0.0; batch * heads * l * e];
+        for b in 0..batch {
+            for h in 0..heads {
+                let kh = b * key_heads + h / (heads / key_heads);
+                for i in 0..l {
+                    let q = &self.query.values[((b * heads + h) * l + i) * d..][..d];
+                    let scores: Vec<f64> = (0..s)
+                        .map(|j| {
+                            let k = &self.key.values[(kh * s + j) * d..][..d];
+                            let dot: f64 = q.iter().zip(k).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                            let hidden = self.causality == Causality::FromTopLeft && j > i;
+                            let hidden = if hidden { f64::NEG_INFINITY } else { 0.0 };
+                            dot * f64::from(self.scale) + self.mask_at(b, h, i, j) + hidden
+                        })
+                        .collect();
+                    let is_empty = scores.iter().all(|x| *x == f64::NEG_INFINITY);
+                    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let sum: f64 = scores.iter().map(|x| (x - max).exp()).sum();
+                    let row = &mut out[((b * heads + h) * l + i) * e..][..e];
+                    for (c, slot) in row.iter_mut().enumerate() {
+                        *slot = match (is_empty, self.empty_row) {
+                            (true, EmptyRow::Zero) => 0.0,
+                            _ => (0..s)
+                                .map(|j| {
+                                    let v = f64::from(self.value.values[(kh * s + j) * e + c]);
+                                    (scores[j] - max).exp() / sum * v
+                                })
+                                .sum(),
+                        };
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn spec(&self) -> AttentionSpec {
+        let operand = |argument, axes| Operand { argument, axes };
+        AttentionSpec {
+            query: operand(0, self.query.axes),
+            key: operand(1, self.key.axes),
+            value: operand(2, self.value.axes),
+            mask: Some(3),
+            out: operand(4, self.out),
+            scale: self.scale,
+            causality: self.causality,
+            keys_from: None,
+            empty_row: self.empty_row,
+        }
+    }
+
+    fn out(&self) -> Logical {
+        let [batch, heads, l, _] = self.query.shape;
+        Logical::new([batch, heads, l, self.value.shape[3]], self.out, 1)
+    }
+
+    fn call(&self, isa: Isa) -> Option<SingleCall> {
+        let mask = match &self.mask {
+            Mask::None => CallArg::None,
+            Mask::Added(shape, values) => CallArg::Tensor(HostTensor::new(shape, values).unwrap()),
+            Mask::Kept(shape, values) => {
+                let values: Vec<Bool8> = values.iter().map(|v| Bool8::from(*v)).collect();
+                CallArg::Tensor(HostTensor::new(shape, &values).unwrap())
+            }
+        };
+        let (dims, _) = self.out().stored();
+        let args = vec![
+            self.query.tensor(),
+            self.key.tensor(),
+            self.value.tensor(),
+            mask,
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &dims).unwrap()),
+        ];
+        let spec = self.spec();
+        let prepare = |ctx: &pteron_core::PrepareContext<'_>| prepare_attention(ctx, &spec);
+        Some(SingleCall::of(prepare, &profile(isa)?, args).unwrap().unwrap())
+    }
+
+    fn run(&self, isa: Isa, is_reversed: bool) -> Option<Vec<f32>> {
+        let mut call = self.call(isa)?;
+        let grid = call.bind().unwrap();
+        call.run(grid, is_reversed).unwrap();
+        let stored = call.output::<f32>(4).unwrap();
+        let (_, places) = self.out().stored();
+        Some(places.iter().map(|at| stored[*at]).collect())
+    }
+
+    fn check(&self, what: &str) {
+        let want = self.expected();
+        for isa in ISAS {
+            let Some(got) = self.run(isa, false) else { continue };
+            assert_eq!(got.len(), want.len());
+            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+                let is_close = if w.is_nan() { g.is_nan() } else { (f64::from(*g) - w).abs() <= 4e-6 };
+                assert!(is_close, "{what} {isa:?} element {i}: {g}, expected {w}");
+            }
+            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            assert_eq!(
+                bits(got),
+                bits(self.run(isa, true).unwrap()),
+                "{what} {isa:?}: chunks in another order"
+            );
+        }
+    }
+}
+
+const SHAPES: [[usize; 4]; 12] = [
+    [1, 1, 1, 1],
+    [8, 8, 32, 32],
+    [9, 20, 64, 64],
+    [100, 130, 32, 32],
+    [57, 385, 64, 64],
+    [3, 800, 64, 64],
+    [20, 1200, 16, 40],
+    [70, 31, 5, 3],
+    [1, 500, 128, 128],
+    [530, 9, 80, 80],
+    [5, 7, 33, 65],
+    [15, 769, 1, 1],
+];
+
+#[test]
+fn agrees_with_f64_for_all_shapes() {
+    for shape in SHAPES {
+        Case::new(1, 2, 2, shape).check(&format!("{shape:?}"));
+    }
+}
+
+#[test]
+fn causal_masks_hide_later_keys() {
+    for shape in SHAPES {
+        let causality = Causality::FromTopLeft;
+        Case { causality, ..Case::new(1, 2, 2, shape) }.check(&format!("causal {shape:?}"));
+    }
+}
+
+#[test]
+fn heads_share_keys() {
+    for shape in SHAPES {
+        Case::new(1, 4, 2, shape).check(&format!("grouped {shape:?}"));
+        let causality = Causality::FromTopLeft;
+        Case { causality, ..Case::new(1, 4, 1, shape) }.check(&format!("grouped, causal {shape:?}"));
+    }
+}
+
+#[test]
+fn any_order_of_dimensions() {
+    let keys_transposed = Axes { batch: Some(0), head: Some(1), row: 3, element: 2 };
+    let heads_outside = Axes { batch: Some(1), head: Some(0), row: 2, element: 3 };
+    let element_outside = Axes { batch: Some(3), head: Some(1), row: 2, element: 0 };
+    for shape in [[8, 9, 32, 32], [60, 400, 20, 33], [2, 40, 64, 64]] {
+        for axes in [Axes::ROWS_FIRST, keys_transposed, heads_outside, element_outside] {
+            let mut case = Case::new(2, 3, 3, shape);
+            (case.query.axes, case.key.axes, case.value.axes) = (axes, axes, axes);
+            case.out = if axes == heads_outside { axes } else { Axes::ROWS_FIRST };
+            case.check(&format!("{axes:?} {shape:?}"));
+        }
+    }
+}
+
+#[test]
+fn masks_are_broadcast() {
+    let (batch, heads) = (2, 3);
+    for [l, s, d, e] in [[8, 8, 16, 16], [30, 500, 16, 16], [2, 700, 16, 16]] {
+        for mask in [[1, 1, 1, s], [2, 1, 1, s], [2, 3, l, s], [1, 1, l, 1], [1, 3, 1, 1], [1, 1, l, s]] {
+            let n = mask.iter().product();
+            let mut case = Case::new(batch, heads, heads, [l, s, d, e]);
+            let added = numbers(n, 11);
+            case.mask = Mask::Kept(mask, added.iter().map(|v| *v > -0.3).collect());
+            case.check(&format!("kept {mask:?}"));
+            case.mask = Mask::Added(mask, added);
+            case.check(&format!("added {mask:?}"));
+        }
+    }
+}
+
+#[test]
+fn rows_that_see_nothing() {
+    let inf = f32::INFINITY;
+    for [l, s] in [[4, 6], [20, 500], [20, 1000]] {
+        // Row 1 sees nothing, row 2 only keys of the last block, row 3 none of the last.
+        let hidden = |i: usize, j: usize| match i {
+            1 => true,
+            2 => j + 2 < s,
+            3 => j >= 3,
+            _ => false,
+        };
+        let mask: Vec<f32> = (0..l * s).map(|at| if hidden(at / s, at % s) { -inf } else { 0.5 }).collect();
+        for empty_row in [EmptyRow::Zero, EmptyRow::NaN] {
+            let mut case = Case { empty_row, ..Case::new(1, 2, 2, [l, s, 32, 32]) };
+            case.mask = Mask::Kept([1, 1, l, s], mask.iter().map(|v| *v > -inf).collect());
+            case.check("kept");
+            case.mask = Mask::Added([1, 1, l, s], mask.clone());
+            case.check("added");
+        }
+    }
+}
+
+#[test]
+fn nan_and_infinity_reach_exactly_their_rows() {
+    for [l, s] in [[4, 6], [20, 500]] {
+        for (special, in_query) in [(f32::NAN, true), (f32::NAN, false), (f32::INFINITY, true)] {
+            let mut case = Case::new(1, 1, 1, [l, s, 16, 16]);
+            let tensor = if in_query { &mut case.query } else { &mut case.value };
+            tensor.values[16 + 3] = special;
+            for isa in ISAS {
+                let Some(out) = case.run(isa, false) else { continue };
+                for (i, v) in out.iter().enumerate() {
+                    let hit = if in_query { i / 16 == 1 } else { i % 16 == 3 };
+                    assert_eq!(v.is_nan(), hit, "{isa:?} {special} {in_query} element {i}: {v}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_to_do() {
+    for shape in [[0, 4, 8, 8], [4, 0, 8, 8], [4, 4, 0, 8], [4, 4, 8, 0]] {
+        Case::new(1, 2, 2, shape).check(&format!("{shape:?}"));
+    }
+    Case::new(0, 2, 2, [3, 3, 8, 8]).check("no batch");
+    Case::new(3, 2, 1, [2, 3, 8, 8]).check("more than one batch");
+}
+
+#[test]
+fn dynamic_shapes_are_bound_again() {
+    for isa in ISAS {
+        let large = Case::new(1, 2, 2, [64, 900, 32, 32]);
+        let Some(mut call) = large.call(isa) else { continue };
+        let small = Case::new(1, 2, 2, [7, 33, 32, 32]);
+        call.call().unwrap();
+        call.resize(0, &small.query.shape).unwrap();
+        call.resize(1, &small.key.shape).unwrap();
+        call.resize(2, &small.value.shape).unwrap();
+        let grid = call.bind().unwrap();
+        call.run(grid, false).unwrap();
+        assert_eq!(&*call.shape(4).unwrap(), &[1, 2, 7, 32]);
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_errors() {
+    let base = Case::new(2, 4, 4, [6, 7, 8, 9]);
+    let error = |change: &dyn Fn(&mut Case)| {
+        let mut case = base.clone();
+        change(&mut case);
+        case.call(Isa::Portable).unwrap().bind().unwrap_err().to_string()
+    };
+    let other = |shape| Logical::new(shape, Axes::HEADS_FIRST, 2);
+    assert!(error(&|c| c.key = other([2, 4, 7, 5])).contains("keys of batch 2 with 8 elements"));
+    assert!(error(&|c| c.key = other([1, 4, 7, 8])).contains("keys of batch 2"));
+    assert!(error(&|c| c.value = other([2, 4, 6, 9])).contains("7 values"));
+    let e = error(&|c| {
+        c.key = other([2, 3, 7, 8]);
+        c.value = other([2, 3, 7, 9]);
+    });
+    assert!(e.contains("divides the 4 query heads"), "{e}");
+    let e = error(&|c| c.mask = Mask::Added([1, 1, 6, 6], vec![0.0; 36]));
+    assert!(e.contains("broadcast to [2, 4, 6, 7]"), "{e}");
+}
