@@ -17,11 +17,17 @@ pub struct CallLimits {
     pub deadline: Option<Instant>,
     /// Most instructions to execute.
     pub budget: Option<u64>,
+    /// Most threads.
+    pub num_threads: Option<usize>,
 }
 
 impl CallLimits {
-    /// From what callers write: seconds from now, and a number of instructions.
-    pub fn new(deadline: Option<&Bound<'_, PyAny>>, budget: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    /// From what callers write: seconds from now, a number of instructions, a number of threads.
+    pub fn new(
+        deadline: Option<&Bound<'_, PyAny>>,
+        budget: Option<&Bound<'_, PyAny>>,
+        num_threads: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         const SECONDS: &str = "a number of seconds from now, at least 0";
         let deadline = match deadline {
             None => None,
@@ -36,11 +42,12 @@ impl CallLimits {
             }
         };
         let budget = parameter::count(budget, "budget", 0)?;
+        let num_threads = parameter::size(num_threads, "num_threads", 1)?;
         // A deadline beyond what the clock can count is none.
         let deadline = deadline
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .and_then(|wait| Instant::now().checked_add(wait));
-        Ok(CallLimits { deadline, budget })
+        Ok(CallLimits { deadline, budget, num_threads })
     }
 }
 
@@ -75,6 +82,7 @@ pub fn execute(
             outputs: &buffers,
             deadline: limits.deadline,
             budget: limits.budget,
+            num_threads: limits.num_threads,
             tracer: None,
             poll: Some(&mut poll),
         };

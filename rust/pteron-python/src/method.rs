@@ -51,12 +51,15 @@ impl Method {
     ///
     /// `outputs`: writable, dense memory for each output, or None where the method is to make it; neither
     /// read nor written by anybody else during the call, disjoint, and given back in the result. What it holds
-    /// after an error is not defined: results may be computed right in it. `deadline`: seconds from now, after which the run stops with DeadlineExceeded. `budget`: most instructions to
-    /// execute, beyond which the run stops with LimitExceeded.
+    /// after an error is not defined: results may be computed right in it. `deadline`: seconds from now, after
+    /// which the run stops with DeadlineExceeded. `budget`: most instructions to execute, beyond which the run
+    /// stops with LimitExceeded. `num_threads`: most threads for this call, of those that the method was
+    /// loaded with; results are the same bytes for any number.
     ///
     /// Signals (Ctrl-C) are looked at between instructions, every 0.1 s at most: an instruction that takes long
     /// is finished first. `cancel()` and `deadline` act sooner, between the chunks of a kernel's work.
-    #[pyo3(signature = (inputs, *, outputs=None, deadline=None, budget=None))]
+    #[pyo3(signature = (inputs, *, outputs=None, deadline=None, budget=None, num_threads=None))]
+    #[allow(clippy::too_many_arguments)]
     fn execute<'py>(
         &self,
         py: Python<'py>,
@@ -64,8 +67,9 @@ impl Method {
         outputs: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
         budget: Option<&Bound<'py, PyAny>>,
+        num_threads: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let limits = CallLimits::new(deadline, budget)?;
+        let limits = CallLimits::new(deadline, budget, num_threads)?;
         let inputs = sequence(inputs, "inputs").or_raise(py)?;
         let mut arguments = Arguments::new();
         self.interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;

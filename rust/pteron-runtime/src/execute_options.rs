@@ -12,6 +12,8 @@ pub struct ExecuteOptions<'a> {
     pub deadline: Option<Instant>,
     /// Most instructions to execute.
     pub budget: Option<u64>,
+    /// Most threads for this call, at least 1; never more than the session was loaded with.
+    pub num_threads: Option<usize>,
     /// Who watches.
     pub tracer: Option<&'a mut dyn Tracer>,
     /// Called on the calling thread about every 100 ms between steps; an error stops the run with it.

@@ -69,12 +69,8 @@ impl MethodInstance {
         shared: Option<&SharedState>,
     ) -> Result<Self> {
         if options.num_threads == Some(0) {
-            return Err(Error::input("a method cannot run on no threads")
-                .method(code.ir.name.as_str())
-                .argument("num_threads")
-                .expected("at least 1")
-                .got("0")
-                .hint("leave it out to use all threads of the runtime's pool"));
+            let hint = "leave it out to use all threads of the runtime's pool";
+            return Err(no_threads().method(code.ir.name.as_str()).hint(hint));
         }
         let limits = options.limits.or(limits);
         let pool = code.runtime.pool();
@@ -179,6 +175,10 @@ impl MethodInstance {
     ) -> Result<Outputs> {
         let code = &*self.code;
         self.cancel.reset();
+        if options.num_threads == Some(0) {
+            let hint = "leave it out to use all threads that the method was loaded with";
+            return Err(no_threads().method(code.ir.name.as_str()).hint(hint));
+        }
         check_inputs(code, inputs)?;
         check_buffers(code, options.outputs)?;
         session.begin(code, inputs, options.outputs)?;
@@ -192,7 +192,7 @@ impl MethodInstance {
             cancel: &self.cancel,
             executor: Executor {
                 pool: code.runtime.pool(),
-                max_threads: self.max_threads,
+                max_threads: options.num_threads.unwrap_or(self.max_threads).min(self.max_threads),
                 stop: self.cancel.word(),
             },
             budget,
@@ -265,6 +265,11 @@ impl MethodInstance {
     pub(crate) fn reset_state(&self) -> Result<()> {
         self.lock()?.session.reset_state(&self.code)
     }
+}
+
+#[cold]
+fn no_threads() -> Error {
+    Error::input("a method cannot run on no threads").argument("num_threads").expected("at least 1").got("0")
 }
 
 #[cold]

@@ -1,0 +1,162 @@
+"""The pool of threads that kernels share: how many, for whom, asleep when idle, alive after a fork."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pteron
+from programs import MethodBuilder, build
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS, DEPTH, COLUMNS = 192, 320, 576
+
+
+def product_method() -> tuple[MethodBuilder, np.ndarray]:
+    """`relu(x @ w)`, large enough for several chunks, and its weight."""
+    weight = np.random.default_rng(0).random((DEPTH, COLUMNS), dtype=np.float32) - 0.5
+    m = MethodBuilder()
+    x = m.input(m.tensor([ROWS, DEPTH]), "x")
+    w = m.constant(weight)
+    product = m.tensor([ROWS, COLUMNS])
+    out = m.output(m.tensor([ROWS, COLUMNS]))
+    m.call("aten::mm.out", [x, w, product, product])
+    m.call("aten::relu.out", [product, out, out])
+    return m, weight
+
+
+@pytest.fixture(scope="module")
+def given() -> np.ndarray:
+    return np.random.default_rng(1).random((ROWS, DEPTH), dtype=np.float32) - 0.5
+
+
+@pytest.fixture(scope="module")
+def method() -> pteron.Method:
+    return pteron.load(build(product_method()[0]), runtime=pteron.Runtime(num_threads=4)).load_method()
+
+
+def test_every_number_of_threads_of_a_call_gives_the_same_bytes(
+    method: pteron.Method, given: np.ndarray
+) -> None:
+    expected = np.maximum(given @ product_method()[1], 0)
+    results = {method.execute([given], num_threads=n)[0].tobytes() for n in (1, 2, 3, 4, 99, None)}
+    assert len(results) == 1
+    got = np.frombuffer(results.pop(), np.float32).reshape(ROWS, COLUMNS)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_call_on_no_threads_is_refused(method: pteron.Method, given: np.ndarray) -> None:
+    with pytest.raises(pteron.InputError, match=r"num_threads.*at least 1"):
+        method.execute([given], num_threads=0)
+    with pytest.raises(pteron.InputTypeError, match="num_threads"):
+        method.execute([given], num_threads="2")  # type: ignore[arg-type]
+
+
+def test_sessions_that_share_a_busy_pool_give_the_same_bytes(given: np.ndarray) -> None:
+    program = pteron.load(build(product_method()[0]), runtime=pteron.Runtime(num_threads=3))
+    expected = program.load_method(num_threads=1).execute([given])[0].tobytes()
+
+    def work(_: int) -> bool:
+        method = program.load_method()
+        return all(method.execute([given])[0].tobytes() == expected for _ in range(30))
+
+    with ThreadPoolExecutor(6) as callers:
+        assert all(callers.map(work, range(6)))
+
+
+def _run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(ROOT / "tests"), str(ROOT / "tests" / "run")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+PREPARED = """
+    import os, sys, threading, time
+    sys.path[:0] = sys.argv[1:]
+    import numpy as np, pteron
+    from programs import build
+    from test_threads import DEPTH, ROWS, product_method
+    program = pteron.load(build(product_method()[0]), runtime=pteron.Runtime(num_threads=3))
+    method = program.load_method()
+    x = np.ones((ROWS, DEPTH), np.float32)
+    expected = method(x).tobytes()
+"""
+
+
+def test_idle_threads_sleep() -> None:
+    # Processor time, not elapsed time: a thread that spun would use a whole second of it.
+    spent = _run(
+        PREPARED
+        + """
+    start = time.process_time()
+    time.sleep(1.0)
+    print(time.process_time() - start)
+    """
+    )
+    assert float(spent) < 0.2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_computes_and_the_parent_goes_on() -> None:
+    out = _run(
+        PREPARED
+        + """
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            fresh = pteron.load(build(product_method()[0])).load_method()
+            is_same = method(x).tobytes() == expected and fresh(x).tobytes() == expected
+            os._exit(0 if is_same else 1)
+        assert method(x).tobytes() == expected
+        assert os.waitpid(child, 0)[1] == 0
+    print("done")
+    """
+    )
+    assert out == "done\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_session_that_ran_at_the_fork_is_refused_in_the_child_and_others_work() -> None:
+    out = _run(
+        PREPARED
+        + """
+    other = program.load_method()
+    is_ending = False
+    def work():
+        while not is_ending:
+            method(x)
+    thread = threading.Thread(target=work)
+    thread.start()
+    refused = 0
+    for _ in range(20):
+        time.sleep(0.003)
+        child = os.fork()
+        if child == 0:
+            try:
+                code = 0 if method(x).tobytes() == expected else 1
+            except pteron.MethodBusy:
+                code = 7
+            is_same = other(x).tobytes() == expected
+            os._exit(code if is_same else 1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 7), code
+        refused += code == 7
+    is_ending = True
+    thread.join()
+    print(refused > 0)
+    """
+    )
+    assert out == "True\n"
