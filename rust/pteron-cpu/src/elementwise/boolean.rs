@@ -1,25 +1,67 @@
-//! logical_not, logical_and and logical_or on bool tensors (any non-zero byte is true).
+//! The logical functions (and the bitwise ones, which are the same there) on bool tensors. Any byte but zero is
+//! true.
 
 use super::broadcast::{BroadcastPlan, CHUNK, Run};
 use super::pointwise::bind_broadcast;
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
     AliasRule, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
     WorkerScratch,
 };
+use std::marker::PhantomData;
 
-/// A function of `N` bools. Plain byte loops: the compiler vectorises them for any target.
-struct Logic<const N: usize> {
-    name: &'static str,
-    function: fn([u8; N]) -> u8,
-    run: RunFn<N>,
+/// A function of `N` bools. Plain byte loops: the compiler vectorises them for any instruction set.
+struct Logic<P, const N: usize> {
+    level: SimdLevel,
+    name: String,
+    function: PhantomData<P>,
 }
 
-/// `(operands, strides, out, n)`.
-type RunFn<const N: usize> = unsafe fn([*const u8; N], [usize; N], *mut u8, usize);
+/// What is computed from the bytes of `N` bools.
+trait Connective<const N: usize>: Send + Sync + 'static {
+    const NAME: &'static str;
+    fn of(v: [u8; N]) -> u8;
+}
 
-impl<const N: usize> Prepared for Logic<N> {
+struct Not;
+impl Connective<1> for Not {
+    const NAME: &'static str = "logical_not";
+    #[inline(always)]
+    fn of([a]: [u8; 1]) -> u8 {
+        u8::from(a == 0)
+    }
+}
+
+struct And;
+impl Connective<2> for And {
+    const NAME: &'static str = "logical_and";
+    #[inline(always)]
+    fn of([a, b]: [u8; 2]) -> u8 {
+        u8::from(a != 0) & u8::from(b != 0)
+    }
+}
+
+struct Or;
+impl Connective<2> for Or {
+    const NAME: &'static str = "logical_or";
+    #[inline(always)]
+    fn of([a, b]: [u8; 2]) -> u8 {
+        u8::from(a | b != 0)
+    }
+}
+
+struct Xor;
+impl Connective<2> for Xor {
+    const NAME: &'static str = "logical_xor";
+    #[inline(always)]
+    fn of([a, b]: [u8; 2]) -> u8 {
+        u8::from((a != 0) != (b != 0))
+    }
+}
+
+impl<P: Connective<N>, const N: usize> Prepared for Logic<P, N> {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
     fn alias(&self) -> AliasRule {
         AliasRule::InPlace
@@ -49,80 +91,101 @@ impl<const N: usize> Prepared for Logic<N> {
             *p = args.tensor(i)?.ptr::<Bool8>()?.cast();
         }
         let out: *mut u8 = args.output(N)?.ptr::<Bool8>()?.cast();
-        let strides = plan.inner_strides();
-        for Run { at, offsets, n } in plan.runs(chunk as usize) {
-            let mut from = operands;
-            // SAFETY: the plan yields offsets inside the operands and runs inside the output.
-            unsafe {
-                for (p, offset) in from.iter_mut().zip(offsets) {
-                    *p = p.add(offset);
-                }
-                if strides == [1; N] {
-                    (self.run)(from, strides, out.add(at), n);
-                } else {
-                    for i in 0..n {
-                        let mut v = [0u8; N];
-                        for k in 0..N {
-                            v[k] = *from[k].add(i * strides[k]);
-                        }
-                        *out.add(at + i) = (self.function)(v);
-                    }
-                }
-            }
-        }
+        self.level.dispatch(LogicTask::<P, N> {
+            plan,
+            chunk: chunk as usize,
+            operands,
+            out,
+            function: PhantomData,
+        });
         Ok(())
     }
 }
 
-macro_rules! logic {
-    ($($module:ident, $n:literal, $name:literal, |$v:ident| $body:expr;)*) => { $(
-        mod $module {
-            use super::*;
-
-            fn function($v: [u8; $n]) -> u8 {
-                $body
-            }
-
-            /// # Safety
-            /// Dense operands and output of `n` bytes.
-            unsafe fn run(operands: [*const u8; $n], _strides: [usize; $n], out: *mut u8, n: usize) {
-                for i in 0..n {
-                    // SAFETY: i < n.
-                    unsafe { *out.add(i) = function(operands.map(|p| *p.add(i))) };
-                }
-            }
-
-            pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-                if !(0..=$n).all(|i| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Bool)) {
-                    return Ok(None);
-                }
-                Ok(Some(Box::new(Logic::<$n> { name: $name, function, run })))
-            }
-        }
-    )* };
+struct LogicTask<'a, P, const N: usize> {
+    plan: &'a BroadcastPlan<N>,
+    chunk: usize,
+    operands: [*const u8; N],
+    out: *mut u8,
+    function: PhantomData<P>,
 }
 
-logic! {
-    not, 1, "logical_not.bool", |v| u8::from(v[0] == 0);
-    and, 2, "logical_and.bool", |v| u8::from(v[0] != 0) & u8::from(v[1] != 0);
-    or, 2, "logical_or.bool", |v| u8::from(v[0] | v[1] != 0);
+impl<P: Connective<N>, const N: usize> SimdTask for LogicTask<'_, P, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let strides = self.plan.inner_strides();
+        for Run { at, offsets, n } in self.plan.runs(self.chunk) {
+            let mut from = self.operands;
+            // SAFETY: the plan yields offsets inside the operands and runs inside the output.
+            unsafe {
+                for k in 0..N {
+                    from[k] = from[k].add(offsets[k]);
+                }
+                let out = self.out.add(at);
+                // Constant strides in the dense case, so that the loop is vectorised.
+                if strides == [1; N] {
+                    apply::<P, N>(from, [1; N], out, n);
+                } else {
+                    apply::<P, N>(from, strides, out, n);
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Operand `k` is readable at `i * strides[k]`, `out` writable at `i`, for `i < n`.
+#[inline(always)]
+unsafe fn apply<P: Connective<N>, const N: usize>(
+    from: [*const u8; N],
+    strides: [usize; N],
+    out: *mut u8,
+    n: usize,
+) {
+    for i in 0..n {
+        let mut v = [0u8; N];
+        for k in 0..N {
+            // SAFETY: the caller's promise.
+            v[k] = unsafe { *from[k].add(i * strides[k]) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { *out.add(i) = P::of(v) };
+    }
+}
+
+fn prepare<P: Connective<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+    if !(0..=N).all(|i| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Bool)) {
+        return Ok(None);
+    }
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let name = format!("{}.bool.{}", P::NAME, level.isa().name());
+    Ok(Some(Box::new(Logic::<P, N> { level, name, function: PhantomData })))
+}
+
+macro_rules! kernel {
+    ($schema:literal, $p:ident, $n:literal) => {
+        StaticKernel { schema: $schema, variant: "bool", prepare: prepare::<$p, $n> }
+    };
 }
 
 /// Fast kernels of this file.
 pub static KERNELS: &[StaticKernel] = &[
-    StaticKernel {
-        schema: "aten::logical_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "bool",
-        prepare: not::prepare,
-    },
-    StaticKernel {
-        schema: "aten::logical_and.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "bool",
-        prepare: and::prepare,
-    },
-    StaticKernel {
-        schema: "aten::logical_or.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "bool",
-        prepare: or::prepare,
-    },
+    kernel!("aten::logical_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Not, 1),
+    kernel!("aten::logical_and.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", And, 2),
+    kernel!("aten::logical_or.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Or, 2),
+    kernel!("aten::logical_xor.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Xor, 2),
+    kernel!("aten::bitwise_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Not, 1),
+    kernel!(
+        "aten::bitwise_and.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        And,
+        2
+    ),
+    kernel!("aten::bitwise_or.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", Or, 2),
+    kernel!(
+        "aten::bitwise_xor.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        Xor,
+        2
+    ),
 ];

@@ -167,7 +167,7 @@ impl<const N: usize> Iterator for Runs<'_, N> {
         let inner = plan.rank - 1;
         let mut offsets = [0; N];
         for d in 0..plan.rank {
-            for (offset, stride) in offsets.iter_mut().zip(plan.strides[d]) {
+            for (offset, stride) in offsets.iter_mut().zip(&plan.strides[d]) {
                 *offset += self.index[d] * stride;
             }
         }

@@ -189,8 +189,8 @@ impl<P: Pointwise<N>, const N: usize> SimdTask for ChunkTask<'_, P, N> {
             let mut operands = self.operands;
             // SAFETY: the plan yields offsets inside the operands, runs inside the output.
             unsafe {
-                for (p, offset) in operands.iter_mut().zip(offsets) {
-                    *p = p.add(offset);
+                for k in 0..N {
+                    operands[k] = operands[k].add(offsets[k]);
                 }
                 let out = self.out.add(at);
                 if is_dense {
@@ -213,21 +213,22 @@ pub(super) unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
     out: *mut P::Out,
     n: usize,
 ) {
+    // Indexed loops: iterators over arrays by value are not unrolled, and cost more than the function.
     let mut i = 0;
     // SAFETY: i + LANES ≤ n in the loop; the tail touches n - i elements.
     unsafe {
         while i + S::LANES <= n {
             let mut v = [s.zero(); N];
-            for (slot, p) in v.iter_mut().zip(operands) {
-                *slot = s.load(p.add(i));
+            for k in 0..N {
+                v[k] = s.load(operands[k].add(i));
             }
             function.emit(s, v, out.add(i), S::LANES);
             i += S::LANES;
         }
         if i < n {
             let mut v = [s.zero(); N];
-            for (slot, p) in v.iter_mut().zip(operands) {
-                *slot = s.load_partial(p.add(i), n - i);
+            for k in 0..N {
+                v[k] = s.load_partial(operands[k].add(i), n - i);
             }
             function.emit(s, v, out.add(i), n - i);
         }
