@@ -11,7 +11,7 @@ THREADS ?= 1
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python test-models check format lint types imports stubs gen gen-check docs api wheel bench bench-models clean
+.PHONY: help demo test test-rust test-python test-models check format lint types imports stubs gen gen-check docs api wheel bench bench-gemm bench-models clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -101,6 +101,9 @@ $(VENV)/.bench-packages: $(VENV)/.packages
 
 bench-models: $(VENV)/.installed $(VENV)/.bench-packages ## whole models against ONNX Runtime (half an hour; MODELS=)
 	$(BIN)/python benches/model_speed.py $(MODELS) --eager
+
+bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
+	cargo bench -q -p pteron-cpu --bench gemm
 
 clean: ## remove everything that was built
 	rm -rf target $(VENV) demo-out dist

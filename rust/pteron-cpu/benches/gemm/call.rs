@@ -2,8 +2,8 @@
 
 use pteron_core::Isa;
 use pteron_core::{
-    AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, DType, Dims, Grid, PackStore,
-    PrepareContext, Prepared, TensorSlot, TensorSpec, Value, ValueId,
+    AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, DType, DimOrder, Dims, Grid,
+    PackStore, PrepareContext, Prepared, TensorSlot, TensorSpec, Value, ValueId,
 };
 use pteron_cpu::executor::{Executor, SessionScratch};
 use pteron_cpu::{Pool, cpu_detect, stop_word};
@@ -47,9 +47,12 @@ impl Call {
         Call::new(isa, "aten::linear.out", &args, &[x, w, b, out])
     }
 
-    /// A batch of products with nothing constant.
-    pub fn bmm(isa: Isa, batch: usize, m: usize, n: usize, k: usize) -> Call {
-        let specs = [spec(&[batch, m, k]), spec(&[batch, k, n]), spec(&[batch, m, n])];
+    /// A batch of products with nothing constant; `is_transposed`: the right-hand side lies as N x K.
+    pub fn bmm(isa: Isa, batch: usize, m: usize, n: usize, k: usize, is_transposed: bool) -> Call {
+        let mut specs = [spec(&[batch, m, k]), spec(&[batch, k, n]), spec(&[batch, m, n])];
+        if is_transposed {
+            specs[1].dim_order = DimOrder::new(&[0, 2, 1]).expect("a permutation");
+        }
         let args = specs.clone().map(|s| ArgSpec::Tensor(s, None));
         Call::new(isa, "aten::bmm.out", &args, &specs)
     }

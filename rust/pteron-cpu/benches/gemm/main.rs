@@ -1,52 +1,35 @@
-//! Matrix multiplication beside the FMA ceiling measured in the same run: one thread (by its own
-//! processor time) and two (by the clock on the wall); the packing rate; the cost of a single-chunk call.
+//! `make bench-gemm` (`cargo bench -p pteron-cpu --bench gemm [-- WORDS]`): the multiplications of real
+//! models, each against the ceiling of its instruction set, measured in the same run.
 //!
-//! `cargo bench -p pteron-cpu --bench gemm`, optionally `-- avx512 'M 64'` for one
-//! instruction set and the shapes whose label contains a text.
+//! More than four rows: share of the FMA ceiling. Up to four: every weight is read for a handful of
+//! multiply-adds, so the share of the bandwidth of reading as many bytes, once with the weights read
+//! again and again (in the caches as far as they fit) and once from memory.
+//!
+//! Words name instruction sets (default: the best one), or parts of labels.
 
+mod bandwidth;
 mod call;
 mod ceiling;
+mod clock;
+mod report;
+mod shapes;
 
 use call::Call;
+use clock::{best, thread_time};
 use pteron_core::{AlignedBuffer, Isa};
 use pteron_cpu::packed::f32_nr32_v1;
 use pteron_cpu::{Pool, cpu_detect};
-use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use report::{Report, Row, Timed};
+use shapes::{Kind, SHAPES, Shape};
 
-/// Shortest time of one call, over at least a quarter of a second: the machine may be shared, and what
-/// others do can only make a call slower.
-fn best(clock: impl Fn() -> Duration, mut call: impl FnMut()) -> f64 {
-    call();
-    let start = Instant::now();
-    let mut best = Duration::MAX;
-    let mut rounds = 0;
-    while start.elapsed() < Duration::from_millis(250) || rounds < 5 {
-        // Short calls are timed in groups, so that the clock does not count.
-        let group = if best < Duration::from_micros(20) { 64 } else { 1 };
-        let before = clock();
-        for _ in 0..group {
-            call();
-        }
-        best = best.min((clock() - before) / group);
-        rounds += 1;
+impl Timed for Call {
+    fn run(&mut self, pool: &Pool, threads: usize) {
+        Call::run(self, pool, threads);
     }
-    best.as_secs_f64()
 }
 
-/// Time that this thread has spent running: what counts with one thread, whoever else is at work.
-fn thread_time() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid for the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// Time on the wall: what counts with two threads. Says little on a machine that is busy.
-fn wall_time() -> Duration {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    START.elapsed()
-}
+/// Rows up to which reading the weights is the limit.
+const FEW_ROWS: usize = 4;
 
 fn cpu_model() -> String {
     std::fs::read_to_string("/proc/cpuinfo")
@@ -55,64 +38,64 @@ fn cpu_model() -> String {
         .map_or("unknown processor".to_string(), |l| l.split(':').nth(1).unwrap_or("").trim().to_string())
 }
 
-/// Words on the command line that name no instruction set: only shapes with one of them are run.
+/// Words on the command line that name no instruction set: only rows with one of them are run.
 fn is_wanted(label: &str) -> bool {
     let words: Vec<String> =
         std::env::args().skip(1).filter(|a| Isa::from_name(a).is_none() && !a.starts_with("--")).collect();
     words.is_empty() || words.iter().any(|w| label.contains(w.as_str()))
 }
 
-fn report(label: &str, isa: Isa, flops: f64, ceiling: f64, pool: &Pool, mut make: impl FnMut(Isa) -> Call) {
-    if !is_wanted(label) {
-        return;
+/// The instruction sets that were named, or the best one.
+fn wanted_isas() -> Vec<Isa> {
+    let named: Vec<Isa> = std::env::args().filter_map(|a| Isa::from_name(&a)).collect();
+    let mut isas = cpu_detect::available_isas();
+    isas.retain(|isa| if named.is_empty() { *isa == cpu_detect::best_isa() } else { named.contains(isa) });
+    isas
+}
+
+impl Shape {
+    fn row(&self) -> Row {
+        let Shape { model, m, k, n, kind } = *self;
+        let (batch, name) = match kind {
+            Kind::Constant => (1, String::new()),
+            Kind::Batch(b) => (b, format!("{b} x ")),
+            Kind::BatchTransposed(b) => (b, format!("{b} x transposed ")),
+        };
+        let is_limited_by_reading = kind == Kind::Constant && m <= FEW_ROWS;
+        Row {
+            label: format!("{model} {name}{m} x {k} x {n}"),
+            flops: 2.0 * (batch * m * k * n) as f64,
+            weight_bytes: is_limited_by_reading.then_some(k * n * 4),
+        }
     }
-    let mut call = make(isa);
-    let one = best(thread_time, || call.run(pool, 1));
-    let two = best(wall_time, || call.run(pool, 2));
-    println!(
-        "{label:<34} {:>9.1} us  {:>7.1} GFLOP/s {:>4.0} %   2 threads {:>9.1} us  {:>7.1} GFLOP/s {:>4.2}x",
-        one * 1e6,
-        flops / one / 1e9,
-        flops / one / ceiling * 100.0,
-        two * 1e6,
-        flops / two / 1e9,
-        one / two
-    );
+
+    fn call(&self, isa: Isa) -> Call {
+        match self.kind {
+            Kind::Constant => Call::linear(isa, self.m, self.n, self.k),
+            Kind::Batch(batch) => Call::bmm(isa, batch, self.m, self.n, self.k, false),
+            Kind::BatchTransposed(batch) => Call::bmm(isa, batch, self.m, self.n, self.k, true),
+        }
+    }
 }
 
 fn main() {
-    let wanted: Vec<Isa> = std::env::args().filter_map(|a| Isa::from_name(&a)).collect();
     let pool = Pool::new(2);
     println!("{}, {} processors", cpu_model(), pteron_cpu::pool::default_threads());
-    for isa in cpu_detect::available_isas().into_iter().rev() {
-        if !wanted.is_empty() && !wanted.contains(&isa) {
-            continue;
-        }
-        let ceiling = ceiling::flops_per_second(isa);
-        println!("\n{}: FMA ceiling {:.1} GFLOP/s per thread", isa.name(), ceiling / 1e9);
-        for (k, n) in [(384, 384), (384, 1536), (1536, 384)] {
-            for m in [1, 2, 4, 8, 16, 64, 128, 256] {
-                let flops = 2.0 * (m * n * k) as f64;
-                report(&format!("linear M {m} K {k} N {n}"), isa, flops, ceiling, &pool, |i| {
-                    Call::linear(i, m, n, k)
-                });
+    for isa in wanted_isas() {
+        let mut report = Report::new(isa, &pool);
+        for shape in SHAPES {
+            let row = shape.row();
+            if !is_wanted(&row.label) {
+                continue;
+            }
+            report.measure(&row, &mut shape.call(isa));
+            if let Some(bytes) = row.weight_bytes {
+                let copies = bandwidth::BEYOND_CACHES.div_ceil(bytes).min(1024);
+                let mut calls: Vec<Call> = (0..copies).map(|_| shape.call(isa)).collect();
+                report.measure_from_memory(&row, &mut calls);
             }
         }
-        for (m, n, k) in [(128, 1024, 4096), (256, 4096, 1024), (1024, 1024, 1024)] {
-            let flops = 2.0 * (m * n * k) as f64;
-            report(&format!("linear M {m} K {k} N {n}"), isa, flops, ceiling, &pool, |i| {
-                Call::linear(i, m, n, k)
-            });
-        }
-        for t in [16, 64, 128, 256] {
-            let flops = 2.0 * (12 * t * t * 32) as f64;
-            report(&format!("attention scores 12 x {t} x 32 x {t}"), isa, flops, ceiling, &pool, |i| {
-                Call::bmm(i, 12, t, t, 32)
-            });
-            report(&format!("attention values 12 x {t} x {t} x 32"), isa, flops, ceiling, &pool, |i| {
-                Call::bmm(i, 12, t, 32, t)
-            });
-        }
+        report.summary();
         packing(isa);
     }
     let mut call = Call::linear(cpu_detect::best_isa(), 1, 1, 1);

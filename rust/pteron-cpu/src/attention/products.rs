@@ -1,7 +1,7 @@
 //! The two products of attention on a block: by register tiles over packed panels, or for a few queries
 //! vector by vector on keys and values as they lie. Unsafe island.
 
-use crate::gemm::{Tile, TileSet, part};
+use crate::gemm::{Fetch, Tile, TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
 use crate::vector_math::{Simd, SimdTask};
 
@@ -44,6 +44,7 @@ impl TiledProduct {
                         b: b.wrapping_add(column),
                         b_stride: NR,
                         b_panel_stride: 0,
+                        fetch: Fetch::NEAR,
                         c: self.c.wrapping_add(rows.start * self.c_stride + first + column),
                         c_stride: self.c_stride,
                         columns: columns - column,

@@ -1,13 +1,25 @@
 //! One chunk of a multiplication: K-blocks, inside them panels of B, inside those tiles of rows.
 //! Unsafe island.
 
-use super::tile::Tile;
+use super::packed_rows::RowMatrix;
+use super::tile::{Fetch, Tile};
 use super::tile_set::{TileSet, TileVariant};
-use super::tiling::ROWS;
+use super::tiling::{PACKED_ROWS, ROWS};
 use super::{K_BLOCK, k_blocks, longest_k_block, part};
+use crate::elementwise::program::Program;
 use crate::packed::f32_nr32_v1::NR;
 use crate::packed::pack_block;
+use crate::vector_math::SimdLevel;
 use std::ops::Range;
+
+/// Where A comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum Lhs {
+    /// Rows this many elements apart, columns side by side.
+    Rows(*const f32, usize),
+    /// Packed for the tiles of all rows, see [`RowMatrix::pack`].
+    Packed(*const f32),
+}
 
 /// Where B comes from.
 #[derive(Clone, Copy)]
@@ -18,69 +30,71 @@ pub(crate) enum Rhs {
     Strided(*const f32, usize, usize),
 }
 
-/// Work on a finished block of C while it is in the cache: start, row stride, rows, columns.
-pub(crate) type PostOp = unsafe fn(*mut f32, usize, usize, usize);
-
-/// One product C = A·B with what follows it. Rows of A and C are `a_stride` and `c_stride` apart, their
-/// columns are neighbours.
+/// One product C = A·B with what follows it. Rows of C are `c_stride` apart, its columns are neighbours.
 #[derive(Clone, Copy)]
-pub(crate) struct Gemm {
+pub(crate) struct Gemm<'a> {
+    pub m: usize,
     pub n: usize,
     pub k: usize,
-    pub a: *const f32,
-    pub a_stride: usize,
+    pub a: Lhs,
     pub b: Rhs,
     pub c: *mut f32,
     pub c_stride: usize,
     /// One value per column, or null.
     pub bias: *const f32,
-    /// A matrix like C that is added, or null.
+    /// A matrix like C that is added, or null. It may be C itself.
     pub residual: *const f32,
     pub residual_stride: usize,
     /// Limits, NaN passes.
     pub clamp: Option<(f32, f32)>,
-    /// Called last.
-    pub post: Option<PostOp>,
+    /// Run last, on finished blocks of C while they are in the cache.
+    pub post: Option<&'a Program>,
 }
 
 /// Elements of scratch a worker needs for sums of length `k`. With `is_bound`, `k` is only the largest
 /// length; `is_packed` says that B is [`Rhs::Packed`].
-pub(crate) fn scratch_elements(k: usize, is_bound: bool, is_packed: bool) -> usize {
+pub(crate) fn scratch_elements(k: usize, is_bound: bool, is_packed: bool, post: Option<&Program>) -> usize {
     // A smaller k can have a longer K-block than a larger one, never longer than K_BLOCK.
     let block = if is_bound { k.min(K_BLOCK) } else { longest_k_block(k) };
     let b = if is_packed { 0 } else { block * NR };
-    let may_copy = if is_bound { k >= BAD_STRIDE } else { lies_badly(k) };
-    b + if may_copy { ROWS * (block + A_PADDING) } else { 0 }
+    let may_pack = if is_bound { k >= BAD_STRIDE } else { lies_badly(k) };
+    b + if may_pack { ROWS * block } else { 0 } + post.map_or(0, Program::scratch_floats)
 }
 
 /// Rows of A that are a multiple of this many elements (4 KiB) apart all fall into the same few lines of
 /// the first-level cache and push each other out.
 const BAD_STRIDE: usize = 1024;
-/// Such rows are copied first, this much further apart.
-const A_PADDING: usize = 16;
-/// As many rows as the cache has ways (8 to 12) live together even so.
-const FEW_ROWS: usize = 8;
 
-fn lies_badly(a_stride: usize) -> bool {
+/// Do rows so far apart push each other out of the cache?
+pub(super) fn lies_badly(a_stride: usize) -> bool {
     a_stride >= BAD_STRIDE && a_stride.is_multiple_of(BAD_STRIDE)
 }
 
 /// Rows from which a panel that lies apart is worth packing: it is then read this many tiles over.
-const ROWS_WORTH_PACKING: usize = 48;
+pub(crate) const ROWS_WORTH_PACKING: usize = 48;
+
+/// Panels after which a post program runs: enough columns for its loops, few enough to be in the cache.
+const POST_PANELS: usize = 4;
 
 /// A block of A as the tiles read it.
 #[derive(Clone, Copy)]
 struct Rows {
+    /// The first row of the block.
     first: *const f32,
+    /// From row to row; for a packed A from the tile of one row to the tile of another.
     stride: usize,
+    is_packed: bool,
 }
 
 /// Which block of the product is computed.
 struct BlockPlace<'a> {
     rows: &'a Range<usize>,
+    /// Tiles it is cut into.
+    row_tiles: usize,
     k: &'a Range<usize>,
     is_last: bool,
     a: Rows,
+    panels: &'a Range<usize>,
 }
 
 /// A panel of B as the tiles read it.
@@ -88,20 +102,32 @@ struct Panel {
     b: *const f32,
     stride: usize,
     panel_stride: usize,
+    /// The panel that will be read after it, if it lies alike.
+    next: Option<*const f32>,
 }
 
-impl Gemm {
-    /// Computes `rows` of the columns of `panels`.
+impl Gemm<'_> {
+    /// Computes the rows of `row_tiles` (of [`TileSet::row_tiles`] for all rows) and the columns of
+    /// `panels`.
     ///
     /// # Safety
-    /// All pointers are valid for the matrices they stand for, C overlaps no input, `tiles` are for
-    /// this processor; `scratch` has [`scratch_elements`] for this K.
-    pub unsafe fn run(&self, tiles: &TileSet, rows: Range<usize>, panels: Range<usize>, scratch: &mut [f32]) {
-        let row_blocks = rows.len().div_ceil(ROWS);
-        for block in 0..row_blocks {
-            let part = part(rows.len(), row_blocks, block);
+    /// All pointers are valid for the matrices they stand for, C overlaps no input but the residual, `tiles`
+    /// are for this processor; `scratch` has [`scratch_elements`] for this K. A is packed only if
+    /// [`TileSet::has_packed`] for its rows.
+    pub unsafe fn run(
+        &self,
+        tiles: &TileSet,
+        row_tiles: Range<usize>,
+        panels: Range<usize>,
+        scratch: &mut [f32],
+    ) {
+        let in_block = (ROWS / tiles.max_rows()).max(1);
+        let blocks = row_tiles.len().div_ceil(in_block);
+        for block in 0..blocks {
+            let part = part(row_tiles.len(), blocks, block);
+            let block = row_tiles.start + part.start..row_tiles.start + part.end;
             // SAFETY: the caller's contract.
-            unsafe { self.run_rows(tiles, rows.start + part.start..rows.start + part.end, &panels, scratch) };
+            unsafe { self.run_rows(tiles, block, &panels, scratch) };
         }
     }
 
@@ -112,49 +138,69 @@ impl Gemm {
     unsafe fn run_rows(
         &self,
         tiles: &TileSet,
-        rows: Range<usize>,
+        row_tiles: Range<usize>,
         panels: &Range<usize>,
         scratch: &mut [f32],
     ) {
+        let all = tiles.row_tiles(self.m);
+        let rows = part(self.m, all, row_tiles.start).start..part(self.m, all, row_tiles.end - 1).end;
         let k_parts = k_blocks(self.k);
-        // A single panel reads A once: copying it first gains nothing.
-        let copies = lies_badly(self.a_stride) && rows.len() > FEW_ROWS && panels.len() > 1;
-        let copy_elements = if copies { ROWS * (longest_k_block(self.k) + A_PADDING) } else { 0 };
-        let (copy, scratch) = scratch.split_at_mut(copy_elements);
+        // A single panel reads A once: packing it first gains nothing.
+        let packs = matches!(self.a, Lhs::Rows(_, stride) if lies_badly(stride))
+            && self.m >= PACKED_ROWS
+            && panels.len() > 1
+            && tiles.has_packed(self.m);
+        let (own_a, scratch) = scratch.split_at_mut(if packs { ROWS * longest_k_block(self.k) } else { 0 });
         for k_part in 0..k_parts {
             let k = part(self.k, k_parts, k_part);
             let is_last = k_part + 1 == k_parts;
-            let a = if copies {
-                // SAFETY: rows and k are in range by contract, `copy` was sized for both.
-                unsafe { self.copy_rows(&rows, &k, copy) }
-            } else {
-                self.rows_in_place(&rows, &k)
+            let a = match self.a {
+                Lhs::Rows(first, stride) if packs => {
+                    let matrix = RowMatrix { first, stride, m: self.m };
+                    // Where the first row of all would be packed.
+                    let to = own_a.as_mut_ptr().wrapping_sub(rows.start * k.len());
+                    let level = SimdLevel::at_most(tiles.isa);
+                    // SAFETY: rows and k are in range by contract; the scratch has room for the block.
+                    unsafe { matrix.pack_block(level, k.clone(), all, row_tiles.clone(), to) };
+                    Rows { first: own_a.as_ptr(), stride: k.len(), is_packed: true }
+                }
+                Lhs::Rows(first, stride) => Rows {
+                    first: first.wrapping_add(rows.start * stride + k.start),
+                    stride,
+                    is_packed: false,
+                },
+                Lhs::Packed(first) => Rows {
+                    first: first.wrapping_add(k.start * self.m + rows.start * k.len()),
+                    stride: k.len(),
+                    is_packed: true,
+                },
             };
-            let mut p = panels.start;
-            while p < panels.end {
-                let at = BlockPlace { rows: &rows, k: &k, is_last, a };
-                // SAFETY: the caller's contract; rows, panels and k are in range.
-                p += unsafe { self.run_panels(tiles, &at, p, panels.end, scratch) };
-            }
+            let at = BlockPlace { rows: &rows, row_tiles: row_tiles.len(), k: &k, is_last, a, panels };
+            // SAFETY: the caller's contract; rows, panels and k are in range.
+            unsafe { self.run_k_block(tiles, &at, scratch) };
         }
     }
 
-    fn rows_in_place(&self, rows: &Range<usize>, k: &Range<usize>) -> Rows {
-        Rows { first: self.a.wrapping_add(rows.start * self.a_stride + k.start), stride: self.a_stride }
-    }
-
-    /// Copies a block of A so that its rows lie well.
+    /// All panels of one K-block.
     ///
     /// # Safety
-    /// `rows` and `k` are inside A; `to` has `rows.len() * (k.len() + A_PADDING)` elements.
-    unsafe fn copy_rows(&self, rows: &Range<usize>, k: &Range<usize>, to: &mut [f32]) -> Rows {
-        let stride = k.len() + A_PADDING;
-        let from = self.rows_in_place(rows, k);
-        for (row, to) in to.chunks_exact_mut(stride).take(rows.len()).enumerate() {
-            // SAFETY: the row is inside A by contract; `to` is longer than the block.
-            unsafe { from.first.add(row * from.stride).copy_to_nonoverlapping(to.as_mut_ptr(), k.len()) };
+    /// As [`Gemm::run`].
+    unsafe fn run_k_block(&self, tiles: &TileSet, at: &BlockPlace<'_>, scratch: &mut [f32]) {
+        let panels = at.panels;
+        let (mut p, mut finished) = (panels.start, panels.start);
+        while p < panels.end {
+            // SAFETY: the caller's contract.
+            p += unsafe { self.run_panels(tiles, at, p, scratch) };
+            let Some(post) = self.post.filter(|_| at.is_last) else { continue };
+            if p - finished >= POST_PANELS || p == panels.end {
+                let columns = finished * NR..(p * NR).min(self.n);
+                let block = self.c.wrapping_add(at.rows.start * self.c_stride + columns.start);
+                let level = SimdLevel::at_most(tiles.isa);
+                // SAFETY: the block was just written and is inside C.
+                unsafe { post.apply(level, block, self.c_stride, [at.rows.len(), columns.len()], scratch) };
+                finished = p;
+            }
         }
-        Rows { first: to.as_ptr(), stride }
     }
 
     /// Computes one panel, or several at once if a wide tile fits; returns how many.
@@ -166,108 +212,136 @@ impl Gemm {
         tiles: &TileSet,
         at: &BlockPlace<'_>,
         p: usize,
-        end: usize,
         scratch: &mut [f32],
     ) -> usize {
-        let rows = at.rows;
+        let rows = at.rows.len();
         let n0 = p * NR;
-        let wide = tiles.wide.get(rows.len() - 1).filter(|w| {
-            let is_readable = match self.b {
-                Rhs::Packed(_) => true,
-                Rhs::Strided(_, _, stride_n) => stride_n == 1 && n0 + w.columns <= self.n,
-            };
-            p + w.columns / NR <= end && is_readable
+        let wide = tiles.wide(rows, at.panels.end - p).filter(|w| match self.b {
+            Rhs::Packed(_) => true,
+            Rhs::Strided(_, _, stride_n) => stride_n == 1 && n0 + w.columns <= self.n,
         });
         let columns = (self.n - n0).min(wide.map_or(NR, |w| w.columns));
         // SAFETY: the caller's contract.
-        let panel = unsafe { self.panel(tiles, p, at.k, columns, rows.len(), scratch) };
-        let tall = rows.len().div_ceil(tiles.max_rows());
-        for i in 0..tall {
-            let tile_rows = part(rows.len(), tall, i);
-            let Some(variant) = wide.or_else(|| tiles.narrow.get(tile_rows.len() - 1)) else {
-                continue;
-            };
-            // SAFETY: the caller's contract.
-            unsafe { self.run_tiles(variant, at, tile_rows.start, n0..n0 + columns, &panel) };
-        }
-        if let Some(post) = self.post.filter(|_| at.is_last) {
-            // SAFETY: the block was just written and is inside C.
-            unsafe { post(self.c.add(rows.start * self.c_stride + n0), self.c_stride, rows.len(), columns) };
+        let panel = unsafe { self.panel(tiles, at, p, columns, scratch) };
+        for i in 0..at.row_tiles {
+            let tile_rows = part(rows, at.row_tiles, i);
+            let fetch = panel.fetch(i, at.row_tiles, at.k.len());
+            let mut column = 0;
+            while column < columns {
+                let narrow = || tiles.within_panel(tile_rows.len(), columns - column, at.a.is_packed);
+                let Some(variant) = wide.or_else(narrow) else {
+                    // Every number of rows up to the tallest tile's has one, and those of a packed A were
+                    // asked for before it was packed.
+                    unreachable!("no tile for {} rows", tile_rows.len());
+                };
+                // SAFETY: the caller's contract.
+                unsafe { self.run_tile(variant, at, tile_rows.start, n0 + column, column, &panel, fetch) };
+                column += variant.columns;
+            }
         }
         wide.map_or(1, |w| w.columns / NR)
     }
 
-    /// Panel `p` (and its neighbours, when `columns` says so) for the K-block `k`.
+    /// Panel `p` (and its neighbours, when `columns` says so) for the K-block.
     ///
     /// # Safety
     /// As [`Gemm::run`].
     unsafe fn panel(
         &self,
         tiles: &TileSet,
+        at: &BlockPlace<'_>,
         p: usize,
-        k: &Range<usize>,
         columns: usize,
-        rows: usize,
         scratch: &mut [f32],
     ) -> Panel {
+        let k = at.k;
         match self.b {
             Rhs::Packed(b) => Panel {
                 b: b.wrapping_add((p * self.k + k.start) * NR),
                 stride: NR,
                 panel_stride: self.k * NR,
+                next: Some(b.wrapping_add(self.next_panel(at, p) * NR)),
             },
             Rhs::Strided(b, stride_k, stride_n) => {
                 let lies_well = stride_n == 1 && columns.is_multiple_of(NR) && columns > 0;
                 let first = b.wrapping_add(k.start * stride_k + p * NR * stride_n);
-                if lies_well && (rows < ROWS_WORTH_PACKING || stride_k <= 2 * NR) {
-                    return Panel { b: first, stride: stride_k, panel_stride: NR };
+                if lies_well && (at.rows.len() < ROWS_WORTH_PACKING || stride_k <= 2 * NR) {
+                    return Panel { b: first, stride: stride_k, panel_stride: NR, next: None };
                 }
                 debug_assert!(scratch.len() >= k.len() * NR && columns <= NR);
                 let to = scratch.as_mut_ptr();
                 // SAFETY: the source block is inside B, the scratch is large enough by contract.
                 unsafe { pack_block(tiles.isa, first, (stride_k, stride_n), k.len(), columns, to) };
-                Panel { b: to, stride: NR, panel_stride: 0 }
+                Panel { b: to, stride: NR, panel_stride: 0, next: None }
             }
         }
     }
 
-    /// All tiles of one variant that cover `columns`, from row `row` of the block on.
+    /// The row of packed B at which the panel starts that is read after panel `p`: its neighbour, the first
+    /// panel in the next K-block, or (of the next chunk) the neighbour in the first K-block.
+    fn next_panel(&self, at: &BlockPlace<'_>, p: usize) -> usize {
+        match (p + 1 == at.panels.end, at.is_last) {
+            (false, _) => (p + 1) * self.k + at.k.start,
+            (true, false) => at.panels.start * self.k + at.k.end,
+            (true, true) => (p + 1) * self.k,
+        }
+    }
+
+    /// The tile at row `row` of the block and column `column`, which is column `in_panel` of the panel.
     ///
     /// # Safety
     /// As [`Gemm::run`].
-    unsafe fn run_tiles(
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn run_tile(
         &self,
         variant: &TileVariant,
         at: &BlockPlace<'_>,
         row: usize,
-        columns: Range<usize>,
+        column: usize,
+        in_panel: usize,
         panel: &Panel,
+        fetch: Fetch,
     ) {
         let c_row = at.rows.start + row;
-        for column in columns.clone().step_by(variant.columns) {
-            let offset = |p: *const f32, stride: usize| {
-                if p.is_null() { p } else { p.wrapping_add(c_row * stride + column) }
-            };
-            let tile = Tile {
-                k: at.k.len(),
-                a: at.a.first.wrapping_add(row * at.a.stride),
-                a_stride: at.a.stride,
-                b: panel.b.wrapping_add(column - columns.start),
-                b_stride: panel.stride,
-                b_panel_stride: panel.panel_stride,
-                c: self.c.wrapping_add(c_row * self.c_stride + column),
-                c_stride: self.c_stride,
-                columns: columns.end - column,
-                is_first: at.k.start == 0,
-                is_last: at.is_last,
-                bias: offset(self.bias, 0),
-                residual: offset(self.residual, self.residual_stride),
-                residual_stride: self.residual_stride,
-                clamp: self.clamp,
-            };
-            // SAFETY: the tile's rows and the columns that exist are inside the matrices; B's panel has all
-            // columns of the tile (padded, packed into scratch, or really there).
-            unsafe { (variant.run)(&tile) };
+        let offset = |p: *const f32, stride: usize| {
+            if p.is_null() { p } else { p.wrapping_add(c_row * stride + column) }
+        };
+        let tile = Tile {
+            k: at.k.len(),
+            a: at.a.first.wrapping_add(row * at.a.stride),
+            a_stride: at.a.stride,
+            b: panel.b.wrapping_add(in_panel),
+            b_stride: panel.stride,
+            b_panel_stride: panel.panel_stride,
+            fetch,
+            c: self.c.wrapping_add(c_row * self.c_stride + column),
+            c_stride: self.c_stride,
+            columns: self.n - column,
+            is_first: at.k.start == 0,
+            is_last: at.is_last,
+            bias: offset(self.bias, 0),
+            residual: offset(self.residual, self.residual_stride),
+            residual_stride: self.residual_stride,
+            clamp: self.clamp,
+        };
+        // SAFETY: the tile's rows and the columns that exist are inside the matrices; B's panel has all
+        // columns of the tile (padded, packed into scratch, or really there).
+        unsafe { (variant.run)(&tile) };
+    }
+}
+
+/// Tiles over which the fetching of the next panel is spread: each asks for a line every other k.
+const FETCHING_TILES: usize = 4;
+
+impl Panel {
+    /// What tile `i` of `count` over a K-block of `k` fetches.
+    fn fetch(&self, i: usize, count: usize, k: usize) -> Fetch {
+        let own = if i == 0 { Fetch::FAR } else { Fetch::NEAR };
+        match self.next {
+            Some(next) if count > 1 && i < FETCHING_TILES => {
+                Fetch { next: next.wrapping_add(i * k / FETCHING_TILES * NR), next_step: 16, ..own }
+            }
+            _ => Fetch { next: self.b, ..own },
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Matrix multiplication in f32: C = A·B, B packed ([`crate::packed::f32_nr32_v1`]) or as it lies.
 //!
 //! Layers: [`simd`] (vector operations) → [`tile`] (the micro-kernel) → [`tile_set`] (compiled tiles
-//! per instruction set) → [`block`] (one chunk: K-blocks, panels, tiles) → [`tiling`] (the chunk grid).
+//! per instruction set) → [`packed_rows`] (A in the order of the tiles) → [`block`] (one chunk: K-blocks,
+//! panels, tiles) → [`tiling`] (the chunk grid).
 //! The operators that use it are in [`crate::linear`].
 //!
 //! *Reduction order.* K is cut into blocks of at most [`K_BLOCK`], by K alone. Inside a block an element
@@ -10,15 +11,17 @@
 //! threads. (Plain Rust rounds products where the others fuse them, so it differs in the last bits.)
 
 mod block;
+mod packed_rows;
 mod simd;
 mod tile;
 mod tile_set;
 mod tiling;
 
-pub(crate) use block::{Gemm, Rhs, scratch_elements};
-pub(crate) use tile::Tile;
+pub(crate) use block::{Gemm, Lhs, ROWS_WORTH_PACKING, Rhs, scratch_elements};
+pub(crate) use packed_rows::RowMatrix;
+pub(crate) use tile::{Fetch, Tile};
 pub(crate) use tile_set::TileSet;
-pub(crate) use tiling::Tiling;
+pub(crate) use tiling::{PACKED_ROWS, Tiling};
 
 /// Longest run of k that is summed in registers before it is added to C. 384 rows of a panel are
 /// 48 KiB: larger blocks gain nothing, and shorter sums are more accurate.

@@ -19,6 +19,8 @@ pub(crate) unsafe trait TileIsa: Copy {
     unsafe fn store(p: *mut f32, v: Self::V);
     /// A hint that the line of `p` will be read; any pointer is allowed.
     unsafe fn prefetch(p: *const f32);
+    /// The same into the second-level cache.
+    unsafe fn prefetch_level_2(p: *const f32);
     /// The first `lanes` lanes; more than there are means all.
     unsafe fn mask(lanes: usize) -> Self::Mask;
     unsafe fn load_masked(p: *const f32, m: Self::Mask) -> Self::V;
@@ -61,6 +63,8 @@ unsafe impl TileIsa for Portable {
     }
     #[inline(always)]
     unsafe fn prefetch(_: *const f32) {}
+    #[inline(always)]
+    unsafe fn prefetch_level_2(_: *const f32) {}
     #[inline(always)]
     unsafe fn mask(lanes: usize) -> usize {
         lanes.min(8)
@@ -131,6 +135,7 @@ mod x86 {
             fn load(p: *const f32) -> __m256 = _mm256_loadu_ps(p);
             fn store(p: *mut f32, v: __m256) -> () = _mm256_storeu_ps(p, v);
             fn prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+            fn prefetch_level_2(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
             fn mask(lanes: usize) -> __m256i = _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes.min(8) as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
             fn load_masked(p: *const f32, m: __m256i) -> __m256 = _mm256_maskload_ps(p, m);
             fn store_masked(p: *mut f32, m: __m256i, v: __m256) -> () = _mm256_maskstore_ps(p, m, v);
@@ -157,6 +162,7 @@ mod x86 {
             fn load(p: *const f32) -> __m512 = _mm512_loadu_ps(p);
             fn store(p: *mut f32, v: __m512) -> () = _mm512_storeu_ps(p, v);
             fn prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+            fn prefetch_level_2(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
             fn mask(lanes: usize) -> __mmask16 = if lanes >= 16 { u16::MAX } else { (1u16 << lanes) - 1 };
             fn load_masked(p: *const f32, m: __mmask16) -> __m512 = _mm512_maskz_loadu_ps(m, p);
             fn store_masked(p: *mut f32, m: __mmask16, v: __m512) -> () = _mm512_mask_storeu_ps(p, m, v);

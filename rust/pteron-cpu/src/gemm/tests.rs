@@ -1,7 +1,9 @@
-use super::block::PostOp;
 use super::*;
 use crate::cpu_detect::available_isas;
+use crate::elementwise::function::Function;
+use crate::elementwise::program::Program;
 use crate::packed::f32_nr32_v1;
+use crate::vector_math::SimdLevel;
 use pteron_core::{ConstantKey, ConstantView, DType, Dims, Isa};
 
 /// Numbers in [-1, 1] that depend on nothing but the seed.
@@ -51,12 +53,13 @@ struct Case {
     has_bias: bool,
     has_residual: bool,
     clamp: Option<(f32, f32)>,
-    post: Option<PostOp>,
+    post: Option<Program>,
+    packs_a: bool,
 }
 
 impl Case {
     fn new(m: usize, n: usize, k: usize) -> Case {
-        Case { m, n, k, has_bias: false, has_residual: false, clamp: None, post: None }
+        Case { m, n, k, has_bias: false, has_residual: false, clamp: None, post: None, packs_a: false }
     }
 
     /// C, written between guards that must not change.
@@ -75,11 +78,22 @@ impl Case {
         // Rows of C are wider than they need to be: what lies beyond must survive.
         let c_stride = n + 3;
         let mut c = vec![GUARD; m * c_stride + 8];
+        let tiles = TileSet::for_isa(isa);
+        let row_tiles = tiles.row_tiles(m);
+        let mut packed_a = vec![f32::NAN; m * k];
+        let packs_a = self.packs_a && tiles.has_packed(m);
+        if packs_a {
+            let matrix = RowMatrix { first: a.as_ptr(), stride: k, m };
+            // SAFETY: both have M x K elements.
+            unsafe {
+                matrix.pack(SimdLevel::at_most(isa), k, row_tiles, 0..row_tiles, packed_a.as_mut_ptr())
+            };
+        }
         let gemm = Gemm {
+            m,
             n,
             k,
-            a: a.as_ptr(),
-            a_stride: k,
+            a: if packs_a { Lhs::Packed(packed_a.as_ptr()) } else { Lhs::Rows(a.as_ptr(), k) },
             b: rhs,
             c: c.as_mut_ptr(),
             c_stride,
@@ -87,21 +101,21 @@ impl Case {
             residual: if self.has_residual { residual.as_ptr() } else { std::ptr::null() },
             residual_stride: n,
             clamp: self.clamp,
-            post: self.post,
+            post: self.post.as_ref(),
         };
-        let mut scratch = vec![f32::NAN; scratch_elements(k, false, matches!(kind, RhsKind::Packed))];
-        let tiles = TileSet::for_isa(isa);
-        let tiling = Tiling::new(1, m, n, k);
+        let is_packed = matches!(kind, RhsKind::Packed);
+        let mut scratch = vec![f32::NAN; scratch_elements(k, false, is_packed, self.post.as_ref())];
+        let tiling = Tiling::new(tiles, 1, m, n, k);
         let panels = f32_nr32_v1::panel_count(n);
         if chunks {
             for chunk in 0..tiling.grid(isa).chunk_count(0) {
                 let r = tiling.chunk(chunk);
                 // SAFETY: all matrices are as large as stated, the instruction set is available.
-                unsafe { gemm.run(tiles, r.rows, r.panels, &mut scratch) };
+                unsafe { gemm.run(tiles, r.row_tiles, r.panels, &mut scratch) };
             }
         } else {
             // SAFETY: as above.
-            unsafe { gemm.run(tiles, 0..m, 0..panels, &mut scratch) };
+            unsafe { gemm.run(tiles, 0..row_tiles, 0..panels, &mut scratch) };
         }
         let mut out = Vec::new();
         for row in c.chunks(c_stride).take(m) {
@@ -172,6 +186,7 @@ fn long_sums_and_several_chunks() {
         {
             for kind in KINDS {
                 Case::new(m, n, k).check(isa, kind);
+                Case { packs_a: true, ..Case::new(m, n, k) }.check(isa, kind);
             }
         }
     }
@@ -180,7 +195,7 @@ fn long_sums_and_several_chunks() {
 #[test]
 fn bias_residual_and_clamp_come_after_the_last_k_block() {
     for isa in available_isas() {
-        for (m, n, k) in [(1, 40, 20), (3, 130, 500), (17, 37, 900), (6, 32, 0)] {
+        for (m, n, k) in [(1, 40, 20), (3, 130, 500), (17, 37, 900), (6, 32, 0), (31, 48, 40)] {
             for (has_bias, has_residual) in [(true, false), (false, true), (true, true)] {
                 for clamp in [None, Some((0.0, f32::INFINITY)), Some((-0.25, 0.5))] {
                     for kind in KINDS {
@@ -226,6 +241,8 @@ fn a_row_gives_the_same_bytes_alone_and_in_a_batch_and_in_chunks() {
         let whole = Case::new(m, n, k).run(isa, &a, &b, RhsKind::Packed, false);
         for kind in KINDS {
             assert_eq!(Case::new(m, n, k).run(isa, &a, &b, kind, true), whole, "{isa:?} {kind:?}");
+            let packed = Case { packs_a: true, ..Case::new(m, n, k) };
+            assert_eq!(packed.run(isa, &a, &b, kind, true), whole, "{isa:?} {kind:?}, A packed");
             for rows in [1, 2, 4, 9] {
                 let few = Case::new(rows, n, k).run(isa, &a[..rows * k], &b, kind, true);
                 assert_eq!(few, whole[..rows * n], "{isa:?} {kind:?} {rows} rows");
@@ -236,23 +253,19 @@ fn a_row_gives_the_same_bytes_alone_and_in_a_batch_and_in_chunks() {
 
 #[test]
 fn post_ops_see_each_finished_element_once() {
-    /// # Safety
-    /// As [`PostOp`].
-    unsafe fn negate(c: *mut f32, stride: usize, rows: usize, columns: usize) {
-        for row in 0..rows {
-            for column in 0..columns {
-                // SAFETY: inside the block by contract.
-                unsafe { *c.add(row * stride + column) *= -1.0 };
-            }
-        }
-    }
     for isa in available_isas() {
         for (m, n, k) in [(1, 300, 800), (3, 200, 40), (33, 70, 1000)] {
             let (a, b) = (noise(m * k, 3), noise(k * n, 4));
             let plain = Case { has_bias: true, ..Case::new(m, n, k) }.run(isa, &a, &b, RhsKind::Packed, true);
-            let case = Case { has_bias: true, post: Some(negate), ..Case::new(m, n, k) };
-            let negated = case.run(isa, &a, &b, RhsKind::Packed, true);
-            assert!(plain.iter().zip(&negated).all(|(x, y)| *x == -*y), "{isa:?}");
+            let gelu = Program::unary(Function::gelu_erf()).unwrap();
+            let mut expected = plain.clone();
+            // SAFETY: the block is all of `expected`.
+            unsafe {
+                let mut scratch = vec![0.0; gelu.scratch_floats()];
+                gelu.apply(SimdLevel::at_most(isa), expected.as_mut_ptr(), n, [m, n], &mut scratch);
+            }
+            let case = Case { has_bias: true, post: Some(gelu), ..Case::new(m, n, k) };
+            assert_eq!(case.run(isa, &a, &b, RhsKind::Packed, true), expected, "{isa:?}");
         }
     }
 }

@@ -1,13 +1,33 @@
-//! The micro-kernel: a tile of `MR` rows by `NP * VPP` vectors of columns stays in registers while K
-//! runs. Unsafe island.
-
-// Constant ranges and indices are what the compiler unrolls; iterators over these nested arrays are left
-// as loops and the sums then live in memory.
-#![allow(clippy::needless_range_loop)]
+//! The micro-kernel: a tile of `MR` rows by `W` vectors of columns stays in registers while K runs.
+//! Unsafe island.
+//!
+//! Loops over rows and vectors are written out by macros: left to the compiler, whether they are unrolled
+//! (and the sums live in registers, five times faster) depends on the optimisation settings of a build.
 
 use super::simd::TileIsa;
+use crate::packed::f32_nr32_v1::NR;
 use std::hint::black_box;
 use std::sync::atomic::{Ordering, compiler_fence};
+
+/// What a tile brings into the caches for itself and for those that follow. Tiles of several panels read
+/// streams that the processor itself fetches well, and take no notice.
+#[derive(Clone, Copy)]
+pub(crate) struct Fetch {
+    /// How far ahead of its use B is brought into the first-level cache, in elements.
+    pub b_ahead: usize,
+    /// What is brought into the second-level cache meanwhile: the line at `next` every few k, then
+    /// `next_step` elements on.
+    pub next: *const f32,
+    pub next_step: usize,
+}
+
+impl Fetch {
+    /// B is in the second-level cache. 2 KiB of a panel ahead gains 5 to 15 %; nothing is lost where B is
+    /// in the first level.
+    pub const NEAR: Fetch = Fetch { b_ahead: 16 * NR, next: std::ptr::null(), next_step: 0 };
+    /// B comes from farther away.
+    pub const FAR: Fetch = Fetch { b_ahead: 64 * NR, ..Fetch::NEAR };
+}
 
 /// What one tile computes: `C = [C +] A * B`, and in the last K-block also bias, residual and clamp.
 ///
@@ -17,12 +37,13 @@ use std::sync::atomic::{Ordering, compiler_fence};
 pub(crate) struct Tile {
     /// Length of this K-block.
     pub k: usize,
-    /// First element of A, rows `a_stride` apart.
+    /// First element of A, rows `a_stride` apart. For a packed A, the first of `MR` values for each k.
     pub a: *const f32,
     pub a_stride: usize,
     pub b: *const f32,
     pub b_stride: usize,
     pub b_panel_stride: usize,
+    pub fetch: Fetch,
     /// First element of C, rows `c_stride` apart.
     pub c: *mut f32,
     pub c_stride: usize,
@@ -51,61 +72,96 @@ const ROWS_PER_BASE: usize = 3;
 const BASES: usize = 5;
 type Bases = [*const f32; BASES];
 
-/// How far ahead B is fetched, in rows: 2 KiB of a panel. Measured: 5 to 15 % where B comes from the
-/// second or third-level cache, nothing lost where it is in the first.
-const PREFETCH_ROWS: usize = 16;
-
-/// Steps of k between moves of the pointers: tall tiles hide the moves behind their arithmetic.
-const fn unroll(rows: usize, panels: usize) -> usize {
-    if rows * panels > 8 { 1 } else { 4 }
+/// Writes `$body` out for each index below `$n`, at most 14 rows or 8 vectors.
+macro_rules! unrolled {
+    (rows $i:ident < $n:ident $body:block) => {
+        unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
+    };
+    (vectors $i:ident < $n:ident $body:block) => { unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7) };
+    (bases $i:ident < $n:ident $body:block) => { unrolled!(@ $i $n $body 0 1 2 3 4) };
+    (@ $i:ident $n:ident $body:block $($at:literal)*) => {
+        $({
+            const $i: usize = $at;
+            if $i < $n $body
+        })*
+    };
 }
 
+/// Steps of k between moves of the pointers: few sums leave more time for moves than for arithmetic.
+const fn unroll(sums: usize) -> usize {
+    if sums > 16 { 2 } else { 4 }
+}
+
+/// The sums of a tile.
+type Sums<V, const MR: usize, const W: usize> = [[V; W]; MR];
+
+/// A tile of `MR` rows by `W` vectors, `VPP` of them in each panel of B. `PACKED`: A is packed.
+///
 /// # Safety
 /// The instruction set of `I` must be there and enabled in the caller; all pointers valid for the
-/// elements that `tile` describes; C overlaps nothing else that is read.
+/// elements that `tile` describes; C overlaps nothing else that is read, but may be the residual.
 #[inline(always)]
-pub(crate) unsafe fn tile<I: TileIsa, const MR: usize, const NP: usize, const VPP: usize>(t: &Tile) {
-    const { assert!(MR <= BASES * ROWS_PER_BASE) };
+pub(crate) unsafe fn tile<
+    I: TileIsa,
+    const MR: usize,
+    const W: usize,
+    const VPP: usize,
+    const PACKED: bool,
+>(
+    t: &Tile,
+) {
+    const { assert!(MR <= 14 && W <= 8 && W.is_multiple_of(VPP)) };
     // SAFETY: the contract of this function.
     unsafe {
-        let sums = multiply::<I, MR, NP, VPP>(t);
-        if t.columns >= NP * VPP * I::LANES {
-            finish::<I, MR, NP, VPP, false>(t, sums);
+        let sums = multiply::<I, MR, W, VPP, PACKED>(t);
+        if t.columns >= W * I::LANES {
+            finish::<I, MR, W, false>(t, sums);
         } else {
-            finish::<I, MR, NP, VPP, true>(t, sums);
+            finish::<I, MR, W, true>(t, sums);
         }
     }
 }
 
-/// The sums of a tile.
-type Sums<V, const MR: usize, const NP: usize, const VPP: usize> = [[[V; VPP]; NP]; MR];
-
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn multiply<I: TileIsa, const MR: usize, const NP: usize, const VPP: usize>(
+unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
     t: &Tile,
-) -> Sums<I::V, MR, NP, VPP> {
+) -> Sums<I::V, MR, W> {
+    let unroll = const { unroll(MR * W) };
+    let (a_step, used) = if PACKED { (MR, 1) } else { (1, MR.div_ceil(ROWS_PER_BASE)) };
     // SAFETY: rows 0..MR of A and rows 0..k of B's panels are readable; bases of groups that have no
     // row are never read and made with wrapping arithmetic.
     unsafe {
-        let mut sums = [[[I::zero(); VPP]; NP]; MR];
-        // Opaque, so that the compiler does not compute each row's address from the one before it again
-        // in every step.
-        let mut bases: Bases =
-            std::array::from_fn(|g| black_box(t.a.wrapping_add(g * ROWS_PER_BASE * t.a_stride)));
-        let mut b = t.b;
-        for _ in 0..t.k / unroll(MR, NP) {
-            for ahead in 0..unroll(MR, NP) {
-                step::<I, MR, NP, VPP>(t, &bases, ahead, b, &mut sums);
-                b = b.wrapping_add(t.b_stride);
+        let mut sums = [[I::zero(); W]; MR];
+        let mut bases: Bases = [t.a; BASES];
+        for (g, base) in bases.iter_mut().enumerate().take(used) {
+            // Opaque, so that the compiler does not compute each row's address from the one before it
+            // again in every step.
+            *base = black_box(t.a.wrapping_add(g * ROWS_PER_BASE * t.a_stride));
+        }
+        // Asking for a page that is not there would cost a walk of the page table.
+        let (mut b, mut next) = (t.b, if t.fetch.next.is_null() { t.b } else { t.fetch.next });
+        for _ in 0..t.k / unroll {
+            step::<I, MR, W, VPP, PACKED>(t, &bases, 0, b, &mut sums);
+            step::<I, MR, W, VPP, PACKED>(t, &bases, 1, b.wrapping_add(t.b_stride), &mut sums);
+            if unroll == 4 {
+                step::<I, MR, W, VPP, PACKED>(t, &bases, 2, b.wrapping_add(2 * t.b_stride), &mut sums);
+                step::<I, MR, W, VPP, PACKED>(t, &bases, 3, b.wrapping_add(3 * t.b_stride), &mut sums);
             }
-            for base in &mut bases {
-                *base = base.wrapping_add(unroll(MR, NP));
+            b = b.wrapping_add(unroll * t.b_stride);
+            unrolled!(bases G < BASES {
+                if G < used {
+                    bases[G] = bases[G].wrapping_add(unroll * a_step);
+                }
+            });
+            if W == VPP {
+                I::prefetch_level_2(next);
+                next = next.wrapping_add(t.fetch.next_step);
             }
         }
-        for ahead in 0..t.k % unroll(MR, NP) {
-            step::<I, MR, NP, VPP>(t, &bases, ahead, b, &mut sums);
+        for ahead in 0..t.k % unroll {
+            step::<I, MR, W, VPP, PACKED>(t, &bases, ahead, b, &mut sums);
             b = b.wrapping_add(t.b_stride);
         }
         sums
@@ -116,14 +172,14 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const NP: usize, const VPP: usiz
 /// function that enables the instruction set, whatever its size.
 ///
 /// # Safety
-/// As [`tile`]; `bases` plus `ahead` are at some k, `b` at the same.
+/// As [`tile`]; `bases` plus `ahead` steps are at some k, `b` at the same.
 #[inline(always)]
-unsafe fn step<I: TileIsa, const MR: usize, const NP: usize, const VPP: usize>(
+unsafe fn step<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
     t: &Tile,
     bases: &Bases,
     ahead: usize,
     b: *const f32,
-    sums: &mut Sums<I::V, MR, NP, VPP>,
+    sums: &mut Sums<I::V, MR, W>,
 ) {
     // SAFETY: this k exists, so every row of A and every panel of B has it.
     unsafe {
@@ -131,51 +187,28 @@ unsafe fn step<I: TileIsa, const MR: usize, const NP: usize, const VPP: usize>(
         // first and spill them. Costs no instruction.
         compiler_fence(Ordering::SeqCst);
         // The streams of a wide tile are fetched well by the processor itself.
-        if NP == 1 {
-            for line in (0..VPP * I::LANES).step_by(16) {
-                I::prefetch(b.wrapping_add(PREFETCH_ROWS * t.b_stride + line));
+        if W == VPP {
+            I::prefetch(b.wrapping_add(t.fetch.b_ahead));
+            if W * I::LANES > 16 {
+                I::prefetch(b.wrapping_add(t.fetch.b_ahead + 16));
             }
         }
-        let mut columns = [[I::zero(); VPP]; NP];
-        for p in 0..NP {
-            for v in 0..VPP {
-                columns[p][v] = I::load(b.wrapping_add(p * t.b_panel_stride + v * I::LANES));
-            }
-        }
-        // Two short loops: the compiler would not unroll one over 13 or 14 rows.
-        for (g, base) in bases.iter().enumerate() {
-            for j in 0..ROWS_PER_BASE {
-                let r = g * ROWS_PER_BASE + j;
-                if r >= MR {
-                    break;
-                }
-                let x = I::splat(*base.wrapping_add(j * t.a_stride + ahead));
-                for p in 0..NP {
-                    for v in 0..VPP {
-                        sums[r][p][v] = I::fma(x, columns[p][v], sums[r][p][v]);
-                    }
-                }
-            }
-        }
+        let mut columns = [I::zero(); W];
+        unrolled!(vectors V < W {
+            columns[V] = I::load(b.wrapping_add((V / VPP) * t.b_panel_stride + (V % VPP) * I::LANES));
+        });
+        unrolled!(rows R < MR {
+            let a = if PACKED {
+                bases[0].wrapping_add(ahead * MR + R)
+            } else {
+                bases[R / ROWS_PER_BASE].wrapping_add((R % ROWS_PER_BASE) * t.a_stride + ahead)
+            };
+            let x = I::splat(*a);
+            unrolled!(vectors V < W {
+                sums[R][V] = I::fma(x, columns[V], sums[R][V]);
+            });
+        });
     }
-}
-
-/// Runs `$body` for every vector of the tile. Short nested loops: the compiler unrolls each of them
-/// and keeps all sums in registers, which it does not for one loop over 13 or 14 rows.
-macro_rules! for_each_sum {
-    ($mr:ident, $np:ident, $vpp:ident, |$r:ident, $p:ident, $v:ident| $body:block) => {
-        for g in 0..BASES {
-            for j in 0..ROWS_PER_BASE {
-                let $r = g * ROWS_PER_BASE + j;
-                if $r >= $mr {
-                    break;
-                }
-                for $p in 0..$np {
-                    for $v in 0..$vpp $body
-                }
-            }
-        }
-    };
 }
 
 /// Reads a vector of columns from `column` on; in an edge tile only those that exist.
@@ -194,48 +227,52 @@ unsafe fn read<I: TileIsa, const EDGE: bool>(t: &Tile, p: *const f32, column: us
 /// # Safety
 /// As [`tile`]; `EDGE` when the tile is wider than C.
 #[inline(always)]
-unsafe fn finish<I: TileIsa, const MR: usize, const NP: usize, const VPP: usize, const EDGE: bool>(
+unsafe fn finish<I: TileIsa, const MR: usize, const W: usize, const EDGE: bool>(
     t: &Tile,
-    mut sums: Sums<I::V, MR, NP, VPP>,
+    mut sums: Sums<I::V, MR, W>,
 ) {
     // SAFETY: masks keep every access inside `columns`; pointers past them are made with wrapping
     // arithmetic and not used.
     unsafe {
         if !t.is_first {
-            for_each_sum!(MR, NP, VPP, |r, p, v| {
-                let before = read::<I, EDGE>(t, t.c.wrapping_add(r * t.c_stride), (p * VPP + v) * I::LANES);
-                sums[r][p][v] = I::add(before, sums[r][p][v]);
+            unrolled!(rows R < MR {
+                unrolled!(vectors V < W {
+                    let before = read::<I, EDGE>(t, t.c.wrapping_add(R * t.c_stride), V * I::LANES);
+                    sums[R][V] = I::add(before, sums[R][V]);
+                });
             });
         }
         if t.is_last {
             if !t.bias.is_null() {
-                for_each_sum!(MR, NP, VPP, |r, p, v| {
-                    let bias = read::<I, EDGE>(t, t.bias, (p * VPP + v) * I::LANES);
-                    sums[r][p][v] = I::add(sums[r][p][v], bias);
+                unrolled!(vectors V < W {
+                    let bias = read::<I, EDGE>(t, t.bias, V * I::LANES);
+                    unrolled!(rows R < MR { sums[R][V] = I::add(sums[R][V], bias); });
                 });
             }
             if !t.residual.is_null() {
-                for_each_sum!(MR, NP, VPP, |r, p, v| {
-                    let row = t.residual.wrapping_add(r * t.residual_stride);
-                    let more = read::<I, EDGE>(t, row, (p * VPP + v) * I::LANES);
-                    sums[r][p][v] = I::add(sums[r][p][v], more);
+                unrolled!(rows R < MR {
+                    let row = t.residual.wrapping_add(R * t.residual_stride);
+                    unrolled!(vectors V < W {
+                        sums[R][V] = I::add(sums[R][V], read::<I, EDGE>(t, row, V * I::LANES));
+                    });
                 });
             }
             if let Some((low, high)) = t.clamp {
                 let (low, high) = (I::splat(low), I::splat(high));
-                for_each_sum!(MR, NP, VPP, |r, p, v| {
-                    sums[r][p][v] = I::clamp(sums[r][p][v], low, high);
+                unrolled!(rows R < MR {
+                    unrolled!(vectors V < W { sums[R][V] = I::clamp(sums[R][V], low, high); });
                 });
             }
         }
-        for_each_sum!(MR, NP, VPP, |r, p, v| {
-            let column = (p * VPP + v) * I::LANES;
-            let c = t.c.wrapping_add(r * t.c_stride + column);
-            if EDGE {
-                I::store_masked(c, I::mask(t.columns.saturating_sub(column)), sums[r][p][v]);
-            } else {
-                I::store(c, sums[r][p][v]);
-            }
+        unrolled!(rows R < MR {
+            unrolled!(vectors V < W {
+                let c = t.c.wrapping_add(R * t.c_stride + V * I::LANES);
+                if EDGE {
+                    I::store_masked(c, I::mask(t.columns.saturating_sub(V * I::LANES)), sums[R][V]);
+                } else {
+                    I::store(c, sums[R][V]);
+                }
+            });
         });
     }
 }

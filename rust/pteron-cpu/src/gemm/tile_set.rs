@@ -5,6 +5,7 @@ use super::simd::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
 use super::tile::{Tile, TileFn, tile};
+use crate::packed::f32_nr32_v1::NR;
 use pteron_core::Isa;
 
 /// A tile for some number of rows.
@@ -22,9 +23,17 @@ pub(crate) struct TileSet {
     pub isa: Isa,
     /// By rows - 1: tiles of at most one panel.
     pub narrow: &'static [TileVariant],
-    /// By rows - 1: tiles of several panels, for so few rows that one panel would leave the
+    /// By rows - 1: tiles of half the columns, for panels that have no more.
+    half: &'static [TileVariant],
+    /// By rows - 1: tiles of several panels, most first, for so few rows that one panel would leave the
     /// multipliers waiting for their own results.
-    pub wide: &'static [TileVariant],
+    wide: &'static [&'static [TileVariant]],
+    /// Rows of the smallest tile that reads a packed A.
+    first_packed: usize,
+    /// By rows - `first_packed`: `narrow` for a packed A.
+    packed: &'static [TileVariant],
+    /// By rows - `first_packed`: `half` for a packed A.
+    packed_half: &'static [TileVariant],
 }
 
 impl TileSet {
@@ -43,6 +52,31 @@ impl TileSet {
     pub fn max_rows(&self) -> usize {
         self.narrow.len()
     }
+
+    /// Tiles that `rows` rows are cut into: [`super::part`] of so many parts.
+    pub fn row_tiles(&self, rows: usize) -> usize {
+        rows.div_ceil(self.max_rows())
+    }
+
+    /// Are there tiles for every part of `rows` rows when A is packed?
+    pub fn has_packed(&self, rows: usize) -> bool {
+        rows / self.row_tiles(rows).max(1) >= self.first_packed
+    }
+
+    /// The tile for `rows` rows of `columns` columns within a panel.
+    pub fn within_panel(&self, rows: usize, columns: usize, is_packed: bool) -> Option<&'static TileVariant> {
+        let (whole, half, first) = match is_packed {
+            true => (self.packed, self.packed_half, self.first_packed),
+            false => (self.narrow, self.half, 1),
+        };
+        let index = rows.checked_sub(first)?;
+        half.get(index).filter(|v| columns <= v.columns).or_else(|| whole.get(index))
+    }
+
+    /// The widest tile of several panels for `rows` rows and at most `panels` panels.
+    pub fn wide(&self, rows: usize, panels: usize) -> Option<&'static TileVariant> {
+        self.wide.get(rows.checked_sub(1)?)?.iter().find(|v| v.columns / NR <= panels)
+    }
 }
 
 macro_rules! compiled {
@@ -50,9 +84,9 @@ macro_rules! compiled {
         /// # Safety
         /// As [`tile`]; the processor has the instruction set.
         $(#[target_feature(enable = $feature)])?
-        unsafe fn $name<const MR: usize, const NP: usize, const VPP: usize>(t: &Tile) {
+        unsafe fn $name<const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(t: &Tile) {
             // SAFETY: the same contract.
-            unsafe { tile::<$isa, MR, NP, VPP>(t) }
+            unsafe { tile::<$isa, MR, W, VPP, PACKED>(t) }
         }
     };
 }
@@ -62,33 +96,49 @@ compiled!(avx2, Avx2, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
 compiled!(avx512, Avx512, "avx512f,avx512bw,avx512vl,avx512dq");
 
-/// `variants!(function, lanes; (rows, panels, vectors per panel), ...)`
+/// `variants!(function, lanes, packed; vectors of a tile, vectors per panel: rows ...)`
 macro_rules! variants {
-    ($f:ident, $lanes:literal; $(($mr:literal, $np:literal, $vpp:literal)),* $(,)?) => {
-        &[$(TileVariant { columns: $np * $vpp * $lanes, run: $f::<$mr, $np, $vpp> }),*]
+    ($f:ident, $lanes:literal, $packed:literal; $($w:literal, $vpp:literal: $($mr:literal)*);*) => {
+        &[$($(TileVariant { columns: $w * $lanes, run: $f::<$mr, $w, $vpp, $packed> }),*),*]
     };
 }
 
 /// 16 registers of 4 lanes: 4 rows x 8 columns.
 static PORTABLE: TileSet = TileSet {
     isa: Isa::Portable,
-    narrow: variants!(portable, 8; (1, 1, 4), (2, 1, 2), (3, 1, 1), (4, 1, 1)),
+    narrow: variants!(portable, 8, false; 4, 4: 1; 2, 2: 2; 1, 1: 3 4),
+    half: &[],
     wide: &[],
+    first_packed: 3,
+    packed: variants!(portable, 8, true; 1, 1: 3 4),
+    packed_half: &[],
 };
 
 /// 16 registers of 8 lanes: 6 rows x 16 columns are 12 sums, 2 of B and 1 of A.
 #[cfg(target_arch = "x86_64")]
 static AVX2: TileSet = TileSet {
     isa: Isa::Avx2,
-    narrow: variants!(avx2, 8; (1, 1, 4), (2, 1, 4), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2)),
-    wide: variants!(avx2, 8; (1, 2, 4)),
+    narrow: variants!(avx2, 8, false; 4, 4: 1 2; 2, 2: 3 4 5 6),
+    half: variants!(avx2, 8, false; 1, 1: 1 2 3 4 5 6),
+    wide: &[variants!(avx2, 8, false; 8, 4: 1)],
+    first_packed: 5,
+    packed: variants!(avx2, 8, true; 2, 2: 5 6),
+    packed_half: variants!(avx2, 8, true; 1, 1: 5 6),
 };
 
 /// 32 registers of 16 lanes: 14 rows x 32 columns are 28 sums, 2 of B and 1 of A.
 #[cfg(target_arch = "x86_64")]
 static AVX512: TileSet = TileSet {
     isa: Isa::Avx512,
-    narrow: variants!(avx512, 16; (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2),
-        (8, 1, 2), (9, 1, 2), (10, 1, 2), (11, 1, 2), (12, 1, 2), (13, 1, 2), (14, 1, 2)),
-    wide: variants!(avx512, 16; (1, 4, 2), (2, 4, 2), (3, 2, 2), (4, 2, 2)),
+    narrow: variants!(avx512, 16, false; 2, 2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    half: variants!(avx512, 16, false; 1, 1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    wide: &[
+        variants!(avx512, 16, false; 8, 2: 1; 4, 2: 1),
+        variants!(avx512, 16, false; 8, 2: 2; 4, 2: 2),
+        variants!(avx512, 16, false; 4, 2: 3),
+        variants!(avx512, 16, false; 4, 2: 4),
+    ],
+    first_packed: 9,
+    packed: variants!(avx512, 16, true; 2, 2: 9 10 11 12 13 14),
+    packed_half: variants!(avx512, 16, true; 1, 1: 9 10 11 12 13 14),
 };

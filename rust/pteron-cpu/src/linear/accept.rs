@@ -1,6 +1,7 @@
 //! Decides whether a call is one that the f32 multiplication takes, and packs its constant weight.
 
-use super::matmul::{MatMul, RightHand};
+use super::matmul::{MatMul, RightHand, name};
+use super::problem::Limits;
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
 use crate::packed::f32_nr32_v1;
@@ -87,78 +88,84 @@ fn prepare_with(
     signature: Signature,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    if !epilogue.is_clamp_at_most() {
-        return Ok(None);
-    }
     let (Some(left), Some(right), Some(out)) =
         (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
     else {
         return Ok(None);
     };
-    let is_plain = |t: &TensorSpec| t.dtype == DType::Float32 && t.dim_order.is_contiguous();
     let right_rank = signature.rank.unwrap_or(2);
     let left_fits = signature.rank.map_or(!left.shape.is_empty(), |r| left.shape.len() == r);
     if !(is_plain(left) && is_plain(out) && left_fits)
         || right.dtype != DType::Float32
         || right.shape.len() != right_rank
         || out.shape.len() != left.shape.len()
+        || !epilogue_fits(ctx, epilogue, out)
     {
         return Ok(None);
     }
-    let Some(addend) = addend(ctx, signature, left, right)? else {
-        return Ok(None);
-    };
-    let k_bound = left.shape.last().copied().unwrap_or(0);
+    let Some((addend, factors)) = addend(ctx, signature) else { return Ok(None) };
+    let is_batched = signature.rank == Some(3);
+    let last = left.shape.len() - 1;
+    let batch = if is_batched { left.shape[0] } else { 1 };
+    let m = left.shape[usize::from(is_batched)..last].iter().try_fold(1usize, |m, d| m.checked_mul(*d));
+    let (Some(m), k) = (m, left.shape[last]) else { return Ok(None) };
+    let n = right.shape.iter().rev().nth(usize::from(signature.is_right_transposed)).copied().unwrap_or(0);
     let right_hand = match ctx.args.get(signature.right).and_then(|a| a.constant()) {
         Some(constant) if right_rank == 2 => {
             let view = as_k_by_n(constant, signature.is_right_transposed)?;
             let packed = f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu.isa, &view)?;
             RightHand::Packed { packed, k: view.shape[0], n: view.shape[1] }
         }
-        _ => RightHand::Computed { k_bound },
+        _ => RightHand::Computed { k_bound: k },
     };
     let tiles = TileSet::for_isa(ctx.cpu.isa);
-    Ok(Some(Box::new(MatMul::new(signature, addend, right_hand, tiles, epilogue.clone()))))
+    let is_computed = matches!(right_hand, RightHand::Computed { .. });
+    Ok(Some(Box::new(MatMul {
+        name: name(&right_hand, tiles, epilogue),
+        signature,
+        addend,
+        factors,
+        right: right_hand,
+        tiles,
+        epilogue: epilogue.clone(),
+        limits: Limits::new(batch, [m, n, k], is_computed),
+    })))
 }
 
-/// The position of the tensor that is added, `Some(None)` for none, `None` when the kernel cannot do
-/// what is asked.
-fn addend(
-    ctx: &PrepareContext<'_>,
-    signature: Signature,
-    left: &TensorSpec,
-    right: &TensorSpec,
-) -> Result<Option<Option<usize>>> {
-    let mut index = signature.addend;
+/// Dense rows of float32?
+fn is_plain(tensor: &TensorSpec) -> bool {
+    tensor.dtype == DType::Float32 && tensor.dim_order.is_contiguous()
+}
+
+/// A residual like the output, a program of one input?
+fn epilogue_fits(ctx: &PrepareContext<'_>, epilogue: &Epilogue, out: &TensorSpec) -> bool {
+    let residual_fits = epilogue.residual.is_none_or(|i| {
+        ctx.tensor(i).is_some_and(|t| is_plain(t) && t.shape == out.shape && t.dynamism == out.dynamism)
+    });
+    residual_fits && epilogue.post.as_ref().is_none_or(|p| p.inputs() == 1)
+}
+
+/// Position of a tensor that is added, and `(alpha, beta)`.
+type Addend = (Option<usize>, Option<(f32, f32)>);
+
+/// The position of the tensor that is added, and `(alpha, beta)` when one is not 1. `None` when the kernel
+/// cannot do what is asked.
+fn addend(ctx: &PrepareContext<'_>, signature: Signature) -> Option<Addend> {
+    let mut index = signature.addend.filter(|i| ctx.tensor(*i).is_some());
+    let mut factors = None;
     if let Some((beta, alpha)) = signature.factors {
         let factor = |i: usize| ctx.args.get(i).and_then(|a| a.number());
-        if factor(alpha) != Some(1.0) {
-            return Ok(None);
-        }
-        match factor(beta) {
+        let (alpha, beta) = (factor(alpha)? as f32, factor(beta)? as f32);
+        if beta == 0.0 {
             // The tensor is then ignored, NaN and all.
-            Some(0.0) => index = None,
-            Some(1.0) => {}
-            _ => return Ok(None),
+            index = None;
         }
+        factors = (alpha != 1.0 || (beta != 1.0 && index.is_some())).then_some((alpha, beta));
     }
-    let Some(spec) = index.and_then(|i| ctx.tensor(i)) else {
-        return Ok(Some(None));
-    };
-    let n = right.shape.iter().rev().nth(usize::from(signature.is_right_transposed)).copied().unwrap_or(0);
-    let shape = &*spec.shape;
-    let is_row = shape.last() == Some(&n)
-        && shape.iter().rev().skip(1).all(|d| *d == 1)
-        && !spec.is_dynamic()
-        && !(right.is_dynamic());
-    // Extents of one are never dynamic in an exported program, so a full matrix stays one. `linear`
-    // has a bias or none.
-    let is_full = signature.rank == Some(shape.len())
-        && shape.last() == Some(&n)
-        && shape[..shape.len() - 1] == left.shape[..left.shape.len() - 1]
-        && (spec.is_dynamic() == (left.is_dynamic() || right.is_dynamic()));
-    let is_plain = spec.dtype == DType::Float32 && spec.dim_order.is_contiguous();
-    Ok((is_plain && (is_row || is_full)).then_some(index))
+    let fits = index
+        .and_then(|i| ctx.tensor(i))
+        .is_none_or(|spec| is_plain(spec) && spec.shape.len() <= signature.rank.unwrap_or(1));
+    fits.then_some((index, factors))
 }
 
 /// The constant as a matrix of K rows and N columns.

@@ -1,10 +1,14 @@
-//! The prepared multiplication: checks shapes in `bind`, computes one chunk of the grid in `run`.
-//! Unsafe island.
+//! The prepared multiplication: checks shapes in `bind`, packs what pays to be packed in a first phase,
+//! computes one chunk of the grid per `run`. Unsafe island.
 
 use super::accept::Signature;
+use super::combine::Combine;
+use super::problem::{Limits, Problem};
 use crate::epilogue::Epilogue;
-use crate::gemm::{Gemm, Rhs, TileSet, Tiling, scratch_elements};
-use crate::packed::f32_nr32_v1::FORMAT;
+use crate::gemm::{Gemm, Lhs, Rhs, RowMatrix, TileSet, part, scratch_elements};
+use crate::packed::f32_nr32_v1::{FORMAT, NR};
+use crate::packed::pack_block;
+use crate::vector_math::SimdLevel;
 use pteron_core::{
     Args, BindArgs, Bound, Dims, Error, Grid, PackedBytes, Prepared, Result, Scratch, TensorView,
     WorkerScratch,
@@ -15,57 +19,36 @@ use std::sync::Arc;
 pub(super) enum RightHand {
     /// A constant, packed.
     Packed { packed: Arc<PackedBytes>, k: usize, n: usize },
-    /// An argument that is read as it lies.
+    /// An argument that is read as it lies or packed in each call.
     Computed { k_bound: usize },
 }
 
 pub(super) struct MatMul {
-    name: String,
-    signature: Signature,
-    addend: Option<usize>,
-    right: RightHand,
-    tiles: &'static TileSet,
-    epilogue: Epilogue,
+    pub name: String,
+    pub signature: Signature,
+    /// Position of what is added.
+    pub addend: Option<usize>,
+    /// `alpha` and `beta`, when one of them is not 1.
+    pub factors: Option<(f32, f32)>,
+    pub right: RightHand,
+    pub tiles: &'static TileSet,
+    pub epilogue: Epilogue,
+    pub limits: Limits,
 }
 
-/// What is added to the product.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Added {
-    Nothing,
-    /// One value per column.
-    Row,
-    /// A matrix like C.
-    Matrix,
-}
-
-/// The bound shapes.
-struct Problem {
-    m: usize,
-    n: usize,
-    k: usize,
-    /// Strides of B in elements: batch, row, column.
-    right: [usize; 3],
-    added: Added,
-    tiling: Tiling,
+/// The name of a kernel in listings.
+pub(super) fn name(right: &RightHand, tiles: &TileSet, epilogue: &Epilogue) -> String {
+    let format = match right {
+        RightHand::Packed { .. } => FORMAT,
+        RightHand::Computed { .. } => "f32",
+    };
+    let residual = if epilogue.residual.is_some() { "+residual" } else { "" };
+    let clamp = if epilogue.clamp.is_some() { "+clamp" } else { "" };
+    let post = if epilogue.post.is_some() { "+post" } else { "" };
+    format!("gemm.{format}.{}{residual}{clamp}{post}", tiles.isa.name())
 }
 
 impl MatMul {
-    pub(super) fn new(
-        signature: Signature,
-        addend: Option<usize>,
-        right: RightHand,
-        tiles: &'static TileSet,
-        epilogue: Epilogue,
-    ) -> Self {
-        let format = match &right {
-            RightHand::Packed { .. } => FORMAT,
-            RightHand::Computed { .. } => "f32",
-        };
-        let clamp = if epilogue.clamp.is_some() { "+clamp" } else { "" };
-        let name = format!("gemm.{format}.{}{clamp}", tiles.isa.name());
-        MatMul { name, signature, addend, right, tiles, epilogue }
-    }
-
     /// Shapes and strides of this call; `out` is the shape of the result.
     fn problem(&self, args: &Args<'_>) -> Result<(Problem, Dims)> {
         let s = &self.signature;
@@ -88,11 +71,21 @@ impl MatMul {
         }
         let m = out[usize::from(is_batched)..last].iter().product();
         out[last] = n;
-        let added = match self.addend {
-            Some(i) => self.added(&args.tensor(i)?, &out)?,
-            None => Added::Nothing,
-        };
-        Ok((Problem { m, n, k, right: strides, added, tiling: Tiling::new(batch, m, n, k) }, out))
+        if let Some(residual) = self.epilogue.residual {
+            let residual = args.tensor(residual)?;
+            if *residual.shape() != out {
+                return Err(self.mismatch(&format!("a residual of {out}"), &residual));
+            }
+        }
+        let mut problem = Problem::new(self.tiles, batch, [m, n, k], strides, &self.limits);
+        if let Some(i) = self.addend {
+            let strides = self.addend_strides(&args.tensor(i)?, &out)?;
+            problem.addend = strides;
+            let is_matrix = strides[1] != 0;
+            problem.is_combined = strides[2] != 1 && n > 1 || is_matrix && self.epilogue.residual.is_some();
+        }
+        problem.is_combined |= self.factors.is_some();
+        Ok((problem, out))
     }
 
     /// K, N and strides of a right-hand side that is an argument.
@@ -109,15 +102,24 @@ impl MatMul {
         Ok((shape[row], shape[column], [batch_stride, strides[row], strides[column]]))
     }
 
-    fn added(&self, tensor: &TensorView<'_>, out: &Dims) -> Result<Added> {
-        let shape = tensor.shape();
-        if shape == out {
-            return Ok(Added::Matrix);
+    /// Strides of what is added along batch, row and column of the result; 0 where it is repeated.
+    fn addend_strides(&self, tensor: &TensorView<'_>, out: &Dims) -> Result<[usize; 3]> {
+        let (shape, strides) = (tensor.shape(), tensor.strides());
+        // A bias may span the rows of any number of leading dimensions, other tensors the result's.
+        let rank = if self.signature.rank.is_some() { out.len() } else { 1 };
+        let mut found = [0; 3];
+        let fits = shape.len() <= rank
+            && (0..shape.len()).all(|i| {
+                let (extent, of) = (shape[shape.len() - 1 - i], out[out.len() - 1 - i]);
+                if extent == of && extent != 1 {
+                    found[2 - i] = strides[shape.len() - 1 - i];
+                }
+                extent == of || extent == 1
+            });
+        match fits {
+            true => Ok(found),
+            false => Err(self.mismatch(&format!("an added tensor that expands to {out}"), tensor)),
         }
-        if shape.last() == out.last() && shape.iter().rev().skip(1).all(|d| *d == 1) {
-            return Ok(Added::Row);
-        }
-        Err(self.mismatch(&format!("an added tensor of {out} or one value per column"), tensor))
     }
 
     #[cold]
@@ -129,40 +131,105 @@ impl MatMul {
     }
 
     /// The product number `batch` with pointers from `args`.
-    fn gemm(&self, args: &Args<'_>, p: &Problem, batch: usize) -> Result<Gemm> {
+    fn gemm(&self, args: &Args<'_>, p: &Problem, batch: usize, shared: *mut f32) -> Result<Gemm<'_>> {
         let s = &self.signature;
         let left = args.tensor(s.left)?.ptr::<f32>()?;
         let out = args.output(s.out)?.ptr::<f32>()?;
         let b = match &self.right {
             RightHand::Packed { packed, .. } => Rhs::Packed(packed.as_ptr().cast()),
+            RightHand::Computed { .. } if p.packs_b => {
+                Rhs::Packed(shared.wrapping_add(p.packed_b_at(batch)).cast_const())
+            }
             RightHand::Computed { .. } => {
                 let right = args.tensor(s.right)?.ptr::<f32>()?;
                 Rhs::Strided(right.wrapping_add(batch * p.right[0]), p.right[1], p.right[2])
             }
         };
-        let addend = match self.addend {
-            Some(i) => args.tensor(i)?.ptr::<f32>()?,
-            None => std::ptr::null(),
+        let a = match p.packs_a {
+            true => Lhs::Packed(shared.cast_const()),
+            false => Lhs::Rows(left.wrapping_add(batch * p.m * p.k), p.k),
         };
-        let (bias, residual) = match p.added {
-            Added::Nothing => (std::ptr::null(), std::ptr::null()),
-            Added::Row => (addend, std::ptr::null()),
-            Added::Matrix => (std::ptr::null(), addend.wrapping_add(batch * p.m * p.n)),
-        };
-        Ok(Gemm {
+        let mut gemm = Gemm {
+            m: p.m,
             n: p.n,
             k: p.k,
-            a: left.wrapping_add(batch * p.m * p.k),
-            a_stride: p.k,
+            a,
             b,
             c: out.wrapping_add(batch * p.m * p.n),
             c_stride: p.n,
-            bias,
-            residual,
+            bias: std::ptr::null(),
+            residual: std::ptr::null(),
             residual_stride: p.n,
-            clamp: self.epilogue.clamp,
+            clamp: None,
             post: None,
+        };
+        if p.is_combined {
+            return Ok(gemm);
+        }
+        if let Some(i) = self.epilogue.residual {
+            gemm.residual = args.tensor(i)?.ptr::<f32>()?.wrapping_add(batch * p.m * p.n);
+        }
+        if let Some(i) = self.addend {
+            let addend = args.tensor(i)?.ptr::<f32>()?.wrapping_add(batch * p.addend[0]);
+            match p.addend[1] {
+                0 => gemm.bias = addend,
+                stride => (gemm.residual, gemm.residual_stride) = (addend, stride),
+            }
+        }
+        gemm.clamp = self.epilogue.clamp;
+        gemm.post = self.epilogue.post.as_deref();
+        Ok(gemm)
+    }
+
+    /// What remains to be done with a product that the tiles leave plain.
+    fn combine(&self, args: &Args<'_>, p: &Problem, batch: usize) -> Result<Combine<'_>> {
+        let (alpha, beta) = self.factors.unwrap_or((1.0, 1.0));
+        let pointer = |i: Option<usize>, offset: usize| {
+            i.map_or(Ok(std::ptr::null()), |i| Ok(args.tensor(i)?.ptr::<f32>()?.wrapping_add(offset)))
+        };
+        Ok(Combine {
+            c: args.output(self.signature.out)?.ptr::<f32>()?.wrapping_add(batch * p.m * p.n),
+            stride: p.n,
+            alpha,
+            beta,
+            addend: pointer(self.addend, batch * p.addend[0])?,
+            addend_strides: [p.addend[1], p.addend[2]],
+            residual: pointer(self.epilogue.residual, batch * p.m * p.n)?,
+            clamp: self.epilogue.clamp,
+            post: self.epilogue.post.as_deref(),
         })
+    }
+
+    /// A chunk of the packing phase: first those of A, then those of B.
+    ///
+    /// # Safety
+    /// As [`Prepared::run`]; `shared` has the size that [`Prepared::scratch`] states.
+    unsafe fn pack(&self, args: &Args<'_>, p: &Problem, chunk: usize, shared: *mut f32) -> Result<()> {
+        if chunk < p.a_chunks {
+            let row_tiles = self.tiles.row_tiles(p.m);
+            let a = args.tensor(self.signature.left)?.ptr::<f32>()?;
+            let matrix = RowMatrix { first: a, stride: p.k, m: p.m };
+            let level = SimdLevel::at_most(self.tiles.isa);
+            let tiles = part(row_tiles, p.a_chunks, chunk);
+            // SAFETY: A is dense (checked in `prepare`) and has M rows of K; its packed form comes first
+            // in the shared scratch, which has room for it (checked in `bind`).
+            unsafe { matrix.pack(level, p.k, row_tiles, tiles, shared) };
+            return Ok(());
+        }
+        let b = args.tensor(self.signature.right)?.ptr::<f32>()?;
+        for panel in part(p.batch * p.panels(), p.b_chunks, chunk - p.a_chunks) {
+            let (batch, in_batch) = (panel / p.panels(), panel % p.panels());
+            let column = in_batch * NR;
+            let from = b.wrapping_add(batch * p.right[0] + column * p.right[2]);
+            let to = shared.wrapping_add(p.packed_b_at(batch) + column * p.k);
+            // SAFETY: the panel's columns exist in B; its packed form lies behind A's in the shared
+            // scratch, which has room for it (checked in `bind`).
+            unsafe {
+                let columns = NR.min(p.n - column);
+                pack_block(self.tiles.isa, from, (p.right[1], p.right[2]), p.k, columns, to);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -172,11 +239,13 @@ impl Prepared for MatMul {
     }
 
     fn scratch(&self) -> Scratch {
+        let post = self.epilogue.post.as_deref();
         let elements = match self.right {
-            RightHand::Packed { k, .. } => scratch_elements(k, false, true),
-            RightHand::Computed { k_bound } => scratch_elements(k_bound, true, false),
+            RightHand::Packed { k, .. } => scratch_elements(k, false, true, post),
+            RightHand::Computed { k_bound } => scratch_elements(k_bound, true, false, post),
         };
-        Scratch { per_worker: elements * size_of::<f32>(), shared: 0 }
+        let shared = self.limits.packed_a + self.limits.packed_b;
+        Scratch { per_worker: elements * size_of::<f32>(), shared: shared * size_of::<f32>() }
     }
 
     /// A packed weight is read from its pack, never from its own bytes (its shape was known at load).
@@ -187,14 +256,13 @@ impl Prepared for MatMul {
     }
 
     fn new_bound(&self) -> Bound {
-        let tiling = Tiling::new(0, 0, 0, 0);
-        Bound::of(Problem { m: 0, n: 0, k: 0, right: [0; 3], added: Added::Nothing, tiling })
+        Bound::of(Problem::default())
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
         let (problem, out) = self.problem(&args.args())?;
         args.resize(self.signature.out, &out)?;
-        let grid = problem.tiling.grid(self.tiles.isa);
+        let grid = problem.grid(self.tiles.isa);
         *bound.get_mut::<Problem>()? = problem;
         Ok(grid)
     }
@@ -203,22 +271,33 @@ impl Prepared for MatMul {
         &self,
         bound: &Bound,
         args: &Args<'_>,
-        _phase: u32,
+        phase: u32,
         chunk: u32,
         scratch: &mut WorkerScratch<'_>,
     ) -> Result<()> {
         let problem = bound.get::<Problem>()?;
+        let shared: *mut f32 = scratch.shared.cast();
+        if problem.is_packing() && phase == 0 {
+            // SAFETY: the caller's contract.
+            return unsafe { self.pack(args, problem, chunk as usize, shared) };
+        }
         let range = problem.tiling.chunk(chunk);
         // Another kernel of the session may have asked for an odd number of bytes.
         let whole = scratch.worker.len() & !3;
         let scratch = bytemuck::try_cast_slice_mut(&mut scratch.worker[..whole])
             .map_err(|e| Error::internal("worker scratch is misaligned").got(e.to_string()))?;
         for batch in range.batches {
-            let gemm = self.gemm(args, problem, batch)?;
+            let gemm = self.gemm(args, problem, batch, shared)?;
             // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the
-            // output overlaps no input (contract of `run`, alias rule `None`); the packed block has
-            // the size for its K and N; the tiles come from the profile of this processor.
-            unsafe { gemm.run(self.tiles, range.rows.clone(), range.panels.clone(), scratch) };
+            // output overlaps no input (contract of `run`, alias rule `None`); packed blocks have
+            // the size for their K and N; the tiles come from the profile of this processor.
+            unsafe { gemm.run(self.tiles, range.row_tiles.clone(), range.panels.clone(), scratch) };
+            if problem.is_combined {
+                let (rows, columns) = problem.elements(self.tiles, &range.row_tiles, &range.panels);
+                let combine = self.combine(args, problem, batch)?;
+                // SAFETY: the block was just written; what is added spans it (checked in `bind`).
+                unsafe { combine.run(SimdLevel::at_most(self.tiles.isa), rows, columns, scratch) };
+            }
         }
         Ok(())
     }

@@ -1,12 +1,15 @@
 //! The operators that are matrix multiplications: `linear`, `addmm`, `mm`, `bmm`, `baddbmm` in f32.
 //!
 //! A constant right-hand matrix is packed once at load ([`crate::packed::f32_nr32_v1`]); one that is
-//! computed at run time is read as it lies. Cases left to the reference kernels: other dtypes, a
-//! left-hand side or output whose rows are not contiguous, `alpha` other than 1, `beta` other than 0
-//! and 1, and broadcasts of the added tensor other than one value per column.
+//! computed at run time is packed panel by panel where its panels are read often enough, else read as it
+//! lies. Bias, residual and clamp are added in the tiles, a post program runs on finished blocks; `alpha`,
+//! `beta` and unusual broadcasts of the added tensor take a pass over each finished block. Cases left to the
+//! reference kernels: other dtypes, a left-hand side or output whose rows are not contiguous.
 
 mod accept;
+mod combine;
 mod matmul;
+mod problem;
 
 pub use accept::prepare_linear_like;
 
@@ -41,5 +44,7 @@ pub static KERNELS: &[StaticKernel] = &[
     },
 ];
 
+#[cfg(test)]
+mod epilogue_tests;
 #[cfg(test)]
 mod tests;

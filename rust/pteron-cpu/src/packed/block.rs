@@ -1,6 +1,7 @@
 //! Packs up to 32 columns of a strided f32 matrix into one panel block. Unsafe island.
 
 use super::f32_nr32_v1::NR;
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::Isa;
 
 /// Packs `k` rows of `columns` ≤ 32 columns into `k * 32` elements at `dst`; missing columns become
@@ -23,11 +24,9 @@ pub(crate) unsafe fn pack_block(
         if stride_n == 1 {
             return copy_rows(src, stride_k, k, columns, dst);
         }
-        #[cfg(target_arch = "x86_64")]
-        if stride_k == 1 && columns == NR && isa >= Isa::Avx2 {
-            return transpose_avx2(src, stride_n, k, dst);
+        if stride_k == 1 {
+            return SimdLevel::at_most(isa).dispatch(Transpose { src, stride_n, k, columns, dst });
         }
-        let _ = isa;
         gather(src, (stride_k, stride_n), k, columns, dst);
     }
 }
@@ -77,44 +76,37 @@ unsafe fn gather(
     }
 }
 
-/// 32 columns whose elements lie side by side along `k`: 8x8 transposes in registers.
-///
-/// # Safety
-/// As [`pack_block`] with `stride_k` 1, 32 columns and AVX2.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn transpose_avx2(src: *const f32, stride_n: usize, k: usize, dst: *mut f32) {
-    use std::arch::x86_64::*;
-    let whole = k - k % 8;
-    // SAFETY: rows `row..row + 8` and columns `column..column + 8` are inside both matrices.
-    unsafe {
-        for row in (0..whole).step_by(8) {
-            for column in (0..NR).step_by(8) {
-                let from = src.add(column * stride_n + row);
-                let to = dst.add(row * NR + column);
-                let v: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(from.add(i * stride_n)));
-                let mut pairs = [_mm256_setzero_ps(); 8];
-                for i in 0..4 {
-                    pairs[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
-                    pairs[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+/// Columns whose elements lie side by side along `k`: blocks are transposed in registers.
+struct Transpose {
+    src: *const f32,
+    stride_n: usize,
+    k: usize,
+    columns: usize,
+    dst: *mut f32,
+}
+
+impl SimdTask for Transpose {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Transpose { src, stride_n, k, columns, dst } = self;
+        for row in (0..k).step_by(S::LANES) {
+            let rows = S::LANES.min(k - row);
+            for column in (0..columns).step_by(S::LANES) {
+                let width = S::LANES.min(columns - column);
+                // SAFETY: the rows and columns of this block are inside both matrices, by contract of
+                // `pack_block`.
+                unsafe {
+                    let (from, to) = (src.add(column * stride_n + row), dst.add(row * NR + column));
+                    s.transpose_block(from, stride_n, width, rows, to, NR);
                 }
-                let mut quads = [_mm256_setzero_ps(); 8];
-                for half in 0..2 {
-                    let p = &pairs[4 * half..];
-                    quads[4 * half] = _mm256_shuffle_ps::<0x44>(p[0], p[2]);
-                    quads[4 * half + 1] = _mm256_shuffle_ps::<0xee>(p[0], p[2]);
-                    quads[4 * half + 2] = _mm256_shuffle_ps::<0x44>(p[1], p[3]);
-                    quads[4 * half + 3] = _mm256_shuffle_ps::<0xee>(p[1], p[3]);
-                }
-                for i in 0..4 {
-                    _mm256_storeu_ps(to.add(i * NR), _mm256_permute2f128_ps::<0x20>(quads[i], quads[i + 4]));
-                    _mm256_storeu_ps(
-                        to.add((i + 4) * NR),
-                        _mm256_permute2f128_ps::<0x31>(quads[i], quads[i + 4]),
-                    );
+            }
+            if columns < NR {
+                for row in row..row + rows {
+                    // SAFETY: the columns of this row that are missing.
+                    unsafe { dst.add(row * NR + columns).write_bytes(0, NR - columns) };
                 }
             }
         }
-        gather(src.add(whole), (1, stride_n), k - whole, NR, dst.add(whole * NR));
     }
 }
