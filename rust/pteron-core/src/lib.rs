@@ -46,7 +46,7 @@ pub use instruction::Instruction;
 pub use kernel::{
     AliasRule, ArgSpec, Bound, Grid, Kernel, PrepareContext, Prepared, Scratch, StaticKernel, WorkerScratch,
 };
-pub use packs::{PackKey, PackStore, PackTotals};
+pub use packs::{DERIVED_ORIGIN, PackKey, PackStore, PackTotals};
 pub use schema::{ArgKind, Schema, SchemaArg};
 pub use storage::{AlignedBuffer, PackedBytes, StableBytes};
 pub use tensor::{Dynamism, TensorMeta, TensorSlot, TensorSpec, TensorView, TensorViewMut};

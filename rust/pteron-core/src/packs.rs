@@ -1,10 +1,13 @@
 //! The store of packed weights, one per program: two methods, ten sessions, a hundred call sites
 //! share one packed copy of a weight. Copies that the program brings along are used as they lie.
 
-use crate::{AlignedBuffer, ConstantKey, DType, Dims, Error, PackedBytes, Result, StableBytes};
+use crate::{
+    AlignedBuffer, ConstantKey, ConstantView, DType, Dims, Error, PackedBytes, Result, StableBytes,
+    TensorSpec,
+};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// What a packed copy was made of and how. Never the call site.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,11 +40,24 @@ impl PackKey {
     }
 }
 
+/// The origin of constants that were computed from others at load, see [`PackStore::derive`].
+pub const DERIVED_ORIGIN: u32 = u32::MAX;
+
+/// What a computed constant is made of.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Recipe {
+    name: &'static str,
+    sources: Vec<PackKey>,
+    dtype: DType,
+    shape: Dims,
+}
+
 /// Packed copies by key.
 #[derive(Default)]
 pub struct PackStore {
     stored: Option<StoredPacks>,
     used: Mutex<Used>,
+    derived: Mutex<HashMap<Recipe, (ConstantKey, Weak<AlignedBuffer>)>>,
 }
 
 /// Packed copies that lie in the program's own bytes.
@@ -75,7 +91,7 @@ impl PackStore {
     /// A store that finds packed copies in the bytes of `owner`. The caller has checked that every range
     /// lies within them and has the size that its key's format asks for.
     pub fn with_stored(owner: Arc<dyn StableBytes>, ranges: HashMap<PackKey, Range<usize>>) -> Self {
-        PackStore { stored: Some(StoredPacks { owner, ranges }), used: Mutex::default() }
+        PackStore { stored: Some(StoredPacks { owner, ranges }), ..PackStore::default() }
     }
 
     /// The packed copy for `key`: in use already, else from the program, else made by `pack`.
@@ -100,6 +116,48 @@ impl PackStore {
         let packed = Arc::new(packed);
         used.packs.insert(key, packed.clone());
         Ok(packed)
+    }
+
+    /// A constant that `make` computes from `sources` (dense, row-major; nothing where it cannot). The same
+    /// recipe over the same sources has the same key for as long as the store lives, so packed copies of the
+    /// result are shared; its own bytes live only as long as somebody holds them, and are made again when
+    /// somebody else asks later.
+    ///
+    /// Errors: those of `make`; a result of the wrong size.
+    pub fn derive(
+        &self,
+        recipe: &'static str,
+        sources: &[ConstantView<'_>],
+        spec: &TensorSpec,
+        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>> {
+        let recipe = Recipe {
+            name: recipe,
+            sources: sources.iter().map(|view| PackKey::new(view, recipe)).collect(),
+            dtype: spec.dtype,
+            shape: spec.shape,
+        };
+        let mut derived = self.derived.lock().map_err(|_| Error::internal("pack store is poisoned"))?;
+        if let Some((key, data)) = derived.get(&recipe)
+            && let Some(data) = data.upgrade()
+        {
+            return Ok(Some((*key, data)));
+        }
+        let Some(made) = make(sources)? else { return Ok(None) };
+        let nbytes = spec.nbytes()?;
+        if made.len() != nbytes {
+            return Err(Error::internal("a computed constant has the wrong size")
+                .expected(format!("{nbytes} bytes"))
+                .got(format!("{} bytes", made.len())));
+        }
+        let made = Arc::new(made);
+        let next = derived.len() as u64;
+        let entry = derived.entry(recipe).or_insert_with(|| {
+            let key = ConstantKey { origin: DERIVED_ORIGIN, offset: next, nbytes: nbytes as u64 };
+            (key, Weak::new())
+        });
+        entry.1 = Arc::downgrade(&made);
+        Ok(Some((entry.0, made)))
     }
 
     /// Numbers and bytes of the copies in use.
@@ -133,6 +191,35 @@ mod tests {
             strides: Dims::new(&[1]).unwrap(),
             format: "f",
         }
+    }
+
+    #[test]
+    fn computed_constants_keep_their_key_and_are_made_again_when_nobody_holds_them() {
+        let packs = PackStore::new();
+        let data = [1u8; 8];
+        let view = ConstantView {
+            key: ConstantKey { origin: 0, offset: 0, nbytes: 8 },
+            data: &data,
+            dtype: DType::UInt8,
+            offset: 0,
+            shape: Dims::new(&[8]).unwrap(),
+            strides: Dims::new(&[1]).unwrap(),
+        };
+        let spec = TensorSpec::contiguous(DType::UInt8, &[8]).unwrap();
+        let count = std::cell::Cell::new(0);
+        let mut make = |sources: &[ConstantView<'_>]| {
+            count.set(count.get() + 1);
+            AlignedBuffer::copy_of(sources[0].data).map(Some)
+        };
+        let (key, held) = packs.derive("a", &[view], &spec, &mut make).unwrap().unwrap();
+        assert_eq!(packs.derive("a", &[view], &spec, &mut make).unwrap().unwrap().0, key);
+        drop(held);
+        assert_eq!(packs.derive("a", &[view], &spec, &mut make).unwrap().unwrap().0, key);
+        assert_ne!(packs.derive("b", &[view], &spec, &mut make).unwrap().unwrap().0, key);
+        assert_eq!(count.get(), 3);
+        let short = TensorSpec::contiguous(DType::UInt8, &[9]).unwrap();
+        assert!(packs.derive("a", &[view], &short, &mut make).is_err());
+        assert!(packs.derive("c", &[view], &spec, &mut |_| Ok(None)).unwrap().is_none());
     }
 
     #[test]

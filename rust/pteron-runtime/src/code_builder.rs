@@ -47,9 +47,9 @@ impl<'a> CodeBuilder<'a> {
         self.preparer.ir
     }
 
-    /// Adds all steps that are left; `steps` is index-aligned with the instructions.
-    pub(crate) fn add_steps(&mut self, steps: &[StepIr]) -> Result<()> {
-        // Where each instruction's code starts; a removed one's is that of the next.
+    /// Adds all steps. `entries`: the step where the code of each instruction that can be jumped to begins.
+    pub(crate) fn add_steps(&mut self, steps: &[StepIr], entries: &[u32]) -> Result<()> {
+        // Where each step's code starts; a removed one's is that of the next.
         let mut starts: Vec<u32> = Vec::with_capacity(steps.len());
         for step in steps {
             starts.push(u32::try_from(self.steps.len()).unwrap_or(u32::MAX));
@@ -62,7 +62,9 @@ impl<'a> CodeBuilder<'a> {
             .map_err(|_| Error::limit("the method has too many instructions"))?;
         for step in &mut self.steps {
             if let Action::JumpFalse { target, .. } = &mut step.action {
-                *target = starts.get(*target as usize).copied().unwrap_or(end);
+                let entry = entries.get(*target as usize).copied().filter(|e| *e as usize <= steps.len());
+                let entry = entry.ok_or_else(|| Error::internal("a jump leads to no step"))?;
+                *target = starts.get(entry as usize).copied().unwrap_or(end);
             }
         }
         Ok(())
@@ -73,12 +75,18 @@ impl<'a> CodeBuilder<'a> {
         let (action, args) = match &step.kind {
             StepKind::Removed => return Ok(()),
             StepKind::Plan { args, plan } => {
-                let op = self.operator_named(&plan.operator)?;
-                let prepared = self
-                    .preparer
-                    .plan(plan, args)?
-                    .ok_or_else(|| Error::internal("a plan that was accepted finds no kernel"))?;
-                (self.kernel(prepared, &plan.to_string(), op.schema), args.clone())
+                let op = match plan.operator.as_str() {
+                    "" => None,
+                    name => Some(self.operator_named(name)?),
+                };
+                let mut prepared = self.preparer.plan(plan, args)?;
+                if let (None, true, Some(op)) = (&prepared, plan.is_call(), &op) {
+                    prepared = Some(self.preparer.call(op, args)?);
+                }
+                let prepared =
+                    prepared.ok_or_else(|| Error::internal("a plan that was accepted finds no kernel"))?;
+                let schema = Arc::new(plan.schema(op.as_ref().map(|o| &*o.schema), args.len()));
+                (self.kernel(prepared, &plan.to_string(), schema), args.clone())
             }
             StepKind::Instruction(Instruction::Kernel { operator, args }) => {
                 let op = self

@@ -13,7 +13,10 @@ use crate::program_data::ProgramData;
 use crate::session_layout::SessionLayout;
 use crate::step::Step;
 use crate::{IoSpec, Runtime};
-use pteron_core::{CpuProfile, Instruction, PackStore, Result, Schema, Scratch, ValueId};
+use pteron_core::{
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Instruction, PackStore, PrepareContext,
+    Result, Schema, Scratch, TensorSpec, ValueId,
+};
 use pteron_cpu::plan::PlanSpec;
 use pteron_format::MethodDef;
 use std::collections::{HashMap, HashSet};
@@ -59,7 +62,8 @@ impl MethodCode {
         let operators = resolve_operators(&ir, &registry)?;
         check_instructions(&ir, &operators)?;
         let loader = BuildLoader::new(&ir, &operators, &input);
-        let Optimized { steps, folded } = optimize::optimize(&mut ir, &loader, input.runtime.rules())?;
+        let Optimized { steps, entries, folded } =
+            optimize::optimize(&mut ir, &loader, input.runtime.rules())?;
         let written = written_values(&ir, &operators);
         let preparer = Preparer {
             ir: &ir,
@@ -69,7 +73,7 @@ impl MethodCode {
             cpu: input.runtime.cpu(),
         };
         let mut builder = CodeBuilder::new(preparer, &operators, &registry);
-        builder.add_steps(&steps)?;
+        builder.add_steps(&steps, &entries)?;
         let built = builder.finish()?;
         let input_rules = input_rules(&ir, &input.inputs, &built.copied_inputs)?;
         let layout = SessionLayout::new(&ir, &built, &written, preparer)?;
@@ -164,20 +168,28 @@ impl Loader for BuildLoader<'_> {
         self.schemas.get(operator).copied()
     }
 
-    fn can_prepare(
-        &self,
-        ir: &MethodIr,
-        folded: &[FoldedConstant],
-        plan: &PlanSpec,
-        args: &[ValueId],
-    ) -> Result<bool> {
-        let preparer = Preparer {
+    fn can_prepare(&self, plan: &PlanSpec, args: &[ArgSpec<'_>]) -> Result<bool> {
+        Ok(plan.prepare(&PrepareContext { args, packs: self.packs, cpu: self.cpu })?.is_some())
+    }
+
+    fn arg_spec<'s>(&'s self, ir: &'s MethodIr, folded: &'s [FoldedConstant], value: ValueId) -> ArgSpec<'s> {
+        Preparer {
             ir,
             constants: Constants { data: Some(self.data), folded },
             written: &self.written,
             packs: self.packs,
             cpu: self.cpu,
-        };
-        Ok(preparer.plan(plan, args)?.is_some())
+        }
+        .arg_spec(value)
+    }
+
+    fn derive(
+        &self,
+        recipe: &'static str,
+        sources: &[ConstantView<'_>],
+        spec: &TensorSpec,
+        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>> {
+        self.packs.derive(recipe, sources, spec, make)
     }
 }

@@ -1,7 +1,7 @@
 //! Packed weights on their way into a file.
 
 use crate::packed_index::{INDEX_KEY, PackedIndex};
-use pteron_core::{PackKey, PackedBytes, Result};
+use pteron_core::{DERIVED_ORIGIN, PackKey, PackedBytes, Result};
 use pteron_format::ProgramFile;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ impl PackedWeights {
     pub(crate) fn new(made: Vec<(PackKey, Arc<PackedBytes>)>, file: &ProgramFile) -> Result<PackedWeights> {
         let (keys, packs): (Vec<_>, Vec<_>) = made
             .into_iter()
+            // Computed at load from what the file has; nothing in a file refers to them.
+            .filter(|(key, _)| key.constant.origin != DERIVED_ORIGIN)
             .enumerate()
             .map(|(i, (key, pack))| {
                 let name = format!("{INDEX_KEY}.{i}");

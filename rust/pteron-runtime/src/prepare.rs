@@ -65,7 +65,7 @@ impl<'a> Preparer<'a> {
         args.iter().map(|id| self.arg_spec(*id)).collect()
     }
 
-    fn arg_spec(&self, id: ValueId) -> ArgSpec<'a> {
+    pub(crate) fn arg_spec(&self, id: ValueId) -> ArgSpec<'a> {
         let is_known = !self.written.contains(&id);
         match self.value(id) {
             None | Some(ValueIr::None) => ArgSpec::None,

@@ -1,12 +1,52 @@
-//! The engine's graph IR: SSA nodes over a closed set of semantic operations plus
-//! [`Op::Opaque`]. It is the only input of the rewrite [`rules`]; the runtime lowers runs of file
-//! instructions to it and turns what the rules fused into plans ([`crate::plan`]).
+//! The engine's graph IR: SSA nodes over a closed set of semantic operations plus [`Op::Opaque`]. It
+//! is the only input of the rewrite [`rules`]; the runtime lowers runs of file instructions to it and
+//! emits steps from what the rules left.
 //!
-//! A graph stands for one run: straight-line code without jumps or delegate calls.
+//! A graph stands for one run: straight-line code that ends at a jump or a delegate call. [`Node`]s are
+//! in execution order. A [`Tensor`] is one version of a value: what one node wrote, what the run found
+//! when it began, or a constant. Tensors that only this run sees are *private*: the runtime places them
+//! itself after the rules are done, so a rule need not think of the file's memory plan. The others are
+//! at the borders, stay where the file put them, and tie the order of the nodes that touch them.
+//!
+//! # How a rule is written
+//!
+//! One file in `rules/` with a `RULE`, one line in [`rules::RULES`]. `apply` walks `graph.ids()`
+//! (removed nodes must be skipped with [`Graph::is_live`]; ids of new nodes are not visited), looks for
+//! its pattern and edits:
+//!
+//! - *look*: [`Graph::node`] (`op`, `operator`, `args`), [`Node::input`] (the tensor argument at a
+//!   position), [`Node::number`] and [`Node::ints`] (arguments that nothing in the program writes),
+//!   [`Graph::tensor`] (spec, place), [`Graph::producer`], [`Graph::only_reader`] (the single reader of
+//!   a private tensor), [`Graph::readers`], [`Graph::through_views`] (the tensor that a chain of views looks at);
+//! - *replace*: write a [`Draft`] of the new node and hand it to [`Graph::replace`] with the nodes that it
+//!   stands for, in order. It takes the place of the last one and covers the instructions of all. `replace`
+//!   refuses, changing nothing, where the result of a replaced node is still needed or the file's memory
+//!   plan would destroy an input before the new place;
+//! - *insert*: [`Graph::insert_before`] a node, with results from [`Graph::new_tensor`];
+//! - *change a layout*: [`Graph::set_dim_order`] of a private tensor; [`Graph::redirect`] readers to another one;
+//! - *remove*: [`Graph::remove`] a node whose results nobody reads;
+//! - *ask* [`Host::can_prepare`] for a draft before it goes in, since a plan without a kernel is an error at
+//!   load; read constants with [`Host::constant`], make new ones with [`Host::add_constant`].
+//!
+//! The arguments of a draft follow the convention in [`crate::plan`]. What a rule changes must hold for
+//! every shape within the bounds of the specs when a spec is dynamic.
 
+mod argument;
+mod edit;
+mod host;
+mod node;
 pub mod rules;
+mod semantics;
+mod tensor;
+#[cfg(test)]
+pub(crate) mod testing;
 
-use crate::epilogue::Epilogue;
+pub use argument::{Argument, Literal};
+pub use host::Host;
+pub use node::{Draft, Node, Op};
+pub use tensor::{Place, Tensor};
+
+use smallvec::SmallVec;
 
 /// Index of a node in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,52 +58,27 @@ impl NodeId {
     }
 }
 
-/// What a node computes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Op {
-    /// `x · W + b` with a constant f32 weight (`addmm`, `mm`, `linear`).
-    Linear,
-    /// Convolution with a constant f32 weight.
-    Convolution,
-    /// Elementwise clamp of an f32 tensor; NaN stays NaN.
-    Clamp {
-        /// Lower bound.
-        min: f32,
-        /// Upper bound.
-        max: f32,
-    },
-    /// Anything else: a kernel called as the file says.
-    Opaque,
+/// Index of a tensor in its graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TensorId(pub u32);
+
+impl TensorId {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
-/// One node.
-#[derive(Debug, Clone)]
-pub struct Node {
-    /// What it computes.
-    pub op: Op,
-    /// Operator name of the call it came from.
-    pub operator: String,
-    /// Nodes that produce its tensor inputs inside the run; border values are not listed.
-    pub inputs: Vec<NodeId>,
-    /// How often its result is read, in or after the run.
-    pub uses: u32,
-    /// What was fused behind it.
-    pub epilogue: Epilogue,
-    /// Instructions it stands for, in order.
-    pub covers: Vec<u32>,
-    /// Call whose arguments it has (index given by the lowering).
-    pub call: u32,
-    /// Call whose output it writes.
-    pub writes: u32,
-    /// Fused into another node?
-    pub is_absorbed: bool,
-}
-
-/// A run of nodes in execution order.
+/// A run of nodes in execution order. See the module for how to read and change it.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
-    sinkable: std::collections::HashSet<(NodeId, NodeId)>,
+    // Every node once, removed ones too.
+    order: Vec<NodeId>,
+    // Where each node is in `order`.
+    positions: Vec<u32>,
+    tensors: Vec<Tensor>,
+    // Live nodes that read each tensor, once per argument that names it.
+    readers: Vec<SmallVec<[NodeId; 2]>>,
 }
 
 impl Graph {
@@ -72,37 +87,44 @@ impl Graph {
         Self::default()
     }
 
-    /// Appends a node that stands for the call and instruction `call`.
-    pub fn push(&mut self, op: Op, operator: &str, inputs: Vec<NodeId>, call: u32, uses: u32) -> NodeId {
-        let id = NodeId(self.nodes.len() as u32);
-        self.nodes.push(Node {
-            op,
-            operator: operator.to_string(),
-            inputs,
-            uses,
-            epilogue: Epilogue::NONE,
-            covers: vec![call],
-            call,
-            writes: call,
-            is_absorbed: false,
-        });
+    /// Adds a tensor that the run finds, or that a node added later writes.
+    pub fn push_tensor(&mut self, tensor: Tensor) -> TensorId {
+        self.tensors.push(tensor);
+        self.readers.push(SmallVec::new());
+        TensorId(self.tensors.len() as u32 - 1)
+    }
+
+    /// Appends a node; says what it computes if the engine knows its operator.
+    pub fn push(&mut self, mut node: Node) -> NodeId {
+        if node.op == Op::Opaque {
+            node.op = semantics::op_of(self, &node);
+        }
+        let id = self.add(node);
+        self.order.push(id);
+        self.positions.push(self.order.len() as u32 - 1);
         id
     }
 
-    /// States that `producer` may run at `consumer`'s place and write `consumer`'s output: the memory
-    /// plan keeps its inputs intact until then and the output overlaps none of them.
-    pub fn allow_sinking(&mut self, producer: NodeId, consumer: NodeId) {
-        self.sinkable.insert((producer, consumer));
+    fn add(&mut self, node: Node) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        for (index, output) in node.outputs.iter().enumerate() {
+            self.tensors[output.index()].definition = Some((id, index as u32));
+        }
+        for input in node.inputs() {
+            self.readers[input.index()].push(id);
+        }
+        self.nodes.push(node);
+        id
     }
 
-    /// May `producer` run at `consumer`'s place?
-    pub fn may_sink(&self, producer: NodeId, consumer: NodeId) -> bool {
-        self.sinkable.contains(&(producer, consumer))
+    /// Ids of all nodes in execution order, removed ones too.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        self.order.clone().into_iter()
     }
 
-    /// All nodes in order.
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+    /// Nodes in execution order, without the removed ones.
+    pub fn live(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.order.iter().map(|id| (*id, self.node(*id))).filter(|(_, n)| !n.is_removed)
     }
 
     /// The node `id`.
@@ -110,21 +132,68 @@ impl Graph {
         &self.nodes[id.index()]
     }
 
-    /// Ids in order.
-    pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..self.nodes.len() as u32).map(NodeId)
+    /// Still part of the run?
+    pub fn is_live(&self, id: NodeId) -> bool {
+        !self.nodes[id.index()].is_removed
     }
 
-    /// Makes `consumer` compute `producer` with `epilogue` behind it, in `consumer`'s place.
-    pub(crate) fn absorb(&mut self, producer: NodeId, consumer: NodeId, epilogue: Epilogue) {
-        let taken = self.nodes[producer.index()].clone();
-        self.nodes[producer.index()].is_absorbed = true;
-        let into = &mut self.nodes[consumer.index()];
-        into.op = taken.op;
-        into.operator = taken.operator;
-        into.inputs = taken.inputs;
-        into.epilogue = epilogue;
-        into.call = taken.call;
-        into.covers.splice(0..0, taken.covers);
+    /// The tensor `id`.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.index()]
+    }
+
+    /// Number of tensors.
+    pub fn tensor_count(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// The node that writes `tensor`; `None` for what the run finds and for constants.
+    pub fn producer(&self, tensor: TensorId) -> Option<NodeId> {
+        self.tensors[tensor.index()].definition.map(|(node, _)| node)
+    }
+
+    /// Nodes that read `tensor`, once per argument.
+    pub fn readers(&self, tensor: TensorId) -> &[NodeId] {
+        &self.readers[tensor.index()]
+    }
+
+    /// The reader of a private tensor that is read once and nowhere else.
+    pub fn only_reader(&self, tensor: TensorId) -> Option<NodeId> {
+        match (self.readers(tensor), &self.tensor(tensor).place) {
+            (&[one], Place::Private) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The producer of `tensor` if it has no other result that anybody sees, and `tensor` has no other
+    /// reader than one: a node that may be fused into that reader.
+    pub fn sole_producer(&self, tensor: TensorId) -> Option<NodeId> {
+        self.only_reader(tensor)?;
+        let producer = self.producer(tensor)?;
+        let is_unseen = |t: &TensorId| {
+            *t == tensor || (self.tensor(*t).place == Place::Private && self.readers(*t).is_empty())
+        };
+        self.node(producer).outputs.iter().all(is_unseen).then_some(producer)
+    }
+
+    /// The tensor whose bytes `tensor` is, through any number of views.
+    pub fn through_views(&self, mut tensor: TensorId) -> TensorId {
+        while let Some(producer) = self.producer(tensor)
+            && self.node(producer).op == Op::View
+            && let Some(base) = self.node(producer).input(0)
+        {
+            tensor = base;
+        }
+        tensor
+    }
+
+    /// Is node `a` executed before node `b`?
+    pub fn is_before(&self, a: NodeId, b: NodeId) -> bool {
+        self.positions[a.index()] < self.positions[b.index()]
+    }
+
+    /// States that `tensor` is seen in ways that the graph does not list, and has to stay at `place`.
+    pub fn pin(&mut self, tensor: TensorId, place: Place) {
+        self.tensors[tensor.index()].place = place;
     }
 }

@@ -1,5 +1,15 @@
-//! Plans: what the rewrite rules fused, ready to be prepared. A plan has the arguments of the call it
-//! grew from, with the output of the last call it covers.
+//! Plans: what the rewrite rules fused, ready to be prepared.
+//!
+//! # The argument convention
+//!
+//! A plan that grew from a call of an operator has the arguments of that operator's schema, in its order
+//! and at its positions, outputs included (and without the return that a call in the file repeats); the
+//! output may be that of a later call which the plan stands for. Behind them come the tensors that it
+//! reads besides, in the order in which rules added them: [`Epilogue::residual`] is such a position.
+//! `aten::addmm.out` with a residual: `self, mat1, mat2, beta, alpha, out, residual`.
+//!
+//! An operation of the engine's own has no operator name; its arguments are the tensors it reads, in the
+//! order its [`Op`] states, then the tensors it writes.
 
 mod rule_switches;
 
@@ -7,7 +17,7 @@ pub use rule_switches::RuleSwitches;
 
 use crate::epilogue::Epilogue;
 use crate::graph::Op;
-use pteron_core::{PrepareContext, Prepared, Result};
+use pteron_core::{ArgKind, PrepareContext, Prepared, Result, Schema, SchemaArg};
 use std::fmt;
 
 /// A fused run, described.
@@ -15,10 +25,12 @@ use std::fmt;
 pub struct PlanSpec {
     /// What it computes.
     pub op: Op,
-    /// Operator whose argument convention it follows.
+    /// Operator whose argument convention it follows; empty for operations of the engine's own.
     pub operator: String,
     /// What comes behind it.
     pub epilogue: Epilogue,
+    /// How many tensors it writes.
+    pub outputs: u32,
 }
 
 impl PlanSpec {
@@ -28,13 +40,34 @@ impl PlanSpec {
         match self.op {
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
-            Op::Clamp { .. } | Op::Opaque => Ok(None),
+            Op::Clamp { .. } | Op::View | Op::Opaque | Op::Fixed => Ok(None),
         }
+    }
+
+    /// A call of an operator and nothing more, which its own kernels take.
+    pub fn is_call(&self) -> bool {
+        self.epilogue.is_none() && !self.operator.is_empty()
+    }
+
+    /// Names and roles of `count` arguments. `base`: the schema of the operator, if it has one.
+    pub fn schema(&self, base: Option<&Schema>, count: usize) -> Schema {
+        let argument = |name: String, is_output: bool| SchemaArg { name, kind: ArgKind::Tensor, is_output };
+        let mut args = base.map_or_else(Vec::new, |s| s.args.clone());
+        let own_inputs = count.saturating_sub(self.outputs as usize);
+        while args.len() < count {
+            let at = args.len();
+            args.push(match base {
+                Some(_) => argument(format!("operand{at}"), false),
+                None if at < own_inputs => argument(format!("input{at}"), false),
+                None => argument("out".into(), true),
+            });
+        }
+        Schema { name: self.to_string(), args, returns: self.outputs as usize, has_scalar_return: false }
     }
 }
 
 impl fmt::Display for PlanSpec {
-    /// `aten::addmm.out + clamp(0, inf)`
+    /// `aten::addmm.out + residual + clamp(0, inf)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.operator, self.epilogue)
     }

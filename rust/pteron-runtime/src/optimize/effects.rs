@@ -25,12 +25,6 @@ pub(super) struct Region {
     pub end: usize,
 }
 
-impl Region {
-    pub fn overlaps(&self, other: &Region) -> bool {
-        self.space == other.space && self.start < other.end && other.start < self.end
-    }
-}
-
 /// Where a value's content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Location {

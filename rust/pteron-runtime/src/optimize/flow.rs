@@ -213,6 +213,13 @@ impl Flow {
         Some(flow)
     }
 
+    /// The reads of a step, in the order of its effects; none for steps that are never reached.
+    pub fn uses_of(&self, step: usize) -> &[Use] {
+        let from = self.uses.partition_point(|u| (u.step as usize) < step);
+        let to = self.uses.partition_point(|u| u.step as usize <= step);
+        self.uses.get(from..to).unwrap_or_default()
+    }
+
     fn record(&mut self, step: usize, position: u32, reach: Reach) {
         let index = u32::try_from(self.uses.len()).unwrap_or(u32::MAX);
         self.uses.push(Use { step: u32::try_from(step).unwrap_or(u32::MAX), position, reach });

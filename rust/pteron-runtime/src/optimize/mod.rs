@@ -1,5 +1,5 @@
 //! What happens to a method between checking and kernel preparation: layout-only operators on
-//! constants are folded ([`fold_layout`]), runs of calls become plans ([`fuse_runs`]).
+//! constants are folded ([`fold_layout`]), runs of calls become plans ([`runs`]).
 //!
 //! Both rest on [`flow`]: which instruction's bytes does a read see? The answer is over *bytes* of
 //! the memory plan, not value ids, because exporters let values share memory without saying so.
@@ -8,8 +8,8 @@
 mod effects;
 mod flow;
 mod fold_layout;
-mod fuse_runs;
 mod listing;
+mod runs;
 mod strides;
 #[cfg(test)]
 mod tests;
@@ -17,12 +17,14 @@ mod tests;
 pub use listing::listing;
 
 use crate::ir::{FoldedConstant, MethodIr, StepIr, StepKind};
-use pteron_core::{Result, Schema, ValueId};
+use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Result, Schema, TensorSpec, ValueId};
+use pteron_cpu::graph::rules::{self, Rule};
 use pteron_cpu::plan::{PlanSpec, RuleSwitches};
+use std::sync::Arc;
 
 /// Names of all rewrites that can be switched off, in order.
 pub fn rule_names() -> impl Iterator<Item = &'static str> {
-    std::iter::once(fold_layout::RULE).chain(pteron_cpu::graph::rules::RULES.iter().map(|r| r.name))
+    std::iter::once(fold_layout::RULE).chain(rules::RULES.iter().map(|r| r.name))
 }
 
 /// What the optimiser asks of the loader.
@@ -30,25 +32,31 @@ pub trait Loader {
     /// Schema of an operator, as the registered kernels have it.
     fn schema(&self, operator: &str) -> Option<&Schema>;
     /// Would `plan` find a kernel for these arguments?
-    fn can_prepare(
+    fn can_prepare(&self, plan: &PlanSpec, args: &[ArgSpec<'_>]) -> Result<bool>;
+    /// What preparing knows about a value.
+    fn arg_spec<'s>(&'s self, ir: &'s MethodIr, folded: &'s [FoldedConstant], value: ValueId) -> ArgSpec<'s>;
+    /// A constant computed from others; see [`pteron_core::PackStore::derive`].
+    fn derive(
         &self,
-        ir: &MethodIr,
-        folded: &[FoldedConstant],
-        plan: &PlanSpec,
-        args: &[ValueId],
-    ) -> Result<bool>;
+        recipe: &'static str,
+        sources: &[ConstantView<'_>],
+        spec: &TensorSpec,
+        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>>;
 }
 
-/// The result: one step per instruction, in place (`Removed` where nothing is left), so that jump
-/// destinations still index it.
+/// The result.
 pub struct Optimized {
-    /// Steps, index-aligned with the instructions.
+    /// Steps in the order in which they are executed.
     pub steps: Vec<StepIr>,
+    /// For each instruction that can be jumped to, and for the end of the chain: the step where its code
+    /// begins (an index into `steps`, or their number). Others may hold any number.
+    pub entries: Vec<u32>,
     /// Constants made at load; `Place::Folded` indexes them.
     pub folded: Vec<FoldedConstant>,
 }
 
-/// Folds and fuses. `ir.values` may grow; `ir.instructions` stays as the file has it.
+/// Folds and fuses. `ir.values` and the arenas may change; `ir.instructions` stays as the file has it.
 pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches) -> Result<Optimized> {
     let mut steps: Vec<StepIr> = ir
         .instructions
@@ -67,12 +75,15 @@ pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches)
             fold_layout::fold(ir, &mut steps, &mut folded, &effects, &flow);
         }
     }
-    if !fuse_runs::has_candidate(ir) {
-        return Ok(Optimized { steps, folded });
+    let rules: Vec<&'static Rule> = rules::candidates(&ir.operators, switches).collect();
+    if !rules.is_empty() {
+        let effects = effects::Effects::new(ir, &steps, loader);
+        if let Some(flow) = flow::Flow::new(ir, &steps, &effects)
+            && let Some(compiled) = runs::compile(ir, &steps, &mut folded, &effects, &flow, loader, &rules)?
+        {
+            return Ok(compiled);
+        }
     }
-    let effects = effects::Effects::new(ir, &steps, loader);
-    if let Some(flow) = flow::Flow::new(ir, &steps, &effects) {
-        fuse_runs::fuse(ir, &mut steps, &folded, &effects, &flow, loader, switches)?;
-    }
-    Ok(Optimized { steps, folded })
+    let entries = (0..=u32::try_from(steps.len()).unwrap_or(u32::MAX)).collect();
+    Ok(Optimized { steps, entries, folded })
 }

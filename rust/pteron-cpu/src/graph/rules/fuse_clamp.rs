@@ -1,81 +1,108 @@
-//! `fuse_clamp`: a clamp behind a linear or convolution moves into its tile.
+//! `fuse_clamp`: a clamp behind a matrix product or convolution moves into its tile.
 //!
 //! *Before*: `y = linear(x, W, b); z = relu(y)`. *After*: `z = linear+clamp(x, W, b)`.
 //!
-//! Applies when the clamp is the only reader of `y` and the memory plan lets the linear run at the
-//! clamp's place. Exact: clamping in registers or from memory gives the same bytes. Saves one pass over
-//! the activations.
+//! Applies when the clamp is the only reader of `y`. Exact: clamping in registers or from memory gives
+//! the same bytes. Saves one pass over the activations.
 
-use super::Rule;
-use crate::epilogue::Epilogue;
-use crate::graph::{Graph, NodeId, Op};
+use super::{Rule, WEIGHTED};
+use crate::graph::{Draft, Graph, Host, NodeId, Op};
+use pteron_core::Result;
 
 pub(super) const RULE: Rule = Rule {
     name: "fuse_clamp",
-    about: "relu, hardtanh or clamp into the linear or convolution before it",
+    about: "relu, hardtanh or clamp into the product or convolution before it",
+    needs: &[WEIGHTED, &["aten::relu.out", "aten::hardtanh.out", "aten::clamp.out"]],
     apply,
 };
 
-fn apply(graph: &mut Graph) -> usize {
+fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     let mut count = 0;
     for consumer in graph.ids() {
-        if let Some((producer, epilogue)) = find(graph, consumer) {
-            graph.absorb(producer, consumer, epilogue);
+        if let Some((producer, draft)) = find(graph, consumer)
+            && host.can_prepare(graph, &draft)?
+            && graph.replace(&[producer, consumer], draft).is_some()
+        {
             count += 1;
         }
     }
-    count
+    Ok(count)
 }
 
-fn find(graph: &Graph, consumer: NodeId) -> Option<(NodeId, Epilogue)> {
+fn find(graph: &Graph, consumer: NodeId) -> Option<(NodeId, Draft)> {
     let node = graph.node(consumer);
     let Op::Clamp { min, max } = node.op else { return None };
-    let &[producer] = node.inputs.as_slice() else { return None };
+    if !graph.is_live(consumer) {
+        return None;
+    }
+    let (input, output) = (node.input(0)?, node.output()?);
+    let producer = graph.sole_producer(input)?;
     let before = graph.node(producer);
     let is_fusible = matches!(before.op, Op::Linear | Op::Convolution)
-        && before.uses == 1
         && before.epilogue.is_none()
-        && !before.is_absorbed
-        && graph.may_sink(producer, consumer);
-    is_fusible.then_some((producer, Epilogue::clamped(min, max)))
+        && graph.tensor(input).spec == graph.tensor(output).spec;
+    if !is_fusible {
+        return None;
+    }
+    let mut draft = before.draft();
+    draft.rename(input, output);
+    draft.epilogue.clamp = Some((min, max));
+    Some((producer, draft))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epilogue::Epilogue;
+    use crate::graph::testing::{AnyKernel, Builder};
 
-    fn linear_relu(uses: u32, sink: bool) -> Graph {
-        let mut g = Graph::new();
-        let l = g.push(Op::Linear, "aten::addmm.out", vec![], 0, uses);
-        let r = g.push(Op::Clamp { min: 0.0, max: f32::INFINITY }, "aten::relu.out", vec![l], 1, 1);
-        if sink {
-            g.allow_sinking(l, r);
-        }
-        g
+    /// x → linear → relu.
+    fn linear_relu() -> Builder {
+        let mut b = Builder::new();
+        let x = b.border(&[4, 8]);
+        let w = b.constant(&[8, 16]);
+        let y = b.call("aten::mm.out", &[x, w], &[4, 16]);
+        let z = b.call("aten::relu.out", &[y], &[4, 16]);
+        b.name("y", y).name("z", z);
+        b
     }
 
     #[test]
     fn fuses_the_only_reader() {
-        let mut g = linear_relu(1, true);
-        assert_eq!(apply(&mut g), 1);
-        let fused = g.node(NodeId(1));
-        assert_eq!((fused.op, fused.call, fused.writes), (Op::Linear, 0, 1));
-        assert_eq!(fused.covers, [0, 1]);
+        let mut b = linear_relu();
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
+        let nodes: Vec<_> = b.graph.live().collect();
+        let [(_, fused)] = nodes.as_slice() else { panic!("one node is left: {nodes:?}") };
+        assert_eq!((fused.op.clone(), fused.output()), (Op::Linear, Some(b.get("z"))));
+        assert_eq!(fused.covers.as_slice(), [0, 1]);
         assert_eq!(fused.epilogue, Epilogue::RELU);
-        assert!(g.node(NodeId(0)).is_absorbed);
     }
 
     #[test]
-    fn leaves_values_with_other_readers_and_unsafe_memory_plans_alone() {
-        assert_eq!(apply(&mut linear_relu(2, true)), 0);
-        assert_eq!(apply(&mut linear_relu(1, false)), 0);
+    fn leaves_values_with_other_readers_alone() {
+        let mut b = linear_relu();
+        let y = b.get("y");
+        b.call("aten::neg.out", &[y], &[4, 16]);
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
+        let mut b = linear_relu();
+        b.pin("y", 4096);
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
     }
 
     #[test]
     fn one_clamp_per_tile() {
-        let mut g = linear_relu(1, true);
-        let c = g.push(Op::Clamp { min: -1.0, max: 1.0 }, "aten::hardtanh.out", vec![NodeId(1)], 2, 1);
-        g.allow_sinking(NodeId(1), c);
-        assert_eq!(apply(&mut g), 1);
+        let mut b = linear_relu();
+        let z = b.get("z");
+        b.call("aten::relu.out", &[z], &[4, 16]);
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
+    }
+
+    #[test]
+    fn an_output_over_the_input_keeps_them_apart() {
+        let mut b = linear_relu();
+        b.pin("z", 0);
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
+        b.pin("z", 8192);
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
     }
 }

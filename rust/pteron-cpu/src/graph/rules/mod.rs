@@ -2,8 +2,9 @@
 
 mod fuse_clamp;
 
-use super::Graph;
+use super::{Graph, Host};
 use crate::plan::RuleSwitches;
+use pteron_core::Result;
 
 /// A rewrite.
 pub struct Rule {
@@ -11,14 +12,39 @@ pub struct Rule {
     pub name: &'static str,
     /// One line for listings.
     pub about: &'static str,
+    /// It has nothing to do in methods that lack all operators of one of these groups.
+    pub needs: &'static [&'static [&'static str]],
     /// Applies it everywhere in the graph and returns how often it did.
-    pub apply: fn(&mut Graph) -> usize,
+    pub apply: fn(&mut Graph, &mut dyn Host) -> Result<usize>,
 }
+
+/// What can take an epilogue.
+pub(crate) const WEIGHTED: &[&str] = &[
+    "aten::addmm.out",
+    "aten::mm.out",
+    "aten::linear.out",
+    "aten::bmm.out",
+    "aten::baddbmm.out",
+    "aten::convolution.out",
+];
 
 /// All rules in order.
 pub const RULES: &[Rule] = &[fuse_clamp::RULE];
 
-/// Applies every rule that is switched on; returns the number of rewrites.
-pub fn rewrite(graph: &mut Graph, switches: &RuleSwitches) -> usize {
-    RULES.iter().filter(|rule| switches.is_on(rule.name)).map(|rule| (rule.apply)(graph)).sum()
+/// The rules that are switched on and can have something to do in a method with `operators`.
+pub fn candidates<'a>(
+    operators: &'a [String],
+    switches: &'a RuleSwitches,
+) -> impl Iterator<Item = &'static Rule> + use<'a> {
+    let has = |group: &&[&str]| operators.iter().any(|o| group.contains(&o.as_str()));
+    RULES.iter().filter(move |rule| switches.is_on(rule.name) && rule.needs.iter().all(has))
+}
+
+/// Applies `rules` in order; returns the number of rewrites.
+pub fn rewrite(graph: &mut Graph, host: &mut dyn Host, rules: &[&'static Rule]) -> Result<usize> {
+    let mut count = 0;
+    for rule in rules {
+        count += (rule.apply)(graph, host)?;
+    }
+    Ok(count)
 }

@@ -1,0 +1,218 @@
+//! Changes of a graph that keep it a graph.
+
+use super::argument::Argument;
+use super::node::{Draft, Node, Op};
+use super::tensor::{Place, Tensor};
+use super::{Graph, NodeId, TensorId};
+use pteron_core::{DimOrder, TensorSpec};
+use smallvec::SmallVec;
+
+impl Graph {
+    /// A private tensor for the result of a new node.
+    pub fn new_tensor(&mut self, spec: TensorSpec) -> TensorId {
+        self.push_tensor(Tensor { spec, place: Place::Private, value: None, definition: None })
+    }
+
+    /// Replaces `nodes` (in execution order) by `draft`, at the place of the last one. Results of the
+    /// replaced nodes must be the draft's outputs, or read by no other node and private. `None`, with
+    /// nothing changed, where that does not hold, an input of the draft is not there yet, or a border tensor
+    /// that it reads may be overwritten between its reader's place and the new one.
+    pub fn replace(&mut self, nodes: &[NodeId], draft: Draft) -> Option<NodeId> {
+        let last = *nodes.last()?;
+        if !self.can_replace(nodes, last, &draft) {
+            return None;
+        }
+        let mut covers: SmallVec<[u32; 2]> =
+            nodes.iter().flat_map(|n| self.node(*n).covers.iter().copied()).collect();
+        covers.sort_unstable();
+        covers.dedup();
+        let mut read_values: SmallVec<[u32; 2]> =
+            nodes.iter().flat_map(|n| self.node(*n).read_values.iter().copied()).collect();
+        read_values.sort_unstable();
+        read_values.dedup();
+        for node in nodes {
+            self.detach(*node);
+        }
+        let id = self.add(Node {
+            op: draft.op,
+            operator: draft.operator,
+            args: draft.args,
+            outputs: draft.outputs,
+            returned: None,
+            epilogue: draft.epilogue,
+            covers,
+            instruction: None,
+            read_values,
+            written_values: SmallVec::new(),
+            in_place_of: None,
+            is_removed: false,
+        });
+        // The new node takes the slot of the last one, which goes to the end, where it is never looked at.
+        let position = self.positions[last.index()];
+        self.order[position as usize] = id;
+        self.positions.push(position);
+        self.positions[last.index()] = self.order.len() as u32;
+        self.order.push(last);
+        Some(id)
+    }
+
+    fn can_replace(&self, nodes: &[NodeId], last: NodeId, draft: &Draft) -> bool {
+        let is_fixed = |n: &NodeId| {
+            let node = self.node(*n);
+            node.is_removed || node.op == Op::Fixed || !node.written_values.is_empty()
+        };
+        let is_in_order = nodes.windows(2).all(|pair| self.is_before(pair[0], pair[1]));
+        if !is_in_order || nodes.iter().any(is_fixed) {
+            return false;
+        }
+        let is_lost = |t: &TensorId| {
+            !draft.outputs.contains(t)
+                && (!self.tensor(*t).is_private() || self.readers(*t).iter().any(|r| !nodes.contains(r)))
+        };
+        if nodes.iter().flat_map(|n| &self.node(*n).outputs).any(is_lost) {
+            return false;
+        }
+        // Only the last node's results are written where they were; an earlier one's would come late.
+        let is_late = |t: &TensorId| {
+            self.producer(*t).is_some_and(|p| p != last && nodes.contains(&p))
+                && self.readers(*t).iter().any(|r| !nodes.contains(r) && self.is_before(*r, last))
+        };
+        if draft.outputs.iter().any(|t| is_late(t) || self.must_stay(*t, last)) {
+            return false;
+        }
+        let inputs = || draft.args.iter().flat_map(Argument::tensors).filter(|t| !draft.outputs.contains(t));
+        let is_there = |t: TensorId| {
+            self.producer(t).is_none_or(|p| self.is_live(p) && !nodes.contains(&p) && self.is_before(p, last))
+        };
+        inputs().all(is_there) && self.is_intact(nodes, last, draft)
+    }
+
+    /// A border tensor written by an earlier node keeps its time.
+    fn must_stay(&self, tensor: TensorId, last: NodeId) -> bool {
+        !self.tensor(tensor).is_private() && self.producer(tensor).is_some_and(|p| p != last)
+    }
+
+    /// Does everything that the draft reads still hold at `last`, and does its output spare it?
+    fn is_intact(&self, nodes: &[NodeId], last: NodeId, draft: &Draft) -> bool {
+        let outputs: SmallVec<[Place; 2]> = draft.outputs.iter().map(|t| self.tensor(*t).place).collect();
+        let inputs = draft.args.iter().flat_map(Argument::tensors).filter(|t| !draft.outputs.contains(t));
+        for input in inputs {
+            let root = self.through_views(input);
+            let place = self.tensor(root).place;
+            if matches!(place, Place::Private | Place::Constant) {
+                continue;
+            }
+            if outputs.iter().any(|o| o.overlaps(&place)) {
+                return false;
+            }
+            // What the last node reads is there where it stands.
+            let is_read_there = self.readers(input).contains(&last);
+            let from = self.producer(root).map_or(0, |p| self.positions[p.index()] as usize + 1);
+            let is_destroyed = |n: &Node| n.outputs.iter().any(|t| self.tensor(*t).place.overlaps(&place));
+            if !is_read_there && self.between(from, nodes, last).any(is_destroyed) {
+                return false;
+            }
+        }
+        nodes.iter().all(|moved| {
+            let values = &self.node(*moved).read_values;
+            let is_overwritten = |n: &Node| n.written_values.iter().any(|v| values.contains(v));
+            values.is_empty()
+                || !self.between(self.positions[moved.index()] as usize, nodes, last).any(is_overwritten)
+        })
+    }
+
+    /// Live nodes from position `from` up to `last` that are none of `nodes`.
+    fn between<'a>(
+        &'a self,
+        from: usize,
+        nodes: &'a [NodeId],
+        last: NodeId,
+    ) -> impl Iterator<Item = &'a Node> + 'a {
+        let to = self.positions[last.index()] as usize;
+        let range = if from < to { from..to } else { 0..0 };
+        self.order[range]
+            .iter()
+            .filter(|n| !nodes.contains(n))
+            .map(|n| self.node(*n))
+            .filter(|n| !n.is_removed)
+    }
+
+    /// Puts a new node before `at`, which it serves: errors in it are reported at `at`'s instructions.
+    pub fn insert_before(&mut self, at: NodeId, draft: Draft) -> NodeId {
+        let covers = self.node(at).covers.clone();
+        let id = self.add(Node {
+            op: draft.op,
+            operator: draft.operator,
+            args: draft.args,
+            outputs: draft.outputs,
+            returned: None,
+            epilogue: draft.epilogue,
+            covers,
+            instruction: None,
+            read_values: SmallVec::new(),
+            written_values: SmallVec::new(),
+            in_place_of: None,
+            is_removed: false,
+        });
+        let position = self.positions[at.index()] as usize;
+        self.order.insert(position, id);
+        self.positions.push(0);
+        for (at, node) in self.order.iter().enumerate().skip(position) {
+            self.positions[node.index()] = at as u32;
+        }
+        id
+    }
+
+    /// Changes the memory order of a private tensor. The caller sees to it that its producer and readers can
+    /// live with that.
+    ///
+    /// Returns false, changing nothing, for tensors at the borders and orders of another rank.
+    pub fn set_dim_order(&mut self, tensor: TensorId, order: DimOrder) -> bool {
+        let t = &mut self.tensors[tensor.index()];
+        let is_possible = t.is_private() && order.rank() == t.spec.shape.len();
+        if is_possible {
+            t.spec.dim_order = order;
+        }
+        is_possible
+    }
+
+    /// Lets the reader `node` read `to` instead of `from`.
+    pub fn redirect(&mut self, node: NodeId, from: TensorId, to: TensorId) {
+        let before = self.readers[from.index()].len();
+        self.readers[from.index()].retain(|r| *r != node);
+        let count = before - self.readers[from.index()].len();
+        self.readers[to.index()].extend(std::iter::repeat_n(node, count));
+        let target = &mut self.nodes[node.index()];
+        target.args.iter_mut().for_each(|a| a.rename(from, to));
+        target.in_place_of = target.in_place_of.filter(|t| *t != from);
+    }
+
+    /// Removes a node whose results are private and unread. False, changing nothing, otherwise.
+    pub fn remove(&mut self, node: NodeId) -> bool {
+        let n = self.node(node);
+        let is_unseen = |t: &TensorId| self.tensor(*t).is_private() && self.readers(*t).is_empty();
+        let can = n.op != Op::Fixed
+            && !n.is_removed
+            && n.written_values.is_empty()
+            && n.outputs.iter().all(is_unseen);
+        if can {
+            self.detach(node);
+        }
+        can
+    }
+
+    fn detach(&mut self, node: NodeId) {
+        let inputs: SmallVec<[TensorId; 4]> = self.node(node).inputs().collect();
+        for input in inputs {
+            self.readers[input.index()].retain(|r| *r != node);
+        }
+        let n = &mut self.nodes[node.index()];
+        n.is_removed = true;
+        for output in n.outputs.clone() {
+            let t = &mut self.tensors[output.index()];
+            if t.definition.is_some_and(|(by, _)| by == node) {
+                t.definition = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Nodes of a run.
+
+use super::TensorId;
+use super::argument::{Argument, Literal};
+use crate::epilogue::Epilogue;
+use smallvec::SmallVec;
+
+/// What a node computes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    /// A product of f32 matrices with or without an addend (`addmm`, `mm`, `linear`, `bmm`, `baddbmm`).
+    Linear,
+    /// Convolution in f32.
+    Convolution,
+    /// Elementwise clamp of an f32 tensor; NaN stays NaN.
+    Clamp {
+        /// Lower bound.
+        min: f32,
+        /// Upper bound.
+        max: f32,
+    },
+    /// Argument 0 under another shape: the same bytes. Arguments: the tensor, the extents, the result.
+    View,
+    /// Anything else: a kernel called as the file says.
+    Opaque,
+    /// An instruction that is no kernel call, or one whose effects go beyond its outputs: stays where it is.
+    Fixed,
+}
+
+/// One node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// What it computes.
+    pub op: Op,
+    /// Operator name of the call it is or grew from.
+    pub operator: String,
+    /// Its arguments in the order of the operator's schema, outputs included; a fused node has
+    /// further inputs behind them (see [`crate::plan`]).
+    pub args: Vec<Argument>,
+    /// Tensors that it writes, in the order of the schema.
+    pub outputs: SmallVec<[TensorId; 1]>,
+    /// The appended return of the call as the file has it, where it has one.
+    pub returned: Option<Argument>,
+    /// What was fused behind it.
+    pub epilogue: Epilogue,
+    /// Instructions it stands for, in order.
+    pub covers: SmallVec<[u32; 2]>,
+    /// The file's instruction that is emitted again, with renamed arguments, while no rule changed it.
+    pub instruction: Option<u32>,
+    /// Values of the program other than tensors that it reads and that something writes.
+    pub read_values: SmallVec<[u32; 2]>,
+    /// Values of the program other than tensors that it writes.
+    pub written_values: SmallVec<[u32; 1]>,
+    /// Argument whose bytes the file's plan lets the output take over.
+    pub in_place_of: Option<TensorId>,
+    /// Taken out of the run?
+    pub is_removed: bool,
+}
+
+/// A node that a rule proposes. What it covers follows from the nodes it replaces.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    /// What it computes.
+    pub op: Op,
+    /// Operator whose argument convention it follows; empty for operations of the engine's own.
+    pub operator: String,
+    /// Arguments, outputs included.
+    pub args: Vec<Argument>,
+    /// Tensors that it writes.
+    pub outputs: SmallVec<[TensorId; 1]>,
+    /// What comes behind it.
+    pub epilogue: Epilogue,
+}
+
+impl Node {
+    /// A call of `operator` as instruction `instruction` of the file has it.
+    pub fn call(
+        operator: &str,
+        args: Vec<Argument>,
+        outputs: SmallVec<[TensorId; 1]>,
+        instruction: u32,
+    ) -> Self {
+        Node {
+            op: Op::Opaque,
+            operator: operator.to_string(),
+            args,
+            outputs,
+            returned: None,
+            epilogue: Epilogue::NONE,
+            covers: SmallVec::from_slice(&[instruction]),
+            instruction: Some(instruction),
+            read_values: SmallVec::new(),
+            written_values: SmallVec::new(),
+            in_place_of: None,
+            is_removed: false,
+        }
+    }
+
+    /// The same node with other contents, as a proposal.
+    pub fn draft(&self) -> Draft {
+        Draft {
+            op: self.op.clone(),
+            operator: self.operator.clone(),
+            args: self.args.clone(),
+            outputs: self.outputs.clone(),
+            epilogue: self.epilogue.clone(),
+        }
+    }
+
+    /// Tensors that it reads, once per argument.
+    pub fn inputs(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let is_input = move |t: &TensorId| !self.outputs.contains(t);
+        self.args.iter().flat_map(|a| a.tensors()).filter(is_input)
+    }
+
+    /// The tensor that argument `position` reads.
+    pub fn input(&self, position: usize) -> Option<TensorId> {
+        self.args.get(position).and_then(Argument::tensor).filter(|t| !self.outputs.contains(t))
+    }
+
+    /// The only tensor that it writes.
+    pub fn output(&self) -> Option<TensorId> {
+        match *self.outputs.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The literal at `position`.
+    pub fn literal(&self, position: usize) -> Option<&Literal> {
+        match self.args.get(position) {
+            Some(Argument::Literal(literal, _)) => Some(literal),
+            _ => None,
+        }
+    }
+
+    /// The number at `position`, if it is known at load.
+    pub fn number(&self, position: usize) -> Option<f64> {
+        self.literal(position).and_then(Literal::number)
+    }
+
+    /// The integers at `position`, if they are known at load.
+    pub fn ints(&self, position: usize) -> Option<&[i64]> {
+        match self.literal(position) {
+            Some(Literal::Ints(v)) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// Is the argument at `position` certainly absent?
+    pub fn is_none(&self, position: usize) -> bool {
+        matches!(self.literal(position), Some(Literal::None))
+    }
+}
+
+impl Draft {
+    /// Puts `to` where the argument `from` was, output or input.
+    pub fn rename(&mut self, from: TensorId, to: TensorId) {
+        self.args.iter_mut().for_each(|a| a.rename(from, to));
+        self.outputs.iter_mut().filter(|t| **t == from).for_each(|t| *t = to);
+    }
+
+    /// Appends a tensor that it reads besides the operator's own arguments; returns its position.
+    pub fn push_input(&mut self, tensor: TensorId) -> usize {
+        self.args.push(Argument::Tensor(tensor));
+        self.args.len() - 1
+    }
+}

@@ -1,0 +1,68 @@
+//! Tensors of a run.
+
+use super::NodeId;
+use pteron_core::TensorSpec;
+
+/// Where a tensor's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Wherever the runtime puts it: only nodes of the run see it.
+    Private,
+    /// Never written: a constant.
+    Constant,
+    /// These bytes of a memory of the program.
+    Bytes {
+        /// Which memory.
+        space: u64,
+        /// First byte.
+        start: usize,
+        /// Behind the last byte.
+        end: usize,
+    },
+    /// Decided while running.
+    Unknown,
+}
+
+impl Place {
+    /// Can a write to `other` change what is here?
+    pub fn overlaps(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Private | Place::Constant, _) | (_, Place::Private | Place::Constant) => false,
+            (Place::Unknown, _) | (_, Place::Unknown) => true,
+            (Place::Bytes { space: a, start: from, end: to }, Place::Bytes { space: b, start, end }) => {
+                a == b && from < end && start < to
+            }
+        }
+    }
+}
+
+/// One version of a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    /// dtype, largest shape, memory order, dynamism.
+    pub spec: TensorSpec,
+    /// Where its bytes are.
+    pub place: Place,
+    /// The program's value whose slot it has at the borders of the run; `None` for tensors that rules
+    /// made.
+    pub value: Option<u32>,
+    /// The node that writes it, and the index among that node's outputs.
+    pub definition: Option<(NodeId, u32)>,
+}
+
+impl Tensor {
+    /// What the program's value `value` holds.
+    pub fn new(spec: TensorSpec, place: Place, value: u32) -> Self {
+        Tensor { spec, place, value: Some(value), definition: None }
+    }
+
+    /// Seen by this run only?
+    pub fn is_private(&self) -> bool {
+        self.place == Place::Private
+    }
+
+    /// Never written?
+    pub fn is_constant(&self) -> bool {
+        self.place == Place::Constant
+    }
+}

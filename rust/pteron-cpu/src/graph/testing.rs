@@ -1,0 +1,130 @@
+//! Graphs for the tests of rules.
+
+use super::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Place, Tensor, TensorId};
+use pteron_core::{AlignedBuffer, ConstantView, DType, Result, TensorSpec};
+use std::collections::HashMap;
+
+/// A host that has a kernel for everything and no contents.
+pub(crate) struct AnyKernel;
+
+impl Host for AnyKernel {
+    fn can_prepare(&mut self, _: &Graph, _: &Draft) -> Result<bool> {
+        Ok(true)
+    }
+    fn constant(&self, _: &Graph, _: TensorId) -> Option<ConstantView<'_>> {
+        None
+    }
+    fn add_constant(
+        &mut self,
+        graph: &mut Graph,
+        _: &'static str,
+        _: &[TensorId],
+        spec: TensorSpec,
+        _: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<TensorId>> {
+        Ok(Some(graph.push_tensor(Tensor { spec, place: Place::Constant, value: None, definition: None })))
+    }
+}
+
+/// Writes a run one call at a time: f32, row-major, private unless pinned.
+#[derive(Default)]
+pub(crate) struct Builder {
+    pub graph: Graph,
+    names: HashMap<&'static str, TensorId>,
+    calls: u32,
+}
+
+impl Builder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+    fn tensor(&mut self, shape: &[usize], place: Place) -> TensorId {
+        let spec = TensorSpec::contiguous(DType::Float32, shape).unwrap();
+        let value = self.graph.tensor_count() as u32;
+        self.graph.push_tensor(Tensor::new(spec, place, value))
+    }
+    /// What the run finds, at the start of memory 0.
+    pub fn border(&mut self, shape: &[usize]) -> TensorId {
+        let end = shape.iter().product::<usize>() * 4;
+        self.tensor(shape, Place::Bytes { space: 0, start: 0, end })
+    }
+    pub fn constant(&mut self, shape: &[usize]) -> TensorId {
+        self.tensor(shape, Place::Constant)
+    }
+    /// A call of tensors alone; returns its result.
+    pub fn call(&mut self, operator: &str, inputs: &[TensorId], shape: &[usize]) -> TensorId {
+        let args: Vec<Argument> = inputs.iter().map(|t| Argument::Tensor(*t)).collect();
+        self.call_with(operator, args, shape)
+    }
+    /// A call with any arguments; its result is appended to them.
+    pub fn call_with(&mut self, operator: &str, mut args: Vec<Argument>, shape: &[usize]) -> TensorId {
+        let out = self.tensor(shape, Place::Private);
+        args.push(Argument::Tensor(out));
+        let node = Node::call(operator, args, smallvec::smallvec![out], self.calls);
+        self.calls += 1;
+        self.graph.push(node);
+        out
+    }
+    pub fn name(&mut self, name: &'static str, tensor: TensorId) -> &mut Self {
+        self.names.insert(name, tensor);
+        self
+    }
+    pub fn get(&self, name: &str) -> TensorId {
+        self.names[name]
+    }
+    /// Puts the tensor `name` at byte `start` of memory 0.
+    pub fn pin(&mut self, name: &str, start: usize) {
+        let tensor = self.get(name);
+        let end = start + self.graph.tensor(tensor).spec.nbytes().unwrap();
+        self.graph.pin(tensor, Place::Bytes { space: 0, start, end });
+    }
+}
+
+#[test]
+fn a_moved_node_reads_what_it_would_have_read() {
+    // y = mm(x, w); x is overwritten; z = relu(y).
+    let mut b = Builder::new();
+    let x = b.border(&[4, 8]);
+    let w = b.constant(&[8, 16]);
+    let y = b.call("aten::mm.out", &[x, w], &[4, 16]);
+    let over = b.call("aten::neg.out", &[x], &[4, 8]);
+    let z = b.call("aten::relu.out", &[y], &[4, 16]);
+    b.name("over", over);
+    let nodes: Vec<NodeId> = b.graph.ids().collect();
+    let mut draft = b.graph.node(nodes[0]).draft();
+    draft.rename(y, z);
+    let mut spoiled = Builder { graph: b.graph.clone(), names: b.names.clone(), calls: b.calls };
+    spoiled.pin("over", 0);
+    assert!(spoiled.graph.replace(&[nodes[0], nodes[2]], draft.clone()).is_none());
+    assert!(b.graph.replace(&[nodes[0], nodes[2]], draft).is_some());
+    assert_eq!(b.graph.live().count(), 2);
+    assert_eq!(b.graph.readers(x).len(), 2);
+    assert!(b.graph.readers(y).is_empty());
+}
+
+#[test]
+fn nodes_are_inserted_redirected_and_removed() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 2, 3, 4]);
+    let y = b.call("aten::relu.out", &[x], &[1, 2, 3, 4]);
+    let z = b.call("aten::neg.out", &[y], &[1, 2, 3, 4]);
+    let reader = b.graph.producer(z).unwrap();
+    let copy = b.graph.new_tensor(b.graph.tensor(y).spec.clone());
+    let draft = Draft {
+        op: super::Op::Opaque,
+        operator: "aten::clone.out".into(),
+        args: vec![Argument::Tensor(y), Argument::Literal(Literal::None, None), Argument::Tensor(copy)],
+        outputs: smallvec::smallvec![copy],
+        epilogue: crate::epilogue::Epilogue::NONE,
+    };
+    let inserted = b.graph.insert_before(reader, draft);
+    b.graph.redirect(reader, y, copy);
+    assert!(b.graph.is_before(inserted, reader));
+    assert_eq!(b.graph.node(inserted).covers, b.graph.node(reader).covers);
+    assert_eq!(b.graph.only_reader(copy), Some(reader));
+    assert_eq!(b.graph.only_reader(y), Some(inserted));
+    assert!(!b.graph.remove(inserted));
+    assert!(b.graph.remove(reader));
+    assert!(b.graph.remove(inserted));
+    assert_eq!(b.graph.live().count(), 1);
+}

@@ -1,0 +1,43 @@
+//! Where values are named: a value that only one run names needs no place of the file's.
+
+use super::super::effects::{Effects, kernel_call};
+use crate::ir::{MethodIr, StepIr};
+use pteron_core::ValueId;
+
+/// First and last step that names each value.
+pub(super) struct Mentions {
+    spans: Vec<Option<(usize, usize)>>,
+}
+
+impl Mentions {
+    pub fn new(ir: &MethodIr, steps: &[StepIr], effects: &Effects) -> Self {
+        let mut mentions = Mentions { spans: vec![None; ir.values.len()] };
+        for (i, step) in steps.iter().enumerate() {
+            let e = effects.step(i);
+            e.reads.iter().chain(&e.writes).for_each(|a| mentions.add(a.value, i));
+            // The result of a view is no byte that is written.
+            if let Some((_, args)) = kernel_call(ir, step) {
+                args.iter().for_each(|v| mentions.add(*v, i));
+            }
+        }
+        // Callers see these before and after all steps.
+        ir.inputs.iter().for_each(|v| mentions.add(*v, usize::MAX));
+        ir.outputs.iter().for_each(|v| mentions.add(*v, usize::MAX));
+        mentions
+    }
+
+    fn add(&mut self, value: ValueId, step: usize) {
+        if let Some(span) = self.spans.get_mut(value.index()) {
+            let (first, last) = span.unwrap_or((step, step));
+            *span = Some((first.min(step), last.max(step)));
+        }
+    }
+
+    /// Is `value` named in `start..end` only?
+    pub fn is_within(&self, value: ValueId, start: usize, end: usize) -> bool {
+        match self.spans.get(value.index()) {
+            Some(Some((first, last))) => *first >= start && *last < end,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Memory of a rewritten method: what runs keep to themselves is placed anew, together with what is left
+//! of the file's plan, in the first memory of the file.
+//!
+//! What the file placed keeps its neighbours: ranges of it that overlap move together, so every overlap
+//! that the file relies on stays. A range is in use from the first step that names it to the last, from
+//! the start for inputs, to the end for outputs, and throughout where jumps, moves or state make the
+//! order of steps no guide. Greedy, the largest first, each into the lowest gap; several orders are tried.
+
+use super::super::effects::{Effects, Location, Region, Space};
+use crate::ir::{MethodIr, Place as IrPlace, StepIr, StepKind, ValueIr};
+use pteron_core::{Instruction, ValueId};
+use std::collections::HashMap;
+
+/// Every offset is a multiple of this.
+const ALIGNMENT: usize = 64;
+/// Bytes that alignment may cost a small method.
+const SLACK: usize = 4096;
+/// The memory that is planned anew: no other method ever shares it.
+const HOME: u32 = 0;
+
+/// Tensors that only a run sees: bytes, first and last step.
+#[derive(Default)]
+pub(super) struct Blocks {
+    blocks: Vec<Block>,
+    of: HashMap<ValueId, usize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    nbytes: usize,
+    from: usize,
+    to: usize,
+    /// The block whose bytes it may take over.
+    prefers: Option<usize>,
+}
+
+impl Blocks {
+    /// A new block for `id`.
+    pub fn add(&mut self, id: ValueId, nbytes: usize, now: usize) {
+        self.of.insert(id, self.blocks.len());
+        self.blocks.push(Block { nbytes, from: now, to: now, prefers: None });
+    }
+
+    /// `id` looks at the bytes of `base`.
+    pub fn look(&mut self, id: ValueId, base: ValueId) {
+        if let Some(block) = self.of.get(&base).copied() {
+            self.of.insert(id, block);
+        }
+    }
+
+    /// `id` is read or written at step `now`.
+    pub fn touch(&mut self, id: ValueId, now: usize) {
+        if let Some(block) = self.of.get(&id).and_then(|b| self.blocks.get_mut(*b)) {
+            block.to = block.to.max(now);
+        }
+    }
+
+    /// `id` may take over the bytes of `input` where that is last used by the step that writes `id`.
+    pub fn prefer(&mut self, id: ValueId, input: ValueId) {
+        let input = self.of.get(&input).copied();
+        if let Some(block) = self.of.get(&id).and_then(|b| self.blocks.get_mut(*b)) {
+            block.prefers = input;
+        }
+    }
+}
+
+/// A range of bytes with the steps that need it.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    nbytes: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A range of the file's plan that moves as one.
+struct Cluster {
+    start: usize,
+    end: usize,
+    from: usize,
+    to: usize,
+}
+
+/// Where everything goes.
+pub(super) struct Plan {
+    clusters: Vec<Cluster>,
+    cluster_offsets: Vec<usize>,
+    /// Offset of each value that a run keeps to itself.
+    offsets: HashMap<ValueId, usize>,
+    is_named: Vec<bool>,
+    total: usize,
+}
+
+impl Plan {
+    /// Places all blocks and what `steps` still name of the file's plan. `None` where that takes more than
+    /// `percent` of what the file planned.
+    pub fn new(
+        ir: &MethodIr,
+        steps: &[StepIr],
+        made: &[ValueIr],
+        effects: &Effects,
+        blocks: Blocks,
+        percent: usize,
+    ) -> Option<Plan> {
+        let uses = Uses::new(ir, steps, made, effects);
+        let clusters = uses.clusters(ir, made, effects);
+        let (groups, group_of) = merged(&blocks.blocks);
+        let mut ranges: Vec<Range> = clusters
+            .iter()
+            .map(|c| Range { nbytes: c.end.saturating_sub(c.start), from: c.from, to: c.to })
+            .collect();
+        ranges.extend(groups);
+        let (offsets, total) = best_placement(&ranges)?;
+        let planned = ir.arenas.get(HOME as usize).copied().unwrap_or(0);
+        let limit = (planned / 100).checked_mul(percent)?.checked_add(planned % 100)?.checked_add(SLACK)?;
+        if total > limit {
+            return None;
+        }
+        let (cluster_offsets, group_offsets) = offsets.split_at_checked(clusters.len())?;
+        let offsets = blocks
+            .of
+            .iter()
+            .filter_map(|(id, block)| Some((*id, *group_offsets.get(*group_of.get(*block)?)?)))
+            .collect();
+        Some(Plan {
+            cluster_offsets: cluster_offsets.to_vec(),
+            clusters,
+            offsets,
+            is_named: uses.is_named,
+            total,
+        })
+    }
+
+    /// Makes it so: appends `made`, moves what the file placed, forgets values that nothing names.
+    pub fn apply(self, ir: &mut MethodIr, made: Vec<ValueIr>) {
+        for (index, value) in ir.values.iter_mut().enumerate() {
+            let ValueIr::Tensor(tensor) = value else { continue };
+            let nbytes = tensor.spec.nbytes().unwrap_or(0);
+            if let IrPlace::Planned { arena: HOME, offset, initial } = &mut tensor.place {
+                let is_kept = initial.is_some()
+                    || tensor.name.is_some()
+                    || self.is_named.get(index).copied().unwrap_or(true);
+                if is_kept {
+                    *offset = self.moved(*offset, nbytes);
+                    continue;
+                }
+            }
+            if !self.is_named.get(index).copied().unwrap_or(true) && tensor.name.is_none() {
+                *value = ValueIr::None;
+            }
+        }
+        let first = ir.values.len();
+        for (index, mut value) in made.into_iter().enumerate() {
+            let id = ValueId(u32::try_from(first.saturating_add(index)).unwrap_or(u32::MAX));
+            if let ValueIr::Tensor(tensor) = &mut value {
+                let nbytes = tensor.spec.nbytes().unwrap_or(0);
+                match (&mut tensor.place, self.offsets.get(&id)) {
+                    (place, Some(offset)) => {
+                        *place = IrPlace::Planned { arena: HOME, offset: *offset, initial: None };
+                    }
+                    (IrPlace::Planned { arena: HOME, offset, .. }, None) => {
+                        *offset = self.moved(*offset, nbytes);
+                    }
+                    _ => {}
+                }
+            }
+            ir.values.push(value);
+        }
+        match ir.arenas.get_mut(HOME as usize) {
+            Some(size) => *size = self.total,
+            None => ir.arenas.push(self.total),
+        }
+    }
+
+    /// Where an offset of the file's plan is now.
+    fn moved(&self, offset: usize, nbytes: usize) -> usize {
+        let end = offset.saturating_add(nbytes.max(1));
+        let at = self.clusters.partition_point(|c| c.start <= offset).checked_sub(1);
+        let found = at.and_then(|at| Some((self.clusters.get(at)?, self.cluster_offsets.get(at)?)));
+        match found.filter(|(c, _)| end <= c.end) {
+            Some((cluster, to)) => offset.saturating_sub(cluster.start).saturating_add(*to),
+            // Named by no step: an empty tensor at the end of the plan, say.
+            None => 0,
+        }
+    }
+}
+
+/// Which values steps name, and when.
+struct Uses {
+    is_named: Vec<bool>,
+    spans: HashMap<ValueId, (usize, usize)>,
+    last: usize,
+    is_ordered: bool,
+}
+
+impl Uses {
+    fn new(ir: &MethodIr, steps: &[StepIr], made: &[ValueIr], effects: &Effects) -> Self {
+        let is_jump = |s: &StepIr| {
+            matches!(s.kind, StepKind::Instruction(Instruction::JumpFalse { .. } | Instruction::Move { .. }))
+        };
+        let has_unknown = effects.locations.contains(&Location::Unknown);
+        let mut uses = Uses {
+            is_named: vec![false; ir.values.len()],
+            spans: HashMap::new(),
+            last: steps.len(),
+            is_ordered: !has_unknown && !steps.iter().any(is_jump),
+        };
+        for (at, step) in steps.iter().enumerate() {
+            match &step.kind {
+                StepKind::Removed => {}
+                StepKind::Plan { args, .. }
+                | StepKind::Instruction(
+                    Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. },
+                ) => args.iter().for_each(|v| uses.name(ir, made, *v, at)),
+                StepKind::Instruction(Instruction::Move { from, to }) => {
+                    uses.name(ir, made, *from, at);
+                    uses.name(ir, made, *to, at);
+                }
+                StepKind::Instruction(Instruction::JumpFalse { condition: value, .. })
+                | StepKind::Instruction(Instruction::Free { value }) => uses.name(ir, made, *value, at),
+            }
+        }
+        ir.inputs.iter().for_each(|v| uses.name(ir, made, *v, 0));
+        ir.outputs.iter().for_each(|v| uses.name(ir, made, *v, steps.len()));
+        uses
+    }
+
+    fn name(&mut self, ir: &MethodIr, made: &[ValueIr], value: ValueId, at: usize) {
+        if let Some(named) = self.is_named.get_mut(value.index()) {
+            *named = true;
+        }
+        let span = self.spans.entry(value).or_insert((at, at));
+        *span = (span.0.min(at), span.1.max(at));
+        let own = value.index().checked_sub(ir.values.len()).and_then(|i| made.get(i));
+        match own.or_else(|| ir.values.get(value.index())) {
+            Some(ValueIr::TensorList(ids) | ValueIr::IntList(ids)) => {
+                ids.iter().for_each(|v| self.name(ir, made, *v, at));
+            }
+            Some(ValueIr::OptionalTensorList(ids)) => {
+                ids.iter().flatten().for_each(|v| self.name(ir, made, *v, at));
+            }
+            _ => {}
+        }
+    }
+
+    /// What is left of the file's plan, in order.
+    fn clusters(&self, ir: &MethodIr, made: &[ValueIr], effects: &Effects) -> Vec<Cluster> {
+        let read_first = read_before_written(ir, effects);
+        let mut ranges: Vec<Cluster> = Vec::new();
+        let mut add = |start: usize, end: usize, from: usize, to: usize| {
+            // Offsets keep their remainder, and with it every alignment that the file gave them.
+            let start = start.saturating_sub(start % ALIGNMENT);
+            ranges.push(Cluster { start, end, from, to });
+        };
+        let home = |place: &IrPlace, nbytes: usize| match place {
+            IrPlace::Planned { arena: HOME, offset, .. } => {
+                Some((*offset, offset.saturating_add(nbytes.max(1))))
+            }
+            _ => None,
+        };
+        for (index, value) in ir.values.iter().chain(made).enumerate() {
+            let Some(tensor) = value.as_tensor() else { continue };
+            let id = ValueId(u32::try_from(index).unwrap_or(u32::MAX));
+            let is_state =
+                tensor.name.is_some() || matches!(tensor.place, IrPlace::Planned { initial: Some(_), .. });
+            let span = self.spans.get(&id).copied();
+            let Some((mut from, mut to)) = span.or(is_state.then_some((0, self.last))) else { continue };
+            if is_state || !self.is_ordered || read_first.get(index) == Some(&true) {
+                (from, to) = (0, self.last);
+            }
+            let own = home(&tensor.place, tensor.spec.nbytes().unwrap_or(0));
+            if let Some((start, end)) = own {
+                add(start, end, from, to);
+            }
+            // A view is where its base is, whatever place of its own it states.
+            if index < ir.values.len()
+                && let Location::At(Region { space: Space::Arena(HOME), start, end }) = effects.location(id)
+                && own != Some((start, end))
+            {
+                add(start, end, from, to);
+            }
+        }
+        ranges.sort_unstable_by_key(|c| (c.start, c.end));
+        let mut clusters: Vec<Cluster> = Vec::new();
+        for range in ranges {
+            match clusters.last_mut() {
+                Some(last) if range.start < last.end => {
+                    last.end = last.end.max(range.end);
+                    (last.from, last.to) = (last.from.min(range.from), last.to.max(range.to));
+                }
+                _ => clusters.push(range),
+            }
+        }
+        clusters
+    }
+}
+
+/// Values that a step reads before one writes them, inputs apart: they can hold what an earlier call left.
+fn read_before_written(ir: &MethodIr, effects: &Effects) -> Vec<bool> {
+    let mut is_known = vec![false; effects.locations.len()];
+    let mut is_read_first = vec![false; effects.locations.len()];
+    for input in &ir.inputs {
+        if let Some(known) = is_known.get_mut(input.index()) {
+            *known = true;
+        }
+    }
+    for step in &effects.steps {
+        for (access, is_read) in
+            step.reads.iter().map(|a| (a, true)).chain(step.writes.iter().map(|a| (a, false)))
+        {
+            if let (Some(known), Some(first)) =
+                (is_known.get_mut(access.value.index()), is_read_first.get_mut(access.value.index()))
+                && !std::mem::replace(known, true)
+            {
+                *first = is_read;
+            }
+        }
+    }
+    is_read_first
+}
+
+/// Blocks that take over one another's bytes as one range each, and the range of every block.
+fn merged(blocks: &[Block]) -> (Vec<Range>, Vec<usize>) {
+    let mut ranges: Vec<Range> = Vec::new();
+    let mut of: Vec<usize> = Vec::new();
+    for block in blocks {
+        let own = Range { nbytes: block.nbytes, from: block.from, to: block.to };
+        // Blocks come in the order of their first step, so the preferred one is there already.
+        let taken =
+            block.prefers.and_then(|p| of.get(p).copied()).and_then(|g| Some((g, ranges.get_mut(g)?)));
+        match taken {
+            Some((group, range)) if range.to == block.from && range.nbytes == block.nbytes => {
+                range.to = block.to.max(range.to);
+                of.push(group);
+            }
+            _ => {
+                of.push(ranges.len());
+                ranges.push(own);
+            }
+        }
+    }
+    (ranges, of)
+}
+
+/// The smallest of several greedy placements.
+fn best_placement(ranges: &[Range]) -> Option<(Vec<usize>, usize)> {
+    let span = |r: &Range| r.to.saturating_sub(r.from).saturating_add(1);
+    let by_size = |r: &Range| (usize::MAX.saturating_sub(r.nbytes), r.from);
+    let by_area = |r: &Range| (usize::MAX.saturating_sub(r.nbytes.saturating_mul(span(r))), r.from);
+    let by_span = |r: &Range| (usize::MAX.saturating_sub(span(r)), usize::MAX.saturating_sub(r.nbytes));
+    let floor = lower_bound(ranges);
+    let mut best: Option<(Vec<usize>, usize)> = None;
+    for key in [&by_size as &dyn Fn(&Range) -> (usize, usize), &by_area, &by_span] {
+        let found = placement(ranges, key)?;
+        if best.as_ref().is_none_or(|(_, total)| found.1 < *total) {
+            best = Some(found);
+        }
+        if best.as_ref().is_some_and(|(_, total)| *total <= floor) {
+            break;
+        }
+    }
+    best
+}
+
+/// Most bytes in use at one step: no plan needs fewer.
+fn lower_bound(ranges: &[Range]) -> usize {
+    let mut changes: Vec<(usize, bool, usize)> = Vec::with_capacity(ranges.len().saturating_mul(2));
+    for r in ranges {
+        let size = r.nbytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+        changes.push((r.from, true, size));
+        changes.push((r.to.saturating_add(1), false, size));
+    }
+    changes.sort_unstable();
+    let (mut now, mut most) = (0usize, 0usize);
+    for (_, is_begin, size) in changes {
+        now = if is_begin { now.saturating_add(size) } else { now.saturating_sub(size) };
+        most = most.max(now);
+    }
+    most
+}
+
+fn placement(ranges: &[Range], key: &dyn Fn(&Range) -> (usize, usize)) -> Option<(Vec<usize>, usize)> {
+    let mut order: Vec<(usize, &Range)> = ranges.iter().enumerate().collect();
+    order.sort_by_key(|(_, r)| key(r));
+    let mut offsets = vec![0usize; ranges.len()];
+    // Sorted by offset: start, end, from, to.
+    let mut placed: Vec<(usize, usize, usize, usize)> = Vec::with_capacity(ranges.len());
+    let mut total = 0usize;
+    for (index, range) in order {
+        let size = range.nbytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
+        let mut at = 0usize;
+        for (start, end, from, to) in &placed {
+            if *to < range.from || range.to < *from {
+                continue;
+            }
+            if at.checked_add(size)? <= *start {
+                break;
+            }
+            at = at.max(*end);
+        }
+        let end = at.checked_add(size)?;
+        let slot = placed.partition_point(|p| p.0 <= at);
+        placed.insert(slot, (at, end, range.from, range.to));
+        *offsets.get_mut(index)? = at;
+        total = total.max(end);
+    }
+    Some((offsets, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(nbytes: usize, from: usize, to: usize) -> Range {
+        Range { nbytes, from, to }
+    }
+
+    #[test]
+    fn ranges_share_bytes_only_when_their_lifetimes_are_apart() {
+        let ranges = [range(256, 0, 2), range(128, 1, 3), range(256, 3, 5), range(64, 0, 5)];
+        let (offsets, total) = best_placement(&ranges).unwrap();
+        for (i, a) in ranges.iter().enumerate() {
+            for (j, b) in ranges.iter().enumerate().skip(i + 1) {
+                let is_at_once = a.from <= b.to && b.from <= a.to;
+                let is_apart = offsets[i] + a.nbytes <= offsets[j] || offsets[j] + b.nbytes <= offsets[i];
+                assert!(!is_at_once || is_apart, "{i} and {j}");
+            }
+        }
+        assert_eq!(total, lower_bound(&ranges));
+    }
+
+    #[test]
+    fn a_block_takes_over_the_bytes_of_its_input_when_that_dies() {
+        let block = |from, to, prefers| Block { nbytes: 64, from, to, prefers };
+        let (ranges, of) = merged(&[block(0, 1, None), block(1, 2, Some(0)), block(2, 3, Some(0))]);
+        assert_eq!(of, [0, 0, 0]);
+        assert_eq!((ranges[0].from, ranges[0].to), (0, 3));
+        let (_, of) = merged(&[block(0, 2, None), block(1, 2, Some(0))]);
+        assert_eq!(of, [0, 1]);
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_refused() {
+        assert!(best_placement(&[range(usize::MAX, 0, 1)]).is_none());
+        assert!(best_placement(&[range(usize::MAX - 128, 0, 1), range(4096, 0, 1)]).is_none());
+    }
+}
