@@ -73,6 +73,9 @@ pub(super) fn lies_badly(a_stride: usize) -> bool {
 /// Rows from which a panel that lies apart is worth packing: it is then read this many tiles over.
 pub(crate) const ROWS_WORTH_PACKING: usize = 48;
 
+/// Bytes of a group of panels up to which it is read from the second-level cache for every tile of rows.
+const SMALL_PANELS: usize = 256 << 10;
+
 /// Panels after which a post program runs: enough columns for its loops, few enough to be in the cache.
 const POST_PANELS: usize = 4;
 
@@ -89,8 +92,11 @@ struct Rows {
 /// Which block of the product is computed.
 struct BlockPlace<'a> {
     rows: &'a Range<usize>,
-    /// Tiles it is cut into.
+    /// Tiles it is cut into: so many, the first `taller` of them of `each + 1` rows and the others of
+    /// `each`, as [`part`] has it. Kept here, since a division takes as long as several k of a tile.
     row_tiles: usize,
+    each: usize,
+    taller: usize,
     k: &'a Range<usize>,
     is_last: bool,
     a: Rows,
@@ -175,7 +181,16 @@ impl Gemm<'_> {
                     is_packed: true,
                 },
             };
-            let at = BlockPlace { rows: &rows, row_tiles: row_tiles.len(), k: &k, is_last, a, panels };
+            let at = BlockPlace {
+                rows: &rows,
+                row_tiles: row_tiles.len(),
+                each: rows.len() / row_tiles.len(),
+                taller: rows.len() % row_tiles.len(),
+                k: &k,
+                is_last,
+                a,
+                panels,
+            };
             // SAFETY: the caller's contract; rows, panels and k are in range.
             unsafe { self.run_k_block(tiles, &at, scratch) };
         }
@@ -187,6 +202,13 @@ impl Gemm<'_> {
     /// As [`Gemm::run`].
     unsafe fn run_k_block(&self, tiles: &TileSet, at: &BlockPlace<'_>, scratch: &mut [f32]) {
         let panels = at.panels;
+        if let (Rhs::Packed(b), false) = (self.b, at.a.is_packed) {
+            let bytes = at.k.len() * panels.len() * NR * size_of::<f32>();
+            if at.row_tiles > 1 && panels.len() > 1 && bytes <= SMALL_PANELS {
+                // SAFETY: the caller's contract.
+                return unsafe { self.run_by_tiles(tiles, at, b, scratch) };
+            }
+        }
         let (mut p, mut finished) = (panels.start, panels.start);
         while p < panels.end {
             // SAFETY: the caller's contract.
@@ -200,6 +222,65 @@ impl Gemm<'_> {
                 unsafe { post.apply(level, block, self.c_stride, [at.rows.len(), columns.len()], scratch) };
                 finished = p;
             }
+        }
+    }
+
+    /// All panels of one K-block, tile by tile: rows of A that lie as they are come into the first-level
+    /// cache once, not once for each panel.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`]; `b` are the panels of B, A is not packed.
+    unsafe fn run_by_tiles(&self, tiles: &TileSet, at: &BlockPlace<'_>, b: *const f32, scratch: &mut [f32]) {
+        let mut row = 0;
+        for i in 0..at.row_tiles {
+            let rows = at.each + usize::from(i < at.taller);
+            for p in at.panels.clone() {
+                let b = b.wrapping_add((p * self.k + at.k.start) * NR);
+                let panel = Panel { b, stride: NR, panel_stride: 0, next: None };
+                // SAFETY: the caller's contract.
+                unsafe { self.run_row(tiles, at, [row, rows], p, NR, &panel, panel.fetch(i, 1, 0)) };
+            }
+            if let Some(post) = self.post.filter(|_| at.is_last) {
+                let columns = at.panels.start * NR..(at.panels.end * NR).min(self.n);
+                let offset = (at.rows.start + row) * self.c_stride + columns.start;
+                let level = SimdLevel::at_most(tiles.isa);
+                // SAFETY: these rows were just written and are inside C.
+                unsafe {
+                    let block = self.c.wrapping_add(offset);
+                    post.apply(level, block, self.c_stride, [rows, columns.len()], scratch);
+                }
+            }
+            row += rows;
+        }
+    }
+
+    /// The tiles of some rows (first in the block, number) over panel `p`, of which at most `columns` are
+    /// asked for.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`].
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn run_row(
+        &self,
+        tiles: &TileSet,
+        at: &BlockPlace<'_>,
+        [row, rows]: [usize; 2],
+        p: usize,
+        columns: usize,
+        panel: &Panel,
+        fetch: Fetch,
+    ) {
+        let columns = columns.min(self.n - p * NR);
+        let mut column = 0;
+        while column < columns {
+            let Some(variant) = tiles.within_panel(rows, columns - column, at.a.is_packed) else {
+                // Every number of rows up to the tallest tile's has one, and those of a packed A were asked
+                // for before it was packed.
+                unreachable!("no tile for {rows} rows");
+            };
+            // SAFETY: the caller's contract.
+            unsafe { self.run_tile(variant, at, row, p * NR + column, column, panel, fetch) };
+            column += variant.columns;
         }
     }
 
@@ -223,21 +304,18 @@ impl Gemm<'_> {
         let columns = (self.n - n0).min(wide.map_or(NR, |w| w.columns));
         // SAFETY: the caller's contract.
         let panel = unsafe { self.panel(tiles, at, p, columns, scratch) };
+        let mut row = 0;
         for i in 0..at.row_tiles {
-            let tile_rows = part(rows, at.row_tiles, i);
+            let tile_rows = at.each + usize::from(i < at.taller);
             let fetch = panel.fetch(i, at.row_tiles, at.k.len());
-            let mut column = 0;
-            while column < columns {
-                let narrow = || tiles.within_panel(tile_rows.len(), columns - column, at.a.is_packed);
-                let Some(variant) = wide.or_else(narrow) else {
-                    // Every number of rows up to the tallest tile's has one, and those of a packed A were
-                    // asked for before it was packed.
-                    unreachable!("no tile for {} rows", tile_rows.len());
-                };
-                // SAFETY: the caller's contract.
-                unsafe { self.run_tile(variant, at, tile_rows.start, n0 + column, column, &panel, fetch) };
-                column += variant.columns;
+            // SAFETY: the caller's contract.
+            unsafe {
+                match wide {
+                    Some(wide) => self.run_tile(wide, at, row, n0, 0, &panel, fetch),
+                    None => self.run_row(tiles, at, [row, tile_rows], p, columns, &panel, fetch),
+                }
             }
+            row += tile_rows;
         }
         wide.map_or(1, |w| w.columns / NR)
     }

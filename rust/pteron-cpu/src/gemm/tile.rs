@@ -87,6 +87,26 @@ macro_rules! unrolled {
     };
 }
 
+/// The same pointer and number, of which the compiler knows nothing: it would else keep a pointer for each
+/// row of A, on the stack, and load it for every multiplication. Costs no instruction.
+#[inline(always)]
+fn forget(p: *const f32, n: usize) -> (*const f32, usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (mut p, mut n) = (p, n);
+        // SAFETY: an empty instruction sequence changes nothing.
+        unsafe {
+            std::arch::asm!("/* {0} {1} */", inout(reg) p, inout(reg) n,
+                options(nomem, nostack, preserves_flags));
+        }
+        (p, n)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        (p, n)
+    }
+}
+
 /// Steps of k between moves of the pointers: few sums leave more time for moves than for arithmetic.
 const fn unroll(sums: usize) -> usize {
     if sums > 16 { 2 } else { 4 }
@@ -142,12 +162,21 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize
         }
         // Asking for a page that is not there would cost a walk of the page table.
         let (mut b, mut next) = (t.b, if t.fetch.next.is_null() { t.b } else { t.fetch.next });
+        let mut a_stride = t.a_stride;
         for _ in 0..t.k / unroll {
-            step::<I, MR, W, VPP, PACKED>(t, &bases, 0, b, &mut sums);
-            step::<I, MR, W, VPP, PACKED>(t, &bases, 1, b.wrapping_add(t.b_stride), &mut sums);
+            if !PACKED {
+                unrolled!(bases G < BASES {
+                    if G < used {
+                        (bases[G], a_stride) = forget(bases[G], a_stride);
+                    }
+                });
+            }
+            let a = (&bases, a_stride);
+            step::<I, MR, W, VPP, PACKED>(t, a, 0, b, &mut sums);
+            step::<I, MR, W, VPP, PACKED>(t, a, 1, b.wrapping_add(t.b_stride), &mut sums);
             if unroll == 4 {
-                step::<I, MR, W, VPP, PACKED>(t, &bases, 2, b.wrapping_add(2 * t.b_stride), &mut sums);
-                step::<I, MR, W, VPP, PACKED>(t, &bases, 3, b.wrapping_add(3 * t.b_stride), &mut sums);
+                step::<I, MR, W, VPP, PACKED>(t, a, 2, b.wrapping_add(2 * t.b_stride), &mut sums);
+                step::<I, MR, W, VPP, PACKED>(t, a, 3, b.wrapping_add(3 * t.b_stride), &mut sums);
             }
             b = b.wrapping_add(unroll * t.b_stride);
             unrolled!(bases G < BASES {
@@ -161,7 +190,7 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize
             }
         }
         for ahead in 0..t.k % unroll {
-            step::<I, MR, W, VPP, PACKED>(t, &bases, ahead, b, &mut sums);
+            step::<I, MR, W, VPP, PACKED>(t, (&bases, a_stride), ahead, b, &mut sums);
             b = b.wrapping_add(t.b_stride);
         }
         sums
@@ -172,11 +201,11 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize
 /// function that enables the instruction set, whatever its size.
 ///
 /// # Safety
-/// As [`tile`]; `bases` plus `ahead` steps are at some k, `b` at the same.
+/// As [`tile`]; `bases` (rows `a_stride` apart) plus `ahead` steps are at some k, `b` at the same.
 #[inline(always)]
 unsafe fn step<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
     t: &Tile,
-    bases: &Bases,
+    (bases, a_stride): (&Bases, usize),
     ahead: usize,
     b: *const f32,
     sums: &mut Sums<I::V, MR, W>,
@@ -201,7 +230,7 @@ unsafe fn step<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, co
             let a = if PACKED {
                 bases[0].wrapping_add(ahead * MR + R)
             } else {
-                bases[R / ROWS_PER_BASE].wrapping_add((R % ROWS_PER_BASE) * t.a_stride + ahead)
+                bases[R / ROWS_PER_BASE].wrapping_add((R % ROWS_PER_BASE) * a_stride).wrapping_add(ahead)
             };
             let x = I::splat(*a);
             unrolled!(vectors V < W {

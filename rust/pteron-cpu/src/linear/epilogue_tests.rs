@@ -20,7 +20,9 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn residual_clamp_and_program_give_the_bytes_of_separate_steps() {
     // Shapes with one and several K-blocks, with packed and direct left-hand sides, one row and many.
-    for (m, n, k) in [(1, 70, 40), (5, 40, 900), (60, 300, 500), (33, 33, 1024)] {
+    for (m, n, k) in
+        [(1, 70, 40), (5, 40, 900), (60, 300, 500), (33, 33, 1024), (33, 800, 40), (33, 140, 1030)]
+    {
         let (a, b, bias) = (noise(m * k, 1), noise(k * n, 2), noise(n, 3));
         let residual = noise(m * n, 4);
         let gelu = Arc::new(Program::unary(Function::gelu_erf()).unwrap());

@@ -7,8 +7,13 @@ use std::ops::Range;
 
 /// Elements of a packed operand at most: 16 MiB. Beyond, workers pack blocks of their own.
 const MOST_PACKED: usize = 4 << 20;
-/// Panels of B from which a packed A pays: it is then read so many times over.
-const PANELS_WORTH_PACKING: usize = 8;
+/// Length of rows that lie in pages of their own, so that the rows of a tile take as many entries of the
+/// translation buffer.
+const LONG_ROW: usize = 1024;
+/// Panels of B from which packing A pays if its rows are so long: it is then read so many times over.
+const PANELS_FOR_LONG_ROWS: usize = 4;
+/// Panels from which it pays in any case.
+const PANELS_FOR_ANY_ROWS: usize = 24;
 /// Elements that a chunk of the packing phase moves: some 16 microseconds.
 const PACKED_PER_CHUNK: usize = 64 << 10;
 /// Its chunks at most.
@@ -25,7 +30,8 @@ impl Limits {
     /// For shapes up to these. `is_computed`: B is no constant.
     pub fn new(batch: usize, [m, n, k]: [usize; 3], is_computed: bool) -> Limits {
         let panels = panel_count(n);
-        let packs_a = batch == 1 && m >= PACKED_ROWS && panels >= PANELS_WORTH_PACKING;
+        let least = if k >= LONG_ROW { PANELS_FOR_LONG_ROWS } else { PANELS_FOR_ANY_ROWS };
+        let packs_a = batch == 1 && m >= PACKED_ROWS && panels >= least;
         let packed_a = m.saturating_mul(k).next_multiple_of(NR).min(MOST_PACKED);
         let packs_b = is_computed && m >= ROWS_WORTH_PACKING;
         let packed_b = batch.saturating_mul(k).saturating_mul(panels).saturating_mul(NR).min(MOST_PACKED);
@@ -69,7 +75,7 @@ impl Problem {
         let a_elements = m.saturating_mul(k);
         p.packs_a = batch == 1
             && m >= PACKED_ROWS
-            && p.panels() >= PANELS_WORTH_PACKING
+            && p.panels() >= if k >= LONG_ROW { PANELS_FOR_LONG_ROWS } else { PANELS_FOR_ANY_ROWS }
             && a_elements.next_multiple_of(NR) <= limits.packed_a
             && tiles.has_packed(m);
         let b_elements = batch.saturating_mul(k).saturating_mul(p.panels() * NR);
