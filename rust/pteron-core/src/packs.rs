@@ -46,7 +46,7 @@ pub const DERIVED_ORIGIN: u32 = u32::MAX;
 /// What a computed constant is made of.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Recipe {
-    name: &'static str,
+    name: String,
     sources: Vec<PackKey>,
     dtype: DType,
     shape: Dims,
@@ -126,14 +126,14 @@ impl PackStore {
     /// Errors: those of `make`; a result of the wrong size.
     pub fn derive(
         &self,
-        recipe: &'static str,
+        recipe: &str,
         sources: &[ConstantView<'_>],
         spec: &TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
     ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>> {
         let recipe = Recipe {
-            name: recipe,
-            sources: sources.iter().map(|view| PackKey::new(view, recipe)).collect(),
+            name: recipe.to_string(),
+            sources: sources.iter().map(|view| PackKey::new(view, "source")).collect(),
             dtype: spec.dtype,
             shape: spec.shape,
         };

@@ -185,7 +185,7 @@ impl Loader for BuildLoader<'_> {
 
     fn derive(
         &self,
-        recipe: &'static str,
+        recipe: &str,
         sources: &[ConstantView<'_>],
         spec: &TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,

@@ -1,7 +1,9 @@
 //! Random programs of 3 to 12 operators, over aliased memory plans, dynamic shapes, views, dead
 //! results and NaN: each rewrite off, alone, and all on, against the program as the file has it.
 //!
-//! `PTERON_RANDOM_GRAPHS=10000` sets the number of programs; a failure names its seed and the rule.
+//! Rules that claim to be exact are held to the very same bytes when they work alone. A failure names its
+//! seed, the shortest beginning of the program that fails, and the rules without which it does not. The
+//! ignored test takes 10,000 programs, or as many as `PTERON_RANDOM_GRAPHS` says.
 
 mod random_program;
 
@@ -10,7 +12,7 @@ use pteron_runtime::{
     ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions,
     TensorInput, rule_names,
 };
-use random_program::{RandomProgram, Rng};
+use random_program::RandomProgram;
 use std::sync::Arc;
 
 /// All settings under test; the first is the reference.
@@ -30,7 +32,7 @@ fn run(runtime: &Arc<Runtime>, program: &RandomProgram, rows: &[usize]) -> (Vec<
     let bytes = program.bytes.clone();
     let loaded = Program::load(runtime, ProgramSource::Bytes(Arc::new(bytes)), Limits::default()).unwrap();
     let method =
-        loaded.load_method("forward", MethodOptions { num_threads: Some(2), ..Default::default() }).unwrap();
+        loaded.load_method("forward", MethodOptions { num_threads: Some(1), ..Default::default() }).unwrap();
     let mut results = Vec::new();
     for (call, &rows) in rows.iter().enumerate() {
         let x = program.input(rows, call as u64);
@@ -44,48 +46,95 @@ fn run(runtime: &Arc<Runtime>, program: &RandomProgram, rows: &[usize]) -> (Vec<
     (results, loaded.plan_listing("forward").unwrap())
 }
 
-fn is_same(a: &[f32], b: &[f32]) -> bool {
+/// Rules that change the order in which sums are rounded; all others give the very same bytes.
+const ROUNDED: [&str; 2] = ["fold_layout", "fold_batch_norm"];
+
+fn is_same(a: &[f32], b: &[f32], is_exact: bool) -> bool {
     let largest = a.iter().filter(|v| v.is_finite()).fold(1.0f32, |m, v| m.max(v.abs()));
     a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(x, y)| x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * largest)
+        && a.iter().zip(b).all(|(x, y)| {
+            let is_close = !is_exact && (x == y || (x - y).abs() <= 1e-5 * largest);
+            x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()) || is_close
+        })
 }
 
-#[test]
-fn rewrites_change_no_result() {
-    let count: u64 = std::env::var("PTERON_RANDOM_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(1500);
-    let settings: Vec<_> = settings()
+struct Setting {
+    name: String,
+    runtime: Arc<Runtime>,
+    is_exact: bool,
+}
+
+/// Shrinking and growing again between calls of one session must leave nothing behind.
+fn rows_of(program: &RandomProgram) -> Vec<usize> {
+    if program.is_dynamic { vec![3, random_program::MAX_ROWS, 1] } else { vec![random_program::MAX_ROWS; 2] }
+}
+
+/// What differs between the program as the file has it and with a setting's rules.
+fn difference(reference: &Setting, setting: &Setting, program: &RandomProgram) -> Option<String> {
+    let rows = rows_of(program);
+    let (expected, as_file) = run(&reference.runtime, program, &rows);
+    let (got, rewritten) = run(&setting.runtime, program, &rows);
+    let at = expected.iter().zip(&got).position(|(e, g)| !is_same(e, g, setting.is_exact))?;
+    Some(format!(
+        "output {at}\nas the file has it:\n{as_file}\nrewritten:\n{rewritten}\nexpected {:?}\ngot {:?}",
+        expected[at], got[at]
+    ))
+}
+
+/// The shortest beginning of the program that differs, and the rules without which it does not.
+fn explain(settings: &[Setting], setting: &Setting, seed: u64) -> String {
+    let short = (1..=16).map(|n| (n, RandomProgram::new(seed, n)));
+    let mut found = short.filter_map(|(n, p)| Some((n, difference(&settings[0], setting, &p)?, p)));
+    let Some((length, text, program)) = found.next() else { return "only in full length".into() };
+    let guilty: Vec<&str> = settings
+        .iter()
+        .filter_map(|s| s.name.strip_suffix(" off").map(|rule| (s, rule)))
+        .filter(|(s, _)| difference(&settings[0], s, &program).is_none())
+        .map(|(_, rule)| rule)
+        .collect();
+    format!("{length} operators; right without any of {guilty:?}\n{text}")
+}
+
+fn check(seeds: std::ops::Range<u64>) {
+    let count = seeds.end - seeds.start;
+    let settings: Vec<Setting> = settings()
         .into_iter()
         .map(|(name, rules)| {
-            (name, Runtime::new(RuntimeOptions { rules, ..RuntimeOptions::default() }).unwrap())
+            let is_exact = name.strip_suffix(" alone").is_some_and(|rule| !ROUNDED.contains(&rule));
+            let runtime = Runtime::new(RuntimeOptions { rules, ..RuntimeOptions::default() }).unwrap();
+            Setting { name, runtime, is_exact }
         })
         .collect();
-    let (mut plans, mut folds) = (0, 0);
-    for seed in 0..count {
-        let program = RandomProgram::new(&mut Rng::new(seed));
-        // Shrinking and growing again between calls of one session must leave nothing behind.
-        let rows = if program.is_dynamic {
-            vec![3, random_program::MAX_ROWS, 1]
-        } else {
-            vec![random_program::MAX_ROWS; 2]
-        };
-        let (expected, as_file) = run(&settings[0].1, &program, &rows);
-        for (name, runtime) in &settings[1..] {
-            let (got, listing) = run(runtime, &program, &rows);
-            for (i, (e, g)) in expected.iter().zip(&got).enumerate() {
-                assert!(
-                    is_same(e, g),
-                    "seed {seed}, rules: {name}, output {i}\nas the file has it:\n{as_file}\nrewritten:\n{listing}\n\
-                     expected {e:?}\ngot {g:?}"
-                );
-            }
-            if name == "all on" {
+    let (mut plans, mut shorter) = (0, 0);
+    for seed in seeds {
+        let program = RandomProgram::new(seed, usize::MAX);
+        let rows = rows_of(&program);
+        let (expected, as_file) = run(&settings[0].runtime, &program, &rows);
+        for setting in &settings[1..] {
+            let (got, listing) = run(&setting.runtime, &program, &rows);
+            let is_right = expected.iter().zip(&got).all(|(e, g)| is_same(e, g, setting.is_exact));
+            assert!(is_right, "seed {seed}, rules: {}, {}", setting.name, explain(&settings, setting, seed));
+            if setting.name == "all on" {
                 plans += listing.matches("plan ").count();
-                folds += usize::from(listing.lines().count() < as_file.lines().count());
+                shorter += usize::from(listing.lines().count() < as_file.lines().count());
             }
         }
     }
     // The test means nothing unless rewrites happen often.
-    assert!(plans as u64 > count / 10 && folds as u64 > count / 4, "{plans} plans, {folds} shorter programs");
+    assert!(
+        plans as u64 > count / 2 && shorter as u64 > count / 2,
+        "{plans} plans, {shorter} shorter programs"
+    );
+}
+
+#[test]
+fn rewrites_change_no_result() {
+    check(0..200);
+}
+
+#[test]
+#[ignore = "several minutes"]
+fn rewrites_change_no_result_of_many_programs() {
+    let count = std::env::var("PTERON_RANDOM_GRAPHS").ok().and_then(|v| v.parse().ok()).unwrap_or(10_000);
+    check(0..count);
 }

@@ -1,6 +1,8 @@
 //! Arguments of a node.
 
 use super::TensorId;
+use pteron_core::ArgSpec;
+use std::sync::Arc;
 
 /// A value that is known at load.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,16 +17,30 @@ pub enum Literal {
     Bool(bool),
     /// Integers.
     Ints(Vec<i64>),
+    /// Text.
+    String(Arc<str>),
 }
 
 impl Literal {
+    /// As preparing sees it.
+    pub fn arg_spec(&self) -> ArgSpec<'_> {
+        match self {
+            Literal::None => ArgSpec::None,
+            Literal::Int(v) => ArgSpec::Int(Some(*v)),
+            Literal::Double(v) => ArgSpec::Double(Some(*v)),
+            Literal::Bool(v) => ArgSpec::Bool(Some(*v)),
+            Literal::Ints(v) => ArgSpec::IntList(v.iter().copied().map(Some).collect()),
+            Literal::String(v) => ArgSpec::String(v),
+        }
+    }
+
     /// The number as a float, if it is one.
     pub fn number(&self) -> Option<f64> {
         match self {
             Literal::Int(v) => Some(*v as f64),
             Literal::Double(v) => Some(*v),
             Literal::Bool(v) => Some(f64::from(u8::from(*v))),
-            Literal::None | Literal::Ints(_) => None,
+            Literal::None | Literal::Ints(_) | Literal::String(_) => None,
         }
     }
 }
@@ -38,7 +54,7 @@ pub enum Argument {
     Tensors(Vec<Option<TensorId>>),
     /// Something that nothing in the program writes; with the program's value that holds it, if one does.
     Literal(Literal, Option<u32>),
-    /// Any other value of the program, by its index: numbers that are computed, strings, other lists.
+    /// Any other value of the program, by its index: numbers that are computed, other lists.
     Value(u32),
 }
 

@@ -19,7 +19,7 @@ impl Graph {
     /// that it reads may be overwritten between its reader's place and the new one.
     pub fn replace(&mut self, nodes: &[NodeId], draft: Draft) -> Option<NodeId> {
         let last = *nodes.last()?;
-        if !self.can_replace(nodes, last, &draft) {
+        if !self.can_replace(nodes, &draft) {
             return None;
         }
         let mut covers: SmallVec<[u32; 2]> =
@@ -56,7 +56,9 @@ impl Graph {
         Some(id)
     }
 
-    fn can_replace(&self, nodes: &[NodeId], last: NodeId, draft: &Draft) -> bool {
+    /// Would [`Graph::replace`] do it?
+    pub fn can_replace(&self, nodes: &[NodeId], draft: &Draft) -> bool {
+        let Some(last) = nodes.last().copied() else { return false };
         let is_fixed = |n: &NodeId| {
             let node = self.node(*n);
             node.is_removed || node.op == Op::Fixed || !node.written_values.is_empty()

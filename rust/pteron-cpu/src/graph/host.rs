@@ -17,7 +17,7 @@ pub trait Host {
     fn add_constant(
         &mut self,
         graph: &mut Graph,
-        recipe: &'static str,
+        recipe: &str,
         sources: &[TensorId],
         spec: TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,

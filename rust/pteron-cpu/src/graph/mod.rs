@@ -46,6 +46,7 @@ pub use host::Host;
 pub use node::{Draft, Node, Op};
 pub use tensor::{Place, Tensor};
 
+use pteron_core::ArgSpec;
 use smallvec::SmallVec;
 
 /// Index of a node in its graph.
@@ -185,6 +186,19 @@ impl Graph {
             tensor = base;
         }
         tensor
+    }
+
+    /// The arguments of `node` as preparing sees them, without the contents of constants. A number that is
+    /// computed is one that is not known.
+    pub fn arg_specs(&self, node: NodeId) -> Vec<ArgSpec<'_>> {
+        let spec = |t: TensorId| self.tensor(t).spec.clone();
+        let of = |argument| match argument {
+            &Argument::Tensor(t) => ArgSpec::Tensor(spec(t), None),
+            Argument::Tensors(list) => ArgSpec::TensorList(list.iter().map(|t| t.map(spec)).collect()),
+            Argument::Literal(literal, _) => literal.arg_spec(),
+            Argument::Value(_) => ArgSpec::Double(None),
+        };
+        self.node(node).args.iter().map(of).collect()
     }
 
     /// Is node `a` executed before node `b`?

@@ -17,7 +17,7 @@ impl Host for AnyKernel {
     fn add_constant(
         &mut self,
         graph: &mut Graph,
-        _: &'static str,
+        _: &str,
         _: &[TensorId],
         spec: TensorSpec,
         _: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,

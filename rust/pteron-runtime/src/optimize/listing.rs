@@ -14,7 +14,10 @@ pub fn listing(ir: &MethodIr, steps: &[StepIr]) -> String {
     for step in steps {
         let text = match &step.kind {
             StepKind::Removed => continue,
-            StepKind::Plan { args, plan } => format!("plan {plan} ({})", list(args)),
+            StepKind::Plan { args, plan } => {
+                let what = if plan.is_call() { "call" } else { "plan" };
+                format!("{what} {plan} ({})", list(args))
+            }
             StepKind::Instruction(Instruction::Kernel { operator, args }) => {
                 let name = ir.operators.get(*operator as usize).map_or("?", String::as_str);
                 format!("call {} ({})", printable(name), list(args))

@@ -38,7 +38,7 @@ pub trait Loader {
     /// A constant computed from others; see [`pteron_core::PackStore::derive`].
     fn derive(
         &self,
-        recipe: &'static str,
+        recipe: &str,
         sources: &[ConstantView<'_>],
         spec: &TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,

@@ -45,6 +45,8 @@ struct Node {
     last_use: usize,
     /// For views: the node whose bytes they are.
     base: Option<usize>,
+    /// A view that no instruction makes: the plan puts it at the bytes of its base.
+    is_unsaid: bool,
     /// May share the bytes of this dying input (elementwise in place).
     in_place_of: Option<usize>,
 }
@@ -58,12 +60,15 @@ pub struct RandomProgram {
 }
 
 impl RandomProgram {
-    pub fn new(rng: &mut Rng) -> Self {
+    /// The program of a seed, cut after `most` operators: shorter ones are beginnings of longer ones.
+    pub fn new(seed: u64, most: usize) -> Self {
+        let rng = &mut Rng::new(seed);
         let seed = rng.next();
         let is_dynamic = rng.chance(2);
         let mut g = Generator::new(rng, is_dynamic);
         let width = g.nodes[0].width;
-        for _ in 0..3 + g.rng.below(10) {
+        let count = 3 + g.rng.below(10);
+        for _ in 0..count.min(most) {
             if g.rng.chance(8) {
                 g.repeated();
             } else {
@@ -134,13 +139,30 @@ impl<'a> Generator<'a> {
     fn node(&mut self, width: usize, rank: usize) -> usize {
         let mut shape = vec![1; rank];
         (shape[0], shape[rank - 1]) = (MAX_ROWS, width);
-        let mut tensor = TensorDraft::contiguous(DType::Float32, &shape).unwrap();
+        self.shaped(&shape, None)
+    }
+
+    /// A new activation of any shape whose last extent is its width; `order`: its memory order.
+    fn shaped(&mut self, shape: &[usize], order: Option<[u8; 4]>) -> usize {
+        let width = shape[shape.len() - 1];
+        let mut tensor = TensorDraft::contiguous(DType::Float32, shape).unwrap();
+        if let Some(order) = order {
+            tensor.dim_order = order.to_vec();
+        }
         if self.is_dynamic {
             tensor = tensor.bounded();
         }
         let value = self.value(tensor.into());
         let at = self.now();
-        self.nodes.push(Node { width, value, defined_at: at, last_use: at, base: None, in_place_of: None });
+        self.nodes.push(Node {
+            width,
+            value,
+            defined_at: at,
+            last_use: at,
+            base: None,
+            is_unsaid: false,
+            in_place_of: None,
+        });
         self.nodes.len() - 1
     }
 
@@ -226,7 +248,11 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(9) {
+        match self.rng.below(14) {
+            9 => self.gated(x),
+            10 => self.viewed_product(x),
+            11 | 12 => self.images(x),
+            13 => self.scores(x),
             0..=2 => self.linear(x),
             3 => self.unary("aten::relu", x),
             4 => {
@@ -277,6 +303,7 @@ impl<'a> Generator<'a> {
             defined_at: at,
             last_use: at,
             base: None,
+            is_unsaid: false,
             in_place_of: None,
         });
         let id = self.nodes.len() - 1;
@@ -314,6 +341,178 @@ impl<'a> Generator<'a> {
         let out = self.node(width, 2);
         let (xv, yv, ov) = (self.nodes[x].value, self.nodes[y].value, self.nodes[out].value);
         self.call("aten::add", "out", vec![xv, yv, alpha, ov]);
+    }
+
+    /// `y * sigmoid(y)` of a product, at times with the product read by somebody else too.
+    fn gated(&mut self, x: usize) {
+        let y = self.plain_product(x);
+        self.unary("aten::sigmoid", y);
+        let s = self.nodes.len() - 1;
+        self.touch(y);
+        self.touch(s);
+        let out = self.node(self.nodes[y].width, 2);
+        let (yv, sv, ov) = (self.nodes[y].value, self.nodes[s].value, self.nodes[out].value);
+        self.call("aten::mul", "out", vec![yv, sv, ov]);
+        if self.rng.chance(4) {
+            self.outputs.push([y, s][self.rng.below(2)]);
+        }
+    }
+
+    /// A product, seen as `[rows, 1, width]`, GELU or a sum on that, and back.
+    fn viewed_product(&mut self, x: usize) {
+        let y = self.plain_product(x);
+        let width = self.nodes[y].width;
+        let there = self.view(y, 3, &[-1, 1, width as i64]);
+        let out = if self.rng.chance(2) {
+            self.touch(there);
+            let kind = self.value(ValueDraft::String("none".into()));
+            let out = self.node(width, 3);
+            let (tv, ov) = (self.nodes[there].value, self.nodes[out].value);
+            self.call("aten::gelu", "out", vec![tv, kind, ov]);
+            out
+        } else {
+            self.viewed_sum(there, width)
+        };
+        if !self.is_dynamic && self.rng.chance(2) {
+            self.unsaid_view(out);
+        } else {
+            self.view(out, 2, &[-1, width as i64]);
+        }
+    }
+
+    fn viewed_sum(&mut self, there: usize, width: usize) -> usize {
+        let same: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].width == width && self.is_activation(*i))
+            .collect();
+        let other = same[self.rng.below(same.len())];
+        let other = self.view(other, 3, &[-1, 1, width as i64]);
+        self.touch(there);
+        self.touch(other);
+        let alpha = self.value(ValueDraft::Int(1));
+        let out = self.node(width, 3);
+        let mut args = [self.nodes[there].value, self.nodes[other].value];
+        if self.rng.chance(2) {
+            args.reverse();
+        }
+        let ov = self.nodes[out].value;
+        self.call("aten::add", "out", vec![args[0], args[1], alpha, ov]);
+        out
+    }
+
+    /// `[rows, width]` at the bytes of a tensor of another rank, which no instruction says.
+    fn unsaid_view(&mut self, x: usize) {
+        let out = self.node(self.nodes[x].width, 2);
+        (self.nodes[out].base, self.nodes[out].is_unsaid) = (Some(x), true);
+        self.touch(out);
+    }
+
+    /// Softmax of one product, times another weight: what attention is made of.
+    fn scores(&mut self, x: usize) {
+        let y = self.plain_product(x);
+        let (dim, half) = (self.value(ValueDraft::Int(-1)), self.value(ValueDraft::Bool(false)));
+        self.touch(y);
+        let out = self.node(self.nodes[y].width, 2);
+        let (yv, ov) = (self.nodes[y].value, self.nodes[out].value);
+        self.call("aten::_softmax", "out", vec![yv, dim, half, ov]);
+        self.plain_product(out);
+    }
+
+    /// `mm` with a constant weight.
+    fn plain_product(&mut self, x: usize) -> usize {
+        let (k, n) = (self.nodes[x].width, WIDTHS[self.rng.below(WIDTHS.len())]);
+        let weight = self.constant(&[k, n]);
+        self.touch(x);
+        let out = self.node(n, 2);
+        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
+        self.call("aten::mm", "out", vec![xv, weight, ov]);
+        out
+    }
+
+    /// Rows as images: convolutions to a few channels and back with batch norm, sums and activations between
+    /// them, in either memory order.
+    fn images(&mut self, x: usize) {
+        let width = self.nodes[x].width;
+        let channels = [2, 3, 8][self.rng.below(3)];
+        let order = self.rng.chance(2).then_some([0, 2, 3, 1]);
+        let image = self.view(x, 4, &[-1, 1, 1, width as i64]);
+        let mut y = self.branch(image, channels, order);
+        if self.rng.chance(2) {
+            let other = self.branch(image, channels, order);
+            self.touch(y);
+            self.touch(other);
+            let alpha = self.value(ValueDraft::Int(1));
+            let sum = self.shaped(&[MAX_ROWS, channels, 1, width], order);
+            let args = [y, other, sum].map(|n| self.nodes[n].value);
+            self.call("aten::add", "out", vec![args[0], args[1], alpha, args[2]]);
+            y = sum;
+        }
+        for name in ["aten::relu", "aten::sigmoid"] {
+            if self.rng.chance(2) {
+                self.touch(y);
+                let out = self.shaped(&[MAX_ROWS, channels, 1, width], order);
+                let args = [y, out].map(|n| self.nodes[n].value);
+                self.call(name, "out", args.to_vec());
+                y = out;
+            }
+        }
+        let flat = self.filtered(y, [channels, 1], None);
+        self.view(flat, 2, &[-1, width as i64]);
+    }
+
+    /// A convolution, at times with batch norm behind it.
+    fn branch(&mut self, image: usize, channels: usize, order: Option<[u8; 4]>) -> usize {
+        let y = self.filtered(image, [1, channels], order);
+        if self.rng.chance(2) { self.normalised(y, channels, order) } else { y }
+    }
+
+    fn filtered(&mut self, x: usize, [from, to]: [usize; 2], order: Option<[u8; 4]>) -> usize {
+        let width = self.nodes[x].width;
+        let weight = self.constant(&[to, from, 1, 3]);
+        let bias = if self.rng.chance(2) { self.constant(&[to]) } else { self.value(ValueDraft::Null) };
+        let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
+        let output_padding = self.ints(&[0, 0]);
+        let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));
+        self.touch(x);
+        let out = self.shaped(&[MAX_ROWS, to, 1, width], order);
+        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
+        let args = vec![xv, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ov];
+        self.call("aten::convolution", "out", args);
+        out
+    }
+
+    fn normalised(&mut self, x: usize, channels: usize, order: Option<[u8; 4]>) -> usize {
+        let (scale, shift) = (self.constant(&[channels]), self.constant(&[channels]));
+        let mean = self.constant(&[channels]);
+        let variance: Vec<u8> =
+            (0..channels).flat_map(|_| (self.rng.float().abs() + 0.1).to_le_bytes()).collect();
+        self.constants.push(variance);
+        let index = self.constants.len() as u32 - 1;
+        let variance =
+            self.value(TensorDraft::contiguous(DType::Float32, &[channels]).unwrap().constant(index).into());
+        let (momentum, epsilon) = (self.value(ValueDraft::Double(0.1)), self.value(ValueDraft::Double(1e-5)));
+        self.touch(x);
+        let out = self.shaped(&[MAX_ROWS, channels, 1, self.nodes[x].width], order);
+        let unused = [0, 1].map(|_| {
+            let value = self.value(TensorDraft::contiguous(DType::Float32, &[0]).unwrap().into());
+            let at = self.now();
+            self.nodes.push(Node {
+                width: 0,
+                value,
+                defined_at: at,
+                last_use: at,
+                base: None,
+                is_unsaid: false,
+                in_place_of: None,
+            });
+            value
+        });
+        let results = [self.nodes[out].value, unused[0], unused[1]];
+        let list = self.value(ValueDraft::TensorList(results.to_vec()));
+        let mut args = vec![self.nodes[x].value, scale, shift, mean, variance, momentum, epsilon];
+        args.extend(results);
+        args.push(list);
+        self.kernel("aten::_native_batch_norm_legit_no_training", "out", args);
+        out
     }
 
     /// To `[rows, 1, width]`, something on it, and back.
@@ -395,7 +594,12 @@ impl<'a> Generator<'a> {
         let mut address = vec![0usize; self.nodes.len()];
         let mut top = 0;
         for i in 0..self.nodes.len() {
-            if self.nodes[i].base.is_some() {
+            if let Some(base) = self.nodes[i].base {
+                if self.nodes[i].is_unsaid
+                    && let ValueDraft::Tensor(t) = &mut self.method.values[self.nodes[i].value as usize]
+                {
+                    **t = t.clone().planned(1, address[base] as u64);
+                }
                 continue;
             }
             let bytes = self.bytes_of(i).next_multiple_of(16);

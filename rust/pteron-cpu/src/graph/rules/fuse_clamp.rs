@@ -39,7 +39,8 @@ fn find(graph: &Graph, consumer: NodeId) -> Option<(NodeId, Draft)> {
     let producer = graph.sole_producer(input)?;
     let before = graph.node(producer);
     let is_fusible = matches!(before.op, Op::Linear | Op::Convolution)
-        && before.epilogue.is_none()
+        && before.epilogue.clamp.is_none()
+        && before.epilogue.post.is_none()
         && graph.tensor(input).spec == graph.tensor(output).spec;
     if !is_fusible {
         return None;

@@ -1,6 +1,11 @@
 //! The rewrite rules, one per file, in the order in which they run. Each has a switch.
 
+mod fold_batch_norm;
 mod fuse_clamp;
+mod fuse_residual;
+mod fuse_tail;
+mod remove_dead;
+mod sink_views;
 
 use super::{Graph, Host};
 use crate::plan::RuleSwitches;
@@ -29,7 +34,14 @@ pub(crate) const WEIGHTED: &[&str] = &[
 ];
 
 /// All rules in order.
-pub const RULES: &[Rule] = &[fuse_clamp::RULE];
+pub const RULES: &[Rule] = &[
+    fold_batch_norm::RULE,
+    sink_views::RULE,
+    fuse_residual::RULE,
+    fuse_clamp::RULE,
+    fuse_tail::RULE,
+    remove_dead::RULE,
+];
 
 /// The rules that are switched on and can have something to do in a method with `operators`.
 pub fn candidates<'a>(

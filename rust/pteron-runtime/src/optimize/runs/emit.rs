@@ -97,6 +97,7 @@ impl Emitter<'_> {
             Literal::Int(v) => ValueIr::Int(*v),
             Literal::Double(v) => ValueIr::Double(*v),
             Literal::Bool(v) => ValueIr::Bool(*v),
+            Literal::String(v) => ValueIr::String(v.clone()),
             Literal::Ints(items) => {
                 ValueIr::IntList(items.iter().map(|v| self.literal(&Literal::Int(*v))).collect())
             }

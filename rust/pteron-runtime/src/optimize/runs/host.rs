@@ -3,7 +3,7 @@
 use super::super::Loader;
 use crate::ir::{FoldedConstant, MethodIr, Place as IrPlace, TensorIr, ValueIr};
 use pteron_core::{AlignedBuffer, ArgSpec, ConstantView, Result, TensorSpec, ValueId};
-use pteron_cpu::graph::{Argument, Draft, Graph, Host, Literal, Place, Tensor, TensorId};
+use pteron_cpu::graph::{Argument, Draft, Graph, Host, Place, Tensor, TensorId};
 use pteron_cpu::plan::PlanSpec;
 
 /// The loader's half of [`Host`].
@@ -18,19 +18,13 @@ impl RunHost<'_> {
         ArgSpec::Tensor(graph.tensor(id).spec.clone(), self.constant(graph, id))
     }
 
-    fn argument<'s>(&'s self, graph: &'s Graph, argument: &Argument) -> ArgSpec<'s> {
+    fn argument<'s>(&'s self, graph: &'s Graph, argument: &'s Argument) -> ArgSpec<'s> {
         match argument {
             Argument::Tensor(id) => self.tensor(graph, *id),
             Argument::Tensors(list) => {
                 ArgSpec::TensorList(list.iter().map(|t| t.map(|t| graph.tensor(t).spec.clone())).collect())
             }
-            Argument::Literal(literal, _) => match literal {
-                Literal::None => ArgSpec::None,
-                Literal::Int(v) => ArgSpec::Int(Some(*v)),
-                Literal::Double(v) => ArgSpec::Double(Some(*v)),
-                Literal::Bool(v) => ArgSpec::Bool(Some(*v)),
-                Literal::Ints(v) => ArgSpec::IntList(v.iter().copied().map(Some).collect()),
-            },
+            Argument::Literal(literal, _) => literal.arg_spec(),
             Argument::Value(v) => self.loader.arg_spec(self.ir, self.folded, ValueId(*v)),
         }
     }
@@ -64,7 +58,7 @@ impl Host for RunHost<'_> {
     fn add_constant(
         &mut self,
         graph: &mut Graph,
-        recipe: &'static str,
+        recipe: &str,
         sources: &[TensorId],
         spec: TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,

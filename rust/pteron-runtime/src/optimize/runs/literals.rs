@@ -27,7 +27,7 @@ impl Literals {
         self.is_written.get(value.index()).copied().unwrap_or(true)
     }
 
-    /// The contents of `value`, if it is a number, a list of integers or absent, and never written.
+    /// The contents of `value`, if it is a number, a text, a list of integers or absent, and never written.
     pub fn of(&self, ir: &MethodIr, value: ValueId) -> Option<Literal> {
         if self.is_written(value) {
             return None;
@@ -37,6 +37,7 @@ impl Literals {
             ValueIr::Int(v) => Some(Literal::Int(*v)),
             ValueIr::Bool(v) => Some(Literal::Bool(*v)),
             ValueIr::Double(v) => Some(Literal::Double(*v)),
+            ValueIr::String(v) => Some(Literal::String(v.clone())),
             ValueIr::IntList(ids) => {
                 let items: Option<Vec<i64>> = ids
                     .iter()

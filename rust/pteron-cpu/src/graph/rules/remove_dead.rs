@@ -1,0 +1,70 @@
+//! `remove_dead`: calls whose results nobody reads are not made.
+//!
+//! *Before*: `y = permute_copy(x); z = relu(x)`, `y` unread. *After*: `z = relu(x)`.
+//!
+//! Applies to views, copies, elementwise functions, matrix products and convolutions: calls that have
+//! no effect but their result and cannot fail on the contents of a tensor. Exact.
+
+use super::Rule;
+use crate::elementwise::function::recognise;
+use crate::graph::{Graph, Host, NodeId, Op};
+use pteron_core::Result;
+
+pub(super) const RULE: Rule = Rule {
+    name: "remove_dead",
+    about: "calls whose results nobody reads",
+    // Nothing but what other rules leave behind is dead: exporters remove the rest.
+    needs: &[super::WEIGHTED],
+    apply,
+};
+
+/// Operators that only copy, besides views.
+const COPIES: &[&str] = &[
+    "aten::permute_copy.out",
+    "aten::transpose_copy.int_out",
+    "aten::t_copy.out",
+    "aten::view_copy.out",
+    "aten::unsqueeze_copy.out",
+    "aten::squeeze_copy.dim_out",
+    "aten::squeeze_copy.dims_out",
+    "aten::clone.out",
+    "aten::alias_copy.out",
+    "aten::detach_copy.out",
+    "aten::lift_fresh_copy.out",
+];
+
+fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
+    let ids: Vec<NodeId> = graph.ids().collect();
+    let dead = |graph: &mut Graph, id: &NodeId| is_pure(graph, *id) && graph.remove(*id);
+    Ok(ids.iter().rev().filter(|id| dead(graph, id)).count())
+}
+
+fn is_pure(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    match node.op {
+        Op::View | Op::Linear | Op::Convolution | Op::Clamp { .. } => true,
+        _ => {
+            COPIES.contains(&node.operator.as_str())
+                || recognise(&node.operator, &graph.arg_specs(id)).is_some()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::testing::{AnyKernel, Builder};
+
+    #[test]
+    fn what_leads_to_nothing_goes() {
+        let mut b = Builder::new();
+        let x = b.border(&[4, 8]);
+        let y = b.call("aten::neg.out", &[x], &[4, 8]);
+        b.call("aten::relu.out", &[y], &[4, 8]);
+        let z = b.call("aten::exp.out", &[x], &[4, 8]);
+        b.call("aten::multinomial.out", &[x], &[4]);
+        b.name("z", z).pin("z", 4096);
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 2);
+        assert_eq!(b.graph.live().count(), 2);
+    }
+}
