@@ -89,6 +89,8 @@ macro_rules! unrolled {
 
 /// The same pointer and number, of which the compiler knows nothing: it would else keep a pointer for each
 /// row of A, on the stack, and load it for every multiplication. Costs no instruction.
+// No memory is read or written: the pointer is only passed through.
+#[allow(clippy::pointers_in_nomem_asm_block)]
 #[inline(always)]
 fn forget(p: *const f32, n: usize) -> (*const f32, usize) {
     #[cfg(target_arch = "x86_64")]
