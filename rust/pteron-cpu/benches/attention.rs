@@ -54,6 +54,7 @@ fn call(isa: Isa, rows: usize, keys: usize, depth: usize, causality: Causality, 
         causality,
         keys_from: None,
         empty_row: EmptyRow::Zero,
+        checks: Vec::new(),
     };
     let args = vec![
         tensor(&[1, rows, HEADS, depth]),

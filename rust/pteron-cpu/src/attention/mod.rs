@@ -19,7 +19,7 @@ mod spec;
 mod tests;
 
 pub use prepare::prepare_attention;
-pub use spec::{AttentionSpec, Axes, Causality, EmptyRow, Operand};
+pub use spec::{AttentionSpec, Axes, Causality, EmptyRow, Extent, Operand, ShapeCheck};
 
 /// Most keys of a block: its packed keys and values stay in the second-level cache, a panel of values in
 /// the first.

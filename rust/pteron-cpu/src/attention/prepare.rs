@@ -34,7 +34,7 @@ pub fn prepare_attention(
     let depth = extent(query, spec.query.axes.element);
     let width = extent(value, spec.value.axes.element);
     let scratch = ScratchPlan::new(keys, depth, width)?;
-    Ok(Some(Box::new(Attention::new(*spec, ctx.cpu, scratch))))
+    Ok(Some(Box::new(Attention::new(spec.clone(), ctx.cpu, scratch))))
 }
 
 /// The f32 tensor of an operand, if each of its dimensions is one of the operand's axes.

@@ -1,7 +1,7 @@
 //! The shapes of one call: checked, as extents and strides.
 
 use super::chunk_grid::ChunkGrid;
-use super::spec::{AttentionSpec, Axes, Causality, Operand};
+use super::spec::{AttentionSpec, Axes, Causality, Extent, Operand, ShapeCheck};
 use pteron_core::{Args, DType, Dims, Error, Result, TensorView};
 
 /// Strides of a tensor in elements, zero for dimensions it does not have.
@@ -145,9 +145,44 @@ impl Problem {
             ..Problem::default()
         };
         (problem.mask_kind, problem.mask) = mask(spec, args, [q.batch, q.heads, q.rows, keys])?;
+        for check in &spec.checks {
+            problem.check(check, args)?;
+        }
         problem.grid = ChunkGrid::new(&problem);
         let out = problem.out_shape(spec, &q)?;
         Ok((problem, out))
+    }
+
+    /// Errors: the list differs from the extents that it has to be.
+    fn check(&self, check: &ShapeCheck, args: &Args<'_>) -> Result<()> {
+        let list = args.int_list(check.argument)?;
+        let mut fits = list.len() == check.dims.len();
+        for (value, extent) in list.iter().zip(&check.dims) {
+            let value = value?;
+            fits &= value == -1 || usize::try_from(value) == Ok(self.extent(*extent));
+        }
+        if fits {
+            return Ok(());
+        }
+        let expected: Dims =
+            check.dims.iter().try_fold(Dims::EMPTY, |mut d, e| d.push(self.extent(*e)).map(|()| d))?;
+        Err(Error::kernel(WHAT)
+            .expected(format!("a view of shape {expected}, {:?}", check.dims))
+            .got(format!("argument {}: {:?}", check.argument, list.to_dims()))
+            .hint("load the program with the rule fuse_attention switched off"))
+    }
+
+    fn extent(&self, extent: Extent) -> usize {
+        let heads = self.key_heads.saturating_mul(self.group);
+        match extent {
+            Extent::Batch => self.batch,
+            Extent::Heads => heads,
+            Extent::Joined => self.batch.saturating_mul(heads),
+            Extent::Rows => self.rows,
+            Extent::Keys => self.keys,
+            Extent::Depth => self.depth,
+            Extent::Width => self.width,
+        }
     }
 
     fn out_shape(&self, spec: &AttentionSpec, q: &Extents) -> Result<Dims> {

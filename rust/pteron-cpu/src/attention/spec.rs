@@ -56,8 +56,37 @@ pub enum EmptyRow {
     NaN,
 }
 
+/// An extent of attention, by meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Sequences.
+    Batch,
+    /// Heads.
+    Heads,
+    /// Sequences times heads.
+    Joined,
+    /// Queries.
+    Rows,
+    /// Keys.
+    Keys,
+    /// Elements of queries and keys.
+    Depth,
+    /// Elements of values.
+    Width,
+}
+
+/// A list of integers among the arguments that has to be these extents, whenever shapes are bound: the
+/// shape that a view in the program asks for, which the fused step leaves out. -1 stands for any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShapeCheck {
+    /// Position of the list in the argument list.
+    pub argument: usize,
+    /// What its integers are.
+    pub dims: Vec<Extent>,
+}
+
 /// `softmax(scale · Q Kᵀ + mask) V` per batch and head.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AttentionSpec {
     /// f32, L queries of D elements.
     pub query: Operand,
@@ -78,6 +107,8 @@ pub struct AttentionSpec {
     pub keys_from: Option<usize>,
     /// See [`EmptyRow`].
     pub empty_row: EmptyRow,
+    /// What must hold besides.
+    pub checks: Vec<ShapeCheck>,
 }
 
 impl fmt::Display for AttentionSpec {

@@ -157,6 +157,7 @@ impl Case {
             causality: self.causality,
             keys_from: None,
             empty_row: self.empty_row,
+            checks: Vec::new(),
         }
     }
 

@@ -19,6 +19,8 @@ pub enum Op {
         /// Upper bound.
         max: f32,
     },
+    /// Scaled dot-product attention: its arguments are what the description says, the output last.
+    Attention(Box<crate::attention::AttentionSpec>),
     /// Argument 0 under another shape: the same bytes. Arguments: the tensor, the extents, the result.
     View,
     /// Anything else: a kernel called as the file says.

@@ -72,6 +72,10 @@ impl Builder {
     pub fn get(&self, name: &str) -> TensorId {
         self.names[name]
     }
+    /// Lets every tensor change its extents.
+    pub fn make_dynamic(&mut self) {
+        self.graph.tensors.iter_mut().for_each(|t| t.spec.dynamism = pteron_core::Dynamism::Bounded);
+    }
     /// Puts the tensor `name` at byte `start` of memory 0.
     pub fn pin(&mut self, name: &str, start: usize) {
         let tensor = self.get(name);

@@ -37,7 +37,8 @@ impl PlanSpec {
     /// Prepares the plan's kernel; `None` when no fast kernel takes these arguments (the calls it
     /// covers then stay as they are).
     pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-        match self.op {
+        match &self.op {
+            Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::Clamp { .. } | Op::View | Op::Opaque | Op::Fixed => Ok(None),
@@ -69,6 +70,9 @@ impl PlanSpec {
 impl fmt::Display for PlanSpec {
     /// `aten::addmm.out + residual + clamp(0, inf)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Op::Attention(spec) = &self.op {
+            write!(f, "{spec}")?;
+        }
         write!(f, "{}{}", self.operator, self.epilogue)
     }
 }

@@ -1,6 +1,7 @@
 //! The rewrite rules, one per file, in the order in which they run. Each has a switch.
 
 mod fold_batch_norm;
+mod fuse_attention;
 mod fuse_clamp;
 mod fuse_residual;
 mod fuse_tail;
@@ -35,6 +36,7 @@ pub(crate) const WEIGHTED: &[&str] = &[
 
 /// All rules in order.
 pub const RULES: &[Rule] = &[
+    fuse_attention::RULE,
     fold_batch_norm::RULE,
     sink_views::RULE,
     fuse_residual::RULE,

@@ -1,0 +1,393 @@
+//! `fuse_attention`: the steps that scaled dot-product attention was decomposed into become one.
+//!
+//! *Before*: `s = bmm(permute(q) * a, permute(k) * b) + mask; w = softmax(s); w = where(¬any(¬(s == -inf)),
+//! 0, w); y = permute(bmm(w, permute(v)))`, with views between [batch, heads] and [batch · heads].
+//! *After*: `y = attention(q, k, v, mask)` with the scale `a · b`.
+//!
+//! Permutes, copies, views and factors on the way to the first product, on the way to the second, and
+//! behind it are taken in as far as they only rearrange; a mask that is `where(seen, 0, -inf)` is read as
+//! `seen`. Results differ from those of the separate steps by rounding, within 1e-5 of the largest
+//! output; NaN, infinities and rows that see nothing come out as in the steps.
+//!
+//! Where shapes can change, the views that are left out state theirs in lists of integers: the step takes
+//! these and checks them whenever it is bound.
+
+mod layout;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use super::Rule;
+use crate::attention::{AttentionSpec, Causality, EmptyRow, Extent, Operand, ShapeCheck};
+use crate::epilogue::Epilogue;
+use crate::graph::{Argument, Draft, Graph, Host, Node, NodeId, Op, TensorId};
+use layout::{Extents, Layout, Passed, axes, down, up};
+use pteron_core::{DType, Result};
+use smallvec::smallvec;
+use weights::{Weights, is_filled};
+
+pub(super) const RULE: Rule = Rule {
+    name: "fuse_attention",
+    about: "products, mask and softmax of attention into one step, with the permutes around them",
+    needs: &[&["aten::bmm.out"], &["aten::_softmax.out", "aten::exp.out"]],
+    apply,
+};
+
+fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
+    let mut count = 0;
+    for id in graph.ids() {
+        if !graph.is_live(id) {
+            continue;
+        }
+        let Some(found) = weights::weights(graph, host, id) else { continue };
+        // First with everything that can be taken in; where the memory of the file forbids reading that
+        // far ahead, the products and what lies between them.
+        for reach in [Reach::Far, Reach::Near] {
+            if let Some((nodes, draft)) = Pattern::new(reach, found.empty_row).find(graph, host, &found)
+                && host.can_prepare(graph, &draft)?
+                && graph.replace(&nodes, draft).is_some()
+            {
+                count += 1;
+                break;
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// How far to look in front of and behind the products.
+#[derive(Clone, Copy, PartialEq)]
+enum Reach {
+    Far,
+    Near,
+}
+
+/// What was found so far.
+struct Pattern {
+    reach: Reach,
+    extents: Extents,
+    scale: f64,
+    /// Nodes that are replaced.
+    nodes: Vec<NodeId>,
+    /// Nodes that are, if nobody else reads their results.
+    perhaps: Vec<NodeId>,
+    checks: Vec<(Argument, Layout)>,
+    empty_row: EmptyRow,
+}
+
+/// A tensor with what its dimensions mean.
+type Found = (TensorId, Layout);
+
+impl Pattern {
+    fn new(reach: Reach, empty_row: EmptyRow) -> Self {
+        Pattern {
+            reach,
+            extents: Extents::default(),
+            scale: 1.0,
+            nodes: Vec::new(),
+            perhaps: Vec::new(),
+            checks: Vec::new(),
+            empty_row,
+        }
+    }
+
+    fn find(mut self, graph: &Graph, host: &dyn Host, found: &Weights) -> Option<(Vec<NodeId>, Draft)> {
+        self.nodes.extend(&found.nodes);
+        let rank = graph.tensor(found.scores).spec.shape.len();
+        let layout: Layout = match rank {
+            3 => smallvec![Extent::Joined, Extent::Rows, Extent::Keys],
+            4 => smallvec![Extent::Batch, Extent::Heads, Extent::Rows, Extent::Keys],
+            _ => return None,
+        };
+        if graph.tensor(found.weights).spec.dtype != DType::Float32 {
+            return None;
+        }
+        let (first, mask) = self.scores(graph, found.scores, &layout)?;
+        let query = self.operand(graph, first, 0, smallvec![Extent::Joined, Extent::Rows, Extent::Depth])?;
+        let key = self.operand(graph, first, 1, smallvec![Extent::Joined, Extent::Depth, Extent::Keys])?;
+        let second = self.second_product(graph, found.weights, layout)?;
+        let (factor, width) = (self.scale, smallvec![Extent::Joined, Extent::Keys, Extent::Width]);
+        let value = self.operand(graph, second, 1, width)?;
+        if self.scale != factor {
+            return None;
+        }
+        let out = self.output(graph, second)?;
+        let operands = [&query, &key, &value, &out];
+        self.layouts_fit(&operands, rank, mask, graph).then_some(())?;
+        let draft = self.draft(graph, host, [query, key, value, out], mask)?;
+        Some((self.replaced(graph), draft))
+    }
+
+    fn pass(&mut self, graph: &Graph, passed: Passed, is_needed: bool) {
+        if is_needed {
+            self.nodes.push(passed.node)
+        } else {
+            self.perhaps.push(passed.node)
+        }
+        if let Some((position, layout)) = passed.check
+            && let Some(argument) = graph.node(passed.node).args.get(position)
+        {
+            self.checks.push((argument.clone(), layout));
+        }
+    }
+
+    /// From the scores that the softmax reads back to the first product; with the mask that was added.
+    fn scores(
+        &mut self,
+        graph: &Graph,
+        scores: TensorId,
+        layout: &Layout,
+    ) -> Option<(NodeId, Option<TensorId>)> {
+        let add = graph.producer(scores).filter(|id| graph.node(*id).operator == "aten::add.out");
+        let Some(add) = add else {
+            return self.product(graph, scores, layout.clone()).map(|first| (first, None));
+        };
+        let node = graph.node(add);
+        if node.number(2) != Some(1.0) {
+            return None;
+        }
+        for (product, mask) in [(0, 1), (1, 0)] {
+            let (Some(product), Some(mask)) = (node.input(product), node.input(mask)) else { continue };
+            // A sum that broadcasts the scores is no mask.
+            if graph.tensor(product).spec.shape != graph.tensor(scores).spec.shape {
+                continue;
+            }
+            let (nodes, checks, scale) = (self.nodes.len(), self.checks.len(), self.scale);
+            if let Some(first) = self.product(graph, product, layout.clone()) {
+                self.nodes.push(add);
+                return Some((first, Some(mask)));
+            }
+            self.nodes.truncate(nodes);
+            self.checks.truncate(checks);
+            self.scale = scale;
+        }
+        None
+    }
+
+    /// From scores back to the product that made them, through factors and views.
+    fn product(&mut self, graph: &Graph, mut tensor: TensorId, mut layout: Layout) -> Option<NodeId> {
+        loop {
+            if !self.extents.unify(graph, tensor, &layout) {
+                return None;
+            }
+            let id = graph.producer(tensor)?;
+            let node = graph.node(id);
+            if is_product(node) {
+                self.nodes.push(id);
+                return (layout.len() == 3).then_some(id);
+            }
+            if let Some(factor) = factor(node) {
+                self.scale *= factor;
+                self.nodes.push(id);
+                tensor = node.input(0)?;
+                continue;
+            }
+            let (base, found, passed) = up(graph, tensor, &layout)?;
+            self.pass(graph, passed, true);
+            (tensor, layout) = (base, found);
+        }
+    }
+
+    /// From operand `position` of a product back to what was rearranged for it.
+    fn operand(
+        &mut self,
+        graph: &Graph,
+        product: NodeId,
+        position: usize,
+        mut layout: Layout,
+    ) -> Option<Found> {
+        let mut tensor = graph.node(product).input(position)?;
+        loop {
+            if graph.tensor(tensor).spec.dtype != DType::Float32
+                || !self.extents.unify(graph, tensor, &layout)
+            {
+                return None;
+            }
+            // Past a split of heads there are rows as a linear layer leaves them.
+            let Some(id) = graph.producer(tensor).filter(|_| self.reach == Reach::Far) else { break };
+            let node = graph.node(id);
+            if let Some(factor) = factor(node) {
+                self.scale *= factor;
+                self.perhaps.push(id);
+                tensor = node.input(0)?;
+                continue;
+            }
+            let Some((base, found, passed)) = up(graph, tensor, &layout) else { break };
+            self.pass(graph, passed, false);
+            (tensor, layout) = (base, found);
+        }
+        Some((tensor, layout))
+    }
+
+    /// From the weights on to the product with the values.
+    fn second_product(&mut self, graph: &Graph, mut tensor: TensorId, mut layout: Layout) -> Option<NodeId> {
+        loop {
+            if !self.extents.unify(graph, tensor, &layout) {
+                return None;
+            }
+            let id = graph.only_reader(tensor)?;
+            let node = graph.node(id);
+            if is_product(node) {
+                let fits = node.input(0) == Some(tensor) && layout.len() == 3;
+                self.nodes.push(id);
+                return fits.then_some(id);
+            }
+            let (next, found, passed) = down(graph, tensor, &layout)?;
+            self.pass(graph, passed, true);
+            (tensor, layout) = (next, found);
+        }
+    }
+
+    /// From the second product on to the last rearrangement whose elements lie side by side.
+    fn output(&mut self, graph: &Graph, second: NodeId) -> Option<Found> {
+        let mut tensor = graph.node(second).output()?;
+        let mut layout: Layout = smallvec![Extent::Joined, Extent::Rows, Extent::Width];
+        if !self.extents.unify(graph, tensor, &layout) {
+            return None;
+        }
+        let mut best = (tensor, layout.clone());
+        let mut ahead = Vec::new();
+        while self.reach == Reach::Far
+            && let Some((next, found, passed)) = down(graph, tensor, &layout)
+            && self.extents.unify(graph, next, &found)
+        {
+            ahead.push(passed);
+            (tensor, layout) = (next, found);
+            let order = &graph.tensor(tensor).spec.dim_order;
+            let innermost = order.as_slice().last().and_then(|d| layout.get(usize::from(*d)));
+            if innermost == Some(&Extent::Width) && graph.producer(tensor).is_some_and(|p| is_copy(graph, p))
+            {
+                best = (tensor, layout.clone());
+                for passed in ahead.drain(..) {
+                    self.pass(graph, passed, true);
+                }
+            }
+        }
+        Some(best)
+    }
+
+    /// Can the kernel see all operands and the mask with the same batches and heads?
+    fn layouts_fit(
+        &self,
+        operands: &[&Found; 4],
+        rank: usize,
+        mask: Option<TensorId>,
+        graph: &Graph,
+    ) -> bool {
+        let is_joined = |l: &Layout| l.contains(&Extent::Joined);
+        let joined = operands.iter().filter(|(_, l)| is_joined(l)).count();
+        let is_single = self.extents.get(Extent::Batch) == Some(1);
+        let all_alike = joined == 0 || joined == operands.len() || is_single;
+        // A mask with batches or heads of its own has to find the same ones in the operands.
+        let mask_fits = mask.is_none_or(|mask| {
+            let shape = &graph.tensor(mask).spec.shape;
+            let is_shared = shape.iter().rev().skip(2).all(|extent| *extent == 1);
+            let is_split = joined < operands.len();
+            is_shared || is_single || is_split == (rank == 4)
+        });
+        self.extents.are_consistent() && all_alike && mask_fits
+    }
+
+    fn draft(
+        &mut self,
+        graph: &Graph,
+        host: &dyn Host,
+        operands: [Found; 4],
+        mask: Option<TensorId>,
+    ) -> Option<Draft> {
+        let [query, key, value, out] = operands;
+        let mut args: Vec<Argument> = [&query, &key, &value].map(|o| Argument::Tensor(o.0)).into();
+        let mask = mask.map(|mask| self.seen(graph, host, mask));
+        let mask_at = mask.map(|mask| {
+            args.push(Argument::Tensor(mask));
+            args.len() - 1
+        });
+        let mut checks = Vec::new();
+        for (list, layout) in self.checks.drain(..) {
+            checks.push(ShapeCheck { argument: args.len(), dims: layout.to_vec() });
+            args.push(list);
+        }
+        let operand = |argument: usize, found: &Found, row: Extent, element: Extent| {
+            Some(Operand { argument, axes: axes(&found.1, row, element)? })
+        };
+        let spec = AttentionSpec {
+            query: operand(0, &query, Extent::Rows, Extent::Depth)?,
+            key: operand(1, &key, Extent::Keys, Extent::Depth)?,
+            value: operand(2, &value, Extent::Keys, Extent::Width)?,
+            mask: mask_at,
+            out: operand(args.len(), &out, Extent::Rows, Extent::Width)?,
+            scale: self.scale as f32,
+            causality: Causality::Everything,
+            keys_from: None,
+            empty_row: self.empty_row,
+            checks,
+        };
+        args.push(Argument::Tensor(out.0));
+        Some(Draft {
+            op: Op::Attention(Box::new(spec)),
+            operator: String::new(),
+            args,
+            outputs: smallvec![out.0],
+            epilogue: Epilogue::NONE,
+        })
+    }
+
+    /// The condition of a mask that is `where(condition, 0, -inf)`, else the mask.
+    fn seen(&mut self, graph: &Graph, host: &dyn Host, mask: TensorId) -> TensorId {
+        let condition = || {
+            let id = graph.producer(mask)?;
+            let node = graph.node(id);
+            let condition = node.input(0).filter(|_| node.operator == "aten::where.self_out")?;
+            let is_mask = graph.tensor(condition).spec.dtype == DType::Bool
+                && is_filled(graph, host, node.input(1)?, 0.0)
+                && is_filled(graph, host, node.input(2)?, f32::NEG_INFINITY)
+                && graph.tensor(condition).spec.shape == graph.tensor(mask).spec.shape;
+            is_mask.then_some((id, condition))
+        };
+        let Some((id, condition)) = condition() else { return mask };
+        self.perhaps.push(id);
+        condition
+    }
+
+    /// All nodes that go, in execution order: of those that may, the ones without other readers.
+    fn replaced(mut self, graph: &Graph) -> Vec<NodeId> {
+        loop {
+            let goes = |id: &NodeId| self.nodes.contains(id) || self.perhaps.contains(id);
+            let stays = |id: &NodeId| {
+                graph
+                    .node(*id)
+                    .outputs
+                    .iter()
+                    .any(|t| !graph.tensor(*t).is_private() || graph.readers(*t).iter().any(|r| !goes(r)))
+            };
+            let Some(at) = self.perhaps.iter().position(stays) else { break };
+            self.perhaps.swap_remove(at);
+        }
+        self.nodes.append(&mut self.perhaps);
+        self.nodes.sort_by(|a, b| match (a == b, graph.is_before(*a, *b)) {
+            (true, _) => std::cmp::Ordering::Equal,
+            (_, true) => std::cmp::Ordering::Less,
+            (_, false) => std::cmp::Ordering::Greater,
+        });
+        self.nodes.dedup();
+        self.nodes
+    }
+}
+
+fn is_product(node: &Node) -> bool {
+    node.op == Op::Linear && node.operator == "aten::bmm.out" && node.epilogue.is_none()
+}
+
+/// Does the node write memory, other than a view?
+fn is_copy(graph: &Graph, id: NodeId) -> bool {
+    graph.node(id).op != Op::View
+}
+
+/// The number that a node multiplies its first argument with.
+fn factor(node: &Node) -> Option<f64> {
+    match node.operator.as_str() {
+        "aten::mul.Scalar_out" => node.number(1),
+        "aten::div.Scalar_out" => node.number(1).filter(|d| *d != 0.0).map(|d| 1.0 / d),
+        _ => None,
+    }
+}
