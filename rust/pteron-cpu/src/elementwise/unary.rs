@@ -182,7 +182,8 @@ fn exponent_is(args: &[ArgSpec<'_>], exponent: f64) -> bool {
 #[inline(always)]
 pub fn gelu_erf<S: Simd>(s: S, x: S::F) -> S::F {
     let half = s.mul(s.splat(0.5), x);
-    s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+    // Not fused: the product with a factor of zero must have the sign of x.
+    s.mul(half, s.add(s.splat(1.0), erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2)))))
 }
 
 /// GELU by its tanh approximation.
@@ -191,7 +192,7 @@ pub fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
     const SQRT_2_OVER_PI: f32 = 0.797_884_6;
     let cubic = s.fma(s.mul(s.mul(x, x), x), s.splat(0.044_715), x);
     let half = s.mul(s.splat(0.5), x);
-    s.fma(half, tanh(s, s.mul(s.splat(SQRT_2_OVER_PI), cubic)), half)
+    s.mul(half, s.add(s.splat(1.0), tanh(s, s.mul(s.splat(SQRT_2_OVER_PI), cubic))))
 }
 
 macro_rules! kernel {

@@ -2,6 +2,8 @@
 //!
 //! Shape: that of `self`. Dtype: floats; `relu` and `hardtanh` also integers. Edge cases: NaN stays
 //! NaN; `logit` without `eps` gives NaN outside [0, 1].
+//!
+//! Formulas that overflow or cancel somewhere in the range of float32 are computed in float64 and rounded.
 
 use crate::elementwise::{Dtypes, Positions, float, number};
 use crate::routine::{Preparation, dtype_of, kernel};
@@ -24,6 +26,36 @@ macro_rules! activation {
             float(ctx, Positions::UNARY, own(ctx)?, |$x, _, _, _| $e, |$x, _, _, _| $e)
         })
     };
+    ($name:literal, in float64 $function:expr) => {
+        kernel(concat!("aten::", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"), |ctx| {
+            float(
+                ctx,
+                Positions::UNARY,
+                own(ctx)?,
+                |x, _, _, _| $function(f64::from(x)) as f32,
+                |x, _, _, _| $function(x),
+            )
+        })
+    };
+}
+
+fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}
+
+fn mish(x: f64) -> f64 {
+    x * x.exp().ln_1p().tanh()
+}
+
+/// By the complementary error function, which keeps its digits where 1 + erf cancels.
+fn gelu_erf(x: f64) -> f64 {
+    0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
+}
+
+/// (1 + tanh u) / 2 as a logistic function of 2 u, which does not cancel.
+fn gelu_tanh(x: f64) -> f64 {
+    const TWICE_SQRT_2_OVER_PI: f64 = 1.595_769_121_605_730_8;
+    x / (1.0 + (-TWICE_SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).exp())
 }
 
 fn gelu(ctx: &PrepareContext<'_>) -> Preparation {
@@ -33,42 +65,43 @@ fn gelu(ctx: &PrepareContext<'_>) -> Preparation {
             ctx,
             POSITIONS,
             own(ctx)?,
-            |x, _, _, _| 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
-            |x, _, _, _| 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            |x, _, _, _| gelu_erf(f64::from(x)) as f32,
+            |x, _, _, _| gelu_erf(x),
         ),
         Some(ArgSpec::String("tanh")) => float(
             ctx,
             POSITIONS,
             own(ctx)?,
-            |x, _, _, _| 0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh()),
-            |x, _, _, _| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)).tanh()),
+            |x, _, _, _| gelu_tanh(f64::from(x)) as f32,
+            |x, _, _, _| gelu_tanh(x),
         ),
         _ => Err(Error::kernel("unknown approximation").argument("approximate").expected("'none' or 'tanh'")),
     }
 }
 
+/// ln(x / (1 - x)), x clamped to [eps, 1 - eps] first if there is an `eps` that is not negative.
+fn logit_of(x: f64, eps: Option<f64>, one_less_eps: f64) -> f64 {
+    let x = match eps {
+        Some(eps) if eps >= 0.0 && x < eps => eps,
+        Some(eps) if eps >= 0.0 && x > one_less_eps => one_less_eps,
+        _ => x,
+    };
+    (x / (1.0 - x)).ln()
+}
+
 fn logit(ctx: &PrepareContext<'_>) -> Preparation {
     let dtypes = Dtypes::same(Positions::UNARY.promoted_to_float(ctx)?);
-    macro_rules! body {
-        () => {
-            |x, _, _, s| {
-                let x = match s.optional(0) {
-                    Some(eps) if eps >= 0.0 => {
-                        if x < eps {
-                            eps
-                        } else if x > 1.0 - eps {
-                            1.0 - eps
-                        } else {
-                            x
-                        }
-                    }
-                    _ => x,
-                };
-                (x / (1.0 - x)).ln()
-            }
-        };
-    }
-    float(ctx, Positions::UNARY_SCALAR, dtypes, body!(), body!())
+    float(
+        ctx,
+        Positions::UNARY_SCALAR,
+        dtypes,
+        |x, _, _, s| {
+            // The upper bound is a float32, too.
+            let upper = f64::from(1.0 - s.optional(0).unwrap_or(0.0));
+            logit_of(f64::from(x), s.optional(0).map(f64::from), upper) as f32
+        },
+        |x, _, _, s| logit_of(x, s.optional(0), 1.0 - s.optional(0).unwrap_or(0.0)),
+    )
 }
 
 fn elu(ctx: &PrepareContext<'_>) -> Preparation {
@@ -152,8 +185,8 @@ pub static KERNELS: &[StaticKernel] = &[
         "aten::softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, Tensor(a!) out) -> Tensor(a!)",
         softplus,
     ),
-    activation!("silu", |x| x / (1.0 + (-x).exp())),
-    activation!("mish", |x| x * x.exp().ln_1p().tanh()),
+    activation!("silu", in float64 silu),
+    activation!("mish", in float64 mish),
     activation!("hardsigmoid", |x| (x + 3.0).clamp(0.0, 6.0) / 6.0),
     activation!("hardswish", |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0),
 ];

@@ -11,6 +11,18 @@ fn dtypes(ctx: &PrepareContext<'_>) -> pteron_core::Result<Dtypes> {
     Ok(Dtypes::same(Positions::UNARY.promoted_to_float(ctx)?))
 }
 
+// The standard library's inverse hyperbolic functions lose digits, and overflow before their results do.
+
+/// NaN below one, where the library answers with numbers for some arguments.
+fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
+
+/// For float32 in float64: its exponential overflows where the result is still a number.
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
 macro_rules! float_function {
     ($name:literal, |$x:ident| $single:expr, $double:expr) => {
         kernel(
@@ -44,11 +56,11 @@ pub static KERNELS: &[StaticKernel] = &[
     float_function!("sinh", |x| x.sinh()),
     float_function!("cosh", |x| x.cosh()),
     float_function!("tanh", |x| x.tanh()),
-    float_function!("asinh", |x| x.asinh()),
-    float_function!("acosh", |x| x.acosh()),
-    float_function!("atanh", |x| x.atanh()),
+    float_function!("asinh", |x| libm::asinh(f64::from(x)) as f32, libm::asinh(x)),
+    float_function!("acosh", |x| acosh(f64::from(x)) as f32, acosh(x)),
+    float_function!("atanh", |x| libm::atanh(f64::from(x)) as f32, libm::atanh(x)),
     float_function!("erf", |x| libm::erff(x), libm::erf(x)),
-    float_function!("sigmoid", |x| 1.0 / (1.0 + (-x).exp())),
+    float_function!("sigmoid", |x| sigmoid(f64::from(x)) as f32, sigmoid(x)),
 ];
 
 #[cfg(test)]

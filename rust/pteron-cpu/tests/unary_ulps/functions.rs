@@ -1,0 +1,212 @@
+//! The functions of one tensor, their arguments, their values in f64 and the largest error they may have.
+
+use pteron_cpu::single_call::CallArg;
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+/// A function of one f32 tensor.
+pub struct Function {
+    /// What it is called in the results.
+    pub name: &'static str,
+    /// Operator and overload.
+    pub operator: String,
+    /// Arguments between the tensor and the output.
+    pub arguments: fn() -> Vec<CallArg>,
+    /// The function in f64.
+    pub exact: fn(f64) -> f64,
+    /// Largest error in units in the last place, on every instruction set.
+    pub bound: f64,
+    /// Do units count at the size of the argument, where the result is smaller? For formulas that cancel, in
+    /// PyTorch as here: the GELU is x times a difference from one.
+    pub is_at_argument: bool,
+}
+
+fn plain(name: &'static str, bound: f64, exact: fn(f64) -> f64) -> Function {
+    Function {
+        name,
+        operator: format!("{name}.out"),
+        arguments: Vec::new,
+        exact,
+        bound,
+        is_at_argument: false,
+    }
+}
+
+fn with(
+    name: &'static str,
+    operator: &str,
+    arguments: fn() -> Vec<CallArg>,
+    bound: f64,
+    exact: fn(f64) -> f64,
+) -> Function {
+    Function { name, operator: operator.to_string(), arguments, exact, bound, is_at_argument: false }
+}
+
+/// Correctly rounded: half a unit.
+const ROUNDED: f64 = 0.5;
+
+/// x, or NaN if it is NaN, for functions made of comparisons.
+fn kept(x: f64, y: f64) -> f64 {
+    if x.is_nan() { x } else { y }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
+}
+
+/// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2 as x times a logistic function, which does not cancel.
+fn gelu_tanh(x: f64) -> f64 {
+    tail(x, |x| x * sigmoid(2.0 * (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x)))
+}
+
+/// Of a function that is x times something that vanishes at -∞ the limit there is -0.
+fn tail(x: f64, f: fn(f64) -> f64) -> f64 {
+    if x == f64::NEG_INFINITY { f64::NAN } else { f(x) }
+}
+
+fn mish(x: f64) -> f64 {
+    // tanh(ln(1 + e^x)) = (e^2x + 2 e^x) / (e^2x + 2 e^x + 2).
+    let e = x.min(40.0).exp();
+    kept(x, x * (e * (e + 2.0) / (e * (e + 2.0) + 2.0)))
+}
+
+/// Zero for NaN, as PyTorch has it.
+fn sign(x: f64) -> f64 {
+    f64::from(i8::from(x > 0.0) - i8::from(x < 0.0))
+}
+
+/// x min(max(x + 3, 0), 6) / 6 with PyTorch's product first, which overflows in f32.
+fn hardswish(x: f64) -> f64 {
+    let product = x * (x + 3.0).clamp(0.0, 6.0);
+    if product > f64::from(f32::MAX) { f64::INFINITY } else { kept(x, product / 6.0) }
+}
+
+fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
+
+fn half() -> Vec<CallArg> {
+    vec![CallArg::double(0.5)]
+}
+
+/// All of them, those with fast kernels first.
+pub fn functions() -> Vec<Function> {
+    [vectorised(), elementary(), exact(), powers(), special()].into_iter().flatten().collect()
+}
+
+fn vectorised() -> Vec<Function> {
+    let none = || vec![CallArg::String("none")];
+    let tanh = || vec![CallArg::String("tanh")];
+    vec![
+        plain("exp", 1.1, f64::exp),
+        plain("tanh", 2.7, f64::tanh),
+        plain("sigmoid", 2.5, sigmoid),
+        plain("log", 0.9, f64::ln),
+        plain("erf", 1.3, libm::erf),
+        Function {
+            is_at_argument: true,
+            ..with("gelu", "gelu.out", none, 4.0, |x| tail(x, |x| 0.5 * x * libm::erfc(-x * FRAC_1_SQRT_2)))
+        },
+        Function { is_at_argument: true, ..with("gelu tanh", "gelu.out", tanh, 4.0, gelu_tanh) },
+        plain("silu", 4.0, |x| tail(x, |x| x * sigmoid(x))),
+        with(
+            "elu",
+            "elu.out",
+            || vec![CallArg::double(1.0), CallArg::double(1.0), CallArg::double(1.0)],
+            4.0,
+            |x| {
+                if x <= 0.0 { x.exp_m1() } else { x }
+            },
+        ),
+        plain("mish", 4.0, |x| tail(x, mish)),
+        with(
+            "softplus",
+            "softplus.out",
+            || vec![CallArg::double(1.0), CallArg::double(20.0)],
+            4.0,
+            |x| {
+                if x > 20.0 { x } else { x.exp().ln_1p() }
+            },
+        ),
+        plain("hardsigmoid", 1.5, |x| kept(x, (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+        plain("hardswish", 2.0, hardswish),
+    ]
+}
+
+fn elementary() -> Vec<Function> {
+    vec![
+        plain("exp2", 4.0, f64::exp2),
+        plain("expm1", 4.0, f64::exp_m1),
+        plain("log2", 4.0, f64::log2),
+        plain("log10", 4.0, f64::log10),
+        plain("log1p", 4.0, f64::ln_1p),
+        plain("sin", 4.0, f64::sin),
+        plain("cos", 4.0, f64::cos),
+        plain("tan", 4.0, f64::tan),
+        plain("asin", 4.0, f64::asin),
+        plain("acos", 4.0, f64::acos),
+        plain("atan", 4.0, f64::atan),
+        plain("sinh", 4.0, f64::sinh),
+        plain("cosh", 4.0, f64::cosh),
+        plain("asinh", 4.0, libm::asinh),
+        plain("acosh", 4.0, acosh),
+        plain("atanh", 4.0, libm::atanh),
+        plain("sqrt", ROUNDED, f64::sqrt),
+        plain("rsqrt", 1.5, |x| 1.0 / x.sqrt()),
+        plain("reciprocal", ROUNDED, |x| 1.0 / x),
+        with("logit", "logit.out", || vec![CallArg::None], 4.0, |x| (x / (1.0 - x)).ln()),
+    ]
+}
+
+fn exact() -> Vec<Function> {
+    vec![
+        plain("abs", 0.0, f64::abs),
+        plain("neg", 0.0, |x| -x),
+        plain("sign", 0.0, sign),
+        plain("floor", 0.0, f64::floor),
+        plain("ceil", 0.0, f64::ceil),
+        plain("trunc", 0.0, f64::trunc),
+        plain("round", 0.0, f64::round_ties_even),
+        plain("frac", 0.0, |x| x - x.trunc()),
+        plain("square", ROUNDED, |x| x * x),
+        plain("relu", 0.0, |x| if x < 0.0 { 0.0 } else { x }),
+        with(
+            "hardtanh",
+            "hardtanh.out",
+            || vec![CallArg::double(-1.0), CallArg::double(1.0)],
+            0.0,
+            |x| kept(x, x.clamp(-1.0, 1.0)),
+        ),
+        with(
+            "clamp",
+            "clamp.out",
+            || vec![CallArg::double(-0.5), CallArg::None],
+            0.0,
+            |x| kept(x, x.max(-0.5)),
+        ),
+        with(
+            "leaky_relu",
+            "leaky_relu.out",
+            || vec![CallArg::double(0.25)],
+            ROUNDED,
+            |x| {
+                if x > 0.0 { x } else { 0.25 * x }
+            },
+        ),
+    ]
+}
+
+fn powers() -> Vec<Function> {
+    const POW: &str = "pow.Tensor_Scalar_out";
+    vec![
+        with("pow 2", POW, || vec![CallArg::double(2.0)], ROUNDED, |x| x * x),
+        with("pow 3", POW, || vec![CallArg::double(3.0)], 1.5, |x| x * x * x),
+        with("pow 0.5", POW, half, ROUNDED, f64::sqrt),
+        with("pow -0.5", POW, || vec![CallArg::double(-0.5)], 1.5, |x| 1.0 / x.sqrt()),
+        with("pow -1", POW, || vec![CallArg::double(-1.0)], 1.0, |x| 1.0 / x),
+        with("pow 1.7", POW, || vec![CallArg::double(f64::from(1.7f32))], 4.0, |x| x.powf(f64::from(1.7f32))),
+    ]
+}
+
+fn special() -> Vec<Function> {
+    vec![plain("erfc", 4.0, libm::erfc), plain("lgamma", 4.0, libm::lgamma)]
+}

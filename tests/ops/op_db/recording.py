@@ -1,0 +1,127 @@
+"""The operator calls that eager PyTorch makes, as programs hold them: functional, decomposed, on plain tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from pteron.exir.edge.kernel_table import has_kernel
+from pteron.exir.missing_decompositions import MISSING_DECOMPOSITIONS
+
+# Their results are memory as it happens to be.
+_UNDEFINED = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"})
+
+Arguments = tuple[Any, ...]
+
+
+@dataclass
+class RecordedCall:
+    """One call of a functional overload: arguments as they were, and what eager PyTorch answered.
+
+    `expected` is None where eager refused; `error` has its words then.
+    """
+
+    op: OpOverload
+    args: Arguments
+    kwargs: dict[str, Any]
+    expected: list[torch.Tensor] | None
+    error: str = ""
+
+
+@dataclass
+class Recorder(TorchDispatchMode):
+    """While active, notes every call of an operator that has a kernel here.
+
+    An operator without kernel is decomposed as far as PyTorch's tables go; what is left is counted in
+    `without_kernel`.
+    """
+
+    calls: list[RecordedCall] = field(default_factory=list)
+    without_kernel: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Arguments = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        functional = functional_overload(func)
+        if functional is not None and has_kernel(functional):
+            self._note(functional, args, kwargs)
+            return func(*args, **kwargs)
+        rule = decomposition(func)
+        if rule is not None:
+            with self:
+                result = rule(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        self.without_kernel.add(str(func))
+        return func(*args, **kwargs)
+
+    def _note(self, op: OpOverload, args: Arguments, kwargs: dict[str, Any]) -> None:
+        if op._schema.name in _UNDEFINED or torch.Tag.nondeterministic_seeded in op.tags:
+            return
+        kept = snapshot(args), snapshot(kwargs)
+        try:
+            result = op(*snapshot(kept[0]), **snapshot(kept[1]))
+        except Exception as error:
+            self.calls.append(RecordedCall(op, *kept, None, str(error)))
+            return
+        tensors = [result] if isinstance(result, torch.Tensor) else list(result)
+        expected = [t.clone() if t.is_contiguous() else t for t in tensors]
+        self.calls.append(RecordedCall(op, *kept, expected))
+
+
+@functools.cache
+def decomposition(op: OpOverload) -> Callable[..., Any] | None:
+    """PyTorch's rule for an operator, or this package's where PyTorch has none."""
+    return MISSING_DECOMPOSITIONS.get(op) or core_aten_decompositions().get(op) or decomposition_table.get(op)
+
+
+@functools.cache
+def functional_overload(op: OpOverload) -> OpOverload | None:
+    """What a program holds in place of an operator: `view_copy` for `view`, `add.Tensor` for `add_.Tensor`."""
+    schema = op._schema
+    if op is torch.ops.aten._unsafe_view.default:
+        return torch.ops.aten.view_copy.default
+    library, name = schema.name.split("::")
+    aliases = [a.alias_info for a in schema.arguments if a.alias_info is not None]
+    if not aliases:
+        return op
+    if any(a.is_write for a in aliases):
+        if not name.endswith("_") or not schema.arguments[0].alias_info:
+            return None
+        name = name[:-1]
+    else:
+        name += "_copy"
+    return getattr(getattr(getattr(torch.ops, library), name, None), op._overloadname, None)
+
+
+def snapshot(tree: Any) -> Any:
+    """The same arguments on memory of their own, strides kept."""
+    return tree_map_only(torch.Tensor, _copy, tree)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_contiguous() and not tensor.storage_offset():
+        return tensor.clone()
+    storage = tensor.untyped_storage().clone()
+    copied = torch.empty(0, dtype=tensor.dtype)
+    return copied.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def tensors_of(call: RecordedCall) -> Iterator[torch.Tensor]:
+    """Every tensor among the arguments."""
+    for leaf in tree_flatten((call.args, call.kwargs))[0]:
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
