@@ -11,7 +11,7 @@ THREADS ?= 1
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python test-models check format lint types imports stubs gen gen-check docs api wheel bench bench-gemm bench-models clean
+.PHONY: help demo test test-rust test-python test-models test-all check format lint types imports stubs gen gen-check docs api wheel bench bench-gemm bench-models clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,10 @@ test-rust: $(VENV)/.packages
 
 test-python: $(VENV)/.installed
 	$(BIN)/python -m pytest -q
+
+test-all: test test-models ## all tests, those of many minutes included: every operator sample, every f32 input of a function
+	PTERON_OPS=all $(BIN)/python -m pytest -q tests/ops/test_op_db.py
+	cargo test --release --workspace --exclude pteron-python --quiet -- --ignored
 
 test-models: $(VENV)/.installed ## every architecture of tests/models/transformers_zoo.py (some minutes)
 	PTERON_MODELS=all $(BIN)/python -m pytest -q tests/models/test_transformers.py

@@ -56,7 +56,7 @@ class OperatorCase:
         result = function(*args, **self.kwargs)
         results = [result] if isinstance(result, torch.Tensor) else list(result)
         # A gradient that is not asked for is absent; the out-variant leaves its tensor alone.
-        return [torch.empty(0) if r is None else _dense(r) for r in results]
+        return [torch.empty(0) if r is None else dense(r) for r in results]
 
     def room(self, expected: list[torch.Tensor]) -> list[torch.Tensor]:
         """Outputs to write, with the dtypes, shapes and dim orders of the expected ones."""
@@ -84,8 +84,7 @@ class OperatorCase:
                 value = given.pop(0)
             else:
                 value = argument.default_value
-            if isinstance(value, torch.dtype):
-                value = DTYPE_CODES[value]
+            value = _stored(value)
             kind = str(argument.type)
             is_plain_int = isinstance(value, int) and not isinstance(value, bool)
             if is_plain_int and kind in ("List[int]", "Optional[List[int]]"):
@@ -122,11 +121,30 @@ DTYPE_CODES = {
 }
 
 
+MEMORY_FORMATS = {
+    torch.contiguous_format: 0,
+    torch.preserve_format: 1,
+    torch.channels_last: 2,
+    torch.channels_last_3d: 3,
+}
+
+
+def _stored(value: Any) -> Any:
+    """What a program holds in place of PyTorch's own kinds of values."""
+    if isinstance(value, torch.dtype):
+        return DTYPE_CODES[value]
+    if isinstance(value, torch.memory_format):
+        return MEMORY_FORMATS[value]
+    if isinstance(value, torch.layout):
+        return 0
+    return None if isinstance(value, torch.device) else value
+
+
 def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
+def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in memory of its own, dense in its own dim order where it has one."""
     if tensor.numel() == 0:
         return tensor.contiguous()
@@ -155,5 +173,5 @@ def dim_order(tensor: torch.Tensor) -> list[int]:
 
 def memory_bytes(tensor: torch.Tensor) -> bytes:
     """The elements in memory order."""
-    flat = tensor.permute(dim_order(tensor)).contiguous().reshape(-1)
+    flat = tensor.permute(dim_order(tensor)).clone(memory_format=torch.contiguous_format).reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 import pteron
@@ -11,7 +12,9 @@ from ops.operator_case import OperatorCase, Output, dim_order
 from programs import MethodBuilder, build
 
 
-def run_in_runtime(case: OperatorCase, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def run_in_runtime(
+    case: OperatorCase, outputs: list[torch.Tensor], runtime: pteron.Runtime | None = None
+) -> list[torch.Tensor]:
     """The results of a call; `outputs` give dtype, largest shape and dim order."""
     method = MethodBuilder()
     inputs: list[torch.Tensor] = []
@@ -24,8 +27,15 @@ def run_in_runtime(case: OperatorCase, outputs: list[torch.Tensor]) -> list[torc
     elif written:
         arguments.append(method.value(_schema().TensorList(written)))
     method.call(case.name, arguments)
-    loaded = pteron.load(build(method)).load_method("forward")
-    return [torch.as_tensor(r) for r in loaded.execute([t.clone() for t in inputs])]
+    loaded = pteron.load(build(method), runtime=runtime).load_method("forward")
+    return [_as_torch(r) for r in loaded.execute(inputs)]
+
+
+def _as_torch(result: Any) -> torch.Tensor:
+    """A result of a call: of one without tensors among its inputs it is an array."""
+    if isinstance(result, np.ndarray) and result.dtype.name == "bfloat16":
+        return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
+    return torch.as_tensor(result)
 
 
 def _schema() -> Any:

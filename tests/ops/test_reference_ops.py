@@ -14,9 +14,8 @@ from ops.operator_case import OperatorCase
 from ops.operator_cases import every_case
 from ops.reference_process import KernelRefused, ReferenceProcess
 from ops.runtime_call import run_in_runtime
+from ops.tolerance import check_close
 
-# Kernels compute in the same precision as eager PyTorch, with functions and orders of summation of their own.
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 CASES = every_case()
 
 # Calls that eager PyTorch and the reference kernels refuse and a fast kernel takes, with the result it must
@@ -33,23 +32,6 @@ def reference() -> Iterator[ReferenceProcess]:
     process = ReferenceProcess()
     yield process
     process.close()
-
-
-def check_close(got: torch.Tensor, expected: torch.Tensor, place: str) -> None:
-    """Equal dtype and shape; equal values, floats within what their precision allows."""
-    assert got.dtype == expected.dtype, place
-    assert got.shape == expected.shape, place
-    tolerance = TOLERANCE.get(expected.dtype, 0.0)
-    finite = expected[torch.isfinite(expected)] if expected.is_floating_point() else expected
-    largest = float(finite.abs().max()) if finite.numel() and expected.is_floating_point() else 0.0
-    torch.testing.assert_close(
-        got,
-        expected,
-        rtol=tolerance,
-        atol=tolerance * min(1.0, largest),
-        equal_nan=True,
-        msg=lambda text: f"{place}: {text}",
-    )
 
 
 def expectation(case: OperatorCase) -> list[torch.Tensor] | None:

@@ -1,9 +1,9 @@
-"""The operator calls that eager PyTorch makes, as programs hold them: functional, decomposed, on plain tensors."""
+"""The operator calls that eager PyTorch makes, as programs hold them: functional and decomposed."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from pteron.exir.edge.kernel_table import has_kernel
 from pteron.exir.missing_decompositions import MISSING_DECOMPOSITIONS
+from pteron.exir.prims_as_aten import PRIMS_AS_ATEN
 
 # Their results are memory as it happens to be.
 _UNDEFINED = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"})
@@ -41,11 +42,13 @@ class Recorder(TorchDispatchMode):
     """While active, notes every call of an operator that has a kernel here.
 
     An operator without kernel is decomposed as far as PyTorch's tables go; what is left is counted in
-    `without_kernel`.
+    `without_kernel`. Calls that `is_wanted` declines are made and not noted.
     """
 
+    is_wanted: Callable[[OpOverload, Arguments], bool] = lambda op, args: True
     calls: list[RecordedCall] = field(default_factory=list)
     without_kernel: set[str] = field(default_factory=set)
+    open: list[OpOverload] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -58,10 +61,14 @@ class Recorder(TorchDispatchMode):
         if functional is not None and has_kernel(functional):
             self._note(functional, args, kwargs)
             return func(*args, **kwargs)
-        rule = decomposition(func)
-        if rule is not None:
-            with self:
-                result = rule(*args, **kwargs)
+        # Some decompositions lead back to where they came from.
+        if func not in self.open:
+            self.open.append(func)
+            try:
+                with self:
+                    result = _decompose(func, args, kwargs)
+            finally:
+                self.open.pop()
             if result is not NotImplemented:
                 return result
         self.without_kernel.add(str(func))
@@ -70,6 +77,9 @@ class Recorder(TorchDispatchMode):
     def _note(self, op: OpOverload, args: Arguments, kwargs: dict[str, Any]) -> None:
         if op._schema.name in _UNDEFINED or torch.Tag.nondeterministic_seeded in op.tags:
             return
+        op = with_numbers(op, args)
+        if not self.is_wanted(op, args):
+            return
         kept = snapshot(args), snapshot(kwargs)
         try:
             result = op(*snapshot(kept[0]), **snapshot(kept[1]))
@@ -77,19 +87,44 @@ class Recorder(TorchDispatchMode):
             self.calls.append(RecordedCall(op, *kept, None, str(error)))
             return
         tensors = [result] if isinstance(result, torch.Tensor) else list(result)
-        expected = [t.clone() if t.is_contiguous() else t for t in tensors]
+        expected = [owned(t) for t in tensors]
         self.calls.append(RecordedCall(op, *kept, expected))
 
 
+def _decompose(op: OpOverload, args: Arguments, kwargs: dict[str, Any]) -> Any:
+    rule = _rule(op)
+    if rule is not None:
+        return rule(*args, **kwargs)
+    # What PyTorch's own kernel of a composite operator calls.
+    return op.decompose(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+
 @functools.cache
-def decomposition(op: OpOverload) -> Callable[..., Any] | None:
-    """PyTorch's rule for an operator, or this package's where PyTorch has none."""
-    return MISSING_DECOMPOSITIONS.get(op) or core_aten_decompositions().get(op) or decomposition_table.get(op)
+def _core_rules() -> dict[Any, Callable[..., Any]]:
+    return core_aten_decompositions()
+
+
+@functools.cache
+def _rule(op: OpOverload) -> Callable[..., Any] | None:
+    """How `to_edge` decomposes an operator, or PyTorch's tables know to."""
+    tables = (MISSING_DECOMPOSITIONS, PRIMS_AS_ATEN, _core_rules(), decomposition_table)
+    return next((table[op] for table in tables if op in table), None)
+
+
+def with_numbers(op: OpOverload, args: Arguments) -> OpOverload:
+    """The overload for a number where a call passes a number for a tensor, as decompositions do."""
+    kinds = [str(argument.type) for argument in op._schema.arguments]
+    is_number = any(
+        kind == "Tensor" and isinstance(value, (bool, int, float))
+        for kind, value in zip(kinds, args, strict=False)
+    )
+    scalar = getattr(op.overloadpacket, "Scalar", None) if is_number else None
+    return op if scalar is None else scalar
 
 
 @functools.cache
 def functional_overload(op: OpOverload) -> OpOverload | None:
-    """What a program holds in place of an operator: `view_copy` for `view`, `add.Tensor` for `add_.Tensor`."""
+    """What a program holds in place of an operator: `view_copy` for `view`, `add` for `add_`."""
     schema = op._schema
     if op is torch.ops.aten._unsafe_view.default:
         return torch.ops.aten.view_copy.default
@@ -106,6 +141,13 @@ def functional_overload(op: OpOverload) -> OpOverload | None:
     return getattr(getattr(getattr(torch.ops, library), name, None), op._overloadname, None)
 
 
+def owned(result: torch.Tensor | None) -> torch.Tensor:
+    """A result on memory of its own; without elements where a gradient is absent because nobody asked."""
+    if result is None:
+        return torch.empty(0)
+    return result.clone() if result.is_contiguous() else result
+
+
 def snapshot(tree: Any) -> Any:
     """The same arguments on memory of their own, strides kept."""
     return tree_map_only(torch.Tensor, _copy, tree)
@@ -118,10 +160,3 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage().clone()
     copied = torch.empty(0, dtype=tensor.dtype)
     return copied.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
-
-
-def tensors_of(call: RecordedCall) -> Iterator[torch.Tensor]:
-    """Every tensor among the arguments."""
-    for leaf in tree_flatten((call.args, call.kwargs))[0]:
-        if isinstance(leaf, torch.Tensor):
-            yield leaf

@@ -45,7 +45,12 @@ fn swap(args: &Args<'_>, a: i64, b: i64) -> Result<StridedView> {
 }
 
 fn transpose(args: &Args<'_>) -> Result<StridedView> {
-    swap(args, args.int(1)?, args.int(2)?)
+    let dims = [args.int(1)?, args.int(2)?];
+    if args.tensor(0)?.rank() == 0 && dims.iter().all(|d| (-1..=0).contains(d)) {
+        // As PyTorch has it: a tensor without dimensions counts as one with a single one.
+        return whole(args);
+    }
+    swap(args, dims[0], dims[1])
 }
 
 fn matrix_transpose(args: &Args<'_>) -> Result<StridedView> {

@@ -10,7 +10,7 @@ use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
 use crate::region::{Region, copy_region, copy_whole, zero};
 use crate::routine::{BindOnly, Preparation, Routine, dtype_of, kernel};
-use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result, Scalar, StaticKernel};
+use pteron_core::{DType, ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result, Scalar, StaticKernel};
 
 /// Writes one number everywhere.
 fn fill(args: &Args<'_>, value: Scalar, out: usize) -> Result<()> {
@@ -59,33 +59,42 @@ struct Range {
     count: usize,
 }
 
-fn range(start: Scalar, end: Scalar, step: Scalar) -> Result<Range> {
+/// The range whose numbers have type `dtype`. Integers count from the whole part of `start` in steps of the
+/// whole part of `step`, as PyTorch has it; how many there are the numbers say as they were given, but for
+/// int64, where the whole parts say that, too.
+fn range(dtype: DType, start: Scalar, end: Scalar, step: Scalar) -> Result<Range> {
     let wrong = |what: &str| Error::kernel(format!("not a range: {what}")).got(format!("{start:?} to {end:?} by {step:?}"));
-    let is_float = [start, end, step].iter().any(|s| matches!(s, Scalar::Double(_)));
-    let count = if is_float {
-        let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
-        if s == 0.0 || !(a.is_finite() && b.is_finite() && s.is_finite()) || (b - a) * s < 0.0 {
-            return Err(wrong("the step must lead from start to end"));
+    let misled = || wrong("the step must lead from start to end");
+    let is_given_as_float = [start, end, step].iter().any(|s| matches!(s, Scalar::Double(_)));
+    let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
+    if is_given_as_float && !(a.is_finite() && b.is_finite() && s.is_finite()) {
+        return Err(misled());
+    }
+    let mut count = ((b - a) / s).ceil();
+    if dtype.is_float() && is_given_as_float {
+        if s == 0.0 || (b - a) * s < 0.0 {
+            return Err(misled());
         }
-        ((b - a) / s).ceil()
     } else {
         let (a, b, s) = (start.to_i64() as i128, end.to_i64() as i128, step.to_i64() as i128);
         if s == 0 || (b - a) * s.signum() < 0 {
-            return Err(wrong("the step must lead from start to end"));
+            return Err(misled());
         }
-        ((b - a) / s + i128::from((b - a) % s != 0)) as f64
-    };
-    // Shapes far beyond memory are refused by the resize.
+        if !is_given_as_float || dtype == DType::Int64 {
+            count = ((b - a) / s + i128::from((b - a) % s != 0)) as f64;
+        }
+    }
+    // Shapes far beyond memory are refused by the resize. Whole parts may lead where the numbers do not.
     if count > (1u64 << 52) as f64 {
         return Err(wrong("too many elements"));
     }
-    Ok(Range { start, step, count: count as usize })
+    Ok(Range { start, step, count: count.max(0.0) as usize })
 }
 
 /// Writes the numbers of a range; floats are computed as `start + i * step`.
 fn write_range(args: &Args<'_>, range: &Range, out: usize) -> Result<()> {
     let y = args.output(out)?;
-    if y.dtype().is_float() || matches!(range.start, Scalar::Double(_)) || matches!(range.step, Scalar::Double(_)) {
+    if y.dtype().is_float() {
         let mut y = Writer::<f64>::new(y)?;
         let (start, step) = (range.start.to_f64(), range.step.to_f64());
         return (0..range.count).try_for_each(|i| y.put(i, start + i as f64 * step));
@@ -96,11 +105,11 @@ fn write_range(args: &Args<'_>, range: &Range, out: usize) -> Result<()> {
 }
 
 fn range_to_end(args: &Args<'_>) -> Result<Range> {
-    range(Scalar::Int(0), args.scalar(0)?, Scalar::Int(1))
+    range(args.output(1)?.dtype(), Scalar::Int(0), args.scalar(0)?, Scalar::Int(1))
 }
 
 fn range_with_step(args: &Args<'_>) -> Result<Range> {
-    range(args.scalar(0)?, args.scalar(1)?, args.scalar(2)?)
+    range(args.output(3)?.dtype(), args.scalar(0)?, args.scalar(1)?, args.scalar(2)?)
 }
 
 fn eye(args: &Args<'_>, out: usize) -> Result<()> {
@@ -315,6 +324,12 @@ mod tests {
         assert_eq!(y.values::<i16>(), [5, 3, 1]);
         let y = arange(Arg::Double(0.0), Arg::Double(1.0), Arg::Double(0.25), DType::Float32, 4).unwrap();
         assert_eq!(y.values::<f32>(), [0.0, 0.25, 0.5, 0.75]);
+        let y = arange(Arg::Double(-0.9), Arg::Double(2.1), Arg::Double(2.0), DType::Int32, 2).unwrap();
+        assert_eq!(y.values::<i32>(), [0, 2]);
+        let y = arange(Arg::Double(0.0), Arg::Double(-8.5), Arg::Int(-4), DType::Int64, 2).unwrap();
+        assert_eq!(y.values::<i64>(), [0, -4]);
+        let half = arange(Arg::Int(0), Arg::Int(4), Arg::Double(0.5), DType::Int64, 8);
+        assert!(error_text(half).contains("not a range"));
         for (a, b, s) in [(0, 5, 0), (0, 5, -1), (i64::MIN, i64::MAX, 1)] {
             assert!(error_text(arange(Arg::Int(a), Arg::Int(b), Arg::Int(s), DType::Int64, 1)).contains("not a range"));
         }

@@ -163,8 +163,17 @@ fn advance(index: &mut Dims, extents: &Dims) {
     }
 }
 
-fn bind_like_self(args: &mut BindArgs<'_>) -> Result<()> {
-    let shape = *args.args().tensor(0)?.shape();
+fn bind_roll(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let x = view.tensor(0)?;
+    let dims = view.int_list(2)?;
+    if x.rank() == 0 && !dims.is_empty() {
+        return Err(Error::kernel("a tensor without dimensions has none to roll").argument("dims"));
+    }
+    if !dims.is_empty() {
+        roll_shifts(&view, &x)?;
+    }
+    let shape = *x.shape();
     args.resize(3, &shape)
 }
 
@@ -423,7 +432,7 @@ pub static KERNELS: &[StaticKernel] = &[
     }),
     kernel("aten::roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[], *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 3)?;
-        Routine::prepare(bind_like_self, |args, _| roll(args))
+        Routine::prepare(bind_roll, |args, _| roll(args))
     }),
     kernel("aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
         list_dtypes(ctx, 3)?;

@@ -1,7 +1,7 @@
 //! Padding: constant, reflection, replication.
 //!
-//! Shape: every padded extent grows by its two paddings. Dtype: kept. Edge cases: constant padding
-//! may be negative and then crops; a reflection must be smaller than what it reflects.
+//! Shape: every padded extent grows by its two paddings. Dtype: kept. Edge cases: a negative padding
+//! crops; a reflection must be smaller than what it reflects.
 
 use crate::compute::Class;
 use crate::elements::{Reader, Writer};
@@ -13,7 +13,7 @@ use crate::routine::{Preparation, Routine, dtype_of, kernel};
 use pteron_core::{Args, BindArgs, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel};
 
 /// The paddings of every dimension, leading and trailing, and the padded shape.
-fn paddings(args: &Args<'_>, dims: Option<usize>, least: i64) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
+fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
     let (x, pad) = (args.tensor(0)?, args.int_list(1)?);
     let mut out = [[0; 2]; MAX_RANK];
     let mut shape = *x.shape();
@@ -29,7 +29,7 @@ fn paddings(args: &Args<'_>, dims: Option<usize>, least: i64) -> Result<([[i64; 
         let extent = i64::try_from(shape[d])
             .ok()
             .and_then(|n| n.checked_add(out[d][0])?.checked_add(out[d][1]))
-            .filter(|n| *n >= 0 && out[d].iter().all(|p| *p >= least));
+            .filter(|n| *n >= 0);
         let Some(extent) = extent else {
             return Err(Error::kernel("a padding leaves no valid extent")
                 .argument("pad")
@@ -41,7 +41,7 @@ fn paddings(args: &Args<'_>, dims: Option<usize>, least: i64) -> Result<([[i64; 
 }
 
 fn bind_constant(args: &mut BindArgs<'_>) -> Result<()> {
-    let shape = paddings(&args.args(), None, i64::MIN)?.1;
+    let shape = paddings(&args.args(), None)?.1;
     args.resize(3, &shape)
 }
 
@@ -54,7 +54,7 @@ fn constant(args: &Args<'_>) -> Result<()> {
         Writer::<i64>::new(args.output(3)?)?.fill(value.to_i64())?;
     }
     let mut out = args.output(3)?;
-    let (pads, _) = paddings(args, None, i64::MIN)?;
+    let (pads, _) = paddings(args, None)?;
     let (mut from, mut to) = (Region::of(x.strides()), Region::of(out.strides()));
     let mut shape = *x.shape();
     for d in 0..shape.len() {
@@ -79,7 +79,7 @@ fn replicate(i: i64, extent: i64) -> i64 {
 }
 
 fn mapped<C: crate::compute::Compute>(args: &Args<'_>, map: MapFn) -> Result<()> {
-    let (pads, shape) = paddings(args, None, 0)?;
+    let (pads, shape) = paddings(args, None)?;
     let x = Reader::<C>::new(args.tensor(0)?)?;
     let mut y = Writer::<C>::new(args.output(2)?)?;
     let (extents, strides) = (x.meta().shape(), x.meta().strides());
@@ -104,7 +104,7 @@ fn mapped<C: crate::compute::Compute>(args: &Args<'_>, map: MapFn) -> Result<()>
 
 fn bind_mapped(args: &mut BindArgs<'_>, dims: usize, is_reflection: bool) -> Result<()> {
     let view = args.args();
-    let (pads, shape) = paddings(&view, Some(dims), 0)?;
+    let (pads, shape) = paddings(&view, Some(dims))?;
     for (d, extent) in view.tensor(0)?.shape().iter().enumerate().skip(shape.len() - dims) {
         let most = if is_reflection { *extent as i64 - 1 } else { i64::MAX };
         if *extent == 0 || pads[d].iter().any(|p| *p > most) {
@@ -113,6 +113,9 @@ fn bind_mapped(args: &mut BindArgs<'_>, dims: usize, is_reflection: bool) -> Res
                 .expected(format!("at most {most}"))
                 .got(format!("{:?}", pads[d])));
         }
+    }
+    if shape.iter().skip(shape.len() - dims).all(|n| *n == 0) {
+        return Err(Error::kernel("a padding leaves no valid extent").argument("padding").got(shape.to_string()));
     }
     args.resize(2, &shape)
 }

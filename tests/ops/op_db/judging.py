@@ -1,0 +1,156 @@
+"""One recorded call, run by `pteron` or by the reference kernels, and what is to be said about it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+import pteron
+from ops.op_db.recording import RecordedCall, snapshot
+from ops.operator_case import OperatorCase, dense
+from ops.reference_process import KernelRefused
+from ops.tolerance import TOLERANCE, describe_difference
+from pteron.exir.edge.out_variant import out_variant
+
+Run = Callable[[OperatorCase, list[torch.Tensor]], list[torch.Tensor]]
+
+
+class Outcome(Enum):
+    """What became of a call."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    REFUSED = "refused, eager PyTorch takes it"
+    TAKEN = "taken, eager PyTorch refuses it"
+
+
+@dataclass
+class Verdict:
+    """The outcome of a call, and the words for it where it is not agreement."""
+
+    outcome: Outcome
+    detail: str = ""
+
+
+def case_of(call: RecordedCall) -> OperatorCase:
+    """The call of the out variant."""
+    out = out_variant(call.op)
+    return OperatorCase(
+        call.op._schema.name.split("::")[1], out._schema.overload_name, call.args, call.kwargs
+    )
+
+
+def is_storable(call: RecordedCall) -> bool:
+    """Can a program hold the arguments? Complex numbers, generators, sparse tensors and those of complex32 or
+    complex128 it cannot, nor a tensor that is a part of another's memory, which only `as_strided` sees.
+    """
+    if call.op is torch.ops.aten.as_strided_copy.default:
+        base = call.args[0]
+        if base.untyped_storage().nbytes() != base.numel() * base.element_size():
+            return False
+    for leaf in tree_leaves((call.args, call.kwargs)):
+        if isinstance(leaf, (complex, torch.Generator)):
+            return False
+        if isinstance(leaf, torch.Tensor) and (leaf.layout is not torch.strided or leaf.is_quantized):
+            return False
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.complex32, torch.complex128):
+            return False
+    return True
+
+
+def judge(call: RecordedCall, run: Run) -> Verdict:
+    """Runs a call and compares it with what eager PyTorch answered."""
+    case = case_of(call)
+    if call.expected is None:
+        return _judge_refusal(case, run)
+    expected = [_laid_out(call, t) for t in call.expected]
+    try:
+        got = run(case, expected)
+    except (pteron.PteronError, KernelRefused) as error:
+        return Verdict(Outcome.REFUSED, str(error).splitlines()[0])
+    exact: list[torch.Tensor] | None = None
+    for i, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+        problem = describe_difference(mine, theirs)
+        if problem is not None and theirs.dtype in TOLERANCE:
+            exact = exact or _in_float64(call)
+            problem = describe_difference(mine, theirs, exact[i] if exact else None)
+        if problem is not None and is_same_choice(call, i, mine, theirs):
+            problem = None
+        if problem is not None:
+            return Verdict(Outcome.DIFFERS, f"output {i}: {problem}")
+    return Verdict(Outcome.AGREES)
+
+
+def _laid_out(call: RecordedCall, expected: torch.Tensor) -> torch.Tensor:
+    """A result as memory is planned for it: of a result whose size the data decides in rows."""
+    if call.op is torch.ops.aten.nonzero.default:
+        return expected.clone(memory_format=torch.contiguous_format)
+    return dense(expected)
+
+
+# Operators of which PyTorch does not say which one of equal elements the index names.
+_ANY_OF_EQUAL = frozenset({"aten::median", "aten::nanmedian", "aten::kthvalue", "aten::mode", "aten::topk"})
+
+
+def is_same_choice(call: RecordedCall, output: int, got: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Do two results name equal elements, where the choice among equals is free?"""
+    schema = call.op._schema
+    name = schema.name
+    is_unstable_sort = name == "aten::sort" and not call.kwargs.get("stable")
+    if output != 1 or not (name in _ANY_OF_EQUAL or is_unstable_sort) or got.shape != expected.shape:
+        return False
+    given = dict(zip((a.name for a in schema.arguments), call.args, strict=False)) | call.kwargs
+    source, dim = given["self"], given.get("dim", -1)
+    if not source.dim() or not bool(((got >= 0) & (got < source.shape[dim])).all()):
+        return False
+    indices = [got, expected]
+    if got.dim() < source.dim():
+        indices = [index.unsqueeze(dim) for index in indices]
+    mine, theirs = (source.gather(dim, index) for index in indices)
+    return bool(((mine == theirs) | (mine.isnan() & theirs.isnan())).all())
+
+
+def _judge_refusal(case: OperatorCase, run: Run) -> Verdict:
+    try:
+        run(case, some_outputs(case))
+    except (pteron.PteronError, KernelRefused):
+        return Verdict(Outcome.AGREES)
+    return Verdict(Outcome.TAKEN)
+
+
+def some_outputs(case: OperatorCase) -> list[torch.Tensor]:
+    """Outputs for a call that must be refused, whatever they are."""
+    count = len(getattr(getattr(torch.ops.aten, case.operator), case.overload)._schema.returns)
+    leaves = tree_leaves((case.args, case.kwargs))
+    first = next((t for t in leaves if isinstance(t, torch.Tensor)), torch.zeros(3))
+    return [torch.zeros(first.shape, dtype=first.dtype) for _ in range(max(count, 1))]
+
+
+def _in_float64(call: RecordedCall) -> list[torch.Tensor] | None:
+    """What eager PyTorch answers to the same call with every float widened; None where it refuses."""
+
+    def widen(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_floating_point():
+            return tensor.double()
+        return tensor.to(torch.complex128) if tensor.is_complex() else tensor
+
+    args, kwargs = tree_map_only(torch.Tensor, widen, snapshot((call.args, call.kwargs)))
+    kwargs = {k: torch.float64 if _is_float_dtype(v) else v for k, v in kwargs.items()}
+    args = tuple(torch.float64 if _is_float_dtype(v) else v for v in args)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = call.op(*args, **kwargs)
+    except Exception:
+        return None
+    return [result] if isinstance(result, torch.Tensor) else list(result)
+
+
+def _is_float_dtype(value: Any) -> bool:
+    return isinstance(value, torch.dtype) and value.is_floating_point

@@ -1,0 +1,60 @@
+"""Every recorded call on which a kernel here and eager PyTorch may differ, with the reason. Nothing else may.
+
+An entry is looked up by operator (`*` at its end stands for any rest) and the outcome; `dtype` narrows it to
+calls whose first tensor has that dtype.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+from ops.op_db.judging import Outcome
+
+
+@dataclass(frozen=True)
+class Known:
+    """Calls of `operator` may have this outcome."""
+
+    operator: str
+    outcome: Outcome
+    reason: str
+    dtype: str = "*"
+    detail: str = "*"
+
+
+KNOWN: list[Known] = [
+    Known(
+        "aten.*upsample_bi*",
+        Outcome.REFUSED,
+        "resampling of uint8 images: PyTorch computes it with weights of 16 bits, which no kernel here "
+        "does; models resample floats",
+        dtype="uint8",
+    ),
+    Known(
+        "aten.gather.default",
+        Outcome.REFUSED,
+        "an index without elements may have any dtype in eager PyTorch, which looks at it only if there are "
+        "some; int64 and int32 are taken here",
+        detail="*positions must be integers*",
+    ),
+    Known(
+        "aten.*",
+        Outcome.REFUSED,
+        "complex numbers: the kernels that take them are those of the operator table, and no others",
+        detail="*complex64*",
+    ),
+]
+
+
+def reason_for(operator: str, dtype: str, outcome: Outcome, detail: str) -> str | None:
+    """Why a call may have this outcome, or None when it must not."""
+    for known in KNOWN:
+        if (
+            known.outcome is outcome
+            and fnmatch.fnmatchcase(operator, known.operator)
+            and fnmatch.fnmatchcase(dtype, known.dtype)
+            and fnmatch.fnmatchcase(detail, known.detail)
+        ):
+            return known.reason
+    return None
