@@ -2,7 +2,7 @@
 //! each instruction set, against arithmetic in f64.
 //!
 //! The usual test takes every 50 021st of the 2^32 inputs. The ignored one takes them all and prints a line
-//! per kernel; `docs/operators.md` holds its results. `PTERON_ULPS=exp,tanh` limits it to some functions:
+//! per kernel. `PTERON_ULPS=exp,tanh` limits it to some functions:
 //!
 //! ```text
 //! cargo test --release -p pteron-cpu --test unary_ulps -- --ignored --nocapture
