@@ -32,7 +32,9 @@ pub(super) enum Location {
     Constant,
     /// These bytes, always.
     At(Region),
-    /// Decided while running (moves): could be anywhere.
+    /// One of several places, decided while running (moves); an index into [`Effects::places`].
+    Among(u32),
+    /// Decided while running: could be anywhere.
     Unknown,
 }
 
@@ -55,17 +57,28 @@ pub(super) struct StepEffects {
 pub(super) struct Effects {
     pub steps: Vec<StepEffects>,
     pub locations: Vec<Location>,
+    /// What `Location::Among` stands for; bytes that are never written are left out.
+    pub places: Vec<Vec<Region>>,
 }
 
 impl Effects {
     pub fn new(ir: &MethodIr, steps: &[StepIr], loader: &dyn Loader) -> Self {
         let effects: Vec<StepEffects> = steps.iter().map(|s| step_effects(ir, s, loader)).collect();
-        let locations = locate(ir, steps, &effects);
-        Effects { steps: effects, locations }
+        let mut locations = locate(ir, steps, &effects);
+        let places = moved_places(ir, steps, &mut locations);
+        Effects { steps: effects, locations, places }
     }
 
     pub fn location(&self, value: ValueId) -> Location {
         self.locations.get(value.index()).copied().unwrap_or(Location::Unknown)
+    }
+
+    /// The places of a location that is decided while running, where there are not too many.
+    pub fn among(&self, location: Location) -> Option<&[Region]> {
+        match location {
+            Location::Among(index) => self.places.get(index as usize).map(Vec::as_slice),
+            _ => None,
+        }
     }
 
     pub fn step(&self, index: usize) -> &StepEffects {
@@ -148,7 +161,10 @@ fn step_effects(ir: &MethodIr, step: &StepIr, loader: &dyn Loader) -> StepEffect
             }
             Instruction::Move { from, to } => {
                 expand(ir, *from, 0, &mut e.reads);
-                e.writes.push(Access { value: *to, position: 1 });
+                // A tensor is pointed elsewhere; no byte is written.
+                if ir.values.get(to.index()).is_none_or(|v| v.as_tensor().is_none()) {
+                    e.writes.push(Access { value: *to, position: 1 });
+                }
             }
             Instruction::JumpFalse { condition, .. } => expand(ir, *condition, 0, &mut e.reads),
             Instruction::Free { value } => e.writes.push(Access { value: *value, position: 0 }),
@@ -203,6 +219,86 @@ fn locate(ir: &MethodIr, steps: &[StepIr], effects: &[StepEffects]) -> Vec<Locat
         }
     }
     locations
+}
+
+/// Values of more places than this could be anywhere.
+const MOST_PLACES: usize = 8;
+
+/// All places of the tensors that moves and views point somewhere while running: their own and those of
+/// every value that they may take over, as far as these can be listed.
+fn moved_places(ir: &MethodIr, steps: &[StepIr], locations: &mut [Location]) -> Vec<Vec<Region>> {
+    let tensor = |v: ValueId| ir.values.get(v.index()).and_then(ValueIr::as_tensor);
+    let links: Vec<(ValueId, ValueId)> = steps
+        .iter()
+        .filter_map(|step| match &step.kind {
+            StepKind::Instruction(Instruction::Move { from, to }) => Some((*from, *to)),
+            _ => match kernel_call(ir, step) {
+                Some((ET_VIEW, &[base, _, out, ..])) => Some((base, out)),
+                _ => None,
+            },
+        })
+        .filter(|(_, to)| locations.get(to.index()) == Some(&Location::Unknown) && tensor(*to).is_some())
+        .collect();
+    if links.is_empty() {
+        return Vec::new();
+    }
+    let mut places: HashMap<ValueId, Option<Vec<Region>>> = HashMap::new();
+    for (_, to) in &links {
+        let own = ir.values.get(to.index()).map(|v| own_location(to.index(), v));
+        let own = match own {
+            Some(Location::At(region)) => Some(vec![region]),
+            Some(Location::Constant) => Some(vec![]),
+            _ => None,
+        };
+        places.insert(*to, own);
+    }
+    // Every round adds places or gives a value up, so there is an end.
+    loop {
+        let mut is_changed = false;
+        for (from, to) in &links {
+            let source = match locations.get(from.index()) {
+                Some(Location::At(region)) => Some(vec![*region]),
+                Some(Location::Constant) => Some(vec![]),
+                _ => places.get(from).cloned().flatten(),
+            };
+            let nbytes = tensor(*to).and_then(|t| t.spec.nbytes().ok()).unwrap_or(usize::MAX).max(1);
+            if let Some(target) = places.get_mut(to) {
+                is_changed |= add_places(target, source, nbytes);
+            }
+        }
+        if !is_changed {
+            break;
+        }
+    }
+    let mut listed = Vec::new();
+    for (value, regions) in places {
+        if let Some(regions) = regions {
+            set(locations, value, Location::Among(u32::try_from(listed.len()).unwrap_or(u32::MAX)));
+            listed.push(regions);
+        }
+    }
+    listed
+}
+
+/// Adds what a value may take over to what it may be; true when that changed something.
+fn add_places(target: &mut Option<Vec<Region>>, source: Option<Vec<Region>>, nbytes: usize) -> bool {
+    let Some(known) = target else { return false };
+    let Some(source) = source else {
+        *target = None;
+        return true;
+    };
+    let mut is_changed = false;
+    for region in source {
+        let seen = Region { end: region.start.saturating_add(nbytes).max(region.end), ..region };
+        if !known.contains(&seen) {
+            known.push(seen);
+            is_changed = true;
+        }
+    }
+    if known.len() > MOST_PLACES {
+        *target = None;
+    }
+    is_changed
 }
 
 fn set(locations: &mut [Location], value: ValueId, location: Location) {

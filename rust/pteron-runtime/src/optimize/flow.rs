@@ -84,6 +84,31 @@ impl State {
         self.map.insert((r.space, r.start), (r.end, SmallVec::from_slice(&[step])));
     }
 
+    /// `step` may have written to `r`, or not.
+    fn write_perhaps(&mut self, r: &Region, step: u32) {
+        let mut before: Vec<(usize, usize, Definitions)> = Vec::new();
+        let mut covered = r.start;
+        for (start, end, d) in self.overlapping(r) {
+            let (start, end) = (start.max(r.start), end.min(r.end));
+            if covered < start {
+                before.push((covered, start, SmallVec::from_slice(&[ENTRY])));
+            }
+            before.push((start, end, d.clone()));
+            covered = end;
+        }
+        if covered < r.end {
+            before.push((covered, r.end, SmallVec::from_slice(&[ENTRY])));
+        }
+        for (start, end, mut candidates) in before {
+            self.write(&Region { start, end, ..*r }, step);
+            if !candidates.contains(&step) {
+                candidates.push(step);
+                candidates.sort_unstable();
+            }
+            self.map.insert((r.space, start), (end, candidates));
+        }
+    }
+
     /// Unites `other` into `self`; true when something changed.
     fn join(&mut self, other: &State) -> bool {
         let mut spaces: Vec<(Space, usize)> = Vec::new();
@@ -200,7 +225,8 @@ impl Flow {
                     *slot = u32::try_from(number).unwrap_or(u32::MAX);
                 }
                 for a in &effects.step(i).reads {
-                    let reach = flow.resolve(&state, effects.location(a.value), &written, &mut stale);
+                    let reach =
+                        flow.resolve(&state, effects, effects.location(a.value), &written, &mut stale);
                     flow.record(i, a.position, reach);
                 }
                 apply(&mut state, i, effects);
@@ -241,6 +267,7 @@ impl Flow {
     fn resolve(
         &mut self,
         state: &State,
+        effects: &Effects,
         location: Location,
         written: &[SmallVec<[Region; 1]>],
         stale: &mut Vec<Region>,
@@ -248,6 +275,16 @@ impl Flow {
         let region = match location {
             Location::Constant => return Reach::Entry,
             Location::At(region) => region,
+            Location::Among(_) => {
+                // It may look at any of these.
+                for region in effects.among(location).unwrap_or_default() {
+                    let seen: Vec<u32> =
+                        state.overlapping(region).flat_map(|(_, _, d)| d.iter().copied()).collect();
+                    self.pin(&seen);
+                    stale.push(*region);
+                }
+                return Reach::Mixed;
+            }
             Location::Unknown => {
                 // It may look at anything that was written so far.
                 let all: Vec<u32> = state.map.values().flat_map(|(_, d)| d.iter().copied()).collect();
@@ -309,7 +346,8 @@ impl Flow {
         let mut ignored = Vec::new();
         for state in exits {
             for output in &ir.outputs {
-                if let Reach::Step(d) = self.resolve(state, effects.location(*output), written, &mut ignored)
+                if let Reach::Step(d) =
+                    self.resolve(state, effects, effects.location(*output), written, &mut ignored)
                 {
                     self.pin(&[d]);
                 }
@@ -368,6 +406,12 @@ fn apply(state: &mut State, step: usize, effects: &Effects) {
     for a in &effects.step(step).writes {
         match effects.location(a.value) {
             Location::At(region) => state.write(&region, u32::try_from(step).unwrap_or(ENTRY)),
+            Location::Among(_) => {
+                let step = u32::try_from(step).unwrap_or(ENTRY);
+                for region in effects.among(effects.location(a.value)).unwrap_or_default() {
+                    state.write_perhaps(region, step);
+                }
+            }
             Location::Unknown => state.is_clobbered = true,
             Location::Constant => {}
         }

@@ -183,7 +183,11 @@ fn readers_of(
         return references.redirectable(out, i);
     }
     if *flow.is_pinned.get(i)?
-        || effects.step(i).writes.iter().any(|a| effects.location(a.value) == Location::Unknown)
+        || effects
+            .step(i)
+            .writes
+            .iter()
+            .any(|a| matches!(effects.location(a.value), Location::Unknown | Location::Among(_)))
     {
         return None;
     }

@@ -271,3 +271,28 @@ fn a_reader_that_sees_the_bytes_in_another_order_is_not_fused() {
     args[0] = other;
     assert!(!b.plan(&RuleSwitches::all_on()).contains("plan"));
 }
+
+/// The plan of [`mlp`] with a move of value `from` before instruction `at`, whose target is read at the end.
+fn mlp_with_move(from: Option<u32>, at: usize) -> String {
+    let mut b = mlp(8192);
+    let other = b.planned(&[4, 16], 1 << 15);
+    let target = b.planned(&[4, 16], 1 << 16);
+    let out = b.planned(&[4, 16], 1 << 17);
+    b.0.inputs.push(other);
+    b.0.outputs.push(out);
+    b.call("aten::neg.out", &[target, out]);
+    let from = from.map_or(other, ValueId);
+    b.0.instructions.insert(at, Instruction::Move { from, to: target });
+    b.plan(&RuleSwitches::all_on())
+}
+
+#[test]
+fn a_move_makes_unknown_only_what_it_may_touch() {
+    assert!(
+        mlp_with_move(None, 0).contains("[2 3] plan aten::addmm.out + clamp"),
+        "{}",
+        mlp_with_move(None, 0)
+    );
+    // Now it looks at what the linear wrote.
+    assert!(!mlp_with_move(Some(4), 2).contains("plan"), "{}", mlp_with_move(Some(4), 2));
+}

@@ -9,7 +9,7 @@ use super::super::flow::{Flow, Reach, Use};
 use super::literals::Literals;
 use super::mentions::Mentions;
 use crate::ir::{MethodIr, Place as IrPlace, StepIr, StepKind, TensorIr, ValueIr};
-use pteron_core::{Schema, ValueId};
+use pteron_core::{Instruction, Schema, ValueId};
 use pteron_cpu::graph::{Argument, Graph, Literal, Node, Op, Place, Tensor, TensorId};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -130,13 +130,12 @@ impl<'a> Lowering<'a> {
     fn is_plain(&self, i: usize, schema: &Schema) -> bool {
         // An output in front of the inputs is `self` of an in-place operator.
         let is_in_place = schema.args.first().is_some_and(|a| a.is_output);
-        let is_known =
-            |value: ValueId| !matches!(self.effects.location(value), Location::Unknown | Location::Constant);
+        let is_known = |value: ValueId| matches!(self.effects.location(value), Location::At(_));
         !is_in_place && self.effects.step(i).writes.iter().all(|w| is_known(w.value))
     }
 
     fn is_view(&self, base: ValueId, out: ValueId) -> bool {
-        let is_known = |v: ValueId| self.effects.location(v) != Location::Unknown;
+        let is_known = |v: ValueId| matches!(self.effects.location(v), Location::At(_) | Location::Constant);
         self.tensor(base).is_some() && self.tensor(out).is_some() && is_known(base) && is_known(out)
     }
 
@@ -181,7 +180,25 @@ impl<'a> Lowering<'a> {
             }
         }
         self.outputs.insert(i, outputs);
+        // Whoever reads the value that is pointed elsewhere has to do so on this side.
+        if let Some(to) = self.pointed(i)
+            && let Some(t) = self.tensor(to)
+        {
+            let slot = Place::Bytes { space: u64::from(to.0) | 2 << 32, start: 0, end: 1 };
+            let spec = t.spec.clone();
+            node.outputs.push(self.graph.push_tensor(Tensor::new(spec, slot, to.0)));
+        }
         self.graph.push(node);
+    }
+
+    /// The value that a move or view points at other bytes.
+    fn pointed(&self, i: usize) -> Option<ValueId> {
+        let step = self.steps.get(i)?;
+        match (&step.kind, kernel_call(self.ir, step)) {
+            (StepKind::Instruction(Instruction::Move { to, .. }), _) => Some(*to),
+            (_, Some((ET_VIEW, &[_, _, out, ..]))) => Some(out),
+            _ => None,
+        }
     }
 
     /// Lets a tensor, and what it looks at, stay where the file has it.
@@ -200,7 +217,7 @@ impl<'a> Lowering<'a> {
         match self.effects.location(value) {
             Location::Constant => Place::Constant,
             Location::At(region) => place_of(&region),
-            Location::Unknown => Place::Unknown,
+            Location::Among(_) | Location::Unknown => Place::Unknown,
         }
     }
 
@@ -347,7 +364,7 @@ impl<'a> Lowering<'a> {
                 Some(view) => *view,
                 None => self.constant(value),
             },
-            Location::Unknown => self.border(value, None),
+            Location::Among(_) | Location::Unknown => self.border(value, None),
             Location::At(region) => match reach {
                 Reach::Step(d) if self.outputs.contains_key(&(d as usize)) => {
                     self.read_of(value, d as usize, &region)

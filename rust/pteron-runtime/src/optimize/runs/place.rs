@@ -197,7 +197,8 @@ impl Uses {
         let is_jump = |s: &StepIr| {
             matches!(s.kind, StepKind::Instruction(Instruction::JumpFalse { .. } | Instruction::Move { .. }))
         };
-        let has_unknown = effects.locations.contains(&Location::Unknown);
+        let has_unknown =
+            effects.locations.iter().any(|l| matches!(l, Location::Unknown | Location::Among(_)));
         let mut uses = Uses {
             is_named: vec![false; ir.values.len()],
             spans: HashMap::new(),
