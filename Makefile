@@ -11,7 +11,8 @@ THREADS ?= 1
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python test-models test-all check format lint types imports stubs gen gen-check docs api wheel bench bench-gemm bench-models clean
+.PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint types imports stubs \
+	gen gen-check docs api wheel bench bench-gemm bench-models clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +55,14 @@ test-all: test test-models ## all tests, those of many minutes included: every o
 
 test-models: $(VENV)/.installed ## every architecture of tests/models/transformers_zoo.py (some minutes)
 	PTERON_MODELS=all $(BIN)/python -m pytest -q tests/models/test_transformers.py
+
+# Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
+AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
+
+test-aarch64: ## the Rust tests of format, kernels, engine and runtime on an emulated 64-bit ARM processor
+	$(AARCH64) cargo test --target aarch64-unknown-linux-gnu --quiet \
+		-p pteron-core -p pteron-format -p pteron-kernels -p pteron-cpu -p pteron-runtime
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 
