@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from ops.creation_cases import every_creation
 from ops.gradient_cases import every_gradient
 from ops.image_cases import pools, resampled
+from ops.linear_algebra_cases import every_matrix
 from ops.operator_case import OperatorCase as Case
 from ops.quantized_cases import every_quantised
 from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
@@ -560,5 +562,7 @@ def every_case() -> list[Case]:
         every_statistic,
         every_gradient,
         every_quantised,
+        every_matrix,
+        every_creation,
     ]
     return [case for table in tables for case in table()]

@@ -29,6 +29,36 @@ def _diagonal_scatter(
     return changed.movedim((0, 1), (dim1, dim2))
 
 
+def _pinv(
+    matrix: torch.Tensor,
+    *,
+    atol: torch.Tensor | None = None,
+    rtol: torch.Tensor | None = None,
+    hermitian: bool = False,
+) -> torch.Tensor:
+    rows, columns = matrix.shape[-2:]
+    if matrix.numel() == 0:
+        return matrix.new_empty([*matrix.shape[:-2], columns, rows])
+    if hermitian:
+        values, vectors = torch.linalg.eigh(matrix)
+        left, right, sizes = vectors, vectors.mT, values.abs()
+    else:
+        left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+        sizes = values
+    absolute = torch.zeros((), dtype=matrix.dtype) if atol is None else atol
+    if rtol is None:
+        # An absolute tolerance alone leaves the relative one out.
+        eps = max(rows, columns) * torch.finfo(matrix.dtype).eps
+        relative = torch.full((), eps, dtype=matrix.dtype)
+        if atol is not None:
+            relative = torch.where(atol > 0, torch.zeros_like(relative), relative)
+    else:
+        relative = rtol
+    least = torch.maximum(absolute.unsqueeze(-1), relative.unsqueeze(-1) * sizes.amax(-1, keepdim=True))
+    inverted = torch.where(sizes > least, values.reciprocal(), torch.zeros_like(values))
+    return (right.mT * inverted.unsqueeze(-2)) @ left.mT
+
+
 def _empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> torch.Tensor:
     physical = torch.empty([size[dim] for dim in physical_layout], **options)
     order = sorted(range(len(size)), key=lambda dim: physical_layout[dim])
@@ -43,5 +73,6 @@ MISSING_DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.addbmm.default: _addbmm,
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.empty_permuted.default: _empty_permuted,
+    aten.linalg_pinv.atol_rtol_tensor: _pinv,
 }
 """By operator; used where PyTorch's default table has nothing."""

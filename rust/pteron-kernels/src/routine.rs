@@ -89,6 +89,52 @@ impl Prepared for Routine {
     }
 }
 
+/// Computes item `n` of a batch.
+pub type RunItemFn = fn(&Args<'_>, usize, &mut WorkerScratch<'_>) -> Result<()>;
+
+/// Takes the shapes, resizes outputs, and says how many items there are and how many nanoseconds one takes.
+pub type BindItemsFn = fn(&mut BindArgs<'_>) -> Result<(usize, usize)>;
+
+/// A kernel that treats the items of a batch alike and apart from each other, one per chunk.
+pub struct PerItem {
+    bind: BindItemsFn,
+    run: RunItemFn,
+    scratch: usize,
+}
+
+impl PerItem {
+    /// A kernel that needs `scratch` bytes per item. Items write disjoint elements.
+    pub fn prepare(scratch: usize, bind: BindItemsFn, run: RunItemFn) -> Preparation {
+        Ok(Some(Box::new(PerItem { bind, run, scratch })))
+    }
+}
+
+impl Prepared for PerItem {
+    fn name(&self) -> &str {
+        "reference"
+    }
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch, shared: 0 }
+    }
+    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+        let (items, nanoseconds) = (self.bind)(args)?;
+        if u32::try_from(items).is_err() {
+            return Err(pteron_core::Error::kernel("the batch has too many items").got(items.to_string()));
+        }
+        Ok(Grid::chunks(items, nanoseconds))
+    }
+    unsafe fn run(
+        &self,
+        _bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        (self.run)(args, chunk as usize, scratch)
+    }
+}
+
 /// A kernel whose whole work is done while binding: scalar results and views.
 pub struct BindOnly {
     alias: AliasRule,

@@ -82,6 +82,9 @@ pub static KERNELS: &[StaticKernel] = &[
         duplicate::<2>,
     ),
     kernel("aten::alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    // From and to a device that has the same memory.
+    kernel("et_copy::_h2d_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    kernel("et_copy::_d2h_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
     kernel("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
     kernel("aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
     kernel(
@@ -135,6 +138,14 @@ mod tests {
         let y = run_out("aten::alias_copy.out", &[x.clone().into()], DType::Complex64, &[1]).unwrap();
         assert_eq!(y.values::<Complex64>()[0].im, 2.0);
         assert!(error_text(run_out("aten::alias_copy.out", &[x.into()], DType::Float32, &[1])).contains("complex64"));
+    }
+
+    #[test]
+    fn copies_between_devices_are_copies() {
+        for operator in ["et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out"] {
+            let y = run_out(operator, &[Tensor::of(&[2], &[1i32, -2]).into()], DType::Int32, &[2]).unwrap();
+            assert_eq!(y.values::<i32>(), [1, -2]);
+        }
     }
 
     #[test]

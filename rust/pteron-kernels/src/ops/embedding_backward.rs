@@ -1,12 +1,12 @@
 //! Gradient of an embedding with respect to its table.
 //!
-//! Shape: `[num_weights, D]` from a gradient of the shape of the indices and `D`. Dtype: floats; sums round to
-//! the dtype after every addition, in the order of the indices, as PyTorch's do. Edge cases: rows that no
+//! Shape: `[num_weights, D]` from a gradient of the shape of the indices and `D`. Dtype: any real one; sums round
+//! to the dtype after every addition, in the order of the indices, as PyTorch's do; integers are not scaled. Edge cases: rows that no
 //! index names are 0, the padding row takes nothing; an index outside the table is an error.
 
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
-use crate::ops::sums::check_float;
+use crate::ops::layout::same_dtype;
 use crate::reduction::row_major;
 use crate::region::zero;
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
@@ -23,6 +23,9 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     };
     lead.push(width)?;
     check_same("grad_output", &lead, &grad)?;
+    if view.bool(4)? && !view.tensor(0)?.dtype().is_float() {
+        return Err(Error::kernel("only floats can be scaled").argument("scale_grad_by_freq"));
+    }
     let rows = view.int(2)?;
     let rows = usize::try_from(rows)
         .map_err(|_| Error::kernel("negative extent").argument("num_weights").got(rows.to_string()))?;
@@ -67,7 +70,8 @@ fn add<C: Compute>(args: &Args<'_>, room: &mut [u8]) -> Result<()> {
             _ => 1.0,
         };
         for d in 0..width {
-            let value = grad.get(from.offset(i * width + d) as usize)?.times(C::from_f64(scale));
+            let value = grad.get(from.offset(i * width + d) as usize)?;
+            let value = if is_scaled { value.times(C::from_f64(scale)) } else { value };
             table.update(row * strides[0] + d * strides[1], |v| v.plus(value))?;
         }
     }
@@ -75,8 +79,7 @@ fn add<C: Compute>(args: &Args<'_>, room: &mut [u8]) -> Result<()> {
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
-    check_float(ctx, OUT)?;
-    crate::ops::layout::same_dtype(ctx, 0, OUT)?;
+    same_dtype(ctx, 0, OUT)?;
     if !matches!(dtype_of(ctx, 1)?, DType::Int64 | DType::Int32) {
         return Err(Error::kernel("positions are int32 or int64").argument("indices").got(dtype_of(ctx, 1)?.name()));
     }
@@ -84,7 +87,9 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let room = rows.checked_mul(8).ok_or_else(|| Error::kernel("the table has too many rows"))?;
     match Class::of(dtype_of(ctx, 0)?) {
         Some(Class::F64) => Routine::prepare_with_scratch(room, bind, |args, s| add::<f64>(args, s.worker)),
-        _ => Routine::prepare_with_scratch(room, bind, |args, s| add::<f32>(args, s.worker)),
+        Some(Class::F32) => Routine::prepare_with_scratch(room, bind, |args, s| add::<f32>(args, s.worker)),
+        Some(Class::I64) => Routine::prepare_with_scratch(room, bind, |args, s| add::<i64>(args, s.worker)),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
     }
 }
 

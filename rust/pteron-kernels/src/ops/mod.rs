@@ -2,6 +2,7 @@
 
 pub(crate) mod index_items;
 pub(crate) mod quantized_layout;
+pub(crate) mod matrix_batch;
 pub(crate) mod volume;
 
 macro_rules! families {
@@ -22,4 +23,6 @@ families! {
     flat_positions, complex_parts, batch_norm_training,
     pooling_backward, convolution_backward, norm_backward, embedding_backward, patches,
     quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic,
+    exponents,
+    lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential,
 }

@@ -1,8 +1,9 @@
-//! Functions of two numbers outside arithmetic: hypot, copysign, nextafter, heaviside, gcd, lcm.
+//! Functions of two numbers outside arithmetic: hypot, copysign, nextafter, heaviside, gcd, lcm, fmax, fmin.
 //!
 //! Shape: broadcast. Dtype: promoted; hypot and nextafter take floats, gcd and lcm integers, copysign
 //! makes floats of integers, heaviside wants equal dtypes. Edge cases: a zero's sign counts for copysign;
-//! nextafter steps in the common dtype, float16 and bfloat16 too; heaviside of NaN is 0; gcd(0, 0) is 0.
+//! nextafter steps in the common dtype, float16 and bfloat16 too; heaviside of NaN is 0; gcd(0, 0) is 0;
+//! fmax and fmin are NaN only where both numbers are.
 
 use crate::elementwise::{Dtypes, Positions, float, integer, number};
 use crate::routine::{Preparation, dtype_of, kernel};
@@ -97,6 +98,19 @@ fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64) -> i64) -> Preparation
     integer(ctx, Positions::BINARY, dtypes, move |a, b, _, _| Ok(apply(a, b)))
 }
 
+macro_rules! unless_nan {
+    ($ctx:expr, $which:ident) => {
+        number(
+            $ctx,
+            Positions::BINARY,
+            promoted($ctx)?,
+            |a, b, _, _| a.$which(b),
+            |a, b, _, _| a.$which(b),
+            |a, b, _, _| Ok(a.$which(b)),
+        )
+    };
+}
+
 /// hypot and its kin.
 pub static KERNELS: &[StaticKernel] = &[
     kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot),
@@ -110,6 +124,8 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel("aten::lcm.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         divisors(ctx, least_multiple)
     }),
+    kernel("aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| unless_nan!(ctx, max)),
+    kernel("aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| unless_nan!(ctx, min)),
 ];
 
 #[cfg(test)]

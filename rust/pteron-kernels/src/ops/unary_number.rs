@@ -4,8 +4,9 @@
 //! Shape: that of `self`. Dtype: that of `self`; bool is refused where PyTorch refuses it. Edge
 //! cases: `round` goes to the even neighbour, `sign` of NaN is 0, the smallest integer negates to itself.
 
-use crate::elementwise::{Dtypes, Positions, number};
-use crate::routine::{kernel, dtype_of};
+use crate::elementwise::{Dtypes, Positions, Scalars, float, number};
+use crate::routine::{Preparation, dtype_of, kernel};
+use half::{bf16, f16};
 use pteron_core::{DType, Error, PrepareContext, Result, StaticKernel};
 
 /// The dtypes of a call that bool has no place in.
@@ -41,6 +42,33 @@ fn predicate(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
     Ok(Dtypes::predicate(dtype_of(ctx, 0)?))
 }
 
+/// Rounds to `decimals` places; every step rounds to the dtype, as in PyTorch.
+fn round_to_places(ctx: &PrepareContext<'_>) -> Preparation {
+    let positions = Positions { inputs: &[0], scalars: &[1], out: 2, shape_of: None };
+    let dtypes = float_only(ctx)?;
+    macro_rules! rounded {
+        ($t:ty, $narrow:expr) => {
+            |x: $t, _, _, s: &Scalars<$t>| {
+                let places = s.get(0);
+                let scale: $t = $narrow((10.0 as $t).powf(places.abs()));
+                if places < 0.0 {
+                    let quotient: $t = $narrow(x / scale);
+                    quotient.round_ties_even() * scale
+                } else {
+                    let product: $t = $narrow(x * scale);
+                    product.round_ties_even() / scale
+                }
+            }
+        };
+    }
+    let double = rounded!(f64, |x: f64| x);
+    match dtypes.common {
+        DType::Float16 => float(ctx, positions, dtypes, rounded!(f32, |x: f32| f16::from_f32(x).to_f32()), double),
+        DType::BFloat16 => float(ctx, positions, dtypes, rounded!(f32, |x: f32| bf16::from_f32(x).to_f32()), double),
+        _ => float(ctx, positions, dtypes, rounded!(f32, |x: f32| x), double),
+    }
+}
+
 macro_rules! function {
     ($name:literal, $dtypes:ident, |$x:ident| float $float:expr, int $int:expr) => {
         kernel(
@@ -73,6 +101,8 @@ pub static KERNELS: &[StaticKernel] = &[
     function!("_conj_physical", any, |x| float x, int x),
     function!("isnan", predicate, |x| float x.is_nan() as u8 as _, int { let _ = x; 0 }),
     function!("isinf", predicate, |x| float x.is_infinite() as u8 as _, int { let _ = x; 0 }),
+    function!("signbit", predicate, |x| float x.is_sign_negative() as u8 as _, int (x < 0) as i64),
+    kernel("aten::round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)", round_to_places),
     function!("logical_not", predicate, |x| float (x == 0.0) as u8 as _, int (x == 0) as i64),
 ];
 
