@@ -38,7 +38,8 @@ def representatives(cases: Iterable[OperatorCase]) -> list[OperatorCase]:
     found: dict[str, OperatorCase] = {}
     for case in cases:
         dtype = main_dtype(case)
-        if dtype is None or case.note or case.largest is not None:
+        is_plain = case.name.startswith("aten::") and not case.note and case.largest is None
+        if dtype not in ALL or not is_plain:
             continue
         known = found.get(case.name)
         better = known is None or (main_dtype(known) != torch.float32 and dtype == torch.float32)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import NAN, values
+from ops.sample_tensors import INF, NAN, values
 
 aten = torch.ops.aten
 PRECISE = [torch.float32, torch.float64]
@@ -52,7 +52,7 @@ def factorizations() -> Iterator[Case]:
             yield Case("geqrf", "a", (x,))
             for mode in ["reduced", "complete", "r"]:
                 yield Case("linalg_qr", "out", (x, mode))
-        yield Case("linalg_matrix_exp", "out", (values((3, 4, 4), dtype) * 2,))
+        yield Case("linalg_matrix_exp", "out", (values((3, 4, 4), dtype) / 4,))
         yield Case("_linalg_slogdet", "sign", (torch.zeros(2, 2, dtype=dtype),))
         yield Case("_linalg_det", "result", (torch.zeros(2, 2, dtype=dtype),))
         lu, pivots, _ = aten.linalg_lu_factor_ex(regular((2, 4, 4), dtype))
@@ -69,6 +69,8 @@ def _refused() -> Iterator[Case]:
     yield Case("linalg_cholesky_ex", "L", (indefinite,), {"check_errors": True}, note=" indefinite")
     yield Case("cholesky", "out", (indefinite,), note=" indefinite")
     yield Case("_linalg_eigh", "eigenvalues", (holed,), note=" NaN")
+    yield Case("_linalg_eigh", "eigenvalues", (torch.full((1, 1), INF),), note=" infinite")
+    yield Case("_linalg_eigh", "eigenvalues", (torch.full((3, 3), NAN),), note=" NaN")
     yield Case("_linalg_svd", "U", (holed,), note=" NaN")
     for op, overload in [
         ("linalg_inv_ex", "inverse"),

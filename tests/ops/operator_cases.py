@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ops.corner_cases import every_corner
 from ops.creation_cases import every_creation
 from ops.gradient_cases import every_gradient
 from ops.image_cases import pools, resampled
@@ -564,5 +565,6 @@ def every_case() -> list[Case]:
         every_quantised,
         every_matrix,
         every_creation,
+        every_corner,
     ]
     return [case for table in tables for case in table()]

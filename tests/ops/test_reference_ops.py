@@ -34,6 +34,17 @@ def reference() -> Iterator[ReferenceProcess]:
     process.close()
 
 
+def check_outputs(case: OperatorCase, got: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    """`check_close` for every output that counts, and the signs of zeros where the case asks for them."""
+    for i, (g, e) in enumerate(list(zip(got, expected, strict=True))[: case.outputs]):
+        check_close(g, e, f"output {i}")
+        if "signs" in case.note:
+            zero = e == 0
+            assert torch.equal(torch.signbit(g[zero]), torch.signbit(e[zero])), (
+                f"sign of a zero in output {i}"
+            )
+
+
 def expectation(case: OperatorCase) -> list[torch.Tensor] | None:
     """What eager PyTorch gives, or None when it refuses."""
     with warnings.catch_warnings():
@@ -60,8 +71,7 @@ def test_reference_kernel_agrees_with_eager(case: OperatorCase, reference: Refer
             reference.run(case, some_outputs(case))
         return
     got = reference.run(case, case.room(expected))
-    for i, (g, e) in enumerate(list(zip(got, expected, strict=True))[: case.outputs]):
-        check_close(g, e, f"output {i}")
+    check_outputs(case, got, expected)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -77,8 +87,7 @@ def test_runtime_agrees_with_eager(case: OperatorCase) -> None:
             run_in_runtime(case, some_outputs(case))
         return
     got = run_in_runtime(case, case.room(expected))
-    for i, (g, e) in enumerate(list(zip(got, expected, strict=True))[: case.outputs]):
-        check_close(g, e, f"output {i}")
+    check_outputs(case, got, expected)
 
 
 def test_the_table_covers_what_it_lists() -> None:

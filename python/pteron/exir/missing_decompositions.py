@@ -40,10 +40,10 @@ def _pinv(
     if matrix.numel() == 0:
         return matrix.new_empty([*matrix.shape[:-2], columns, rows])
     if hermitian:
-        values, vectors = torch.linalg.eigh(matrix)
+        values, vectors = aten._linalg_eigh.default(matrix)
         left, right, sizes = vectors, vectors.mT, values.abs()
     else:
-        left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+        left, values, right = aten._linalg_svd.default(matrix)
         sizes = values
     absolute = torch.zeros((), dtype=matrix.dtype) if atol is None else atol
     if rtol is None:
@@ -56,7 +56,11 @@ def _pinv(
         relative = rtol
     least = torch.maximum(absolute.unsqueeze(-1), relative.unsqueeze(-1) * sizes.amax(-1, keepdim=True))
     inverted = torch.where(sizes > least, values.reciprocal(), torch.zeros_like(values))
-    return (right.mT * inverted.unsqueeze(-2)) @ left.mT
+    scaled = right.mT * inverted.unsqueeze(-2)
+    product = torch.bmm(
+        scaled.reshape(-1, columns, values.shape[-1]), left.mT.reshape(-1, values.shape[-1], rows)
+    )
+    return product.reshape([*matrix.shape[:-2], columns, rows])
 
 
 def _empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> torch.Tensor:
@@ -65,12 +69,31 @@ def _empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **optio
     return physical if order == list(range(len(size))) else physical.permute(order)
 
 
+def _trilinear(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    third: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> torch.Tensor:
+    operands = [first, second, third]
+    for i, dims in enumerate((expand1, expand2, expand3)):
+        for dim in sorted(dims):
+            operands[i] = operands[i].unsqueeze(dim)
+    product = operands[0] * operands[1] * operands[2]
+    return product.sum(list(sumdim)) if sumdim else product
+
+
 MISSING_DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.__lshift__.Scalar: torch.bitwise_left_shift,
     aten.__lshift__.Tensor: torch.bitwise_left_shift,
     aten.__rshift__.Scalar: torch.bitwise_right_shift,
     aten.__rshift__.Tensor: torch.bitwise_right_shift,
     aten.addbmm.default: _addbmm,
+    aten._trilinear.default: _trilinear,
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.empty_permuted.default: _empty_permuted,
     aten.linalg_pinv.atol_rtol_tensor: _pinv,

@@ -157,6 +157,40 @@ def _normal(
     return aten.randn.default(shape, dtype=dtype, device=device) * std + mean
 
 
+def _broadcast_in_dim(tensor: torch.Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
+    kept = set(broadcast_dimensions)
+    for dim in range(len(shape)):
+        if dim not in kept:
+            tensor = aten.unsqueeze.default(tensor, dim)
+    return aten.expand.default(tensor, list(shape))
+
+
+def _as_strided_scatter(
+    base: torch.Tensor,
+    source: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int,
+) -> Any:
+    # Positions in the memory of a tensor in row-major order, which `as_strided_copy` reads it in, too.
+    at = torch.full([], storage_offset, dtype=torch.int64)
+    for dim, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        along = [1] * dim + [extent] + [1] * (len(size) - dim - 1)
+        at = at + (torch.arange(extent) * step).reshape(along)
+    flat = base.reshape(-1)
+    changed = aten.index_put.default(flat, [at.reshape(-1)], source.reshape(-1))
+    return changed.reshape(base.shape)
+
+
+def _scalar_tensor(
+    number: float,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> Any:
+    return aten.scalar_tensor.default(number, dtype=dtype, device=device)
+
+
 def _where(condition: torch.Tensor, a: torch.Tensor | float, b: torch.Tensor | float) -> Any:
     # Beside a tensor there may be a number, in spite of the schema.
     dtype = next((each.dtype for each in (a, b) if isinstance(each, torch.Tensor)), None)
@@ -170,9 +204,12 @@ PRIMS_AS_ATEN: dict[OpOverload, Callable[..., Any]] = {
     **_SAME_CALL,
     prims.amax.default: _extreme(aten.amax.default),
     prims.amin.default: _extreme(aten.amin.default),
+    prims.as_strided_scatter.default: _as_strided_scatter,
+    prims.broadcast_in_dim.default: _broadcast_in_dim,
     prims.div.default: _div,
     prims.normal.default: _normal,
     prims.prod.default: _prod,
+    prims.scalar_tensor.default: _scalar_tensor,
     prims.sum.default: _sum,
     prims.var.default: _var,
     prims.where.default: _where,

@@ -22,6 +22,8 @@ from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_
 from torch._ops import OperatorBase
 from torch.export import ExportedProgram, default_decompositions, exported_program
 
+from pteron.exir.checked_factorizations import CHECKED_FACTORIZATIONS
+
 Rule = Callable[..., Any]
 Rules = Mapping[Any, Rule]
 
@@ -40,14 +42,16 @@ class _Tables:
 def run_decompositions(
     program: ExportedProgram, extra: Rules, whole: Collection[OperatorBase]
 ) -> ExportedProgram:
-    """A new, functional program: PyTorch's default decompositions, and those of `extra` for operators that
-    these do not cover; calls of operators in `whole` stay.
+    """A new, functional program: PyTorch's default decompositions but for checked factorisations, and those
+    of `extra` for operators that these do not cover; calls of operators in `whole` stay.
     """
     default = _default_tables(len(global_decomposition_table["post_autograd"]), len(torch.ops._dir))
     composite, python = dict(default.composite), dict(default.python)
     for op, rule in extra.items():
         if op not in default.known:
             (composite if _is_preservable_cia_op(op) else python)[op] = rule
+    for op, rule in CHECKED_FACTORIZATIONS.items():
+        (composite if _is_preservable_cia_op(op) else python)[op] = rule
     for op in whole:
         python.pop(op, None)
         if _is_preservable_cia_op(op):

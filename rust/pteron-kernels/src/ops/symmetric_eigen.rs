@@ -3,8 +3,8 @@
 //! Rotations make the off-diagonal elements smaller until they vanish (cyclic Jacobi), which gives small
 //! eigenvalues with high relative accuracy. Shape: eigenvalues `[*, n]` in ascending order, eigenvectors
 //! `[*, n, n]` in columns; these are unique up to their sign, and within equal eigenvalues up to a rotation.
-//! Dtype: float32 and float64, computed in float64. Edge cases: one triangle is read; what is not finite is an
-//! error, as in PyTorch. Source: Golub & Van Loan, Matrix Computations, 8.5.
+//! Dtype: float32 and float64, computed in float64. Edge cases: one triangle is read; what is not finite
+//! gives NaN up to order two and is an error from three on, as in PyTorch. Source: Golub & Van Loan, Matrix Computations, 8.5.
 
 use crate::ops::matrix_batch::{bytes_for, check_dtypes, items, joined, largest, load, rooms, split_square, store};
 use crate::routine::{PerItem, Preparation, kernel};
@@ -65,8 +65,11 @@ fn load_symmetric(args: &Args<'_>, batch: &Dims, item: usize, n: usize, is_lower
             (a[i * n + j], a[j * n + i]) = (v, v);
         }
     }
-    let largest = a.iter().fold(0.0f64, |m, v| if v.is_finite() { m.max(v.abs()) } else { f64::NAN });
+    let largest = a.iter().fold(0.0f64, |m, v| m.max(v.abs()));
     if a.iter().any(|v| !v.is_finite()) {
+        if n <= 2 {
+            return Ok(f64::NAN);
+        }
         return Err(Error::kernel("the matrix has elements that are not finite").argument("A"));
     }
     let scale = if largest > 0.0 { largest } else { 1.0 };
@@ -96,6 +99,11 @@ fn run(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
     let (batch, n) = split_square(args.tensor(0)?.shape(), "A")?;
     let [a, vectors, values, sorted, order] = rooms(memory, [n * n, n * n, n, n * n, n])?;
     let scale = load_symmetric(args, &batch, item, n, is_lower(args.optional_string(1)?)?, a)?;
+    if scale.is_nan() {
+        values.copy_from_slice(&if n == 1 { [a[0]; 2] } else { [f64::NAN; 2] }[..n]);
+        sorted.fill(if n == 1 { 1.0 } else { f64::NAN });
+        return store_results(args, &batch, item, values, sorted);
+    }
     diagonalize(a, n, vectors)?;
     order.iter_mut().enumerate().for_each(|(i, o)| *o = i as f64);
     order.sort_unstable_by(|i, j| a[*i as usize * (n + 1)].total_cmp(&a[*j as usize * (n + 1)]));
@@ -104,8 +112,12 @@ fn run(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
         values[to] = a[from * (n + 1)] * scale;
         (0..n).for_each(|k| sorted[k * n + to] = vectors[k * n + from]);
     }
-    store(args, (3, 1), &batch, item, values)?;
-    if args.bool(2)? { store(args, (4, 2), &batch, item, sorted) } else { Ok(()) }
+    store_results(args, &batch, item, values, sorted)
+}
+
+fn store_results(args: &Args<'_>, batch: &Dims, item: usize, values: &[f64], vectors: &[f64]) -> Result<()> {
+    store(args, (3, 1), batch, item, values)?;
+    if args.bool(2)? { store(args, (4, 2), batch, item, vectors) } else { Ok(()) }
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
