@@ -1,7 +1,7 @@
 //! Delegates written in Rust: calls, failures at every phase, lifetimes, memory.
 
 use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
-use crate::{forward, run, run_one};
+use crate::{cancelled_until_done, forward, run, run_one};
 use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, Error, ErrorKind, ExecuteContext,
     InitContext, OutputView, Result,
@@ -240,14 +240,9 @@ fn a_panicking_delegate_is_contained_and_refuses_further_use() {
 fn a_delegate_sees_a_cancel() {
     let (runtime, _) = with_backend();
     let method = forward(&program("wait", &[]).load(&runtime));
-    let handle = method.cancel_handle();
-    let thread = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        handle.cancel();
-    });
-    let e = run(&method, &[(&[2], &[1.0, 2.0])]).unwrap_err();
+    let e =
+        cancelled_until_done(method.cancel_handle(), || run(&method, &[(&[2], &[1.0, 2.0])])).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Cancelled);
-    thread.join().unwrap();
 }
 
 #[test]
