@@ -18,7 +18,8 @@ struct Items {
 
 impl Items {
     fn new(meta: &TensorMeta, dims: usize, batch: &[usize]) -> Result<Items> {
-        let lead = meta.rank().checked_sub(dims).ok_or_else(|| Error::internal("an item has too few dimensions"))?;
+        let lead =
+            meta.rank().checked_sub(dims).ok_or_else(|| Error::internal("an item has too few dimensions"))?;
         let (shape, from) = (Dims::new(&meta.shape()[..lead])?, Dims::new(&meta.strides()[..lead])?);
         let (mut extents, mut strides) = ([1; 2], [0; 2]);
         for d in 0..dims.min(2) {
@@ -32,7 +33,8 @@ impl Items {
     /// Calls `visit(offset, stride, row)` for every row of item `n`.
     fn rows(&self, n: usize, mut visit: impl FnMut(isize, isize, usize) -> Result<()>) -> Result<()> {
         let base = self.batch.offset(n);
-        (0..self.extents[0]).try_for_each(|row| visit(base + row as isize * self.strides[0], self.strides[1], row))
+        (0..self.extents[0])
+            .try_for_each(|row| visit(base + row as isize * self.strides[0], self.strides[1], row))
     }
 }
 
@@ -178,6 +180,12 @@ pub(crate) fn transpose(from: &[f64], [rows, columns]: [usize; 2], to: &mut [f64
 }
 
 /// An error unless tensor argument `i` has `batch` and then `item`.
-pub(crate) fn check_items(args: &Args<'_>, i: usize, name: &str, batch: &[usize], item: &[usize]) -> Result<()> {
+pub(crate) fn check_items(
+    args: &Args<'_>,
+    i: usize,
+    name: &str,
+    batch: &[usize],
+    item: &[usize],
+) -> Result<()> {
     check_same(name, &joined(batch, item)?, args.tensor(i)?.shape())
 }

@@ -1,8 +1,8 @@
 //! Operator families, one per file.
 
 pub(crate) mod index_items;
-pub(crate) mod quantized_layout;
 pub(crate) mod matrix_batch;
+pub(crate) mod quantized_layout;
 pub(crate) mod volume;
 
 macro_rules! families {
