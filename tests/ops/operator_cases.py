@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ops.bag_cases import every_bag
+from ops.complex_cases import every_complex
 from ops.corner_cases import every_corner
 from ops.creation_cases import every_creation
 from ops.gradient_cases import every_gradient
@@ -566,5 +568,7 @@ def every_case() -> list[Case]:
         every_matrix,
         every_creation,
         every_corner,
+        every_complex,
+        every_bag,
     ]
     return [case for table in tables for case in table()]

@@ -33,6 +33,39 @@ def special_functions() -> Iterator[Case]:
             yield Case(op, "out", (torch.tensor([0.0, -0.0, NAN, INF, -INF, -1.0, 1.0, 2.0], dtype=dtype),))
 
 
+def bessel_and_zeta() -> Iterator[Case]:
+    """Functions that differential equations and series define."""
+    line = torch.tensor([0.0, -0.0, 1e-9, 0.3, 1.0, -1.0, 2.4, 4.99, -7.0, 12.5, 29.0, 31.0, 80.0])
+    bessel = [
+        *(f"special_bessel_{f}" for f in ["j0", "j1", "y0", "y1"]),
+        *(f"special_modified_bessel_{f}" for f in ["i0", "i1"]),
+        *(f"special_{f}" for f in ["i0e", "i1", "i1e"]),
+    ]
+    for op in bessel:
+        # PyTorch computes j and y, and trigamma below, to nine digits only in float64; tests of the kernels
+        # hold them against their definitions.
+        is_rough = op[-2] in "jy"
+        for dtype in ALL:
+            if not (is_rough and dtype == torch.float64):
+                yield Case(op, "out", (values((3, 5), dtype),))
+        scale = 1 if op.endswith("e") or "_bessel_" in op else 0.05
+        yield Case(op, "out", (line if is_rough else line.double() * scale,))
+        yield Case(op, "out", (torch.tensor([INF, -INF, NAN]),))
+    yield Case("special_bessel_j0", "out", (channels_last((2, 3, 2, 2)),))
+    positive = torch.tensor([0.25, 0.5, 1.0, 2.5, 7.0, 30.0])
+    for n in [0, 1, 2, 3, 5]:
+        yield Case("polygamma", "out", (n, positive))
+        yield Case("polygamma", "out", (n, torch.tensor([1, 2, 5])))
+        yield Case("polygamma", "out", (n, torch.tensor([0.0, NAN, -0.25])))
+        if n != 1:
+            yield Case("polygamma", "out", (n, positive.double()))
+    yield Case("polygamma", "out", (-1, positive))
+    orders = torch.tensor([1.0, 0.5, 1.5, 2.0, 3.0, 7.0, 2.0, 2.0, 3.0])
+    places = torch.tensor([1.0, 1.0, 0.75, 1.0, 2.5, 3.0, 0.0, -1.0, -0.5])
+    yield Case("special_zeta", "out", (orders, places))
+    yield Case("special_zeta", "out", (orders.double()[:, None], places.double()))
+
+
 def number_pairs() -> Iterator[Case]:
     """Functions of two numbers outside arithmetic."""
     for op in ["hypot", "copysign", "nextafter", "heaviside", "gcd", "lcm"]:
@@ -196,6 +229,7 @@ def every_statistic() -> Iterator[Case]:
     """All of these."""
     for table in [
         special_functions,
+        bessel_and_zeta,
         number_pairs,
         order_statistics,
         running_results,

@@ -27,6 +27,15 @@ _KEPT = (torch.ops.aten.select_scatter.default, *AS_SMALL_AS_A_PRIM)
 KEPT_FOR_KERNELS: tuple[OpOverload, ...] = (
     torch.ops.aten.cumprod.default,
     torch.ops.aten.var_mean.correction,
+    torch.ops.aten.uniform.default,
+    torch.ops.aten.normal.Tensor_float,
+    torch.ops.aten.normal.float_Tensor,
+    torch.ops.aten.normal.Tensor_Tensor,
+    torch.ops.aten.normal.float_float,
+    torch.ops.aten.exponential.default,
+    torch.ops.aten.cauchy.default,
+    torch.ops.aten.log_normal.default,
+    torch.ops.aten.geometric.default,
 )
 """Operators with a kernel here that do far less work whole; `to_executorch` decomposes them for targets that
 have none."""

@@ -87,6 +87,19 @@ def _trilinear(
     return product.sum(list(sumdim)) if sumdim else product
 
 
+def _normal_functional(
+    base: torch.Tensor, mean: float = 0.0, std: float = 1.0, *, generator: None = None
+) -> torch.Tensor:
+    drawn: torch.Tensor = aten.normal.float_float(mean, std, base.shape, dtype=base.dtype, device=base.device)
+    return drawn
+
+
+def _uniform(
+    base: torch.Tensor, low: float = 0.0, high: float = 1.0, *, generator: None = None
+) -> torch.Tensor:
+    return torch.rand(base.shape, dtype=base.dtype, device=base.device) * (high - low) + low
+
+
 MISSING_DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.__lshift__.Scalar: torch.bitwise_left_shift,
     aten.__lshift__.Tensor: torch.bitwise_left_shift,
@@ -97,5 +110,7 @@ MISSING_DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.empty_permuted.default: _empty_permuted,
     aten.linalg_pinv.atol_rtol_tensor: _pinv,
+    aten.normal_functional.default: _normal_functional,
+    aten.uniform.default: _uniform,
 }
 """By operator; used where PyTorch's default table has nothing."""

@@ -1,7 +1,9 @@
 //! How kernels reach their arguments: [`Args`] while running, [`BindArgs`] while binding shapes.
 //! Unsafe island (construction only).
 
-use crate::{Dims, Error, Result, TensorSlot, TensorView, TensorViewMut, Value, ValueId};
+use crate::{
+    Dims, Error, RandomDraws, RandomStream, Result, TensorSlot, TensorView, TensorViewMut, Value, ValueId,
+};
 
 /// A number of either kind, as PyTorch's `Scalar`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -331,6 +333,7 @@ impl<'a> TensorListView<'a> {
 pub struct BindArgs<'a> {
     values: &'a mut [Value],
     ids: &'a [ValueId],
+    random: Option<&'a mut RandomStream>,
 }
 
 impl<'a> BindArgs<'a> {
@@ -340,7 +343,22 @@ impl<'a> BindArgs<'a> {
     /// As [`Args::new`].
     #[inline(always)]
     pub unsafe fn new(values: &'a mut [Value], ids: &'a [ValueId]) -> Self {
-        BindArgs { values, ids }
+        BindArgs { values, ids, random: None }
+    }
+
+    /// The same arguments for a kernel that draws random numbers.
+    #[inline(always)]
+    pub fn with_random(mut self, random: &'a mut RandomStream) -> Self {
+        self.random = Some(random);
+        self
+    }
+
+    /// What this call draws; an error where nobody gave the call a stream.
+    pub fn random_draws(&mut self) -> Result<RandomDraws> {
+        self.random
+            .as_mut()
+            .map(|stream| stream.next_call())
+            .ok_or_else(|| Error::internal("a random operator was bound without a session"))
     }
 
     /// Read access.

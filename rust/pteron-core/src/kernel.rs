@@ -227,6 +227,11 @@ pub trait Prepared: Send + Sync {
         true
     }
 
+    /// Does `bind` draw from [`BindArgs::random_draws`]? It is then called before every run.
+    fn takes_random(&self) -> bool {
+        false
+    }
+
     /// Fresh state for a session; may allocate (called once per session, at load).
     fn new_bound(&self) -> Bound {
         Bound::NONE

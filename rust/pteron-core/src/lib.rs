@@ -23,6 +23,7 @@ pub mod instruction;
 #[allow(unsafe_code)]
 pub mod kernel;
 pub mod packs;
+pub mod random;
 pub mod schema;
 pub mod sizes;
 #[allow(unsafe_code)]
@@ -47,6 +48,7 @@ pub use kernel::{
     AliasRule, ArgSpec, Bound, Grid, Kernel, PrepareContext, Prepared, Scratch, StaticKernel, WorkerScratch,
 };
 pub use packs::{DERIVED_ORIGIN, PackKey, PackStore, PackTotals};
+pub use random::{RandomDraws, RandomStream};
 pub use schema::{ArgKind, Schema, SchemaArg};
 pub use storage::{AlignedBuffer, PackedBytes, StableBytes};
 pub use tensor::{Dynamism, TensorMeta, TensorSlot, TensorSpec, TensorView, TensorViewMut};

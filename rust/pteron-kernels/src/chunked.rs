@@ -18,6 +18,7 @@ pub type RunChunk<S> = Box<dyn Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + S
 struct Chunked<S> {
     bind: BindChunks<S>,
     run: RunChunk<S>,
+    takes_random: bool,
 }
 
 /// A kernel that binds a state `S` and computes positions.
@@ -25,7 +26,15 @@ pub fn prepare<S: Default + Send + Sync + 'static>(
     bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
     run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
 ) -> Preparation {
-    Ok(Some(Box::new(Chunked { bind: Box::new(bind), run: Box::new(run) })))
+    Ok(Some(Box::new(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: false })))
+}
+
+/// As [`prepare`], for a kernel that draws random numbers while binding.
+pub fn prepare_random<S: Default + Send + Sync + 'static>(
+    bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
+    run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
+) -> Preparation {
+    Ok(Some(Box::new(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: true })))
 }
 
 impl<S: Default + Send + Sync + 'static> Prepared for Chunked<S> {
@@ -35,6 +44,10 @@ impl<S: Default + Send + Sync + 'static> Prepared for Chunked<S> {
 
     fn scratch(&self) -> Scratch {
         Scratch::NONE
+    }
+
+    fn takes_random(&self) -> bool {
+        self.takes_random
     }
 
     fn new_bound(&self) -> Bound {

@@ -12,12 +12,15 @@
 
 #[allow(unsafe_code)]
 pub mod chunked;
+pub mod complex_blocks;
 #[allow(unsafe_code)]
 pub mod compute;
+pub mod draws;
 #[allow(unsafe_code)]
 pub mod elements;
 #[allow(unsafe_code)]
 pub mod elementwise;
+pub mod fourier;
 pub mod ops;
 pub mod promotion;
 pub mod reduction;
@@ -38,11 +41,17 @@ pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {
     ops::TABLES.iter().copied().flatten()
 }
 
+/// Kernels of operators on complex numbers, to be asked before those of [`kernels`].
+pub fn complex_kernels() -> impl Iterator<Item = &'static StaticKernel> {
+    ops::complex_elementwise::KERNELS.iter().chain(ops::complex_sums::KERNELS)
+}
+
 /// Names of all operators with a reference kernel (`aten::add.out`), sorted.
 pub fn operator_names() -> Vec<String> {
-    let mut names: Vec<String> =
-        kernels().filter_map(|k| Schema::parse(k.schema).ok()).map(|s| s.name).collect();
+    let all = kernels().chain(complex_kernels());
+    let mut names: Vec<String> = all.filter_map(|k| Schema::parse(k.schema).ok()).map(|s| s.name).collect();
     names.sort();
+    names.dedup();
     names
 }
 
@@ -57,6 +66,9 @@ mod tests {
             let schema = Schema::parse(kernel.schema).unwrap();
             assert!(schema.has_scalar_return || schema.outputs().next().is_some(), "{}", schema.name);
             assert!(seen.insert(schema.name.clone()), "{} appears twice", schema.name);
+        }
+        for kernel in complex_kernels() {
+            seen.insert(Schema::parse(kernel.schema).unwrap().name);
         }
         assert_eq!(operator_names().len(), seen.len());
     }

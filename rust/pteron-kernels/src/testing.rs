@@ -3,8 +3,8 @@
 
 use pteron_core::{
     AliasRule, AlignedBuffer, ArgSpec, Args, BindArgs, CpuProfile, DType, DimOrder, Dims, Dynamism, Element,
-    Error, Isa, Kernel, PackStore, PrepareContext, Result, Schema, TensorSlot, TensorSpec, Value, ValueId,
-    WorkerScratch,
+    Error, Isa, Kernel, PackStore, PrepareContext, RandomStream, Result, Schema, TensorSlot, TensorSpec,
+    Value, ValueId, WorkerScratch,
 };
 use std::sync::Arc;
 
@@ -175,17 +175,23 @@ fn spec_of(arg: &Arg) -> ArgSpec<'_> {
 /// gives the arguments back as they are afterwards; a scalar result is appended. Chunks run in reverse
 /// order, since the order within a phase must not matter.
 pub fn call(operator: &str, args: &[Arg]) -> Result<Vec<Arg>> {
-    for kernel in crate::kernels() {
+    for kernel in crate::complex_kernels().chain(crate::kernels()) {
         let schema = Schema::parse(kernel.schema)?;
-        if schema.name == operator {
-            return call_kernel(kernel, &schema, args);
+        if schema.name == operator
+            && let Some(done) = call_if_taken(kernel, &schema, args)?
+        {
+            return Ok(done);
         }
     }
     Err(Error::missing_operator("no reference kernel").operator(operator))
 }
 
-/// As [`call`], for a given kernel.
+/// As [`call`], for a given kernel, which must take it.
 pub fn call_kernel(kernel: &dyn Kernel, schema: &Schema, args: &[Arg]) -> Result<Vec<Arg>> {
+    call_if_taken(kernel, schema, args)?.ok_or_else(|| Error::internal("the kernel declined the call"))
+}
+
+fn call_if_taken(kernel: &dyn Kernel, schema: &Schema, args: &[Arg]) -> Result<Option<Vec<Arg>>> {
     if args.len() != schema.args.len() {
         return Err(Error::kernel("wrong number of arguments")
             .expected(schema.args.len().to_string())
@@ -217,19 +223,24 @@ pub fn call_kernel(kernel: &dyn Kernel, schema: &Schema, args: &[Arg]) -> Result
         frame.ids.push(id);
         specs.push(specs[first].clone());
     }
-    execute(kernel, &specs, &mut frame)?;
-    Ok(args.iter().zip(&frame.ids).map(|(a, id)| frame.back(&frame.values[id.index()], a)).collect())
+    if !execute(kernel, &specs, &mut frame)? {
+        return Ok(None);
+    }
+    Ok(Some(args.iter().zip(&frame.ids).map(|(a, id)| frame.back(&frame.values[id.index()], a)).collect()))
 }
 
-fn execute(kernel: &dyn Kernel, specs: &[ArgSpec<'_>], frame: &mut Frame) -> Result<()> {
+/// False: not the kernel's case.
+fn execute(kernel: &dyn Kernel, specs: &[ArgSpec<'_>], frame: &mut Frame) -> Result<bool> {
     let packs = PackStore::new();
     let cpu = CpuProfile { isa: Isa::Portable, l1_bytes: 32 << 10, l2_bytes: 1 << 20 };
-    let prepared = kernel
-        .prepare(&PrepareContext { args: specs, packs: &packs, cpu: &cpu })?
-        .ok_or_else(|| Error::internal("a reference kernel declined a call"))?;
+    let Some(prepared) = kernel.prepare(&PrepareContext { args: specs, packs: &packs, cpu: &cpu })? else {
+        return Ok(false);
+    };
     let mut bound = prepared.new_bound();
+    let mut random = RandomStream::new(0);
     // SAFETY: every tensor of the frame has memory of its own.
-    let grid = prepared.bind(&mut unsafe { BindArgs::new(&mut frame.values, &frame.ids) }, &mut bound)?;
+    let mut bind_args = unsafe { BindArgs::new(&mut frame.values, &frame.ids) }.with_random(&mut random);
+    let grid = prepared.bind(&mut bind_args, &mut bound)?;
     if prepared.alias() == AliasRule::View && grid.phase_count() > 0 {
         return Err(Error::internal("a view has nothing to run"));
     }
@@ -251,7 +262,7 @@ fn execute(kernel: &dyn Kernel, specs: &[ArgSpec<'_>], frame: &mut Frame) -> Res
         // SAFETY: as above.
         prepared.finish(&mut unsafe { BindArgs::new(&mut frame.values, &frame.ids) }, &mut bound)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Runs `operator` on `inputs` with one output of `dtype` and at most `shape` extents; the output.

@@ -130,7 +130,22 @@ impl Method {
         })
     }
 
-    /// Puts all mutable buffers back to their initial contents.
+    /// Starts the random stream of a seed, an int of 64 bits: the calls that follow draw what they would in a
+    /// method that was loaded with it. Without a seed, each method draws one from the operating system.
+    fn seed(&self, seed: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = seed.py();
+        let Some(seed) = parameter::count(Some(seed), "seed", 0)? else {
+            return Err(parameter::wrong_type(
+                seed,
+                "seed",
+                "an int of at least 0",
+                "any int below 2**64 will do",
+            ));
+        };
+        self.session.seed(seed).or_raise(py)
+    }
+
+    /// Puts all mutable buffers back to their initial contents. The random stream goes on.
     fn reset_state(&self, py: Python<'_>) -> PyResult<()> {
         let session = &self.session;
         call::detached(py, || session.reset_state())

@@ -139,9 +139,10 @@ impl Program {
     /// `backend_options`: for each backend name a dict of options (bool, int or str) that its `init` gets; a
     /// name that the method does not use (`program.backends(method)`) is an InputError.
     /// `limits`: replace the program's where they are set.
+    /// `seed`: where random operators start; None: at a place of the operating system's choice.
     #[pyo3(
-        signature = (method=forward(), *, num_threads=None, backend_options=None, limits=None),
-        text_signature = "($self, method='forward', *, num_threads=None, backend_options=None, limits=None)"
+        signature = (method=forward(), *, num_threads=None, backend_options=None, limits=None, seed=None),
+        text_signature = "($self, method='forward', *, num_threads=None, backend_options=None, limits=None, seed=None)"
     )]
     fn load_method(
         &self,
@@ -150,12 +151,14 @@ impl Program {
         num_threads: Option<&Bound<'_, PyAny>>,
         backend_options: Option<&Bound<'_, PyAny>>,
         limits: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Method> {
         let interface = self.interface(&method).or_raise(py)?.clone();
         let options = MethodOptions {
             num_threads: parameter::size(num_threads, "num_threads", 1)?,
             backend_options: backend_options.map(read_options).transpose()?.unwrap_or_default(),
             limits: Limits::of_parameter(limits)?,
+            seed: parameter::count(seed, "seed", 0)?,
         };
         let program = &self.program;
         let session = call::detached(py, || program.load_method(&interface.name, options))?;
@@ -169,8 +172,8 @@ impl Program {
     /// at a time: a call while another of them runs raises MethodBusy. InputError where the methods share no
     /// buffers. The other arguments are those of `load_method`.
     #[pyo3(
-        signature = (methods=None, *, num_threads=None, backend_options=None, limits=None),
-        text_signature = "($self, methods=None, *, num_threads=None, backend_options=None, limits=None)"
+        signature = (methods=None, *, num_threads=None, backend_options=None, limits=None, seed=None),
+        text_signature = "($self, methods=None, *, num_threads=None, backend_options=None, limits=None, seed=None)"
     )]
     fn load_methods<'py>(
         &self,
@@ -179,6 +182,7 @@ impl Program {
         num_threads: Option<&Bound<'_, PyAny>>,
         backend_options: Option<&Bound<'_, PyAny>>,
         limits: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let names = match methods {
             None => self.interfaces.iter().map(|i| i.name.to_string()).collect(),
@@ -193,6 +197,7 @@ impl Program {
             num_threads: parameter::size(num_threads, "num_threads", 1)?,
             backend_options: backend_options.map(read_options).transpose()?.unwrap_or_default(),
             limits: Limits::of_parameter(limits)?,
+            seed: parameter::count(seed, "seed", 0)?,
         };
         let program = &self.program;
         let sessions = call::detached(py, || {

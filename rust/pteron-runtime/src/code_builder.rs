@@ -207,6 +207,7 @@ impl<'a> CodeBuilder<'a> {
             is_varying.push(match &step.action {
                 Action::Kernel(k) => {
                     k.has_finish
+                        || k.prepared.takes_random()
                         || k.schema.has_scalar_return
                         || step.args.iter().any(|v| varies(ir, self.preparer.written, *v))
                 }

@@ -57,7 +57,9 @@ impl KernelRegistry {
     /// The built-in tables: fast kernels before reference kernels.
     pub(crate) fn built_in() -> Self {
         let mut lists: HashMap<String, OperatorKernels> = HashMap::new();
-        for kernel in pteron_cpu::kernels().chain(pteron_kernels::kernels()) {
+        for kernel in
+            pteron_cpu::kernels().chain(pteron_kernels::complex_kernels()).chain(pteron_kernels::kernels())
+        {
             let name = operator_name(kernel.schema);
             lists.entry(name.to_string()).or_default().kernels.push(KernelEntry::BuiltIn(kernel));
         }

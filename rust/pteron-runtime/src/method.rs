@@ -68,7 +68,13 @@ impl Method {
         self.instance.set_state(state)
     }
 
-    /// Puts all mutable buffers back to their initial contents.
+    /// Starts the random stream of a seed: the calls that follow draw what they would in a session that
+    /// was loaded with it. State in mutable buffers stays.
+    pub fn seed(&self, seed: u64) -> Result<()> {
+        self.instance.seed(seed)
+    }
+
+    /// Puts all mutable buffers back to their initial contents. The random stream goes on.
     pub fn reset_state(&self) -> Result<()> {
         self.instance.reset_state()
     }

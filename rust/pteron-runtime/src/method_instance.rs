@@ -12,7 +12,7 @@ use crate::shared_state::SharedState;
 use crate::step_loop::{Observers, Run};
 use crate::{ExecuteOptions, InputValue, Limits, MethodOptions, Outputs, OwnedTensor};
 use pteron_core::error::printable;
-use pteron_core::{Error, ErrorKind, Result};
+use pteron_core::{Error, ErrorKind, RandomStream, Result};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -76,6 +76,9 @@ impl MethodInstance {
         let pool = code.runtime.pool();
         let max_threads = options.num_threads.unwrap_or(pool.threads()).clamp(1, pool.threads().max(1));
         let mut session = Session::new(&code, max_threads, &limits, shared)?;
+        if let Some(seed) = options.seed {
+            session.random = RandomStream::new(seed);
+        }
         session.delegates = init_delegates(&code, &options.backend_options)?;
         let open_calls = check_calls(&code, &session.delegates)?;
         let outputs: Vec<usize> = session.delegates.iter().map(|d| d.num_outputs).collect();
@@ -262,6 +265,12 @@ impl MethodInstance {
     }
 
     /// Puts mutable buffers back to their initial contents.
+    /// Starts the stream of a seed.
+    pub(crate) fn seed(&self, seed: u64) -> Result<()> {
+        self.lock()?.session.random = RandomStream::new(seed);
+        Ok(())
+    }
+
     pub(crate) fn reset_state(&self) -> Result<()> {
         self.lock()?.session.reset_state(&self.code)
     }

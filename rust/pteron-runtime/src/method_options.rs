@@ -13,4 +13,6 @@ pub struct MethodOptions {
     pub backend_options: HashMap<String, Vec<(String, BackendOption)>>,
     /// Limits that replace the program's where they are set.
     pub limits: Limits,
+    /// The seed of random operators; `None`: one that the operating system draws for this session.
+    pub seed: Option<u64>,
 }

@@ -15,7 +15,8 @@ use crate::shared_state::SharedState;
 use crate::strided_copy::{Layout, copy_strided, is_dense, signed};
 use crate::{InputValue, Limits, OutputBuffer, TensorInput};
 use pteron_core::{
-    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, Grid, MAX_RANK, Result, TensorSlot, Value, ValueId,
+    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, Grid, MAX_RANK, RandomStream, Result, TensorSlot,
+    Value, ValueId,
 };
 use pteron_cpu::SessionScratch;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     pub calls: Vec<BoundCall>,
     pub scratch: SessionScratch,
     pub delegates: Vec<SessionDelegate>,
+    /// What random operators draw from.
+    pub random: RandomStream,
     // Others hold the arenas of shared buffers too; their sessions take turns.
     arenas: Vec<Arc<AlignedBuffer>>,
     own: Vec<AlignedBuffer>,
@@ -70,6 +73,7 @@ impl Session {
             calls: Vec::with_capacity(code.kernel_count),
             scratch: SessionScratch::new(threads, code.scratch)?,
             delegates: vec![],
+            random: RandomStream::from_system(),
             arenas: arenas(code, shared)?,
             own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
             input_copies: code.input_rules.rules.iter().map(|_| None).collect(),

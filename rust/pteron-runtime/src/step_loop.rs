@@ -142,13 +142,13 @@ impl Run<'_, '_> {
 
     #[inline(always)]
     fn kernel(&self, session: &mut Session, kernel: &KernelStep, step: &Step) -> Result<()> {
-        let Session { values, calls, scratch, .. } = session;
+        let Session { values, calls, scratch, random, .. } = session;
         let call =
             calls.get_mut(kernel.state).ok_or_else(|| Error::internal("a kernel has no session state"))?;
         if kernel.is_rebound {
             // SAFETY: every tensor has memory for its shape (see `session`); `bind` reads shapes and
             // scalars, and resizes within the memory.
-            let mut args = unsafe { BindArgs::new(values, &step.args) };
+            let mut args = unsafe { BindArgs::new(values, &step.args) }.with_random(random);
             call.grid = kernel.prepared.bind(&mut args, &mut call.bound)?;
             if kernel.has_bound_check {
                 check_bounds(values, &step.args)?;

@@ -1,5 +1,4 @@
-//! Tensors made of numbers: full, ones, zeros, empty, fill, arange, eye, scalar_tensor, tril, triu,
-//! dropout in evaluation.
+//! Tensors made of numbers: full, ones, zeros, empty, fill, arange, eye, scalar_tensor, tril, triu.
 //!
 //! Shape: stated by the arguments. Dtype: that of the output. Edge cases: a number that an integer
 //! dtype cannot hold is refused; `empty` leaves its memory as it is.
@@ -8,9 +7,9 @@ use crate::compute::Class;
 use crate::elements::Writer;
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::region::{Region, copy_region, copy_whole, zero};
+use crate::region::{Region, copy_region, zero};
 use crate::routine::{BindOnly, Preparation, Routine, dtype_of, kernel};
-use pteron_core::{DType, ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result, Scalar, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, StaticKernel};
 
 /// Writes one number everywhere.
 fn fill(args: &Args<'_>, value: Scalar, out: usize) -> Result<()> {
@@ -154,27 +153,6 @@ fn bind_triangle(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(2, &shape)
 }
 
-fn dropout(ctx: &PrepareContext<'_>) -> Preparation {
-    same_dtype(ctx, 0, 3)?;
-    if !matches!(ctx.args.get(2), Some(ArgSpec::Bool(Some(false)))) {
-        return Err(Error::kernel("dropout is random while training, which the runtime does not offer")
-            .argument("train")
-            .expected("False")
-            .hint("call model.eval() before exporting"));
-    }
-    Routine::prepare(
-        |args| {
-            let shape = *args.args().tensor(0)?.shape();
-            args.resize(3, &shape)?;
-            args.resize(4, &shape)
-        },
-        |args, _| {
-            copy_whole(&args.tensor(0)?, &mut args.output(3)?)?;
-            Writer::<i64>::new(args.output(4)?)?.fill(1)
-        },
-    )
-}
-
 macro_rules! constant {
     ($schema:literal, $bind:expr, $out:literal, $value:literal) => {
         kernel($schema, |ctx| {
@@ -296,10 +274,6 @@ pub static KERNELS: &[StaticKernel] = &[
         same_dtype(ctx, 0, 2)?;
         Routine::prepare(bind_triangle, |args, _| triangle::<false>(args))
     }),
-    kernel(
-        "aten::native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
-        dropout,
-    ),
 ];
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Operator families, one per file.
 
+pub(crate) mod complex_elementwise;
+pub(crate) mod complex_sums;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;
 pub(crate) mod quantized_layout;
@@ -25,4 +27,6 @@ families! {
     quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic,
     exponents,
     lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential,
+    random, random_choice,
+    complex_pairs, fourier_operators, embedding_bag, bessel_functions, zeta_functions,
 }

@@ -4,10 +4,11 @@
 //! computed in float64 and rounded. Edge cases: as PyTorch has them, `digamma` of a negative integer
 //! is NaN and of a zero the infinity of the other sign, `i0` of an infinity is NaN.
 //!
-//! Sources: Abramowitz and Stegun, Handbook of Mathematical Functions, 6.3 (digamma), 9.6 and 9.7 (I0);
+//! Sources: Abramowitz and Stegun, Handbook of Mathematical Functions, 6.3 (digamma);
 //! S. Winitzki, "A handy approximation for the error function and its inverse" (2008).
 
 use crate::elementwise::{Dtypes, Positions, float};
+use crate::ops::bessel_functions::i0;
 use crate::routine::kernel;
 use pteron_core::StaticKernel;
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
@@ -39,7 +40,7 @@ fn erfinv(y: f64) -> f64 {
 }
 
 /// The logarithmic derivative of the gamma function.
-fn digamma(x: f64) -> f64 {
+pub(crate) fn digamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
     }
@@ -60,34 +61,6 @@ fn digamma(x: f64) -> f64 {
         [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0, 1.0 / 12.0];
     let series = BERNOULLI.iter().rev().fold(0.0, |s, b| (s + b) * r);
     sum + at.ln() - 0.5 / at - series
-}
-
-/// The modified Bessel function of the first kind of order zero.
-fn i0(x: f64) -> f64 {
-    let x = x.abs();
-    if !x.is_finite() {
-        return f64::NAN;
-    }
-    if x <= 30.0 {
-        let quarter = x * x / 4.0;
-        let (mut sum, mut term, mut k) = (1.0, 1.0, 1.0);
-        while term > sum * 1e-18 {
-            term *= quarter / (k * k);
-            sum += term;
-            k += 1.0;
-        }
-        return sum;
-    }
-    let (mut sum, mut term, mut k) = (1.0, 1.0f64, 1.0);
-    while k < 25.0 && term > 1e-18 {
-        let odd = 2.0 * k - 1.0;
-        term *= odd * odd / (8.0 * x * k);
-        sum += term;
-        k += 1.0;
-    }
-    // In two factors, since the exponential overflows before the result does.
-    let half = (x / 2.0).exp();
-    half * (sum / (2.0 * PI * x).sqrt()) * half
 }
 
 macro_rules! special_function {

@@ -1,0 +1,118 @@
+//! Bessel functions of orders zero and one: special_bessel_j0, j1, y0, y1, special_modified_bessel_i0, i1,
+//! special_i0e, special_i1, special_i1e.
+//!
+//! Shape: that of `self`. Dtype: integers and bool compute in float32; every dtype but float64 is computed in
+//! float64 and rounded. As in PyTorch, only special_i0e, i1 and i1e take float16 and bfloat16. Edge cases:
+//! infinities give NaN, but 0 for special_i0e and i1e. For float64 beyond five, PyTorch's own j and y
+//! are right to nine digits only; these to fifteen.
+//!
+//! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 9.6.10 (series) and 9.7.1 (asymptotic).
+
+use crate::elementwise::{Dtypes, Positions, float};
+use crate::routine::{Preparation, kernel};
+use pteron_core::{DType, Error, PrepareContext, StaticKernel};
+
+/// From here on the asymptotic series has all digits.
+const FAR: f64 = 30.0;
+
+/// The modified function of an order, times `exp(-|x|)`.
+fn scaled(order: u32, x: f64) -> f64 {
+    let size = x.abs();
+    let value = if size <= FAR {
+        let quarter = size * size / 4.0;
+        let mut term = if order == 0 { 1.0 } else { size / 2.0 };
+        let (mut sum, mut k) = (term, 1.0);
+        while term > sum * 1e-17 {
+            term *= quarter / (k * (k + f64::from(order)));
+            sum += term;
+            k += 1.0;
+        }
+        sum * (-size).exp()
+    } else {
+        let mu = f64::from(4 * order * order);
+        let (mut term, mut sum) = (1.0, 1.0);
+        for k in 1..=20u32 {
+            let odd = f64::from(2 * k - 1);
+            term *= (odd * odd - mu) / (f64::from(k) * 8.0 * size);
+            sum += term;
+        }
+        sum / (std::f64::consts::TAU * size).sqrt()
+    };
+    if order == 1 && x < 0.0 { -value } else { value }
+}
+
+fn grown(order: u32, x: f64) -> f64 {
+    if x.is_infinite() {
+        return f64::NAN;
+    }
+    // In two steps, so that only what overflows does.
+    let half = (x.abs() / 2.0).exp();
+    scaled(order, x) * half * half
+}
+
+/// The modified function of the first kind of order zero.
+pub(crate) fn i0(x: f64) -> f64 {
+    grown(0, x)
+}
+
+/// Not a number at infinities, where libm has the limit.
+fn finite(f: fn(f64) -> f64, x: f64) -> f64 {
+    if x.is_infinite() { f64::NAN } else { f(x) }
+}
+
+fn prepare(ctx: &PrepareContext<'_>, takes_halves: bool, f: fn(f64) -> f64) -> Preparation {
+    let common = Positions::UNARY.promoted_to_float(ctx)?;
+    if !takes_halves && matches!(common, DType::Float16 | DType::BFloat16) {
+        return Err(Error::kernel("the operator does not support this dtype")
+            .argument("self")
+            .expected("float32 or float64")
+            .got(common.name()));
+    }
+    float(
+        ctx,
+        Positions::UNARY,
+        Dtypes::same(common),
+        move |x, _, _, _| f(f64::from(x)) as f32,
+        move |x, _, _, _| f(x),
+    )
+}
+
+macro_rules! function {
+    ($name:literal, $halves:literal, $f:expr) => {
+        kernel(concat!("aten::special_", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"), |ctx| {
+            prepare(ctx, $halves, $f)
+        })
+    };
+}
+
+/// Bessel functions.
+pub static KERNELS: &[StaticKernel] = &[
+    function!("bessel_j0", false, |x| finite(libm::j0, x)),
+    function!("bessel_j1", false, |x| finite(libm::j1, x)),
+    function!("bessel_y0", false, |x| finite(libm::y0, x)),
+    function!("bessel_y1", false, |x| finite(libm::y1, x)),
+    function!("modified_bessel_i0", false, i0),
+    function!("modified_bessel_i1", false, |x| grown(1, x)),
+    function!("i0e", true, |x| if x.is_infinite() { 0.0 } else { scaled(0, x) }),
+    function!("i1", true, |x| grown(1, x)),
+    function!("i1e", true, |x| if x.is_infinite() { 0f64.copysign(x) } else { scaled(1, x) }),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_their_integrals() {
+        // The rectangle rule converges faster than any power for periodic functions.
+        let mean = |f: &dyn Fn(f64) -> f64| (0..4000).map(|i| f((f64::from(i) + 0.5) / 4000.0 * std::f64::consts::PI)).sum::<f64>() / 4000.0;
+        for x in [0.3f64, 4.99, 5.01, 12.5, 29.9, 30.1, 80.0] {
+            assert!((libm::j0(x) - mean(&|t| (x * t.sin()).cos())).abs() < 1e-14);
+            assert!((libm::j1(x) - mean(&|t| (t - x * t.sin()).cos())).abs() < 1e-14);
+            let zero = mean(&|t| (x * t.cos() - x).exp());
+            let one = mean(&|t| (x * t.cos() - x).exp() * t.cos());
+            assert!((scaled(0, x) / zero - 1.0).abs() < 1e-13 && (scaled(1, x) / one - 1.0).abs() < 1e-13, "{x}");
+            assert_eq!(scaled(1, -x), -scaled(1, x));
+        }
+    }
+}

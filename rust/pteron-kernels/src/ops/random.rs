@@ -1,0 +1,533 @@
+//! Random numbers, element by element: rand, randn, randint, uniform, normal, exponential, log_normal,
+//! cauchy, geometric, random, bernoulli, dropout.
+//!
+//! Shape: stated by the arguments, or that of the first tensor; tensors of parameters broadcast. Dtype: that
+//! of the output. Values: a function of the session's seed, the number of the call and the element's place
+//! in memory ([`pteron_core::random`]), the same for every number of threads; distributed as PyTorch's, not
+//! the same numbers. Edge cases: parameters outside a distribution's domain are errors, as in PyTorch.
+
+use crate::chunked;
+use crate::compute::{BLOCK, Class};
+use crate::draws::Draws;
+use crate::elements::{Reader, Writer};
+use crate::ops::layout::same_dtype;
+use crate::routine::{Preparation, dtype_of, kernel};
+use crate::shape::broadcast;
+use crate::walk::{Walk, broadcast_strides};
+use pteron_core::{
+    Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, StaticKernel, TensorView,
+};
+use std::ops::Range;
+
+/// A bound call: what it draws, and walks over up to two parameter tensors in the output's order.
+pub(crate) struct Call {
+    draws: RandomDraws,
+    walks: [Walk; 2],
+    numbers: [f64; 2],
+    whole: [i64; 2],
+}
+
+impl Default for Call {
+    fn default() -> Self {
+        Call { draws: RandomDraws::default(), walks: [Walk::EMPTY; 2], numbers: [0.0; 2], whole: [0; 2] }
+    }
+}
+
+fn domain(what: &str, expected: &str, got: impl std::fmt::Debug) -> Error {
+    Error::kernel("a parameter of the distribution is out of its domain")
+        .argument(what)
+        .expected(expected)
+        .got(format!("{got:?}"))
+}
+
+/// Random bits that a uniform number of this dtype has: as many as it holds below one.
+fn digits(dtype: DType) -> u32 {
+    match dtype {
+        DType::Float64 => 53,
+        DType::Float16 => 11,
+        DType::BFloat16 => 8,
+        _ => 24,
+    }
+}
+
+fn walk_for(out: TensorView<'_>, x: TensorView<'_>) -> Walk {
+    let strides = broadcast_strides(x.shape(), x.strides(), out.rank());
+    Walk::new(out.meta().dim_order().as_slice().iter().map(|d| *d as usize), out.shape(), &strides)
+}
+
+/// Writes `number(draws, place)` to every place of a range.
+fn write(
+    call: &Call,
+    args: &Args<'_>,
+    out: usize,
+    places: Range<usize>,
+    mut number: impl FnMut(&mut Draws, u64) -> f64,
+) -> Result<()> {
+    let mut writer = Writer::<f64>::new(args.output(out)?)?;
+    let (mut draws, mut block) = (Draws::new(call.draws), [0f64; BLOCK]);
+    for at in places.clone().step_by(BLOCK) {
+        let n = (places.end - at).min(BLOCK);
+        for (i, slot) in block[..n].iter_mut().enumerate() {
+            *slot = number(&mut draws, (at + i) as u64);
+        }
+        // The output is dense in its dim order, which is the order of places.
+        writer.write(at as isize, 1, &block[..n])?;
+    }
+    Ok(())
+}
+
+/// Where the output's shape comes from.
+#[derive(Clone, Copy)]
+enum Shape {
+    /// The list at this argument.
+    List(usize),
+    /// Argument 0.
+    Like,
+}
+
+impl Shape {
+    fn of(self, args: &Args<'_>) -> Result<Dims> {
+        match self {
+            Shape::List(i) => args.int_list(i)?.to_dims(),
+            Shape::Like => Ok(*args.tensor(0)?.shape()),
+        }
+    }
+}
+
+/// Distributions with up to two numbers as parameters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Distribution {
+    Standard,
+    Uniform,
+    Normal,
+    LogNormal,
+    Exponential,
+    Cauchy,
+    Geometric,
+}
+
+impl Distribution {
+    fn check(self, [a, b]: [f64; 2]) -> Result<()> {
+        match self {
+            Distribution::Uniform if a > b || !(b - a).is_finite() => Err(domain("to", "finite, not below `from`", b)),
+            Distribution::Normal | Distribution::LogNormal if b < 0.0 || b.is_nan() => {
+                Err(domain("std", "0 or more", b))
+            }
+            Distribution::Exponential if a <= 0.0 || a.is_nan() => Err(domain("lambd", "above 0", a)),
+            Distribution::Cauchy if b <= 0.0 || b.is_nan() => Err(domain("sigma", "above 0", b)),
+            Distribution::Geometric if !(a > 0.0 && a < 1.0) => Err(domain("p", "between 0 and 1", a)),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn number(self, draws: &mut Draws, place: u64, [a, b]: [f64; 2], bits: u32) -> f64 {
+        match self {
+            Distribution::Standard => draws.uniform(place, bits),
+            Distribution::Uniform => {
+                let x = a + draws.uniform(place, bits) * (b - a);
+                // Rounding may reach the end, which is not in the interval.
+                if x >= b { a } else { x }
+            }
+            Distribution::Normal => a + b * draws.normal(place),
+            Distribution::LogNormal => (a + b * draws.normal(place)).exp(),
+            Distribution::Exponential => -draws.above_zero(place).ln() / a,
+            Distribution::Cauchy => a + b * (std::f64::consts::PI * (draws.uniform(place, 53) - 0.5)).tan(),
+            Distribution::Geometric => (draws.above_zero(place).ln() / (-a).ln_1p()).ceil().max(1.0),
+        }
+    }
+}
+
+/// A float tensor (integers too for geometric) of one distribution with numbers as parameters.
+fn distributed(
+    ctx: &PrepareContext<'_>,
+    distribution: Distribution,
+    shape: Shape,
+    numbers: &'static [usize],
+    out: usize,
+) -> Preparation {
+    let dtype = dtype_of(ctx, out)?;
+    let takes_integers = distribution == Distribution::Geometric && dtype != DType::Bool;
+    if Class::of(dtype).is_none() || !(dtype.is_float() || takes_integers) {
+        return Err(Error::kernel("the operator does not support this dtype")
+            .expected("a floating-point dtype")
+            .got(dtype.name()));
+    }
+    // Without numbers, normal ones have mean 0 and deviation 1.
+    let bits = digits(dtype);
+    chunked::prepare_random(
+        move |args, call: &mut Call| {
+            let extents = shape.of(&args.args())?;
+            args.resize(out, &extents)?;
+            call.numbers = [0.0, 1.0];
+            for (slot, i) in call.numbers.iter_mut().zip(numbers) {
+                *slot = args.args().double(*i)?;
+            }
+            distribution.check(call.numbers)?;
+            call.draws = args.random_draws()?;
+            extents.numel()
+        },
+        move |call, args, places| {
+            write(call, args, out, places, |draws, place| distribution.number(draws, place, call.numbers, bits))
+        },
+    )
+}
+
+/// Least and greatest integer that a dtype holds without a gap.
+fn whole_limits(dtype: DType) -> Result<(i64, i64)> {
+    Ok(match dtype {
+        DType::Bool => (0, 1),
+        DType::UInt8 => (0, 255),
+        DType::Int8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::Int16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::UInt16 => (0, u16::MAX.into()),
+        DType::Int32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::UInt32 => (0, u32::MAX.into()),
+        DType::Int64 => (i64::MIN, i64::MAX),
+        DType::Float64 => (-(1 << 53), 1 << 53),
+        DType::Float32 => (-(1 << 24), 1 << 24),
+        DType::Float16 => (-(1 << 11), 1 << 11),
+        DType::BFloat16 => (-(1 << 8), 1 << 8),
+        other => return Err(Error::kernel("the operator does not support this dtype").got(other.name())),
+    })
+}
+
+/// The ends of a range of integers, the upper one not in it; `None` for the dtype's own.
+type Ends = fn(&Args<'_>) -> Result<(Option<i64>, Option<i64>)>;
+
+fn whole(ctx: &PrepareContext<'_>, shape: Shape, ends: Ends, out: usize) -> Preparation {
+    let dtype = dtype_of(ctx, out)?;
+    let limits = whole_limits(dtype)?;
+    let is_float = dtype.is_float();
+    chunked::prepare_random(
+        move |args, call: &mut Call| {
+            let extents = shape.of(&args.args())?;
+            args.resize(out, &extents)?;
+            let (low, high) = ends(&args.args())?;
+            let last = match high {
+                Some(high) => high.checked_sub(1).ok_or_else(|| domain("high", "above the least integer", high))?,
+                None => limits.1,
+            };
+            let low = low.unwrap_or(limits.0);
+            if low > last {
+                return Err(domain("high", "above `low`", (low, high)));
+            }
+            if !is_float && (low < limits.0 || last > limits.1) {
+                return Err(domain("high", "a range that the output's dtype holds", (low, high)));
+            }
+            call.whole = [low, last];
+            call.draws = args.random_draws()?;
+            extents.numel()
+        },
+        move |call, args, places| {
+            let [low, last] = call.whole;
+            // 0 stands for all of 64 bits.
+            let count = (last.wrapping_sub(low) as u64).wrapping_add(1);
+            let mut writer = Writer::<i64>::new(args.output(out)?)?;
+            let (mut draws, mut block) = (Draws::new(call.draws), [0i64; BLOCK]);
+            for at in places.clone().step_by(BLOCK) {
+                let n = (places.end - at).min(BLOCK);
+                for (i, slot) in block[..n].iter_mut().enumerate() {
+                    *slot = low.wrapping_add(draws.below((at + i) as u64, count) as i64);
+                }
+                writer.write(at as isize, 1, &block[..n])?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// A parameter: a number or a tensor that broadcasts.
+#[derive(Clone, Copy)]
+enum Parameter {
+    Number(usize),
+    Tensor(usize),
+}
+
+impl Parameter {
+    fn tensor<'a>(self, args: &Args<'a>) -> Result<Option<TensorView<'a>>> {
+        match self {
+            Parameter::Number(_) => Ok(None),
+            Parameter::Tensor(i) => args.tensor(i).map(Some),
+        }
+    }
+}
+
+/// normal with tensors: `mean + std * z`.
+fn normal(ctx: &PrepareContext<'_>, parameters: [Parameter; 2], out: usize) -> Preparation {
+    if !dtype_of(ctx, out)?.is_float() || Class::of(dtype_of(ctx, out)?).is_none() {
+        return Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, out)?.name()));
+    }
+    chunked::prepare_random(
+        move |args, call: &mut Call| {
+            let view = args.args();
+            let mut shape = Dims::EMPTY;
+            for parameter in parameters {
+                if let Some(x) = parameter.tensor(&view)? {
+                    shape = broadcast(&shape, x.shape())?;
+                }
+            }
+            args.resize(out, &shape)?;
+            let view = args.args();
+            for (i, parameter) in parameters.into_iter().enumerate() {
+                match parameter {
+                    Parameter::Number(at) => call.numbers[i] = view.double(at)?,
+                    Parameter::Tensor(at) => call.walks[i] = walk_for(view.tensor(out)?, view.tensor(at)?),
+                }
+            }
+            if matches!(parameters[1], Parameter::Number(_)) {
+                Distribution::Normal.check(call.numbers)?;
+            }
+            call.draws = args.random_draws()?;
+            shape.numel()
+        },
+        move |call, args, places| {
+            let reader = |p: Parameter| p.tensor(args)?.map(Reader::<f64>::new).transpose();
+            let readers = [reader(parameters[0])?, reader(parameters[1])?];
+            let mut writer = Writer::<f64>::new(args.output(out)?)?;
+            let mut draws = Draws::new(call.draws);
+            let mut blocks = [[call.numbers[0]; BLOCK], [call.numbers[1]; BLOCK]];
+            for at in places.clone().step_by(BLOCK) {
+                let n = (places.end - at).min(BLOCK);
+                for ((block, reader), walk) in blocks.iter_mut().zip(&readers).zip(&call.walks) {
+                    if let Some(reader) = reader {
+                        reader.gather(walk, 0, at, &mut block[..n])?;
+                    }
+                }
+                let [mean, std] = &mut blocks;
+                let mut results = [0f64; BLOCK];
+                for i in 0..n {
+                    if std[i] < 0.0 || std[i].is_nan() {
+                        return Err(domain("std", "0 or more", std[i]));
+                    }
+                    results[i] = mean[i] + std[i] * draws.normal((at + i) as u64);
+                }
+                writer.write(at as isize, 1, &results[..n])?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// True with a probability: a number, or a tensor that broadcasts to argument 0 (or is it).
+fn bernoulli(ctx: &PrepareContext<'_>, p: Parameter, out: usize) -> Preparation {
+    if Class::of(dtype_of(ctx, out)?).is_none() {
+        return Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, out)?.name()));
+    }
+    if let Parameter::Tensor(i) = p
+        && !dtype_of(ctx, i)?.is_float()
+    {
+        return Err(Error::kernel("probabilities are floats").argument("p").got(dtype_of(ctx, i)?.name()));
+    }
+    let in_unit = |p: f64| (0.0..=1.0).contains(&p);
+    chunked::prepare_random(
+        move |args, call: &mut Call| {
+            let view = args.args();
+            let shape = *view.tensor(0)?.shape();
+            match p {
+                Parameter::Number(i) => {
+                    call.numbers[0] = view.double(i)?;
+                    if !in_unit(call.numbers[0]) {
+                        return Err(domain("p", "between 0 and 1", call.numbers[0]));
+                    }
+                }
+                Parameter::Tensor(i) => crate::shape::check_expandable(view.tensor(i)?.shape(), &shape)?,
+            }
+            args.resize(out, &shape)?;
+            if let Parameter::Tensor(i) = p {
+                call.walks[0] = walk_for(args.args().tensor(out)?, args.args().tensor(i)?);
+            }
+            call.draws = args.random_draws()?;
+            shape.numel()
+        },
+        move |call, args, places| {
+            let reader = p.tensor(args)?.map(Reader::<f64>::new).transpose()?;
+            let mut writer = Writer::<i64>::new(args.output(out)?)?;
+            let mut draws = Draws::new(call.draws);
+            let (mut chances, mut results) = ([call.numbers[0]; BLOCK], [0i64; BLOCK]);
+            for at in places.clone().step_by(BLOCK) {
+                let n = (places.end - at).min(BLOCK);
+                if let Some(reader) = &reader {
+                    reader.gather(&call.walks[0], 0, at, &mut chances[..n])?;
+                }
+                for (i, (result, p)) in results[..n].iter_mut().zip(&chances).enumerate() {
+                    if !in_unit(*p) {
+                        return Err(domain("p", "between 0 and 1", p));
+                    }
+                    *result = i64::from(draws.uniform((at + i) as u64, 53) < *p);
+                }
+                writer.write(at as isize, 1, &results[..n])?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// native_dropout: elements stay with probability `1 - p`, scaled by its inverse.
+fn dropout(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 3)?;
+    if !dtype_of(ctx, 0)?.is_float() || dtype_of(ctx, 4)? != DType::Bool {
+        return Err(Error::kernel("dropout takes floats and gives a mask of bool").got(dtype_of(ctx, 0)?.name()));
+    }
+    chunked::prepare_random(
+        |args, call: &mut Call| {
+            let view = args.args();
+            let (x, p) = (view.tensor(0)?, view.double(1)?);
+            let shape = *x.shape();
+            let is_training = view.optional_int(2)?.is_none_or(|train| train != 0);
+            if !(0.0..=1.0).contains(&p) {
+                return Err(domain("p", "between 0 and 1", p));
+            }
+            call.numbers[0] = if is_training { p } else { 0.0 };
+            args.resize(3, &shape)?;
+            args.resize(4, &shape)?;
+            let view = args.args();
+            let (out, mask) = (view.tensor(3)?, view.tensor(4)?);
+            // Places are those of the mask.
+            call.walks = [walk_for(mask, view.tensor(0)?), walk_for(mask, out)];
+            call.draws = args.random_draws()?;
+            shape.numel()
+        },
+        |call, args, places| {
+            let x = Reader::<f64>::new(args.tensor(0)?)?;
+            let mut out = Writer::<f64>::new(args.output(3)?)?;
+            let mut mask = Writer::<i64>::new(args.output(4)?)?;
+            let p = call.numbers[0];
+            let scale = if p >= 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
+            let mut draws = Draws::new(call.draws);
+            let (mut block, mut kept) = ([0f64; BLOCK], [0i64; BLOCK]);
+            for at in places.clone().step_by(BLOCK) {
+                let n = (places.end - at).min(BLOCK);
+                x.gather(&call.walks[0], 0, at, &mut block[..n])?;
+                for (i, (v, kept)) in block[..n].iter_mut().zip(&mut kept).enumerate() {
+                    *kept = i64::from(draws.uniform((at + i) as u64, 53) >= p);
+                    // NaN and infinity stay what 0 makes of them.
+                    *v = *v * *kept as f64 * scale;
+                }
+                out.scatter(&call.walks[1], 0, at, &block[..n])?;
+                mask.write(at as isize, 1, &kept[..n])?;
+            }
+            Ok(())
+        },
+    )
+}
+
+use Distribution as D;
+use Parameter::{Number, Tensor};
+
+/// Random numbers.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel("aten::rand.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Standard, Shape::List(0), &[], 1)
+    }),
+    kernel("aten::rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Standard, Shape::Like, &[], 2)
+    }),
+    kernel("aten::randn.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Normal, Shape::List(0), &[], 1)
+    }),
+    kernel("aten::randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Normal, Shape::Like, &[], 2)
+    }),
+    kernel("aten::uniform.out(Tensor self, float from=0., float to=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Uniform, Shape::Like, &[1, 2], 4)
+    }),
+    kernel("aten::normal.out(Tensor self, float mean=0., float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Normal, Shape::Like, &[1, 2], 4)
+    }),
+    kernel("aten::normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Normal, Shape::List(2), &[0, 1], 4)
+    }),
+    kernel("aten::log_normal.out(Tensor self, float mean=1., float std=2., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::LogNormal, Shape::Like, &[1, 2], 4)
+    }),
+    kernel("aten::exponential.out(Tensor self, float lambd=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Exponential, Shape::Like, &[1], 3)
+    }),
+    kernel("aten::cauchy.out(Tensor self, float median=0., float sigma=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Cauchy, Shape::Like, &[1, 2], 4)
+    }),
+    kernel("aten::geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        distributed(ctx, D::Geometric, Shape::Like, &[1], 3)
+    }),
+    kernel("aten::randint.out(SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        whole(ctx, Shape::List(1), |args| Ok((Some(0), Some(args.int(0)?))), 2)
+    }),
+    kernel("aten::randint.low_out(SymInt low, SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        whole(ctx, Shape::List(2), |args| Ok((Some(args.int(0)?), Some(args.int(1)?))), 3)
+    }),
+    kernel("aten::randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3)
+    }),
+    kernel("aten::randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), Some(args.int(2)?))), 4)
+    }),
+    kernel("aten::random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), args.optional_int(2)?)), 4)
+    }),
+    kernel("aten::random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3)
+    }),
+    kernel("aten::random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        whole(ctx, Shape::Like, |_| Ok((Some(0), None)), 2)
+    }),
+    kernel("aten::normal.Tensor_float_out(Tensor mean, float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        normal(ctx, [Tensor(0), Number(1)], 3)
+    }),
+    kernel("aten::normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        normal(ctx, [Number(0), Tensor(1)], 3)
+    }),
+    kernel("aten::normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        normal(ctx, [Tensor(0), Tensor(1)], 3)
+    }),
+    kernel("aten::bernoulli.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        bernoulli(ctx, Tensor(0), 2)
+    }),
+    kernel("aten::bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        bernoulli(ctx, Number(1), 3)
+    }),
+    kernel("aten::bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        bernoulli(ctx, Tensor(1), 3)
+    }),
+    kernel(
+        "aten::native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        dropout,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, error_text, run_out};
+    use pteron_core::DType;
+
+    #[test]
+    fn every_chunk_draws_its_own_numbers() {
+        let y = run_out("aten::rand.out", &[vec![100_000].into()], DType::Float64, &[100_000]).unwrap();
+        let mut y = y.values::<f64>();
+        assert!(y.iter().all(|v| (0.0..1.0).contains(v)));
+        y.sort_by(f64::total_cmp);
+        y.dedup();
+        assert_eq!(y.len(), 100_000);
+    }
+
+    #[test]
+    fn parameters_have_domains() {
+        let x: Arg = Tensor::of(&[2], &[0.5f32, 1.5]).into();
+        let run = |name: &str, args: &[Arg]| {
+            let given = [std::slice::from_ref(&x), args, &[Arg::None]].concat();
+            error_text(run_out(name, &given, DType::Float32, &[2]))
+        };
+        assert!(run("aten::uniform.out", &[1.0.into(), 0.0.into()]).contains("not below"));
+        assert!(run("aten::normal.out", &[0.0.into(), (-1.0).into()]).contains("0 or more"));
+        assert!(run("aten::exponential.out", &[0.0.into()]).contains("above 0"));
+        assert!(run("aten::geometric.out", &[1.0.into()]).contains("between"));
+        assert!(run("aten::bernoulli.float_out", &[f64::NAN.into()]).contains("between"));
+        assert!(run("aten::bernoulli.out", &[]).contains("between"));
+        let e = run_out("aten::randint.low_out", &[3i64.into(), 3i64.into(), vec![2].into()], DType::Int64, &[2]);
+        assert!(error_text(e).contains("above `low`"));
+        let e = run_out("aten::randint.out", &[300i64.into(), vec![2].into()], DType::UInt8, &[2]);
+        assert!(error_text(e).contains("holds"));
+        let all = run_out("aten::random.from_out", &[x.clone(), i64::MIN.into(), Arg::None, Arg::None], DType::Int64, &[2]);
+        assert_eq!(all.unwrap().values::<i64>().len(), 2);
+    }
+}
