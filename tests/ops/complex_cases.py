@@ -48,7 +48,18 @@ def pairs() -> Iterator[Case]:
     mask = values((3, 4), torch.bool)
     yield Case("where", "self_out", (mask, x, y))
     yield Case("where", "self_out", (mask[:1], x, numbers((), 3)))
-    for op in ["neg", "_conj_physical", "reciprocal", "abs", "angle", "exp", "log"]:
+    for op in [
+        "neg",
+        "square",
+        "_conj_physical",
+        "conj_physical",
+        "_conj_copy",
+        "reciprocal",
+        "abs",
+        "angle",
+        "exp",
+        "log",
+    ]:
         for z in [x / 4 + 0.01, transposed((3, 4)) / 8 + 0.01j, numbers((0, 2)), numbers(()) + 1]:
             yield Case(op, "out", (z,))
     corners = torch.tensor([complex(a, b) for a in [0.0, -0.0, 1.0, INF, -INF] for b in [0.0, -0.0, INF]])
