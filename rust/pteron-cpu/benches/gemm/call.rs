@@ -1,5 +1,6 @@
 //! One multiplication with its tensors, run by the executor as a program's step would be.
 
+use crate::convolutions::Convolution;
 use pteron_core::Isa;
 use pteron_core::{
     AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, DType, DimOrder, Dims, Grid,
@@ -64,12 +65,61 @@ impl Call {
         let prepared = pteron_cpu::linear::prepare_linear_like(&ctx, operator, &Default::default())
             .expect("prepares")
             .expect("is taken by the fast kernel");
-        let tensors: Vec<AlignedBuffer> = specs.iter().map(filled).collect();
+        Call::of(prepared, &specs.iter().collect::<Vec<_>>(), &[])
+    }
+
+    /// A convolution of one image with a constant weight and a bias.
+    pub fn convolution(isa: Isa, c: &Convolution, is_last: bool) -> Call {
+        let ([from, to], size) = (c.channels, c.output());
+        let mut x = spec(&[1, from, c.size, c.size]);
+        let w = spec(&[to, from / c.groups, c.kernel, c.kernel]);
+        let mut out = spec(&[1, to, size, size]);
+        if is_last {
+            x.dim_order = DimOrder::new(&[0, 2, 3, 1]).expect("a permutation");
+            out.dim_order = x.dim_order;
+        }
+        let (b, weight) = (spec(&[to]), filled(&w));
+        let view = ConstantView {
+            key: ConstantKey { origin: 0, offset: 0, nbytes: weight.len() as u64 },
+            data: weight.as_slice(),
+            dtype: DType::Float32,
+            offset: 0,
+            shape: w.shape,
+            strides: w.dim_order.strides(&w.shape),
+        };
+        let pair = |v: usize| ArgSpec::IntList(vec![Some(v as i64); 2]);
+        let args = [
+            ArgSpec::Tensor(x.clone(), None),
+            ArgSpec::Tensor(w.clone(), Some(view)),
+            ArgSpec::Tensor(b.clone(), None),
+            pair(c.stride),
+            pair(c.padding),
+            pair(1),
+            ArgSpec::Bool(Some(false)),
+            pair(0),
+            ArgSpec::Int(Some(c.groups as i64)),
+            ArgSpec::Tensor(out.clone(), None),
+        ];
+        let cpu = cpu_detect::profile_for(isa).expect("available");
+        let packs = PackStore::new();
+        let ctx = PrepareContext { args: &args, packs: &packs, cpu: &cpu };
+        let prepared = pteron_cpu::conv::prepare_convolution(&ctx, &Default::default())
+            .expect("prepares")
+            .expect("is taken by the fast kernel");
+        Call::of(prepared, &[&x, &w, &b, &out], &[3, 4, 5, 6, 7, 8])
+    }
+
+    /// A bound call over tensors of its own; arguments at `numbers` are no tensors and were known at load.
+    fn of(prepared: Box<dyn Prepared>, specs: &[&TensorSpec], numbers: &[usize]) -> Call {
+        let tensors: Vec<AlignedBuffer> = specs.iter().map(|s| filled(s)).collect();
         let mut values = Vec::new();
         for (spec, data) in specs.iter().zip(&tensors) {
             let mut slot = TensorSlot::new(spec).expect("slot");
             // SAFETY: the buffer lives as long as the slot, in the same struct.
             unsafe { slot.set_data(data.as_ptr(), data.len()) };
+            while numbers.contains(&values.len()) {
+                values.push(Value::None);
+            }
             values.push(Value::Tensor(Box::new(slot)));
         }
         let ids = (0..values.len() as u32).map(ValueId).collect();

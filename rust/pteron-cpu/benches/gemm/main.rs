@@ -1,5 +1,5 @@
-//! `make bench-gemm` (`cargo bench -p pteron-cpu --bench gemm [-- WORDS]`): the multiplications of real
-//! models, each against the ceiling of its instruction set, measured in the same run.
+//! `make bench-gemm` (`cargo bench -p pteron-cpu --bench gemm [-- WORDS]`): the multiplications and
+//! convolutions of real models, each against the ceiling of its instruction set, measured in the same run.
 //!
 //! More than four rows: share of the FMA ceiling. Up to four: every weight is read for a handful of
 //! multiply-adds, so the share of the bandwidth of reading as many bytes, once with the weights read
@@ -11,6 +11,7 @@ mod bandwidth;
 mod call;
 mod ceiling;
 mod clock;
+mod convolutions;
 mod report;
 mod shapes;
 
@@ -95,7 +96,9 @@ fn main() {
                 report.measure_from_memory(&row, &mut calls);
             }
         }
+        convolutions::measure(isa, &mut report);
         report.summary();
+        convolutions::measure_depthwise(isa, &pool);
         packing(isa);
     }
     let mut call = Call::linear(cpu_detect::best_isa(), 1, 1, 1);

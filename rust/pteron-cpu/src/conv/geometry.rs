@@ -1,5 +1,6 @@
 //! What a convolution call says about its window: stride, padding, dilation, groups, and the output
-//! extents that follow. One-dimensional convolutions are two-dimensional ones of height one.
+//! extents that follow. Convolutions of one and two dimensions are three-dimensional ones whose leading
+//! extents are one.
 
 use pteron_core::{ArgSpec, Dims, Error, PrepareContext, Result};
 
@@ -9,27 +10,35 @@ pub const INPUT: usize = 0;
 pub const WEIGHT: usize = 1;
 /// See [`INPUT`].
 pub const BIAS: usize = 2;
-/// See [`INPUT`].
-pub const OUT: usize = 9;
 const STRIDE: usize = 3;
 const PADDING: usize = 4;
 const DILATION: usize = 5;
 const TRANSPOSED: usize = 6;
+const OUTPUT_PADDING: usize = 7;
 const GROUPS: usize = 8;
+/// See [`INPUT`].
+pub const OUT: usize = 9;
 
-/// Window and channels of a convolution; (vertical, horizontal) pairs.
+/// Largest extent, stride, padding or dilation: products of two of them stay in range.
+const LARGEST: usize = i32::MAX as usize;
+
+/// Window and channels of a convolution; (depth, height, width) triples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Spatial dimensions of the tensors: 1 or 2.
+    /// Spatial dimensions of the tensors: 1, 2 or 3.
     pub spatial_rank: usize,
     /// Kernel extents.
-    pub kernel: [usize; 2],
-    /// Steps between windows.
-    pub stride: [usize; 2],
-    /// Zeros around the input.
-    pub padding: [usize; 2],
+    pub kernel: [usize; 3],
+    /// Steps between windows; of the output for a transposed convolution.
+    pub stride: [usize; 3],
+    /// Zeros around the input, or what is cut off the output of a transposed convolution.
+    pub padding: [usize; 3],
     /// Steps inside a window.
-    pub dilation: [usize; 2],
+    pub dilation: [usize; 3],
+    /// Added to the output of a transposed convolution, at the end.
+    pub output_padding: [usize; 3],
+    /// Does an input pixel spread over a window of outputs?
+    pub is_transposed: bool,
     /// Groups of channels.
     pub groups: usize,
     /// Input channels of a group.
@@ -43,68 +52,103 @@ pub struct Geometry {
 pub struct Extents {
     /// Images.
     pub images: usize,
-    /// Input height and width.
-    pub input: [usize; 2],
-    /// Output height and width.
-    pub output: [usize; 2],
+    /// Input depth, height and width.
+    pub input: [usize; 3],
+    /// Output depth, height and width.
+    pub output: [usize; 3],
 }
 
 impl Extents {
     /// Pixels of an output plane.
     pub fn pixels(&self) -> usize {
-        self.output[0] * self.output[1]
+        self.output.iter().product()
+    }
+
+    /// Pixels of an input plane.
+    pub fn input_pixels(&self) -> usize {
+        self.input.iter().product()
     }
 }
 
-/// A list of one or two known integers as a (vertical, horizontal) pair; `fill` stands for the missing
-/// vertical entry of one-dimensional convolutions.
-fn pair(ctx: &PrepareContext<'_>, i: usize, spatial_rank: usize, fill: usize) -> Option<[usize; 2]> {
+/// A list of known integers, one per spatial dimension or one for all, as a triple; `fill` stands for
+/// the missing leading entries.
+fn triple(ctx: &PrepareContext<'_>, i: usize, spatial_rank: usize, fill: usize) -> Option<[usize; 3]> {
     let list = ctx.args.get(i).and_then(ArgSpec::ints)?;
-    let get = |j: usize| usize::try_from(*list.get(j)?).ok();
-    match (spatial_rank, list.len()) {
-        (1, 1) => Some([fill, get(0)?]),
-        (2, 1) => Some([get(0)?; 2]),
-        (2, 2) => Some([get(0)?, get(1)?]),
-        _ => None,
+    let mut out = [fill; 3];
+    if list.len() != spatial_rank && list.len() != 1 {
+        return None;
     }
+    for (d, slot) in out[3 - spatial_rank..].iter_mut().enumerate() {
+        let v = usize::try_from(*list.get(if list.len() == 1 { 0 } else { d })?).ok()?;
+        *slot = (v <= LARGEST).then_some(v)?;
+    }
+    Some(out)
+}
+
+/// The spatial extents of `shape` as a triple.
+fn spatial(shape: &Dims) -> [usize; 3] {
+    let mut out = [1; 3];
+    let rank = shape.len() - 2;
+    out[3 - rank..].copy_from_slice(&shape[2..]);
+    out
 }
 
 impl Geometry {
-    /// The geometry of a plain (not transposed) convolution whose parameters are all known at load;
-    /// `None` for any other.
+    /// The geometry of a convolution whose parameters are all known at load; `None` for any other, and
+    /// for one that is wrong in itself (the reference kernel says what is wrong).
     pub fn of(ctx: &PrepareContext<'_>) -> Option<Self> {
         let (input, weight) = (ctx.tensor(INPUT)?, ctx.tensor(WEIGHT)?);
-        let spatial_rank = weight.shape.len().checked_sub(2).filter(|r| matches!(r, 1 | 2))?;
-        if input.shape.len() != weight.shape.len()
-            || !matches!(ctx.args.get(TRANSPOSED), Some(ArgSpec::Bool(Some(false))))
-        {
+        let spatial_rank = weight.shape.len().checked_sub(2).filter(|r| (1..=3).contains(r))?;
+        let is_transposed = match ctx.args.get(TRANSPOSED)? {
+            ArgSpec::Bool(known) => (*known)?,
+            _ => return None,
+        };
+        let groups = match ctx.args.get(GROUPS)? {
+            ArgSpec::Int(known) => usize::try_from((*known)?).ok().filter(|g| *g > 0)?,
+            _ => return None,
+        };
+        if input.shape.len() != weight.shape.len() || weight.shape[0] % groups != 0 {
             return None;
         }
-        let groups = usize::try_from(ctx.args.get(GROUPS)?.number()? as i64).ok().filter(|g| *g > 0)?;
-        let kernel = match spatial_rank {
-            1 => [1, weight.shape[2]],
-            _ => [weight.shape[2], weight.shape[3]],
+        let (in_channels, out_channels) = match is_transposed {
+            true => (weight.shape[0] / groups, weight.shape[1]),
+            false => (weight.shape[1], weight.shape[0] / groups),
         };
         let geometry = Geometry {
             spatial_rank,
-            kernel,
-            stride: pair(ctx, STRIDE, spatial_rank, 1)?,
-            padding: pair(ctx, PADDING, spatial_rank, 0)?,
-            dilation: pair(ctx, DILATION, spatial_rank, 1)?,
+            kernel: spatial(&weight.shape),
+            stride: triple(ctx, STRIDE, spatial_rank, 1)?,
+            padding: triple(ctx, PADDING, spatial_rank, 0)?,
+            dilation: triple(ctx, DILATION, spatial_rank, 1)?,
+            output_padding: if is_transposed {
+                triple(ctx, OUTPUT_PADDING, spatial_rank, 0)?
+            } else {
+                [0; 3]
+            },
+            is_transposed,
             groups,
-            in_channels: weight.shape[1],
-            out_channels: weight.shape[0] / groups,
+            in_channels,
+            out_channels,
         };
-        let is_sound = [geometry.kernel, geometry.stride, geometry.dilation].iter().flatten().all(|v| *v > 0)
-            && weight.shape[0] % groups == 0
-            && geometry.out_channels > 0
-            && geometry.in_channels > 0;
-        is_sound.then_some(geometry)
+        geometry.is_sound().then_some(geometry)
     }
 
-    /// Multiplications of one output element.
+    fn is_sound(&self) -> bool {
+        let is_positive =
+            [self.kernel, self.stride, self.dilation].iter().flatten().all(|v| (1..=LARGEST).contains(v));
+        // What is added to a transposed output has to be less than a step, or than the gap in a window.
+        let is_small = (0..3).all(|d| self.output_padding[d] < self.stride[d].max(self.dilation[d]));
+        is_positive && is_small && self.out_channels > 0 && self.in_channels > 0
+    }
+
+    /// Multiplications of one output element (of a transposed convolution: at most).
     pub fn depth(&self) -> usize {
-        self.in_channels * self.kernel[0] * self.kernel[1]
+        self.in_channels * self.taps()
+    }
+
+    /// Elements of the window.
+    pub fn taps(&self) -> usize {
+        self.kernel.iter().product()
     }
 
     /// All output channels.
@@ -115,6 +159,11 @@ impl Geometry {
     /// All input channels.
     pub fn total_in_channels(&self) -> usize {
         self.in_channels * self.groups
+    }
+
+    /// Input positions from the first to the last element of a window along `d`.
+    pub fn reach(&self, d: usize) -> usize {
+        (self.kernel[d] - 1) * self.dilation[d]
     }
 
     /// Extents for an input of `shape`; an error when channels differ or the window does not fit.
@@ -129,32 +178,46 @@ impl Geometry {
                 ))
                 .got(shape.to_string()));
         }
-        let input = if self.spatial_rank == 1 { [1, shape[2]] } else { [shape[2], shape[3]] };
-        let mut output = [0; 2];
-        for d in 0..2 {
-            let window = self.dilation[d] * (self.kernel[d] - 1) + 1;
-            let room = (input[d] + 2 * self.padding[d]).checked_sub(window).ok_or_else(|| {
-                Error::kernel("the window of a convolution is larger than its padded input")
-                    .expected(format!("at least {window} along a spatial dimension"))
-                    .got(format!("{} with padding {}", input[d], self.padding[d]))
-            })?;
-            output[d] = room / self.stride[d] + 1;
+        let input = spatial(shape);
+        let mut output = [1; 3];
+        for d in 3 - self.spatial_rank..3 {
+            output[d] = self.output_extent(d, input[d])?;
         }
         Ok(Extents { images: shape[0], input, output })
+    }
+
+    fn output_extent(&self, d: usize, n: usize) -> Result<usize> {
+        let (reach, padding, stride) = (self.reach(d) as i64, self.padding[d] as i64, self.stride[d] as i64);
+        let extent = i64::try_from(n).ok().filter(|n| *n <= LARGEST as i64).map(|n| {
+            if self.is_transposed {
+                (n - 1) * stride + reach + 1 + self.output_padding[d] as i64 - 2 * padding
+            } else {
+                let room = n + 2 * padding - reach - 1;
+                if room < 0 { 0 } else { room / stride + 1 }
+            }
+        });
+        extent.filter(|e| *e > 0 && n > 0).map(|e| e as usize).ok_or_else(|| {
+            Error::kernel("the window of a convolution is larger than its padded input")
+                .expected(format!("at least {} along a spatial dimension", reach + 1))
+                .got(format!("{n} with padding {padding}"))
+        })
     }
 
     /// The output shape for `extents`.
     pub fn output_shape(&self, extents: &Extents) -> Result<Dims> {
         let mut shape = Dims::new(&[extents.images, self.total_out_channels()])?;
-        if self.spatial_rank == 2 {
-            shape.push(extents.output[0])?;
+        for extent in &extents.output[3 - self.spatial_rank..] {
+            shape.push(*extent)?;
         }
-        shape.push(extents.output[1])?;
         Ok(shape)
     }
 
     /// Is every output pixel a function of the one input pixel at the same place?
     pub fn is_pointwise(&self) -> bool {
-        self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+        // A transposed one is no different then.
+        self.kernel == [1; 3]
+            && self.stride == [1; 3]
+            && self.padding == [0; 3]
+            && self.output_padding == [0; 3]
     }
 }

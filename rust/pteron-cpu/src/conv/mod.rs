@@ -1,20 +1,38 @@
-//! Convolution kernels: `aten::convolution.out` in f32, one- and two-dimensional.
+//! Convolution kernels: `aten::convolution.out` in f32, in one to three dimensions, plain and transposed, in any
+//! number of groups. Input and output may each lie in channel planes (NCHW) or channels-last.
 //!
-//! Dense and grouped convolutions go through packed weights ([`dense`]); depthwise ones have direct kernels
-//! ([`depthwise`]). Input and output may each lie in channel planes (NCHW) or channels-last.
+//! [`dense`] gathers pixels and multiplies them with packed panels of weights; [`pointwise`] is a matrix
+//! product over channels-last pixels; [`planar`] keeps to channel planes (pointwise, depthwise, small
+//! groups); [`depthwise`] is for channels-last. [`prepare_convolution`] chooses.
 
 pub mod dense;
+mod dense_block;
 pub mod depthwise;
+mod depthwise_row;
+pub mod f32_conv_groups_v1;
 pub mod f32_conv_nr32_v1;
+mod gather;
 pub mod geometry;
-pub mod pixel_panels;
+mod operands;
+pub mod planar;
+mod planar_band;
+mod planar_tile;
+pub mod pointwise;
+mod reorder;
 #[cfg(test)]
 mod tests;
-pub mod tile;
+pub mod window;
 
 use crate::epilogue::Epilogue;
-use geometry::{BIAS, Geometry, INPUT, OUT, WEIGHT};
+use crate::gemm::k_blocks;
+use crate::vector_math::SimdLevel;
+use geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
 use pteron_core::{ArgSpec, DType, PrepareContext, Prepared, Result, StaticKernel, TensorSpec};
+
+/// Output channels of a group up to which pixels fill vectors better than channels do.
+const FEW_OUTPUTS: usize = 16;
+/// Input channels up to which bringing planes into channels-last costs more than it gains.
+const FEW_INPUTS: usize = 4;
 
 /// Channels-last? `None` for memory orders that are neither that nor row-major.
 fn is_interleaved(spec: &TensorSpec) -> Option<bool> {
@@ -24,16 +42,56 @@ fn is_interleaved(spec: &TensorSpec) -> Option<bool> {
     spec.dim_order.is_contiguous().then_some(false)
 }
 
+/// Which kernel a convolution gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Pointwise,
+    Depthwise,
+    Planar,
+    Dense,
+}
+
+fn choose(
+    geometry: &Geometry,
+    extents: &Extents,
+    [from, to]: [bool; 2],
+    has_residual: bool,
+    lanes: usize,
+) -> Choice {
+    let is_interleaved = from && to;
+    // A product keeps the sums of a long depth in its output, where the residual may lie.
+    let keeps_residual = !has_residual || k_blocks(geometry.in_channels) == 1;
+    if geometry.is_pointwise() && geometry.groups == 1 && is_interleaved && keeps_residual {
+        return Choice::Pointwise;
+    }
+    if geometry.is_transposed {
+        return Choice::Dense;
+    }
+    if geometry.in_channels == 1 && geometry.groups > 1 && is_interleaved {
+        return Choice::Depthwise;
+    }
+    if geometry.is_pointwise() && !from && !to {
+        // Lanes that do useful work: over pixels, or over channels.
+        let filled = |n: usize, width: usize| n as f64 / n.next_multiple_of(width) as f64;
+        let (pixels, channels) = (filled(extents.pixels(), lanes), filled(geometry.out_channels, 2 * lanes));
+        return if pixels >= 0.8 * channels { Choice::Planar } else { Choice::Dense };
+    }
+    let has_small_groups = geometry.groups > 1 && geometry.out_channels <= FEW_OUTPUTS;
+    if has_small_groups || (geometry.in_channels <= FEW_INPUTS && !from) {
+        Choice::Planar
+    } else {
+        Choice::Dense
+    }
+}
+
 /// Prepares `aten::convolution.out` with `epilogue` applied to every output element. Arguments are those of
-/// the operator, `out` (argument 9) being whatever tensor the epilogue's result goes to. `None` when the
-/// weight is not constant, a parameter is not known, or the convolution is transposed.
+/// the operator, `out` being whatever tensor the epilogue's result goes to, and behind them what the epilogue
+/// reads. `None` when the weight is not constant, a parameter is not known
+/// or wrong, or a memory order is neither row-major nor channels-last.
 pub fn prepare_convolution(
     ctx: &PrepareContext<'_>,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    if !epilogue.is_clamp_at_most() {
-        return Ok(None);
-    }
     let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
     let has_bias = !matches!(ctx.args.get(BIAS), Some(ArgSpec::None));
     if ![INPUT, WEIGHT, OUT].into_iter().all(is_f32) || (has_bias && !is_f32(BIAS)) {
@@ -43,11 +101,23 @@ pub fn prepare_convolution(
     else {
         return Ok(None);
     };
-    let (Some(from), Some(to)) = (is_interleaved(input), is_interleaved(out)) else { return Ok(None) };
-    if let Some(prepared) = depthwise::prepare(ctx, geometry, epilogue, [from, to])? {
-        return Ok(Some(prepared));
+    if !operands::is_supported(epilogue, ctx, out) {
+        return Ok(None);
     }
-    dense::DenseConvolution::prepare(ctx, geometry, epilogue, [from, to])
+    let (Some(from), Some(to)) = (is_interleaved(input), is_interleaved(out)) else { return Ok(None) };
+    // An input that does not fit is an error of `bind`, which knows its extents.
+    let extents = geometry.extents(&input.shape).unwrap_or_default();
+    let lanes = SimdLevel::at_most(ctx.cpu.isa).lanes();
+    let prepared = match choose(&geometry, &extents, [from, to], epilogue.residual.is_some(), lanes) {
+        Choice::Pointwise => pointwise::prepare(ctx, geometry, epilogue)?,
+        Choice::Depthwise => depthwise::prepare(ctx, geometry, epilogue)?,
+        Choice::Planar => planar::prepare(ctx, geometry, epilogue, [from, to])?,
+        Choice::Dense => None,
+    };
+    match prepared {
+        Some(prepared) => Ok(Some(prepared)),
+        None => dense::DenseConvolution::prepare(ctx, geometry, epilogue, [from, to]),
+    }
 }
 
 /// Fast kernels of this family.

@@ -3,36 +3,57 @@
 use super::f32_conv_nr32_v1::{packed, unpack};
 use super::geometry::{Geometry, OUT};
 use super::prepare_convolution;
+use crate::elementwise::function::Function;
+use crate::elementwise::program::Program;
 use crate::elementwise::tests::numbers;
 use crate::epilogue::Epilogue;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
-use pteron_core::{ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, Result};
+use pteron_core::{
+    ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, PrepareContext, Prepared, Result,
+};
+use std::sync::Arc;
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
+/// Extents are (depth, height, width); `rank` of them are those of the tensors.
 #[derive(Debug, Clone, Copy)]
 struct Case {
+    rank: usize,
     images: usize,
     channels: [usize; 2],
     groups: usize,
-    input: [usize; 2],
-    kernel: [usize; 2],
-    stride: [usize; 2],
-    padding: [usize; 2],
-    dilation: [usize; 2],
+    input: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    padding: [usize; 3],
+    dilation: [usize; 3],
+    output_padding: [usize; 3],
+    is_transposed: bool,
+}
+
+const fn flat(v: usize, fill: usize) -> [usize; 3] {
+    [fill, v, v]
 }
 
 const fn case(channels: [usize; 2], input: [usize; 2], kernel: usize, stride: usize, padding: usize) -> Case {
     Case {
+        rank: 2,
         images: 1,
         channels,
         groups: 1,
-        input,
-        kernel: [kernel; 2],
-        stride: [stride; 2],
-        padding: [padding; 2],
-        dilation: [1, 1],
+        input: [1, input[0], input[1]],
+        kernel: flat(kernel, 1),
+        stride: flat(stride, 1),
+        padding: flat(padding, 0),
+        dilation: [1; 3],
+        output_padding: [0; 3],
+        is_transposed: false,
     }
+}
+
+const fn volume(channels: [usize; 2], input: [usize; 3], kernel: [usize; 3], stride: usize) -> Case {
+    let plain = case(channels, [1, 1], 1, 1, 0);
+    Case { rank: 3, input, kernel, stride: [stride; 3], padding: [1, 0, 1], ..plain }
 }
 
 const fn grouped(mut c: Case, groups: usize) -> Case {
@@ -40,160 +61,327 @@ const fn grouped(mut c: Case, groups: usize) -> Case {
     c
 }
 
-const CASES: [Case; 19] = [
+const fn transposed(mut c: Case, more: usize) -> Case {
+    c.is_transposed = true;
+    c.output_padding = flat(more, 0);
+    c
+}
+
+const CASES: [Case; 41] = [
     case([3, 8], [9, 11], 3, 1, 1),
     case([3, 40], [23, 19], 7, 2, 3),
     case([64, 33], [7, 7], 1, 1, 0),
     case([70, 64], [7, 7], 3, 1, 1),
     case([5, 300], [4, 4], 1, 2, 0),
     case([300, 5], [14, 15], 1, 1, 0),
+    case([400, 20], [6, 16], 1, 1, 0),
     case([4, 6], [13, 10], 3, 3, 2),
     case([1, 1], [1, 1], 1, 1, 0),
     case([2, 3], [5, 1], 3, 1, 1),
+    case([24, 70], [1, 1], 1, 1, 0),
     Case { images: 3, ..case([17, 32], [10, 10], 3, 2, 1) },
-    Case { dilation: [2, 3], ..case([4, 8], [17, 19], 3, 1, 2) },
-    Case { kernel: [1, 5], padding: [0, 2], ..case([6, 10], [3, 33], 1, 1, 0) },
+    Case { images: 2, ..case([17, 65], [9, 7], 1, 1, 0) },
+    Case { dilation: [1, 2, 3], ..case([4, 8], [17, 19], 3, 1, 2) },
+    Case { dilation: [1, 2, 3], ..case([14, 8], [17, 19], 3, 1, 2) },
+    Case { kernel: [1, 1, 5], padding: [0, 0, 2], ..case([6, 10], [3, 33], 1, 1, 0) },
+    // Wider than a band of planes.
+    case([2, 3], [5, 530], 3, 2, 1),
     grouped(case([12, 24], [8, 9], 3, 1, 1), 3),
     grouped(case([8, 16], [8, 9], 3, 1, 1), 8),
+    grouped(case([36, 72], [6, 9], 3, 2, 1), 2),
+    grouped(case([20, 20], [8, 9], 1, 1, 0), 4),
     grouped(case([20, 20], [16, 18], 3, 1, 1), 20),
-    grouped(case([20, 20], [17, 19], 3, 2, 1), 20),
+    grouped(case([50, 50], [17, 19], 3, 2, 1), 50),
     grouped(Case { images: 2, ..case([33, 33], [14, 40], 5, 2, 2) }, 33),
-    grouped(case([3, 3], [9, 9], 7, 1, 3), 3),
-    grouped(Case { dilation: [2, 2], kernel: [3, 2], ..case([5, 5], [11, 12], 3, 3, 1) }, 5),
+    grouped(case([40, 40], [9, 9], 5, 1, 2), 40),
+    grouped(case([35, 35], [9, 9], 7, 1, 3), 35),
+    grouped(case([3, 3], [9, 9], 7, 2, 3), 3),
+    grouped(Case { images: 2, ..case([11, 33], [9, 10], 3, 1, 1) }, 11),
+    grouped(Case { dilation: [1, 2, 2], kernel: [1, 3, 2], ..case([5, 5], [11, 12], 3, 3, 1) }, 5),
+    transposed(case([6, 40], [5, 7], 2, 2, 0), 0),
+    transposed(case([20, 9], [5, 7], 4, 2, 1), 0),
+    transposed(Case { images: 2, ..case([7, 33], [4, 5], 3, 2, 1) }, 1),
+    transposed(Case { dilation: [1, 2, 1], ..case([5, 6], [4, 5], 3, 3, 2) }, 2),
+    transposed(case([5, 6], [4, 5], 1, 3, 0), 0),
+    transposed(grouped(case([8, 12], [4, 5], 3, 2, 1), 4), 1),
+    transposed(case([5, 40], [6, 6], 3, 1, 1), 0),
+    volume([3, 8], [4, 6, 7], [3, 3, 3], 1),
+    volume([20, 40], [5, 6, 7], [2, 3, 3], 2),
+    grouped(volume([33, 33], [4, 6, 7], [3, 3, 3], 1), 33),
+    grouped(volume([6, 12], [4, 6, 7], [1, 3, 2], 1), 3),
+    transposed(volume([6, 9], [3, 4, 5], [2, 3, 3], 2), 1),
 ];
 
 impl Case {
-    fn output(&self) -> [usize; 2] {
-        [0, 1].map(|d| {
-            (self.input[d] + 2 * self.padding[d] - self.dilation[d] * (self.kernel[d] - 1) - 1)
-                / self.stride[d]
-                + 1
+    fn output(&self) -> [usize; 3] {
+        [0, 1, 2].map(|d| {
+            let reach = self.dilation[d] * (self.kernel[d] - 1);
+            match self.is_transposed {
+                true => {
+                    (self.input[d] - 1) * self.stride[d] + reach + 1 + self.output_padding[d]
+                        - 2 * self.padding[d]
+                }
+                false => (self.input[d] + 2 * self.padding[d] - reach - 1) / self.stride[d] + 1,
+            }
         })
     }
 
-    /// Row-major NCHW result and the sum of the terms' sizes.
+    /// Every (output, input, tap) position along `d` that the definition joins.
+    fn joined(&self, d: usize) -> Vec<[usize; 3]> {
+        let mut found = Vec::new();
+        for o in 0..self.output()[d] {
+            for i in 0..self.input[d] {
+                for k in 0..self.kernel[d] {
+                    let (wide, narrow) = if self.is_transposed { (o, i) } else { (i, o) };
+                    if wide + self.padding[d] == narrow * self.stride[d] + k * self.dilation[d] {
+                        found.push([o, i, k]);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Result in channel planes, and the sum of the terms' sizes.
     fn reference(&self, x: &[f32], w: &[f32], b: &[f32]) -> Vec<(f64, f64)> {
-        let ([ic, oc], [h, iw], [kh, kw], [oh, ow]) = (self.channels, self.input, self.kernel, self.output());
+        let ([ic, oc], [_, h, wd], [_, kh, kw], [od, oh, ow]) =
+            (self.channels, self.input, self.kernel, self.output());
         let (icg, ocg) = (ic / self.groups, oc / self.groups);
-        let mut out = Vec::new();
-        for n in 0..self.images {
-            for o in 0..oc {
-                for p in 0..oh * ow {
-                    let (mut sum, mut size) = (f64::from(b[o]), 0.0);
-                    for i in 0..icg {
-                        for t in 0..kh * kw {
-                            let y = (p / ow * self.stride[0] + t / kw * self.dilation[0])
-                                .wrapping_sub(self.padding[0]);
-                            let c = (p % ow * self.stride[1] + t % kw * self.dilation[1])
-                                .wrapping_sub(self.padding[1]);
-                            if y < h && c < iw {
-                                let channel = o / ocg * icg + i;
-                                let v = f64::from(x[((n * ic + channel) * h + y) * iw + c])
-                                    * f64::from(w[(o * icg + i) * kh * kw + t]);
-                                sum += v;
-                                size += v.abs();
+        let (pixels, taps, outputs) =
+            (self.input.iter().product::<usize>(), self.kernel.iter().product::<usize>(), od * oh * ow);
+        let mut out: Vec<(f64, f64)> =
+            (0..self.images * oc * outputs).map(|i| (f64::from(b[i / outputs % oc]), 0.0)).collect();
+        let [zs, ys, xs] = [0, 1, 2].map(|d| self.joined(d));
+        for z in &zs {
+            for y in &ys {
+                for q in &xs {
+                    let o = (z[0] * oh + y[0]) * ow + q[0];
+                    let i = (z[1] * h + y[1]) * wd + q[1];
+                    let k = (z[2] * kh + y[2]) * kw + q[2];
+                    for n in 0..self.images {
+                        for oc_ in 0..oc {
+                            for c in 0..icg {
+                                let ic_ = oc_ / ocg * icg + c;
+                                let weight = match self.is_transposed {
+                                    true => ic_ * ocg + oc_ % ocg,
+                                    false => oc_ * icg + c,
+                                };
+                                let v = f64::from(x[(n * ic + ic_) * pixels + i])
+                                    * f64::from(w[weight * taps + k]);
+                                let slot = &mut out[(n * oc + oc_) * outputs + o];
+                                *slot = (slot.0 + v, slot.1 + v.abs());
                             }
                         }
                     }
-                    out.push((sum, size));
                 }
             }
         }
         out
     }
 
-    fn pair(v: [usize; 2]) -> CallArg {
-        CallArg::Ints(v.iter().map(|v| *v as i64).collect())
+    /// The shape of a tensor with these spatial extents.
+    fn shape(&self, channels: usize, extents: [usize; 3]) -> Vec<usize> {
+        [&[self.images, channels], &extents[3 - self.rank..]].concat()
     }
 
-    fn arguments(&self, input: HostTensor, w: &[f32], bias: CallArg, out: HostTensor) -> Vec<CallArg> {
+    fn weight_shape(&self) -> Vec<usize> {
         let [ic, oc] = self.channels;
-        let weight = HostTensor::new(&[oc, ic / self.groups, self.kernel[0], self.kernel[1]], w).unwrap();
+        let leading = if self.is_transposed { [ic, oc / self.groups] } else { [oc, ic / self.groups] };
+        [&leading, &self.kernel[3 - self.rank..]].concat()
+    }
+
+    fn list(&self, v: [usize; 3]) -> CallArg {
+        CallArg::Ints(v[3 - self.rank..].iter().map(|v| *v as i64).collect())
+    }
+
+    /// The operator's arguments but for the output.
+    fn arguments(&self, input: HostTensor, w: &[f32], bias: CallArg) -> Vec<CallArg> {
         vec![
             CallArg::Tensor(input),
-            CallArg::Constant(weight),
+            CallArg::Constant(HostTensor::new(&self.weight_shape(), w).unwrap()),
             bias,
-            Self::pair(self.stride),
-            Self::pair(self.padding),
-            Self::pair(self.dilation),
-            CallArg::bool(false),
-            Self::pair([0, 0]),
+            self.list(self.stride),
+            self.list(self.padding),
+            self.list(self.dilation),
+            CallArg::bool(self.is_transposed),
+            self.list(self.output_padding),
             CallArg::int(self.groups as i64),
-            CallArg::Tensor(out),
         ]
     }
-}
 
-/// NCHW values reordered into channels-last.
-fn interleave(v: &[f32], [n, c, p]: [usize; 3]) -> Vec<f32> {
-    let mut out = Vec::with_capacity(v.len());
-    for i in 0..n * p {
-        out.extend((0..c).map(|k| v[(i / p * c + k) * p + i % p]));
+    fn order(&self, is_last: bool) -> DimOrder {
+        match (is_last, self.rank) {
+            (true, 2) => DimOrder::new(&[0, 2, 3, 1]).unwrap(),
+            (true, _) => DimOrder::new(&[0, 2, 3, 4, 1]).unwrap(),
+            (false, rank) => DimOrder::contiguous(rank + 2),
+        }
     }
-    out
 }
 
-fn relu_6(ctx: &pteron_core::PrepareContext<'_>) -> Result<Option<Box<dyn pteron_core::Prepared>>> {
+/// Values of channel planes in the memory order of a tensor.
+fn in_memory(v: &[f32], [n, c, p]: [usize; 3], is_last: bool) -> Vec<f32> {
+    match is_last {
+        false => v.to_vec(),
+        true => (0..n * p * c).map(|i| v[(i / c / p * c + i % c) * p + i / c % p]).collect(),
+    }
+}
+
+fn relu_6(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
     prepare_convolution(ctx, &Epilogue::clamped(0.0, 6.0))
 }
 
-fn plain(ctx: &pteron_core::PrepareContext<'_>) -> Result<Option<Box<dyn pteron_core::Prepared>>> {
+fn plain(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
     prepare_convolution(ctx, &Epilogue::NONE)
 }
 
-#[test]
-fn every_case_in_every_memory_order() {
-    let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
-    let nchw = DimOrder::contiguous(4);
-    for isa in ISAS {
-        let Some(cpu) = profile(isa) else { continue };
-        for c in CASES {
-            let ([ic, oc], [h, w], [oh, ow]) = (c.channels, c.input, c.output());
-            let x = numbers(c.images * ic * h * w, 1);
-            let weight = numbers(oc * (ic / c.groups) * c.kernel[0] * c.kernel[1], 2);
-            let b = numbers(oc, 3);
-            let want = c.reference(&x, &weight, &b);
-            for (from_last, to_last) in [(false, false), (true, true), (false, true), (true, false)] {
-                for is_clamped in [false, true] {
-                    let shape = [c.images, ic, h, w];
-                    let input = match from_last {
-                        true => HostTensor::in_order(&shape, nhwc, &interleave(&x, [c.images, ic, h * w]))
-                            .unwrap(),
-                        false => HostTensor::new(&shape, &x).unwrap(),
-                    };
-                    let order = if to_last { nhwc } else { nchw };
-                    let out =
-                        HostTensor::zeros_in_order(DType::Float32, &[c.images, oc, oh, ow], order).unwrap();
-                    let bias = CallArg::Tensor(HostTensor::new(&[oc], &b).unwrap());
-                    let args = c.arguments(input, &weight, bias, out);
-                    let prepare = if is_clamped { relu_6 } else { plain };
-                    let mut call = SingleCall::new(prepare, &cpu, args).unwrap().unwrap();
-                    let grid = call.bind().unwrap();
-                    call.run(grid, true).unwrap();
-                    let y = call.output::<f32>(OUT).unwrap();
-                    for (i, (sum, size)) in want.iter().enumerate() {
-                        let (image, p) = (i / (oc * oh * ow), i % (oh * ow));
-                        let o = i / (oh * ow) % oc;
-                        let at = if to_last { (image * oh * ow + p) * oc + o } else { i };
-                        let sum = if is_clamped { sum.clamp(0.0, 6.0) } else { *sum };
-                        assert!(
-                            (f64::from(y[at]) - sum).abs() <= 1e-6 * (1.0 + size),
-                            "{} {c:?} {from_last} {to_last} at {i}: {} {sum}",
-                            call.prepared().name(),
-                            y[at]
-                        );
-                    }
-                }
+/// Residual, clamp and a program.
+fn everything(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+    let post = Some(Arc::new(Program::unary(Function::gelu_erf())?));
+    prepare_convolution(ctx, &Epilogue { residual: Some(OUT + 1), clamp: Some((-6.0, 6.0)), post })
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + libm::erf(x / std::f64::consts::SQRT_2))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum After {
+    Nothing,
+    Clamp,
+    Everything,
+    /// As before, where the residual has the very bytes of the output.
+    EverythingInPlace,
+}
+
+const AFTER: [After; 4] = [After::Nothing, After::Clamp, After::Everything, After::EverythingInPlace];
+
+impl After {
+    fn of(self, sum: f64, residual: f32) -> f64 {
+        match self {
+            After::Nothing => sum,
+            After::Clamp => sum.clamp(0.0, 6.0),
+            _ => gelu((sum + f64::from(residual)).clamp(-6.0, 6.0)),
+        }
+    }
+
+    /// The call with these arguments.
+    fn call(
+        self,
+        isa: Isa,
+        mut args: Vec<CallArg>,
+        out: HostTensor,
+        residual: HostTensor,
+    ) -> Option<SingleCall> {
+        let cpu = profile(isa)?;
+        let prepare: pteron_core::kernel::PrepareFn = match self {
+            After::Nothing => plain,
+            After::Clamp => relu_6,
+            _ => everything,
+        };
+        match self {
+            After::Nothing | After::Clamp => args.push(CallArg::Tensor(out)),
+            After::Everything => args.extend([CallArg::Tensor(out), CallArg::Tensor(residual)]),
+            After::EverythingInPlace => {
+                args.extend([CallArg::Tensor(residual), CallArg::SameBytesAs(OUT)]);
+            }
+        }
+        Some(SingleCall::new(prepare, &cpu, args).unwrap().unwrap())
+    }
+}
+
+fn check(c: Case, isa: Isa) {
+    let ([ic, oc], outputs) = (c.channels, c.output().iter().product::<usize>());
+    let pixels = c.input.iter().product::<usize>();
+    let x = numbers(c.images * ic * pixels, 1);
+    let weight = numbers(c.weight_shape().iter().product(), 2);
+    let (b, added) = (numbers(oc, 3), numbers(c.images * oc * outputs, 4));
+    let want = c.reference(&x, &weight, &b);
+    let orders = if c.rank == 1 { &[false][..] } else { &[false, true] };
+    for (from_last, to_last) in orders.iter().flat_map(|a| orders.iter().map(move |b| (*a, *b))) {
+        for after in AFTER {
+            let x = in_memory(&x, [c.images, ic, pixels], from_last);
+            let input = HostTensor::in_order(&c.shape(ic, c.input), c.order(from_last), &x).unwrap();
+            let (shape, order) = (c.shape(oc, c.output()), c.order(to_last));
+            let out = HostTensor::zeros_in_order(DType::Float32, &shape, order).unwrap();
+            let residual = in_memory(&added, [c.images, oc, outputs], to_last);
+            let residual = HostTensor::in_order(&shape, order, &residual).unwrap();
+            let bias = CallArg::Tensor(HostTensor::new(&[oc], &b).unwrap());
+            let args = c.arguments(input, &weight, bias);
+            let Some(mut call) = after.call(isa, args, out, residual) else { return };
+            let grid = call.bind().unwrap();
+            call.run(grid, true).unwrap();
+            let y = call.output::<f32>(OUT).unwrap();
+            for (i, (sum, size)) in want.iter().enumerate() {
+                let place = match to_last {
+                    true => (i / (oc * outputs) * outputs + i % outputs) * oc + i / outputs % oc,
+                    false => i,
+                };
+                let want = after.of(*sum, added[i]);
+                assert!(
+                    (f64::from(y[place]) - want).abs() <= 1e-6 * (1.0 + size),
+                    "{} {c:?} {from_last} {to_last} {after:?} at {i}: {} {want}",
+                    call.prepared().name(),
+                    y[place]
+                );
             }
         }
     }
 }
 
 #[test]
+fn every_case_in_every_memory_order() {
+    for isa in ISAS {
+        for c in CASES {
+            check(c, isa);
+        }
+    }
+}
+
+/// Chunks in any order, and rows of images alone or in a batch, give the same bytes.
+#[test]
+fn a_batch_gives_the_bytes_of_its_images() {
+    for isa in ISAS {
+        let Some(cpu) = profile(isa) else { continue };
+        for is_last in [false, true] {
+            for c in [case([70, 64], [9, 9], 3, 1, 1), case([40, 50], [9, 9], 1, 1, 0)] {
+                let w = numbers(c.weight_shape().iter().product(), 2);
+                let run = |images: usize, x: &[f32]| {
+                    let c = Case { images, ..c };
+                    let x = HostTensor::in_order(&c.shape(c.channels[0], c.input), c.order(is_last), x);
+                    let shape = c.shape(c.channels[1], c.output());
+                    let out = HostTensor::zeros_in_order(DType::Float32, &shape, c.order(is_last)).unwrap();
+                    let mut args = c.arguments(x.unwrap(), &w, CallArg::None);
+                    args.push(CallArg::Tensor(out));
+                    let mut call = SingleCall::new(plain, &cpu, args).unwrap().unwrap();
+                    call.call().unwrap();
+                    call.output::<f32>(OUT).unwrap()
+                };
+                let n = c.channels[0] * 81;
+                let x = numbers(3 * n, 5);
+                let alone: Vec<f32> = x.chunks(n).flat_map(|image| run(1, image)).collect();
+                assert!(run(3, &x) == alone, "{isa:?} {c:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_empty_batch_has_nothing_to_run() {
+    let cpu = profile(Isa::Portable).unwrap();
+    let c = Case { images: 0, ..case([3, 4], [5, 5], 3, 1, 1) };
+    let x = HostTensor::zeros(DType::Float32, &[0, 3, 5, 5]).unwrap();
+    let mut args = c.arguments(x, &[0.0; 108], CallArg::None);
+    args.push(CallArg::Tensor(HostTensor::zeros(DType::Float32, &[0, 4, 5, 5]).unwrap()));
+    let mut call = SingleCall::new(plain, &cpu, args).unwrap().unwrap();
+    call.call().unwrap();
+    assert_eq!(*call.shape(OUT).unwrap(), [0, 4, 5, 5]);
+}
+
+#[test]
 fn one_dimension_without_bias() {
     for isa in ISAS {
         let Some(cpu) = profile(isa) else { continue };
-        let c = Case { kernel: [1, 5], padding: [0, 2], ..case([6, 10], [1, 33], 1, 1, 0) };
+        let c = Case { kernel: [1, 1, 5], padding: [0, 0, 2], ..case([6, 10], [1, 33], 1, 1, 0) };
         let (x, w) = (numbers(6 * 33, 1), numbers(10 * 6 * 5, 2));
         let want = c.reference(&x, &w, &[0.0; 10]);
         let one = |v: i64| CallArg::Ints(vec![v]);
@@ -227,8 +415,9 @@ fn nan_and_infinity_pass_through_the_clamp() {
                 HostTensor::new(&[1, 2, 1, 2], &[f32::NAN, f32::INFINITY, f32::NAN, f32::INFINITY]).unwrap();
             let out = HostTensor::zeros(DType::Float32, &[1, 2, 1, 2]).unwrap();
             let w = vec![1.0; 4 / groups];
-            let mut call =
-                SingleCall::new(relu_6, &cpu, c.arguments(x, &w, CallArg::None, out)).unwrap().unwrap();
+            let mut args = c.arguments(x, &w, CallArg::None);
+            args.push(CallArg::Tensor(out));
+            let mut call = SingleCall::new(relu_6, &cpu, args).unwrap().unwrap();
             call.call().unwrap();
             let y = call.output::<f32>(OUT).unwrap();
             assert!(y[0].is_nan() && y[1] == 6.0 && y[2].is_nan() && y[3] == 6.0, "{isa:?} {y:?}");
@@ -244,7 +433,9 @@ fn wrong_channels_and_bias_are_refused_with_place() {
         let x = HostTensor::zeros(DType::Float32, &[1, channels, 5, 5]).unwrap();
         let out = HostTensor::zeros(DType::Float32, &[1, 4, 3, 3]).unwrap();
         let b = CallArg::Tensor(HostTensor::zeros(DType::Float32, &[bias]).unwrap());
-        let mut call = SingleCall::new(plain, &cpu, c.arguments(x, &[0.0; 108], b, out)).unwrap().unwrap();
+        let mut args = c.arguments(x, &[0.0; 108], b);
+        args.push(CallArg::Tensor(out));
+        let mut call = SingleCall::new(plain, &cpu, args).unwrap().unwrap();
         call.bind().map_err(|e| e.to_string())
     };
     assert!(run(3, 4).is_ok());
@@ -256,10 +447,12 @@ fn wrong_channels_and_bias_are_refused_with_place() {
 fn the_pack_holds_exactly_the_weights_and_is_shared() {
     let geometry = Geometry {
         spatial_rank: 2,
-        kernel: [3, 2],
-        stride: [1, 1],
-        padding: [0, 0],
-        dilation: [1, 1],
+        kernel: [1, 3, 2],
+        stride: [1; 3],
+        padding: [0; 3],
+        dilation: [1; 3],
+        output_padding: [0; 3],
+        is_transposed: false,
         groups: 2,
         in_channels: 5,
         out_channels: 35,
@@ -274,11 +467,11 @@ fn the_pack_holds_exactly_the_weights_and_is_shared() {
         strides: Dims::new(&[30, 6, 2, 1]).unwrap(),
     };
     let packs = PackStore::new();
-    let first = packed(&packs, &view, &geometry).unwrap();
-    let second = packed(&packs, &view, &geometry).unwrap();
+    let first = packed(&packs, &view, &geometry).unwrap().unwrap();
+    let second = packed(&packs, &view, &geometry).unwrap().unwrap();
     assert!(std::sync::Arc::ptr_eq(&first, &second));
     assert_eq!(unpack(first.as_elements::<f32>(), &geometry), w);
     let regrouped = Geometry { groups: 1, out_channels: 70, ..geometry };
-    packed(&packs, &view, &regrouped).unwrap();
+    packed(&packs, &view, &regrouped).unwrap().unwrap();
     assert_eq!(packs.totals().made.0, 2);
 }

@@ -31,12 +31,18 @@ pub const DENSE: PackedFormat = PackedFormat {
     position: |shape, index| shape.iter().zip(index).fold(0, |at, (n, i)| at * n + i),
 };
 
+/// Depthwise weights of channel planes, row-major: earlier versions wrote it. Files that hold it are read, but no
+/// kernel asks for it.
+const DEPTHWISE_PLANES: PackedFormat =
+    PackedFormat { name: "f32_depthwise_planes_v1", dtype: Some(DType::Float32), ..DENSE };
+
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 5] = [
+pub const FORMATS: [PackedFormat; 6] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
-    conv::depthwise::PACKED_PLANES,
+    conv::f32_conv_groups_v1::PACKED,
+    DEPTHWISE_PLANES,
     conv::depthwise::PACKED_INTERLEAVED,
 ];
 
@@ -90,7 +96,8 @@ mod tests {
 
     #[test]
     fn positions_are_distinct_and_inside() {
-        let shapes: [&[usize]; 5] = [&[3, 4, 2], &[5, 40], &[2, 33, 2, 3, 1], &[6, 1, 3, 2], &[6, 1, 3, 2]];
+        let shapes: [&[usize]; 6] =
+            [&[3, 4, 2], &[5, 40], &[2, 33, 2, 3, 1], &[2, 5, 2, 3, 1], &[6, 1, 3, 2], &[6, 1, 3, 2]];
         for (format, shape) in FORMATS.iter().zip(shapes) {
             let count = (format.elements)(shape).unwrap();
             let mut seen = vec![false; count];

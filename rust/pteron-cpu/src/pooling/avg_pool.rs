@@ -1,9 +1,9 @@
-//! avg_pool2d and _adaptive_avg_pool2d on f32: the mean of each window. Unsafe island.
+//! avg_pool2d, avg_pool3d and their adaptive forms on f32: the mean of each window. Unsafe island.
 //!
 //! The fixed window divides by its size (clipped to the padded input), by the number of elements inside the
 //! input, or by a given number. The adaptive one has windows ⌊o·n/m⌋..⌈(o+1)·n/m⌉.
 
-use super::window::{Extents, Units, Window, common_order, input_shape};
+use super::window::{Extents, Units, Window, common_order, input_shape, rows_of_unit, spatial};
 use crate::norm::moments::sum_of;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
@@ -22,6 +22,7 @@ struct AvgPool {
     level: SimdLevel,
     name: String,
     windows: Windows,
+    rank: usize,
     is_interleaved: bool,
     out: usize,
 }
@@ -29,22 +30,27 @@ struct AvgPool {
 const FIXED_OUT: usize = 7;
 const ADAPTIVE_OUT: usize = 2;
 
-fn prepare_fixed(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    let Some(window) = Window::of(ctx, None, 4) else { return Ok(None) };
+fn prepare_fixed(ctx: &PrepareContext<'_>, rank: usize) -> Result<Option<Box<dyn Prepared>>> {
+    let Some(window) = Window::of(ctx, rank, None, 4) else { return Ok(None) };
     let Some(ArgSpec::Bool(Some(counts_padding))) = ctx.args.get(5) else { return Ok(None) };
     let divisor = match ctx.args.get(6) {
         Some(ArgSpec::None) => None,
         Some(ArgSpec::Int(Some(d))) if *d != 0 => Some(*d as f32),
         _ => return Ok(None),
     };
-    prepare(ctx, Windows::Fixed { window, counts_padding: *counts_padding, divisor }, FIXED_OUT)
+    prepare(ctx, Windows::Fixed { window, counts_padding: *counts_padding, divisor }, rank, FIXED_OUT)
 }
 
-fn prepare(ctx: &PrepareContext<'_>, windows: Windows, out: usize) -> Result<Option<Box<dyn Prepared>>> {
-    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(out)]) else { return Ok(None) };
+fn prepare(
+    ctx: &PrepareContext<'_>,
+    windows: Windows,
+    rank: usize,
+    out: usize,
+) -> Result<Option<Box<dyn Prepared>>> {
+    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(out)], rank) else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    let name = format!("avg_pool2d.f32.{}", level.isa().name());
-    Ok(Some(Box::new(AvgPool { level, name, windows, is_interleaved, out })))
+    let name = format!("avg_pool{rank}d.f32.{}", level.isa().name());
+    Ok(Some(Box::new(AvgPool { level, name, windows, rank, is_interleaved, out })))
 }
 
 impl Prepared for AvgPool {
@@ -59,28 +65,44 @@ impl Prepared for AvgPool {
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
         let shape = input_shape(&args.args())?;
         let extents = match &self.windows {
-            Windows::Fixed { window, .. } => window.extents(&shape)?,
+            Windows::Fixed { window, .. } => {
+                let extents = window.extents(&shape)?;
+                // PyTorch has this rule for volumes alone, whatever the padding and the rounding.
+                let too_small = (0..3).find(|d| extents.input[*d] < window.kernel[*d]);
+                if let (3, Some(d)) = (self.rank, too_small) {
+                    return Err(Error::kernel("the window is larger than the input")
+                        .argument("kernel_size")
+                        .expected(format!("at most {}", extents.input[d]))
+                        .got(window.kernel[d].to_string()));
+                }
+                extents
+            }
             Windows::Adaptive => {
                 let size = args.args().int_list(1)?.to_dims()?;
-                let [height, width] = *size else {
-                    return Err(Error::kernel("output_size needs two extents").got(size.to_string()));
-                };
-                let input = [shape[2], shape[3]];
-                if input.contains(&0) && shape[0] * shape[1] * height * width > 0 {
+                if size.len() != self.rank {
+                    return Err(Error::kernel("output_size needs one extent per spatial dimension")
+                        .expected(self.rank.to_string())
+                        .got(size.to_string()));
+                }
+                let (input, mut output) = (spatial(&shape, self.rank), [1; 3]);
+                output[3 - self.rank..].copy_from_slice(&size);
+                let extents = Extents { images: shape[0], channels: shape[1], input, output };
+                if input.contains(&0) && shape[0] * shape[1] * extents.pixels() > 0 {
                     return Err(
                         Error::kernel("the mean of no elements is not defined").got(shape.to_string())
                     );
                 }
-                Extents { images: shape[0], channels: shape[1], input, output: [height, width] }
+                extents
             }
         };
-        args.resize(self.out, &[extents.images, extents.channels, extents.output[0], extents.output[1]])?;
+        args.resize(self.out, &extents.output_shape(self.rank)?)?;
         let units = Units::new(extents, self.is_interleaved);
         *bound.get_mut::<Units>()? = units;
-        let ([h, w], [oh, ow]) = (extents.input, extents.output);
-        let reads_per_output = match &self.windows {
-            Windows::Fixed { window, .. } => window.kernel[0] * window.kernel[1],
-            Windows::Adaptive => h.div_ceil(oh.max(1)) * w.div_ceil(ow.max(1)),
+        let reads_per_output: usize = match &self.windows {
+            Windows::Fixed { window, .. } => window.kernel.iter().product(),
+            Windows::Adaptive => {
+                (0..3).map(|d| extents.input[d].div_ceil(extents.output[d].max(1))).product()
+            }
         };
         Ok(units.grid(reads_per_output * 4))
     }
@@ -136,10 +158,10 @@ impl Windows {
     }
 
     #[inline(always)]
-    fn divisor(&self, y: Stretch, x: Stretch) -> f32 {
+    fn divisor(&self, window: [Stretch; 3]) -> f32 {
         match self {
             Windows::Fixed { divisor: Some(d), .. } => *d,
-            _ => (y.counted * x.counted) as f32,
+            _ => window.iter().map(|w| w.counted).product::<usize>() as f32,
         }
     }
 }
@@ -157,22 +179,14 @@ impl SimdTask for UnitsTask {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let [height, width] = self.extents.output;
         for unit in self.range.clone() {
-            // SAFETY: the unit exists in both tensors.
-            unsafe {
-                if self.is_interleaved {
-                    self.interleaved_row(s, unit);
-                    continue;
-                }
-                let [h, w] = self.extents.input;
-                let plane = self.input.add(unit * h * w);
-                for oy in 0..height {
-                    let y = self.windows.stretch(&self.extents, 0, oy);
-                    for ox in 0..width {
-                        let x = self.windows.stretch(&self.extents, 1, ox);
-                        let sum = window_sum(s, plane, w, y, x);
-                        *self.out.add((unit * height + oy) * width + ox) = sum / self.windows.divisor(y, x);
+            for (i, row) in rows_of_unit(&self.extents, unit, self.is_interleaved).enumerate() {
+                // SAFETY: the row exists in both tensors.
+                unsafe {
+                    if self.is_interleaved {
+                        self.interleaved_row(s, unit, row);
+                    } else {
+                        self.planar_row(s, unit * self.extents.output[0] * self.extents.output[1] + i, row);
                     }
                 }
             }
@@ -209,31 +223,59 @@ unsafe fn window_sum<S: Simd>(s: S, plane: *const f32, w: usize, y: Stretch, x: 
 }
 
 impl UnitsTask {
+    /// Output row `row` of all.
+    ///
     /// # Safety
-    /// Output row `unit`, counted over all images, exists.
+    /// It exists, and is the one at (plane, oz, oy).
     #[inline(always)]
-    unsafe fn interleaved_row<S: Simd>(&self, s: S, unit: usize) {
-        let channels = self.extents.channels;
-        let ([h, w], [height, width]) = (self.extents.input, self.extents.output);
-        let (image, oy) = (unit / height, unit % height);
-        let y = self.windows.stretch(&self.extents, 0, oy);
+    unsafe fn planar_row<S: Simd>(&self, s: S, row: usize, [plane, oz, oy]: [usize; 3]) {
+        let Extents { input: [_, h, w], output: [_, _, width], .. } = self.extents;
+        let z = self.windows.stretch(&self.extents, 0, oz);
+        let y = self.windows.stretch(&self.extents, 1, oy);
+        // SAFETY: the stretches lie inside the plane; the output row has `width` elements.
+        unsafe {
+            let plane = self.input.add(plane * self.extents.input_pixels());
+            let out = self.out.add(row * width);
+            for ox in 0..width {
+                let x = self.windows.stretch(&self.extents, 2, ox);
+                let mut sum = 0f32;
+                for slice in z.start..z.end {
+                    sum += window_sum(s, plane.add(slice * h * w), w, y, x);
+                }
+                *out.add(ox) = sum / self.windows.divisor([z, y, x]);
+            }
+        }
+    }
+
+    /// Output row `row` of all.
+    ///
+    /// # Safety
+    /// It exists, and is the one at (image, oz, oy).
+    #[inline(always)]
+    unsafe fn interleaved_row<S: Simd>(&self, s: S, row: usize, [image, oz, oy]: [usize; 3]) {
+        let Extents { channels, input: [_, h, w], output: [_, _, width], .. } = self.extents;
+        let z = self.windows.stretch(&self.extents, 0, oz);
+        let y = self.windows.stretch(&self.extents, 1, oy);
+        let first_pixel = image * self.extents.input_pixels();
         for ox in 0..width {
-            let x = self.windows.stretch(&self.extents, 1, ox);
-            let divisor = s.splat(self.windows.divisor(y, x));
+            let x = self.windows.stretch(&self.extents, 2, ox);
+            let divisor = s.splat(self.windows.divisor([z, y, x]));
             for c in (0..channels).step_by(S::LANES) {
                 let n = S::LANES.min(channels - c);
                 // SAFETY: the stretches lie inside the image, channels c..c + n exist.
                 unsafe {
                     let mut sum = s.zero();
-                    for row in y.start..y.end {
+                    for line in
+                        (z.start..z.end).flat_map(|slice| (y.start..y.end).map(move |l| slice * h + l))
+                    {
                         let mut row_sum = s.zero();
                         for column in x.start..x.end {
-                            let pixel = (image * h + row) * w + column;
+                            let pixel = first_pixel + line * w + column;
                             row_sum = s.add(row_sum, s.load_up_to(self.input.add(pixel * channels + c), n));
                         }
                         sum = s.add(sum, row_sum);
                     }
-                    let at = (unit * width + ox) * channels + c;
+                    let at = (row * width + ox) * channels + c;
                     s.store_up_to(self.out.add(at), s.div(sum, divisor), n);
                 }
             }
@@ -248,11 +290,23 @@ pub static KERNELS: &[StaticKernel] = &[
                  bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) \
                  -> Tensor(a!)",
         variant: "f32",
-        prepare: prepare_fixed,
+        prepare: |ctx| prepare_fixed(ctx, 2),
     },
     StaticKernel {
         schema: "aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
         variant: "f32",
-        prepare: |ctx| prepare(ctx, Windows::Adaptive, ADAPTIVE_OUT),
+        prepare: |ctx| prepare(ctx, Windows::Adaptive, 2, ADAPTIVE_OUT),
+    },
+    StaticKernel {
+        schema: "aten::avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
+                 bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) \
+                 -> Tensor(a!)",
+        variant: "f32",
+        prepare: |ctx| prepare_fixed(ctx, 3),
+    },
+    StaticKernel {
+        schema: "aten::_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!)",
+        variant: "f32",
+        prepare: |ctx| prepare(ctx, Windows::Adaptive, 3, ADAPTIVE_OUT),
     },
 ];

@@ -1,7 +1,7 @@
-//! max_pool2d_with_indices on f32: the largest element of each window and its place in the plane. NaN
+//! max_pool2d_with_indices and max_pool3d_with_indices on f32: the largest element of each window and its place in the plane. NaN
 //! counts as largest; among equals the first wins. Unsafe island.
 
-use super::window::{Extents, Units, Window, common_order, input_shape};
+use super::window::{Extents, Units, Window, common_order, input_shape, rows_of_unit};
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
@@ -21,23 +21,23 @@ struct MaxPool {
     row_length: usize,
 }
 
-fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(OUT)]) else { return Ok(None) };
+fn prepare(ctx: &PrepareContext<'_>, rank: usize) -> Result<Option<Box<dyn Prepared>>> {
+    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(OUT)], rank) else { return Ok(None) };
     let (Some(input), Some(indices)) = (ctx.tensor(0), ctx.tensor(INDICES)) else { return Ok(None) };
-    let Some(window) = Window::of(ctx, Some(4), 5) else { return Ok(None) };
+    let Some(window) = Window::of(ctx, rank, Some(4), 5) else { return Ok(None) };
     let Ok(extents) = window.extents(&input.shape) else { return Ok(None) };
     // Places travel as i32.
-    let is_small = i32::try_from(input.shape[2] * input.shape[3]).is_ok();
+    let is_small = i32::try_from(extents.input_pixels()).is_ok();
     if indices.dtype != DType::Int64 || indices.dim_order != input.dim_order || !is_small {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     Ok(Some(Box::new(MaxPool {
         level,
-        name: format!("max_pool2d.f32.{}", level.isa().name()),
+        name: format!("max_pool{rank}d.f32.{}", level.isa().name()),
         window,
         is_interleaved,
-        row_length: extents.output[1].next_multiple_of(MAX_LANES),
+        row_length: extents.output[2].next_multiple_of(MAX_LANES),
     })))
 }
 
@@ -56,18 +56,19 @@ impl Prepared for MaxPool {
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
         let extents = self.window.extents(&input_shape(&args.args())?)?;
-        let Extents { images, channels, input: [h, w], output: [height, width] } = extents;
-        if width > self.row_length || i32::try_from(h.saturating_mul(w)).is_err() {
+        let width = extents.output[2];
+        if width > self.row_length || i32::try_from(extents.input_pixels()).is_err() {
             return Err(Error::kernel("a plane is larger than the upper bound of its extents allows")
-                .got(format!("{h} x {w}"))
+                .got(format!("{:?}", extents.input))
                 .hint("export with an upper bound for each dynamic dimension that covers this input"));
         }
+        let shape = extents.output_shape(self.window.rank)?;
         for out in [OUT, INDICES] {
-            args.resize(out, &[images, channels, height, width])?;
+            args.resize(out, &shape)?;
         }
         let units = Units::new(extents, self.is_interleaved);
         *bound.get_mut::<Units>()? = units;
-        Ok(units.grid(self.window.kernel[0] * self.window.kernel[1] * 2))
+        Ok(units.grid(self.window.kernel.iter().product::<usize>() * 2))
     }
 
     unsafe fn run(
@@ -118,13 +119,13 @@ impl SimdTask for UnitsTask<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for unit in self.range.clone() {
-            // SAFETY: the unit exists in all three tensors.
-            unsafe {
-                if self.is_interleaved {
-                    self.interleaved_row(s, unit);
-                } else {
-                    for oy in 0..self.extents.output[0] {
-                        self.planar_row(s, unit, oy);
+            for (i, row) in rows_of_unit(&self.extents, unit, self.is_interleaved).enumerate() {
+                // SAFETY: the row exists in all three tensors.
+                unsafe {
+                    if self.is_interleaved {
+                        self.interleaved_row(s, unit, row);
+                    } else {
+                        self.planar_row(s, unit * self.extents.output[0] * self.extents.output[1] + i, row);
                     }
                 }
             }
@@ -140,35 +141,52 @@ fn challenge<S: Simd>(s: S, (best, places): (S::F, S::F), v: S::F, place: S::F) 
 }
 
 impl UnitsTask<'_> {
-    /// The place of the first element of window (oy, ox).
+    /// The place of the first element of a window.
     #[inline(always)]
-    fn first_place(&self, oy: usize, ox: usize) -> i32 {
-        let (y, x) = (self.window.first_position(0, oy), self.window.first_position(1, ox));
-        (y * self.extents.input[1] + x) as i32
+    fn first_place(&self, [oz, oy, ox]: [usize; 3]) -> i32 {
+        let [z, y, x] = [(0, oz), (1, oy), (2, ox)].map(|(d, o)| self.window.first_position(d, o));
+        self.place(z, y, x) as i32
     }
 
-    /// # Safety
-    /// Output row `oy` of plane `plane` exists.
     #[inline(always)]
-    unsafe fn planar_row<S: Simd>(&self, s: S, plane: usize, oy: usize) {
-        let ([height, width], [out_height, out_width]) = (self.extents.input, self.extents.output);
-        let step = self.window.stride[1];
+    fn place(&self, z: usize, y: usize, x: usize) -> usize {
+        (z * self.extents.input[1] + y) * self.extents.input[2] + x
+    }
+
+    /// Lines (first places) of the input that windows of output row (oz, oy) read, in order.
+    #[inline(always)]
+    fn lines(&self, oz: usize, oy: usize) -> impl Iterator<Item = usize> {
+        let taps = self.window.kernel[0] * self.window.kernel[1];
+        (0..taps).filter_map(move |k| {
+            let z = self.window.position(&self.extents, 0, oz, k / self.window.kernel[1])?;
+            let y = self.window.position(&self.extents, 1, oy, k % self.window.kernel[1])?;
+            Some(self.place(z, y, 0))
+        })
+    }
+
+    /// Output row `row` of all.
+    ///
+    /// # Safety
+    /// It exists, and is the one at (plane, oz, oy).
+    #[inline(always)]
+    unsafe fn planar_row<S: Simd>(&self, s: S, row: usize, [plane, oz, oy]: [usize; 3]) {
+        let out_width = self.extents.output[2];
+        let step = self.window.stride[2];
         // SAFETY: covered ranges keep loads inside the plane; the row in progress is out_width long, rounded
         // up to whole vectors.
         unsafe {
-            let input = self.input.add(plane * height * width);
+            let input = self.input.add(plane * self.extents.input_pixels());
             for ox in 0..out_width {
                 *self.best.add(ox) = f32::NEG_INFINITY;
-                *self.places.add(ox) = f32::from_bits(self.first_place(oy, ox) as u32);
+                *self.places.add(ox) = f32::from_bits(self.first_place([oz, oy, ox]) as u32);
             }
-            for ky in 0..self.window.kernel[0] {
-                let Some(y) = self.window.position(&self.extents, 0, oy, ky) else { continue };
-                for kx in 0..self.window.kernel[1] {
-                    let (outputs, x) = self.window.covered(&self.extents, 1, kx);
+            for line in self.lines(oz, oy) {
+                for kx in 0..self.window.kernel[2] {
+                    let (outputs, x) = self.window.covered(&self.extents, 2, kx);
                     let mut i = 0;
                     while i < outputs.len() {
                         let n = S::LANES.min(outputs.len() - i);
-                        let at = y * width + x + i * step;
+                        let at = line + x + i * step;
                         let v = s.load_strided(input.add(at), step, n);
                         let mut places = [0f32; MAX_LANES];
                         for (j, p) in places.iter_mut().enumerate() {
@@ -184,7 +202,7 @@ impl UnitsTask<'_> {
                     }
                 }
             }
-            let row = (plane * out_height + oy) * out_width;
+            let row = row * out_width;
             for ox in 0..out_width {
                 *self.out.add(row + ox) = *self.best.add(ox);
                 *self.indices.add(row + ox) = i64::from((*self.places.add(ox)).to_bits());
@@ -192,33 +210,31 @@ impl UnitsTask<'_> {
         }
     }
 
+    /// Output row `row` of all.
+    ///
     /// # Safety
-    /// Output row `unit`, counted over all images, exists.
+    /// It exists, and is the one at (image, oz, oy).
     #[inline(always)]
-    unsafe fn interleaved_row<S: Simd>(&self, s: S, unit: usize) {
+    unsafe fn interleaved_row<S: Simd>(&self, s: S, row: usize, [image, oz, oy]: [usize; 3]) {
         let channels = self.extents.channels;
-        let ([height, width], [out_height, out_width]) = (self.extents.input, self.extents.output);
-        let (image, oy) = (unit / out_height, unit % out_height);
+        let out_width = self.extents.output[2];
+        let first_pixel = image * self.extents.input_pixels();
         for ox in 0..out_width {
-            let first = s.of_bits(s.splat_i(self.first_place(oy, ox)));
+            let first = s.of_bits(s.splat_i(self.first_place([oz, oy, ox])));
             for c in (0..channels).step_by(S::LANES) {
                 let n = S::LANES.min(channels - c);
                 let mut state = (s.splat(f32::NEG_INFINITY), first);
                 // SAFETY: positions lie inside the image, channels c..c + n exist.
                 unsafe {
-                    for ky in 0..self.window.kernel[0] {
-                        let Some(y) = self.window.position(&self.extents, 0, oy, ky) else { continue };
-                        for kx in 0..self.window.kernel[1] {
-                            let Some(x) = self.window.position(&self.extents, 1, ox, kx) else { continue };
-                            let place = y * width + x;
-                            let v = s.load_up_to(
-                                self.input.add((image * height * width + place) * channels + c),
-                                n,
-                            );
+                    for line in self.lines(oz, oy) {
+                        for kx in 0..self.window.kernel[2] {
+                            let Some(x) = self.window.position(&self.extents, 2, ox, kx) else { continue };
+                            let place = line + x;
+                            let v = s.load_up_to(self.input.add((first_pixel + place) * channels + c), n);
                             state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
                         }
                     }
-                    let at = (unit * out_width + ox) * channels + c;
+                    let at = (row * out_width + ox) * channels + c;
                     s.store_up_to(self.out.add(at), state.0, n);
                     let mut places = [0f32; MAX_LANES];
                     s.store(places.as_mut_ptr(), state.1);
@@ -232,9 +248,17 @@ impl UnitsTask<'_> {
 }
 
 /// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[StaticKernel {
-    schema: "aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, \
-             int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
-    variant: "f32",
-    prepare,
-}];
+pub static KERNELS: &[StaticKernel] = &[
+    StaticKernel {
+        schema: "aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, \
+                 int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
+        variant: "f32",
+        prepare: |ctx| prepare(ctx, 2),
+    },
+    StaticKernel {
+        schema: "aten::max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
+                 int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
+        variant: "f32",
+        prepare: |ctx| prepare(ctx, 3),
+    },
+];

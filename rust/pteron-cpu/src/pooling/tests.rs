@@ -212,3 +212,69 @@ fn adaptive_windows_cover_the_input() {
         }
     }
 }
+
+/// Volumes: both pools against plain loops.
+#[test]
+fn windows_over_volumes() {
+    let ([n, ch], size, kernel) = ([2, 17], [4usize, 5, 6], [2usize, 3, 2]);
+    let (stride, padding) = ([1usize, 2, 2], [1usize, 1, 0]);
+    let out: Vec<usize> = (0..3).map(|d| (size[d] + 2 * padding[d] - kernel[d]) / stride[d] + 1).collect();
+    let (pixels, outputs) = (size.iter().product::<usize>(), out.iter().product::<usize>());
+    let mut x = numbers(n * ch * pixels, 3);
+    (x[20], x[33]) = (x[21], f32::NAN);
+    let list = |v: [usize; 3]| CallArg::Ints(v.map(|v| v as i64).to_vec());
+    for (isa, is_last) in ISAS.into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
+        let Some(cpu) = profile(isa) else { continue };
+        let order = if is_last { DimOrder::new(&[0, 2, 3, 4, 1]).unwrap() } else { DimOrder::contiguous(5) };
+        let input = || {
+            let x = HostTensor::in_order(&[n, ch, size[0], size[1], size[2]], order, &x).unwrap();
+            vec![CallArg::Tensor(x), list(kernel), list(stride), list(padding)]
+        };
+        let result = |dtype| {
+            CallArg::Tensor(
+                HostTensor::zeros_in_order(dtype, &[n, ch, out[0], out[1], out[2]], order).unwrap(),
+            )
+        };
+        let mut args = input();
+        args.extend([list([1; 3]), CallArg::bool(false), result(DType::Float32), result(DType::Int64)]);
+        let mut largest = SingleCall::new(max_pool::KERNELS[1].prepare, &cpu, args).unwrap().unwrap();
+        let grid = largest.bind().unwrap();
+        largest.run(grid, true).unwrap();
+        let mut args = input();
+        args.extend([CallArg::bool(false), CallArg::bool(true), CallArg::None, result(DType::Float32)]);
+        let mut mean = SingleCall::new(avg_pool::KERNELS[2].prepare, &cpu, args).unwrap().unwrap();
+        let grid = mean.bind().unwrap();
+        mean.run(grid, true).unwrap();
+        let (y, places, means) = (
+            largest.output::<f32>(6).unwrap(),
+            largest.output::<i64>(7).unwrap(),
+            mean.output::<f32>(7).unwrap(),
+        );
+        for i in 0..n * ch * outputs {
+            let (image, k, o) = (i / (ch * outputs), i / outputs % ch, i % outputs);
+            let o = [o / (out[1] * out[2]), o / out[2] % out[1], o % out[2]];
+            let (mut best, mut place, mut sum) = (f32::NEG_INFINITY, None, 0.0);
+            for t in 0..kernel.iter().product() {
+                let t = [t / (kernel[1] * kernel[2]), t / kernel[2] % kernel[1], t % kernel[2]];
+                let q = [0, 1, 2].map(|d| (o[d] * stride[d] + t[d]).wrapping_sub(padding[d]));
+                if (0..3).any(|d| q[d] >= size[d]) {
+                    continue;
+                }
+                let p = (q[0] * size[1] + q[1]) * size[2] + q[2];
+                let v = x[at(is_last, [ch, pixels], [image, k, p])];
+                sum += f64::from(v);
+                if v > best || v.is_nan() || place.is_none() {
+                    (best, place) = (v, Some(p as i64));
+                }
+            }
+            let slot = at(is_last, [ch, outputs], [image, k, i % outputs]);
+            assert_eq!(y[slot].to_bits(), best.to_bits(), "{isa:?} {is_last} {i}");
+            assert_eq!(Some(places[slot]), place, "{isa:?} {is_last} {i}");
+            let (got, want) = (f64::from(means[slot]), sum / kernel.iter().product::<usize>() as f64);
+            assert!(
+                (got - want).abs() < 2e-6 || (got.is_nan() && want.is_nan()),
+                "{isa:?} {i}: {got} {want}"
+            );
+        }
+    }
+}

@@ -2,17 +2,19 @@
 
 use pteron_core::{ArgSpec, Args, DType, Dims, Error, PrepareContext, Result, TensorSpec};
 
-/// A two-dimensional window; (vertical, horizontal) pairs.
+/// A window over images or volumes; (depth, height, width) triples, the depth of an image being one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
+    /// Spatial dimensions of the tensors: 2 or 3.
+    pub rank: usize,
     /// Extents.
-    pub kernel: [usize; 2],
+    pub kernel: [usize; 3],
     /// Steps between windows.
-    pub stride: [usize; 2],
+    pub stride: [usize; 3],
     /// Margin around the input.
-    pub padding: [usize; 2],
+    pub padding: [usize; 3],
     /// Steps inside a window.
-    pub dilation: [usize; 2],
+    pub dilation: [usize; 3],
     /// Round the number of windows up?
     pub is_ceil: bool,
 }
@@ -24,45 +26,95 @@ pub struct Extents {
     pub images: usize,
     /// Channels.
     pub channels: usize,
-    /// Input height and width.
-    pub input: [usize; 2],
-    /// Output height and width.
-    pub output: [usize; 2],
+    /// Input depth, height and width.
+    pub input: [usize; 3],
+    /// Output depth, height and width.
+    pub output: [usize; 3],
 }
 
-/// A list of one or two known integers at `i`; `None` when unknown, `empty` when the list is empty.
-fn pair(ctx: &PrepareContext<'_>, i: usize, empty: Option<[usize; 2]>) -> Option<[usize; 2]> {
-    let list = ctx.args.get(i).and_then(ArgSpec::ints)?;
-    let get = |j: usize| usize::try_from(*list.get(j)?).ok();
-    match list.len() {
-        0 => empty,
-        1 => Some([get(0)?; 2]),
-        2 => Some([get(0)?, get(1)?]),
-        _ => None,
+impl Extents {
+    /// Elements of an input plane.
+    pub fn input_pixels(&self) -> usize {
+        self.input.iter().product()
     }
+
+    /// Elements of an output plane.
+    pub fn pixels(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// The output shape for tensors of `rank` spatial dimensions.
+    pub fn output_shape(&self, rank: usize) -> Result<Dims> {
+        let mut shape = Dims::new(&[self.images, self.channels])?;
+        for extent in &self.output[3 - rank..] {
+            shape.push(*extent)?;
+        }
+        Ok(shape)
+    }
+}
+
+/// The spatial extents of `shape` as a triple.
+pub fn spatial(shape: &Dims, rank: usize) -> [usize; 3] {
+    let mut out = [1; 3];
+    out[3 - rank..].copy_from_slice(&shape[2..]);
+    out
+}
+
+/// Largest parameter: products of two stay in range.
+const LARGEST: i64 = i32::MAX as i64;
+
+/// A list of known integers at `i`, one for all or one for each of `rank` dimensions, behind `fill`; `None` when
+/// unknown or out of range, `empty` when the list is empty.
+fn triple(
+    ctx: &PrepareContext<'_>,
+    i: usize,
+    rank: usize,
+    fill: usize,
+    empty: Option<[usize; 3]>,
+) -> Option<[usize; 3]> {
+    let list = ctx.args.get(i).and_then(ArgSpec::ints)?;
+    if list.is_empty() {
+        return empty;
+    }
+    let mut out = [fill; 3];
+    if list.len() != 1 && list.len() != rank {
+        return None;
+    }
+    for (d, slot) in out[3 - rank..].iter_mut().enumerate() {
+        let v = *list.get(if list.len() == 1 { 0 } else { d })?;
+        *slot = usize::try_from(v).ok().filter(|_| v <= LARGEST)?;
+    }
+    Some(out)
 }
 
 impl Window {
     /// The window of an operator with kernel, stride and padding at 1, 2 and 3, when all are known.
-    pub fn of(ctx: &PrepareContext<'_>, dilation_at: Option<usize>, ceil_at: usize) -> Option<Self> {
-        let kernel = pair(ctx, 1, None)?;
-        let stride = pair(ctx, 2, Some(kernel))?;
-        let dilation = dilation_at.map_or(Some([1, 1]), |i| pair(ctx, i, None))?;
+    pub fn of(
+        ctx: &PrepareContext<'_>,
+        rank: usize,
+        dilation_at: Option<usize>,
+        ceil_at: usize,
+    ) -> Option<Self> {
+        let kernel = triple(ctx, 1, rank, 1, None)?;
+        let stride = triple(ctx, 2, rank, 1, Some(kernel))?;
+        let padding = triple(ctx, 3, rank, 0, None)?;
+        let dilation = dilation_at.map_or(Some([1; 3]), |i| triple(ctx, i, rank, 1, None))?;
         let is_ceil = match ctx.args.get(ceil_at)? {
             ArgSpec::Bool(known) => (*known)?,
             _ => return None,
         };
-        let window = Window { kernel, stride, padding: pair(ctx, 3, None)?, dilation, is_ceil };
+        let window = Window { rank, kernel, stride, padding, dilation, is_ceil };
         let is_sound = [kernel, stride, dilation].iter().flatten().all(|v| *v > 0)
-            && (0..2).all(|d| window.padding[d] * 2 <= kernel[d]);
+            && (0..3).all(|d| window.padding[d] * 2 <= kernel[d]);
         is_sound.then_some(window)
     }
 
-    /// Extents for an input of `shape` (rank 4).
+    /// Extents for an input of `shape` (batch, channels, spatial).
     pub fn extents(&self, shape: &Dims) -> Result<Extents> {
-        let mut output = [0; 2];
-        for d in 0..2 {
-            let (n, p, s) = (shape[2 + d], self.padding[d], self.stride[d]);
+        let input = spatial(shape, self.rank);
+        let mut output = [1; 3];
+        for d in 3 - self.rank..3 {
+            let (n, p, s) = (input[d], self.padding[d], self.stride[d]);
             let reach = self.dilation[d] * (self.kernel[d] - 1) + 1;
             let padded = n + 2 * p;
             // Rounding up, the last window may reach beyond the input, and so may the only one.
@@ -79,7 +131,7 @@ impl Window {
             // The last window has to start inside the input or its leading margin.
             output[d] = if self.is_ceil && steps * s >= n + p { steps } else { steps + 1 };
         }
-        Ok(Extents { images: shape[0], channels: shape[1], input: [shape[2], shape[3]], output })
+        Ok(Extents { images: shape[0], channels: shape[1], input, output })
     }
 
     /// For tap `k` of dimension `d`: the outputs whose input position lies inside, as a range, and the input
@@ -107,12 +159,15 @@ impl Window {
     }
 }
 
-/// Channels-last? `None` unless `specs` are f32 tensors of rank 4, all row-major or all channels-last.
-pub fn common_order(specs: &[Option<&TensorSpec>]) -> Option<bool> {
+/// Channels-last? `None` unless `specs` are f32 tensors of `rank` spatial dimensions, all row-major or all
+/// channels-last.
+pub fn common_order(specs: &[Option<&TensorSpec>], rank: usize) -> Option<bool> {
     let first = (*specs.first()?)?;
     let is_interleaved = first.dim_order.is_channels_last();
     let is_alike = |t: &Option<&TensorSpec>| {
-        t.is_some_and(|t| t.shape.len() == 4 && t.dtype == DType::Float32 && t.dim_order == first.dim_order)
+        t.is_some_and(|t| {
+            t.shape.len() == rank + 2 && t.dtype == DType::Float32 && t.dim_order == first.dim_order
+        })
     };
     (specs.iter().all(is_alike) && (is_interleaved || first.dim_order.is_contiguous()))
         .then_some(is_interleaved)
@@ -139,10 +194,10 @@ pub struct Units {
 impl Units {
     /// Splits `extents` into chunks of about 16k outputs.
     pub fn new(extents: Extents, is_interleaved: bool) -> Self {
-        let [height, width] = extents.output;
+        let [depth, height, width] = extents.output;
         let (count, size) = match is_interleaved {
-            true => (extents.images * height, width * extents.channels),
-            false => (extents.images * extents.channels, height * width),
+            true => (extents.images * depth * height, width * extents.channels),
+            false => (extents.images * extents.channels, extents.pixels()),
         };
         Units { extents, count, per_chunk: (16usize << 10).div_ceil(size.max(1)), size }
     }
@@ -161,4 +216,17 @@ impl Units {
         let work = self.per_chunk.min(self.count) * self.size * ns / 16;
         pteron_core::Grid::chunks(self.count.div_ceil(self.per_chunk), work)
     }
+}
+
+/// The output rows of a unit of [`Units`], as (image or plane, depth, height).
+pub fn rows_of_unit(
+    extents: &Extents,
+    unit: usize,
+    is_interleaved: bool,
+) -> impl Iterator<Item = [usize; 3]> {
+    let [depth, height, _] = extents.output;
+    let per_unit = if is_interleaved { 1 } else { depth * height };
+    let first = unit * per_unit;
+    let rows = (depth * height).max(1);
+    (first..first + per_unit).map(move |r| [r / rows, r / height.max(1) % depth.max(1), r % height.max(1)])
 }

@@ -43,7 +43,9 @@ struct Rows {
 }
 
 fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Result<Option<Box<dyn Prepared>>> {
-    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(form.out)]) else { return Ok(None) };
+    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(form.out)], 2) else {
+        return Ok(None);
+    };
     let (Some(out), Some(ArgSpec::Bool(_))) = (ctx.tensor(form.out), ctx.args.get(form.align)) else {
         return Ok(None);
     };

@@ -1,0 +1,208 @@
+//! f32 convolution over channel planes: pixels fill the vectors, so nothing is wasted on groups of few
+//! channels. It serves pointwise convolutions of planes, which read the input as it lies; and, through padded
+//! copies of a band of rows, depthwise convolutions of planes (with any multiplier), groups of few
+//! channels, and few input channels. Unsafe island.
+
+use super::f32_conv_nr32_v1::PANEL;
+use super::geometry::{Extents, Geometry, INPUT, OUT, WEIGHT};
+use super::operands::{Operands, check_bias, check_residual, post_floats};
+use super::planar_band::{Band, BandTask, PointwiseTask};
+use super::{f32_conv_groups_v1, f32_conv_nr32_v1};
+use crate::epilogue::Epilogue;
+use crate::vector_math::SimdLevel;
+use pteron_core::{
+    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+};
+use std::sync::Arc;
+
+/// Output elements of a chunk, about.
+const CHUNK: usize = 16 << 10;
+/// Pixels of a pointwise chunk: whole tiles for every instruction set.
+const POINTWISE_PIXELS: usize = 768;
+
+pub(super) struct PlanarConvolution {
+    level: SimdLevel,
+    name: String,
+    pub(super) geometry: Geometry,
+    pub(super) weights: Arc<PackedBytes>,
+    /// Output channels side by side in the packed weights.
+    pub(super) panel_width: usize,
+    pub(super) epilogue: Epilogue,
+    pub(super) is_input_interleaved: bool,
+    pub(super) is_output_interleaved: bool,
+    /// `None` for a pointwise convolution, which copies nothing.
+    band: Option<Band>,
+}
+
+/// Work of one call in units (bands, or stretches of pixels), several to a chunk.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Units {
+    pub extents: Extents,
+    /// Blocks of rows and of columns in an output plane.
+    pub blocks: [usize; 2],
+    count: usize,
+    per_chunk: usize,
+}
+
+/// Prepares a convolution whose weight is constant; `None` when a band of its input would not fit the caches, or
+/// it is transposed.
+pub fn prepare(
+    ctx: &PrepareContext<'_>,
+    geometry: Geometry,
+    epilogue: &Epilogue,
+    [is_input_interleaved, is_output_interleaved]: [bool; 2],
+) -> Result<Option<Box<dyn Prepared>>> {
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
+    let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
+    let Ok(extents) = geometry.extents(&input.shape) else { return Ok(None) };
+    let is_pointwise = geometry.is_pointwise() && !is_input_interleaved;
+    let band = if is_pointwise { None } else { Band::new(&geometry, &extents) };
+    if geometry.is_transposed || (band.is_none() && !is_pointwise) {
+        return Ok(None);
+    }
+    let (format, panel_width, packed) = match geometry.out_channels < PANEL {
+        true => {
+            let packed = f32_conv_groups_v1::packed(ctx.packs, weight, &geometry)?;
+            (f32_conv_groups_v1::FORMAT, geometry.out_channels, packed)
+        }
+        false => (f32_conv_nr32_v1::FORMAT, PANEL, f32_conv_nr32_v1::packed(ctx.packs, weight, &geometry)?),
+    };
+    let Some(weights) = packed else { return Ok(None) };
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let kind = if is_pointwise { "pointwise" } else { "planes" };
+    Ok(Some(Box::new(PlanarConvolution {
+        level,
+        name: format!("convolution.{format}.{kind}.{}", level.isa().name()),
+        geometry,
+        weights,
+        panel_width,
+        epilogue: epilogue.clone(),
+        is_input_interleaved,
+        is_output_interleaved,
+        band,
+    })))
+}
+
+impl PlanarConvolution {
+    fn units(&self, extents: Extents) -> Units {
+        let planes = extents.images * self.geometry.groups * extents.output[0];
+        let (blocks, planes, size) = match &self.band {
+            Some(band) => {
+                let blocks =
+                    [extents.output[1].div_ceil(band.out_rows), extents.output[2].div_ceil(band.out_columns)];
+                let pixels = band.out_rows.min(extents.output[1]) * band.out_columns.min(extents.output[2]);
+                (blocks, planes, pixels)
+            }
+            None => {
+                let planes = extents.images * self.geometry.groups;
+                (
+                    [extents.pixels().div_ceil(POINTWISE_PIXELS), 1],
+                    planes,
+                    POINTWISE_PIXELS.min(extents.pixels()),
+                )
+            }
+        };
+        let per_chunk = CHUNK.div_ceil((size * self.geometry.out_channels).max(1));
+        Units { extents, blocks, count: planes * blocks[0] * blocks[1], per_chunk }
+    }
+
+    /// Floats and table entries of worker scratch.
+    fn scratch_parts(&self) -> [usize; 2] {
+        [
+            self.band.map_or(0, |b| b.floats(&self.geometry)) + post_floats(&self.epilogue),
+            self.geometry.depth(),
+        ]
+    }
+}
+
+impl Prepared for PlanarConvolution {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scratch(&self) -> Scratch {
+        let [floats, entries] = self.scratch_parts();
+        Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        index != WEIGHT
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Units::default())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let extents = self.geometry.extents(args.args().tensor(INPUT)?.shape())?;
+        let shape = self.geometry.output_shape(&extents)?;
+        args.resize(OUT, &shape)?;
+        check_bias(&args.args(), &self.geometry)?;
+        check_residual(&args.args(), &self.epilogue, &shape)?;
+        if extents.images == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        let units = self.units(extents);
+        *bound.get_mut::<Units>()? = units;
+        let chunks = units.count.div_ceil(units.per_chunk);
+        // About 48 multiply-adds a nanosecond.
+        let elements = extents.images * self.geometry.total_out_channels() * extents.pixels();
+        let work = (elements / chunks.max(1)).saturating_mul(self.geometry.depth()) / 48;
+        Ok(Grid::chunks(chunks, work))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let units = *bound.get::<Units>()?;
+        let [floats, entries] = self.scratch_parts();
+        let too_small = || Error::internal("worker scratch is too small or misaligned");
+        let (offsets, rest) =
+            scratch.worker.split_at_mut_checked(entries * size_of::<usize>()).ok_or_else(too_small)?;
+        let rest = rest.get_mut(..floats * size_of::<f32>()).ok_or_else(too_small)?;
+        let offsets: &mut [usize] = bytemuck::try_cast_slice_mut(offsets).map_err(|_| too_small())?;
+        let rest: &mut [f32] = bytemuck::try_cast_slice_mut(rest).map_err(|_| too_small())?;
+        let (copy, post) = rest.split_at_mut(floats - post_floats(&self.epilogue));
+        let operands = Operands::of(args, &self.epilogue)?;
+        let first = chunk as usize * units.per_chunk;
+        let range = first..(first + units.per_chunk).min(units.count);
+        let (convolution, level) = (self, self.level);
+        match self.band {
+            Some(band) => {
+                band.fill_offsets(&self.geometry, offsets);
+                level.dispatch(BandTask {
+                    convolution,
+                    band,
+                    units,
+                    range,
+                    offsets,
+                    copy,
+                    post,
+                    operands,
+                    level,
+                });
+            }
+            None => {
+                let plane = units.extents.pixels();
+                offsets.iter_mut().enumerate().for_each(|(k, slot)| *slot = k * plane);
+                let pixels = POINTWISE_PIXELS;
+                level.dispatch(PointwiseTask {
+                    convolution,
+                    pixels,
+                    units,
+                    range,
+                    offsets,
+                    post,
+                    operands,
+                    level,
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Pointwise convolution of channels-last tensors: pixels × channels is a matrix as it lies, so this is one
+//! matrix product with packed weights. Unsafe island.
+
+use super::f32_conv_nr32_v1::{FORMAT, packed};
+use super::geometry::{Geometry, INPUT, OUT, WEIGHT};
+use super::operands::{Operands, check_bias, check_residual};
+use crate::epilogue::Epilogue;
+use crate::gemm::{Gemm, Lhs, Rhs, TileSet, Tiling, scratch_elements};
+use crate::vector_math::SimdLevel;
+use pteron_core::{
+    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+};
+use std::sync::Arc;
+
+/// How a call splits up.
+struct Bounds {
+    tiling: Tiling,
+    /// Of all images.
+    pixels: usize,
+}
+
+struct Pointwise {
+    tiles: &'static TileSet,
+    name: String,
+    geometry: Geometry,
+    weights: Arc<PackedBytes>,
+    epilogue: Epilogue,
+}
+
+/// Prepares a pointwise convolution of one group whose weight is constant and whose tensors are
+/// channels-last.
+pub fn prepare(
+    ctx: &PrepareContext<'_>,
+    geometry: Geometry,
+    epilogue: &Epilogue,
+) -> Result<Option<Box<dyn Prepared>>> {
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
+    let Some(weights) = packed(ctx.packs, weight, &geometry)? else { return Ok(None) };
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    Ok(Some(Box::new(Pointwise {
+        tiles: TileSet::for_isa(level.isa()),
+        name: format!("convolution.{FORMAT}.product.{}", level.isa().name()),
+        geometry,
+        weights,
+        epilogue: epilogue.clone(),
+    })))
+}
+
+impl Pointwise {
+    fn scratch_floats(&self) -> usize {
+        scratch_elements(self.geometry.in_channels, false, true, self.epilogue.post.as_deref())
+    }
+}
+
+impl Prepared for Pointwise {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch_floats() * size_of::<f32>(), shared: 0 }
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        index != WEIGHT
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Bounds { tiling: Tiling::new(self.tiles, 0, 0, 0, 0), pixels: 0 })
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let extents = self.geometry.extents(args.args().tensor(INPUT)?.shape())?;
+        let shape = self.geometry.output_shape(&extents)?;
+        args.resize(OUT, &shape)?;
+        check_bias(&args.args(), &self.geometry)?;
+        check_residual(&args.args(), &self.epilogue, &shape)?;
+        let Geometry { in_channels, out_channels, .. } = self.geometry;
+        let pixels = extents.images * extents.pixels();
+        let tiling = Tiling::new(self.tiles, 1, pixels, out_channels, in_channels);
+        let grid = tiling.grid(self.tiles.isa);
+        *bound.get_mut::<Bounds>()? = Bounds { tiling, pixels };
+        Ok(grid)
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let Bounds { tiling, pixels } = bound.get::<Bounds>()?;
+        let range = tiling.chunk(chunk);
+        let worker = scratch.worker.get_mut(..self.scratch_floats() * size_of::<f32>());
+        let worker = worker.and_then(|b| bytemuck::try_cast_slice_mut::<u8, f32>(b).ok());
+        let worker = worker.ok_or_else(|| Error::internal("worker scratch is too small or misaligned"))?;
+        let Operands { input, bias, residual, out } = Operands::of(args, &self.epilogue)?;
+        let Geometry { in_channels, out_channels, .. } = self.geometry;
+        let gemm = Gemm {
+            m: *pixels,
+            n: out_channels,
+            k: in_channels,
+            a: Lhs::Rows(input, in_channels),
+            b: Rhs::Packed(self.weights.as_ptr().cast()),
+            c: out,
+            c_stride: out_channels,
+            bias,
+            residual,
+            residual_stride: out_channels,
+            clamp: self.epilogue.clamp,
+            post: self.epilogue.post.as_deref(),
+        };
+        // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the output
+        // overlaps no input but the residual at the same place; the pack has the size for its channels; the tiles
+        // come from the profile of this processor.
+        unsafe { gemm.run(self.tiles, range.row_tiles, range.panels, worker) };
+        Ok(())
+    }
+}
