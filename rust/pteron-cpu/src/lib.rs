@@ -42,6 +42,7 @@ static FAMILIES: &[&[StaticKernel]] = &[
     elementwise::binary::COMPARISONS,
     elementwise::choose::KERNELS,
     elementwise::boolean::KERNELS,
+    elementwise::numbers::KERNELS,
     softmax::rows::KERNELS,
     norm::layer_norm::KERNELS,
     norm::batch_norm::KERNELS,

@@ -1,9 +1,10 @@
-//! Elementwise functions of two f32 tensors that broadcast: add, sub, mul, div, maximum, minimum, and the
+//! Elementwise functions of two float tensors that broadcast: add, sub, mul, div, maximum, minimum, and the
 //! six comparisons with a bool output (against a tensor or a scalar).
 
-use super::pointwise::{Pointwise, Scalars, prepare};
+use super::floats::prepare;
+use super::pointwise::{Pointwise, Scalars};
 use crate::vector_math::Simd;
-use pteron_core::{Bool8, Result, StaticKernel};
+use pteron_core::{Result, StaticKernel};
 
 const CHEAP: usize = 4;
 
@@ -14,7 +15,6 @@ macro_rules! arithmetic {
         #[derive(Clone, Copy)]
         pub(super) struct $name { $($field: f32),* }
         impl Pointwise<2> for $name {
-            type Out = f32;
             const NAME: &'static str = $op;
             const OUT: usize = $out;
             const COST: usize = CHEAP;
@@ -36,10 +36,9 @@ macro_rules! arithmetic {
                 $name { $($field: next.next().unwrap_or(0.0)),* }
             }
             #[inline(always)]
-            unsafe fn emit<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2], out: *mut f32, n: usize) {
+            fn apply<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2]) -> S::F {
                 let $this = self;
-                // SAFETY: the caller's promise.
-                unsafe { $s.store_up_to(out, $body, n) }
+                $body
             }
         }
     )* };
@@ -62,54 +61,15 @@ arithmetic! {
     Minimum {}: "minimum", 2, |_args| Minimum {}, |_f, s, a, b| s.min_nan(a, b);
 }
 
-/// A function of `N` f32 operands that answers yes or no.
-pub(super) trait Predicate<const N: usize>: Copy {
-    /// The answers.
-    fn holds<S: Simd>(self, s: S, v: [S::F; N]) -> S::M;
-}
-
-/// A [`Predicate`] whose answers are the numbers 1 and 0, as programs hold masks.
-#[derive(Clone, Copy)]
-pub(super) struct AsNumber<P>(P);
-
-impl<P: Predicate<N> + Pointwise<N>, const N: usize> Pointwise<N> for AsNumber<P> {
-    type Out = f32;
-    const NAME: &'static str = P::NAME;
-    const OUT: usize = P::OUT;
-    const COST: usize = P::COST;
-    fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self> {
-        P::from_scalars(args).map(AsNumber)
-    }
-    fn parameters(self) -> [f32; 2] {
-        self.0.parameters()
-    }
-    #[inline(always)]
-    fn from_parameters(parameters: [f32; 2]) -> Self {
-        AsNumber(P::from_parameters(parameters))
-    }
-    #[inline(always)]
-    unsafe fn emit<S: Simd>(self, s: S, v: [S::F; N], out: *mut f32, n: usize) {
-        let numbers = s.select(self.0.holds(s, v), s.splat(1.0), s.zero());
-        // SAFETY: the caller's promise.
-        unsafe { s.store_up_to(out, numbers, n) }
-    }
-}
-
 macro_rules! comparisons {
     ($($tensor:ident, $scalar:ident: $op:literal, |$s:ident, $a:ident, $b:ident| $body:expr;)*) => { $(
         #[derive(Clone, Copy)]
         pub(super) struct $tensor;
-        impl Predicate<2> for $tensor {
-            #[inline(always)]
-            fn holds<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2]) -> S::M {
-                $body
-            }
-        }
         impl Pointwise<2> for $tensor {
-            type Out = Bool8;
             const NAME: &'static str = $op;
             const OUT: usize = 2;
             const COST: usize = CHEAP;
+            const IS_PREDICATE: bool = true;
             fn from_scalars<A: Scalars + ?Sized>(_: &A) -> Result<Self> {
                 Ok($tensor)
             }
@@ -117,38 +77,31 @@ macro_rules! comparisons {
                 $tensor
             }
             #[inline(always)]
-            unsafe fn emit<S: Simd>(self, s: S, v: [S::F; 2], out: *mut Bool8, n: usize) {
-                // SAFETY: the caller's promise.
-                unsafe { s.store_bools(out.cast(), self.holds(s, v), n) }
+            fn apply<S: Simd>(self, $s: S, [$a, $b]: [S::F; 2]) -> S::F {
+                $s.select($body, $s.splat(1.0), $s.zero())
             }
         }
         #[derive(Clone, Copy)]
         pub(super) struct $scalar(f32);
-        impl Predicate<1> for $scalar {
-            #[inline(always)]
-            fn holds<S: Simd>(self, $s: S, [$a]: [S::F; 1]) -> S::M {
-                let $b = $s.splat(self.0);
-                $body
-            }
-        }
         impl Pointwise<1> for $scalar {
-            type Out = Bool8;
             const NAME: &'static str = $op;
             const OUT: usize = 2;
             const COST: usize = CHEAP;
+            const IS_PREDICATE: bool = true;
             fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self> {
                 Ok($scalar(args.double(1)? as f32))
             }
             fn parameters(self) -> [f32; 2] {
                 [self.0, 0.0]
             }
+            #[inline(always)]
             fn from_parameters([scalar, _]: [f32; 2]) -> Self {
                 $scalar(scalar)
             }
             #[inline(always)]
-            unsafe fn emit<S: Simd>(self, s: S, v: [S::F; 1], out: *mut Bool8, n: usize) {
-                // SAFETY: the caller's promise.
-                unsafe { s.store_bools(out.cast(), self.holds(s, v), n) }
+            fn apply<S: Simd>(self, $s: S, [$a]: [S::F; 1]) -> S::F {
+                let $b = $s.splat(self.0);
+                $s.select($body, $s.splat(1.0), $s.zero())
             }
         }
     )* };
@@ -165,7 +118,7 @@ comparisons! {
 
 macro_rules! tensor {
     ($schema:literal, $p:ident) => {
-        StaticKernel { schema: $schema, variant: "f32", prepare: prepare::<$p, 2> }
+        StaticKernel { schema: $schema, variant: "float", prepare: prepare::<$p, 2> }
     };
 }
 macro_rules! comparison_table {
@@ -173,12 +126,12 @@ macro_rules! comparison_table {
         &[$(
             StaticKernel {
                 schema: concat!($op, ".Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
-                variant: "f32",
+                variant: "float",
                 prepare: prepare::<$tensor, 2>,
             },
             StaticKernel {
                 schema: concat!($op, ".Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
-                variant: "f32",
+                variant: "float",
                 prepare: prepare::<$scalar, 1>,
             },
         )*]

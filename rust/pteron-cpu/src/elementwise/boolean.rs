@@ -5,8 +5,8 @@ use super::broadcast::{BroadcastPlan, CHUNK, Run};
 use super::pointwise::bind_broadcast;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AliasRule, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
-    WorkerScratch,
+    AliasRule, Args, BindArgs, Bool8, Bound, DType, Grid, Isa, PrepareContext, Prepared, Result,
+    StaticKernel, WorkerScratch,
 };
 use std::marker::PhantomData;
 
@@ -91,7 +91,7 @@ impl<P: Connective<N>, const N: usize> Prepared for Logic<P, N> {
             *p = args.tensor(i)?.ptr::<Bool8>()?.cast();
         }
         let out: *mut u8 = args.output(N)?.ptr::<Bool8>()?.cast();
-        self.level.dispatch(LogicTask::<P, N> {
+        self.level.dispatch_narrow(LogicTask::<P, N> {
             plan,
             chunk: chunk as usize,
             operands,
@@ -159,7 +159,7 @@ fn prepare<P: Connective<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Result
     if !(0..=N).all(|i| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Bool)) {
         return Ok(None);
     }
-    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let level = SimdLevel::at_most(ctx.cpu.isa.min(Isa::Avx2));
     let name = format!("{}.bool.{}", P::NAME, level.isa().name());
     Ok(Some(Box::new(Logic::<P, N> { level, name, function: PhantomData })))
 }

@@ -155,7 +155,7 @@ impl Prepared for Chain {
 }
 
 /// An element that a program's input can be made from.
-trait Source: Copy {
+pub(super) trait Source: Copy {
     fn number(self) -> f32;
 }
 
@@ -177,7 +177,7 @@ impl Source for Bool8 {
 ///
 /// # Safety
 /// `plan` is that of an input at `source`; `at + n` is at most its output's element count.
-unsafe fn lay_out<T: Source>(
+pub(super) unsafe fn lay_out<T: Source>(
     plan: &BroadcastPlan<1>,
     source: *const T,
     [at, n]: [usize; 2],
@@ -209,10 +209,10 @@ unsafe fn lay_out<T: Source>(
 }
 
 /// Numbers to bools.
-struct StoreBools {
-    from: *const f32,
-    out: *mut u8,
-    n: usize,
+pub(super) struct StoreBools {
+    pub from: *const f32,
+    pub out: *mut u8,
+    pub n: usize,
 }
 
 impl SimdTask for StoreBools {

@@ -79,7 +79,6 @@ struct WhereTask<'a> {
 pub(super) struct Choose;
 
 impl Pointwise<3> for Choose {
-    type Out = f32;
     const NAME: &'static str = "where";
     const OUT: usize = OUT;
     const COST: usize = 4;
@@ -90,9 +89,8 @@ impl Pointwise<3> for Choose {
         Choose
     }
     #[inline(always)]
-    unsafe fn emit<S: Simd>(self, s: S, [c, a, b]: [S::F; 3], out: *mut f32, n: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { s.store_up_to(out, s.select(s.eq(c, s.zero()), b, a), n) }
+    fn apply<S: Simd>(self, s: S, [c, a, b]: [S::F; 3]) -> S::F {
+        s.select(s.eq(c, s.zero()), b, a)
     }
 }
 

@@ -4,7 +4,7 @@
 //! Truth values are the numbers 1 and 0 here. Unsafe island (raw pointers, since results may overwrite
 //! operands).
 
-use super::binary::{self, AsNumber};
+use super::binary;
 use super::choose::Choose;
 use super::pointwise::{Pointwise, dense_run};
 use super::unary::{self, GeluErf, GeluTanh};
@@ -45,7 +45,7 @@ struct Kind {
 /// The kind of the pointwise function `P`.
 struct KindOf<P, const N: usize>(std::marker::PhantomData<P>);
 
-impl<P: Pointwise<N, Out = f32>, const N: usize> KindOf<P, N> {
+impl<P: Pointwise<N>, const N: usize> KindOf<P, N> {
     const KIND: Kind = Kind { name: P::NAME, arity: N, cost: P::COST, run: run::<P, N> };
 }
 
@@ -57,7 +57,7 @@ pub struct Function {
 }
 
 impl Function {
-    pub(super) fn of<P: Pointwise<N, Out = f32>, const N: usize>(function: P) -> Self {
+    pub(super) fn of<P: Pointwise<N>, const N: usize>(function: P) -> Self {
         Function { kind: &KindOf::<P, N>::KIND, parameters: function.parameters() }
     }
 
@@ -111,11 +111,7 @@ impl fmt::Debug for Function {
     }
 }
 
-unsafe fn run<P: Pointwise<N, Out = f32>, const N: usize>(
-    level: SimdLevel,
-    parameters: [f32; 2],
-    rows: &Rows,
-) {
+unsafe fn run<P: Pointwise<N>, const N: usize>(level: SimdLevel, parameters: [f32; 2], rows: &Rows) {
     level.dispatch(RowsTask::<P, N> { function: P::from_parameters(parameters), rows });
 }
 
@@ -124,7 +120,7 @@ struct RowsTask<'a, P, const N: usize> {
     rows: &'a Rows,
 }
 
-impl<P: Pointwise<N, Out = f32>, const N: usize> SimdTask for RowsTask<'_, P, N> {
+impl<P: Pointwise<N>, const N: usize> SimdTask for RowsTask<'_, P, N> {
     type Output = ();
 
     #[inline(always)]
@@ -163,26 +159,16 @@ fn has_dtype(args: &[ArgSpec<'_>], i: usize, dtype: DType) -> bool {
     args.get(i).and_then(ArgSpec::tensor).is_some_and(|t| t.dtype == dtype)
 }
 
-fn number<P: Pointwise<N, Out = f32>, const N: usize>(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
+fn call<P: Pointwise<N>, const N: usize>(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
+    let out = if P::IS_PREDICATE { DType::Bool } else { DType::Float32 };
     let fits = (0..N).all(|i| has_dtype(args, i, DType::Float32))
-        && has_dtype(args, P::OUT, DType::Float32)
+        && has_dtype(args, P::OUT, out)
         && P::accepts(args);
     let function = fits.then(|| P::from_scalars(args).ok()).flatten()?;
     Some(ElementwiseCall {
         function: Function::of(function),
         out: P::OUT,
-        is_predicate: false,
-        has_condition: false,
-    })
-}
-
-fn predicate<P: Pointwise<N, Out = f32>, const N: usize>(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
-    let fits = (0..N).all(|i| has_dtype(args, i, DType::Float32)) && has_dtype(args, P::OUT, DType::Bool);
-    let function = fits.then(|| P::from_scalars(args).ok()).flatten()?;
-    Some(ElementwiseCall {
-        function: Function::of(function),
-        out: P::OUT,
-        is_predicate: true,
+        is_predicate: P::IS_PREDICATE,
         has_condition: false,
     })
 }
@@ -199,56 +185,66 @@ fn choice(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
 }
 
 macro_rules! table {
-    ($($operator:literal => $recognise:expr;)*) => { &[$(($operator, $recognise)),*] };
+    ($($operator:literal => $recognise:expr;)*) => {
+        /// Operators with the functions that they may be; the first that fits is taken.
+        static TABLE: &[(&str, RecogniseFn)] = &[$(($operator, $recognise)),*];
+
+        /// Operators that [`recognise`] knows, some of them more than once.
+        pub const OPERATORS: &[&str] = &[$($operator),*];
+    };
 }
 
-/// Operators with the functions that they may be; the first that fits is taken.
-static TABLE: &[(&str, RecogniseFn)] = table! {
-    "aten::relu.out" => number::<unary::Relu, 1>;
-    "aten::sigmoid.out" => number::<unary::Sigmoid, 1>;
-    "aten::tanh.out" => number::<unary::Tanh, 1>;
-    "aten::exp.out" => number::<unary::Exp, 1>;
-    "aten::log.out" => number::<unary::Log, 1>;
-    "aten::erf.out" => number::<unary::Erf, 1>;
-    "aten::sqrt.out" => number::<unary::Sqrt, 1>;
-    "aten::rsqrt.out" => number::<unary::Rsqrt, 1>;
-    "aten::reciprocal.out" => number::<unary::Reciprocal, 1>;
-    "aten::neg.out" => number::<unary::Neg, 1>;
-    "aten::abs.out" => number::<unary::Abs, 1>;
-    "aten::clamp.out" => number::<unary::Clamp, 1>;
-    "aten::hardtanh.out" => number::<unary::Hardtanh, 1>;
-    "aten::leaky_relu.out" => number::<unary::LeakyRelu, 1>;
-    "aten::add.Scalar_out" => number::<unary::AddScalar, 1>;
-    "aten::sub.Scalar_out" => number::<unary::SubScalar, 1>;
-    "aten::mul.Scalar_out" => number::<unary::MulScalar, 1>;
-    "aten::div.Scalar_out" => number::<unary::DivScalar, 1>;
-    "aten::pow.Tensor_Scalar_out" => number::<unary::Square, 1>;
-    "aten::pow.Tensor_Scalar_out" => number::<unary::Cube, 1>;
-    "aten::pow.Tensor_Scalar_out" => number::<unary::PowHalf, 1>;
-    "aten::pow.Tensor_Scalar_out" => number::<unary::PowMinusHalf, 1>;
-    "aten::pow.Tensor_Scalar_out" => number::<unary::PowMinusOne, 1>;
-    "aten::gelu.out" => number::<unary::GeluErf, 1>;
-    "aten::gelu.out" => number::<unary::GeluTanh, 1>;
-    "aten::add.out" => number::<binary::Add, 2>;
-    "aten::sub.out" => number::<binary::Sub, 2>;
-    "aten::mul.out" => number::<binary::Mul, 2>;
-    "aten::div.out" => number::<binary::Div, 2>;
-    "aten::maximum.out" => number::<binary::Maximum, 2>;
-    "aten::minimum.out" => number::<binary::Minimum, 2>;
-    "aten::eq.Tensor_out" => predicate::<AsNumber<binary::Eq>, 2>;
-    "aten::ne.Tensor_out" => predicate::<AsNumber<binary::Ne>, 2>;
-    "aten::lt.Tensor_out" => predicate::<AsNumber<binary::Lt>, 2>;
-    "aten::le.Tensor_out" => predicate::<AsNumber<binary::Le>, 2>;
-    "aten::gt.Tensor_out" => predicate::<AsNumber<binary::Gt>, 2>;
-    "aten::ge.Tensor_out" => predicate::<AsNumber<binary::Ge>, 2>;
-    "aten::eq.Scalar_out" => predicate::<AsNumber<binary::EqScalar>, 1>;
-    "aten::ne.Scalar_out" => predicate::<AsNumber<binary::NeScalar>, 1>;
-    "aten::lt.Scalar_out" => predicate::<AsNumber<binary::LtScalar>, 1>;
-    "aten::le.Scalar_out" => predicate::<AsNumber<binary::LeScalar>, 1>;
-    "aten::gt.Scalar_out" => predicate::<AsNumber<binary::GtScalar>, 1>;
-    "aten::ge.Scalar_out" => predicate::<AsNumber<binary::GeScalar>, 1>;
+table! {
+    "aten::relu.out" => call::<unary::Relu, 1>;
+    "aten::sigmoid.out" => call::<unary::Sigmoid, 1>;
+    "aten::tanh.out" => call::<unary::Tanh, 1>;
+    "aten::exp.out" => call::<unary::Exp, 1>;
+    "aten::log.out" => call::<unary::Log, 1>;
+    "aten::erf.out" => call::<unary::Erf, 1>;
+    "aten::sqrt.out" => call::<unary::Sqrt, 1>;
+    "aten::rsqrt.out" => call::<unary::Rsqrt, 1>;
+    "aten::reciprocal.out" => call::<unary::Reciprocal, 1>;
+    "aten::neg.out" => call::<unary::Neg, 1>;
+    "aten::abs.out" => call::<unary::Abs, 1>;
+    "aten::round.out" => call::<unary::Round, 1>;
+    "aten::floor.out" => call::<unary::Floor, 1>;
+    "aten::ceil.out" => call::<unary::Ceil, 1>;
+    "aten::trunc.out" => call::<unary::Trunc, 1>;
+    "aten::silu.out" => call::<unary::Silu, 1>;
+    "aten::clamp.out" => call::<unary::Clamp, 1>;
+    "aten::hardtanh.out" => call::<unary::Hardtanh, 1>;
+    "aten::leaky_relu.out" => call::<unary::LeakyRelu, 1>;
+    "aten::add.Scalar_out" => call::<unary::AddScalar, 1>;
+    "aten::sub.Scalar_out" => call::<unary::SubScalar, 1>;
+    "aten::mul.Scalar_out" => call::<unary::MulScalar, 1>;
+    "aten::div.Scalar_out" => call::<unary::DivScalar, 1>;
+    "aten::pow.Tensor_Scalar_out" => call::<unary::Square, 1>;
+    "aten::pow.Tensor_Scalar_out" => call::<unary::Cube, 1>;
+    "aten::pow.Tensor_Scalar_out" => call::<unary::PowHalf, 1>;
+    "aten::pow.Tensor_Scalar_out" => call::<unary::PowMinusHalf, 1>;
+    "aten::pow.Tensor_Scalar_out" => call::<unary::PowMinusOne, 1>;
+    "aten::gelu.out" => call::<unary::GeluErf, 1>;
+    "aten::gelu.out" => call::<unary::GeluTanh, 1>;
+    "aten::add.out" => call::<binary::Add, 2>;
+    "aten::sub.out" => call::<binary::Sub, 2>;
+    "aten::mul.out" => call::<binary::Mul, 2>;
+    "aten::div.out" => call::<binary::Div, 2>;
+    "aten::maximum.out" => call::<binary::Maximum, 2>;
+    "aten::minimum.out" => call::<binary::Minimum, 2>;
+    "aten::eq.Tensor_out" => call::<binary::Eq, 2>;
+    "aten::ne.Tensor_out" => call::<binary::Ne, 2>;
+    "aten::lt.Tensor_out" => call::<binary::Lt, 2>;
+    "aten::le.Tensor_out" => call::<binary::Le, 2>;
+    "aten::gt.Tensor_out" => call::<binary::Gt, 2>;
+    "aten::ge.Tensor_out" => call::<binary::Ge, 2>;
+    "aten::eq.Scalar_out" => call::<binary::EqScalar, 1>;
+    "aten::ne.Scalar_out" => call::<binary::NeScalar, 1>;
+    "aten::lt.Scalar_out" => call::<binary::LtScalar, 1>;
+    "aten::le.Scalar_out" => call::<binary::LeScalar, 1>;
+    "aten::gt.Scalar_out" => call::<binary::GtScalar, 1>;
+    "aten::ge.Scalar_out" => call::<binary::GeScalar, 1>;
     "aten::where.self_out" => choice;
-};
+}
 
 /// What `operator` computes with `args`, if that is an elementwise f32 function with a fast kernel: its
 /// tensors are f32 (bool where a condition or an answer is meant) and its numbers are known at load.

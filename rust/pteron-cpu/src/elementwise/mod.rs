@@ -1,4 +1,4 @@
-//! Elementwise kernels on f32 and bool, and programs of several elementwise functions ([`program`]).
+//! Elementwise kernels on floats, integers and bool, and programs of several elementwise functions ([`program`]).
 //! Outputs may share bytes with an operand of the same shape.
 
 pub mod binary;
@@ -8,7 +8,11 @@ pub mod chain;
 #[cfg(test)]
 mod chain_tests;
 pub mod choose;
+pub mod floats;
 pub mod function;
+mod half_floats;
+mod lanewise;
+pub mod numbers;
 pub mod pointwise;
 pub mod program;
 #[cfg(test)]

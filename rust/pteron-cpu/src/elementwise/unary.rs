@@ -1,10 +1,18 @@
-//! Elementwise functions of one f32 tensor and scalars. NaN inputs give NaN outputs everywhere.
+//! Elementwise functions of one float tensor and scalars. NaN inputs give NaN outputs everywhere.
 //!
 //! Kernels: relu, clamp, hardtanh, leaky_relu, elu, gelu, sigmoid, tanh, exp, log, erf, sqrt, rsqrt, reciprocal,
 //! neg, abs, pow with the exponents that need no logarithm, and add, sub, mul, div with a scalar.
 
-use super::pointwise::{Pointwise, Scalars, prepare};
-use crate::vector_math::{Simd, erf::erf, exp::exp, log::log, sigmoid::sigmoid, tanh::tanh};
+use super::floats::prepare;
+use super::pointwise::{Pointwise, Scalars};
+use crate::vector_math::{
+    Simd,
+    erf::erf,
+    exp::exp,
+    log::log,
+    sigmoid::sigmoid,
+    tanh::{tanh, with_sign_of},
+};
 use pteron_core::{ArgSpec, Result, StaticKernel};
 
 /// Rough nanoseconds per 16 elements.
@@ -18,7 +26,6 @@ macro_rules! plain {
         #[derive(Clone, Copy)]
         pub(super) struct $name;
         impl Pointwise<1> for $name {
-            type Out = f32;
             const NAME: &'static str = $op;
             const OUT: usize = 1;
             const COST: usize = $cost;
@@ -29,9 +36,8 @@ macro_rules! plain {
                 $name
             }
             #[inline(always)]
-            unsafe fn emit<S: Simd>(self, $s: S, [$x]: [S::F; 1], out: *mut f32, n: usize) {
-                // SAFETY: the caller's promise.
-                unsafe { $s.store_up_to(out, $body, n) }
+            fn apply<S: Simd>(self, $s: S, [$x]: [S::F; 1]) -> S::F {
+                $body
             }
         }
     )* };
@@ -60,6 +66,16 @@ plain! {
     Neg: "neg", CHEAP, |s, x| s.neg(x);
     /// |x|.
     Abs: "abs", CHEAP, |s, x| s.abs(x);
+    /// The nearest integer, ties to even.
+    Round: "round", CHEAP, |s, x| round(s, x);
+    /// The largest integer that is not above x.
+    Floor: "floor", CHEAP, |s, x| floor(s, x);
+    /// The smallest integer that is not below x.
+    Ceil: "ceil", CHEAP, |s, x| s.neg(floor(s, s.neg(x)));
+    /// The integer part.
+    Trunc: "trunc", CHEAP, |s, x| with_sign_of(s, floor(s, s.abs(x)), x);
+    /// x / (1 + e^-x).
+    Silu: "silu", COSTLY, |s, x| s.mul(x, sigmoid(s, x));
 }
 
 /// Functions with scalar fields: `Name { fields }: "operator", out, cost, accepts, |args| value, |self, s, x| expression`.
@@ -70,7 +86,6 @@ macro_rules! with_scalars {
         #[derive(Clone, Copy)]
         pub(super) struct $name { $($field: f32),* }
         impl Pointwise<1> for $name {
-            type Out = f32;
             const NAME: &'static str = $op;
             const OUT: usize = $out;
             const COST: usize = $cost;
@@ -96,10 +111,9 @@ macro_rules! with_scalars {
                 $name { $($field: next.next().unwrap_or(0.0)),* }
             }
             #[inline(always)]
-            unsafe fn emit<S: Simd>(self, $s: S, [$x]: [S::F; 1], out: *mut f32, n: usize) {
+            fn apply<S: Simd>(self, $s: S, [$x]: [S::F; 1]) -> S::F {
                 let $this = self;
-                // SAFETY: the caller's promise.
-                unsafe { $s.store_up_to(out, $body, n) }
+                $body
             }
         }
     )* };
@@ -178,6 +192,20 @@ fn exponent_is(args: &[ArgSpec<'_>], exponent: f64) -> bool {
     args.get(1).and_then(ArgSpec::number) == Some(exponent)
 }
 
+/// Rounds to the nearest integer; a zero result keeps the sign of `x`.
+#[inline(always)]
+fn round<S: Simd>(s: S, x: S::F) -> S::F {
+    with_sign_of(s, s.abs(s.round(x)), x)
+}
+
+/// Rounds down; a zero result keeps the sign of `x`.
+#[inline(always)]
+fn floor<S: Simd>(s: S, x: S::F) -> S::F {
+    let near = round(s, x);
+    // Taking one from an integer below 2^24 is exact, and above there are no fractions.
+    s.select(s.gt(near, x), s.sub(near, s.splat(1.0)), near)
+}
+
 /// GELU by the error function.
 #[inline(always)]
 pub fn gelu_erf<S: Simd>(s: S, x: S::F) -> S::F {
@@ -197,7 +225,7 @@ pub fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
 
 macro_rules! kernel {
     ($schema:literal, $p:ident) => {
-        StaticKernel { schema: $schema, variant: "f32", prepare: prepare::<$p, 1> }
+        StaticKernel { schema: $schema, variant: "float", prepare: prepare::<$p, 1> }
     };
 }
 const POW: &str =
@@ -217,6 +245,11 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel!("aten::reciprocal.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Reciprocal),
     kernel!("aten::neg.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Neg),
     kernel!("aten::abs.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Abs),
+    kernel!("aten::round.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Round),
+    kernel!("aten::floor.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Floor),
+    kernel!("aten::ceil.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Ceil),
+    kernel!("aten::trunc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Trunc),
+    kernel!("aten::silu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", Silu),
     kernel!(
         "aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)",
         Clamp
@@ -239,11 +272,11 @@ pub static KERNELS: &[StaticKernel] = &[
     ),
     kernel!("aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", MulScalar),
     kernel!("aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", DivScalar),
-    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<Square, 1> },
-    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<Cube, 1> },
-    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<PowHalf, 1> },
-    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<PowMinusHalf, 1> },
-    StaticKernel { schema: POW, variant: "f32", prepare: prepare::<PowMinusOne, 1> },
-    StaticKernel { schema: GELU, variant: "f32", prepare: prepare::<GeluErf, 1> },
-    StaticKernel { schema: GELU, variant: "f32", prepare: prepare::<GeluTanh, 1> },
+    StaticKernel { schema: POW, variant: "float", prepare: prepare::<Square, 1> },
+    StaticKernel { schema: POW, variant: "float", prepare: prepare::<Cube, 1> },
+    StaticKernel { schema: POW, variant: "float", prepare: prepare::<PowHalf, 1> },
+    StaticKernel { schema: POW, variant: "float", prepare: prepare::<PowMinusHalf, 1> },
+    StaticKernel { schema: POW, variant: "float", prepare: prepare::<PowMinusOne, 1> },
+    StaticKernel { schema: GELU, variant: "float", prepare: prepare::<GeluErf, 1> },
+    StaticKernel { schema: GELU, variant: "float", prepare: prepare::<GeluTanh, 1> },
 ];

@@ -2,8 +2,10 @@
 
 use super::TensorId;
 use super::argument::{Argument, Literal};
+use crate::elementwise::program::Program;
 use crate::epilogue::Epilogue;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// What a node computes.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +23,8 @@ pub enum Op {
     },
     /// Scaled dot-product attention: its arguments are what the description says, the output last.
     Attention(Box<crate::attention::AttentionSpec>),
+    /// A program of elementwise functions. Arguments: its inputs, which broadcast, and the result.
+    Elementwise(Arc<Program>),
     /// Argument 0 under another shape: the same bytes. Arguments: the tensor, the extents, the result.
     View,
     /// Anything else: a kernel called as the file says.

@@ -39,6 +39,7 @@ impl PlanSpec {
     pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
         match &self.op {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
+            Op::Elementwise(program) => crate::elementwise::chain::prepare(ctx, program),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::Clamp { .. } | Op::View | Op::Opaque | Op::Fixed => Ok(None),
@@ -68,10 +69,13 @@ impl PlanSpec {
 }
 
 impl fmt::Display for PlanSpec {
-    /// `aten::addmm.out + residual + clamp(0, inf)`
+    /// `aten::addmm.out + residual + clamp(0, inf)`, `elementwise[sigmoid, mul]`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Op::Attention(spec) = &self.op {
             write!(f, "{spec}")?;
+        }
+        if let Op::Elementwise(program) = &self.op {
+            return write!(f, "elementwise[{program}]");
         }
         write!(f, "{}{}", self.operator, self.epilogue)
     }

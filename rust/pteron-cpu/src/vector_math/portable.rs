@@ -120,10 +120,10 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn round(self, a: [f32; N]) -> [f32; N] {
-        // Adding and taking away 1.5 * 2^23 rounds to nearest even without a library call; larger
-        // magnitudes are integers already.
-        const MAGIC: f32 = 12_582_912.0;
-        map(a, |x| if x.abs() < 4_194_304.0 { ((x + MAGIC) - MAGIC).copysign(x) } else { x })
+        // Adding 2^23, whose unit is one, and taking it away rounds to nearest even without a library call;
+        // larger magnitudes are integers already.
+        const MAGIC: f32 = 8_388_608.0;
+        map(a, |x| if x.abs() < MAGIC { ((x.abs() + MAGIC) - MAGIC).copysign(x) } else { x })
     }
     #[inline(always)]
     fn scale2(self, a: [f32; N], n: [f32; N]) -> [f32; N] {

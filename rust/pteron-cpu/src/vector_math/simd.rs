@@ -248,6 +248,18 @@ impl SimdLevel {
         }
     }
 
+    /// Runs `task`, whose loops the compiler vectorises, with at most AVX2: for work that waits for memory, where
+    /// wider vectors gain nothing and a third variant would be code for nobody.
+    #[inline(always)]
+    pub fn dispatch_narrow<T: SimdTask>(self, task: T) -> T::Output {
+        match self.0 {
+            // SAFETY: `at_most`, the only constructor, detected the features, and AVX-512 implies AVX2 there.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx2 => unsafe { super::avx2::enter(task) },
+            _ => task.run(super::portable::Portable),
+        }
+    }
+
     /// Runs `task` with this instruction set.
     #[inline(always)]
     pub fn dispatch<T: SimdTask>(self, task: T) -> T::Output {

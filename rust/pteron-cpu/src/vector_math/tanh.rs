@@ -5,7 +5,7 @@ use super::simd::Simd;
 
 /// Gives `magnitude` (non-negative) the sign of `x`.
 #[inline(always)]
-pub(super) fn with_sign_of<S: Simd>(s: S, magnitude: S::F, x: S::F) -> S::F {
+pub fn with_sign_of<S: Simd>(s: S, magnitude: S::F, x: S::F) -> S::F {
     let sign = s.and_i(s.to_bits(x), s.splat_i(i32::MIN));
     s.of_bits(s.or_i(s.to_bits(magnitude), sign))
 }

@@ -2,6 +2,7 @@
 
 mod fold_batch_norm;
 mod fuse_attention;
+mod fuse_chain;
 mod fuse_clamp;
 mod fuse_residual;
 mod fuse_tail;
@@ -43,6 +44,8 @@ pub const RULES: &[Rule] = &[
     fuse_clamp::RULE,
     fuse_tail::RULE,
     remove_dead::RULE,
+    // Takes what no other rule found a better place for.
+    fuse_chain::RULE,
 ];
 
 /// The rules that are switched on and can have something to do in a method with `operators`.
