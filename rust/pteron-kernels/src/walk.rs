@@ -100,16 +100,28 @@ impl Walk {
         }
     }
 
-    /// Offset of the element at `position`.
+    /// Offset of the element at `position`, which is below [`Walk::numel`].
     #[inline]
     pub fn offset(&self, position: usize) -> isize {
         let mut rest = position;
         let mut offset = 0;
-        for d in (0..self.rank).rev() {
-            offset += (rest % self.extents[d]) as isize * self.strides[d];
-            rest /= self.extents[d];
+        // What is left for the outermost dimension is its index: a dense tensor takes no division at all.
+        for d in (1..self.rank).rev() {
+            let extent = self.extents[d];
+            let next = divide(rest, extent);
+            offset += (rest - next * extent) as isize * self.strides[d];
+            rest = next;
         }
-        offset
+        offset + rest as isize * self.strides[0]
+    }
+}
+
+/// `a / b`, with the short division of the processor where it does: it takes a third of the time.
+#[inline(always)]
+fn divide(a: usize, b: usize) -> usize {
+    match (u32::try_from(a), u32::try_from(b)) {
+        (Ok(a), Ok(b)) => (a / b) as usize,
+        _ => a / b,
     }
 }
 
