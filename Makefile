@@ -12,7 +12,7 @@ RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint types imports stubs \
-	gen gen-check docs api wheel bench bench-gemm bench-models clean
+	gen gen-check docs api wheel bench bench-gemm bench-models bench-ops clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -117,6 +117,9 @@ bench-models: $(VENV)/.installed $(VENV)/.bench-packages ## whole models against
 
 bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
 	cargo bench -q -p pteron-cpu --bench gemm
+
+bench-ops: $(VENV)/.installed ## single operators against eager PyTorch's out= form (half an hour; OPS= names rows)
+	$(BIN)/python benches/operator_speed.py $(OPS)
 
 clean: ## remove everything that was built
 	rm -rf target $(VENV) demo-out dist
