@@ -3,6 +3,7 @@
 
 use crate::vector_math::Simd;
 use crate::vector_math::simd::MAX_LANES;
+use std::mem::MaybeUninit;
 
 /// Writes `$body` out for each index below `$n`, at most 6 channels or 4 vectors: the compiler leaves some
 /// loops over nested arrays as loops, and the sums then live in memory.
@@ -74,46 +75,51 @@ impl PlanarTile<'_> {
     /// `is_masked`.
     #[inline(always)]
     pub unsafe fn compute<S: Simd>(&self, s: S, channels: usize, vectors: &[Vector], is_masked: bool) {
-        let mut sums = Sums([[0.0; MAX_LANES]; MAX_CHANNELS * MAX_VECTORS]);
-        // SAFETY: the caller's promise.
+        // Not set to zero: that would cost as much as a small tile.
+        let mut sums = MaybeUninit::<Sums>::uninit();
+        let sums: *mut f32 = sums.as_mut_ptr().cast();
+        // SAFETY: the caller's promise; `sums` writes the vectors that `write` reads.
         unsafe {
             match (channels, vectors.len()) {
-                (1, 1) if is_masked => self.sums::<S, 1, 1, true>(s, vectors, &mut sums),
-                (2, 1) if is_masked => self.sums::<S, 2, 1, true>(s, vectors, &mut sums),
-                (4, 1) if is_masked => self.sums::<S, 4, 1, true>(s, vectors, &mut sums),
-                (6, 1) if is_masked && S::LANES == 16 => self.sums::<S, 6, 1, true>(s, vectors, &mut sums),
-                (1, 1) => self.sums::<S, 1, 1, false>(s, vectors, &mut sums),
-                (1, 2) => self.sums::<S, 1, 2, false>(s, vectors, &mut sums),
-                (1, 3) => self.sums::<S, 1, 3, false>(s, vectors, &mut sums),
-                (1, 4) if S::LANES == 16 => self.sums::<S, 1, 4, false>(s, vectors, &mut sums),
-                (2, 1) => self.sums::<S, 2, 1, false>(s, vectors, &mut sums),
-                (2, 2) => self.sums::<S, 2, 2, false>(s, vectors, &mut sums),
-                (2, 3) => self.sums::<S, 2, 3, false>(s, vectors, &mut sums),
-                (2, 4) if S::LANES == 16 => self.sums::<S, 2, 4, false>(s, vectors, &mut sums),
-                (4, 1) => self.sums::<S, 4, 1, false>(s, vectors, &mut sums),
-                (4, 2) => self.sums::<S, 4, 2, false>(s, vectors, &mut sums),
-                (4, 3) => self.sums::<S, 4, 3, false>(s, vectors, &mut sums),
-                (4, 4) if S::LANES == 16 => self.sums::<S, 4, 4, false>(s, vectors, &mut sums),
-                (6, 1) if S::LANES == 16 => self.sums::<S, 6, 1, false>(s, vectors, &mut sums),
-                (6, 2) if S::LANES == 16 => self.sums::<S, 6, 2, false>(s, vectors, &mut sums),
-                (6, 3) if S::LANES == 16 => self.sums::<S, 6, 3, false>(s, vectors, &mut sums),
-                (6, 4) if S::LANES == 16 => self.sums::<S, 6, 4, false>(s, vectors, &mut sums),
-                _ => debug_assert!(false, "no tile of {channels} channels and {} vectors", vectors.len()),
+                (1, 1) if is_masked => self.sums::<S, 1, 1, true>(s, vectors, sums),
+                (2, 1) if is_masked => self.sums::<S, 2, 1, true>(s, vectors, sums),
+                (4, 1) if is_masked => self.sums::<S, 4, 1, true>(s, vectors, sums),
+                (6, 1) if is_masked && S::LANES == 16 => self.sums::<S, 6, 1, true>(s, vectors, sums),
+                (1, 1) => self.sums::<S, 1, 1, false>(s, vectors, sums),
+                (1, 2) => self.sums::<S, 1, 2, false>(s, vectors, sums),
+                (1, 3) => self.sums::<S, 1, 3, false>(s, vectors, sums),
+                (1, 4) if S::LANES == 16 => self.sums::<S, 1, 4, false>(s, vectors, sums),
+                (2, 1) => self.sums::<S, 2, 1, false>(s, vectors, sums),
+                (2, 2) => self.sums::<S, 2, 2, false>(s, vectors, sums),
+                (2, 3) => self.sums::<S, 2, 3, false>(s, vectors, sums),
+                (2, 4) if S::LANES == 16 => self.sums::<S, 2, 4, false>(s, vectors, sums),
+                (4, 1) => self.sums::<S, 4, 1, false>(s, vectors, sums),
+                (4, 2) => self.sums::<S, 4, 2, false>(s, vectors, sums),
+                (4, 3) => self.sums::<S, 4, 3, false>(s, vectors, sums),
+                (4, 4) if S::LANES == 16 => self.sums::<S, 4, 4, false>(s, vectors, sums),
+                (6, 1) if S::LANES == 16 => self.sums::<S, 6, 1, false>(s, vectors, sums),
+                (6, 2) if S::LANES == 16 => self.sums::<S, 6, 2, false>(s, vectors, sums),
+                (6, 3) if S::LANES == 16 => self.sums::<S, 6, 3, false>(s, vectors, sums),
+                (6, 4) if S::LANES == 16 => self.sums::<S, 6, 4, false>(s, vectors, sums),
+                _ => {
+                    debug_assert!(false, "no tile of {channels} channels and {} vectors", vectors.len());
+                    return;
+                }
             }
             for (j, vector) in vectors.iter().enumerate() {
-                self.write(s, &mut sums.0[j * MAX_CHANNELS..][..channels], vector);
+                self.write(s, sums.add(j * MAX_CHANNELS * MAX_LANES), channels, vector);
             }
         }
     }
 
     /// # Safety
-    /// As [`PlanarTile::compute`]; there are `V` vectors.
+    /// As [`PlanarTile::compute`]; there are `V` vectors, and `out` has room for [`Sums`].
     #[inline(always)]
     unsafe fn sums<S: Simd, const R: usize, const V: usize, const MASKED: bool>(
         &self,
         s: S,
         vectors: &[Vector],
-        out: &mut Sums,
+        out: *mut f32,
     ) {
         let mut sums = [[s.zero(); V]; R];
         let mut from = [std::ptr::null::<f32>(); V];
@@ -145,7 +151,7 @@ impl PlanarTile<'_> {
             }
             written_out!(channels I < R {
                 written_out!(vectors J < V {
-                    s.store(out.0[J * MAX_CHANNELS + I].as_mut_ptr(), sums[I][J]);
+                    s.store(out.add((J * MAX_CHANNELS + I) * MAX_LANES), sums[I][J]);
                 });
             });
         }
@@ -154,16 +160,17 @@ impl PlanarTile<'_> {
     /// Adds and clamps what follows, and writes one vector of pixels of some channels.
     ///
     /// # Safety
-    /// As [`PlanarTile::compute`].
+    /// As [`PlanarTile::compute`]; `rows` holds a vector for each of the `channels`, [`MAX_LANES`] apart.
     #[inline(always)]
-    unsafe fn write<S: Simd>(&self, s: S, rows: &mut [[f32; MAX_LANES]], vector: &Vector) {
+    unsafe fn write<S: Simd>(&self, s: S, rows: *mut f32, channels: usize, vector: &Vector) {
         let [channel_stride, pixel_stride] = self.strides;
         let Vector { out, lanes, .. } = *vector;
         // SAFETY: these pixels of the channels exist; a row holds every lane.
         unsafe {
-            for (i, row) in rows.iter_mut().enumerate() {
+            for i in 0..channels {
+                let row = rows.add(i * MAX_LANES);
                 let at = out + i * channel_stride;
-                let mut y = s.load(row.as_ptr());
+                let mut y = s.load(row);
                 if !self.residual.is_null() {
                     y = s.add(y, s.load_strided(self.residual.add(at), pixel_stride, lanes));
                 }
@@ -173,12 +180,12 @@ impl PlanarTile<'_> {
                 if pixel_stride == 1 {
                     s.store_up_to(self.out.add(at), y, lanes);
                 } else {
-                    s.store(row.as_mut_ptr(), y);
+                    s.store(row, y);
                 }
             }
             if pixel_stride != 1 {
                 let to = self.out.add(out);
-                s.transpose_block(rows.as_ptr().cast(), MAX_LANES, rows.len(), lanes, to, pixel_stride);
+                s.transpose_block(rows, MAX_LANES, channels, lanes, to, pixel_stride);
             }
         }
     }
@@ -186,7 +193,10 @@ impl PlanarTile<'_> {
 
 /// Sums of a tile, vector by vector and channel by channel.
 #[repr(align(64))]
-struct Sums([[f32; MAX_LANES]; MAX_CHANNELS * MAX_VECTORS]);
+struct Sums(
+    #[allow(dead_code, reason = "written and read through a pointer")]
+    [[f32; MAX_LANES]; MAX_CHANNELS * MAX_VECTORS],
+);
 
 /// As many of `left` channels as a tile takes.
 #[inline(always)]
