@@ -28,6 +28,7 @@ TAKEN_HERE: dict[str, set[str]] = {
     "aten::_pdist_forward.out": _HALVES,
     "aten::_upsample_bilinear2d_aa.out": _HALVES,
     "aten::_upsample_bicubic2d_aa.out": _HALVES,
+    "aten::special_zeta.out": _HALVES,
     **{f"aten::{mode}_pad{n}d.out": {"bool"} for mode in ("reflection", "replication") for n in (1, 2, 3)},
     **{f"aten::upsample_nearest{n}d.out": _WHOLE for n in (1, 2, 3)},
     **{f"aten::_upsample_nearest_exact{n}d.out": _WHOLE for n in (1, 2, 3)},
@@ -42,12 +43,18 @@ REFUSED_HERE: dict[str, set[str]] = {
     "aten::upsample_bicubic2d.out": {"uint8"},
     "aten::_upsample_bilinear2d_aa.out": {"uint8"},
     "aten::_upsample_bicubic2d_aa.out": {"uint8"},
+    # Outside of training eager copies any numbers; what is dropped and scaled is a float.
+    "aten::native_dropout.out": {*_WHOLE, "uint8"},
     # Eager copies any numbers apart; factors of matrices are float32 or float64.
     "aten::lu_unpack.out": {*_HALVES, *_WHOLE, "uint8"},
 }
 
-# Results that are not compared: eager's polynomial needs numbers that half precision cannot hold.
-IMPRECISE_IN_EAGER = {"aten::linalg_matrix_exp.out": _HALVES}
+# Results that are not compared: eager's polynomial needs numbers that half precision cannot hold; its Bessel
+# functions are off by up to 1e-9 in float64 (unit tests of the kernels hold them to the defining integral).
+IMPRECISE_IN_EAGER = {
+    "aten::linalg_matrix_exp.out": _HALVES,
+    **{f"aten::special_bessel_{kind}.out": {"float64"} for kind in ("j0", "j1", "y0", "y1")},
+}
 
 REPRESENTATIVES = representatives(every_case())
 

@@ -21,8 +21,11 @@ CASES = every_case()
 # Calls that eager PyTorch and the reference kernels refuse and a fast kernel takes, with the result it must
 # give. Nothing else may be taken.
 TAKEN_BY_ENGINE: dict[str, Callable[..., torch.Tensor]] = {
-    # Eager refuses to subtract a bool; the float32 kernel reads every number as a float, True as 1.
-    "sub.Scalar_out(float32[2, 3], True)": lambda x, number: x - 1,
+    # Eager refuses to subtract a bool; the kernels of floats read every number as a float, True as 1.
+    **{
+        f"sub.Scalar_out({dtype}[2, 3], True)": lambda x, number: x - 1
+        for dtype in ("float32", "float16", "bfloat16")
+    },
 }
 
 

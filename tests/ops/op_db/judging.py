@@ -47,14 +47,15 @@ def case_of(call: RecordedCall) -> OperatorCase:
 
 
 def is_storable(call: RecordedCall) -> bool:
-    """Can a program hold the arguments? Complex numbers, generators, sparse tensors and those of complex32 or
-    complex128 it cannot, nor a tensor that is a part of another's memory, which only `as_strided` sees.
+    """Can a program hold arguments and results? Complex numbers, generators, sparse tensors and those of
+    complex32 or complex128 it cannot, nor a tensor that is a part of another's memory, which only
+    `as_strided` sees.
     """
     if call.op is torch.ops.aten.as_strided_copy.default:
         base = call.args[0]
         if base.untyped_storage().nbytes() != base.numel() * base.element_size():
             return False
-    for leaf in tree_leaves((call.args, call.kwargs)):
+    for leaf in tree_leaves((call.args, call.kwargs, call.expected)):
         if isinstance(leaf, (complex, torch.Generator)):
             return False
         if isinstance(leaf, torch.Tensor) and (leaf.layout is not torch.strided or leaf.is_quantized):
