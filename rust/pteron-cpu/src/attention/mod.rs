@@ -1,8 +1,8 @@
 //! Scaled dot-product attention in f32: `softmax(scale · Q Kᵀ + mask) V` without the matrix of scores.
 //!
-//! Layers: [`spec`] (what is computed, where the arguments are) → [`problem`] (checked shapes) →
-//! [`chunk_grid`] (heads × groups of rows) → [`kernel`] (blocks of keys, blocks of rows) →
-//! [`key_value_panels`], [`products`], [`scores`] (packing, the two products, the softmax between them).
+//! Layers: `spec` (what is computed, where the arguments are) → `problem` (checked shapes) →
+//! `chunk_grid` (heads × groups of rows) → `kernel` (blocks of keys, blocks of rows) →
+//! `key_value_panels`, `products`, `scores` (packing, the two products, the softmax between them).
 //!
 //! Queries, keys, values and output may have any order of batch, heads and rows, so that the transposes
 //! around attention in a model vanish.
