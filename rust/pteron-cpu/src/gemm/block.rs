@@ -42,7 +42,8 @@ pub(crate) struct Gemm<'a> {
     pub c_stride: usize,
     /// One value per column, or null.
     pub bias: *const f32,
-    /// A matrix like C that is added, or null. It may be C itself.
+    /// A matrix like C that is added, or null. It must not overlap C where K takes several blocks: the
+    /// first block of K is written to C before the last one adds this.
     pub residual: *const f32,
     pub residual_stride: usize,
     /// Limits, NaN passes.
