@@ -118,6 +118,7 @@ class Method:
         inputs: Iterable[_Value],
         *,
         outputs: Iterable[Buffer | None] | None = None,
+        copy: bool = True,
         deadline: float | None = None,
         budget: int | None = None,
         num_threads: int | None = None,

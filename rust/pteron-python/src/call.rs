@@ -19,6 +19,8 @@ pub struct CallLimits {
     pub budget: Option<u64>,
     /// Most threads.
     pub num_threads: Option<usize>,
+    /// Lend outputs instead of copying them.
+    pub lend_outputs: bool,
 }
 
 impl CallLimits {
@@ -47,7 +49,7 @@ impl CallLimits {
         let deadline = deadline
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .and_then(|wait| Instant::now().checked_add(wait));
-        Ok(CallLimits { deadline, budget, num_threads })
+        Ok(CallLimits { deadline, budget, num_threads, lend_outputs: false })
     }
 }
 
@@ -80,6 +82,7 @@ pub fn execute(
         let mut poll = poll_signals;
         let options = ExecuteOptions {
             outputs: &buffers,
+            lend_outputs: limits.lend_outputs,
             deadline: limits.deadline,
             budget: limits.budget,
             num_threads: limits.num_threads,

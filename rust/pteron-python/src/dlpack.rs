@@ -1,9 +1,9 @@
 //! DLPack, versioned (1.x) and legacy, both directions. Unsafe island. Layouts: dlpack.h 1.1.
 
 use crate::dtype;
-use crate::memory::Memory;
 use crate::tensor::Tensor;
 use pteron_core::MAX_RANK;
+use pteron_runtime::Memory;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;

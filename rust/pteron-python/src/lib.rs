@@ -1,7 +1,7 @@
 //! Python bindings of pteron: conversions, no logic. The module is `pteron._native`; what users see of
 //! it is re-exported by the package `pteron`.
 //!
-//! Unsafe code lives in the islands `memory`, `tensor`, `dlpack`, `blob`, `contents`, `input`, `call`,
+//! Unsafe code lives in the islands `tensor`, `dlpack`, `blob`, `contents`, `input`, `call`,
 //! `execute_context`, `pending_exception`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
 //! else: the compiler refuses it.
 
@@ -29,8 +29,6 @@ mod execute_context;
 mod input;
 mod interface;
 mod kernel_check;
-#[allow(unsafe_code)]
-mod memory;
 mod method;
 mod numpy;
 mod output;

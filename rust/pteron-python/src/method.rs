@@ -51,29 +51,36 @@ impl Method {
     ///
     /// `outputs`: writable, dense memory for each output, or None where the method is to make it; neither
     /// read nor written by anybody else during the call, disjoint, and given back in the result. What it holds
-    /// after an error is not defined: results may be computed right in it. `deadline`: seconds from now, after
+    /// after an error is not defined: results may be computed right in it. `copy`: pass False to get tensors as
+    /// `pteron.Tensor`, lent read-only where the method computed them, without a copy. They are valid until the
+    /// method is called again, which raises OutputsInUseError while an array, buffer or capsule over one of
+    /// them lives, as do `set_state` and `reset_state`. `deadline`: seconds from now, after
     /// which the run stops with DeadlineExceeded. `budget`: most instructions to execute, beyond which the run
     /// stops with LimitExceeded. `num_threads`: most threads for this call, of those that the method was
     /// loaded with; results are the same bytes for any number.
     ///
     /// Signals (Ctrl-C) are looked at between instructions, every 0.1 s at most: an instruction that takes long
     /// is finished first. `cancel()` and `deadline` act sooner, between the chunks of a kernel's work.
-    #[pyo3(signature = (inputs, *, outputs=None, deadline=None, budget=None, num_threads=None))]
+    #[pyo3(signature = (inputs, *, outputs=None, copy=true, deadline=None, budget=None, num_threads=None))]
     #[allow(clippy::too_many_arguments)]
     fn execute<'py>(
         &self,
         py: Python<'py>,
         inputs: &Bound<'py, PyAny>,
         outputs: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = copy_flag)] copy: bool,
         deadline: Option<&Bound<'py, PyAny>>,
         budget: Option<&Bound<'py, PyAny>>,
         num_threads: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let limits = CallLimits::new(deadline, budget, num_threads)?;
+        let limits = CallLimits { lend_outputs: !copy, ..CallLimits::new(deadline, budget, num_threads)? };
         let inputs = sequence(inputs, "inputs").or_raise(py)?;
         let mut arguments = Arguments::new();
         self.interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;
-        let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
+        let form = match copy {
+            true => TensorForm::choose(py, arguments.iter().any(Argument::is_torch)),
+            false => TensorForm::Tensor,
+        };
         let (bound, mut memory) = match outputs {
             Some(outputs) => {
                 let bound = sequence(outputs, "outputs").or_raise(py)?;
@@ -220,6 +227,10 @@ pub fn describe(interface: &MethodInterface) -> String {
         inputs.collect::<Vec<_>>().join(", "),
         outputs.collect::<Vec<_>>().join(", ")
     )
+}
+
+fn copy_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    parameter::flag(object, "copy")
 }
 
 /// The elements of a list or tuple (a tensor or string is most likely a mistake).

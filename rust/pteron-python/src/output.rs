@@ -14,6 +14,8 @@ pub enum TensorForm {
     NumPy,
     /// torch tensors.
     Torch(&'static Torch),
+    /// `pteron.Tensor`.
+    Tensor,
 }
 
 impl TensorForm {
@@ -35,6 +37,7 @@ pub fn to_object<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         OutputValue::Tensor(tensor) => tensor_object(py, tensor, form)?,
+        OutputValue::Lent(tensor) => Bound::new(py, Tensor::lent_by_session(tensor))?.into_any(),
         OutputValue::Bound(_) => match bound {
             Some(object) => object.clone(),
             None => py.None().into_bound(py),
@@ -59,6 +62,7 @@ pub fn tensor_object<'py>(
             Some(array) => array,
             None => tensor.into_any(),
         }),
+        TensorForm::Tensor => Ok(tensor.into_any()),
         TensorForm::Torch(torch) => {
             let capsule = crate::dlpack::export(py, tensor.get(), true, false, false)?;
             torch.tensor_of(&capsule)

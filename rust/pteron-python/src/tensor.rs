@@ -4,9 +4,9 @@
 use crate::dlpack;
 use crate::dtype;
 use crate::errors::OrRaise;
-use crate::memory::{Export, Memory};
 use crate::numpy;
 use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta, TensorSlot};
+use pteron_runtime::{Export, LentTensor, Memory};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// arguments. Read it with `numpy.asarray(t)`, `t.numpy()`, `memoryview(t)` or any DLPack consumer.
 ///
 /// The arguments of a delegate are valid until its `execute` returns; exports of them that live longer
-/// are an error.
+/// are an error. What `Method.execute(copy=False)` lends is read-only and valid until the method is used again,
+/// which is refused while exports of it live.
 #[pyclass(frozen, module = "pteron", name = "Tensor")]
 pub struct Tensor {
     memory: Arc<Memory>,
@@ -58,6 +59,16 @@ impl Tensor {
         }
     }
 
+    /// An output that a session lends until its next call: to be read, since it may be state.
+    pub fn lent_by_session(lent: LentTensor) -> Self {
+        Tensor {
+            memory: lent.memory,
+            is_writable: false,
+            layout: Mutex::new(Layout { meta: lent.meta, slot: None }),
+            _export: None,
+        }
+    }
+
     /// An input of a delegate call: `data` stays valid and unchanged until [`Tensor::revoke`].
     pub fn lent_input(meta: TensorMeta, data: *const u8) -> Self {
         Tensor {
@@ -86,7 +97,7 @@ impl Tensor {
 
     /// The same memory as a row-major tensor of `meta`, which must have as many bytes.
     pub fn in_memory_order(&self, meta: TensorMeta) -> PyResult<Self> {
-        let export = Export::of(&self.memory).ok_or_else(|| PyBufferError::new_err(EXPIRED))?;
+        let export = Export::of(&self.memory).ok_or_else(|| self.expired())?;
         Ok(Tensor {
             memory: self.memory.clone(),
             is_writable: self.is_writable,
@@ -122,8 +133,14 @@ impl Tensor {
         let layout = self.layout();
         match self.memory.export() {
             Some(data) => Ok(read(&self.memory, data, &layout.meta)),
-            None => Err(PyBufferError::new_err(EXPIRED)),
+            None => Err(self.expired()),
         }
+    }
+
+    /// The error for a look at memory that went back to its owner.
+    #[cold]
+    fn expired(&self) -> PyErr {
+        PyBufferError::new_err(if self.memory.is_of_session() { TAKEN_BACK } else { EXPIRED })
     }
 
     fn dims(py: Python<'_>, dims: &[usize]) -> PyResult<Py<PyTuple>> {
@@ -133,6 +150,8 @@ impl Tensor {
 
 const EXPIRED: &str = "this pteron.Tensor was an argument of a delegate call that has ended; copy what is needed \
                        while execute runs, for example with numpy.array(tensor)";
+const TAKEN_BACK: &str = "this pteron.Tensor was lent by a method (copy=False) that has been called again; look at it \
+                          before the next call, or leave copy=False out";
 
 #[pymethods]
 impl Tensor {
@@ -172,7 +191,8 @@ impl Tensor {
         self.is_writable
     }
 
-    /// False once the delegate call that this tensor was an argument of has ended.
+    /// False once the delegate call that this tensor was an argument of has ended, or the method that lent it
+    /// was called again.
     #[getter]
     fn valid(&self) -> bool {
         !self.memory.is_dead()
@@ -183,11 +203,10 @@ impl Tensor {
     fn resize(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<()> {
         let mut layout = self.layout();
         let Some(slot) = &layout.slot else {
-            return Err(PyBufferError::new_err(if self.memory.is_dead() {
-                EXPIRED
-            } else {
-                "only an output of a running delegate call can be resized"
-            }));
+            return Err(match self.memory.is_dead() {
+                true => self.expired(),
+                false => PyBufferError::new_err("only an output of a running delegate call can be resized"),
+            });
         };
         if self.memory.exports() != 0 {
             return Err(PyBufferError::new_err(

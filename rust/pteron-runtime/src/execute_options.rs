@@ -8,6 +8,10 @@ use std::time::Instant;
 pub struct ExecuteOptions<'a> {
     /// Memory for outputs, by position; missing or `None` entries get fresh memory.
     pub outputs: &'a [Option<OutputBuffer<'a>>],
+    /// Lend outputs where the session computed them instead of copying them: as [`crate::OutputValue::Lent`],
+    /// for those that lie in memory of the session alone. The session's next call, and what sets its state,
+    /// fail with [`pteron_core::ErrorKind::OutputsInUse`] while an export of one lives.
+    pub lend_outputs: bool,
     /// When to stop.
     pub deadline: Option<Instant>,
     /// Most instructions to execute.

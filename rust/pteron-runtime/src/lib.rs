@@ -5,7 +5,7 @@
 //! trusts what load has checked.
 //!
 //! Unsafe code lives in the islands `storage`, `input_value`, `output_value`, `output_collect`, `strided_copy`,
-//! `session`, `delegate_call` and `step_loop`, and nowhere else: the compiler refuses it.
+//! `session`, `memory`, `delegate_call` and `step_loop`, and nowhere else: the compiler refuses it.
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -47,6 +47,8 @@ mod kernel_check;
 mod kernel_registry;
 mod limits;
 mod lower;
+#[allow(unsafe_code)]
+mod memory;
 mod memory_map;
 mod method;
 mod method_code;
@@ -84,10 +86,11 @@ pub use input_value::{InputValue, TensorInput};
 pub use io_spec::{Extent, IoKind, IoSpec, TensorIo};
 pub use kernel_check::{CallToCheck, check_call};
 pub use limits::Limits;
+pub use memory::{Export, Memory};
 pub use method::Method;
 pub use method_options::MethodOptions;
 pub use optimize::rule_names;
-pub use output_value::{OutputBuffer, OutputValue, Outputs, OwnedTensor};
+pub use output_value::{LentBytes, LentTensor, OutputBuffer, OutputValue, Outputs, OwnedTensor};
 pub use packed_weights::PackedWeights;
 pub use program::{Program, ProgramSource};
 pub use pteron_core::StableBytes;

@@ -184,6 +184,7 @@ impl MethodInstance {
         }
         check_inputs(code, inputs)?;
         check_buffers(code, options.outputs)?;
+        session.end_loans(code)?;
         session.begin(code, inputs, options.outputs)?;
         let watch = options.deadline.map(|when| (Deadline::set(when, &self.cancel), when));
         let budget = match (options.budget, self.limits.instructions) {
@@ -209,7 +210,7 @@ impl MethodInstance {
         };
         let result = run.execute(session);
         let outputs = match result {
-            Ok(()) => collect(code, session, options.outputs),
+            Ok(()) => collect(code, session, options.outputs, options.lend_outputs),
             Err(e) => Err(e),
         };
         match &outputs {
@@ -261,18 +262,21 @@ impl MethodInstance {
             }
             checked.push((*id, tensor));
         }
+        guard.session.end_loans(&self.code)?;
         checked.into_iter().try_for_each(|(id, tensor)| guard.session.set_tensor(id, tensor))
     }
 
-    /// Puts mutable buffers back to their initial contents.
     /// Starts the stream of a seed.
     pub(crate) fn seed(&self, seed: u64) -> Result<()> {
         self.lock()?.session.random = RandomStream::new(seed);
         Ok(())
     }
 
+    /// Puts mutable buffers back to their initial contents.
     pub(crate) fn reset_state(&self) -> Result<()> {
-        self.lock()?.session.reset_state(&self.code)
+        let mut guard = self.lock()?;
+        guard.session.end_loans(&self.code)?;
+        guard.session.reset_state(&self.code)
     }
 }
 

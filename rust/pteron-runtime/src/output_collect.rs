@@ -81,13 +81,19 @@ pub(crate) fn collect(
     code: &MethodCode,
     session: &mut Session,
     buffers: &[Option<OutputBuffer<'_>>],
+    is_lending: bool,
 ) -> Result<Outputs> {
     let mut out = Outputs::new();
     for (i, id) in code.ir.outputs.iter().enumerate() {
         let buffer = buffers.get(i).and_then(Option::as_ref);
         // Fresh memory goes to the last output that shows the value; earlier ones get copies.
         let is_shown_again = code.ir.outputs.get(i.saturating_add(1)..).is_some_and(|rest| rest.contains(id));
-        let value = output(code, session, *id, buffer, is_shown_again).map_err(|e| {
+        let lent = if is_lending && buffer.is_none() { session.lend(*id, i) } else { None };
+        let value = match lent {
+            Some(lent) => Ok(OutputValue::Lent(lent)),
+            None => output(code, session, *id, buffer, is_shown_again),
+        };
+        let value = value.map_err(|e| {
             let name = code.outputs.get(i).map_or("?", |s| s.name.as_str());
             e.method(code.ir.name.as_str()).argument(name)
         })?;

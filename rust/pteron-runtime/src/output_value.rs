@@ -1,6 +1,10 @@
-//! What callers get back, and memory they offer for it. Unsafe island (construction only).
+//! What callers get back, and memory they offer for it. Unsafe island (construction, and bytes of a session
+//! that an export keeps still).
 
-use pteron_core::{AlignedBuffer, DType, Element, Error, Result, TensorMeta, TensorView, TensorViewMut};
+use crate::memory::{Export, Memory};
+use pteron_core::{
+    AlignedBuffer, DType, Element, Error, ErrorKind, Result, TensorMeta, TensorView, TensorViewMut,
+};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -14,6 +18,8 @@ pub type Outputs = SmallVec<[OutputValue; 2]>;
 pub enum OutputValue {
     /// A tensor in fresh memory that the caller owns.
     Tensor(OwnedTensor),
+    /// A tensor where the session computed it, until the session's next call.
+    Lent(LentTensor),
     /// The tensor is in the buffer that the caller bound to this output; this is its shape.
     Bound(TensorMeta),
     /// An integer.
@@ -43,6 +49,7 @@ impl OutputValue {
     fn kind_name(&self) -> &'static str {
         match self {
             OutputValue::Tensor(_) => "tensor",
+            OutputValue::Lent(_) => "lent tensor",
             OutputValue::Bound(_) => "bound tensor",
             OutputValue::Int(_) => "int",
             OutputValue::Double(_) => "float",
@@ -77,6 +84,45 @@ impl OwnedTensor {
     /// The bytes in memory order.
     pub fn bytes(&self) -> &[u8] {
         self.data.as_slice().get(..self.meta.nbytes()).unwrap_or_default()
+    }
+}
+
+/// A tensor in memory of a session, dense in its `dim_order`. It may outlive the session.
+#[derive(Debug)]
+pub struct LentTensor {
+    /// dtype, shape, strides.
+    pub meta: TensorMeta,
+    /// Where it is, for bindings that count exports of their own.
+    pub memory: Arc<Memory>,
+}
+
+impl LentTensor {
+    /// Borrows the bytes; while the borrow lives, the session refuses its next call.
+    ///
+    /// Errors: `OutputsInUse` when the session's next call has begun, since the bytes are its own again.
+    pub fn borrow(&self) -> Result<LentBytes<'_>> {
+        match Export::of(&self.memory) {
+            Some(export) => Ok(LentBytes { meta: &self.meta, export }),
+            None => Err(Error::new(ErrorKind::OutputsInUse, "a lent output has gone back to its session")
+                .expected("a look at it before the method is called again")
+                .hint("look at lent outputs before the next call, or do not ask for lent ones")),
+        }
+    }
+}
+
+/// The bytes of a lent tensor, which stay as they are while this lives.
+#[derive(Debug)]
+pub struct LentBytes<'a> {
+    meta: &'a TensorMeta,
+    export: Export,
+}
+
+impl LentBytes<'_> {
+    /// The tensor.
+    pub fn view(&self) -> TensorView<'_> {
+        // SAFETY: the session lent a whole tensor of `meta`, aligned as its slot was, in an arena that the
+        // memory keeps alive; the export keeps the session from writing to it.
+        unsafe { TensorView::from_raw(self.export.data(), self.meta) }
     }
 }
 

@@ -292,6 +292,11 @@ impl Program {
     /// method whose calls depend on each other is refused.
     pub fn run(&self, name: &str, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
         let entry = self.method(name)?.1;
+        if options.lend_outputs {
+            return Err(Error::input("outputs of pooled sessions cannot be lent").method(name).hint(
+                "use load_method, which gives a session of its own, or take outputs that own their memory",
+            ));
+        }
         let pooled = entry.pool.lock().ok().and_then(|mut p| p.pop());
         let instance = match pooled {
             Some(instance) => instance,

@@ -9,14 +9,15 @@ use crate::bound_outputs;
 use crate::delegate_call::SessionDelegate;
 use crate::input_rule::{RuleKind, TensorRule};
 use crate::ir::{Place, TensorIr, ValueIr};
+use crate::memory::Memory;
 use crate::method_code::MethodCode;
 use crate::session_layout::FoldedMemory;
 use crate::shared_state::SharedState;
 use crate::strided_copy::{Layout, copy_strided, is_dense, signed};
-use crate::{InputValue, Limits, OutputBuffer, TensorInput};
+use crate::{InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
 use pteron_core::{
-    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, Grid, MAX_RANK, RandomStream, Result, TensorSlot,
-    Value, ValueId,
+    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, ErrorKind, Grid, MAX_RANK, RandomStream, Result,
+    TensorSlot, Value, ValueId,
 };
 use pteron_cpu::SessionScratch;
 use std::sync::Arc;
@@ -27,6 +28,14 @@ pub(crate) struct BoundCall {
     pub grid: Grid,
 }
 
+/// Planned memory.
+struct Arena {
+    // Lent outputs hold it too.
+    memory: Arc<AlignedBuffer>,
+    // Other sessions have it as well; they take turns.
+    is_shared: bool,
+}
+
 /// See the module.
 pub(crate) struct Session {
     pub values: Vec<Value>,
@@ -35,8 +44,9 @@ pub(crate) struct Session {
     pub delegates: Vec<SessionDelegate>,
     /// What random operators draw from.
     pub random: RandomStream,
-    // Others hold the arenas of shared buffers too; their sessions take turns.
-    arenas: Vec<Arc<AlignedBuffer>>,
+    arenas: Vec<Arena>,
+    // Outputs of the last call that callers look at where they are: index of the output, memory.
+    loans: Vec<(usize, Arc<Memory>)>,
     own: Vec<AlignedBuffer>,
     // Copies of inputs that could not be used in place; kept for the next run.
     input_copies: Vec<Option<AlignedBuffer>>,
@@ -75,6 +85,7 @@ impl Session {
             delegates: vec![],
             random: RandomStream::from_system(),
             arenas: arenas(code, shared)?,
+            loans: vec![],
             own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
             input_copies: code.input_rules.rules.iter().map(|_| None).collect(),
             fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
@@ -121,7 +132,7 @@ impl Session {
         let lost = || Error::internal("a checked range lies outside its memory");
         let data: *mut u8 = match &tensor.place {
             Place::Planned { arena, offset, .. } => {
-                let arena = self.arenas.get(*arena as usize).ok_or_else(lost)?;
+                let arena = &self.arenas.get(*arena as usize).ok_or_else(lost)?.memory;
                 if offset.checked_add(nbytes).is_none_or(|end| end > arena.len()) {
                     return Err(lost());
                 }
@@ -181,7 +192,7 @@ impl Session {
             };
             let lost = || Error::internal("initial contents lie outside their memory");
             let bytes = code.data.constant(&initial.key).ok_or_else(lost)?;
-            let arena = self.arenas.get(*arena as usize).ok_or_else(lost)?;
+            let arena = &self.arenas.get(*arena as usize).ok_or_else(lost)?.memory;
             if offset.checked_add(bytes.len()).is_none_or(|end| end > arena.len()) {
                 return Err(lost());
             }
@@ -289,6 +300,37 @@ impl Session {
         kept.take_if(|buffer| buffer.as_ptr() == data)
     }
 
+    /// Lends output number `index` where it lies, if that is in memory of this session alone.
+    pub(crate) fn lend(&mut self, id: ValueId, index: usize) -> Option<LentTensor> {
+        let slot = self.slot(id).ok()?;
+        let (start, nbytes) = (slot.data() as usize, slot.meta().nbytes());
+        let arena = self.arenas.iter().find(|a| {
+            let own = a.memory.as_ptr() as usize;
+            let end = own.saturating_add(a.memory.len());
+            !a.is_shared && start >= own && start.checked_add(nbytes).is_some_and(|e| e <= end)
+        })?;
+        let (meta, data) = (slot.meta().clone(), slot.data());
+        let memory = Arc::new(Memory::of_arena(arena.memory.clone(), data));
+        self.loans.push((index, memory.clone()));
+        Some(LentTensor { meta, memory })
+    }
+
+    /// Takes back what the last call lent. An error, with nothing taken back, while somebody looks at it.
+    pub(crate) fn end_loans(&mut self, code: &MethodCode) -> Result<()> {
+        let is_used = |(_, memory): &&(usize, Arc<Memory>)| memory.exports() != 0;
+        if let Some((index, _)) = self.loans.iter().find(is_used) {
+            return Err(in_use(code, *index));
+        }
+        while let Some((index, memory)) = self.loans.last() {
+            // Another thread may have begun to look just now.
+            if !memory.take_back() {
+                return Err(in_use(code, *index));
+            }
+            self.loans.pop();
+        }
+        Ok(())
+    }
+
     /// Gives up all memory without freeing it, for a session that is never used again: something
     /// outside still looks at it.
     pub(crate) fn abandon_memory(&mut self) {
@@ -309,7 +351,7 @@ impl Session {
             let own = b.as_ptr() as usize;
             start >= own && start.checked_add(nbytes).is_some_and(|end| end <= own.saturating_add(b.len()))
         };
-        self.arenas.iter().map(|a| &**a).chain(&self.own).any(lies_in)
+        self.arenas.iter().map(|a| &*a.memory).chain(&self.own).any(lies_in)
             || self.input_copies.iter().chain(&self.fresh).flatten().any(lies_in)
     }
 
@@ -322,10 +364,9 @@ impl Session {
                 unsafe { slot.data().write_bytes(0, slot.meta().nbytes()) };
             }
         }
-        for arena in &mut self.arenas {
-            if let Some(own) = Arc::get_mut(arena) {
-                own.as_mut_slice().fill(0);
-            }
+        for arena in self.arenas.iter().filter(|a| !a.is_shared) {
+            // SAFETY: this session's alone; nobody looks at what it lent (`end_loans`).
+            unsafe { arena.memory.as_ptr().write_bytes(0, arena.memory.len()) };
         }
         self.copy_initial(code)
     }
@@ -340,12 +381,23 @@ impl Session {
     }
 }
 
+#[cold]
+fn in_use(code: &MethodCode, index: usize) -> Error {
+    let name = code.outputs.get(index).map_or("?", |spec| spec.name.as_str());
+    Error::new(ErrorKind::OutputsInUse, "an output that an earlier call lent is still looked at")
+        .method(code.ir.name.as_str())
+        .argument(name)
+        .expected("no array, buffer or capsule over lent outputs when the method is used again")
+        .got(format!("exports of output {index} that are alive"))
+        .hint("drop them, copy what is needed, or ask for outputs that own their memory (copy=True)")
+}
+
 /// Zeroed memory of the method's own, and memory that it shares.
-fn arenas(code: &MethodCode, shared: Option<&SharedState>) -> Result<Vec<Arc<AlignedBuffer>>> {
+fn arenas(code: &MethodCode, shared: Option<&SharedState>) -> Result<Vec<Arena>> {
     let arena = |(index, size): (usize, &usize)| match shared.and_then(|s| s.arena(index)) {
-        Some(arena) if arena.len() >= *size => Ok(arena.clone()),
+        Some(arena) if arena.len() >= *size => Ok(Arena { memory: arena.clone(), is_shared: true }),
         Some(_) => Err(Error::internal("a shared arena is too small")),
-        None => AlignedBuffer::zeroed(*size).map(Arc::new),
+        None => Ok(Arena { memory: Arc::new(AlignedBuffer::zeroed(*size)?), is_shared: false }),
     };
     code.ir.arenas.iter().enumerate().map(arena).collect()
 }

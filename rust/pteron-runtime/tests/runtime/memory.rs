@@ -192,3 +192,46 @@ fn a_file_read_into_memory_does_not_see_later_changes() {
     }
     std::fs::remove_file(&path).unwrap();
 }
+
+#[test]
+fn lent_outputs_stay_still_while_somebody_looks_and_go_back_afterwards() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[t, t]);
+    m.add(x, x, t);
+    let program = ProgramBuilder::of(m).load(&runtime());
+    let method = forward(&program);
+    let lend = |data: &[f32]| {
+        let input = InputValue::Tensor(TensorInput::from_slice(&[2], data).unwrap());
+        method.execute(&[input], ExecuteOptions { lend_outputs: true, ..Default::default() })
+    };
+    let mut out = lend(&[1.0, 2.0]).unwrap();
+    let (Some(OutputValue::Lent(second)), Some(OutputValue::Lent(first))) = (out.pop(), out.pop()) else {
+        panic!("outputs in planned memory are lent");
+    };
+    let look = second.borrow().unwrap();
+    assert_eq!(look.view().as_slice::<f32>().unwrap(), [2.0, 4.0]);
+    let e = lend(&[3.0, 4.0]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::OutputsInUse);
+    assert!(e.to_string().contains("'output1'"), "{e}");
+    assert_eq!(look.view().as_slice::<f32>().unwrap(), [2.0, 4.0]);
+    drop(look);
+    drop(first.borrow().unwrap());
+    let third = lend(&[3.0, 4.0]).unwrap();
+    assert_eq!(second.borrow().unwrap_err().kind(), ErrorKind::OutputsInUse);
+    let Some(OutputValue::Lent(third)) = third.into_iter().next() else { panic!("lent") };
+    drop((method, program));
+    assert_eq!(third.borrow().unwrap().view().as_slice::<f32>().unwrap(), [6.0, 8.0]);
+}
+
+#[test]
+fn pooled_sessions_lend_nothing() {
+    let mut m = MethodBuilder::new("forward");
+    let t = m.planned(&[2]);
+    m.outputs(&[t]);
+    let program = ProgramBuilder::of(m).load(&runtime());
+    let e =
+        program.run("forward", &[], ExecuteOptions { lend_outputs: true, ..Default::default() }).unwrap_err();
+    assert!(e.to_string().contains("load_method"), "{e}");
+}
