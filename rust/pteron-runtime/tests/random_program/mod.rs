@@ -1,6 +1,15 @@
 //! Well-formed programs by construction: a chain of operators over `[rows, width]` tensors with a
 //! memory plan that reuses bytes wherever lifetimes allow it.
 
+mod attention;
+mod elementwise;
+mod loops;
+mod pictures;
+mod placement;
+mod products;
+mod rows_as_images;
+mod views;
+
 use pteron_core::DType;
 use pteron_format::write::{
     ChainDraft, InstructionDraft, MethodDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft,
@@ -144,14 +153,16 @@ impl<'a> Generator<'a> {
 
     /// A new activation of any shape whose last extent is its width; `order`: its memory order.
     fn shaped(&mut self, shape: &[usize], order: Option<[u8; 4]>) -> usize {
-        let width = shape[shape.len() - 1];
         let mut tensor = TensorDraft::contiguous(DType::Float32, shape).unwrap();
         if let Some(order) = order {
             tensor.dim_order = order.to_vec();
         }
-        if self.is_dynamic {
-            tensor = tensor.bounded();
-        }
+        self.tensor(tensor, shape[shape.len() - 1])
+    }
+
+    /// A new tensor, address to follow.
+    fn tensor(&mut self, tensor: TensorDraft, width: usize) -> usize {
+        let tensor = if self.is_dynamic { tensor.bounded() } else { tensor };
         let value = self.value(tensor.into());
         let at = self.now();
         self.nodes.push(Node {
@@ -194,38 +205,6 @@ impl<'a> Generator<'a> {
         self.method.chains[0].instructions.push(instruction);
     }
 
-    /// A few operators, run one to three times over a value that each iteration makes anew.
-    fn repeated(&mut self) {
-        let x = self.pick();
-        let carried = self.relu_of(x);
-        let (index, one) = (self.value(ValueDraft::Int(0)), self.value(ValueDraft::Int(1)));
-        let count = 1 + self.rng.below(3) as i64;
-        let (count, is_done) = (self.value(ValueDraft::Int(count)), self.value(ValueDraft::Bool(false)));
-        let (top, outer) = (self.now(), self.nodes.len());
-        for _ in 0..1 + self.rng.below(4) {
-            self.operator();
-        }
-        // What was made last, where it fits; else the value itself once more.
-        let width = self.nodes[carried].width;
-        let last = (outer..self.nodes.len())
-            .rev()
-            .find(|i| self.nodes[*i].width == width && self.is_activation(*i))
-            .unwrap_or(carried);
-        self.touch(last);
-        self.touch(carried);
-        let name = if last == carried { "aten::neg" } else { "aten::relu" };
-        let (from, to) = (self.nodes[last].value, self.nodes[carried].value);
-        self.call(name, "out", vec![from, to]);
-        self.kernel("executorch_prim::add", "Scalar", vec![index, one, index]);
-        self.kernel("executorch_prim::ge", "Scalar", vec![index, count, is_done]);
-        let end = self.now();
-        self.instruction(InstructionDraft::JumpFalse { condition: is_done, destination: top as i32 });
-        // What an iteration reads from before the loop, the next one reads again.
-        for node in self.nodes.iter_mut().take(outer).filter(|n| n.last_use >= top) {
-            node.last_use = node.last_use.max(end);
-        }
-    }
-
     fn relu_of(&mut self, x: usize) -> usize {
         self.unary("aten::relu", x);
         self.nodes.len() - 1
@@ -248,7 +227,10 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(14) {
+        match self.rng.below(20) {
+            14..=17 => self.pictures(x),
+            18 => self.attention(x),
+            19 => self.moved(x),
             9 => self.gated(x),
             10 => self.viewed_product(x),
             11 | 12 => self.images(x),
@@ -269,297 +251,17 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// `addmm` or `mm` with a weight that reaches it through a permute, as exporters write it.
-    fn linear(&mut self, x: usize) {
-        let (k, n) = (self.nodes[x].width, WIDTHS[self.rng.below(WIDTHS.len())]);
-        let weight = self.constant(&[n, k]);
-        let permuted = self.planned_permute(weight, k, n);
-        let one = self.value(ValueDraft::Int(1));
-        self.touch(x);
-        let with_bias = self.rng.chance(2);
-        let bias = self.constant(&[n]);
-        let out = self.node(n, 2);
-        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
-        self.nodes[permuted].last_use = self.now();
-        let weight = self.nodes[permuted].value;
-        if with_bias {
-            self.call("aten::addmm", "out", vec![bias, xv, weight, one, one, ov]);
-        } else {
-            self.call("aten::mm", "out", vec![xv, weight, ov]);
-        }
-        if self.rng.chance(2) {
-            self.unary("aten::relu", out);
-        }
-    }
-
-    /// The permuted weight is an activation like any other as far as the memory plan goes.
-    fn planned_permute(&mut self, weight: i32, k: usize, n: usize) -> usize {
-        let order = self.ints(&[1, 0]);
-        let value = self.value(TensorDraft::contiguous(DType::Float32, &[k, n]).unwrap().into());
-        let at = self.now();
-        self.nodes.push(Node {
-            width: n,
-            value,
-            defined_at: at,
-            last_use: at,
-            base: None,
-            is_unsaid: false,
-            in_place_of: None,
-        });
-        let id = self.nodes.len() - 1;
-        self.call("aten::permute_copy", "out", vec![weight, order, value]);
-        id
-    }
-
-    fn unary(&mut self, name: &str, x: usize) {
-        self.elementwise(x, |g, xv, ov| g.call(name, "out", vec![xv, ov]));
-    }
-
-    fn hardtanh(&mut self, x: usize) {
-        let min = self.value(ValueDraft::Double(-0.5));
-        let max = self.value(ValueDraft::Int(1));
-        self.elementwise(x, |g, xv, ov| g.call("aten::hardtanh", "out", vec![xv, min, max, ov]));
-    }
-
-    fn elementwise(&mut self, x: usize, call: impl FnOnce(&mut Self, i32, i32)) {
-        self.touch(x);
-        let out = self.node(self.nodes[x].width, 2);
-        self.nodes[out].in_place_of = Some(x);
-        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
-        call(self, xv, ov);
-    }
-
-    fn add(&mut self, x: usize) {
-        let width = self.nodes[x].width;
-        let same: Vec<usize> = (0..self.nodes.len())
-            .filter(|i| self.nodes[*i].width == width && self.is_activation(*i))
-            .collect();
-        let y = same[self.rng.below(same.len())];
-        self.touch(x);
-        self.touch(y);
-        let alpha = self.value(ValueDraft::Int(1));
-        let out = self.node(width, 2);
-        let (xv, yv, ov) = (self.nodes[x].value, self.nodes[y].value, self.nodes[out].value);
-        self.call("aten::add", "out", vec![xv, yv, alpha, ov]);
-    }
-
-    /// `y * sigmoid(y)` of a product, at times with the product read by somebody else too.
-    fn gated(&mut self, x: usize) {
-        let y = self.plain_product(x);
-        self.unary("aten::sigmoid", y);
-        let s = self.nodes.len() - 1;
-        self.touch(y);
-        self.touch(s);
-        let out = self.node(self.nodes[y].width, 2);
-        let (yv, sv, ov) = (self.nodes[y].value, self.nodes[s].value, self.nodes[out].value);
-        self.call("aten::mul", "out", vec![yv, sv, ov]);
-        if self.rng.chance(4) {
-            self.outputs.push([y, s][self.rng.below(2)]);
-        }
-    }
-
-    /// A product, seen as `[rows, 1, width]`, GELU or a sum on that, and back.
-    fn viewed_product(&mut self, x: usize) {
-        let y = self.plain_product(x);
-        let width = self.nodes[y].width;
-        let there = self.view(y, 3, &[-1, 1, width as i64]);
-        let out = if self.rng.chance(2) {
-            self.touch(there);
-            let kind = self.value(ValueDraft::String("none".into()));
-            let out = self.node(width, 3);
-            let (tv, ov) = (self.nodes[there].value, self.nodes[out].value);
-            self.call("aten::gelu", "out", vec![tv, kind, ov]);
-            out
-        } else {
-            self.viewed_sum(there, width)
-        };
-        if !self.is_dynamic && self.rng.chance(2) {
-            self.unsaid_view(out);
-        } else {
-            self.view(out, 2, &[-1, width as i64]);
-        }
-    }
-
-    fn viewed_sum(&mut self, there: usize, width: usize) -> usize {
-        let same: Vec<usize> = (0..self.nodes.len())
-            .filter(|i| self.nodes[*i].width == width && self.is_activation(*i))
-            .collect();
-        let other = same[self.rng.below(same.len())];
-        let other = self.view(other, 3, &[-1, 1, width as i64]);
-        self.touch(there);
-        self.touch(other);
-        let alpha = self.value(ValueDraft::Int(1));
-        let out = self.node(width, 3);
-        let mut args = [self.nodes[there].value, self.nodes[other].value];
-        if self.rng.chance(2) {
-            args.reverse();
-        }
-        let ov = self.nodes[out].value;
-        self.call("aten::add", "out", vec![args[0], args[1], alpha, ov]);
-        out
-    }
-
-    /// `[rows, width]` at the bytes of a tensor of another rank, which no instruction says.
-    fn unsaid_view(&mut self, x: usize) {
-        let out = self.node(self.nodes[x].width, 2);
-        (self.nodes[out].base, self.nodes[out].is_unsaid) = (Some(x), true);
-        self.touch(out);
-    }
-
-    /// Softmax of one product, times another weight: what attention is made of.
-    fn scores(&mut self, x: usize) {
-        let y = self.plain_product(x);
-        let (dim, half) = (self.value(ValueDraft::Int(-1)), self.value(ValueDraft::Bool(false)));
-        self.touch(y);
-        let out = self.node(self.nodes[y].width, 2);
-        let (yv, ov) = (self.nodes[y].value, self.nodes[out].value);
-        self.call("aten::_softmax", "out", vec![yv, dim, half, ov]);
-        self.plain_product(out);
-    }
-
-    /// `mm` with a constant weight.
-    fn plain_product(&mut self, x: usize) -> usize {
-        let (k, n) = (self.nodes[x].width, WIDTHS[self.rng.below(WIDTHS.len())]);
-        let weight = self.constant(&[k, n]);
-        self.touch(x);
-        let out = self.node(n, 2);
-        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
-        self.call("aten::mm", "out", vec![xv, weight, ov]);
-        out
-    }
-
-    /// Rows as images: convolutions to a few channels and back with batch norm, sums and activations between
-    /// them, in either memory order.
-    fn images(&mut self, x: usize) {
-        let width = self.nodes[x].width;
-        let channels = [2, 3, 8][self.rng.below(3)];
-        let order = self.rng.chance(2).then_some([0, 2, 3, 1]);
-        let image = self.view(x, 4, &[-1, 1, 1, width as i64]);
-        let mut y = self.branch(image, channels, order);
-        if self.rng.chance(2) {
-            let other = self.branch(image, channels, order);
-            self.touch(y);
-            self.touch(other);
-            let alpha = self.value(ValueDraft::Int(1));
-            let sum = self.shaped(&[MAX_ROWS, channels, 1, width], order);
-            let args = [y, other, sum].map(|n| self.nodes[n].value);
-            self.call("aten::add", "out", vec![args[0], args[1], alpha, args[2]]);
-            y = sum;
-        }
-        for name in ["aten::relu", "aten::sigmoid"] {
-            if self.rng.chance(2) {
-                self.touch(y);
-                let out = self.shaped(&[MAX_ROWS, channels, 1, width], order);
-                let args = [y, out].map(|n| self.nodes[n].value);
-                self.call(name, "out", args.to_vec());
-                y = out;
-            }
-        }
-        let flat = self.filtered(y, [channels, 1], None);
-        self.view(flat, 2, &[-1, width as i64]);
-    }
-
-    /// A convolution, at times with batch norm behind it.
-    fn branch(&mut self, image: usize, channels: usize, order: Option<[u8; 4]>) -> usize {
-        let y = self.filtered(image, [1, channels], order);
-        if self.rng.chance(2) { self.normalised(y, channels, order) } else { y }
-    }
-
-    fn filtered(&mut self, x: usize, [from, to]: [usize; 2], order: Option<[u8; 4]>) -> usize {
-        let width = self.nodes[x].width;
-        let weight = self.constant(&[to, from, 1, 3]);
-        let bias = if self.rng.chance(2) { self.constant(&[to]) } else { self.value(ValueDraft::Null) };
-        let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
-        let output_padding = self.ints(&[0, 0]);
-        let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));
-        self.touch(x);
-        let out = self.shaped(&[MAX_ROWS, to, 1, width], order);
-        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
-        let args = vec![xv, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ov];
-        self.call("aten::convolution", "out", args);
-        out
-    }
-
-    fn normalised(&mut self, x: usize, channels: usize, order: Option<[u8; 4]>) -> usize {
-        let (scale, shift) = (self.constant(&[channels]), self.constant(&[channels]));
-        let mean = self.constant(&[channels]);
-        let variance: Vec<u8> =
-            (0..channels).flat_map(|_| (self.rng.float().abs() + 0.1).to_le_bytes()).collect();
-        self.constants.push(variance);
-        let index = self.constants.len() as u32 - 1;
-        let variance =
-            self.value(TensorDraft::contiguous(DType::Float32, &[channels]).unwrap().constant(index).into());
-        let (momentum, epsilon) = (self.value(ValueDraft::Double(0.1)), self.value(ValueDraft::Double(1e-5)));
-        self.touch(x);
-        let out = self.shaped(&[MAX_ROWS, channels, 1, self.nodes[x].width], order);
-        let unused = [0, 1].map(|_| {
-            let value = self.value(TensorDraft::contiguous(DType::Float32, &[0]).unwrap().into());
-            let at = self.now();
-            self.nodes.push(Node {
-                width: 0,
-                value,
-                defined_at: at,
-                last_use: at,
-                base: None,
-                is_unsaid: false,
-                in_place_of: None,
-            });
-            value
-        });
-        let results = [self.nodes[out].value, unused[0], unused[1]];
-        let list = self.value(ValueDraft::TensorList(results.to_vec()));
-        let mut args = vec![self.nodes[x].value, scale, shift, mean, variance, momentum, epsilon];
-        args.extend(results);
-        args.push(list);
-        self.kernel("aten::_native_batch_norm_legit_no_training", "out", args);
-        out
-    }
-
-    /// To `[rows, 1, width]`, something on it, and back.
-    fn views(&mut self, x: usize) {
-        let width = self.nodes[x].width;
-        let there = self.view(x, 3, &[-1, 1, width as i64]);
-        self.touch(there);
-        let middle = self.node(width, 3);
-        let (tv, mv) = (self.nodes[there].value, self.nodes[middle].value);
-        self.call("aten::relu", "out", vec![tv, mv]);
-        self.view(middle, 2, &[-1, width as i64]);
-    }
-
-    /// A row as an image of one channel, a kernel of three columns, and back.
-    fn convolution(&mut self, x: usize) {
-        let width = self.nodes[x].width;
-        let weight = self.constant(&[1, 1, 1, 3]);
-        let bias = if self.rng.chance(2) { self.constant(&[1]) } else { self.value(ValueDraft::Null) };
-        let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
-        let output_padding = self.ints(&[0, 0]);
-        let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));
-        let image = self.view(x, 4, &[-1, 1, 1, width as i64]);
-        self.touch(image);
-        let out = self.node(width, 4);
-        let (iv, ov) = (self.nodes[image].value, self.nodes[out].value);
-        let args = vec![iv, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ov];
-        self.call("aten::convolution", "out", args);
-        self.touch(out);
-        let clamped = self.node(width, 4);
-        let cv = self.nodes[clamped].value;
-        self.call("aten::relu", "out", vec![ov, cv]);
-        self.view(clamped, 2, &[-1, width as i64]);
-    }
-
-    fn view(&mut self, x: usize, rank: usize, size: &[i64]) -> usize {
-        let size = self.ints(size);
-        self.touch(x);
-        let out = self.node(self.nodes[x].width, rank);
-        self.nodes[out].base = Some(x);
-        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
-        self.call("executorch_prim::et_view", "default", vec![xv, size, ov]);
-        out
-    }
-
     fn is_activation(&self, node: usize) -> bool {
         match &self.method.values[self.nodes[node].value as usize] {
             ValueDraft::Tensor(t) => t.sizes.len() == 2 && t.sizes[0] == MAX_ROWS as i32,
+            _ => false,
+        }
+    }
+
+    /// Is the first extent the number of rows?
+    fn is_made_of_rows(&self, node: usize) -> bool {
+        match &self.method.values[self.nodes[node].value as usize] {
+            ValueDraft::Tensor(t) => t.sizes.first() == Some(&(MAX_ROWS as i32)),
             _ => false,
         }
     }
@@ -571,7 +273,7 @@ impl<'a> Generator<'a> {
         self.outputs.push(self.nodes.len() - 1);
         let end = self.now();
         let mut outputs: Vec<usize> = std::mem::take(&mut self.outputs);
-        outputs.retain(|o| self.nodes[*o].base.is_none() && self.is_activation(*o));
+        outputs.retain(|o| self.nodes[*o].base.is_none() && self.is_made_of_rows(*o));
         outputs.dedup();
         for o in &outputs {
             self.nodes[*o].last_use = end;
@@ -586,59 +288,5 @@ impl<'a> Generator<'a> {
             ..ProgramDraft::default()
         };
         draft.to_bytes(&WriteOptions::default()).unwrap()
-    }
-
-    /// Addresses: the lowest offset that no live tensor holds, or the bytes of a dying input.
-    fn place(&mut self) -> usize {
-        let mut placed: Vec<(usize, usize, usize, usize)> = Vec::new(); // start, end, from, to
-        let mut address = vec![0usize; self.nodes.len()];
-        let mut top = 0;
-        for i in 0..self.nodes.len() {
-            if let Some(base) = self.nodes[i].base {
-                if self.nodes[i].is_unsaid
-                    && let ValueDraft::Tensor(t) = &mut self.method.values[self.nodes[i].value as usize]
-                {
-                    **t = t.clone().planned(1, address[base] as u64);
-                }
-                continue;
-            }
-            let bytes = self.bytes_of(i).next_multiple_of(16);
-            let (from, to) = (self.nodes[i].defined_at, self.nodes[i].last_use);
-            let dying = self.nodes[i].in_place_of.filter(|x| {
-                let root =
-                    self.nodes[*x].base.is_none() && !self.method.outputs.contains(&self.nodes[*x].value);
-                root && self.nodes[*x].last_use == from && self.bytes_of(*x) == self.bytes_of(i)
-            });
-            let start = match dying {
-                Some(x) if self.rng.chance(2) => address[x],
-                _ => {
-                    let is_free = |start: usize| {
-                        placed
-                            .iter()
-                            .all(|(s, e, f, t)| start + bytes <= *s || *e <= start || to < *f || *t < from)
-                    };
-                    let mut candidates: Vec<usize> = std::iter::once(0)
-                        .chain(placed.iter().map(|p| p.1))
-                        .filter(|c| is_free(*c))
-                        .collect();
-                    candidates.sort_unstable();
-                    candidates[self.rng.below(candidates.len().min(2))]
-                }
-            };
-            address[i] = start;
-            top = top.max(start + bytes);
-            placed.push((start, start + bytes, from, to));
-            if let ValueDraft::Tensor(t) = &mut self.method.values[self.nodes[i].value as usize] {
-                **t = t.clone().planned(1, start as u64);
-            }
-        }
-        top
-    }
-
-    fn bytes_of(&self, node: usize) -> usize {
-        match &self.method.values[self.nodes[node].value as usize] {
-            ValueDraft::Tensor(t) => t.sizes.iter().map(|s| *s as usize).product::<usize>() * 4,
-            _ => 0,
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The rewrite rules, one per file, in the order in which they run. Each has a switch.
 
+mod channels_last;
 mod fold_batch_norm;
 mod fuse_attention;
 mod fuse_chain;
@@ -40,6 +41,8 @@ pub const RULES: &[Rule] = &[
     fuse_attention::RULE,
     fold_batch_norm::RULE,
     sink_views::RULE,
+    // Before those that fuse: they ask for tensors that lie alike.
+    channels_last::RULE,
     fuse_residual::RULE,
     fuse_clamp::RULE,
     fuse_tail::RULE,
@@ -47,6 +50,9 @@ pub const RULES: &[Rule] = &[
     // Takes what no other rule found a better place for.
     fuse_chain::RULE,
 ];
+
+/// The rule that may make a method need more memory: copies in another order stand beside what they copy.
+pub const COPIES_IMAGES: &str = channels_last::RULE.name;
 
 /// The rules that are switched on and can have something to do in a method with `operators`.
 pub fn candidates<'a>(

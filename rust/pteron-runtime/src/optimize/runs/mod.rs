@@ -20,14 +20,33 @@ use host::RunHost;
 use mentions::Mentions;
 use pteron_core::{Instruction, Result};
 use pteron_cpu::graph::Graph;
-use pteron_cpu::graph::rules::{Rule, rewrite};
+use pteron_cpu::graph::rules::{COPIES_IMAGES, Rule, rewrite};
 
 /// Memory that the method may need at most with plans, in percent of what the file plans.
 const MOST_MEMORY_PERCENT: usize = 105;
 
 /// Applies `rules`. `None`, with `ir` as it was, where there is nothing to rewrite or the rewritten
-/// program would need more memory than the file's.
+/// program would need more memory than the file's, with and without copies of images in another order.
 pub(super) fn compile(
+    ir: &mut MethodIr,
+    steps: &[StepIr],
+    folded: &mut Vec<FoldedConstant>,
+    effects: &Effects,
+    flow: &Flow,
+    loader: &dyn Loader,
+    rules: &[&'static Rule],
+) -> Result<Option<Optimized>> {
+    let others: Vec<&'static Rule> = rules.iter().filter(|r| r.name != COPIES_IMAGES).copied().collect();
+    if others.len() < rules.len()
+        && let Some(compiled) = attempt(ir, steps, folded, effects, flow, loader, rules)?
+    {
+        return Ok(Some(compiled));
+    }
+    attempt(ir, steps, folded, effects, flow, loader, &others)
+}
+
+/// Constants that rules make stay in `ir` and `folded` in any case.
+fn attempt(
     ir: &mut MethodIr,
     steps: &[StepIr],
     folded: &mut Vec<FoldedConstant>,

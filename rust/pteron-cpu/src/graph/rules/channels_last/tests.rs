@@ -1,0 +1,174 @@
+use super::*;
+use crate::graph::Literal;
+use crate::graph::testing::{AnyKernel, Builder};
+
+const IMAGE: &[usize] = &[1, 64, 28, 28];
+
+fn image(b: &Builder, tensor: TensorId) -> &'static str {
+    match order_of(&b.graph.tensor(tensor).spec) {
+        Some(true) => "pixels",
+        Some(false) => "planes",
+        None => "none",
+    }
+}
+
+fn convolution(b: &mut Builder, x: TensorId, weight: &[usize], groups: i64, out: &[usize]) -> TensorId {
+    let w = b.constant(weight);
+    let flag = Argument::Literal(Literal::Bool(false), None);
+    let pad = (weight[2] / 2) as i64;
+    let ints = |v: i64| Argument::ints(&[v, v]);
+    let args = vec![
+        Argument::Tensor(x),
+        Argument::Tensor(w),
+        Argument::none(),
+        ints(1),
+        ints(pad),
+        ints(1),
+        flag,
+        ints(0),
+        Argument::int(groups),
+    ];
+    b.call_with("aten::convolution.out", args, out)
+}
+
+fn add(b: &mut Builder, x: TensorId, y: TensorId, shape: &[usize]) -> TensorId {
+    b.call_with("aten::add.out", vec![Argument::Tensor(x), Argument::Tensor(y), Argument::int(1)], shape)
+}
+
+fn mean(b: &mut Builder, x: TensorId, keepdim: bool, shape: &[usize]) -> TensorId {
+    let keep = Argument::Literal(Literal::Bool(keepdim), None);
+    let args = vec![Argument::Tensor(x), Argument::ints(&[-1, -2]), keep, Argument::none()];
+    b.call_with("aten::mean.out", args, shape)
+}
+
+fn copies(b: &Builder) -> usize {
+    b.graph.live().filter(|(_, n)| n.operator == COPY).count()
+}
+
+fn applied(b: &mut Builder) -> usize {
+    apply(&mut b.graph, &mut AnyKernel).unwrap()
+}
+
+#[test]
+fn a_residual_block_needs_no_copy_of_its_own() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 3, 28, 28]);
+    let y = convolution(&mut b, x, &[64, 3, 3, 3], 1, IMAGE);
+    let r = b.call("aten::relu.out", &[y], IMAGE);
+    let z = convolution(&mut b, r, &[64, 64, 3, 3], 1, IMAGE);
+    let s = add(&mut b, z, r, IMAGE);
+    let m = mean(&mut b, s, false, &[1, 64]);
+    b.name("m", m).pin("m", 1 << 20);
+    assert!(applied(&mut b) > 0);
+    assert_eq!([x, y, r, z, s].map(|t| image(&b, t)), ["planes", "pixels", "pixels", "pixels", "pixels"]);
+    assert_eq!(copies(&b), 0);
+}
+
+#[test]
+fn what_leaves_the_run_is_written_where_it_was() {
+    let mut b = Builder::new();
+    let x = b.border(IMAGE);
+    let y = convolution(&mut b, x, &[64, 1, 3, 3], 64, IMAGE);
+    let z = convolution(&mut b, y, &[64, 1, 3, 3], 64, IMAGE);
+    let out = b.call("aten::relu.out", &[z], IMAGE);
+    b.name("out", out).pin("out", 1 << 20);
+    assert!(applied(&mut b) > 0);
+    assert_eq!([x, y, out].map(|t| image(&b, t)), ["planes", "pixels", "planes"]);
+    // One into pixels, one out of them.
+    let read = b.graph.node(b.graph.producer(y).unwrap()).input(0).unwrap();
+    assert_eq!(image(&b, read), "pixels");
+    assert_eq!(copies(&b), 2);
+}
+
+#[test]
+fn one_copy_serves_all_readers() {
+    let mut b = Builder::new();
+    let x = b.border(IMAGE);
+    for _ in 0..3 {
+        let y = convolution(&mut b, x, &[64, 1, 3, 3], 64, IMAGE);
+        let z = convolution(&mut b, y, &[64, 64, 1, 1], 1, IMAGE);
+        mean(&mut b, z, false, &[1, 64]);
+    }
+    assert!(applied(&mut b) > 0);
+    assert_eq!(copies(&b), 1);
+}
+
+#[test]
+fn little_work_between_operations_that_are_fixed_is_left_alone() {
+    let mut b = Builder::new();
+    let x = b.border(IMAGE);
+    let p = b.call("aten::pixel_shuffle.out", &[x], IMAGE);
+    let y = b.call("aten::relu.out", &[p], IMAGE);
+    let q = b.call("aten::pixel_unshuffle.out", &[y], IMAGE);
+    let z = convolution(&mut b, q, &[8, 64, 1, 1], 1, &[1, 8, 28, 28]);
+    b.call("aten::pixel_shuffle.out", &[z], &[1, 8, 28, 28]);
+    applied(&mut b);
+    assert_eq!([p, y, q].map(|t| image(&b, t)), ["planes"; 3]);
+    assert_eq!(copies(&b), 0);
+}
+
+#[test]
+fn gates_of_one_pixel_follow_without_a_copy() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 3, 28, 28]);
+    let y = convolution(&mut b, x, &[64, 3, 3, 3], 1, IMAGE);
+    let m = mean(&mut b, y, true, &[1, 64, 1, 1]);
+    let g = convolution(&mut b, m, &[64, 64, 1, 1], 1, &[1, 64, 1, 1]);
+    let s = b.call("aten::sigmoid.out", &[g], &[1, 64, 1, 1]);
+    let z = b.call("aten::mul.out", &[y, s], IMAGE);
+    let m2 = mean(&mut b, z, true, &[1, 64, 1, 1]);
+    let v = b.call_with(
+        "executorch_prim::et_view.default",
+        vec![Argument::Tensor(m2), Argument::ints(&[1, 64])],
+        &[1, 64],
+    );
+    b.call("aten::neg.out", &[v], &[1, 64]);
+    assert!(applied(&mut b) > 0);
+    assert_eq!([y, m, g, s, z].map(|t| image(&b, t)), ["pixels"; 5]);
+    assert_eq!((copies(&b), image(&b, v)), (0, "none"));
+}
+
+#[test]
+fn a_copy_of_the_file_goes_where_it_became_idle() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 3, 28, 28]);
+    let y = convolution(&mut b, x, &[64, 3, 3, 3], 1, IMAGE);
+    let c = b.call_with("aten::clone.out", vec![Argument::Tensor(y), Argument::none()], IMAGE);
+    let z = convolution(&mut b, c, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    assert!(applied(&mut b) > 0);
+    assert_eq!(copies(&b), 0);
+    assert_eq!(b.graph.node(b.graph.producer(z).unwrap()).input(0), Some(y));
+}
+
+#[test]
+fn constants_are_reordered_at_load() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 3, 28, 28]);
+    let y = convolution(&mut b, x, &[64, 3, 3, 3], 1, IMAGE);
+    let k = b.constant(IMAGE);
+    let s = add(&mut b, y, k, IMAGE);
+    let z = convolution(&mut b, s, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    assert!(applied(&mut b) > 0);
+    let added = b.graph.node(b.graph.producer(s).unwrap()).input(1).unwrap();
+    assert!(added != k && b.graph.tensor(added).is_constant());
+    assert_eq!((image(&b, added), copies(&b)), ("pixels", 0));
+}
+
+#[test]
+fn reordered_elements_keep_their_places() {
+    let shape = pteron_core::Dims::new(&[1, 2, 1, 3]).unwrap();
+    let data = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let view = ConstantView {
+        key: pteron_core::ConstantKey { origin: 0, offset: 0, nbytes: 24 },
+        data: bytemuck::cast_slice(&data),
+        dtype: pteron_core::DType::Float32,
+        offset: 0,
+        shape,
+        strides: DimOrder::contiguous(4).strides(&shape),
+    };
+    let planes = TensorSpec::contiguous(pteron_core::DType::Float32, &[1, 2, 1, 3]).unwrap();
+    let out = elements_in_order(&view, &in_order(&planes, true)).unwrap().unwrap();
+    assert_eq!(out.as_elements::<f32>(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+}

@@ -1,0 +1,38 @@
+//! Elementwise functions of rows.
+
+use super::Generator;
+use pteron_format::write::ValueDraft;
+
+impl Generator<'_> {
+    pub(super) fn unary(&mut self, name: &str, x: usize) {
+        self.elementwise(x, |g, xv, ov| g.call(name, "out", vec![xv, ov]));
+    }
+
+    pub(super) fn hardtanh(&mut self, x: usize) {
+        let min = self.value(ValueDraft::Double(-0.5));
+        let max = self.value(ValueDraft::Int(1));
+        self.elementwise(x, |g, xv, ov| g.call("aten::hardtanh", "out", vec![xv, min, max, ov]));
+    }
+
+    pub(super) fn elementwise(&mut self, x: usize, call: impl FnOnce(&mut Self, i32, i32)) {
+        self.touch(x);
+        let out = self.node(self.nodes[x].width, 2);
+        self.nodes[out].in_place_of = Some(x);
+        let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
+        call(self, xv, ov);
+    }
+
+    pub(super) fn add(&mut self, x: usize) {
+        let width = self.nodes[x].width;
+        let same: Vec<usize> = (0..self.nodes.len())
+            .filter(|i| self.nodes[*i].width == width && self.is_activation(*i))
+            .collect();
+        let y = same[self.rng.below(same.len())];
+        self.touch(x);
+        self.touch(y);
+        let alpha = self.value(ValueDraft::Int(1));
+        let out = self.node(width, 2);
+        let (xv, yv, ov) = (self.nodes[x].value, self.nodes[y].value, self.nodes[out].value);
+        self.call("aten::add", "out", vec![xv, yv, alpha, ov]);
+    }
+}
