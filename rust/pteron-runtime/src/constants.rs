@@ -3,7 +3,8 @@
 use crate::ir::{FoldedConstant, Place, TensorIr};
 use crate::program_data::ProgramData;
 use pteron_core::{
-    AlignedBuffer, ConstantKey, ConstantView, DType, Dims, PackKey, PackStore, PackedBytes, Result,
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, Dims, PackKey, PackStore, PackedBytes,
+    Prepared, Result,
 };
 use pteron_cpu::packed::DENSE;
 use std::sync::Arc;
@@ -34,6 +35,18 @@ impl<'a> Constants<'a> {
             && view.data.len() >= WORTH_RELEASING
         {
             data.release(&view.key);
+        }
+    }
+
+    /// Weights that the kernel has packed need not stay in memory beside their packed copy. Done kernel by
+    /// kernel, so that the most that load ever holds is one copy of the weights and one weight.
+    pub(crate) fn release_packed(&self, specs: &[ArgSpec<'_>], prepared: &dyn Prepared) {
+        for (index, spec) in specs.iter().enumerate() {
+            if let Some(view) = spec.constant()
+                && !prepared.needs(index)
+            {
+                self.release(view);
+            }
         }
     }
 

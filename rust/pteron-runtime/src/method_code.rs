@@ -161,6 +161,11 @@ impl<'a> BuildLoader<'a> {
             written: written_values(ir, operators),
         }
     }
+
+    /// Constants as the file has them.
+    fn stored(&self) -> Constants<'a> {
+        Constants { data: Some(self.data), folded: &[] }
+    }
 }
 
 impl Loader for BuildLoader<'_> {
@@ -169,7 +174,11 @@ impl Loader for BuildLoader<'_> {
     }
 
     fn can_prepare(&self, plan: &PlanSpec, args: &[ArgSpec<'_>]) -> Result<bool> {
-        Ok(plan.prepare(&PrepareContext { args, packs: self.packs, cpu: self.cpu })?.is_some())
+        let prepared = plan.prepare(&PrepareContext { args, packs: self.packs, cpu: self.cpu })?;
+        if let Some(prepared) = &prepared {
+            self.stored().release_packed(args, &**prepared);
+        }
+        Ok(prepared.is_some())
     }
 
     fn arg_spec<'s>(&'s self, ir: &'s MethodIr, folded: &'s [FoldedConstant], value: ValueId) -> ArgSpec<'s> {
@@ -190,6 +199,10 @@ impl Loader for BuildLoader<'_> {
         spec: &TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
     ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>> {
-        self.packs.derive(recipe, sources, spec, make)
+        let derived = self.packs.derive(recipe, sources, spec, make)?;
+        if derived.is_some() {
+            sources.iter().for_each(|source| self.stored().release(source));
+        }
+        Ok(derived)
     }
 }

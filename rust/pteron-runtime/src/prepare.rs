@@ -26,7 +26,7 @@ impl<'a> Preparer<'a> {
         let ctx = PrepareContext { args: &specs, packs: self.packs, cpu: self.cpu };
         for kernel in operator.kernels.kernels() {
             if let Some(prepared) = kernel.prepare(&ctx)? {
-                self.release_packed(&specs, &*prepared);
+                self.constants.release_packed(&specs, &*prepared);
                 return Ok(prepared);
             }
         }
@@ -40,21 +40,9 @@ impl<'a> Preparer<'a> {
         let specs = self.arg_specs(args);
         let prepared = plan.prepare(&PrepareContext { args: &specs, packs: self.packs, cpu: self.cpu })?;
         if let Some(prepared) = &prepared {
-            self.release_packed(&specs, &**prepared);
+            self.constants.release_packed(&specs, &**prepared);
         }
         Ok(prepared)
-    }
-
-    /// Weights that the kernel has packed need not stay in memory beside their packed copy. Done kernel by
-    /// kernel, so that the most that load ever holds is one copy of the weights and one weight.
-    fn release_packed(&self, specs: &[ArgSpec<'_>], prepared: &dyn Prepared) {
-        for (index, spec) in specs.iter().enumerate() {
-            if let Some(view) = spec.constant()
-                && !prepared.needs(index)
-            {
-                self.constants.release(view);
-            }
-        }
     }
 
     fn value(&self, id: ValueId) -> Option<&'a ValueIr> {

@@ -1,0 +1,59 @@
+"""Loading holds the weights once, also where rules try what they would build."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pteron
+from pteron.exir import to_edge
+
+PEAK = """
+import sys
+import pteron
+
+def most_resident():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+before = most_resident()
+program = pteron.load(sys.argv[1])
+method = program.load_method()
+print(most_resident() - before)
+print(program.plan_listing("forward"))
+"""
+
+
+class Block(nn.Module):
+    """A linear layer whose tail, and one whose residual sum, the loader fuses."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = x + self.second(torch.nn.functional.gelu(self.first(x)))
+        return result
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from Linux's /proc")
+def test_weights_are_held_once_while_a_method_is_loaded(tmp_path: Path) -> None:
+    width, blocks = 1024, 8
+    model = nn.Sequential(*(Block(width) for _ in range(blocks)))
+    path = tmp_path / "blocks.pte"
+    to_edge(torch.export.export(model.eval(), (torch.randn(4, width),))).to_executorch().save(path)
+    environment = {**os.environ, "PYTHONPATH": str(Path(pteron.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    weights = 2 * blocks * width * width * 4
+    peak = int(done.stdout.split()[0]) * 1024
+    assert weights <= peak < 1.2 * weights
+    assert done.stdout.count("gelu") == blocks
