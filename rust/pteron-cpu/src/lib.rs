@@ -56,6 +56,7 @@ static FAMILIES: &[&[StaticKernel]] = &[
     layout::views::KERNELS,
     layout::cat::KERNELS,
     layout::embedding::KERNELS,
+    layout::pad::KERNELS,
 ];
 
 /// Every fast kernel, in the order in which they are asked; the reference kernels come after them.

@@ -108,6 +108,11 @@ impl Generator<'_> {
     }
 
     fn sliding(&mut self, album: &Album, x: Picture, kind: Kind) -> Picture {
+        let x = match self.rng.below(6) {
+            0 => self.padded(album, x, [2, 2, 1, 1], 0.0),
+            1 => self.padded(album, x, [0; 4], 0.0),
+            _ => x,
+        };
         let [c, h, w] = x.shape;
         let (kernel, padding) = if matches!(kind, Kind::Pointwise) { (1, 0) } else { (3, 1) };
         let window = Sliding { kernel, padding, stride: 1 + self.rng.below(2) };
@@ -251,13 +256,20 @@ impl Generator<'_> {
                 self.step(album, x, [c, h - 1, w], "aten::slice_copy", "Tensor_out", &rest)
             }
             2 if h.max(w) + 3 <= MOST => {
-                let pads = self.ints(&[1, 0, 2, 1]);
                 let fill = [0.0, 1.5][self.rng.below(2)];
-                let fill = self.value(ValueDraft::Double(fill));
-                self.step(album, x, [c, h + 3, w + 1], "aten::constant_pad_nd", "out", &[pads, fill])
+                self.padded(album, x, [1, 0, 2, 1], fill)
             }
             _ => self.step(album, x, x.shape, "aten::clone", "out", &[null]),
         }
+    }
+
+    /// With a margin: left, right, top, bottom.
+    fn padded(&mut self, album: &Album, x: Picture, margins: [usize; 4], fill: f64) -> Picture {
+        let ([c, h, w], [left, right, top, bottom]) = (x.shape, margins);
+        let pads = self.ints(&margins.map(|n| n as i64));
+        let fill = self.value(ValueDraft::Double(fill));
+        let shape = [c, h + top + bottom, w + left + right];
+        self.step(album, x, shape, "aten::constant_pad_nd", "out", &[pads, fill])
     }
 
     /// With an earlier image of the same shape.

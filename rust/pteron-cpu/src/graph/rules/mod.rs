@@ -2,6 +2,7 @@
 
 mod channels_last;
 mod fold_batch_norm;
+mod fold_padding;
 mod fuse_attention;
 mod fuse_chain;
 mod fuse_clamp;
@@ -40,6 +41,7 @@ pub(crate) const WEIGHTED: &[&str] = &[
 pub const RULES: &[Rule] = &[
     fuse_attention::RULE,
     fold_batch_norm::RULE,
+    fold_padding::RULE,
     sink_views::RULE,
     // Before those that fuse: they ask for tensors that lie alike.
     channels_last::RULE,
