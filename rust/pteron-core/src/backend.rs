@@ -1,6 +1,6 @@
 //! The contract between the runtime and backends, whoever registers them: Rust, Python or a plugin.
 
-use crate::{DType, Dims, Error, Result, TensorMeta, TensorSlot, TensorView, TensorViewMut};
+use crate::{DType, Dims, Error, OwnedTensor, Result, TensorMeta, TensorSlot, TensorView, TensorViewMut};
 use std::sync::Arc;
 
 /// Whether a backend can be used here.
@@ -119,6 +119,30 @@ pub struct ExecuteContext<'a> {
     pub instruction: usize,
     /// Should the delegate stop early? Polled by long-running delegates.
     pub is_cancelled: &'a dyn Fn() -> bool,
+    /// Who is told what happens inside the delegate; `None` in calls that nobody traces.
+    pub events: Option<&'a mut dyn FnMut(DelegateEvent<'_>)>,
+}
+
+/// What a delegate calls a part of itself, as in the mapping that its exporter gave (`DelegateMappingBuilder`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventId<'a> {
+    /// A number.
+    Int(i64),
+    /// A name.
+    Name(&'a str),
+}
+
+/// Something that took time inside a delegate.
+#[derive(Debug, Clone, Copy)]
+pub struct DelegateEvent<'a> {
+    /// The part of the delegate that it belongs to.
+    pub id: EventId<'a>,
+    /// When it began, in nanoseconds on a clock of the delegate's choice.
+    pub start_ns: u64,
+    /// When it ended, on the same clock.
+    pub end_ns: u64,
+    /// Whatever the delegate adds.
+    pub metadata: &'a [u8],
 }
 
 /// Makes delegates from blobs. Shared by all programs of a runtime.
@@ -139,8 +163,29 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn Delegate>>;
 }
 
+/// The mutable buffers that a delegate owns. The runtime calls these between runs.
+pub trait DelegateState {
+    /// Copies of all buffers, by name: as the model calls them, since all delegates and the method itself
+    /// share one space of names.
+    fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>>;
+    /// Are there no buffers? Then calls do not depend on each other.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.get_state()?.is_empty())
+    }
+    /// Sets the buffers named; each is one that `get_state` gave, of the same dtype and shape, row-major.
+    fn set_state(&mut self, state: &[(&str, TensorView<'_>)]) -> Result<()>;
+    /// Puts all buffers back to their initial contents.
+    fn reset_state(&mut self) -> Result<()>;
+}
+
 /// An initialised subgraph. Dropping it is `destroy`.
 pub trait Delegate: Send {
+    /// The mutable buffers that it owns; what is given at first is given always. For one that gives none
+    /// although the file says that it owns buffers, `get_state`, `set_state` and `reset_state` of the method are
+    /// errors.
+    fn state(&mut self) -> Option<&mut dyn DelegateState> {
+        None
+    }
     /// How many of the call's arguments, counted from the end, are outputs.
     fn num_outputs(&self) -> usize;
     /// Computes outputs from inputs. An error may carry the delegate's own debug handle

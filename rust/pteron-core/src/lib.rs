@@ -22,6 +22,8 @@ pub mod error;
 pub mod instruction;
 #[allow(unsafe_code)]
 pub mod kernel;
+#[allow(unsafe_code)]
+pub mod owned_tensor;
 pub mod packs;
 pub mod random;
 pub mod schema;
@@ -34,8 +36,8 @@ pub mod value;
 
 pub use args::{Args, BindArgs, IntListView, Scalar, TensorListView};
 pub use backend::{
-    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, ExecuteContext, InitContext,
-    NamedData, OutputView,
+    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateEvent, DelegateState,
+    EventId, ExecuteContext, InitContext, NamedData, OutputView,
 };
 pub use constant::{ConstantKey, ConstantView};
 pub use cpu_profile::{CpuProfile, Isa};
@@ -47,6 +49,7 @@ pub use instruction::Instruction;
 pub use kernel::{
     AliasRule, ArgSpec, Bound, Grid, Kernel, PrepareContext, Prepared, Scratch, StaticKernel, WorkerScratch,
 };
+pub use owned_tensor::OwnedTensor;
 pub use packs::{DERIVED_ORIGIN, PackKey, PackStore, PackTotals};
 pub use random::{RandomDraws, RandomStream};
 pub use schema::{ArgKind, Schema, SchemaArg};

@@ -7,6 +7,9 @@ use std::sync::atomic::AtomicU32;
 
 /// Phases with less estimated work than this (nanoseconds) run on the caller alone.
 pub const MIN_PARALLEL_NS: u64 = 20_000;
+/// Chunks with more estimated work than this (nanoseconds) are worth a look at the clock each; of smaller ones
+/// every sixteenth gets one.
+const LOOK_NS: u32 = 10_000;
 /// Each thread should get at least this much work (nanoseconds) to be worth waking.
 pub const MIN_NS_PER_THREAD: u64 = 10_000;
 
@@ -73,6 +76,27 @@ pub struct Executor<'a> {
     pub max_threads: usize,
     /// Polled before every chunk; see [`stop_word`].
     pub stop: &'a AtomicU32,
+    /// Asked by the calling thread, and by it alone, between chunks; an error stops the run. Not asked in calls
+    /// that are one chunk.
+    pub watch: Option<&'a dyn Fn() -> Result<()>>,
+}
+
+/// Lets the chunks of a region carry the question, which only the calling thread asks.
+struct CallersQuestion<'a>(Option<&'a dyn Fn() -> Result<()>>);
+
+// SAFETY: `run_parallel` asks on worker 0, which is the thread that called (`Pool::run`).
+unsafe impl Sync for CallersQuestion<'_> {}
+
+impl CallersQuestion<'_> {
+    /// # Safety
+    /// On the thread that called only.
+    #[inline(always)]
+    unsafe fn ask(&self, chunk: u32, chunk_ns: u32) -> Result<()> {
+        match self.0 {
+            Some(ask) if chunk_ns >= LOOK_NS || chunk & 15 == 15 => ask(),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Executor<'_> {
@@ -103,13 +127,25 @@ impl Executor<'_> {
             let threads = self.threads_for(chunks, grid.chunk_ns).min(scratch.threads());
             if threads > 1 {
                 // SAFETY: the caller's contract.
-                unsafe { self.run_parallel(prepared, bound, args, phase, chunks, threads, scratch)? };
+                unsafe {
+                    self.run_parallel(
+                        prepared,
+                        bound,
+                        args,
+                        (phase, chunks, grid.chunk_ns),
+                        threads,
+                        scratch,
+                    )?
+                };
                 continue;
             }
             // SAFETY: as for the single chunk.
             let mut own = unsafe { scratch.worker(0)? };
+            let question = CallersQuestion(self.watch);
             for chunk in 0..chunks {
                 stop_word::check(self.stop)?;
+                // SAFETY: this is the thread that called.
+                unsafe { question.ask(chunk, grid.chunk_ns)? };
                 // SAFETY: the caller's contract.
                 unsafe { prepared.run(bound, args, phase, chunk, &mut own)? };
             }
@@ -119,20 +155,23 @@ impl Executor<'_> {
 
     /// # Safety
     /// As [`Executor::run_bound`].
-    #[allow(clippy::too_many_arguments)]
     unsafe fn run_parallel(
         &self,
         prepared: &dyn Prepared,
         bound: &Bound,
         args: &Args<'_>,
-        phase: u32,
-        chunks: u32,
+        (phase, chunks, chunk_ns): (u32, u32, u32),
         threads: usize,
         scratch: &mut SessionScratch,
     ) -> Result<()> {
         let scratch = &*scratch;
-        self.pool.run(threads, chunks, &|chunk, worker| {
-            stop_word::check(self.stop)?;
+        let (pool, stop, question) = (self.pool, self.stop, &CallersQuestion(self.watch));
+        pool.run(threads, chunks, &|chunk, worker| {
+            stop_word::check(stop)?;
+            if worker == 0 {
+                // SAFETY: worker 0 is the thread that called.
+                unsafe { question.ask(chunk, chunk_ns)? };
+            }
             // SAFETY: the pool gives a worker index to one thread at a time, and the exclusive borrow of
             // the scratch is held by our caller; the rest is the contract of `run_bound`.
             unsafe { prepared.run(bound, args, phase, chunk, &mut scratch.worker(worker)?) }

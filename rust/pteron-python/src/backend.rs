@@ -1,14 +1,15 @@
 //! Backends written in Python, on the contract of [`pteron_core::Backend`].
 
 use crate::blob::Blob;
+use crate::delegate_state;
 use crate::errors::type_name;
 use crate::execute_context::ExecuteContext as PyExecuteContext;
 use crate::pending_exception::PendingException;
 use crate::tensor::{self, Tensor};
 use pteron_core::error::printable;
 use pteron_core::{
-    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, Error, ExecuteContext, InitContext,
-    NamedData, OutputView, Result,
+    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateState, Error,
+    ExecuteContext, InitContext, NamedData, OutputView, Result,
 };
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
@@ -43,7 +44,7 @@ impl PyBackend {
 }
 
 /// Runs `work` attached to the interpreter; an error while it shuts down.
-fn attached<T>(work: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
+pub fn attached<T>(work: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
     Python::try_attach(work).unwrap_or_else(|| {
         Err(Error::delegate("a backend written in Python cannot run while the interpreter shuts down"))
     })
@@ -51,7 +52,7 @@ fn attached<T>(work: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
 
 /// The error for what Python code raised in `phase`; it travels as the cause.
 #[cold]
-fn raised(py: Python<'_>, phase: &str, error: PyErr) -> Error {
+pub fn raised(py: Python<'_>, phase: &str, error: PyErr) -> Error {
     let text = error.value(py).to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     let class = type_name(error.value(py).as_any());
     let message = match text.is_empty() {
@@ -199,10 +200,11 @@ impl BackendInitContext {
 }
 
 /// A delegate that is a Python object.
-struct PyDelegate {
+pub struct PyDelegate {
     object: Py<PyAny>,
     method: Py<PyString>,
     num_outputs: usize,
+    has_state: bool,
 }
 
 impl PyDelegate {
@@ -226,7 +228,15 @@ impl PyDelegate {
             object: object.clone().unbind(),
             method: PyString::new(py, method).unbind(),
             num_outputs,
+            has_state: delegate_state::is_offered(object)?,
         })
+    }
+}
+
+impl PyDelegate {
+    /// The object itself.
+    pub fn object(&self) -> &Py<PyAny> {
+        &self.object
     }
 }
 
@@ -236,6 +246,10 @@ type Lent<'py> = SmallVec<[Bound<'py, Tensor>; 8]>;
 impl Delegate for PyDelegate {
     fn num_outputs(&self) -> usize {
         self.num_outputs
+    }
+
+    fn state(&mut self) -> Option<&mut dyn DelegateState> {
+        if self.has_state { Some(self) } else { None }
     }
 
     fn execute(
@@ -314,7 +328,7 @@ impl PyDelegate {
     unsafe fn call<'py>(
         &self,
         py: Python<'py>,
-        ctx: &ExecuteContext<'_>,
+        ctx: &mut ExecuteContext<'_>,
         inputs: &[ArgView<'_>],
         outputs: &mut [OutputView<'_>],
         lent: &mut Lent<'py>,
@@ -347,7 +361,13 @@ impl PyDelegate {
         let result = self
             .object
             .bind(py)
-            .call_method1(pyo3::intern!(py, "execute"), (context.object().clone(), inputs, outputs))?;
+            .call_method1(pyo3::intern!(py, "execute"), (context.object().clone(), inputs, outputs));
+        let events = context.take_events();
+        drop(context);
+        if let Some(report) = &mut ctx.events {
+            events.iter().for_each(|event| report(event.view()));
+        }
+        let result = result?;
         Ok((!result.is_none()).then_some(result))
     }
 }

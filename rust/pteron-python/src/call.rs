@@ -4,8 +4,9 @@
 use crate::errors::to_python;
 use crate::input::{Argument, Arguments, OutputMemory};
 use crate::parameter;
+use crate::tracer::PyTracer;
 use pteron_core::{Error, ErrorKind, Result};
-use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program};
+use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program, Tracer};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
@@ -74,6 +75,7 @@ pub fn execute(
     arguments: &mut Arguments,
     outputs: &mut SmallVec<[Option<OutputMemory>; 2]>,
     limits: CallLimits,
+    mut tracer: Option<PyTracer<'_>>,
 ) -> PyResult<Outputs> {
     let inputs: SmallVec<[InputValue<'_>; 4]> = arguments.iter().map(Argument::as_input).collect();
     let buffers: SmallVec<[Option<OutputBuffer<'_>>; 2]> =
@@ -86,7 +88,7 @@ pub fn execute(
             deadline: limits.deadline,
             budget: limits.budget,
             num_threads: limits.num_threads,
-            tracer: None,
+            tracer: tracer.as_mut().map(|t| t as &mut dyn Tracer),
             poll: Some(&mut poll),
         };
         match callee {
@@ -95,13 +97,18 @@ pub fn execute(
         }
     })?;
     drop((inputs, buffers));
-    result.map_err(|error| {
-        if error.detail().is_memory_kept {
-            // A delegate still looks at memory of this call: it must never be freed.
-            std::mem::forget((std::mem::take(arguments), std::mem::take(outputs)));
-        }
-        to_python(py, error)
-    })
+    let failure = tracer.as_mut().and_then(PyTracer::take_failure);
+    result
+        .map_err(|error| {
+            if error.detail().is_memory_kept {
+                // A delegate still looks at memory of this call: it must never be freed.
+                std::mem::forget((std::mem::take(arguments), std::mem::take(outputs)));
+            }
+            to_python(py, error)
+        })
+        // What a tracer raised says more than the cancellation that it caused.
+        .and_then(|outputs| failure.as_ref().map_or(Ok(outputs), |f| Err(f.clone_ref(py))))
+        .map_err(|error| failure.unwrap_or(error))
 }
 
 /// Runs `work` detached from the interpreter; errors become exceptions, panics `InternalError`.

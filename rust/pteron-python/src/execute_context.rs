@@ -1,7 +1,7 @@
 //! What a delegate written in Python may ask while it executes. Unsafe island (a borrowed closure).
 
-use pteron_core::ExecuteContext as Inner;
-use pyo3::exceptions::PyRuntimeError;
+use pteron_core::{DelegateEvent, EventId, ExecuteContext as Inner};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::sync::Mutex;
@@ -12,6 +12,33 @@ pub struct ExecuteContext {
     method: Py<PyString>,
     instruction: usize,
     is_cancelled: Mutex<Option<Question>>,
+    // What the delegate has reported; `None` where nobody traces.
+    events: Mutex<Option<Vec<ReportedEvent>>>,
+}
+
+/// An event that the delegate has reported.
+pub struct ReportedEvent {
+    id: ReportedId,
+    start_ns: u64,
+    end_ns: u64,
+    metadata: Vec<u8>,
+}
+
+#[derive(FromPyObject)]
+enum ReportedId {
+    Int(i64),
+    Name(String),
+}
+
+impl ReportedEvent {
+    /// As the runtime takes it.
+    pub fn view(&self) -> DelegateEvent<'_> {
+        let id = match &self.id {
+            ReportedId::Int(id) => EventId::Int(*id),
+            ReportedId::Name(name) => EventId::Name(name),
+        };
+        DelegateEvent { id, start_ns: self.start_ns, end_ns: self.end_ns, metadata: &self.metadata }
+    }
 }
 
 struct Question(*const (dyn Fn() -> bool + 'static));
@@ -27,6 +54,11 @@ impl<'py> LentContext<'py> {
     /// The Python object.
     pub fn object(&self) -> &Bound<'py, ExecuteContext> {
         &self.0
+    }
+
+    /// What the delegate has reported so far.
+    pub fn take_events(&self) -> Vec<ReportedEvent> {
+        self.0.get().events().as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
@@ -53,8 +85,13 @@ impl ExecuteContext {
             method: method.clone_ref(py),
             instruction: ctx.instruction,
             is_cancelled: Mutex::new(Some(Question(closure))),
+            events: Mutex::new(ctx.events.is_some().then(Vec::new)),
         };
         Bound::new(py, context).map(LentContext)
+    }
+
+    fn events(&self) -> std::sync::MutexGuard<'_, Option<Vec<ReportedEvent>>> {
+        self.events.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn question(&self) -> std::sync::MutexGuard<'_, Option<Question>> {
@@ -83,5 +120,30 @@ impl ExecuteContext {
             Some(Question(closure)) => Ok(unsafe { (**closure)() }),
             None => Err(PyRuntimeError::new_err("the delegate call that this context belongs to has ended")),
         }
+    }
+
+    /// Is somebody told of events in this call? Without, `event` does nothing.
+    #[getter]
+    fn is_traced(&self) -> bool {
+        self.events().is_some()
+    }
+
+    /// Reports that a part of the delegate has run. `identifier`: int or str, as in the mapping that its exporter gave;
+    /// `start_ns`, `end_ns`: on a clock of the delegate's choice, such as time.perf_counter_ns().
+    #[pyo3(signature = (identifier, start_ns, end_ns, metadata=None))]
+    fn event(
+        &self,
+        identifier: &Bound<'_, PyAny>,
+        start_ns: u64,
+        end_ns: u64,
+        metadata: Option<Vec<u8>>,
+    ) -> PyResult<()> {
+        let id = identifier
+            .extract::<ReportedId>()
+            .map_err(|_| PyTypeError::new_err("the id of an event is an int or a str"))?;
+        if let Some(events) = self.events().as_mut() {
+            events.push(ReportedEvent { id, start_ns, end_ns, metadata: metadata.unwrap_or_default() });
+        }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! it is re-exported by the package `pteron`.
 //!
 //! Unsafe code lives in the islands `tensor`, `dlpack`, `blob`, `contents`, `input`, `call`,
-//! `execute_context`, `pending_exception`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
+//! `execute_context`, `pending_exception`, `plugin`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
 //! else: the compiler refuses it.
 
 #![deny(unsafe_code)]
@@ -19,6 +19,7 @@ mod call;
 #[allow(unsafe_code)]
 mod contents;
 mod data_file;
+mod delegate_state;
 #[allow(unsafe_code)]
 mod dlpack;
 mod dtype;
@@ -36,6 +37,8 @@ mod pack;
 mod parameter;
 #[allow(unsafe_code)]
 mod pending_exception;
+#[allow(unsafe_code)]
+mod plugin;
 mod program;
 mod runtime;
 mod serialize;
@@ -45,6 +48,7 @@ mod spec;
 #[allow(unsafe_code)]
 mod tensor;
 mod torch;
+mod tracer;
 mod tree;
 
 /// The native half of pteron.
@@ -54,6 +58,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<program::Program>()?;
     m.add_class::<method::Method>()?;
     m.add_class::<tensor::Tensor>()?;
+    m.add_class::<tracer::TracedStep>()?;
     m.add_class::<runtime::Runtime>()?;
     m.add_class::<runtime::Limits>()?;
     m.add_class::<spec::ValueSpec>()?;

@@ -6,6 +6,7 @@ use crate::input::{Argument, Arguments, OutputMemory};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use crate::parameter;
+use crate::tracer::PyTracer;
 use pteron_core::{Error, Result};
 use pteron_runtime::{CancelHandle, InputValue, Method as Session};
 use pyo3::prelude::*;
@@ -59,9 +60,15 @@ impl Method {
     /// stops with LimitExceeded. `num_threads`: most threads for this call, of those that the method was
     /// loaded with; results are the same bytes for any number.
     ///
-    /// Signals (Ctrl-C) are looked at between instructions, every 0.1 s at most: an instruction that takes long
-    /// is finished first. `cancel()` and `deadline` act sooner, between the chunks of a kernel's work.
-    #[pyo3(signature = (inputs, *, outputs=None, copy=true, deadline=None, budget=None, num_threads=None))]
+    /// `tracer`: an object that is told what happens, through those of these methods that it has:
+    /// `step_begin(step)`, `step_end(step, error)`, `delegate_begin(step, backend)`,
+    /// `delegate_end(step, backend, error)`, `delegate_event(step, backend, id, start_ns, end_ns, metadata)`,
+    /// `allocation(what, index, nbytes)` and `value(step, position, value)` for copies of what steps write. What
+    /// it raises stops the run.
+    ///
+    /// `cancel()`, `deadline` and signals (Ctrl-C, on the main thread, looked at every 0.1 s) stop the run before
+    /// the next chunk of a kernel's work, a fraction of an instruction that takes long.
+    #[pyo3(signature = (inputs, *, outputs=None, copy=true, deadline=None, budget=None, num_threads=None, tracer=None))]
     #[allow(clippy::too_many_arguments)]
     fn execute<'py>(
         &self,
@@ -72,6 +79,7 @@ impl Method {
         deadline: Option<&Bound<'py, PyAny>>,
         budget: Option<&Bound<'py, PyAny>>,
         num_threads: Option<&Bound<'py, PyAny>>,
+        tracer: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let limits = CallLimits { lend_outputs: !copy, ..CallLimits::new(deadline, budget, num_threads)? };
         let inputs = sequence(inputs, "inputs").or_raise(py)?;
@@ -90,7 +98,8 @@ impl Method {
             None => Default::default(),
         };
         let callee = Callee::Session(&self.session);
-        let values = call::execute(py, &callee, &mut arguments, &mut memory, limits)?;
+        let tracer = tracer.as_ref().map(|t| PyTracer::new(py, t, self.cancel.clone())).transpose()?;
+        let values = call::execute(py, &callee, &mut arguments, &mut memory, limits, tracer)?;
         let objects = values
             .into_iter()
             .enumerate()
@@ -104,7 +113,22 @@ impl Method {
         self.cancel.cancel();
     }
 
-    /// Copies of the mutable buffers, by name.
+    /// Writes all mutable buffers to the file `path`, a data file (`.ptd`) with a tensor per buffer. The file is
+    /// complete or not there.
+    fn save_state(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<()> {
+        let session = &self.session;
+        call::detached(py, || session.save_state(&path))
+    }
+
+    /// Sets all mutable buffers from a file that `save_state` wrote. One that lacks a buffer, or has one of
+    /// another name, dtype or shape, is an error that changes nothing.
+    fn load_state(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<()> {
+        let session = &self.session;
+        call::detached(py, || session.load_state(&path))
+    }
+
+    /// Copies of the mutable buffers, by name: the method's own, then those of its delegates. A DelegateError names
+    /// the backend that owns buffers and does not give them.
     fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let session = &self.session;
         let state = call::detached(py, || session.get_state())?;
@@ -212,7 +236,8 @@ pub fn call_with_structure<'py>(
     let mut arguments = Arguments::new();
     interface.read_inputs(leaves.iter(), &mut arguments).or_raise(py)?;
     let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
-    let values = call::execute(py, callee, &mut arguments, &mut SmallVec::new(), CallLimits::default())?;
+    let values =
+        call::execute(py, callee, &mut arguments, &mut SmallVec::new(), CallLimits::default(), None)?;
     interface.build(py, values, form)
 }
 

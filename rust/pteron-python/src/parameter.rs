@@ -31,6 +31,17 @@ pub fn out_of_range(object: &Bound<'_, PyAny>, name: &str, expected: &str) -> Py
     to_python(object.py(), error)
 }
 
+/// The exception for a compiled backend that is registered under another name than its own.
+#[cold]
+pub fn other_name(py: Python<'_>, own: &str, given: &str) -> PyErr {
+    let error = Error::input("a compiled backend is registered under another name than its own")
+        .argument("name")
+        .expected(printable(own))
+        .got(printable(given))
+        .hint("programs name it by its own name");
+    to_python(py, error)
+}
+
 /// True or False.
 pub fn flag(object: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
     object.extract().map_err(|_| wrong_type(object, name, "True or False", "leave it out for the default"))

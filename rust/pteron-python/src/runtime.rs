@@ -4,6 +4,8 @@ use crate::backend::PyBackend;
 use crate::call;
 use crate::errors::OrRaise;
 use crate::parameter;
+use crate::plugin;
+use pteron_core::Backend;
 use pteron_core::{Availability, Isa};
 use pteron_runtime::{RuleSwitches, Runtime as Inner, RuntimeOptions};
 use pyo3::prelude::*;
@@ -163,7 +165,8 @@ impl Limits {
     }
 }
 
-/// Makes a backend written in Python known to programs of `runtime` (None: the process-wide default).
+/// Makes a backend known to programs of `runtime` (None: the process-wide default): an object written in
+/// Python, or the capsule of one that another package has compiled (`pteron_backend.h`).
 ///
 /// `backend.init(ctx, processed, compile_specs)` makes a delegate from a blob; `backend.is_available()`,
 /// when there is one, gives True or the reason why not. A name that is taken is an error unless
@@ -183,7 +186,10 @@ pub fn register_backend(
 ) -> PyResult<()> {
     let runtime = Runtime::or_shared(py, runtime)?;
     let name = parameter::text(name, "name", "the backend id that programs carry comes first")?;
-    let backend = Arc::new(PyBackend::new(name.to_string(), backend)?);
+    let backend: Arc<dyn Backend> = match plugin::backend_in(backend, name)? {
+        Some(compiled) => Arc::new(compiled),
+        None => Arc::new(PyBackend::new(name.to_string(), backend)?),
+    };
     // The lock of the registry may be held by a thread that waits for the interpreter.
     call::detached(py, || runtime.register_backend(backend, replace))
 }

@@ -9,8 +9,8 @@ use crate::session::Session;
 use crate::step::{Action, Step};
 use pteron_core::error::printable;
 use pteron_core::{
-    AliasRule, ArgView, Backend, BackendOption, Delegate, Error, ExecuteContext, InitContext, OutputView,
-    Result, Value, ValueId, ValueKind,
+    AliasRule, ArgView, Backend, BackendOption, Delegate, DelegateEvent, DelegateState, Error,
+    ExecuteContext, InitContext, OutputView, Result, Value, ValueId, ValueKind,
 };
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -25,6 +25,22 @@ pub(crate) struct SessionDelegate {
     is_poisoned: bool,
     // Kept: a backend outlives its delegates.
     _backend: Arc<dyn Backend>,
+}
+
+impl SessionDelegate {
+    /// The state that it offers.
+    pub(crate) fn state(&mut self) -> Result<Option<&mut dyn DelegateState>> {
+        match self.is_poisoned {
+            true => Err(poisoned()),
+            false => Ok(self.delegate.state()),
+        }
+    }
+}
+
+#[cold]
+fn poisoned() -> Error {
+    Error::delegate("the delegate panicked in an earlier call and cannot be used any more")
+        .hint("load the method again")
 }
 
 /// Initialises all delegates of a method, in order. When one fails, those before it are dropped. Options for
@@ -175,14 +191,14 @@ pub(crate) fn call(
     delegate: u32,
     step: &Step,
     cancel: &CancelHandle,
+    events: Option<&mut dyn FnMut(DelegateEvent<'_>)>,
 ) -> Result<()> {
     let Session { values, delegates, .. } = session;
     let known = delegates
         .get_mut(delegate as usize)
         .ok_or_else(|| Error::internal("a delegate was not initialised"))?;
     if known.is_poisoned {
-        return Err(Error::delegate("the delegate panicked in an earlier call and cannot be used any more")
-            .hint("load the method again"));
+        return Err(poisoned());
     }
     let split = step.args.len().saturating_sub(known.num_outputs);
     let (input_ids, output_ids) = step.args.split_at(split);
@@ -200,10 +216,15 @@ pub(crate) fn call(
         let slot = value.as_tensor_mut().ok_or_else(|| Error::internal("a delegate output is no tensor"))?;
         outputs.push(OutputView::new(slot));
     }
+    let is_cancelled = || !cancel.is_running();
     let mut ctx = ExecuteContext {
         method: &code.ir.name,
         instruction: step.covers.first().copied().unwrap_or_default() as usize,
-        is_cancelled: &|| !cancel.is_running(),
+        is_cancelled: &is_cancelled,
+        events: match events {
+            Some(report) => Some(report),
+            None => None,
+        },
     };
     let delegate = &mut known.delegate;
     match catch_unwind(AssertUnwindSafe(|| delegate.execute(&mut ctx, &inputs, &mut outputs))) {

@@ -1,6 +1,6 @@
 //! What callers pass in. Unsafe island (construction only).
 
-use pteron_core::{DType, Error, Result, TensorView};
+use pteron_core::{DType, Error, OwnedTensor, Result, TensorView};
 
 /// One input of a call.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +68,36 @@ impl<'a> TensorInput<'a> {
             strides: None,
             data: elements.as_ptr().cast(),
         })
+    }
+
+    /// A tensor over `bytes`, which are dense in some order of the dimensions; `None` when they are too few or
+    /// a stride is negative.
+    pub(crate) fn from_bytes(
+        dtype: DType,
+        shape: &'a [usize],
+        strides: &'a [isize],
+        bytes: &'a [u8],
+    ) -> Option<Self> {
+        let mut last = 0usize;
+        for (n, stride) in shape.iter().zip(strides) {
+            let stride = usize::try_from(*stride).ok()?;
+            last = last.checked_add(n.checked_sub(1).unwrap_or(0).checked_mul(stride)?)?;
+        }
+        let needed = match shape.contains(&0) {
+            true => 0,
+            false => last.checked_add(1)?.checked_mul(dtype.size())?,
+        };
+        (shape.len() == strides.len() && needed <= bytes.len()).then_some(TensorInput {
+            dtype,
+            shape,
+            strides: Some(strides),
+            data: bytes.as_ptr(),
+        })
+    }
+
+    /// A row-major copy of the elements.
+    pub fn to_owned_tensor(&self) -> Result<OwnedTensor> {
+        crate::session::copy_of_input(self)
     }
 
     /// A tensor of another program's call. `strides` must be the view's own, in elements; `None` where

@@ -37,6 +37,33 @@ impl Interface {
         self.side(method, "outputs", "output", &method.outputs)
     }
 
+    /// Names of the mutable buffers that delegates own, by index of the delegate.
+    pub(crate) fn delegate_buffers(&self, method: &MethodDef) -> Result<Vec<(usize, Vec<String>)>> {
+        let stored =
+            self.0.as_ref().and_then(|j| j.get("methods")?.get(&method.name)?.get("delegate_buffers"));
+        let Some(stored) = stored else { return Ok(vec![]) };
+        let wrong = |got: &Json| {
+            bad("names buffers of delegates in another form")
+                .method(method.name.as_str())
+                .expected(format!(
+                    "an object from a delegate's index, below {}, to a list of names",
+                    method.delegates.len()
+                ))
+                .got(printable(&got.to_string()))
+        };
+        let mut out = Vec::new();
+        for (index, names) in stored.as_object().ok_or_else(|| wrong(stored))? {
+            let at = index.parse::<usize>().ok().filter(|i| *i < method.delegates.len());
+            let names = names.as_array().map(|l| l.iter().map(|n| n.as_str().map(str::to_string)).collect());
+            match (at, names) {
+                (Some(at), Some(Some(names))) => out.push((at, names)),
+                _ => return Err(wrong(stored)),
+            }
+        }
+        out.sort_unstable();
+        Ok(out)
+    }
+
     fn side(&self, method: &MethodDef, list: &str, noun: &str, ids: &[ValueId]) -> Result<Vec<IoSpec>> {
         let place = |e: Error| e.method(method.name.as_str());
         let stored = self.0.as_ref().and_then(|j| j.get("methods")?.get(&method.name)?.get(list));

@@ -68,8 +68,10 @@ mod runtime;
 #[allow(unsafe_code)]
 mod session;
 mod session_layout;
+mod session_state;
 mod shared_state;
 mod state_analysis;
+mod state_file;
 mod step;
 #[allow(unsafe_code)]
 mod step_loop;
@@ -78,6 +80,7 @@ mod storage;
 #[allow(unsafe_code)]
 mod strided_copy;
 mod tracer;
+mod watch;
 
 pub use cancel::CancelHandle;
 pub use execute_options::ExecuteOptions;
@@ -90,13 +93,13 @@ pub use memory::{Export, Memory};
 pub use method::Method;
 pub use method_options::MethodOptions;
 pub use optimize::rule_names;
-pub use output_value::{LentBytes, LentTensor, OutputBuffer, OutputValue, Outputs, OwnedTensor};
+pub use output_value::{LentBytes, LentTensor, OutputBuffer, OutputValue, Outputs};
 pub use packed_weights::PackedWeights;
 pub use program::{Program, ProgramSource};
-pub use pteron_core::StableBytes;
+pub use pteron_core::{OwnedTensor, StableBytes};
 pub use pteron_cpu::plan::RuleSwitches;
 pub use runtime::{Runtime, RuntimeOptions};
-pub use tracer::{StepInfo, Tracer};
+pub use tracer::{Allocation, StepInfo, Tracer};
 
 /// The README's Rust snippets compile.
 #[cfg(doctest)]

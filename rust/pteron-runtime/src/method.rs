@@ -3,6 +3,7 @@
 use crate::method_instance::MethodInstance;
 use crate::{CancelHandle, ExecuteOptions, InputValue, IoSpec, Outputs, OwnedTensor, Program};
 use pteron_core::Result;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A session: arena, state, scratch, bound kernels, initialised delegates. `Send + Sync`; a call while
@@ -53,12 +54,13 @@ impl Method {
         self.instance.cancel_handle().clone()
     }
 
-    /// Names of the mutable buffers, in order.
+    /// Names of the mutable buffers of the method itself, in order.
     pub fn state_names(&self) -> Vec<&str> {
         self.instance.code().layout.state.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Copies of all mutable buffers, by name.
+    /// Copies of all mutable buffers, by name: the method's own, then those of its delegates. An error where a
+    /// delegate owns buffers and does not give them.
     pub fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>> {
         self.instance.get_state()
     }
@@ -66,6 +68,18 @@ impl Method {
     /// Sets mutable buffers by name; all names, dtypes and shapes are checked before any is written.
     pub fn set_state(&self, state: &[(&str, InputValue<'_>)]) -> Result<()> {
         self.instance.set_state(state)
+    }
+
+    /// Writes all mutable buffers to a file, a data file (`.ptd`) with a tensor per buffer. The file is complete
+    /// or not there.
+    pub fn save_state(&self, path: &Path) -> Result<()> {
+        self.instance.save_state(path)
+    }
+
+    /// Sets all mutable buffers from a file of [`Method::save_state`]. A file that lacks one, or has one of
+    /// another name, dtype or shape, is an error that changes nothing.
+    pub fn load_state(&self, path: &Path) -> Result<()> {
+        self.instance.load_state(path)
     }
 
     /// Starts the random stream of a seed: the calls that follow draw what they would in a session that

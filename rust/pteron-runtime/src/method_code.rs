@@ -32,6 +32,8 @@ pub(crate) struct MethodCode {
     pub inputs: Arc<[IoSpec]>,
     pub outputs: Arc<[IoSpec]>,
     pub input_rules: InputRules,
+    /// Names of the mutable buffers that delegates own, by index of the delegate, where the file says so.
+    pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
     /// Number of kernel steps, each with a state per session.
     pub kernel_count: usize,
     /// The largest scratch that any kernel needs.
@@ -52,6 +54,7 @@ pub(crate) struct BuildInput<'a> {
     pub method: &'a MethodDef,
     pub inputs: Arc<[IoSpec]>,
     pub outputs: Arc<[IoSpec]>,
+    pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
 }
 
 impl MethodCode {
@@ -87,6 +90,7 @@ impl MethodCode {
             ir,
             inputs: input.inputs,
             outputs: input.outputs,
+            delegate_buffers: input.delegate_buffers,
             input_rules,
             links: built.links,
             optimized: steps,

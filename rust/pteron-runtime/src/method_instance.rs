@@ -6,17 +6,22 @@ use crate::delegate_call::{check_calls, init_delegates, panic_text};
 use crate::input_check::check_inputs;
 use crate::memory_map::ArgumentRole;
 use crate::method_code::MethodCode;
-use crate::output_collect::{check_buffers, collect, copy_of};
+use crate::output_collect::{check_buffers, collect};
 use crate::session::Session;
+use crate::session_state;
 use crate::shared_state::SharedState;
+use crate::state_file::{self, StateFile};
 use crate::step_loop::{Observers, Run};
-use crate::{ExecuteOptions, InputValue, Limits, MethodOptions, Outputs, OwnedTensor};
-use pteron_core::error::printable;
+use crate::watch::Watch;
+use crate::{
+    Allocation, ExecuteOptions, InputValue, Limits, MethodOptions, OutputValue, Outputs, OwnedTensor, Tracer,
+};
 use pteron_core::{Error, ErrorKind, RandomStream, Result};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 /// See the module.
@@ -82,7 +87,9 @@ impl MethodInstance {
         session.delegates = init_delegates(&code, &options.backend_options)?;
         let open_calls = check_calls(&code, &session.delegates)?;
         let outputs: Vec<usize> = session.delegates.iter().map(|d| d.num_outputs).collect();
-        let is_stateful = crate::state_analysis::is_stateful(&code.ir, &code.steps, &outputs);
+        let is_stateful = crate::state_analysis::is_stateful(&code.ir, &code.steps, &outputs)
+            || session_state::is_in_delegates(&code, &mut session.delegates)
+                .map_err(|e| e.method(code.ir.name.as_str()))?;
         Ok(MethodInstance {
             guarded: Mutex::new(Guarded { session, is_poisoned: false, is_abandoned: false }),
             cancel: CancelHandle::new(),
@@ -187,10 +194,14 @@ impl MethodInstance {
         session.end_loans(code)?;
         session.begin(code, inputs, options.outputs)?;
         let watch = options.deadline.map(|when| (Deadline::set(when, &self.cancel), when));
-        let budget = match (options.budget, self.limits.instructions) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => a.or(b).unwrap_or(u64::MAX),
-        };
+        let budget = self.budget(&options);
+        let deadline = watch.as_ref().and_then(|(w, when)| w.is_none().then_some(*when));
+        let (poll, mut tracer) = shortened(options.poll, options.tracer);
+        let callers_watch = Watch::new(poll, deadline, &self.cancel);
+        let between_chunks = || callers_watch.as_ref().map_or(Ok(()), Watch::between_chunks);
+        if let Some(tracer) = &mut tracer {
+            session.input_allocations(&mut |allocation| tracer.allocation(allocation));
+        }
         let mut run = Run {
             code,
             cancel: &self.cancel,
@@ -198,14 +209,11 @@ impl MethodInstance {
                 pool: code.runtime.pool(),
                 max_threads: options.num_threads.unwrap_or(self.max_threads).min(self.max_threads),
                 stop: self.cancel.word(),
+                watch: callers_watch.is_some().then_some(&between_chunks),
             },
             budget,
             full_budget: budget,
-            observers: Observers {
-                tracer: options.tracer,
-                poll: options.poll,
-                deadline: watch.as_ref().and_then(|(w, when)| w.is_none().then_some(*when)),
-            },
+            observers: Observers { tracer, watch: callers_watch.as_ref() },
             open_calls: &self.open_calls,
         };
         let result = run.execute(session);
@@ -213,6 +221,9 @@ impl MethodInstance {
             Ok(()) => collect(code, session, options.outputs, options.lend_outputs),
             Err(e) => Err(e),
         };
+        if let (Some(tracer), Ok(outputs)) = (&mut run.observers.tracer, &outputs) {
+            report_outputs(outputs, &mut **tracer);
+        }
         match &outputs {
             Err(error) if error.detail().is_memory_kept => session.abandon_memory(),
             _ => session.drop_fresh(),
@@ -220,50 +231,22 @@ impl MethodInstance {
         outputs
     }
 
-    /// Copies of all mutable buffers, by name.
+    /// Most instructions of a call.
+    fn budget(&self, options: &ExecuteOptions<'_>) -> u64 {
+        match (options.budget, self.limits.instructions) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Copies of all mutable buffers, by name: the method's own, then those of its delegates.
     pub(crate) fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>> {
-        let guard = self.lock()?;
-        let copy = |(name, id): &(String, _)| Ok((name.clone(), copy_of(guard.session.slot(*id)?)?));
-        self.code.layout.state.iter().map(copy).collect()
+        self.with_state(false, |session, code| session_state::get(code, session))
     }
 
     /// Sets mutable buffers by name. Everything is checked before anything is written.
     pub(crate) fn set_state(&self, state: &[(&str, InputValue<'_>)]) -> Result<()> {
-        let mut guard = self.lock()?;
-        let mut checked = Vec::new();
-        for (name, value) in state {
-            let at = |e: Error| e.method(self.code.ir.name.as_str()).argument(*name);
-            let names =
-                || self.code.layout.state.iter().map(|(n, _)| printable(n)).collect::<Vec<_>>().join(", ");
-            let Some((_, id)) = self.code.layout.state.iter().find(|(n, _)| n == name) else {
-                return Err(at(Error::input("the method has no mutable buffer of this name")
-                    .expected(match names() {
-                        known if known.is_empty() => {
-                            "no names: the method has no mutable buffers".to_string()
-                        }
-                        known => format!("one of: {known}"),
-                    })
-                    .got(printable(name))
-                    .hint("get_state() of the method gives all buffers by name")));
-            };
-            let InputValue::Tensor(tensor) = value else {
-                return Err(at(Error::input_type("a mutable buffer is set to something that is no tensor")
-                    .expected("a tensor")
-                    .got(value.kind_name())
-                    .hint("get_state() of the method shows what fits")));
-            };
-            let slot = guard.session.slot(*id)?;
-            let is_same = tensor.dtype == slot.meta().dtype() && *tensor.shape == **slot.bound();
-            if !is_same {
-                return Err(at(Error::input("a mutable buffer is set to another dtype or shape")
-                    .expected(format!("{}{}", slot.meta().dtype(), slot.bound()))
-                    .got(format!("{}{:?}", tensor.dtype, tensor.shape))
-                    .hint("get_state() of the method shows what fits")));
-            }
-            checked.push((*id, tensor));
-        }
-        guard.session.end_loans(&self.code)?;
-        checked.into_iter().try_for_each(|(id, tensor)| guard.session.set_tensor(id, tensor))
+        self.with_state(true, |session, code| session_state::set(code, session, state))
     }
 
     /// Starts the stream of a seed.
@@ -274,9 +257,82 @@ impl MethodInstance {
 
     /// Puts mutable buffers back to their initial contents.
     pub(crate) fn reset_state(&self) -> Result<()> {
+        self.with_state(true, |session, code| session_state::reset(code, session))
+    }
+
+    /// Writes all mutable buffers to a file.
+    pub(crate) fn save_state(&self, path: &Path) -> Result<()> {
+        state_file::write(path, &self.get_state()?).map_err(|e| e.method(self.code.ir.name.as_str()))
+    }
+
+    /// Sets all mutable buffers from a file, which must have these and no others.
+    pub(crate) fn load_state(&self, path: &Path) -> Result<()> {
+        let place = |e: Error| e.method(self.code.ir.name.as_str());
+        let file = StateFile::read(path).map_err(place)?;
+        self.with_state(true, |session, code| {
+            let known = session_state::get(code, session)?;
+            let missing = known.iter().find(|(name, _)| !file.names().any(|n| n == name));
+            if let Some((name, _)) = missing {
+                return Err(Error::external_data("the state file lacks a buffer of the method")
+                    .argument(name.as_str())
+                    .expected(format!("{} buffers", known.len()))
+                    .got(format!("{}", file.names().count()))
+                    .hint("pass a file that save_state of this method wrote"));
+            }
+            drop(known);
+            file.with_state(|state| session_state::set(code, session, state))
+        })
+    }
+
+    /// Reads or changes state, with panics of delegates caught.
+    fn with_state<T>(
+        &self,
+        is_changed: bool,
+        work: impl FnOnce(&mut Session, &MethodCode) -> Result<T>,
+    ) -> Result<T> {
         let mut guard = self.lock()?;
-        guard.session.end_loans(&self.code)?;
-        guard.session.reset_state(&self.code)
+        let Guarded { session, is_poisoned, .. } = &mut *guard;
+        if is_changed {
+            session.end_loans(&self.code)?;
+        }
+        let name = self.code.ir.name.as_str();
+        catch_unwind(AssertUnwindSafe(|| work(session, &self.code)))
+            .unwrap_or_else(|panic| {
+                *is_poisoned = true;
+                Err(Error::internal("a panic while state was read or written")
+                    .got(panic_text(&*panic))
+                    .hint("load the method again, and please report this with the program"))
+            })
+            .map_err(|e| e.method(name))
+    }
+}
+
+type Poll<'a> = Option<&'a mut (dyn FnMut() -> Result<()> + 'a)>;
+type Traced<'a> = Option<&'a mut (dyn Tracer + 'a)>;
+
+/// Both with a shorter life, which the compiler gives what is behind `&mut` only at such a coercion.
+#[allow(clippy::needless_match)]
+fn shortened<'a>(
+    poll: Option<&'a mut (dyn FnMut() -> Result<()> + '_)>,
+    tracer: Option<&'a mut (dyn Tracer + '_)>,
+) -> (Poll<'a>, Traced<'a>) {
+    let poll: Poll<'a> = match poll {
+        Some(poll) => Some(poll),
+        None => None,
+    };
+    let tracer: Traced<'a> = match tracer {
+        Some(tracer) => Some(tracer),
+        None => None,
+    };
+    (poll, tracer)
+}
+
+/// Tells a tracer what outputs have been allocated.
+fn report_outputs(outputs: &Outputs, tracer: &mut dyn Tracer) {
+    for (output, value) in outputs.iter().enumerate() {
+        if let OutputValue::Tensor(tensor) = value {
+            tracer.allocation(Allocation::Output { output, nbytes: tensor.data.len() });
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::memory::{Export, Memory};
 use pteron_core::{
-    AlignedBuffer, DType, Element, Error, ErrorKind, Result, TensorMeta, TensorView, TensorViewMut,
+    AlignedBuffer, DType, Error, ErrorKind, OwnedTensor, Result, TensorMeta, TensorView, TensorViewMut,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -57,33 +57,6 @@ impl OutputValue {
             OutputValue::String(_) => "str",
             OutputValue::None => "None",
         }
-    }
-}
-
-/// A tensor with memory of its own, dense in its `dim_order`.
-#[derive(Debug)]
-pub struct OwnedTensor {
-    /// dtype, shape, strides.
-    pub meta: TensorMeta,
-    /// At least `meta.nbytes()` bytes.
-    pub data: AlignedBuffer,
-}
-
-impl OwnedTensor {
-    /// The elements in memory order; an error for another dtype.
-    pub fn elements<T: Element>(&self) -> Result<&[T]> {
-        if T::DTYPE != self.meta.dtype() {
-            return Err(Error::input_type("output has another dtype")
-                .expected(T::DTYPE.name())
-                .got(self.meta.dtype().name()));
-        }
-        let all = self.data.as_elements::<T>();
-        all.get(..self.meta.numel()).ok_or_else(|| Error::internal("output is smaller than its shape"))
-    }
-
-    /// The bytes in memory order.
-    pub fn bytes(&self) -> &[u8] {
-        self.data.as_slice().get(..self.meta.nbytes()).unwrap_or_default()
     }
 }
 

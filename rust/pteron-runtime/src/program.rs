@@ -48,6 +48,7 @@ pub struct Program {
 struct MethodEntry {
     inputs: Arc<[IoSpec]>,
     outputs: Arc<[IoSpec]>,
+    delegate_buffers: Arc<[(usize, Vec<String>)]>,
     // Built when first needed. The lock is held while building, so it happens once.
     code: Mutex<Option<Arc<MethodCode>>>,
     // Sessions of stateless methods, idle.
@@ -91,6 +92,7 @@ impl Program {
                     Ok(MethodEntry {
                         inputs: interface.inputs(m)?.into(),
                         outputs: interface.outputs(m)?.into(),
+                        delegate_buffers: interface.delegate_buffers(m)?.into(),
                         code: Mutex::new(None),
                         pool: Mutex::new(vec![]),
                     })
@@ -249,6 +251,7 @@ impl Program {
                 method: def,
                 inputs: entry.inputs.clone(),
                 outputs: entry.outputs.clone(),
+                delegate_buffers: entry.delegate_buffers.clone(),
             })
         });
         let code = Arc::new(built.map_err(|e| e.method(name))?);

@@ -14,10 +14,10 @@ use crate::method_code::MethodCode;
 use crate::session_layout::FoldedMemory;
 use crate::shared_state::SharedState;
 use crate::strided_copy::{Layout, copy_strided, is_dense, signed};
-use crate::{InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
+use crate::{Allocation, InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
 use pteron_core::{
-    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, ErrorKind, Grid, MAX_RANK, RandomStream, Result,
-    TensorSlot, Value, ValueId,
+    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, ErrorKind, Grid, MAX_RANK, OwnedTensor,
+    RandomStream, Result, TensorMeta, TensorSlot, Value, ValueId,
 };
 use pteron_cpu::SessionScratch;
 use std::sync::Arc;
@@ -50,8 +50,13 @@ pub(crate) struct Session {
     own: Vec<AlignedBuffer>,
     // Copies of inputs that could not be used in place; kept for the next run.
     input_copies: Vec<Option<AlignedBuffer>>,
+    // Memory made for inputs by the current run: position, bytes.
+    input_allocations: Vec<(usize, usize)>,
     // Memory of unplanned outputs for the current run.
     fresh: Vec<Option<AlignedBuffer>>,
+    // Memory of unplanned outputs that go to buffers of the caller which they cannot be computed in; kept, so
+    // that calls with bound outputs allocate nothing.
+    spare: Vec<Option<AlignedBuffer>>,
     // Where moving tensors are before a run.
     bases: Vec<(ValueId, TensorSlot)>,
     // What written scalars are before a run.
@@ -88,7 +93,9 @@ impl Session {
             loans: vec![],
             own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
             input_copies: code.input_rules.rules.iter().map(|_| None).collect(),
+            input_allocations: Vec::with_capacity(code.input_rules.rules.len()),
             fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
+            spare: code.layout.fresh_outputs.iter().map(|_| None).collect(),
             bases: vec![],
             scalars: vec![],
         };
@@ -269,20 +276,33 @@ impl Session {
                 unsafe { slot.set_data(buffer.data, nbytes) };
                 continue;
             }
-            let buffer = AlignedBuffer::zeroed(nbytes)?;
-            // SAFETY: the buffer is kept in `fresh` until the run has ended.
-            unsafe { slot.set_data(buffer.as_ptr(), nbytes) };
-            if let Some(kept) = self.fresh.get_mut(at) {
-                *kept = Some(buffer);
+            let is_bound = code.ir.outputs.iter().zip(buffers).any(|(o, b)| o == id && b.is_some());
+            let kept = if is_bound { &mut self.spare } else { &mut self.fresh };
+            let Some(kept) = kept.get_mut(at) else { continue };
+            match kept {
+                // What no step writes is zero, as in fresh memory.
+                Some(buffer) if !code.layout.has_direct_outputs => buffer.as_mut_slice().fill(0),
+                Some(_) => {}
+                None => *kept = Some(AlignedBuffer::zeroed(nbytes)?),
+            }
+            if let Some(buffer) = kept {
+                // SAFETY: the session keeps the buffer until the run has ended.
+                unsafe { slot.set_data(buffer.as_ptr(), nbytes) };
             }
         }
+        self.input_allocations.clear();
         for (at, (rule, input)) in code.input_rules.rules.iter().zip(inputs).enumerate() {
             let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
             match (&rule.kind, input) {
                 (RuleKind::Tensor(rule), InputValue::Tensor(t)) => {
                     let Some(slot) = value.as_tensor_mut() else { continue };
                     let Some(copy) = self.input_copies.get_mut(at) else { continue };
+                    let before = copy.as_ref().map_or(0, AlignedBuffer::len);
                     bring_in(slot, rule, t, copy)?;
+                    let after = copy.as_ref().map_or(0, AlignedBuffer::len);
+                    if after != before {
+                        self.input_allocations.push((at, after));
+                    }
                 }
                 (RuleKind::Int { .. }, InputValue::Int(v)) => *value = Value::Int(*v),
                 // Other kinds equal what the file has, or were refused.
@@ -298,6 +318,13 @@ impl Session {
         let data = self.slot(id).ok()?.data();
         let kept = self.fresh.get_mut(at)?;
         kept.take_if(|buffer| buffer.as_ptr() == data)
+    }
+
+    /// Memory that `begin` has made for copies of inputs.
+    pub(crate) fn input_allocations(&self, report: &mut dyn FnMut(Allocation)) {
+        for (input, nbytes) in &self.input_allocations {
+            report(Allocation::InputCopy { input: *input, nbytes: *nbytes });
+        }
     }
 
     /// Lends output number `index` where it lies, if that is in memory of this session alone.
@@ -335,7 +362,7 @@ impl Session {
     /// outside still looks at it.
     pub(crate) fn abandon_memory(&mut self) {
         let copies = std::mem::take(&mut self.input_copies);
-        let fresh = std::mem::take(&mut self.fresh);
+        let fresh = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.spare));
         std::mem::forget((std::mem::take(&mut self.arenas), std::mem::take(&mut self.own), copies, fresh));
     }
 
@@ -352,7 +379,7 @@ impl Session {
             start >= own && start.checked_add(nbytes).is_some_and(|end| end <= own.saturating_add(b.len()))
         };
         self.arenas.iter().map(|a| &*a.memory).chain(&self.own).any(lies_in)
-            || self.input_copies.iter().chain(&self.fresh).flatten().any(lies_in)
+            || self.input_copies.iter().chain(&self.fresh).chain(&self.spare).flatten().any(lies_in)
     }
 
     /// Zeroes mutable buffers and the session's own memory and copies the initial contents again.
@@ -400,6 +427,15 @@ fn arenas(code: &MethodCode, shared: Option<&SharedState>) -> Result<Vec<Arena>>
         None => Ok(Arena { memory: Arc::new(AlignedBuffer::zeroed(*size)?), is_shared: false }),
     };
     code.ir.arenas.iter().enumerate().map(arena).collect()
+}
+
+/// A row-major copy of a tensor of the caller's.
+pub(crate) fn copy_of_input(input: &TensorInput<'_>) -> Result<OwnedTensor> {
+    let meta = TensorMeta::contiguous(input.dtype, input.shape)?;
+    let data = AlignedBuffer::zeroed(meta.nbytes())?;
+    // SAFETY: fresh memory of `meta.nbytes()` bytes; the input's own contract.
+    unsafe { copy_strided_into(data.as_ptr(), &meta, input) };
+    Ok(OwnedTensor { meta, data })
 }
 
 /// Strides of an input, row-major where it states none.
@@ -460,7 +496,13 @@ fn bring_in(
 /// `to` must be valid for writes of the slot's current bytes and not overlap the input, whose shape is
 /// the slot's.
 unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInput<'_>) {
-    let meta = slot.meta();
+    // SAFETY: the caller's contract.
+    unsafe { copy_strided_into(to, slot.meta(), input) }
+}
+
+/// # Safety
+/// As `copy_into`, with `meta` for the slot's.
+unsafe fn copy_strided_into(to: *mut u8, meta: &TensorMeta, input: &TensorInput<'_>) {
     let strides = input_strides(input);
     if is_dense(input.shape, &strides, meta.strides()) {
         if meta.nbytes() > 0 {

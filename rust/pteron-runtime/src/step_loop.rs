@@ -11,60 +11,17 @@ use crate::method_code::MethodCode;
 use crate::session::Session;
 use crate::step::{Action, KernelStep, Step};
 use crate::tracer::{StepInfo, Tracer};
-use pteron_core::{AliasRule, Args, BindArgs, Error, Result, Value, ValueId};
+use crate::watch::Watch;
+use pteron_core::{AliasRule, ArgView, Args, BindArgs, DelegateEvent, Error, Result, Value, ValueId};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
-
-/// How often `poll` is called.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Steps between two looks at the clock, where so many took less than `QUICK`. A look costs as much as
-/// a small kernel, which loops over small kernels would notice.
-const MOST_UNTIMED_STEPS: u32 = 15;
-/// See `MOST_UNTIMED_STEPS`.
-const QUICK: Duration = Duration::from_micros(100);
 
 /// Who watches a run; absent in most.
 #[derive(Default)]
 pub(crate) struct Observers<'a> {
     pub tracer: Option<&'a mut dyn Tracer>,
-    pub poll: Option<&'a mut dyn FnMut() -> Result<()>>,
-    /// Checked here only when no thread could be had to watch it.
-    pub deadline: Option<Instant>,
-}
-
-/// When observers were last asked, and when they are asked again.
-struct Watch {
-    last_look: Instant,
-    next_poll: Instant,
-    untimed_steps: u32,
-}
-
-impl Watch {
-    fn new() -> Self {
-        let now = Instant::now();
-        Watch { last_look: now, next_poll: now, untimed_steps: 0 }
-    }
-
-    /// The time, where it is worth knowing before this step.
-    #[inline(always)]
-    fn now(&mut self) -> Option<Instant> {
-        match self.untimed_steps.checked_sub(1) {
-            Some(left) => {
-                self.untimed_steps = left;
-                None
-            }
-            None => Some(self.look()),
-        }
-    }
-
-    fn look(&mut self) -> Instant {
-        let now = Instant::now();
-        let is_quick = now.saturating_duration_since(self.last_look) < QUICK;
-        self.untimed_steps = if is_quick { MOST_UNTIMED_STEPS } else { 0 };
-        self.last_look = now;
-        now
-    }
+    /// Who looks at signals and the clock.
+    pub watch: Option<&'a Watch<'a>>,
 }
 
 /// One run.
@@ -85,10 +42,7 @@ impl Run<'_, '_> {
     /// Executes all steps.
     pub(crate) fn execute(&mut self, session: &mut Session) -> Result<()> {
         let code = self.code;
-        let is_watched = self.observers.tracer.is_some()
-            || self.observers.poll.is_some()
-            || self.observers.deadline.is_some();
-        let mut watch = Watch::new();
+        let is_watched = self.observers.tracer.is_some() || self.observers.watch.is_some();
         let mut at = 0usize;
         while let Some(step) = code.steps.get(at) {
             if !self.cancel.is_running() {
@@ -98,11 +52,8 @@ impl Run<'_, '_> {
                 Some(left) => self.budget = left,
                 None => return Err(step_error(code, step, &session.values, self.budget_spent())),
             }
-            let result = if is_watched {
-                self.watched_step(session, step, at, &mut watch)
-            } else {
-                self.step(session, step, at)
-            };
+            let result =
+                if is_watched { self.watched_step(session, step, at) } else { self.step(session, step, at) };
             match result {
                 Ok(None) => at = at.wrapping_add(1),
                 Ok(Some(target)) => at = target as usize,
@@ -125,12 +76,8 @@ impl Run<'_, '_> {
         match &step.action {
             Action::Kernel(kernel) => self.kernel(session, kernel, step).map(|()| None),
             Action::Delegate { delegate } => {
-                if !self.open_calls.is_empty()
-                    && let Some(roles) = self.open_calls.get(&at)
-                {
-                    check_overlap(session, roles, AliasRule::None)?;
-                }
-                delegate_call::call(self.code, session, *delegate, step, self.cancel).map(|()| None)
+                self.check_delegate_call(session, at)?;
+                delegate_call::call(self.code, session, *delegate, step, self.cancel, None).map(|()| None)
             }
             Action::Move { from, to } => move_value(&mut session.values, *from, *to).map(|()| None),
             Action::JumpFalse { condition, target } => {
@@ -199,30 +146,29 @@ impl Run<'_, '_> {
     }
 
     /// A step with somebody watching.
-    fn watched_step(
+    fn watched_step(&mut self, session: &mut Session, step: &Step, at: usize) -> Result<Option<u32>> {
+        if let Some(watch) = self.observers.watch {
+            watch.before_step()?;
+        }
+        match self.observers.tracer.take() {
+            None => self.step(session, step, at),
+            Some(tracer) => {
+                let result = self.traced_step(session, step, at, &mut *tracer);
+                self.observers.tracer = Some(tracer);
+                result
+            }
+        }
+    }
+
+    /// A step that is reported.
+    #[cold]
+    fn traced_step(
         &mut self,
         session: &mut Session,
         step: &Step,
         at: usize,
-        watch: &mut Watch,
+        tracer: &mut dyn Tracer,
     ) -> Result<Option<u32>> {
-        if (self.observers.poll.is_some() || self.observers.deadline.is_some())
-            && let Some(now) = watch.now()
-        {
-            if self.observers.deadline.is_some_and(|d| now >= d) {
-                self.cancel.expire();
-                return Err(self.cancel.error());
-            }
-            if now >= watch.next_poll {
-                watch.next_poll = now.checked_add(POLL_INTERVAL).unwrap_or(now);
-                if let Some(poll) = &mut self.observers.poll {
-                    poll()?;
-                }
-            }
-        }
-        if self.observers.tracer.is_none() {
-            return self.step(session, step, at);
-        }
         let code = self.code;
         let info = StepInfo {
             method: &code.ir.name,
@@ -231,21 +177,73 @@ impl Run<'_, '_> {
             covers: &step.covers,
             handles: code.handles(at),
         };
-        let is_delegate = matches!(step.action, Action::Delegate { .. });
-        if let Some(tracer) = &mut self.observers.tracer {
-            tracer.step_begin(&info);
-            if is_delegate {
+        tracer.step_begin(&info);
+        let result = match &step.action {
+            Action::Delegate { delegate } => {
                 tracer.delegate_begin(&info, info.name);
-            }
-        }
-        let result = self.step(session, step, at);
-        if let Some(tracer) = &mut self.observers.tracer {
-            if is_delegate {
+                let result = self.check_delegate_call(session, at).and_then(|()| {
+                    let mut report =
+                        |event: DelegateEvent<'_>| tracer.delegate_event(&info, info.name, &event);
+                    delegate_call::call(code, session, *delegate, step, self.cancel, Some(&mut report))
+                });
                 tracer.delegate_end(&info, info.name, result.as_ref().err());
+                result.map(|()| None)
             }
-            tracer.step_end(&info, result.as_ref().err());
+            _ => self.step(session, step, at),
+        };
+        if result.is_ok() && tracer.wants_values(&info) {
+            step_values(session, step, &mut |position, value| tracer.value(&info, position, value));
         }
+        tracer.step_end(&info, result.as_ref().err());
         result
+    }
+
+    #[inline(always)]
+    fn check_delegate_call(&self, session: &Session, at: usize) -> Result<()> {
+        match self.open_calls.is_empty() {
+            true => Ok(()),
+            false => match self.open_calls.get(&at) {
+                Some(roles) => check_overlap(session, roles, AliasRule::None),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// Shows what a step has written: position of the argument, value.
+fn step_values(session: &Session, step: &Step, show: &mut dyn FnMut(usize, ArgView<'_>)) {
+    let mut show = |position: usize, id: ValueId| match session.values.get(id.index()) {
+        Some(Value::Tensor(t)) => show(position, ArgView::Tensor(t.view())),
+        Some(Value::Int(v)) => show(position, ArgView::Int(*v)),
+        Some(Value::Double(v)) => show(position, ArgView::Double(*v)),
+        Some(Value::Bool(v)) => show(position, ArgView::Bool(*v)),
+        _ => {}
+    };
+    let first_output = match &step.action {
+        Action::Kernel(kernel) => {
+            for (position, (arg, id)) in kernel.schema.args.iter().zip(&step.args).enumerate() {
+                match session.values.get(id.index()) {
+                    Some(Value::TensorList(ids)) if arg.is_output => {
+                        ids.iter().for_each(|i| show(position, *i));
+                    }
+                    _ if arg.is_output => show(position, *id),
+                    _ => {}
+                }
+            }
+            if kernel.schema.has_scalar_return { kernel.schema.args.len() } else { usize::MAX }
+        }
+        Action::Delegate { delegate } => {
+            let count = session.delegates.get(*delegate as usize).map_or(0, |d| d.num_outputs);
+            step.args.len().saturating_sub(count)
+        }
+        Action::Move { to, .. } => {
+            show(1, *to);
+            usize::MAX
+        }
+        _ => usize::MAX,
+    };
+    for (position, id) in step.args.iter().enumerate().skip(first_output) {
+        show(position, *id);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Watching a run: what begins and ends, with the instructions and debug handles it stands for.
 
-use pteron_core::Error;
+use pteron_core::{ArgView, DelegateEvent, Error};
 
 /// One step of the executable.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,25 @@ pub struct StepInfo<'a> {
     pub handles: &'a [i64],
 }
 
+/// Memory that a call has allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    /// For a copy of an input that could not be used in place; kept for the calls that follow.
+    InputCopy {
+        /// Position among the inputs.
+        input: usize,
+        /// Its size.
+        nbytes: usize,
+    },
+    /// For an output that owns its memory.
+    Output {
+        /// Position among the outputs.
+        output: usize,
+        /// Its size.
+        nbytes: usize,
+    },
+}
+
 /// Receives events on the calling thread while a method runs. Not called at all when absent.
 pub trait Tracer {
     /// A step starts.
@@ -27,4 +46,15 @@ pub trait Tracer {
     fn delegate_begin(&mut self, _step: &StepInfo<'_>, _backend: &str) {}
     /// The delegate has returned.
     fn delegate_end(&mut self, _step: &StepInfo<'_>, _backend: &str, _error: Option<&Error>) {}
+    /// Something that the delegate reports from inside, between its begin and its end.
+    fn delegate_event(&mut self, _step: &StepInfo<'_>, _backend: &str, _event: &DelegateEvent<'_>) {}
+    /// The call has allocated memory. Those for inputs come before the first step, those for outputs after
+    /// the last.
+    fn allocation(&mut self, _allocation: Allocation) {}
+    /// Shall [`Tracer::value`] be called for what this step has written? Asked when it has ended well.
+    fn wants_values(&mut self, _step: &StepInfo<'_>) -> bool {
+        false
+    }
+    /// Argument number `position` of the step, which it has written; tensors are valid during the call only.
+    fn value(&mut self, _step: &StepInfo<'_>, _position: usize, _value: ArgView<'_>) {}
 }

@@ -85,6 +85,7 @@ class MethodEmitter:
         self.code = InstructionList(keeps_frames=emit_stacktrace)
         self._delegates: list[BackendDelegate] = []
         self._stateful_delegates: dict[int, int] = {}
+        self._delegate_buffers: dict[str, list[str]] = {}
         self._delegate_debug: dict[str, Any] = {}
         self._delegate_map: dict[int, dict[str, Any]] = {}
 
@@ -102,7 +103,7 @@ class MethodEmitter:
         outputs = self._outputs(graph.output_node())
         return EmittedMethod(
             plan=self._plan(inputs, outputs),
-            interface=method_interface(self._program),
+            interface=self._interface(),
             debug={
                 "instructions": self.code.handles,
                 "handles": handle_table(self._program, self._files),
@@ -304,17 +305,25 @@ class MethodEmitter:
         }
         self.table.bind(node, results[0] if isinstance(specs, TensorSpec) else results)
 
+    def _interface(self) -> dict[str, Any]:
+        interface: dict[str, Any] = {**method_interface(self._program)}
+        if self._delegate_buffers:
+            interface["delegate_buffers"] = self._delegate_buffers
+        return interface
+
     def _delegate_index(self, lowered: Any) -> int:
         """The delegate that runs a lowered module: one for each call, but one for all calls if it has state.
 
         Two delegates would each keep a state of their own, where the model has one.
         """
-        has_state = bool(lowered.original_module.graph_signature.buffers_to_mutate)
+        buffers = lowered.original_module.graph_signature.buffers_to_mutate
+        has_state = bool(buffers)
         if has_state and id(lowered) in self._stateful_delegates:
             return self._stateful_delegates[id(lowered)]
         index = len(self._delegates)
         if has_state:
             self._stateful_delegates[id(lowered)] = index
+            self._delegate_buffers[str(index)] = sorted(set(buffers.values()))
         self._delegates.append(
             BackendDelegate(
                 id=lowered.backend_id,

@@ -5,8 +5,8 @@ use crate::{
     TensorInput,
 };
 use pteron_core::{
-    ArgView, Backend, CompileSpec, Delegate, Error, ErrorKind, ExecuteContext, InitContext, OutputView,
-    Result,
+    ArgView, Backend, CompileSpec, Delegate, DelegateState, Error, ErrorKind, ExecuteContext, InitContext,
+    OutputView, OwnedTensor, Result, TensorView,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
@@ -67,6 +67,10 @@ impl Delegate for ExecutorDelegate {
         self.method.outputs().len()
     }
 
+    fn state(&mut self) -> Option<&mut dyn DelegateState> {
+        Some(self)
+    }
+
     fn execute(
         &mut self,
         ctx: &mut ExecuteContext<'_>,
@@ -104,6 +108,23 @@ impl Delegate for ExecutorDelegate {
             crate::strided_copy::copy_tensor(view, output.view_mut())?;
         }
         Ok(())
+    }
+}
+
+impl DelegateState for ExecutorDelegate {
+    fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>> {
+        self.method.get_state().map_err(nested)
+    }
+
+    fn set_state(&mut self, state: &[(&str, TensorView<'_>)]) -> Result<()> {
+        let state = state
+            .iter()
+            .map(|(name, view)| Ok((*name, InputValue::Tensor(TensorInput::from_view(*view, None)?))));
+        self.method.set_state(&state.collect::<Result<Vec<_>>>()?).map_err(nested)
+    }
+
+    fn reset_state(&mut self) -> Result<()> {
+        self.method.reset_state().map_err(nested)
     }
 }
 

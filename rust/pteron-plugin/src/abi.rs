@@ -1,0 +1,197 @@
+//! The declarations of `pteron_backend.h`, field by field. Within a major version structs only grow at the end;
+//! `struct_size` tells how much of a table its maker knew.
+
+use std::ffi::{c_char, c_void};
+
+/// Name of the Python capsule that holds a `*const PteronBackend`.
+pub const CAPSULE: &std::ffi::CStr = c"pteron.backend.v1";
+/// Major version of this interface.
+pub const ABI_MAJOR: u32 = 1;
+/// What functions return when all is well.
+pub const OK: i32 = 0;
+/// What functions return when something failed; the text is in the error.
+pub const FAILED: i32 = 1;
+
+/// Bytes that somebody else owns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PteronBytes {
+    /// First byte; may be null when `len` is zero.
+    pub data: *const u8,
+    /// How many.
+    pub len: usize,
+}
+
+/// Where a plugin leaves the text of an error; the host copies it.
+#[repr(C)]
+pub struct PteronError {
+    /// The host's.
+    pub host: *mut c_void,
+    /// Sets the text (UTF-8), its debug handle, or -1.
+    pub set: Option<unsafe extern "C" fn(host: *mut c_void, text: PteronBytes, debug_handle: i64)>,
+}
+
+/// A key and value of the exporter.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PteronCompileSpec {
+    /// UTF-8.
+    pub key: PteronBytes,
+    /// Any bytes.
+    pub value: PteronBytes,
+}
+
+/// A load-time option: `kind` 0 is a bool in `number`, 1 an int in `number`, 2 a string in `text`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PteronOption {
+    /// UTF-8.
+    pub key: PteronBytes,
+    /// See above.
+    pub kind: i32,
+    /// See above.
+    pub number: i64,
+    /// See above.
+    pub text: PteronBytes,
+}
+
+/// What a backend is told when it makes a delegate. Valid during the call, but for `host`, `named_data` and what it
+/// gives, which stay as long as the delegate.
+#[repr(C)]
+pub struct PteronInit {
+    /// Size of this struct.
+    pub struct_size: u32,
+    /// Name of the method, UTF-8.
+    pub method: PteronBytes,
+    /// What the exporter's `preprocess` produced. Untrusted.
+    pub processed: PteronBytes,
+    /// Compile specs in order.
+    pub specs: *const PteronCompileSpec,
+    /// How many.
+    pub spec_count: usize,
+    /// Options in order.
+    pub options: *const PteronOption,
+    /// How many.
+    pub option_count: usize,
+    /// The host's.
+    pub host: *mut c_void,
+    /// Named data of the program: `OK` and the bytes, or `FAILED` where there is none of that name.
+    pub named_data:
+        Option<unsafe extern "C" fn(host: *mut c_void, key: PteronBytes, out: *mut PteronBytes) -> i32>,
+}
+
+/// A tensor. `dtype` is the file format's number of the element type (float32 is 6).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PteronTensor {
+    /// First element.
+    pub data: *mut c_void,
+    /// Element type.
+    pub dtype: i32,
+    /// Number of dimensions.
+    pub ndim: i32,
+    /// Extents, `ndim` of them.
+    pub shape: *const i64,
+    /// Strides in elements, `ndim` of them.
+    pub strides: *const i64,
+    /// Bytes from `data` on that are the tensor's.
+    pub nbytes: usize,
+}
+
+/// No value.
+pub const KIND_NONE: i32 = 0;
+/// A tensor to read.
+pub const KIND_TENSOR: i32 = 1;
+/// An integer.
+pub const KIND_INT: i32 = 2;
+/// A float.
+pub const KIND_DOUBLE: i32 = 3;
+/// A bool, in `number`.
+pub const KIND_BOOL: i32 = 4;
+/// A string, in `text`.
+pub const KIND_STRING: i32 = 5;
+
+/// One input of a call.
+#[repr(C)]
+pub struct PteronArg {
+    /// One of the `KIND_` constants; what follows is set according to it.
+    pub kind: i32,
+    /// The tensor.
+    pub tensor: PteronTensor,
+    /// The integer or bool.
+    pub number: i64,
+    /// The float.
+    pub real: f64,
+    /// The string.
+    pub text: PteronBytes,
+}
+
+/// One output of a call: a tensor to write.
+#[repr(C)]
+pub struct PteronOutput {
+    /// As it is now; changed by `resize`.
+    pub tensor: PteronTensor,
+    /// Largest extents that it may be given, `tensor.ndim` of them.
+    pub bound: *const i64,
+    /// Bytes at `tensor.data` that may be written.
+    pub capacity: usize,
+    /// The host's.
+    pub host: *mut c_void,
+    /// Gives the output its extents for this call, within what the program states.
+    pub resize:
+        Option<unsafe extern "C" fn(output: *mut PteronOutput, shape: *const i64, ndim: usize) -> i32>,
+}
+
+/// What a delegate may ask while it executes.
+#[repr(C)]
+pub struct PteronExecute {
+    /// Size of this struct.
+    pub struct_size: u32,
+    /// Index of the instruction.
+    pub instruction: u64,
+    /// Name of the method, UTF-8.
+    pub method: PteronBytes,
+    /// The host's.
+    pub host: *mut c_void,
+    /// Not zero when the delegate should stop early. May be asked from any thread.
+    pub is_cancelled: Option<unsafe extern "C" fn(host: *mut c_void) -> i32>,
+}
+
+/// A backend. Its functions may be called from any thread, several at once; those of one delegate one at a time.
+#[repr(C)]
+pub struct PteronBackend {
+    /// [`ABI_MAJOR`].
+    pub abi_major: u32,
+    /// Size of this struct.
+    pub struct_size: u32,
+    /// The id that programs name, UTF-8, null-terminated.
+    pub name: *const c_char,
+    /// The plugin's.
+    pub plugin: *mut c_void,
+    /// `OK`, or `FAILED` with the reason why it cannot be used here. May be null: always usable.
+    pub is_available: Option<unsafe extern "C" fn(plugin: *mut c_void, error: *mut PteronError) -> i32>,
+    /// Makes a delegate and says how many of a call's last arguments are outputs.
+    pub init: Option<
+        unsafe extern "C" fn(
+            plugin: *mut c_void,
+            init: *const PteronInit,
+            delegate: *mut *mut c_void,
+            num_outputs: *mut usize,
+            error: *mut PteronError,
+        ) -> i32,
+    >,
+    /// Computes outputs from inputs.
+    pub execute: Option<
+        unsafe extern "C" fn(
+            delegate: *mut c_void,
+            execute: *const PteronExecute,
+            inputs: *const PteronArg,
+            input_count: usize,
+            outputs: *mut PteronOutput,
+            output_count: usize,
+            error: *mut PteronError,
+        ) -> i32,
+    >,
+    /// Ends a delegate. May be null.
+    pub destroy: Option<unsafe extern "C" fn(delegate: *mut c_void)>,
+}

@@ -1,0 +1,317 @@
+//! The plugin's side: a [`Backend`] of this process behind a table of functions. Unsafe island.
+
+use crate::abi::{
+    ABI_MAJOR, FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_STRING, KIND_TENSOR, OK, PteronArg,
+    PteronBackend, PteronBytes, PteronError, PteronExecute, PteronInit, PteronOutput, PteronTensor,
+};
+use pteron_core::{
+    ArgView, Availability, Backend, BackendOption, CompileSpec, DType, Delegate, DimOrder, Dims, Dynamism,
+    Error, ExecuteContext, InitContext, NamedData, OutputView, Result, TensorMeta, TensorSlot, TensorSpec,
+    TensorView,
+};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+/// A table for `backend`, to be handed to a host. It and the backend stay until the process ends.
+///
+/// Errors: a name with a null byte.
+pub fn table(backend: Box<dyn Backend>) -> Result<*const PteronBackend> {
+    let name = CString::new(backend.name()).map_err(|_| {
+        Error::input("the name of a backend has a null byte").got(backend.name().escape_debug().to_string())
+    })?;
+    Ok(Box::leak(Box::new(PteronBackend {
+        abi_major: ABI_MAJOR,
+        struct_size: std::mem::size_of::<PteronBackend>() as u32,
+        name: name.into_raw().cast_const(),
+        plugin: Box::into_raw(Box::new(backend)).cast(),
+        is_available: Some(is_available),
+        init: Some(init),
+        execute: Some(execute),
+        destroy: Some(destroy),
+    })))
+}
+
+/// Runs `work`; what it fails with, or panics with, goes to the host.
+fn guarded(error: *mut PteronError, work: impl FnOnce() -> Result<()>) -> i32 {
+    let failed = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => return OK,
+        Ok(Err(failed)) => failed,
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Error::delegate(format!("panicked: {}", text.unwrap_or_else(|| "without a message".into())))
+        }
+    };
+    let text = failed.to_string();
+    // SAFETY: the host passes an error that is valid during the call.
+    unsafe {
+        if let Some(error) = error.as_ref()
+            && let Some(set) = error.set
+        {
+            let text = PteronBytes { data: text.as_ptr(), len: text.len() };
+            set(error.host, text, failed.detail().debug_handle.unwrap_or(-1));
+        }
+    }
+    FAILED
+}
+
+/// # Safety
+/// `b` must be valid as the header says while the result is used.
+unsafe fn bytes<'a>(b: &PteronBytes) -> &'a [u8] {
+    if b.data.is_null() || b.len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { std::slice::from_raw_parts(b.data, b.len) }
+}
+
+/// # Safety
+/// As [`bytes`].
+unsafe fn text<'a>(b: &PteronBytes) -> Result<&'a str> {
+    // SAFETY: the caller's contract.
+    std::str::from_utf8(unsafe { bytes(b) })
+        .map_err(|_| Error::delegate("the host gave a text that is not UTF-8"))
+}
+
+/// # Safety
+/// As [`bytes`], for `count` elements.
+unsafe fn list<'a, T>(data: *const T, count: usize) -> &'a [T] {
+    if data.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { std::slice::from_raw_parts(data, count) }
+}
+
+/// # Safety
+/// `plugin` must be that of a table of [`table`].
+unsafe fn backend<'a>(plugin: *mut c_void) -> &'a dyn Backend {
+    // SAFETY: the caller's contract; the box is never freed.
+    unsafe { &**plugin.cast::<Box<dyn Backend>>() }
+}
+
+unsafe extern "C" fn is_available(plugin: *mut c_void, error: *mut PteronError) -> i32 {
+    guarded(error, || {
+        // SAFETY: the host passes what the table holds.
+        match unsafe { backend(plugin) }.is_available() {
+            Availability::Available => Ok(()),
+            Availability::Unavailable(reason) => Err(Error::delegate(reason)),
+        }
+    })
+}
+
+type Lookup = unsafe extern "C" fn(*mut c_void, PteronBytes, *mut PteronBytes) -> i32;
+
+/// Named data of the host, copied at the first look: what safe code keeps outlives the host's bytes.
+struct HostData {
+    // Taken out when the delegate ends.
+    host: Mutex<Option<(*mut c_void, Lookup)>>,
+    // Never shrinks, and boxes stay in place.
+    copies: Mutex<HashMap<String, Box<[u8]>>>,
+}
+
+// SAFETY: the interface allows `named_data` from any thread; the pointer is used under the lock.
+unsafe impl Send for HostData {}
+// SAFETY: as above.
+unsafe impl Sync for HostData {}
+
+impl NamedData for HostData {
+    fn get(&self, key: &str) -> Option<&[u8]> {
+        let mut copies = self.copies.lock().ok()?;
+        if !copies.contains_key(key) {
+            let host = self.host.lock().ok()?;
+            let (host, lookup) = (*host)?;
+            let mut found = PteronBytes { data: std::ptr::null(), len: 0 };
+            let wanted = PteronBytes { data: key.as_ptr(), len: key.len() };
+            // SAFETY: the host's own function and data, while the delegate lives.
+            if unsafe { lookup(host, wanted, &mut found) } != OK {
+                return None;
+            }
+            // SAFETY: valid while the delegate lives, which the lock keeps it from ending.
+            copies.insert(key.to_string(), unsafe { bytes(&found) }.into());
+        }
+        let copy: *const [u8] = &**copies.get(key)?;
+        // SAFETY: boxes stay in place, and in the map, as long as `self`.
+        Some(unsafe { &*copy })
+    }
+}
+
+/// A delegate, and what it may look at.
+struct Guest {
+    delegate: Box<dyn Delegate>,
+    data: Arc<HostData>,
+}
+
+unsafe extern "C" fn init(
+    plugin: *mut c_void,
+    init: *const PteronInit,
+    delegate: *mut *mut c_void,
+    num_outputs: *mut usize,
+    error: *mut PteronError,
+) -> i32 {
+    guarded(error, || {
+        // SAFETY: the host passes what the header says, valid during the call.
+        unsafe {
+            let init = init.as_ref().ok_or_else(|| Error::delegate("the host told nothing to init"))?;
+            let specs = list(init.specs, init.spec_count)
+                .iter()
+                .map(|s| Ok(CompileSpec { key: text(&s.key)?.to_string(), value: bytes(&s.value).to_vec() }));
+            let specs = specs.collect::<Result<Vec<_>>>()?;
+            let options = list(init.options, init.option_count).iter().map(|o| {
+                let value = match o.kind {
+                    0 => BackendOption::Bool(o.number != 0),
+                    1 => BackendOption::Int(o.number),
+                    _ => BackendOption::String(text(&o.text)?.to_string()),
+                };
+                Ok((text(&o.key)?.to_string(), value))
+            });
+            let options = options.collect::<Result<Vec<_>>>()?;
+            let data = Arc::new(HostData {
+                host: Mutex::new(init.named_data.map(|lookup| (init.host, lookup))),
+                copies: Mutex::default(),
+            });
+            let ctx =
+                InitContext { method: text(&init.method)?, options: &options, named_data: data.clone() };
+            let made =
+                catch_unwind(AssertUnwindSafe(|| backend(plugin).init(&ctx, bytes(&init.processed), &specs)));
+            let made = match made {
+                Ok(Ok(made)) => made,
+                failed => {
+                    end(&data);
+                    return match failed {
+                        Ok(result) => result.map(drop),
+                        Err(panic) => std::panic::resume_unwind(panic),
+                    };
+                }
+            };
+            num_outputs.write(made.num_outputs());
+            delegate.write(Box::into_raw(Box::new(Guest { delegate: made, data })).cast());
+            Ok(())
+        }
+    })
+}
+
+/// The host's data is no longer looked at.
+fn end(data: &HostData) {
+    if let Ok(mut host) = data.host.lock() {
+        *host = None;
+    }
+}
+
+unsafe extern "C" fn destroy(delegate: *mut c_void) {
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: made by `init`, destroyed once.
+        let guest = unsafe { Box::from_raw(delegate.cast::<Guest>()) };
+        let data = guest.data.clone();
+        drop(guest);
+        end(&data);
+    }));
+}
+
+/// dtype, extents and memory order of a tensor; `bound` in place of its shape where there is one.
+///
+/// # Safety
+/// `t` must be as the header says, and `bound` null or as many extents as it has dimensions.
+unsafe fn spec(t: &PteronTensor, bound: *const i64) -> Result<(TensorSpec, Dims)> {
+    let bad = || Error::delegate("the host gave a tensor that is none");
+    let rank = usize::try_from(t.ndim).map_err(|_| bad())?;
+    // SAFETY: the caller's contract.
+    let (shape, strides) = unsafe { (list(t.shape, rank), list(t.strides, rank)) };
+    let dims = |from: &[i64]| -> Result<Dims> {
+        let mut out = Dims::EMPTY;
+        for extent in from {
+            out.push(usize::try_from(*extent).map_err(|_| bad())?)?;
+        }
+        Ok(out)
+    };
+    let dtype = i8::try_from(t.dtype).ok().and_then(DType::from_code).ok_or_else(bad)?;
+    let mut order: Vec<u8> = (0..rank as u8).collect();
+    order.sort_by_key(|i| std::cmp::Reverse(strides.get(*i as usize).copied().unwrap_or(0)));
+    let current = dims(shape)?;
+    let bound = match bound.is_null() {
+        true => current,
+        // SAFETY: the caller's contract.
+        false => dims(unsafe { list(bound, rank) })?,
+    };
+    let dim_order = DimOrder::new(&order)?;
+    Ok((TensorSpec { dtype, shape: bound, dim_order, dynamism: Dynamism::Bounded }, current))
+}
+
+unsafe extern "C" fn execute(
+    delegate: *mut c_void,
+    execute: *const PteronExecute,
+    inputs: *const PteronArg,
+    input_count: usize,
+    outputs: *mut PteronOutput,
+    output_count: usize,
+    error: *mut PteronError,
+) -> i32 {
+    guarded(error, || {
+        // SAFETY: the host passes what the header says, valid and unchanged during the call, outputs disjoint
+        // from everything else; the delegate is one of `init`, used by this thread alone meanwhile.
+        unsafe {
+            let guest = &mut *delegate.cast::<Guest>();
+            let told = execute.as_ref().ok_or_else(|| Error::delegate("the host told nothing to execute"))?;
+            let inputs = list(inputs, input_count);
+            let mut metas = Vec::with_capacity(inputs.len());
+            for input in inputs {
+                metas.push(match input.kind {
+                    KIND_TENSOR => {
+                        let (spec, shape) = spec(&input.tensor, std::ptr::null())?;
+                        Some(TensorMeta::new(spec.dtype, shape, spec.dim_order)?)
+                    }
+                    _ => None,
+                });
+            }
+            let views = inputs.iter().zip(&metas).map(|(input, meta)| {
+                Ok(match (input.kind, meta) {
+                    (KIND_TENSOR, Some(meta)) => {
+                        ArgView::Tensor(TensorView::from_raw(input.tensor.data.cast_const().cast(), meta))
+                    }
+                    (KIND_INT, _) => ArgView::Int(input.number),
+                    (KIND_DOUBLE, _) => ArgView::Double(input.real),
+                    (KIND_BOOL, _) => ArgView::Bool(input.number != 0),
+                    (KIND_STRING, _) => ArgView::String(text(&input.text)?),
+                    _ => ArgView::None,
+                })
+            });
+            let views = views.collect::<Result<Vec<_>>>()?;
+            let outputs = if outputs.is_null() {
+                &mut []
+            } else {
+                std::slice::from_raw_parts_mut(outputs, output_count)
+            };
+            let mut slots = Vec::with_capacity(outputs.len());
+            for output in outputs.iter() {
+                let (spec, shape) = spec(&output.tensor, output.bound)?;
+                let mut slot = TensorSlot::new(&spec)?;
+                slot.set_data(output.tensor.data.cast(), output.capacity);
+                slot.resize(&shape)?;
+                slots.push((slot, shape));
+            }
+            let mut targets: Vec<OutputView<'_>> =
+                slots.iter_mut().map(|(slot, _)| OutputView::new(slot)).collect();
+            let ask = || told.is_cancelled.is_some_and(|ask| ask(told.host) != 0);
+            let mut ctx = ExecuteContext {
+                method: text(&told.method)?,
+                instruction: usize::try_from(told.instruction).unwrap_or(usize::MAX),
+                is_cancelled: &ask,
+                events: None,
+            };
+            guest.delegate.execute(&mut ctx, &views, &mut targets)?;
+            drop(targets);
+            for (output, (slot, before)) in outputs.iter_mut().zip(&slots) {
+                let now: Vec<i64> = slot.meta().shape().iter().map(|n| *n as i64).collect();
+                let is_same = **slot.meta().shape() == **before;
+                if let (false, Some(resize)) = (is_same, output.resize)
+                    && resize(output, now.as_ptr(), now.len()) != OK
+                {
+                    return Err(Error::delegate("the host refused the shape of an output"));
+                }
+            }
+            Ok(())
+        }
+    })
+}

@@ -1,0 +1,401 @@
+//! The host's side: a backend and its delegates behind a table of functions. Unsafe island.
+
+use crate::abi::{
+    ABI_MAJOR, FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_NONE, KIND_STRING, KIND_TENSOR, OK, PteronArg,
+    PteronBackend, PteronBytes, PteronCompileSpec, PteronError, PteronExecute, PteronInit, PteronOption,
+    PteronOutput, PteronTensor,
+};
+use pteron_core::error::printable;
+use pteron_core::{
+    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, Dims, Error, ExecuteContext,
+    InitContext, MAX_RANK, NamedData, OutputView, Result, TensorMeta,
+};
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+/// Longest text of an error that is kept.
+const LONGEST_TEXT: usize = 4096;
+
+/// A backend behind a table. It is valid for ever.
+#[derive(Clone, Copy)]
+struct Table(&'static PteronBackend);
+
+// SAFETY: the interface says that functions of a backend may be called from any thread.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+/// A backend that somebody else compiled.
+pub struct PluginBackend {
+    table: Table,
+    name: String,
+}
+
+impl PluginBackend {
+    /// The backend behind `table`.
+    ///
+    /// Errors: another major version, a table that lacks functions, a name that is no text.
+    ///
+    /// # Safety
+    /// `table` must be null or point to a table as `pteron_backend.h` describes it, at least its first two
+    /// fields, that stays as it is until the process ends; its functions must keep the contract of the header.
+    pub unsafe fn from_table(table: *const PteronBackend) -> Result<PluginBackend> {
+        if table.is_null() || !table.is_aligned() {
+            return Err(Error::input("a plugin gave no table of functions"));
+        }
+        // SAFETY: the first two fields are there in every version; the rest is read after they were checked.
+        let (major, size) = unsafe { ((*table).abi_major, (*table).struct_size as usize) };
+        if major != ABI_MAJOR {
+            return Err(Error::input("a plugin was built for another version of the backend interface")
+                .expected(format!("major version {ABI_MAJOR}"))
+                .got(format!("major version {major}"))
+                .hint("install versions of the plugin and of pteron that fit together"));
+        }
+        if size < std::mem::size_of::<PteronBackend>() {
+            return Err(Error::input("a plugin's table of functions is too short")
+                .expected(format!("at least {} bytes", std::mem::size_of::<PteronBackend>()))
+                .got(format!("{size} bytes"))
+                .hint("set struct_size to sizeof(struct pteron_backend)"));
+        }
+        // SAFETY: the caller's contract, now that version and size are known.
+        let table = unsafe { &*table };
+        if table.init.is_none() || table.execute.is_none() || table.name.is_null() {
+            return Err(Error::input("a plugin's table lacks its name, init or execute"));
+        }
+        // SAFETY: the contract of the header: null-terminated.
+        let name = unsafe { CStr::from_ptr(table.name) };
+        let name = name.to_str().map_err(|_| Error::input("the name of a plugin's backend is not UTF-8"))?;
+        Ok(PluginBackend { table: Table(table), name: name.to_string() })
+    }
+}
+
+/// What a plugin said about a failure.
+#[derive(Default)]
+struct Failure {
+    text: Option<String>,
+    debug_handle: Option<i64>,
+}
+
+impl Failure {
+    fn slot(&mut self) -> PteronError {
+        PteronError { host: std::ptr::from_mut(self).cast(), set: Some(set_failure) }
+    }
+
+    fn into_error(self, what: &str) -> Error {
+        let error = match self.text {
+            Some(text) => Error::delegate(format!("{what}: {}", printable(&text))),
+            None => Error::delegate(format!("{what}, and did not say why")),
+        };
+        match self.debug_handle {
+            Some(handle) => error.debug_handle(handle),
+            None => error,
+        }
+    }
+}
+
+unsafe extern "C" fn set_failure(host: *mut c_void, text: PteronBytes, debug_handle: i64) {
+    // SAFETY: `host` is the `Failure` of the call in progress, which nobody else looks at meanwhile.
+    let failure = unsafe { &mut *host.cast::<Failure>() };
+    // SAFETY: the contract of the header.
+    let text = unsafe { bytes(&text) };
+    let text = text.get(..text.len().min(LONGEST_TEXT)).unwrap_or_default();
+    failure.text = Some(String::from_utf8_lossy(text).into_owned());
+    failure.debug_handle = (debug_handle >= 0).then_some(debug_handle);
+}
+
+/// # Safety
+/// `b` must be valid as the header says for as long as the result is used.
+unsafe fn bytes(b: &PteronBytes) -> &[u8] {
+    if b.data.is_null() || b.len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { std::slice::from_raw_parts(b.data, b.len) }
+}
+
+/// A view of bytes for the other side.
+fn lend(b: &[u8]) -> PteronBytes {
+    PteronBytes { data: b.as_ptr(), len: b.len() }
+}
+
+unsafe extern "C" fn named_data(host: *mut c_void, key: PteronBytes, out: *mut PteronBytes) -> i32 {
+    // SAFETY: `host` is the named data of the init in progress; the rest is the contract of the header.
+    let (data, key) = unsafe { (&*host.cast::<Arc<dyn NamedData>>(), bytes(&key)) };
+    let found = std::str::from_utf8(key).ok().and_then(|key| data.get(key));
+    match found {
+        Some(found) if !out.is_null() => {
+            // SAFETY: not null, and writable by contract.
+            unsafe { *out = lend(found) };
+            OK
+        }
+        _ => FAILED,
+    }
+}
+
+impl Backend for PluginBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_available(&self) -> Availability {
+        let Some(ask) = self.table.0.is_available else { return Availability::Available };
+        let mut failure = Failure::default();
+        // SAFETY: the table's own function and data.
+        match unsafe { ask(self.table.0.plugin, &mut failure.slot()) } {
+            OK => Availability::Available,
+            _ => {
+                Availability::Unavailable(failure.text.unwrap_or_else(|| "the plugin gives no reason".into()))
+            }
+        }
+    }
+
+    fn init(
+        &self,
+        ctx: &InitContext<'_>,
+        processed: &[u8],
+        specs: &[CompileSpec],
+    ) -> Result<Box<dyn Delegate>> {
+        let specs: Vec<PteronCompileSpec> = specs
+            .iter()
+            .map(|s| PteronCompileSpec { key: lend(s.key.as_bytes()), value: lend(&s.value) })
+            .collect();
+        let options: Vec<PteronOption> = ctx.options.iter().map(|(key, value)| option(key, value)).collect();
+        let named = Box::new(ctx.named_data.clone());
+        let init = PteronInit {
+            struct_size: std::mem::size_of::<PteronInit>() as u32,
+            method: lend(ctx.method.as_bytes()),
+            processed: lend(processed),
+            specs: specs.as_ptr(),
+            spec_count: specs.len(),
+            options: options.as_ptr(),
+            option_count: options.len(),
+            host: std::ptr::from_ref(&*named).cast_mut().cast(),
+            named_data: Some(named_data),
+        };
+        let make = self.table.0.init.ok_or_else(|| Error::internal("a checked table has lost a function"))?;
+        let (mut delegate, mut num_outputs) = (std::ptr::null_mut(), 0usize);
+        let mut failure = Failure::default();
+        // SAFETY: everything lent lives until the call returns; the table's own function and data.
+        let status =
+            unsafe { make(self.table.0.plugin, &init, &mut delegate, &mut num_outputs, &mut failure.slot()) };
+        if status != OK {
+            return Err(failure.into_error("the plugin's init failed"));
+        }
+        Ok(Box::new(PluginDelegate { table: self.table, delegate, num_outputs, _named: named }))
+    }
+}
+
+fn option(key: &str, value: &BackendOption) -> PteronOption {
+    let (kind, number, text) = match value {
+        BackendOption::Bool(v) => (0, i64::from(*v), lend(&[])),
+        BackendOption::Int(v) => (1, *v, lend(&[])),
+        BackendOption::String(v) => (2, 0, lend(v.as_bytes())),
+    };
+    PteronOption { key: lend(key.as_bytes()), kind, number, text }
+}
+
+/// A delegate behind a table.
+struct PluginDelegate {
+    table: Table,
+    delegate: *mut c_void,
+    num_outputs: usize,
+    // Where the `host` of `named_data` points.
+    _named: Box<Arc<dyn NamedData>>,
+}
+
+// SAFETY: the interface says that a delegate is used by one thread at a time, whichever it is.
+unsafe impl Send for PluginDelegate {}
+
+impl Drop for PluginDelegate {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.table.0.destroy {
+            // SAFETY: made by `init` of the same table, and destroyed once.
+            unsafe { destroy(self.delegate) };
+        }
+    }
+}
+
+/// Extents and strides as the other side reads them.
+#[derive(Clone, Copy)]
+struct Layout {
+    shape: [i64; MAX_RANK],
+    strides: [i64; MAX_RANK],
+}
+
+impl Layout {
+    fn of(meta: &TensorMeta) -> Layout {
+        let mut layout = Layout { shape: [0; MAX_RANK], strides: [0; MAX_RANK] };
+        for (to, from) in layout.shape.iter_mut().zip(meta.shape().iter()) {
+            *to = *from as i64;
+        }
+        for (to, from) in layout.strides.iter_mut().zip(meta.strides().iter()) {
+            *to = *from as i64;
+        }
+        layout
+    }
+
+    fn tensor(&self, meta: &TensorMeta, data: *mut u8) -> PteronTensor {
+        PteronTensor {
+            data: data.cast(),
+            dtype: i32::from(meta.dtype().code()),
+            ndim: meta.rank() as i32,
+            shape: self.shape.as_ptr(),
+            strides: self.strides.as_ptr(),
+            nbytes: meta.nbytes(),
+        }
+    }
+}
+
+const NO_TENSOR: PteronTensor = PteronTensor {
+    data: std::ptr::null_mut(),
+    dtype: 0,
+    ndim: 0,
+    shape: std::ptr::null(),
+    strides: std::ptr::null(),
+    nbytes: 0,
+};
+
+fn argument(input: &ArgView<'_>, layout: &Layout) -> PteronArg {
+    let mut arg = PteronArg { kind: KIND_NONE, tensor: NO_TENSOR, number: 0, real: 0.0, text: lend(&[]) };
+    match input {
+        ArgView::Tensor(view) => {
+            arg.kind = KIND_TENSOR;
+            arg.tensor = layout.tensor(view.meta(), view.as_ptr().cast_mut());
+        }
+        ArgView::Int(v) => (arg.kind, arg.number) = (KIND_INT, *v),
+        ArgView::Double(v) => (arg.kind, arg.real) = (KIND_DOUBLE, *v),
+        ArgView::Bool(v) => (arg.kind, arg.number) = (KIND_BOOL, i64::from(*v)),
+        ArgView::String(v) => (arg.kind, arg.text) = (KIND_STRING, lend(v.as_bytes())),
+        ArgView::None => {}
+    }
+    arg
+}
+
+/// What the `host` of an output points to.
+struct OutputHost<'a, 'b> {
+    view: &'a mut OutputView<'b>,
+    layout: Layout,
+    bound: [i64; MAX_RANK],
+    // Why the last `resize` failed.
+    failure: Option<Error>,
+}
+
+unsafe extern "C" fn resize(output: *mut PteronOutput, shape: *const i64, ndim: usize) -> i32 {
+    // SAFETY: the plugin passes an output of the call in progress, whose host is ours.
+    let (output, host) = unsafe {
+        let output = &mut *output;
+        let host = &mut *output.host.cast::<OutputHost<'_, '_>>();
+        (output, host)
+    };
+    let mut dims = [0usize; MAX_RANK];
+    let fits = ndim <= MAX_RANK && (ndim == 0 || !shape.is_null());
+    let is_legal = fits
+        && dims.iter_mut().take(ndim).enumerate().all(|(i, dim)| {
+            // SAFETY: the plugin passes `ndim` extents.
+            let extent = usize::try_from(unsafe { *shape.add(i) });
+            extent.map(|e| *dim = e).is_ok()
+        });
+    let result = match dims.get(..ndim) {
+        Some(dims) if is_legal => Dims::new(dims).and_then(|_| host.view.resize(dims)),
+        _ => Err(Error::delegate("a plugin gave an output a shape that is none")),
+    };
+    match result {
+        Ok(()) => {
+            host.layout = Layout::of(host.view.meta());
+            let data = host.view.slot().data();
+            output.tensor = host.layout.tensor(host.view.meta(), data);
+            OK
+        }
+        Err(error) => {
+            host.failure = Some(error);
+            FAILED
+        }
+    }
+}
+
+unsafe extern "C" fn is_cancelled(host: *mut c_void) -> i32 {
+    // SAFETY: `host` is the question of the call in progress; it reads an atomic.
+    let ask = unsafe { &*host.cast::<&dyn Fn() -> bool>() };
+    i32::from(ask())
+}
+
+impl Delegate for PluginDelegate {
+    fn num_outputs(&self) -> usize {
+        self.num_outputs
+    }
+
+    fn execute(
+        &mut self,
+        ctx: &mut ExecuteContext<'_>,
+        inputs: &[ArgView<'_>],
+        outputs: &mut [OutputView<'_>],
+    ) -> Result<()> {
+        let layouts: Vec<Layout> = inputs
+            .iter()
+            .map(|input| match input {
+                ArgView::Tensor(view) => Layout::of(view.meta()),
+                _ => Layout { shape: [0; MAX_RANK], strides: [0; MAX_RANK] },
+            })
+            .collect();
+        let arguments: Vec<PteronArg> =
+            inputs.iter().zip(&layouts).map(|(input, layout)| argument(input, layout)).collect();
+        let mut hosts: Vec<OutputHost<'_, '_>> = outputs
+            .iter_mut()
+            .map(|view| {
+                let mut bound = [0; MAX_RANK];
+                for (to, from) in bound.iter_mut().zip(view.slot().bound().iter()) {
+                    *to = *from as i64;
+                }
+                OutputHost { layout: Layout::of(view.meta()), bound, view, failure: None }
+            })
+            .collect();
+        let mut results: Vec<PteronOutput> = hosts
+            .iter_mut()
+            .map(|host| {
+                let data = host.view.slot().data();
+                let tensor = host.layout.tensor(host.view.meta(), data);
+                let (bound, capacity) = (host.bound.as_ptr(), host.view.slot().capacity());
+                PteronOutput {
+                    tensor,
+                    bound,
+                    capacity,
+                    host: std::ptr::from_mut(host).cast(),
+                    resize: Some(resize),
+                }
+            })
+            .collect();
+        let question: &dyn Fn() -> bool = ctx.is_cancelled;
+        let execute = PteronExecute {
+            struct_size: std::mem::size_of::<PteronExecute>() as u32,
+            instruction: ctx.instruction as u64,
+            method: lend(ctx.method.as_bytes()),
+            host: std::ptr::from_ref(&question).cast_mut().cast(),
+            is_cancelled: Some(is_cancelled),
+        };
+        let run =
+            self.table.0.execute.ok_or_else(|| Error::internal("a checked table has lost a function"))?;
+        let mut failure = Failure::default();
+        // SAFETY: everything lent lives until the call returns, and nothing of it is touched meanwhile but by
+        // the functions that the plugin calls.
+        let status = unsafe {
+            run(
+                self.delegate,
+                &execute,
+                arguments.as_ptr(),
+                arguments.len(),
+                results.as_mut_ptr(),
+                results.len(),
+                &mut failure.slot(),
+            )
+        };
+        if status == OK {
+            return Ok(());
+        }
+        if failure.text.is_none()
+            && let Some(error) = hosts.iter_mut().find_map(|h| h.failure.take())
+        {
+            return Err(error);
+        }
+        Err(failure.into_error("the plugin's execute failed"))
+    }
+}

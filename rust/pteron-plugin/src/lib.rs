@@ -1,0 +1,22 @@
+//! Backends compiled elsewhere: the C interface (`include/pteron_backend.h`) and both of its sides.
+//!
+//! A package with a backend in Rust implements [`pteron_core::Backend`] and hands out what [`table`] makes of
+//! it; one in another language fills a `PteronBackend` of the header. A host makes a [`pteron_core::Backend`]
+//! of any table with [`PluginBackend::from_table`]. From Python, the table travels in a capsule
+//! called [`abi::CAPSULE`], which `pteron.register_backend` takes in place of a Python object.
+//!
+//! No Rust type and no panic crosses the border; strings and errors are copied by whoever receives them. A
+//! table is never freed: code that might still run cannot be unloaded.
+//!
+//! Unsafe code lives in the islands `guest` and `host`; `abi` only declares.
+
+#![deny(unsafe_code)]
+
+pub mod abi;
+#[allow(unsafe_code)]
+mod guest;
+#[allow(unsafe_code)]
+mod host;
+
+pub use guest::table;
+pub use host::PluginBackend;

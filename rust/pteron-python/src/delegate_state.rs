@@ -1,0 +1,80 @@
+//! Mutable buffers of delegates written in Python: `get_state`, `set_state`, `reset_state`.
+
+use crate::backend::{PyDelegate, attached, raised};
+use crate::errors::type_name;
+use crate::input::Argument;
+use crate::output::{self, TensorForm};
+use crate::tracer::copy;
+use pteron_core::{DelegateState, Error, OwnedTensor, Result, TensorView};
+use pteron_runtime::InputValue;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+
+const METHODS: [&str; 3] = ["get_state", "set_state", "reset_state"];
+
+/// Does the object offer state? All three methods, or none.
+pub fn is_offered(object: &Bound<'_, PyAny>) -> Result<bool> {
+    let has = METHODS.map(|name| object.getattr(name).is_ok_and(|m| m.is_callable()));
+    if has.iter().any(|h| *h) && !has.iter().all(|h| *h) {
+        let names = |is_there: bool| {
+            let of = METHODS.iter().zip(has).filter(|(_, h)| *h == is_there).map(|(name, _)| *name);
+            of.collect::<Vec<_>>().join(" and ")
+        };
+        return Err(Error::delegate("a delegate has some of the state methods only")
+            .expected("get_state, set_state and reset_state, or none of them")
+            .got(format!("{} without {}", names(true), names(false))));
+    }
+    Ok(has.iter().all(|h| *h))
+}
+
+impl DelegateState for PyDelegate {
+    fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>> {
+        attached(|py| {
+            let given =
+                self.object().bind(py).call_method0("get_state").map_err(|e| raised(py, "get_state", e))?;
+            let wrong = |got: &Bound<'_, PyAny>| {
+                Error::delegate("get_state of a delegate gave something else than buffers by name")
+                    .expected("a dict from str to arrays")
+                    .got(type_name(got))
+            };
+            let mapping = given.cast::<PyMapping>().map_err(|_| wrong(&given))?;
+            let items = mapping.items().map_err(|e| raised(py, "get_state", e))?;
+            let mut out = Vec::with_capacity(items.len());
+            for item in items.iter() {
+                let (name, array) = item.extract::<(String, Bound<'_, PyAny>)>().map_err(|_| wrong(&item))?;
+                let argument = Argument::read_state(&array, &name)?;
+                let InputValue::Tensor(tensor) = argument.as_input() else { return Err(wrong(&array)) };
+                out.push((name, tensor.to_owned_tensor()?));
+            }
+            Ok(out)
+        })
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        attached(|py| {
+            let given =
+                self.object().bind(py).call_method0("get_state").map_err(|e| raised(py, "get_state", e))?;
+            Ok(given.len().is_ok_and(|n| n == 0))
+        })
+    }
+
+    fn set_state(&mut self, state: &[(&str, TensorView<'_>)]) -> Result<()> {
+        attached(|py| {
+            let given = PyDict::new(py);
+            for (name, view) in state {
+                let array = output::tensor_object(py, copy(view)?, TensorForm::NumPy);
+                let set = array.and_then(|a| given.set_item(name, a));
+                set.map_err(|e| raised(py, "set_state", e))?;
+            }
+            let done = self.object().bind(py).call_method1("set_state", (given,));
+            done.map(drop).map_err(|e| raised(py, "set_state", e))
+        })
+    }
+
+    fn reset_state(&mut self) -> Result<()> {
+        attached(|py| {
+            let done = self.object().bind(py).call_method0("reset_state");
+            done.map(drop).map_err(|e| raised(py, "reset_state", e))
+        })
+    }
+}
