@@ -14,6 +14,7 @@ from ops.creation_cases import every_creation
 from ops.gradient_cases import every_gradient
 from ops.image_cases import pools, resampled
 from ops.linear_algebra_cases import every_matrix
+from ops.movement_cases import every_movement
 from ops.operator_case import OperatorCase as Case
 from ops.quantized_cases import every_quantised
 from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
@@ -570,5 +571,6 @@ def every_case() -> list[Case]:
         every_corner,
         every_complex,
         every_bag,
+        every_movement,
     ]
     return [case for table in tables for case in table()]

@@ -23,10 +23,12 @@ pub struct SessionScratch {
 
 impl SessionScratch {
     /// Scratch for `threads` workers and steps that need at most `largest` (see [`largest_scratch`]).
+    /// A worker's part has a whole number of words of any size, whichever step asked for most of it.
     pub fn new(threads: usize, largest: Scratch) -> Result<Self> {
+        let per_worker = largest.per_worker.checked_next_multiple_of(64).unwrap_or(usize::MAX);
         let mut workers = Vec::new();
         for _ in 0..threads.max(1) {
-            workers.push(AlignedBuffer::zeroed(largest.per_worker)?);
+            workers.push(AlignedBuffer::zeroed(per_worker)?);
         }
         Ok(SessionScratch { workers, shared: AlignedBuffer::zeroed(largest.shared)? })
     }

@@ -2,7 +2,7 @@
 //! island: the `Prepared` contract is turned into safe calls here.
 
 use crate::routine::Preparation;
-use pteron_core::{Args, BindArgs, Bound, Grid, Prepared, Result, Scratch, WorkerScratch};
+use pteron_core::{AliasRule, Args, BindArgs, Bound, Grid, Prepared, Result, Scratch, WorkerScratch};
 use std::ops::Range;
 
 /// Positions in a chunk; fixed, so that results do not depend on the number of threads.
@@ -72,4 +72,69 @@ impl<S: Default + Send + Sync + 'static> Prepared for Chunked<S> {
         let start = (chunk as usize).saturating_mul(CHUNK).min(*count);
         (self.run)(state, args, start..start.saturating_add(CHUNK).min(*count))
     }
+}
+
+/// A kernel that keeps itself as the state of a bound call and says how the call splits.
+pub trait Work: Clone + Send + Sync + 'static {
+    /// Takes the shapes, resizes outputs, keeps what [`Work::run`] needs. Must not allocate.
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid>;
+
+    /// Computes a chunk of a phase; `scratch` is the worker's own.
+    fn run(&self, args: &Args<'_>, phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()>;
+}
+
+/// A kernel in phases and chunks.
+struct Phased<W> {
+    work: W,
+    scratch: usize,
+    alias: AliasRule,
+}
+
+/// A kernel whose outputs overlap nothing, with `scratch` bytes per worker.
+pub fn prepare_work<W: Work>(work: W, scratch: usize) -> Preparation {
+    Ok(Some(Box::new(Phased { work, scratch, alias: AliasRule::None })))
+}
+
+/// As [`prepare_work`], for a kernel whose output may be argument 0, see [`AliasRule::Update`].
+pub fn prepare_update<W: Work>(work: W, scratch: usize) -> Preparation {
+    Ok(Some(Box::new(Phased { work, scratch, alias: AliasRule::Update })))
+}
+
+impl<W: Work> Prepared for Phased<W> {
+    fn name(&self) -> &str {
+        "reference"
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch, shared: 0 }
+    }
+
+    fn alias(&self) -> AliasRule {
+        self.alias
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(self.work.clone())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        bound.get_mut::<W>()?.bind(args)
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        bound.get::<W>()?.run(args, phase, chunk as usize, scratch.worker)
+    }
+}
+
+/// The part of `0..count` that chunk number `chunk` of `size` positions covers.
+pub fn part(chunk: usize, size: usize, count: usize) -> Range<usize> {
+    let start = chunk.saturating_mul(size).min(count);
+    start..start.saturating_add(size).min(count)
 }

@@ -4,6 +4,7 @@
 use crate::compute::{BLOCK, Compute, LoadFn, StoreFn, load_fn, store_fn, store_in_range_fn};
 use crate::walk::Walk;
 use pteron_core::{DType, Error, Result, TensorMeta, TensorView, TensorViewMut};
+use std::ops::Range;
 
 #[cold]
 #[inline(never)]
@@ -204,12 +205,28 @@ impl<'a, C: Compute> Writer<'a, C> {
 
     /// Writes `value` everywhere.
     pub fn fill(&mut self, value: C) -> Result<()> {
-        let block = [value; BLOCK];
-        let mut done = 0;
-        while done < self.numel {
-            let n = (self.numel - done).min(BLOCK);
-            self.write(done as isize, 1, &block[..n])?;
-            done += n;
+        self.fill_range(0..self.numel, value)
+    }
+
+    /// Writes `value` to the elements `range`, in memory order.
+    pub fn fill_range(&mut self, range: Range<usize>, value: C) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        if range.end > self.numel {
+            return Err(outside(range.end as isize, self.numel));
+        }
+        let mut element = [0u64; 2];
+        // SAFETY: an element of any dtype has at most 16 bytes, and the range lies inside the tensor.
+        unsafe {
+            (self.store)(&[value], element.as_mut_ptr().cast(), 1);
+            let (from, to, n) = (element.as_ptr(), self.data.add(range.start * self.size), range.len());
+            match self.size {
+                1 => std::slice::from_raw_parts_mut(to, n).fill(from.cast::<u8>().read()),
+                2 => std::slice::from_raw_parts_mut(to.cast(), n).fill(from.cast::<u16>().read()),
+                4 => std::slice::from_raw_parts_mut(to.cast(), n).fill(from.cast::<u32>().read()),
+                _ => std::slice::from_raw_parts_mut(to.cast(), n).fill(from.read()),
+            }
         }
         Ok(())
     }

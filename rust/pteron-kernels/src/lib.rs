@@ -7,7 +7,8 @@
 //!
 //! Adding a kernel touches two places: the family's file, and its line in [`ops`] if the file is new.
 //!
-//! Unsafe code lives in [`chunked`], [`compute`], [`elements`], [`region`], [`routine`] and [`elementwise`].
+//! Unsafe code lives in [`chunked`], [`compute`], [`elements`], [`elementwise`], [`indexed`], [`mapped_copy`],
+//! [`region`] and [`routine`].
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -21,7 +22,13 @@ pub mod elements;
 #[allow(unsafe_code)]
 pub mod elementwise;
 pub mod fourier;
+#[allow(unsafe_code)]
+pub mod indexed;
+pub mod loops;
+#[allow(unsafe_code)]
+pub mod mapped_copy;
 pub mod ops;
+pub(crate) mod ordering;
 pub mod promotion;
 pub mod reduction;
 #[allow(unsafe_code)]

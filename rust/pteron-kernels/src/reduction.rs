@@ -5,6 +5,7 @@ use crate::elements::{Reader, Writer};
 use crate::shape::{all_dims, dim_set, reduced_shape};
 use crate::walk::{Walk, signed};
 use pteron_core::{Args, BindArgs, Error, Result, TensorMeta};
+use std::ops::Range;
 
 /// Where a reduction reads.
 pub struct Reduction {
@@ -38,6 +39,17 @@ impl Reduction {
     pub fn for_each(&self, mut visit: impl FnMut(usize, isize) -> Result<()>) -> Result<()> {
         self.outer.runs(0, self.outer.numel(), |position, offset, stride, len| {
             (0..len).try_for_each(|i| visit(position + i, offset + i as isize * stride))
+        })
+    }
+
+    /// [`Reduction::for_each`] for a range of output positions.
+    pub fn for_each_in(
+        &self,
+        range: Range<usize>,
+        mut visit: impl FnMut(usize, isize) -> Result<()>,
+    ) -> Result<()> {
+        self.outer.runs(range.start, range.len(), |position, offset, stride, len| {
+            (0..len).try_for_each(|i| visit(range.start + position + i, offset + i as isize * stride))
         })
     }
 

@@ -114,5 +114,5 @@ fn a_stop_word_and_errors_end_the_run() {
 fn scratch_is_the_maximum_over_steps() {
     let steps = [Scratch { per_worker: 10, shared: 300 }, Scratch { per_worker: 20, shared: 5 }];
     let scratch = SessionScratch::new(3, largest_scratch(steps)).unwrap();
-    assert_eq!((scratch.threads(), scratch.nbytes()), (3, 3 * 20 + 300));
+    assert_eq!((scratch.threads(), scratch.nbytes()), (3, 3 * 64 + 300));
 }

@@ -6,19 +6,24 @@
 //! negative positions count from the end; one outside is an error that names it; repeated positions
 //! keep the last value or, accumulating, add up.
 
-use crate::compute::Compute;
-use crate::elements::{Reader, UpdateView};
+use crate::chunked::{self, CHUNK, Work, part};
+use crate::compute::Class;
+use crate::elements::Reader;
+use crate::indexed::{self, Meet, Named, Row, Scatter};
+use crate::loops::Loops;
+use crate::mapped_copy::{self, Mapping};
 use crate::ops::data_dependent::no_room;
-use crate::ops::index_items::{IndexItems, MaskCount};
-use crate::ops::indexing::is_int;
+use crate::ops::index_items::{IndexItems, MaskCount, wrap_positions};
 use crate::ops::layout::same_dtype;
-use crate::region::{Region, copy_region, copy_to_update};
-use crate::routine::{Preparation, Routine, RunFn, kernel};
+use crate::region::{Region, RegionCopy, copy_to_update};
+use crate::routine::{Preparation, Routine, RunFn, dtype_of, kernel};
 use crate::shape::check_expandable;
 use crate::walk::{Walk, broadcast_strides, signed};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel, WorkerScratch,
+    ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel, TensorView,
+    TensorViewMut,
 };
+use std::ops::Range;
 
 /// Which dimensions are indexed and the shape of the result.
 struct Advanced {
@@ -110,19 +115,14 @@ fn has_mask(ctx: &PrepareContext<'_>) -> bool {
     matches!(ctx.args.get(1), Some(ArgSpec::TensorList(l)) if l.iter().flatten().any(|s| s.dtype == DType::Bool))
 }
 
-fn room<'a>(scratch: &'a mut WorkerScratch<'_>) -> Result<&'a mut [u64]> {
-    bytemuck::try_cast_slice_mut(scratch.worker).map_err(|_| Error::internal("scratch is misaligned"))
+fn room(scratch: &mut [u8]) -> Result<&mut [u64]> {
+    bytemuck::try_cast_slice_mut(scratch).map_err(|_| Error::internal("scratch is misaligned"))
 }
 
 fn result_shape(args: &BindArgs<'_>, count: MaskCount) -> Result<Dims> {
     let view = args.args();
     let x = *view.tensor(0)?.shape();
     Ok(advanced(&x, &IndexItems::new(&x, &view.tensor_list(1)?, count)?)?.shape)
-}
-
-fn bind_index(args: &mut BindArgs<'_>) -> Result<()> {
-    let shape = result_shape(args, MaskCount::Most)?;
-    args.resize(2, &shape)
 }
 
 /// With masks: the largest shape that there is room for, until it is known how many are true.
@@ -139,7 +139,58 @@ fn finish_masked_index(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(2, &shape)
 }
 
-fn index(args: &Args<'_>, scratch: &mut WorkerScratch<'_>) -> Result<()> {
+/// Index blocks of a few places are not worth a pass over all other dimensions.
+const FEW: usize = 8;
+
+impl Walks {
+    /// Rows of places are moved for every index of the other dimensions, rather than what is in those for
+    /// every place?
+    fn moves_places(&self) -> bool {
+        let mut step = 0;
+        let _ = self.result_index.runs(0, self.result_index.numel().min(1), |_, _, stride, _| {
+            step = stride;
+            Ok::<(), ()>(())
+        });
+        self.rest.iter().all(|n| *n == 1) || (step == 1 && self.result_index.numel() >= FEW)
+    }
+
+    fn rest_loops(&self, first: &[isize; MAX_RANK], second: &[isize; MAX_RANK]) -> Loops<2> {
+        Loops::new(0..self.rest.len(), &self.rest, [first, second])
+    }
+
+    /// Visits the other dimensions one by one: where they lie in the tensor and in the result.
+    fn each_rest(&self, mut visit: impl FnMut(isize, isize) -> Result<()>) -> Result<()> {
+        let loops = self.rest_loops(&self.self_strides, &self.result_strides);
+        let [own, result] = loops.inner_strides();
+        loops.runs(0, loops.numel(), |_, [at, to], len| {
+            (0..len as isize).try_for_each(|i| visit(at + i * own, to + i * result))
+        })
+    }
+
+    /// Visits the places numbered from `first` on: offset in the tensor, and in the result.
+    fn each_place(&self, first: usize, offsets: &[i64], mut visit: impl FnMut(isize, isize) -> Result<()>) -> Result<()> {
+        self.result_index.runs(first, offsets.len(), |done, at, stride, len| {
+            offsets[done..done + len]
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, offset)| visit(*offset as isize, at + i as isize * stride))
+        })
+    }
+}
+
+/// A place of which `before` elements lie in the tensor before it.
+fn places(before: isize, reach: usize) -> Named {
+    Named { row: Row { start: before, step: 0 }, stride: 1, extent: reach }
+}
+
+/// One more than the largest offset that the indexed dimensions of a tensor reach.
+fn reach(set: u32, shape: &Dims, strides: &Dims) -> usize {
+    let far = |d: usize| if set & 1 << d == 0 { 0 } else { shape[d].saturating_sub(1) * strides[d] };
+    1 + (0..shape.len()).map(far).sum::<usize>()
+}
+
+/// Moves the elements numbered `range` (all of them: `None`) of the index tensors.
+fn index(args: &Args<'_>, range: Option<Range<usize>>, scratch: &mut [u8]) -> Result<()> {
     let x = args.tensor(0)?;
     let mut out = args.output(2)?;
     let items = IndexItems::new(x.shape(), &args.tensor_list(1)?, MaskCount::Exact)?;
@@ -150,15 +201,90 @@ fn index(args: &Args<'_>, scratch: &mut WorkerScratch<'_>) -> Result<()> {
     // The result lies in memory as its own shape says, which `finish` gives it.
     let strides = out.meta().dim_order().strides(&plan.shape);
     let walks = plan.walks(x.shape(), x.strides(), &signed(&strides))?;
-    items.for_each(x.shape(), x.strides(), &plan.index_shape, room(scratch)?, |number, from| {
-        let from = Region { offset: from, strides: walks.self_strides };
-        let to = Region { offset: walks.result_index.offset(number), strides: walks.result_strides };
-        copy_region(&walks.rest, &x, from, &mut out, to)
+    let (from, to) = (Region { offset: 0, strides: walks.self_strides }, Region { offset: 0, strides: walks.result_strides });
+    // Of nothing only positions outside can be chosen, which `blocks` finds.
+    let is_empty = x.numel() == 0 || out.numel() == 0;
+    let rest = if is_empty { RegionCopy::EMPTY } else { RegionCopy::new(&walks.rest, from, x.numel(), to, out.numel())? };
+    let (reach, moves_places) = (reach(plan.set, x.shape(), x.strides()), walks.moves_places());
+    let range = range.unwrap_or(0..plan.index_shape.numel()?);
+    items.blocks((x.shape(), x.strides()), &plan.index_shape, range, room(scratch)?, |number, offsets| {
+        if !moves_places {
+            return walks.each_place(number, offsets, |from, to| rest.run_at(&x, from, &mut out, to));
+        }
+        walks.each_rest(|from, to| {
+            walks.result_index.runs(number, offsets.len(), |done, at, step, len| {
+                let row = Row { start: to + at, step };
+                indexed::gather(&x, places(from, reach), &offsets[done..done + len], &mut out, row)
+            })
+        })
     })
 }
 
+/// `index` by positions, in chunks.
+#[derive(Clone, Copy)]
+struct Index {
+    count: usize,
+    per_chunk: usize,
+}
+
+impl Work for Index {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        let view = args.args();
+        let x = *view.tensor(0)?.shape();
+        let plan = advanced(&x, &IndexItems::new(&x, &view.tensor_list(1)?, MaskCount::Most)?)?;
+        args.resize(2, &plan.shape)?;
+        self.count = plan.index_shape.numel()?;
+        let each = plan.shape.numel()?.checked_div(self.count).unwrap_or(0).max(1);
+        self.per_chunk = (CHUNK / each).max(1);
+        Ok(Grid::chunks(self.count.div_ceil(self.per_chunk), self.per_chunk.min(self.count).saturating_mul(each)))
+    }
+
+    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+        index(args, Some(part(chunk, self.per_chunk, self.count)), scratch)
+    }
+}
+
+/// The one index tensor, if it is a vector of positions, and its dimension.
+fn single_vector(ctx: &PrepareContext<'_>) -> bool {
+    let Some(ArgSpec::TensorList(list)) = ctx.args.get(1) else { return false };
+    let mut present = list.iter().flatten();
+    present.next().is_some_and(|s| s.dtype != DType::Bool && s.shape.len() == 1) && present.next().is_none()
+}
+
+/// The vector of positions and its dimension.
+fn vector<'a>(args: &Args<'a>) -> Result<(usize, TensorView<'a>)> {
+    let list = args.tensor_list(1)?;
+    for d in 0..list.len() {
+        if let Some(index) = list.get_optional(d)? {
+            return Ok((d, index));
+        }
+    }
+    Err(Error::internal("there is no index"))
+}
+
+fn map_vector(args: &Args<'_>) -> Result<Mapping> {
+    let x = args.tensor(0)?;
+    // For its checks.
+    IndexItems::new(x.shape(), &args.tensor_list(1)?, MaskCount::Most)?;
+    let ((d, index), mut shape) = (vector(args)?, *x.shape());
+    *shape.get_mut(d).ok_or_else(|| Error::internal("no such dimension"))? = index.numel();
+    Ok(Mapping::new(&x, shape, 1 << d))
+}
+
+fn list_vector(args: &Args<'_>, d: usize, list: &mut [usize]) -> Result<()> {
+    let (index, extent) = (Reader::<i64>::new(vector(args)?.1)?, args.tensor(0)?.shape().get(d).copied().unwrap_or(1));
+    let mut block = [0; crate::compute::BLOCK];
+    for (i, part) in list.chunks_mut(block.len()).enumerate() {
+        let positions = &mut block[..part.len()];
+        index.read((i * crate::compute::BLOCK) as isize, 1, positions)?;
+        wrap_positions(positions, extent)?;
+        part.iter_mut().zip(positions).for_each(|(slot, p)| *slot = *p as usize);
+    }
+    Ok(())
+}
+
 /// Writes values to indexed places of output `out`, which holds the tensor already.
-fn index_put<C: Compute>(args: &Args<'_>, scratch: &mut WorkerScratch<'_>, out: usize) -> Result<()> {
+fn index_put(args: &Args<'_>, scratch: &mut [u8], out: usize) -> Result<()> {
     let values = args.tensor(2)?;
     let meta = args.tensor(out)?.meta();
     let items = IndexItems::new(meta.shape(), &args.tensor_list(1)?, MaskCount::Exact)?;
@@ -166,24 +292,53 @@ fn index_put<C: Compute>(args: &Args<'_>, scratch: &mut WorkerScratch<'_>, out: 
     check_expandable(values.shape(), &plan.shape).map_err(|e| e.argument("values"))?;
     let value_strides = broadcast_strides(values.shape(), values.strides(), plan.shape.len());
     let walks = plan.walks(meta.shape(), meta.strides(), &value_strides)?;
-    let (shape, strides, room) = (meta.shape(), meta.strides(), room(scratch)?);
-    if !args.bool(3)? {
-        let mut target = args.output(out)?;
-        return items.for_each(shape, strides, &plan.index_shape, room, |number, to| {
-            let from = Region { offset: walks.result_index.offset(number), strides: walks.result_strides };
-            let to = Region { offset: to, strides: walks.self_strides };
-            copy_region(&walks.rest, &values, from, &mut target, to)
+    let (x, range) = ((meta.shape(), meta.strides()), 0..plan.index_shape.numel()?);
+    let meet = if args.bool(3)? { Meet::Add } else { Meet::Replace };
+    if walks.moves_places() {
+        let mut scatter = Scatter::new(args.output(out)?, meet)?;
+        let reach = reach(plan.set, meta.shape(), meta.strides());
+        return items.blocks(x, &plan.index_shape, range, room(scratch)?, |number, offsets| {
+            walks.each_rest(|to, from| {
+                walks.result_index.runs(number, offsets.len(), |done, at, step, len| {
+                    let row = Row { start: from + at, step };
+                    scatter.row(&values, row, places(to, reach), &offsets[done..done + len])
+                })
+            })
         });
     }
-    let source = Reader::<C>::new(values)?;
-    let mut target = UpdateView::<C>::new(args, out)?;
-    let rest_from = Walk::row_major(&walks.rest, &walks.result_strides);
-    let rest_to = Walk::row_major(&walks.rest, &walks.self_strides);
-    items.for_each(shape, strides, &plan.index_shape, room, |number, to| {
-        let from = walks.result_index.offset(number);
-        (0..rest_from.numel()).try_for_each(|i| {
-            let value = source.get((from + rest_from.offset(i)) as usize)?;
-            target.update((to + rest_to.offset(i)) as usize, |old| old.plus(value))
+    put_rest(&walks, (&values, args.output(out)?, meet), |visit| {
+        items.blocks(x, &plan.index_shape, range, room(scratch)?, |number, offsets| {
+            walks.each_place(number, offsets, &mut *visit)
+        })
+    })
+}
+
+/// Puts what lies in the other dimensions, place by place; `places` visits those: offset in the target, and in
+/// the values.
+fn put_rest(
+    walks: &Walks,
+    (values, mut target, meet): (&TensorView<'_>, TensorViewMut<'_>, Meet),
+    places: impl FnOnce(&mut dyn FnMut(isize, isize) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    if meet == Meet::Replace {
+        let region = |strides| Region { offset: 0, strides };
+        let (from, to) = (region(walks.result_strides), region(walks.self_strides));
+        let is_empty = values.numel() == 0 || target.numel() == 0;
+        let rest = if is_empty { RegionCopy::EMPTY } else { RegionCopy::new(&walks.rest, from, values.numel(), to, target.numel())? };
+        return places(&mut |to, from| rest.run_at(values, from, &mut target, to));
+    }
+    let loops = walks.rest_loops(&walks.result_strides, &walks.self_strides);
+    let ([from_step, to_step], zeros) = (loops.inner_strides(), [0i64; crate::compute::BLOCK]);
+    let mut scatter = Scatter::new(target, meet)?;
+    places(&mut |to, from| {
+        loops.runs(0, loops.numel(), |_, [beside, at], len| {
+            for i in (0..len).step_by(zeros.len()) {
+                let (n, i) = ((len - i).min(zeros.len()), i as isize);
+                let row = Row { start: from + beside + i * from_step, step: from_step };
+                let place = Row { start: to + at + i * to_step, step: to_step };
+                scatter.row(values, row, Named { row: place, stride: 0, extent: 1 }, &zeros[..n])?;
+            }
+            Ok(())
         })
     })
 }
@@ -191,12 +346,13 @@ fn index_put<C: Compute>(args: &Args<'_>, scratch: &mut WorkerScratch<'_>, out: 
 fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
     let scratch = check_index_list(ctx)?;
     same_dtype(ctx, 0, 2)?;
+    let dtype = dtype_of(ctx, 0)?;
+    let replaces = matches!(ctx.args.get(3), Some(ArgSpec::Bool(Some(false))));
+    if Class::of(dtype).is_none() && !(replaces && dtype == DType::Complex64) {
+        return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
+    }
     if is_in_place {
-        let run: RunFn = if is_int(ctx)? {
-            |args, scratch| index_put::<i64>(args, scratch, 0)
-        } else {
-            |args, scratch| index_put::<f64>(args, scratch, 0)
-        };
+        let run: RunFn = |args, scratch| index_put(args, scratch.worker, 0);
         return Routine::prepare_with_scratch(scratch, |_| Ok(()), run);
     }
     same_dtype(ctx, 0, 4)?;
@@ -204,18 +360,10 @@ fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
         let shape = *args.args().tensor(0)?.shape();
         args.resize(4, &shape)
     }
-    let run: RunFn = if is_int(ctx)? {
-        |args, scratch| {
-            copy_to_update(&args.tensor(0)?, &mut args.output(4)?)?;
-            index_put::<i64>(args, scratch, 4)
-        }
-    } else {
-        |args, scratch| {
-            copy_to_update(&args.tensor(0)?, &mut args.output(4)?)?;
-            index_put::<f64>(args, scratch, 4)
-        }
-    };
-    Routine::prepare_update(scratch, bind, run)
+    Routine::prepare_update(scratch, bind, |args, scratch| {
+        copy_to_update(&args.tensor(0)?, &mut args.output(4)?)?;
+        index_put(args, scratch.worker, 4)
+    })
 }
 
 /// index, index_put.
@@ -224,9 +372,13 @@ pub static KERNELS: &[StaticKernel] = &[
         same_dtype(ctx, 0, 2)?;
         let scratch = check_index_list(ctx)?;
         if has_mask(ctx) {
-            return Routine::prepare_with_finish_and_scratch(scratch, bind_masked_index, index, finish_masked_index);
+            let run: RunFn = |args, scratch| index(args, None, scratch.worker);
+            return Routine::prepare_with_finish_and_scratch(scratch, bind_masked_index, run, finish_masked_index);
         }
-        Routine::prepare(bind_index, index)
+        if single_vector(ctx) {
+            return mapped_copy::prepare(ctx, 2, map_vector, list_vector);
+        }
+        chunked::prepare_work(Index { count: 0, per_chunk: 1 }, 0)
     }),
     kernel(
         "aten::index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",

@@ -5,14 +5,47 @@
 //! Dtype: kept; positions are int64. Edge cases: NaN is chosen by nonzero; too few source elements are
 //! an error.
 
-use crate::compute::{Class, Compute};
+use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
+use crate::indexed::{Named, Row, gather};
 use crate::ops::layout::same_dtype;
 use crate::reduction::row_major;
 use crate::routine::{Routine, dtype_of, kernel};
 use crate::shape::{broadcast, check_expandable};
 use crate::walk::{Walk, broadcast_strides};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorView};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel, TensorView};
+
+/// Visits the row-major positions of the elements of `x`, broadcast to `shape`, that are true: in order, in
+/// blocks of at most [`BLOCK`].
+pub(crate) fn true_blocks(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(&[i64]) -> Result<()>) -> Result<()> {
+    for_each_block(x, shape, |at, truths| {
+        let (mut found, mut count) = ([0i64; BLOCK], 0);
+        // Written always, counted where it is true: no jump for the processor to guess.
+        for (i, is_true) in truths.iter().enumerate() {
+            found[count & (BLOCK - 1)] = (at + i) as i64;
+            count += usize::from(*is_true);
+        }
+        visit(&found[..count])
+    })
+}
+
+/// Visits the truth of the elements in blocks: row-major position of the first, and the block.
+fn for_each_block(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(usize, &[bool]) -> Result<()>) -> Result<()> {
+    fn scan<C: Compute>(x: TensorView<'_>, shape: &Dims, visit: &mut impl FnMut(usize, &[bool]) -> Result<()>) -> Result<()> {
+        let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
+        let walk = Walk::row_major(shape, &strides);
+        let (mut buffer, mut truths) = ([C::ZERO; BLOCK], [false; BLOCK]);
+        Reader::<C>::new(x)?.blocks(&walk, 0, &mut buffer, |at, block| {
+            truths.iter_mut().zip(block).for_each(|(slot, v)| *slot = v.is_true());
+            visit(at, &truths[..block.len()])
+        })
+    }
+    match Class::of(x.dtype()) {
+        Some(Class::I64) => scan::<i64>(x, shape, &mut visit),
+        Some(Class::F32) => scan::<f32>(x, shape, &mut visit),
+        _ => scan::<f64>(x, shape, &mut visit),
+    }
+}
 
 /// Visits the row-major positions of the elements of `x` that are true.
 pub(crate) fn for_each_true(
@@ -20,25 +53,14 @@ pub(crate) fn for_each_true(
     shape: &Dims,
     mut visit: impl FnMut(usize) -> Result<()>,
 ) -> Result<()> {
-    fn scan<C: Compute>(x: TensorView<'_>, shape: &Dims, visit: &mut impl FnMut(usize) -> Result<()>) -> Result<()> {
-        let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
-        let walk = Walk::row_major(shape, &strides);
-        let mut buffer = [C::ZERO; crate::compute::BLOCK];
-        Reader::<C>::new(x)?.blocks(&walk, 0, &mut buffer, |at, block| {
-            block.iter().enumerate().filter(|(_, v)| v.is_true()).try_for_each(|(i, _)| visit(at + i))
-        })
-    }
-    match Class::of(x.dtype()) {
-        Some(Class::I64) => scan::<i64>(x, shape, &mut visit),
-        _ => scan::<f64>(x, shape, &mut visit),
-    }
+    true_blocks(x, shape, |found| found.iter().try_for_each(|position| visit(*position as usize)))
 }
 
 /// Number of true elements of `x`, broadcast to `shape`.
 pub(crate) fn count_true(x: TensorView<'_>, shape: &Dims) -> Result<usize> {
     let mut count = 0;
-    for_each_true(x, shape, |_| {
-        count += 1;
+    for_each_block(x, shape, |_, truths| {
+        count += truths.iter().map(|t| usize::from(*t)).sum::<usize>();
         Ok(())
     })?;
     Ok(count)
@@ -66,18 +88,43 @@ fn bind_nonzero(args: &mut BindArgs<'_>) -> Result<()> {
 fn nonzero(args: &Args<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let shape = *x.shape();
-    let mut out = Writer::<i64>::new(args.output(1)?)?;
-    let (mut row, rows) = (0, out.meta().shape().first().copied().unwrap_or(0));
-    for_each_true(x, &shape, |position| {
-        if row >= rows {
+    let out = args.output(1)?;
+    let rows = out.shape().first().copied().unwrap_or(0);
+    let mut out = out.into_slice::<i64>()?;
+    let mut found_rows = 0;
+    let (rank, length) = (shape.len(), shape.last().copied().unwrap_or(1));
+    // The indices before the last one are the same for a whole line.
+    let (mut line, mut outer) = (0..0, [0i64; MAX_RANK]);
+    true_blocks(x, &shape, |found| {
+        found_rows += found.len();
+        if found_rows > rows {
             return Err(no_room(rows));
         }
-        let mut rest = position;
-        for d in (0..shape.len()).rev() {
-            out.put(row * shape.len() + d, (rest % shape[d]) as i64)?;
-            rest /= shape[d];
+        let (mut block, rest) = std::mem::take(&mut out)
+            .split_at_mut_checked(found.len() * rank)
+            .ok_or_else(|| Error::internal("the output is too small"))?;
+        out = rest;
+        if rank == 1 {
+            block.copy_from_slice(found);
+            return Ok(());
         }
-        row += 1;
+        for position in found {
+            let position = *position as usize;
+            if !line.contains(&position) {
+                let mut rest = position / length.max(1);
+                line = rest * length..(rest + 1) * length;
+                for d in (0..rank.saturating_sub(1)).rev() {
+                    outer[d] = (rest % shape[d]) as i64;
+                    rest /= shape[d];
+                }
+            }
+            let Some((row, rest)) = block.split_at_mut_checked(rank) else { break };
+            if let Some((last, first)) = row.split_last_mut() {
+                first.copy_from_slice(&outer[..rank - 1]);
+                *last = (position - line.start) as i64;
+            }
+            block = rest;
+        }
         Ok(())
     })
 }
@@ -97,18 +144,22 @@ fn bind_masked_select(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(2, &[most])
 }
 
-fn masked_select<C: Compute>(args: &Args<'_>) -> Result<()> {
+fn masked_select(args: &Args<'_>) -> Result<()> {
     let shape = common_shape(args)?;
-    let x = Reader::<C>::new(args.tensor(0)?)?;
-    let from = Walk::row_major(&shape, &broadcast_strides(x.meta().shape(), x.meta().strides(), shape.len()));
-    let mut out = Writer::<C>::new(args.output(2)?)?;
-    let (mut count, most) = (0, out.meta().numel());
-    for_each_true(args.tensor(1)?, &shape, |position| {
-        if count >= most {
+    let x = args.tensor(0)?;
+    let from = Walk::row_major(&shape, &broadcast_strides(x.shape(), x.strides(), shape.len()));
+    let mut out = args.output(2)?;
+    let (mut count, most, numel) = (0, out.numel(), x.numel());
+    let mut offsets = [0i64; BLOCK];
+    true_blocks(args.tensor(1)?, &shape, |found| {
+        if count + found.len() > most {
             return Err(no_room(most));
         }
-        out.put(count, x.get(from.offset(position) as usize)?)?;
-        count += 1;
+        let offsets = &mut offsets[..found.len()];
+        offsets.iter_mut().zip(found).for_each(|(offset, p)| *offset = from.offset(*p as usize) as i64);
+        let named = Named { row: Row { start: 0, step: 0 }, stride: 1, extent: numel };
+        gather(&x, named, offsets, &mut out, Row { start: count as isize, step: 1 })?;
+        count += found.len();
         Ok(())
     })
 }
@@ -170,9 +221,8 @@ pub static KERNELS: &[StaticKernel] = &[
         Routine::prepare_with_finish(bind_nonzero, |args, _| nonzero(args), finish_nonzero)
     }),
     kernel("aten::masked_select.out(Tensor self, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        let run: crate::routine::RunFn =
-            if check(ctx, 2)? { |args, _| masked_select::<i64>(args) } else { |args, _| masked_select::<f64>(args) };
-        Routine::prepare_with_finish(bind_masked_select, run, finish_masked_select)
+        check(ctx, 2)?;
+        Routine::prepare_with_finish(bind_masked_select, |args, _| masked_select(args), finish_masked_select)
     }),
     kernel(
         "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",

@@ -5,11 +5,13 @@
 //! positions of its true elements in row-major order would (PyTorch's rule). How many those are is
 //! known when the call runs.
 
+use crate::compute::BLOCK;
 use crate::elements::Reader;
 use crate::ops::data_dependent::{count_true, for_each_true};
 use crate::shape::{broadcast, wrap_index};
 use crate::walk::{Walk, broadcast_strides};
 use pteron_core::{DType, Dims, Error, MAX_RANK, Result, TensorListView, TensorView};
+use std::ops::Range;
 
 /// How many true elements masks count as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,18 +128,57 @@ impl<'a> IndexItems<'a> {
         }
     }
 
-    /// Calls `visit(number, offset)` for the places in a tensor of shape `x` that the list chooses, in
-    /// row-major order of `index_shape`. `room`: one entry per element of every mask.
-    pub(crate) fn for_each(
+    /// Calls `visit(number, offsets)` for blocks of the places in a tensor of shape `x` that the list chooses:
+    /// those numbered `range` in row-major order of `index_shape`. `room`: one entry per element of every mask.
+    pub(crate) fn blocks(
         &self,
-        x: &Dims,
-        x_strides: &Dims,
+        (x, x_strides): (&Dims, &Dims),
         index_shape: &Dims,
+        range: Range<usize>,
         room: &mut [u64],
-        mut visit: impl FnMut(usize, isize) -> Result<()>,
+        mut visit: impl FnMut(usize, &[i64]) -> Result<()>,
     ) -> Result<()> {
-        let mut sources: [Option<Source<'_>>; MAX_RANK] = [const { None }; MAX_RANK];
-        let mut room = room;
+        let sources = self.sources((x, x_strides), index_shape, room)?;
+        let (mut offsets, mut buffer) = ([0i64; BLOCK], [0i64; BLOCK]);
+        for start in range.clone().step_by(BLOCK) {
+            let n = (range.end - start).min(BLOCK);
+            let (offsets, buffer) = (&mut offsets[..n], &mut buffer[..n]);
+            offsets.fill(0);
+            for source in sources.iter().flatten() {
+                match source {
+                    Source::Positions { dim, reader, walk } => {
+                        reader.gather(walk, 0, start, buffer)?;
+                        wrap_positions(buffer, x[*dim])?;
+                        let stride = x_strides[*dim] as i64;
+                        offsets.iter_mut().zip(&*buffer).for_each(|(offset, p)| *offset += p * stride);
+                    }
+                    Source::Offsets { found, walk } => walk.runs(start, n, |done, at, stride, len| {
+                        for (i, offset) in offsets[done..done + len].iter_mut().enumerate() {
+                            let found = found.get((at + i as isize * stride) as usize);
+                            *offset += *found.ok_or_else(|| {
+                                Error::internal("a mask has fewer true elements than counted")
+                            })? as i64;
+                        }
+                        Ok(())
+                    })?,
+                }
+            }
+            visit(start, offsets)?;
+        }
+        Ok(())
+    }
+
+    /// Where the index tensors say what is chosen; lists the true elements of masks in `room`.
+    fn sources<'b>(
+        &self,
+        (x, x_strides): (&Dims, &Dims),
+        index_shape: &Dims,
+        mut room: &'b mut [u64],
+    ) -> Result<[Option<Source<'b>>; MAX_RANK]>
+    where
+        'a: 'b,
+    {
+        let mut sources: [Option<Source<'b>>; MAX_RANK] = [const { None }; MAX_RANK];
         for (item, source) in self.iter().zip(&mut sources) {
             *source = Some(match item.count {
                 None => {
@@ -164,26 +205,28 @@ impl<'a> IndexItems<'a> {
                 }
             });
         }
-        for number in 0..index_shape.numel()? {
-            let mut offset = 0isize;
-            for source in sources.iter().flatten() {
-                offset += match source {
-                    Source::Positions { dim, reader, walk } => {
-                        let value = reader.get(walk.offset(number) as usize)?;
-                        let value = wrap_index(value, x[*dim]).map_err(|e| e.argument("indices"))?;
-                        (value * x_strides[*dim]) as isize
-                    }
-                    Source::Offsets { found, walk } => {
-                        let at = found.get(walk.offset(number) as usize);
-                        *at.ok_or_else(|| Error::internal("a mask has fewer true elements than counted"))?
-                            as isize
-                    }
-                };
-            }
-            visit(number, offset)?;
-        }
-        Ok(())
+        Ok(sources)
     }
+}
+
+/// Counts negative positions from the end; an error that names the first one outside.
+pub(crate) fn wrap_positions(positions: &mut [i64], extent: usize) -> Result<()> {
+    let (n, mut signs) = (extent as i64, 0);
+    for p in positions.iter_mut() {
+        let wrapped = p.wrapping_add((*p >> 63) & n);
+        signs |= wrapped | (n - 1).wrapping_sub(wrapped);
+        // What stays wrong keeps its value for the message.
+        if wrapped >= 0 {
+            *p = wrapped;
+        }
+    }
+    if signs < 0 {
+        return positions
+            .iter()
+            .try_for_each(|p| wrap_index(*p, extent).map(|_| ()))
+            .map_err(|e| e.argument("indices"));
+    }
+    Ok(())
 }
 
 /// Where the chosen places of one index tensor come from.

@@ -4,14 +4,17 @@
 //! Shape: stated by the arguments. Dtype: `cat` and `stack` convert to the output's, the others keep
 //! it. Edge cases: `cat` skips one-dimensional empty tensors, as PyTorch does.
 
+use crate::chunked;
+use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
-use crate::region::{Region, copy_region, copy_to_update};
+use crate::region::{Region, copy_positions, copy_region, copy_to_update};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
 use crate::shape::{check_same, slice_range, wrap_dim, wrap_index};
 use pteron_core::{
     ArgSpec, Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorListView, TensorView,
 };
+use std::ops::Range;
 
 fn check_list_cast(ctx: &PrepareContext<'_>) -> Result<()> {
     let Some(ArgSpec::TensorList(list)) = ctx.args.first() else {
@@ -117,64 +120,30 @@ fn stack(args: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
-fn bind_repeat(args: &mut BindArgs<'_>) -> Result<()> {
-    let view = args.args();
-    let (x, repeats) = (view.tensor(0)?, view.int_list(1)?.to_dims()?);
+fn map_repeat(args: &Args<'_>) -> Result<Mapping> {
+    let (x, repeats) = (args.tensor(0)?, args.int_list(1)?.to_dims()?);
     let lead = repeats.len().checked_sub(x.rank()).ok_or_else(|| {
         Error::kernel("there must be a repeat for every dimension").argument("repeats").got(repeats.to_string())
     })?;
-    let mut shape = repeats;
+    let (mut shape, mut listed) = (repeats, 0);
     for (d, extent) in x.shape().iter().enumerate() {
+        if repeats[lead + d] != 1 && *extent != 1 {
+            listed |= 1 << (lead + d);
+        }
         shape[lead + d] =
             shape[lead + d].checked_mul(*extent).ok_or_else(|| Error::kernel("the result is too large"))?;
     }
-    args.resize(2, &shape)
+    Ok(Mapping::new(&x, shape, listed))
 }
 
-fn repeat(args: &Args<'_>) -> Result<()> {
-    let (x, repeats) = (args.tensor(0)?, args.int_list(1)?.to_dims()?);
-    let mut out = args.output(2)?;
-    if out.numel() == 0 {
-        return Ok(());
-    }
-    let lead = repeats.len() - x.rank();
-    let strides = *out.strides();
-    let mut index = Dims::filled(repeats.len(), 0)?;
-    for _ in 0..repeats.numel()? {
-        let mut to = Region::of(&strides[lead..]);
-        for (d, i) in index.iter().enumerate() {
-            let extent = d.checked_sub(lead).map_or(1, |d| x.shape()[d]);
-            to.offset += (i * extent * strides[d]) as isize;
-        }
-        copy_region(x.shape(), &x, Region::of(x.strides()), &mut out, to)?;
-        advance(&mut index, &repeats);
+fn list_repeat(args: &Args<'_>, d: usize, list: &mut [usize]) -> Result<()> {
+    let shape = *args.tensor(0)?.shape();
+    let lead = args.int_list(1)?.len() - shape.len();
+    let extent = d.checked_sub(lead).and_then(|d| shape.get(d)).copied().unwrap_or(1);
+    for part in list.chunks_mut(extent.max(1)) {
+        part.iter_mut().enumerate().for_each(|(i, slot)| *slot = i);
     }
     Ok(())
-}
-
-/// The next index in row-major order.
-fn advance(index: &mut Dims, extents: &Dims) {
-    for d in (0..extents.len()).rev() {
-        index[d] += 1;
-        if index[d] < extents[d] {
-            return;
-        }
-        index[d] = 0;
-    }
-}
-
-fn bind_roll(args: &mut BindArgs<'_>) -> Result<()> {
-    let view = args.args();
-    let x = view.tensor(0)?;
-    let dims = view.int_list(2)?;
-    if x.rank() == 0 && !dims.is_empty() {
-        return Err(Error::kernel("a tensor without dimensions has none to roll").argument("dims"));
-    }
-    if !dims.is_empty() {
-        roll_shifts(&view, &x)?;
-    }
-    let shape = *x.shape();
-    args.resize(3, &shape)
 }
 
 /// The shift of every dimension, between 0 and its extent.
@@ -195,56 +164,44 @@ fn roll_shifts(args: &Args<'_>, x: &TensorView<'_>) -> Result<Dims> {
     Ok(out)
 }
 
-fn roll(args: &Args<'_>) -> Result<()> {
+fn map_roll(args: &Args<'_>) -> Result<Mapping> {
     let x = args.tensor(0)?;
-    let mut out = args.output(3)?;
-    if x.numel() == 0 {
-        return Ok(());
-    }
-    if args.int_list(2)?.is_empty() {
-        return roll_flat(args, &x, &mut out);
+    if x.rank() == 0 && !args.int_list(2)?.is_empty() {
+        return Err(Error::kernel("a tensor without dimensions has none to roll").argument("dims"));
     }
     let shifts = roll_shifts(args, &x)?;
-    // Each dimension falls into a part that moves up and a part that wraps around.
-    let mut moved = Dims::EMPTY;
-    for (d, shift) in shifts.iter().enumerate() {
-        if *shift != 0 {
-            moved.push(d)?;
-        }
-    }
-    for corner in 0..1u32 << moved.len() {
-        let mut shape = *x.shape();
-        let (mut from, mut to) = (Region::of(x.strides()), Region::of(out.strides()));
-        for (bit, &d) in moved.iter().enumerate() {
-            let (shift, extent) = (shifts[d], x.shape()[d]);
-            if corner >> bit & 1 == 0 {
-                shape[d] = extent - shift;
-                to.offset += shift as isize * to.strides[d];
-            } else {
-                shape[d] = shift;
-                from.offset += (extent - shift) as isize * from.strides[d];
-            }
-        }
-        copy_region(&shape, &x, from, &mut out, to)?;
-    }
+    let listed = shifts.iter().enumerate().fold(0, |set, (d, shift)| set | u32::from(*shift != 0) << d);
+    Ok(Mapping::new(&x, *x.shape(), listed))
+}
+
+fn list_roll(args: &Args<'_>, d: usize, list: &mut [usize]) -> Result<()> {
+    let shift = roll_shifts(args, &args.tensor(0)?)?.get(d).copied().unwrap_or(0).min(list.len());
+    let (wrapped, moved) = list.split_at_mut(shift);
+    let first = moved.len();
+    wrapped.iter_mut().enumerate().for_each(|(i, slot)| *slot = first + i);
+    moved.iter_mut().enumerate().for_each(|(i, slot)| *slot = i);
     Ok(())
 }
 
-/// Without dimensions, the row-major sequence of all elements is rolled.
-fn roll_flat(args: &Args<'_>, x: &TensorView<'_>, out: &mut pteron_core::TensorViewMut<'_>) -> Result<()> {
-    let shifts = args.int_list(1)?;
-    if shifts.len() != 1 || !x.is_contiguous() || !out.is_contiguous() {
-        return Err(Error::kernel("rolling all elements takes one shift and row-major tensors").argument("shifts"));
+/// Without dimensions, the row-major sequence of all elements is rolled; the shift.
+fn bind_flat_roll(args: &mut BindArgs<'_>, shift: &mut usize) -> Result<usize> {
+    let view = args.args();
+    let (x, shifts) = (view.tensor(0)?, view.int_list(1)?);
+    if shifts.len() != 1 {
+        return Err(Error::kernel("rolling all elements takes one shift").argument("shifts").got(shifts.len().to_string()));
     }
-    let n = x.numel();
-    let shift = shifts.get(0)?.rem_euclid(n as i64) as usize;
-    let region = |offset: usize| {
-        let mut region = Region::of(&[1]);
-        region.offset = offset as isize;
-        region
-    };
-    copy_region(&Dims::new(&[n - shift])?, x, region(0), out, region(shift))?;
-    copy_region(&Dims::new(&[shift])?, x, region(n - shift), out, region(0))
+    let (shape, numel) = (*x.shape(), x.numel());
+    *shift = shifts.get(0)?.rem_euclid(numel.max(1) as i64) as usize;
+    args.resize(3, &shape)?;
+    Ok(numel)
+}
+
+fn flat_roll(shift: &usize, args: &Args<'_>, range: Range<usize>) -> Result<()> {
+    let (x, mut out) = (args.tensor(0)?, args.output(3)?);
+    // Positions before the shift show the end of the input.
+    let border = range.end.min(range.start.max(*shift));
+    copy_positions(&x, range.start + x.numel() - shift, &mut out, range.start..border)?;
+    copy_positions(&x, border.saturating_sub(*shift), &mut out, border..range.end)
 }
 
 /// Where part `j` of a split along the dimension begins and how long it is.
@@ -428,11 +385,14 @@ pub static KERNELS: &[StaticKernel] = &[
     }),
     kernel("aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 2)?;
-        Routine::prepare(bind_repeat, |args, _| repeat(args))
+        mapped_copy::prepare(ctx, 2, map_repeat, list_repeat)
     }),
     kernel("aten::roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[], *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 3)?;
-        Routine::prepare(bind_roll, |args, _| roll(args))
+        match ctx.args.get(2) {
+            Some(ArgSpec::IntList(dims)) if dims.is_empty() => chunked::prepare(bind_flat_roll, flat_roll),
+            _ => mapped_copy::prepare(ctx, 3, map_roll, list_roll),
+        }
     }),
     kernel("aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
         list_dtypes(ctx, 3)?;

@@ -4,9 +4,10 @@
 //! Shape: stated by the arguments. Dtype: kept, every dtype is moved. Edge cases: wrapped
 //! dimensions, clamped slices, empty tensors, any dim order on both sides.
 
+use crate::chunked;
 use crate::ops::tensor_prim::view_shape;
-use crate::region::{Region, copy_region, copy_reshaped};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::region::{Region, RegionCopy, copy_reshaped_part};
+use crate::routine::{Preparation, dtype_of, kernel};
 use crate::shape::{dim_set, slice_range, wrap_dim, wrap_index};
 use crate::walk::broadcast_strides;
 use pteron_core::{Args, BindArgs, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel, TensorView};
@@ -31,29 +32,30 @@ pub(crate) fn same_dtype(ctx: &PrepareContext<'_>, input: usize, out: usize) -> 
     Ok(())
 }
 
+/// Prepares the copy of a strided selection of argument 0 to the output at `out`.
+pub(crate) fn copy_selection(ctx: &PrepareContext<'_>, out: usize, select: SelectFn) -> Preparation {
+    same_dtype(ctx, 0, out)?;
+    let bind = move |args: &mut BindArgs<'_>, copy: &mut Option<RegionCopy>| {
+        let view = args.args();
+        let chosen = select(&view, &view.tensor(0)?)?;
+        args.resize(out, &chosen.shape)?;
+        let view = args.args();
+        let (x, y) = (view.tensor(0)?, view.output(out)?);
+        let plan = RegionCopy::new(&chosen.shape, chosen.from, x.numel(), Region::of(y.strides()), y.numel())?;
+        *copy = Some(plan);
+        Ok(plan.numel())
+    };
+    chunked::prepare(bind, move |copy, args, range| match copy {
+        Some(copy) => copy.run(&args.tensor(0)?, &mut args.output(out)?, range),
+        None => Err(Error::internal("a copy ran before it was bound")),
+    })
+}
+
 /// A kernel that copies a strided selection of argument 0 to the output at `OUT`.
 macro_rules! selecting {
     ($schema:literal, $out:literal, $select:expr) => {
-        kernel($schema, |ctx| {
-            same_dtype(ctx, 0, $out)?;
-            Routine::prepare(
-                |args| {
-                    let shape = selection(&args.args(), $select)?.shape;
-                    args.resize($out, &shape)
-                },
-                |args, _| {
-                    let chosen = selection(args, $select)?;
-                    let mut out = args.output($out)?;
-                    let to = Region::of(out.strides());
-                    copy_region(&chosen.shape, &args.tensor(0)?, chosen.from, &mut out, to)
-                },
-            )
-        })
+        kernel($schema, |ctx| copy_selection(ctx, $out, $select))
     };
-}
-
-fn selection(args: &Args<'_>, select: SelectFn) -> Result<Selection> {
-    select(args, &args.tensor(0)?)
 }
 
 /// Everything, unchanged: what the functions below start from.
@@ -275,14 +277,18 @@ fn as_strided(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
     Ok(Selection { shape, from })
 }
 
-fn bind_view(args: &mut BindArgs<'_>) -> Result<()> {
-    let shape = view_shape(args.args().tensor(0)?.numel(), &args.args().int_list(1)?)?;
-    args.resize(2, &shape)
+fn bind_view(args: &mut BindArgs<'_>, _: &mut ()) -> Result<usize> {
+    let numel = args.args().tensor(0)?.numel();
+    let shape = view_shape(numel, &args.args().int_list(1)?)?;
+    args.resize(2, &shape)?;
+    Ok(numel)
 }
 
 fn view(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, 2)?;
-    Routine::prepare(bind_view, |args, _| copy_reshaped(&args.tensor(0)?, &mut args.output(2)?))
+    chunked::prepare(bind_view, |_, args, range| {
+        copy_reshaped_part(&args.tensor(0)?, &mut args.output(2)?, range)
+    })
 }
 
 /// Rearrangements of one tensor.

@@ -18,7 +18,7 @@ macro_rules! families {
 families! {
     unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
     masked_choice, copy, scalar_prim, tensor_prim, layout,
-    joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing,
+    joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing, scattering,
     advanced_indexing, pooling, adaptive_pooling,
     padding, resampling, antialiasing, sorting, data_dependent, channels, distances, grid_sampling,
     special_functions, number_pairs, order_statistics, searching, counting, running_results,

@@ -5,14 +5,15 @@
 //! every number, and the median of anything with NaN is the first NaN; of equal elements a rank takes
 //! the one that comes earlier for a lower rank, mode the last of the smallest value that is most frequent.
 
+use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::ops::sorting::{Key, entries, entry_bytes};
+use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
 use crate::reduction::{Reduction, bind_reduced, check_not_empty, row_major};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of, kernel};
 use crate::shape::{all_dims, wrap_dim};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel, WorkerScratch};
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, StaticKernel};
 
 /// Which element is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,76 +71,100 @@ fn bind(args: &mut BindArgs<'_>, form: Form) -> Result<()> {
 }
 
 /// The last entry of the smallest key that appears most often; every NaN stands for itself.
-fn most_frequent(entries: &mut [[u64; 2]], numbers: usize) -> u64 {
-    entries.sort_unstable();
+fn most_frequent(entries: &mut Entries<'_>, count: usize, numbers: usize) -> usize {
+    entries.sort();
     let mut best = (0, 0);
     let mut run = 0;
-    for (i, entry) in entries.iter().enumerate() {
-        run = if i > 0 && i < numbers && entries[i - 1][0] == entry[0] { run + 1 } else { 1 };
-        let ends = entries.get(i + 1).is_none_or(|next| i + 1 >= numbers || next[0] != entry[0]);
+    for i in 0..count {
+        run = if i > 0 && i < numbers && entries.key(i - 1) == entries.key(i) { run + 1 } else { 1 };
+        let ends = i + 1 >= count.min(numbers) || entries.key(i + 1) != entries.key(i);
         if ends && run > best.0 {
-            best = (run, entry[1]);
+            best = (run, entries.position(i));
         }
     }
     best.1
 }
 
-/// The position of the element that is wanted; `entries` are not empty.
-fn choose(entries: &mut [[u64; 2]], nans: usize, wanted: Wanted, k: usize) -> u64 {
-    let numbers = entries.len() - nans;
-    let rank = match wanted {
-        Wanted::Mode => return most_frequent(entries, numbers),
+/// The position of the element that is wanted among `count` of which `nans` are NaN; there is one at least.
+fn choose(entries: &mut Entries<'_>, count: usize, nans: usize, wanted: Wanted, k: usize) -> usize {
+    let numbers = count - nans;
+    entries.at_rank(match wanted {
+        Wanted::Mode => return most_frequent(entries, count, numbers),
         Wanted::Kth => k - 1,
         Wanted::Median if nans > 0 => numbers,
         Wanted::Median | Wanted::MedianOfNumbers => numbers.saturating_sub(1) / 2,
-    };
-    entries.select_nth_unstable(rank).1[1]
-}
-
-fn statistic<C: Key>(args: &Args<'_>, scratch: &mut WorkerScratch<'_>, form: Form) -> Result<()> {
-    let x = args.tensor(0)?;
-    let reduction = Reduction::new(x.meta(), reduced(args, form)?);
-    let k = if form.wanted == Wanted::Kth { args.int(1)? as usize } else { 0 };
-    let x = Reader::<C>::new(x)?;
-    let mut values = Writer::<C>::new(args.output(form.values)?)?;
-    let mut positions = form.dim.map(|_| Writer::<i64>::new(args.output(form.values + 1)?)).transpose()?;
-    let to = row_major(values.meta());
-    let to_positions = positions.as_ref().map(|p| row_major(p.meta()));
-    let entries = entries(scratch, reduction.count())?;
-    let mut buffer = [C::ZERO; BLOCK];
-    reduction.for_each(|position, base| {
-        if entries.is_empty() {
-            return if form.dim.is_none() && C::from_f64(f64::NAN).is_nan() {
-                values.put(0, C::from_f64(f64::NAN))
-            } else {
-                Err(Error::kernel("an empty tensor of integers has no median").argument("self"))
-            };
-        }
-        let mut nans = 0;
-        x.blocks(reduction.inner(), base, &mut buffer, |at, block| {
-            for (i, v) in block.iter().enumerate() {
-                nans += usize::from(v.is_nan());
-                entries[at + i] = [v.key(), (at + i) as u64];
-            }
-            Ok(())
-        })?;
-        let at = choose(entries, nans, form.wanted, k) as usize;
-        let value = x.get((base + reduction.inner().offset(at)) as usize)?;
-        values.put(to.offset(position) as usize, value)?;
-        match (&mut positions, &to_positions) {
-            (Some(positions), Some(to)) => positions.put(to.offset(position) as usize, at as i64),
-            _ => Ok(()),
-        }
     })
 }
 
-fn prepare(
-    ctx: &PrepareContext<'_>,
+/// Finds the element of every line, a few lines in a chunk.
+#[derive(Clone, Copy)]
+struct Statistic {
     form: Form,
-    bind: crate::routine::BindFn,
-    float: crate::routine::RunFn,
-    int: crate::routine::RunFn,
-) -> Preparation {
+    class: Class,
+    lines: usize,
+    per_chunk: usize,
+}
+
+impl Work for Statistic {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        bind(args, self.form)?;
+        let view = args.args();
+        let reduction = Reduction::new(view.tensor(0)?.meta(), reduced(&view, self.form)?);
+        self.lines = reduction.outer.numel();
+        self.per_chunk = (CHUNK / reduction.count().max(1)).max(1);
+        let work = self.per_chunk.min(self.lines).saturating_mul(reduction.count()).saturating_mul(8);
+        Ok(Grid::chunks(self.lines.div_ceil(self.per_chunk), work))
+    }
+
+    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+        match self.class {
+            Class::F32 => self.find::<f32>(args, chunk, scratch),
+            Class::F64 => self.find::<f64>(args, chunk, scratch),
+            Class::I64 => self.find::<i64>(args, chunk, scratch),
+        }
+    }
+}
+
+impl Statistic {
+    fn find<C: Key>(&self, args: &Args<'_>, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+        let form = self.form;
+        let x = args.tensor(0)?;
+        let is_narrow = is_narrow(x.dtype());
+        let reduction = Reduction::new(x.meta(), reduced(args, form)?);
+        let k = if form.wanted == Wanted::Kth { args.int(1)? as usize } else { 0 };
+        let x = Reader::<C>::new(x)?;
+        let mut values = Writer::<C>::new(args.output(form.values)?)?;
+        let mut positions = form.dim.map(|_| Writer::<i64>::new(args.output(form.values + 1)?)).transpose()?;
+        let to = row_major(values.meta());
+        let to_positions = positions.as_ref().map(|p| row_major(p.meta()));
+        for number in part(chunk, self.per_chunk, self.lines) {
+            if reduction.count() == 0 {
+                return if form.dim.is_none() && C::from_f64(f64::NAN).is_nan() {
+                    values.put(0, C::from_f64(f64::NAN))
+                } else {
+                    Err(Error::kernel("an empty tensor of integers has no median").argument("self"))
+                };
+            }
+            let base = reduction.outer.offset(number);
+            let mut nans = 0;
+            x.blocks(reduction.inner(), base, &mut [C::ZERO; BLOCK], |_, block| {
+                nans += block.iter().map(|v| usize::from(v.is_nan())).sum::<usize>();
+                Ok(())
+            })?;
+            let line = Line { walk: reduction.inner(), base, is_narrow, descending: false };
+            let mut entries = Entries::load(&x, line, scratch)?;
+            let at = choose(&mut entries, reduction.count(), nans, form.wanted, k);
+            let value = x.get((base + reduction.inner().offset(at)) as usize)?;
+            values.put(to.offset(number) as usize, value)?;
+            if let (Some(positions), Some(to)) = (&mut positions, &to_positions) {
+                positions.put(to.offset(number) as usize, at as i64)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     same_dtype(ctx, 0, form.values)?;
     let dtype = dtype_of(ctx, 0)?;
     if form.dim.is_some() && dtype_of(ctx, form.values + 1)? != DType::Int64 {
@@ -147,29 +172,20 @@ fn prepare(
     }
     let shape = ctx.tensor(0).map(|t| t.shape).unwrap_or(pteron_core::Dims::EMPTY);
     let bytes = match form.dim {
-        Some(_) => entry_bytes(shape.iter().copied().max().unwrap_or(1))?,
-        None => entry_bytes(shape.numel()?)?,
+        Some(_) => scratch_bytes(shape.iter().copied().max().unwrap_or(1))?,
+        None => scratch_bytes(shape.numel()?)?,
     };
     match Class::of(dtype) {
-        Some(Class::I64) if dtype != DType::Bool || form.wanted == Wanted::Mode => {
-            Routine::prepare_with_scratch(bytes, bind, int)
+        Some(class) if dtype != DType::Bool || form.wanted == Wanted::Mode => {
+            chunked::prepare_work(Statistic { form, class, lines: 0, per_chunk: 1 }, bytes)
         }
-        Some(Class::F32 | Class::F64) => Routine::prepare_with_scratch(bytes, bind, float),
         _ => Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
     }
 }
 
 macro_rules! statistics {
     ($($schema:literal: $form:ident),* $(,)?) => { &[ $(
-        kernel($schema, |ctx| {
-            prepare(
-                ctx,
-                $form,
-                |args| bind(args, $form),
-                |args, scratch| statistic::<f64>(args, scratch, $form),
-                |args, scratch| statistic::<i64>(args, scratch, $form),
-            )
-        }),
+        kernel($schema, |ctx| prepare(ctx, $form)),
     )* ] };
 }
 

@@ -4,13 +4,13 @@
 //! crops; a reflection must be smaller than what it reflects.
 
 use crate::compute::Class;
-use crate::elements::{Reader, Writer};
+use crate::elements::Writer;
+use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::reduction::row_major;
 use crate::region::{Region, copy_region};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel};
 
 /// The paddings of every dimension, leading and trailing, and the padded shape.
 fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
@@ -78,34 +78,11 @@ fn replicate(i: i64, extent: i64) -> i64 {
     i.clamp(0, extent - 1)
 }
 
-fn mapped<C: crate::compute::Compute>(args: &Args<'_>, map: MapFn) -> Result<()> {
-    let (pads, shape) = paddings(args, None)?;
-    let x = Reader::<C>::new(args.tensor(0)?)?;
-    let mut y = Writer::<C>::new(args.output(2)?)?;
-    let (extents, strides) = (x.meta().shape(), x.meta().strides());
-    let to = row_major(y.meta());
-    let mut index = Dims::filled(shape.len(), 0)?;
-    for position in 0..shape.numel()? {
-        let mut from = 0usize;
-        for (d, i) in index.iter().enumerate() {
-            from += map(*i as i64 - pads[d][0], extents[d] as i64) as usize * strides[d];
-        }
-        y.put(to.offset(position) as usize, x.get(from)?)?;
-        for d in (0..shape.len()).rev() {
-            index[d] += 1;
-            if index[d] < shape[d] {
-                break;
-            }
-            index[d] = 0;
-        }
-    }
-    Ok(())
-}
-
-fn bind_mapped(args: &mut BindArgs<'_>, dims: usize, is_reflection: bool) -> Result<()> {
-    let view = args.args();
-    let (pads, shape) = paddings(&view, Some(dims))?;
-    for (d, extent) in view.tensor(0)?.shape().iter().enumerate().skip(shape.len() - dims) {
+/// The last `dims` dimensions list where they read.
+fn map(args: &Args<'_>, dims: usize, is_reflection: bool) -> Result<Mapping> {
+    let x = args.tensor(0)?;
+    let (pads, shape) = paddings(args, Some(dims))?;
+    for (d, extent) in x.shape().iter().enumerate().skip(shape.len() - dims) {
         let most = if is_reflection { *extent as i64 - 1 } else { i64::MAX };
         if *extent == 0 || pads[d].iter().any(|p| *p > most) {
             return Err(Error::kernel("the padding is larger than what it repeats")
@@ -117,22 +94,27 @@ fn bind_mapped(args: &mut BindArgs<'_>, dims: usize, is_reflection: bool) -> Res
     if shape.iter().skip(shape.len() - dims).all(|n| *n == 0) {
         return Err(Error::kernel("a padding leaves no valid extent").argument("padding").got(shape.to_string()));
     }
-    args.resize(2, &shape)
+    let listed = (shape.len() - dims..shape.len()).fold(0, |set, d| set | 1 << d);
+    Ok(Mapping::new(&x, shape, listed))
+}
+
+fn list(args: &Args<'_>, d: usize, list: &mut [usize], from: MapFn) -> Result<()> {
+    let before = paddings(args, None)?.0[d][0];
+    let extent = args.tensor(0)?.shape().get(d).copied().unwrap_or(1) as i64;
+    for (i, slot) in list.iter_mut().enumerate() {
+        *slot = from(i as i64 - before, extent) as usize;
+    }
+    Ok(())
 }
 
 fn prepare<const DIMS: usize, const REFLECT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, 2)?;
-    fn bind<const DIMS: usize, const REFLECT: bool>(args: &mut BindArgs<'_>) -> Result<()> {
-        bind_mapped(args, DIMS, REFLECT)
+    if Class::of(dtype_of(ctx, 0)?).is_none() && dtype_of(ctx, 0)? != DType::Complex64 {
+        return Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name()));
     }
-    fn run<const REFLECT: bool, C: crate::compute::Compute>(args: &Args<'_>) -> Result<()> {
-        mapped::<C>(args, if REFLECT { reflect } else { replicate })
-    }
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::I64) => Routine::prepare(bind::<DIMS, REFLECT>, |args, _| run::<REFLECT, i64>(args)),
-        Some(_) => Routine::prepare(bind::<DIMS, REFLECT>, |args, _| run::<REFLECT, f64>(args)),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
-    }
+    mapped_copy::prepare(ctx, 2, |args| map(args, DIMS, REFLECT), |args, d, out| {
+        list(args, d, out, if REFLECT { reflect } else { replicate })
+    })
 }
 
 /// Padding.

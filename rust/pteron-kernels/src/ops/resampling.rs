@@ -5,14 +5,16 @@
 //! (nearest: any number); coordinates are computed as PyTorch does, in float32 unless the input is
 //! float64. Edge cases: exactly one of size and factors is given; positions beyond an edge read the edge.
 
-use crate::compute::{Class, Compute};
+use crate::chunked::{self, CHUNK, Work, part};
+use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
+use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
-use crate::ops::volume::{Volume, places, volumes, with_extents};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::ops::volume::{Volume, volumes, with_extents};
+use crate::routine::{Preparation, dtype_of, kernel};
 use crate::shape::check_rank;
-use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Error, Grid, PrepareContext, Result, StaticKernel};
 
 /// Where the arguments of a form stand; the size is argument 1.
 #[derive(Clone, Copy)]
@@ -162,46 +164,154 @@ pub(crate) fn cubic_weight(x: f64, a: f64) -> f64 {
     }
 }
 
-fn nearest<const N: usize, C: Compute>(args: &Args<'_>, form: Form, is_exact: bool) -> Result<()> {
+fn map<const N: usize>(args: &Args<'_>, form: Form) -> Result<Mapping> {
     let axes = axes::<N>(args, form)?;
-    let x = Reader::<C>::new(args.tensor(0)?)?;
-    let mut y = Writer::<C>::new(args.output(form.out)?)?;
-    for p in 0..volumes::<N>(x.meta()) {
-        let (from, to) = (Volume::of::<N>(x.meta(), p), Volume::of::<N>(y.meta(), p));
-        for o in places(axes.map(|a| a.output)) {
-            let source = [0, 1, 2].map(|d| axes[d].nearest(o[d], is_exact));
-            y.put(to.at(o), x.get(from.at(source))?)?;
-        }
+    let x = args.tensor(0)?;
+    let shape = with_extents::<N>(x.shape(), axes.map(|a| a.output));
+    Ok(Mapping::new(&x, shape, ((1 << N) - 1) << 2))
+}
+
+/// Lists what dimension `d`, a spatial one, reads.
+fn list<const N: usize>(args: &Args<'_>, form: Form, d: usize, list: &mut [usize], is_exact: bool) -> Result<()> {
+    let axes = axes::<N>(args, form)?;
+    let axis = (d + 1).checked_sub(N).and_then(|d| axes.get(d)).ok_or_else(|| Error::internal("no such dimension"))?;
+    for (o, slot) in list.iter_mut().enumerate() {
+        *slot = axis.nearest(o as i64, is_exact) as usize;
     }
     Ok(())
 }
 
-fn weighted<const N: usize>(args: &Args<'_>, form: Form, taps: fn(Axis, i64) -> Taps) -> Result<()> {
-    let axes = axes::<N>(args, form)?;
-    let x = Reader::<f64>::new(args.tensor(0)?)?;
-    let mut y = Writer::<f64>::new(args.output(form.out)?)?;
-    // A dimension that the input does not have is read once.
-    let taps = |d: usize, o: i64| if d + N < 3 { Taps { taps: [(0, 1.0); 4], count: 1 } } else { taps(axes[d], o) };
-    for p in 0..volumes::<N>(x.meta()) {
-        let (from, to) = (Volume::of::<N>(x.meta(), p), Volume::of::<N>(y.meta(), p));
-        for o in places(axes.map(|a| a.output)) {
-            let [deep, high, wide] = [0, 1, 2].map(|d| taps(d, o[d]));
-            let mut sum = 0.0;
-            for (z, wz) in &deep.taps[..deep.count] {
-                let mut plane = 0.0;
-                for (v, wv) in &high.taps[..high.count] {
-                    let mut row = 0.0;
-                    for (u, wu) in &wide.taps[..wide.count] {
-                        row += x.get(from.at([*z, *v, *u]))? * wu;
-                    }
-                    plane += row * wv;
-                }
-                sum += plane * wz;
-            }
-            y.put(to.at(o), sum)?;
+/// Weighted sums: every input row that is read is resampled along its length once, then rows are summed.
+#[derive(Clone, Copy)]
+struct Weighted<const N: usize> {
+    form: Form,
+    taps: fn(Axis, i64) -> Taps,
+    /// Rows of the output, and how many a chunk has.
+    rows: usize,
+    per_chunk: usize,
+}
+
+/// Resampled rows that are kept: a sum reads at most four neighbours in each of two dimensions.
+const KEPT: usize = 16;
+
+/// Bytes of scratch for rows of at most these lengths.
+fn weighted_scratch(input: usize, output: usize) -> Result<usize> {
+    let taps = output.checked_mul(size_of::<[(u64, f64); 4]>());
+    let kept = output.checked_mul(KEPT * size_of::<f64>());
+    let row = input.checked_mul(size_of::<f64>());
+    taps.zip(kept)
+        .zip(row)
+        .and_then(|((taps, kept), row)| taps.checked_add(kept)?.checked_add(row))
+        .ok_or_else(|| Error::limit("a row is too long to be resampled"))
+}
+
+/// The memory of a chunk.
+struct Room<'a> {
+    /// Input places and weights of every output column.
+    places: &'a mut [[u64; 4]],
+    weights: &'a mut [[f64; 4]],
+    row: &'a mut [f64],
+    kept: &'a mut [f64],
+}
+
+impl<'a> Room<'a> {
+    fn new(scratch: &'a mut [u8], input: usize, output: usize) -> Result<Room<'a>> {
+        let too_small = || Error::internal("scratch is too small");
+        let words: &mut [u64] = bytemuck::try_cast_slice_mut(scratch).map_err(|_| too_small())?;
+        let (places, rest) = words.split_at_mut_checked(4 * output).ok_or_else(too_small)?;
+        let (weights, rest) = rest.split_at_mut_checked(4 * output).ok_or_else(too_small)?;
+        let (row, rest) = rest.split_at_mut_checked(input).ok_or_else(too_small)?;
+        Ok(Room {
+            places: bytemuck::cast_slice_mut(places),
+            weights: bytemuck::cast_slice_mut(weights),
+            row: bytemuck::cast_slice_mut(row),
+            kept: bytemuck::cast_slice_mut(rest.get_mut(..KEPT * output).ok_or_else(too_small)?),
+        })
+    }
+
+    fn list(&mut self, axis: Axis, taps: fn(Axis, i64) -> Taps) -> usize {
+        let mut count = 0;
+        for (o, (places, weights)) in self.places.iter_mut().zip(self.weights.iter_mut()).enumerate() {
+            let found = taps(axis, o as i64);
+            *places = found.taps.map(|(place, _)| place as u64);
+            *weights = found.taps.map(|(_, weight)| weight);
+            count = found.count;
+        }
+        count
+    }
+
+    /// Resamples the input row to kept row `slot`, in sums of `COUNT`.
+    fn resample<const COUNT: usize>(&mut self, slot: usize) {
+        let width = self.places.len();
+        let kept = &mut self.kept[slot * width..(slot + 1) * width];
+        for ((sum, places), weights) in kept.iter_mut().zip(&*self.places).zip(&*self.weights) {
+            *sum = (0..COUNT).fold(0.0, |sum, t| sum + self.row[places[t] as usize] * weights[t]);
         }
     }
-    Ok(())
+}
+
+impl<const N: usize> Work for Weighted<N> {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        bind::<N>(args, self.form)?;
+        let view = args.args();
+        let [deep, high, wide] = axes::<N>(&view, self.form)?.map(|a| a.output as usize);
+        self.rows = volumes::<N>(view.tensor(0)?.meta()) * deep * high;
+        self.per_chunk = (CHUNK / wide).max(1);
+        Ok(Grid::chunks(self.rows.div_ceil(self.per_chunk), self.per_chunk.min(self.rows) * wide * 4))
+    }
+
+    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+        let axes = axes::<N>(args, self.form)?;
+        let [deep, high, wide] = axes;
+        let x = Reader::<f64>::new(args.tensor(0)?)?;
+        let mut y = Writer::<f64>::new(args.output(self.form.out)?)?;
+        let width = wide.output as usize;
+        let mut room = Room::new(scratch, wide.input as usize, width)?;
+        let count = room.list(wide, self.taps);
+        // A dimension that the input does not have is read once.
+        let once = Taps { taps: [(0, 1.0); 4], count: 1 };
+        let taps = |d: usize, o: i64| if d + N < 3 { once } else { (self.taps)(axes[d], o) };
+        let mut kept = [None; KEPT];
+        let mut volume = None;
+        for row in part(chunk, self.per_chunk, self.rows) {
+            let (rest, v) = ((row as i64) / high.output, (row as i64) % high.output);
+            let (p, z) = ((rest / deep.output) as usize, rest % deep.output);
+            if volume.replace(p) != Some(p) {
+                kept = [None; KEPT];
+            }
+            let (from, to) = (Volume::of::<N>(x.meta(), p), Volume::of::<N>(y.meta(), p));
+            let (planes, lines) = (taps(0, z), taps(1, v));
+            for (z, _) in &planes.taps[..planes.count] {
+                for (v, _) in &lines.taps[..lines.count] {
+                    let slot = slot(*z, *v);
+                    if kept[slot].replace((*z, *v)) != Some((*z, *v)) {
+                        x.read(from.at([*z, *v, 0]) as isize, from.step(), room.row)?;
+                        if count == 4 { room.resample::<4>(slot) } else { room.resample::<2>(slot) }
+                    }
+                }
+            }
+            let mut sums = [0.0; BLOCK];
+            for first in (0..width).step_by(BLOCK) {
+                let n = (width - first).min(BLOCK);
+                sums[..n].fill(0.0);
+                for (z, wz) in &planes.taps[..planes.count] {
+                    let mut plane = [0.0; BLOCK];
+                    for (v, wv) in &lines.taps[..lines.count] {
+                        let at = slot(*z, *v) * width + first;
+                        plane.iter_mut().zip(&room.kept[at..at + n]).for_each(|(sum, value)| *sum += value * wv);
+                    }
+                    sums[..n].iter_mut().zip(&plane).for_each(|(sum, plane)| *sum += plane * wz);
+                }
+                y.write(to.at([z, v, first as i64]) as isize, to.step(), &sums[..n])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the resampled input row `v` of plane `z` is kept: neighbours do not meet.
+fn slot(z: i64, v: i64) -> usize {
+    ((z & 3) * 4 + (v & 3)) as usize
 }
 
 const NEAREST_LIST: Form = Form { align: None, factors: 2, is_list: true, out: 3 };
@@ -216,32 +326,39 @@ pub(crate) const fn weighted_form(n: usize) -> Form {
     Form { align: Some(2), factors: 3, is_list: false, out: 3 + n }
 }
 
-fn check_nearest(ctx: &PrepareContext<'_>, out: usize) -> Result<bool> {
+fn check_nearest(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     same_dtype(ctx, 0, out)?;
     match Class::of(dtype_of(ctx, 0)?) {
-        Some(class) => Ok(class == Class::I64),
+        Some(_) => Ok(()),
         None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
     }
 }
 
 fn prepare_nearest<const N: usize, const EXACT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    match check_nearest(ctx, nearest_form(N).out)? {
-        true => Routine::prepare(|a| bind::<N>(a, nearest_form(N)), |a, _| nearest::<N, i64>(a, nearest_form(N), EXACT)),
-        false => Routine::prepare(|a| bind::<N>(a, nearest_form(N)), |a, _| nearest::<N, f64>(a, nearest_form(N), EXACT)),
-    }
+    let form = nearest_form(N);
+    check_nearest(ctx, form.out)?;
+    mapped_copy::prepare(ctx, form.out, |a| map::<N>(a, nearest_form(N)), |a, d, out| {
+        list::<N>(a, nearest_form(N), d, out, EXACT)
+    })
 }
 
 fn prepare_nearest_list(ctx: &PrepareContext<'_>) -> Preparation {
-    match check_nearest(ctx, NEAREST_LIST.out)? {
-        true => Routine::prepare(|a| bind::<2>(a, NEAREST_LIST), |a, _| nearest::<2, i64>(a, NEAREST_LIST, false)),
-        false => Routine::prepare(|a| bind::<2>(a, NEAREST_LIST), |a, _| nearest::<2, f64>(a, NEAREST_LIST, false)),
-    }
+    check_nearest(ctx, NEAREST_LIST.out)?;
+    mapped_copy::prepare(ctx, NEAREST_LIST.out, |a| map::<2>(a, NEAREST_LIST), |a, d, out| {
+        list::<2>(a, NEAREST_LIST, d, out, false)
+    })
+}
+
+fn prepare_weighted<const N: usize>(ctx: &PrepareContext<'_>, form: Form, taps: fn(Axis, i64) -> Taps) -> Preparation {
+    same_dtype(ctx, 0, form.out)?;
+    check_float(ctx, form.out)?;
+    let widest = |i: usize| ctx.tensor(i).and_then(|t| t.shape.last().copied()).unwrap_or(0);
+    let scratch = weighted_scratch(widest(0), widest(form.out))?;
+    chunked::prepare_work(Weighted::<N> { form, taps, rows: 0, per_chunk: 1 }, scratch)
 }
 
 fn prepare_linear<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
-    same_dtype(ctx, 0, weighted_form(N).out)?;
-    check_float(ctx, weighted_form(N).out)?;
-    Routine::prepare(|a| bind::<N>(a, weighted_form(N)), |a, _| weighted::<N>(a, weighted_form(N), Axis::linear))
+    prepare_weighted::<N>(ctx, weighted_form(N), Axis::linear)
 }
 
 /// Resampling.
@@ -276,11 +393,7 @@ pub static KERNELS: &[StaticKernel] = &[
     ),
     kernel(
         "aten::upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            same_dtype(ctx, 0, LIST.out)?;
-            check_float(ctx, LIST.out)?;
-            Routine::prepare(|a| bind::<2>(a, LIST), |a, _| weighted::<2>(a, LIST, Axis::linear))
-        },
+        |ctx| prepare_weighted::<2>(ctx, LIST, Axis::linear),
     ),
     kernel(
         "aten::upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
@@ -296,12 +409,7 @@ pub static KERNELS: &[StaticKernel] = &[
     ),
     kernel(
         "aten::upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            let form = weighted_form(2);
-            same_dtype(ctx, 0, form.out)?;
-            check_float(ctx, form.out)?;
-            Routine::prepare(|a| bind::<2>(a, weighted_form(2)), |a, _| weighted::<2>(a, weighted_form(2), Axis::cubic))
-        },
+        |ctx| prepare_weighted::<2>(ctx, weighted_form(2), Axis::cubic),
     ),
 ];
 

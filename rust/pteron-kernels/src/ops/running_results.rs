@@ -1,17 +1,22 @@
-//! Running results along a dimension that sums and products do not give: cummax, cummin, logcumsumexp.
+//! Running results along a dimension: cumsum, cumprod, cummax, cummin, logcumsumexp.
 //!
-//! Shape: that of `self`. Dtype: kept; positions are int64; logcumsumexp takes floats and accumulates in
-//! float64. Edge cases: of equal extremes the last; from the first NaN on all is NaN, its position that of
-//! the last NaN so far.
+//! Shape: that of `self`. Dtype: sums and products of floats accumulate in float64, of integers in int64
+//! (wrapping), and take the output's; the others keep theirs, positions are int64, logcumsumexp takes floats and
+//! accumulates in float64. Edge cases: of equal extremes the last; from the first NaN on all is NaN, its
+//! position that of the last NaN so far.
 
+use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
+use crate::loops::{Loops, memory_order};
 use crate::ops::layout::same_dtype;
-use crate::ops::sums::check_float;
+use crate::ops::sums::{check_float, check_real};
 use crate::reduction::Reduction;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of, kernel};
 use crate::shape::wrap_dim;
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::walk::signed;
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, StaticKernel};
+use std::ops::Range;
 
 fn bind<const FIRST: usize, const LAST: usize>(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
@@ -20,7 +25,7 @@ fn bind<const FIRST: usize, const LAST: usize>(args: &mut BindArgs<'_>) -> Resul
     (FIRST..=LAST).try_for_each(|out| args.resize(out, &shape))
 }
 
-fn extremes<C: Compute, const LARGEST: bool>(args: &Args<'_>) -> Result<()> {
+fn extremes<C: Compute, const LARGEST: bool>(args: &Args<'_>, lines: Range<usize>) -> Result<()> {
     let x = args.tensor(0)?;
     let set = 1 << wrap_dim(args.int(1)?, x.rank())?;
     let x = Reader::<C>::new(x)?;
@@ -28,7 +33,7 @@ fn extremes<C: Compute, const LARGEST: bool>(args: &Args<'_>) -> Result<()> {
     let from = Reduction::new(x.meta(), set);
     let (to, to_positions) = (Reduction::new(values.meta(), set), Reduction::new(positions.meta(), set));
     let (mut buffer, mut best, mut places) = ([C::ZERO; BLOCK], [C::ZERO; BLOCK], [0i64; BLOCK]);
-    from.for_each(|position, base| {
+    from.for_each_in(lines, |position, base| {
         let (target, target_position) = (to.outer.offset(position), to_positions.outer.offset(position));
         let mut state: Option<(C, i64)> = None;
         x.blocks(from.inner(), base, &mut buffer, |at, block| {
@@ -57,13 +62,13 @@ fn log_add(sum: f64, v: f64) -> f64 {
     if low == high && low.is_infinite() { low } else { (low - high).exp().ln_1p() + high }
 }
 
-fn log_sums(args: &Args<'_>) -> Result<()> {
+fn log_sums(args: &Args<'_>, lines: Range<usize>) -> Result<()> {
     let x = args.tensor(0)?;
     let set = 1 << wrap_dim(args.int(1)?, x.rank())?;
     let (x, mut out) = (Reader::<f64>::new(x)?, Writer::<f64>::new(args.output(2)?)?);
     let (from, to) = (Reduction::new(x.meta(), set), Reduction::new(out.meta(), set));
     let (mut buffer, mut sums) = ([0.0; BLOCK], [0.0; BLOCK]);
-    from.for_each(|position, base| {
+    from.for_each_in(lines, |position, base| {
         let target = to.outer.offset(position);
         let mut sum = f64::NEG_INFINITY;
         x.blocks(from.inner(), base, &mut buffer, |at, block| {
@@ -76,14 +81,47 @@ fn log_sums(args: &Args<'_>) -> Result<()> {
     })
 }
 
+/// The lines of a range, each apart from the others.
+type LinesFn = fn(&Args<'_>, Range<usize>) -> Result<()>;
+
+/// Runs lines, a few in a chunk.
+#[derive(Clone, Copy)]
+struct Lines {
+    bind: crate::routine::BindFn,
+    run: LinesFn,
+    count: usize,
+    per_chunk: usize,
+}
+
+impl Work for Lines {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        (self.bind)(args)?;
+        let view = args.args();
+        let x = view.tensor(0)?;
+        let extent = x.shape().get(wrap_dim(view.int(1)?, x.rank())?).copied().unwrap_or(1);
+        self.count = x.numel().checked_div(extent).unwrap_or(0);
+        self.per_chunk = (CHUNK / extent.max(1)).max(1);
+        let work = self.per_chunk.min(self.count).saturating_mul(extent).saturating_mul(4);
+        Ok(Grid::chunks(self.count.div_ceil(self.per_chunk), work))
+    }
+
+    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+        (self.run)(args, part(chunk, self.per_chunk, self.count))
+    }
+}
+
+fn lines(bind: crate::routine::BindFn, run: LinesFn) -> Preparation {
+    chunked::prepare_work(Lines { bind, run, count: 0, per_chunk: 1 }, 0)
+}
+
 fn prepare_extremes<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, 2)?;
     if dtype_of(ctx, 3)? != DType::Int64 {
         return Err(Error::kernel("positions are int64").argument("indices").got(dtype_of(ctx, 3)?.name()));
     }
     match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::I64) => Routine::prepare(bind::<2, 3>, |args, _| extremes::<i64, LARGEST>(args)),
-        Some(_) => Routine::prepare(bind::<2, 3>, |args, _| extremes::<f64, LARGEST>(args)),
+        Some(Class::I64) => lines(bind::<2, 3>, extremes::<i64, LARGEST>),
+        Some(_) => lines(bind::<2, 3>, extremes::<f64, LARGEST>),
         None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
     }
 }
@@ -91,11 +129,148 @@ fn prepare_extremes<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparatio
 fn prepare_log_sums(ctx: &PrepareContext<'_>) -> Preparation {
     check_float(ctx, 2)?;
     same_dtype(ctx, 0, 2)?;
-    Routine::prepare(bind::<2, 2>, |args, _| log_sums(args))
+    lines(bind::<2, 2>, log_sums)
 }
 
-/// cummax, cummin, logcumsumexp.
+/// Lines that are worked on side by side: their sums do not wait for each other.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Running sums or products.
+#[derive(Clone, Copy)]
+struct Running {
+    is_product: bool,
+    /// The lines along the dimension: operands input, output.
+    lines: Loops<2>,
+    length: usize,
+    strides: [isize; 2],
+    per_chunk: usize,
+}
+
+impl Work for Running {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        let view = args.args();
+        let shape = *view.tensor(0)?.shape();
+        let dim = wrap_dim(view.int(1)?, shape.len())?;
+        args.resize(3, &shape)?;
+        let view = args.args();
+        let (x, y) = (signed(view.tensor(0)?.strides()), signed(view.tensor(3)?.strides()));
+        let mut lines = shape;
+        self.length = lines.get_mut(dim).map_or(1, |n| std::mem::replace(n, 1));
+        self.strides = [x[dim], y[dim]];
+        let order = memory_order(lines.len(), &x);
+        self.lines = Loops::new(order[..lines.len()].iter().copied(), &lines, [&x, &y]);
+        self.per_chunk = (CHUNK / self.length.max(1)).max(BLOCK);
+        let work = self.per_chunk.min(self.lines.numel()).saturating_mul(self.length);
+        Ok(Grid::chunks(self.lines.numel().div_ceil(self.per_chunk), work))
+    }
+
+    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+        match (args.tensor(3)?.dtype().is_float(), self.is_product) {
+            (true, false) => self.scan(args, chunk, 0.0, |a: f64, b| a + b),
+            (true, true) => self.scan(args, chunk, 1.0, |a: f64, b| a * b),
+            (false, false) => self.scan(args, chunk, 0, i64::wrapping_add),
+            (false, true) => self.scan(args, chunk, 1, i64::wrapping_mul),
+        }
+    }
+}
+
+impl Running {
+    /// Lines whose elements lie closer together than the lines do go by themselves, others all at once.
+    fn scan<C: Compute>(&self, args: &Args<'_>, chunk: usize, start: C, step: impl Fn(C, C) -> C) -> Result<()> {
+        let (x, mut y) = (Reader::<C>::new(args.tensor(0)?)?, Writer::<C>::new(args.output(3)?)?);
+        let range = part(chunk, self.per_chunk, self.lines.numel());
+        let beside = self.lines.inner_strides();
+        let is_along = self.strides[0].unsigned_abs() <= beside[0].unsigned_abs() || beside[0] == 0;
+        self.lines.runs(range.start, range.len(), |_, base, count| {
+            let group = if is_along { SIDE_BY_SIDE } else { BLOCK };
+            for first in (0..count).step_by(group) {
+                let lines = (count - first).min(group);
+                let base: [isize; 2] = std::array::from_fn(|k| base[k] + first as isize * beside[k]);
+                match (is_along, lines) {
+                    (true, SIDE_BY_SIDE) => self.along::<C, SIDE_BY_SIDE>(&x, &mut y, base, start, &step)?,
+                    (true, _) => {
+                        for line in 0..lines as isize {
+                            let base = std::array::from_fn(|k| base[k] + line * beside[k]);
+                            self.along::<C, 1>(&x, &mut y, base, start, &step)?;
+                        }
+                    }
+                    _ => self.across(&x, &mut y, (base, lines), start, &step)?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// `N` neighbouring lines, each in blocks of neighbours.
+    #[inline(always)]
+    fn along<C: Compute, const N: usize>(
+        &self,
+        x: &Reader<'_, C>,
+        y: &mut Writer<'_, C>,
+        base: [isize; 2],
+        start: C,
+        step: impl Fn(C, C) -> C,
+    ) -> Result<()> {
+        let beside = self.lines.inner_strides();
+        let (mut blocks, mut states) = ([[C::ZERO; BLOCK]; N], [start; N]);
+        for i in (0..self.length).step_by(BLOCK) {
+            let n = (self.length - i).min(BLOCK);
+            let at = |k: usize, line: usize| base[k] + line as isize * beside[k] + i as isize * self.strides[k];
+            for (line, block) in blocks.iter_mut().enumerate() {
+                x.read(at(0, line), self.strides[0], &mut block[..n])?;
+            }
+            for i in 0..n {
+                for (state, block) in states.iter_mut().zip(&mut blocks) {
+                    *state = step(*state, block[i]);
+                    block[i] = *state;
+                }
+            }
+            for (line, block) in blocks.iter().enumerate() {
+                y.write(at(1, line), self.strides[1], &block[..n])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to [`BLOCK`] lines, one element of each after the other.
+    #[inline(always)]
+    fn across<C: Compute>(
+        &self,
+        x: &Reader<'_, C>,
+        y: &mut Writer<'_, C>,
+        (base, lines): ([isize; 2], usize),
+        start: C,
+        step: impl Fn(C, C) -> C,
+    ) -> Result<()> {
+        let beside = self.lines.inner_strides();
+        let (mut buffer, mut states) = ([C::ZERO; BLOCK], [start; BLOCK]);
+        for i in 0..self.length as isize {
+            let block = x.block(base[0] + i * self.strides[0], beside[0], lines, &mut buffer)?;
+            for (state, v) in states.iter_mut().zip(block) {
+                *state = step(*state, *v);
+            }
+            y.write(base[1] + i * self.strides[1], beside[1], &states[..lines])?;
+        }
+        Ok(())
+    }
+}
+
+fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
+    check_real(ctx, 3)?;
+    let lines = Loops::EMPTY;
+    chunked::prepare_work(Running { is_product, lines, length: 0, strides: [0; 2], per_chunk: 1 }, 0)
+}
+
+/// Running results.
 pub static KERNELS: &[StaticKernel] = &[
+    kernel(
+        "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| running(ctx, false),
+    ),
+    kernel(
+        "aten::cumprod.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| running(ctx, true),
+    ),
     kernel(
         "aten::cummax.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
         prepare_extremes::<true>,
@@ -138,5 +313,34 @@ mod tests {
         let y = run_out("aten::logcumsumexp.out", &[x.into(), 0i64.into()], DType::Float64, &[4]).unwrap();
         assert_eq!(y.values::<f64>(), [f64::NEG_INFINITY, f64::NEG_INFINITY, 2.0, f64::INFINITY]);
         assert!(log_add(1.0, f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn running_sums_along_any_dimension() {
+        let x = Tensor::of(&[2, 2], &[1i8, 2, 3, 4]);
+        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Int64, &[2, 2]).unwrap();
+        assert_eq!(y.values::<i64>(), [1, 2, 4, 6]);
+        let x = Tensor::of(&[], &[3f32]);
+        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Float32, &[]).unwrap();
+        assert_eq!(y.values::<f32>(), [3.0]);
+    }
+
+    #[test]
+    fn sums_and_products_of_many_lines_in_any_direction() {
+        let shape = [5usize, 300, 7];
+        let data: Vec<i64> = (0..5 * 300 * 7).map(|i| i * 7919 % 11 - 5).collect();
+        for (dim, stride) in [(0usize, 2100usize), (1, 7), (2, 1)] {
+            for (operator, start) in [("aten::cumsum.out", 0i64), ("aten::cumprod.out", 1)] {
+                let x = Tensor::of(&shape, &data);
+                let y = run_out(operator, &[x.into(), (dim as i64).into(), Arg::None], DType::Int64, &shape).unwrap();
+                let mut expected = data.clone();
+                for i in 0..data.len() {
+                    let before = if i / stride % shape[dim] == 0 { start } else { expected[i - stride] };
+                    expected[i] =
+                        if start == 0 { before.wrapping_add(data[i]) } else { before.wrapping_mul(data[i]) };
+                }
+                assert_eq!(y.values::<i64>(), expected, "{operator} along {dim}");
+            }
+        }
     }
 }

@@ -3,36 +3,15 @@
 //! Shape: that of `self`, the dimension cut to `k` for topk. Dtype: values keep theirs, positions are
 //! int64. Edge cases: NaN is larger than every number; equal elements keep their order.
 
-use crate::compute::{Class, Compute};
+use crate::chunked::{self, CHUNK, Work, part};
+use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
+use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
 use crate::reduction::Reduction;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of, kernel};
 use crate::shape::wrap_dim;
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel, WorkerScratch};
-
-/// A compute type whose order is that of unsigned integers.
-pub(crate) trait Key: Compute {
-    /// The place in that order; NaN comes last.
-    fn key(self) -> u64;
-}
-
-impl Key for f64 {
-    fn key(self) -> u64 {
-        if self.is_nan() {
-            return u64::MAX;
-        }
-        // Both zeros are equal.
-        let bits = (self + 0.0).to_bits();
-        if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
-    }
-}
-
-impl Key for i64 {
-    fn key(self) -> u64 {
-        self as u64 ^ 1 << 63
-    }
-}
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, StaticKernel};
 
 /// Where the arguments of an operator stand.
 #[derive(Clone, Copy)]
@@ -47,22 +26,6 @@ struct Form {
 const SORT: Form = Form { dim: 1, descending: 2, count: None, values: 3 };
 const STABLE: Form = Form { dim: 2, descending: 3, count: None, values: 4 };
 const TOP: Form = Form { dim: 2, descending: 3, count: Some(1), values: 5 };
-
-/// Bytes of scratch that ordering `count` elements needs.
-pub(crate) fn entry_bytes(count: usize) -> Result<usize> {
-    count
-        .max(1)
-        .checked_mul(size_of::<[u64; 2]>())
-        .ok_or_else(|| Error::limit("a dimension is too long to sort").got(count.to_string()))
-}
-
-/// Room in the scratch for `count` pairs of key and position.
-pub(crate) fn entries<'a>(scratch: &'a mut WorkerScratch<'_>, count: usize) -> Result<&'a mut [[u64; 2]]> {
-    bytemuck::try_cast_slice_mut::<u8, [u64; 2]>(scratch.worker)
-        .map_err(|_| Error::internal("scratch is misaligned"))?
-        .get_mut(..count)
-        .ok_or_else(|| Error::internal("scratch is too small"))
-}
 
 fn bind(args: &mut BindArgs<'_>, form: Form) -> Result<()> {
     let view = args.args();
@@ -86,86 +49,101 @@ fn bind(args: &mut BindArgs<'_>, form: Form) -> Result<()> {
     args.resize(form.values + 1, &shape)
 }
 
-fn order<C: Key>(args: &Args<'_>, scratch: &mut WorkerScratch<'_>, form: Form) -> Result<()> {
-    let x = args.tensor(0)?;
-    let dim = wrap_dim(args.int(form.dim)?, x.rank())?;
-    let descending = args.bool(form.descending)?;
-    let x = Reader::<C>::new(x)?;
-    let mut values = Writer::<C>::new(args.output(form.values)?)?;
-    let mut positions = Writer::<i64>::new(args.output(form.values + 1)?)?;
-    let from = Reduction::new(x.meta(), 1 << dim);
-    let (to, to_positions) = (Reduction::new(values.meta(), 1 << dim), Reduction::new(positions.meta(), 1 << dim));
-    let entries = entries(scratch, from.count())?;
-    let take = to.count();
-    from.for_each(|position, base| {
-        let mut buffer = [C::ZERO; crate::compute::BLOCK];
-        x.blocks(from.inner(), base, &mut buffer, |at, block| {
-            for (i, v) in block.iter().enumerate() {
-                entries[at + i] = [if descending { !v.key() } else { v.key() }, (at + i) as u64];
-            }
-            Ok(())
-        })?;
-        entries.sort_unstable();
-        for (rank, [_, index]) in entries.iter().take(take).enumerate() {
-            let value = x.get((base + from.inner().offset(*index as usize)) as usize)?;
-            values.put((to.outer.offset(position) + to.inner().offset(rank)) as usize, value)?;
-            let at = to_positions.outer.offset(position) + to_positions.inner().offset(rank);
-            positions.put(at as usize, *index as i64)?;
-        }
-        Ok(())
-    })
+/// Orders lines, a few in a chunk.
+#[derive(Clone, Copy)]
+struct Ordering {
+    form: Form,
+    class: Class,
+    lines: usize,
+    per_chunk: usize,
 }
 
-fn prepare(
-    ctx: &PrepareContext<'_>,
-    form: Form,
-    bind: crate::routine::BindFn,
-    float: crate::routine::RunFn,
-    int: crate::routine::RunFn,
-) -> Preparation {
+impl Work for Ordering {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        bind(args, self.form)?;
+        let view = args.args();
+        let x = view.tensor(0)?;
+        let reduction = Reduction::new(x.meta(), 1 << wrap_dim(view.int(self.form.dim)?, x.rank())?);
+        self.lines = if view.tensor(self.form.values)?.numel() == 0 { 0 } else { reduction.outer.numel() };
+        self.per_chunk = (CHUNK / reduction.count().max(1)).max(1);
+        let work = self.per_chunk.min(self.lines).saturating_mul(reduction.count()).saturating_mul(8);
+        Ok(Grid::chunks(self.lines.div_ceil(self.per_chunk), work))
+    }
+
+    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+        match self.class {
+            Class::F32 => self.order::<f32>(args, chunk, scratch),
+            Class::F64 => self.order::<f64>(args, chunk, scratch),
+            Class::I64 => self.order::<i64>(args, chunk, scratch),
+        }
+    }
+}
+
+impl Ordering {
+    fn order<C: Key>(&self, args: &Args<'_>, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+        let form = self.form;
+        let x = args.tensor(0)?;
+        let (dim, is_narrow) = (wrap_dim(args.int(form.dim)?, x.rank())?, is_narrow(x.dtype()));
+        let descending = args.bool(form.descending)?;
+        let x = Reader::<C>::new(x)?;
+        let mut values = Writer::<C>::new(args.output(form.values)?)?;
+        let mut positions = Writer::<i64>::new(args.output(form.values + 1)?)?;
+        let from = Reduction::new(x.meta(), 1 << dim);
+        let (to, to_positions) = (Reduction::new(values.meta(), 1 << dim), Reduction::new(positions.meta(), 1 << dim));
+        let (mut chosen, mut places) = ([C::ZERO; BLOCK], [0i64; BLOCK]);
+        for number in part(chunk, self.per_chunk, self.lines) {
+            let base = from.outer.offset(number);
+            let line = Line { walk: from.inner(), base, is_narrow, descending };
+            let entries = Entries::first(&x, line, to.count(), scratch)?;
+            let (target, target_position) = (to.outer.offset(number), to_positions.outer.offset(number));
+            for start in (0..to.count()).step_by(BLOCK) {
+                let n = (to.count() - start).min(BLOCK);
+                for i in 0..n {
+                    let position = entries.position(start + i);
+                    places[i] = position as i64;
+                    chosen[i] = x.get((base + from.inner().offset(position)) as usize)?;
+                }
+                values.scatter(to.inner(), target, start, &chosen[..n])?;
+                positions.scatter(to_positions.inner(), target_position, start, &places[..n])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     same_dtype(ctx, 0, form.values)?;
     if dtype_of(ctx, form.values + 1)? != DType::Int64 {
         return Err(Error::kernel("positions are int64").argument("indices"));
     }
     let longest = ctx.tensor(0).and_then(|t| t.shape.iter().copied().max()).unwrap_or(1);
-    let bytes = entry_bytes(longest)?;
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::I64) => Routine::prepare_with_scratch(bytes, bind, int),
-        Some(_) => Routine::prepare_with_scratch(bytes, bind, float),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
-    }
+    let class = Class::of(dtype_of(ctx, 0)?).ok_or_else(|| {
+        let name = ctx.tensor(0).map_or("", |t| t.dtype.name());
+        Error::kernel("the operator does not support this dtype").got(name)
+    })?;
+    chunked::prepare_work(Ordering { form, class, lines: 0, per_chunk: 1 }, scratch_bytes(longest)?)
 }
 
 /// sort, topk.
 pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::sort.values(Tensor self, int dim=-1, bool descending=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
-        |ctx| prepare(ctx, SORT, |a| bind(a, SORT), |a, s| order::<f64>(a, s, SORT), |a, s| order::<i64>(a, s, SORT)),
+        |ctx| prepare(ctx, SORT),
     ),
     kernel(
         "aten::sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
-        |ctx| {
-            prepare(ctx, STABLE, |a| bind(a, STABLE), |a, s| order::<f64>(a, s, STABLE), |a, s| order::<i64>(a, s, STABLE))
-        },
+        |ctx| prepare(ctx, STABLE),
     ),
     kernel(
         "aten::topk.values(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
-        |ctx| prepare(ctx, TOP, |a| bind(a, TOP), |a, s| order::<f64>(a, s, TOP), |a, s| order::<i64>(a, s, TOP)),
+        |ctx| prepare(ctx, TOP),
     ),
 ];
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use pteron_core::DType;
     use crate::testing::{Arg, Tensor, call, error_text};
-
-    #[test]
-    fn keys_order_like_numbers() {
-        let sorted = [f64::NEG_INFINITY, -2.5, -1e-300, 0.0, 1e-300, 7.0, f64::INFINITY, f64::NAN];
-        assert!(sorted.windows(2).all(|w| w[0].key() < w[1].key()));
-        assert_eq!((-0.0f64).key(), 0.0f64.key());
-        assert!(i64::MIN.key() < (-1i64).key() && (-1i64).key() < 0i64.key());
-    }
 
     #[test]
     fn equal_elements_keep_their_order_and_k_is_checked() {

@@ -1,18 +1,18 @@
-//! Reductions that add or multiply: sum, mean, prod, var, std, cumsum, logsumexp, vector norm.
+//! Reductions that add or multiply: sum, mean, prod, var, std, logsumexp, vector norm.
 //!
 //! Shape: the reduced dimensions vanish or become 1. Dtype: floats accumulate in float64, integers in
 //! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
 //! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
 
-use crate::compute::{BLOCK, Class, Compute};
+use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::reduction::{LaneSum, Reduction, bind_reduced, listed_dims, row_major};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Routine, dtype_of, kernel};
 use crate::shape::{all_dims, wrap_dim};
 use pteron_core::{ArgSpec, Args, BindArgs, Error, PrepareContext, Result, Scalar, StaticKernel};
 
 /// An error unless inputs and output are real numbers.
-fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
+pub(crate) fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     for i in [0, out] {
         let dtype = dtype_of(ctx, i)?;
         if Class::of(dtype).is_none() {
@@ -121,52 +121,6 @@ fn correction(args: &Args<'_>, i: usize) -> Result<f64> {
 
 fn unbiased(args: &Args<'_>) -> Result<f64> {
     Ok(if args.bool(2)? { 1.0 } else { 0.0 })
-}
-
-/// Running results along a dimension.
-fn scan<C: Compute>(args: &Args<'_>, start: C, step: fn(C, C) -> C) -> Result<()> {
-    let x = args.tensor(0)?;
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    let stride = |strides: &[usize]| strides.get(dim).map_or(0, |s| *s as isize);
-    let extent = x.shape().get(dim).copied().unwrap_or(1);
-    let (x, mut y) = (Reader::<C>::new(x)?, Writer::<C>::new(args.output(3)?)?);
-    // The same dimensions in the same order on both sides give the same positions.
-    let (from, to) = (Reduction::new(x.meta(), 1 << dim), Reduction::new(y.meta(), 1 << dim));
-    let (x_stride, y_stride) = (stride(x.meta().strides()), stride(y.meta().strides()));
-    let mut buffer = [C::ZERO; BLOCK];
-    from.for_each(|position, base| {
-        let target = to.outer.offset(position);
-        let mut state = start;
-        let mut done = 0;
-        while done < extent {
-            let n = (extent - done).min(BLOCK);
-            x.read(base + done as isize * x_stride, x_stride, &mut buffer[..n])?;
-            for v in &mut buffer[..n] {
-                state = step(state, *v);
-                *v = state;
-            }
-            y.write(target + done as isize * y_stride, y_stride, &buffer[..n])?;
-            done += n;
-        }
-        Ok(())
-    })
-}
-
-fn bind_like_self(args: &mut BindArgs<'_>) -> Result<()> {
-    let view = args.args();
-    let shape = *view.tensor(0)?.shape();
-    wrap_dim(view.int(1)?, shape.len())?;
-    args.resize(3, &shape)
-}
-
-fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
-    check_real(ctx, 3)?;
-    match (dtype_of(ctx, 3)?.is_float(), is_product) {
-        (true, false) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 0.0, |a, b| a + b)),
-        (true, true) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 1.0, |a, b| a * b)),
-        (false, false) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 0, i64::wrapping_add)),
-        (false, true) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 1, i64::wrapping_mul)),
-    }
 }
 
 fn log_sum_exp(args: &Args<'_>) -> Result<()> {
@@ -334,14 +288,6 @@ pub static KERNELS: &[StaticKernel] = &[
         },
     ),
     kernel(
-        "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| running(ctx, false),
-    ),
-    kernel(
-        "aten::cumprod.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| running(ctx, true),
-    ),
-    kernel(
         "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_real(ctx, 3)?;
@@ -412,15 +358,5 @@ mod tests {
         assert_eq!(var(&[1.0, 2.0, 3.0], 1.0), 1.0);
         assert!(var(&[1.0], 1.0).is_nan());
         assert_eq!(var(&[1.0, 2.0], 5.0), f64::INFINITY);
-    }
-
-    #[test]
-    fn running_sums_along_any_dimension() {
-        let x = Tensor::of(&[2, 2], &[1i8, 2, 3, 4]);
-        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Int64, &[2, 2]).unwrap();
-        assert_eq!(y.values::<i64>(), [1, 2, 4, 6]);
-        let x = Tensor::of(&[], &[3f32]);
-        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Float32, &[]).unwrap();
-        assert_eq!(y.values::<f32>(), [3.0]);
     }
 }

@@ -77,6 +77,11 @@ impl Volume {
         self.base + d as usize * self.strides[0] + h as usize * self.strides[1] + w as usize * self.strides[2]
     }
 
+    /// Elements from one to the next along the last dimension.
+    pub(crate) fn step(self) -> isize {
+        self.strides[2] as isize
+    }
+
     /// Volume number `p` of a tensor, counting batch and channels in row-major order.
     pub(crate) fn of<const N: usize>(meta: &TensorMeta, p: usize) -> Volume {
         let (shape, from, rank) = (meta.shape(), meta.strides(), meta.rank());
