@@ -5,8 +5,8 @@
 use super::dense_block::{BLOCK_PANELS, Block, panel_floats, sum_floats};
 use super::f32_conv_nr32_v1::{PANEL, packed};
 use super::gather::BLOCK_PIXELS;
-use super::geometry::{Extents, Geometry, INPUT, OUT, WEIGHT};
-use super::operands::{Operands, check_bias, check_residual, post_floats};
+use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
+use super::operands::{Operands, bind_shapes, post_floats, split_worker};
 use super::reorder::{CHUNK_PIXELS, Interleave};
 use super::window::{phase, phase_count};
 use crate::epilogue::Epilogue;
@@ -107,6 +107,7 @@ impl DenseConvolution {
         self.level.dispatch(Interleave {
             from: operands.input.wrapping_add(at),
             to: to.wrapping_add(at),
+            step: channels,
             channels,
             pixels,
             range: first..(first + CHUNK_PIXELS).min(pixels),
@@ -133,11 +134,7 @@ impl Prepared for DenseConvolution {
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = self.geometry.extents(args.args().tensor(INPUT)?.shape())?;
-        let shape = self.geometry.output_shape(&extents)?;
-        args.resize(OUT, &shape)?;
-        check_bias(&args.args(), &self.geometry)?;
-        check_residual(&args.args(), &self.epilogue, &shape)?;
+        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
         if extents.images == 0 || extents.pixels() == 0 {
             return Ok(Grid::EMPTY);
         }
@@ -177,10 +174,7 @@ impl Prepared for DenseConvolution {
             }
             operands.input = reordered;
         }
-        let bytes = self.worker_floats() * size_of::<f32>();
-        let worker =
-            scratch.worker.get_mut(..bytes).and_then(|b| bytemuck::try_cast_slice_mut::<u8, f32>(b).ok());
-        let worker = worker.ok_or_else(|| Error::internal("worker scratch is too small or misaligned"))?;
+        let (_, worker) = split_worker(scratch.worker, [0, self.worker_floats()])?;
         let (panel, rest) = worker.split_at_mut(panel_floats());
         let (sums, post) = rest.split_at_mut(sum_floats());
         self.level.dispatch(Block {

@@ -2,9 +2,9 @@
 //! channels and nothing is shared between lanes. With a multiplier, input channels are repeated first, in a
 //! phase of their own. Unsafe island.
 
-use super::depthwise_row::{LinesTask, Repeat, table_entries};
-use super::geometry::{Extents, Geometry, INPUT, OUT, WEIGHT};
-use super::operands::{Operands, check_bias, check_residual, post_floats};
+use super::depthwise_row::{LinesTask, Pixels, Repeat, table_entries};
+use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
+use super::operands::{Operands, apply_post, bind_shapes, post_floats, split_worker};
 use crate::epilogue::Epilogue;
 use crate::packed::PackedFormat;
 use crate::vector_math::SimdLevel;
@@ -12,6 +12,7 @@ use pteron_core::{
     AlignedBuffer, Args, BindArgs, Bound, DType, Error, Grid, PackKey, PackedBytes, PrepareContext, Prepared,
     Result, Scratch, WorkerScratch,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Packed format of depthwise weights for channels-last: row-major f32 [kernel, C], where C counts output
@@ -44,12 +45,13 @@ pub(super) struct Depthwise {
     repeated: usize,
 }
 
-/// Work of one call: output lines, counted over all images.
+/// Work of one call: planes × bands of output lines.
 #[derive(Debug, Clone, Copy, Default)]
-struct Lines {
+struct Bands {
     extents: Extents,
-    count: usize,
-    per_chunk: usize,
+    /// Lines of a band, bands of a plane.
+    lines: usize,
+    per_plane: usize,
 }
 
 /// Prepares a depthwise convolution whose weight is constant and whose tensors are channels-last.
@@ -58,40 +60,43 @@ pub fn prepare(
     geometry: Geometry,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
-    let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
-    let repeated = match geometry.out_channels {
-        1 => 0,
-        multiplier => input.shape.numel()?.saturating_mul(multiplier),
-    };
-    // The table of addresses is part of the scratch: windows of absurd size are for other kernels.
-    if geometry.in_channels != 1 || geometry.is_transposed || geometry.taps() > 4096 {
-        return Ok(None);
-    }
-    let weights = ctx.packs.get_or_pack(PackKey::new(weight, INTERLEAVED_FORMAT), || {
-        let (values, taps) = (weight.to_vec::<f32>()?, geometry.taps());
-        let channels = geometry.total_out_channels();
-        let mut pack = AlignedBuffer::zeroed(values.len() * size_of::<f32>())?;
-        for (i, slot) in pack.as_mut_elements::<f32>().iter_mut().enumerate() {
-            let at = i % channels * taps + i / channels;
-            *slot = *values.get(at).ok_or_else(|| Error::internal("depthwise weight is too small"))?;
-        }
-        Ok(pack)
-    })?;
-    let level = SimdLevel::at_most(ctx.cpu.isa);
-    Ok(Some(Box::new(Depthwise {
-        level,
-        name: format!("convolution.{INTERLEAVED_FORMAT}.{}", level.isa().name()),
-        geometry,
-        weights,
-        epilogue: epilogue.clone(),
-        repeated,
-    })))
+    Ok(Depthwise::new(ctx, geometry, epilogue)?.map(|d| Box::new(d) as Box<dyn Prepared>))
 }
 
 impl Depthwise {
+    /// The kernel for a constant weight; `None` for a convolution that is not depthwise.
+    pub(super) fn new(
+        ctx: &PrepareContext<'_>,
+        geometry: Geometry,
+        epilogue: &Epilogue,
+    ) -> Result<Option<Self>> {
+        let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
+        let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
+        let repeated = match geometry.out_channels {
+            1 => 0,
+            multiplier => input.shape.numel()?.saturating_mul(multiplier),
+        };
+        // The table of addresses is part of the scratch: windows of absurd size are for other kernels.
+        if geometry.in_channels != 1 || geometry.is_transposed || geometry.taps() > 4096 {
+            return Ok(None);
+        }
+        let weights = ctx.packs.get_or_pack(PackKey::new(weight, INTERLEAVED_FORMAT), || {
+            let (values, taps) = (weight.to_vec::<f32>()?, geometry.taps());
+            let channels = geometry.total_out_channels();
+            let mut pack = AlignedBuffer::zeroed(values.len() * size_of::<f32>())?;
+            for (i, slot) in pack.as_mut_elements::<f32>().iter_mut().enumerate() {
+                let at = i % channels * taps + i / channels;
+                *slot = *values.get(at).ok_or_else(|| Error::internal("depthwise weight is too small"))?;
+            }
+            Ok(pack)
+        })?;
+        let level = SimdLevel::at_most(ctx.cpu.isa);
+        let name = format!("convolution.{INTERLEAVED_FORMAT}.{}", level.isa().name());
+        Ok(Some(Depthwise { level, name, geometry, weights, epilogue: epilogue.clone(), repeated }))
+    }
+
     /// Zeros, one per channel, stand for pixels outside.
-    fn zero_floats(&self) -> usize {
+    pub(super) fn zero_floats(&self) -> usize {
         self.geometry.total_out_channels()
     }
 
@@ -99,7 +104,15 @@ impl Depthwise {
         [table_entries(&self.geometry), self.zero_floats() + post_floats(&self.epilogue)]
     }
 
-    fn repeat(&self, lines: &Lines, operands: &Operands, chunk: usize, to: *mut f32) {
+    fn bands(&self, extents: Extents) -> Bands {
+        let [_, height, width] = extents.output;
+        let size = (width * self.geometry.total_out_channels()).max(1);
+        // Lines are computed in pairs.
+        let lines = CHUNK.div_ceil(size).next_multiple_of(2).min(height);
+        Bands { extents, lines, per_plane: height.div_ceil(lines) }
+    }
+
+    fn repeat(&self, lines: &Bands, operands: &Operands, chunk: usize, to: *mut f32) {
         let pixels = lines.extents.images * lines.extents.input_pixels();
         let first = chunk * REPEAT_PIXELS;
         self.level.dispatch(Repeat {
@@ -130,25 +143,20 @@ impl Prepared for Depthwise {
     }
 
     fn new_bound(&self) -> Bound {
-        Bound::of(Lines::default())
+        Bound::of(Bands::default())
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = self.geometry.extents(args.args().tensor(INPUT)?.shape())?;
-        let shape = self.geometry.output_shape(&extents)?;
-        args.resize(OUT, &shape)?;
-        check_bias(&args.args(), &self.geometry)?;
-        check_residual(&args.args(), &self.epilogue, &shape)?;
+        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
         if extents.images == 0 {
             return Ok(Grid::EMPTY);
         }
-        let count = extents.images * extents.output[0] * extents.output[1];
-        let size = extents.output[2] * self.geometry.total_out_channels();
-        let per_chunk = CHUNK.div_ceil(size.max(1));
-        *bound.get_mut::<Lines>()? = Lines { extents, count, per_chunk };
-        let chunks = count.div_ceil(per_chunk);
-        // About 16 multiply-adds a nanosecond.
-        let work = per_chunk.min(count) * size * self.geometry.taps() / 16;
+        let bands = self.bands(extents);
+        *bound.get_mut::<Bands>()? = bands;
+        let size = bands.lines * extents.output[2] * self.geometry.total_out_channels();
+        // About 24 multiply-adds a nanosecond.
+        let chunks = extents.images * extents.output[0] * bands.per_plane;
+        let work = (size * self.geometry.taps()) / 24;
         if self.repeated == 0 {
             return Ok(Grid::chunks(chunks, work));
         }
@@ -170,35 +178,55 @@ impl Prepared for Depthwise {
         chunk: u32,
         scratch: &mut WorkerScratch<'_>,
     ) -> Result<()> {
-        let lines = *bound.get::<Lines>()?;
+        let bands = *bound.get::<Bands>()?;
         let mut operands = Operands::of(args, &self.epilogue)?;
         if self.repeated > 0 {
             let repeated: *mut f32 = scratch.shared.cast();
             if phase == 0 {
-                self.repeat(&lines, &operands, chunk as usize, repeated);
+                self.repeat(&bands, &operands, chunk as usize, repeated);
                 return Ok(());
             }
             operands.input = repeated;
         }
-        let [entries, floats] = self.scratch_parts();
-        let too_small = || Error::internal("worker scratch is too small or misaligned");
-        let (table, rest) =
-            scratch.worker.split_at_mut_checked(entries * size_of::<usize>()).ok_or_else(too_small)?;
-        let rest = rest.get_mut(..floats * size_of::<f32>()).ok_or_else(too_small)?;
-        let table: &mut [usize] = bytemuck::try_cast_slice_mut(table).map_err(|_| too_small())?;
-        let rest: &mut [f32] = bytemuck::try_cast_slice_mut(rest).map_err(|_| too_small())?;
+        let (table, rest) = split_worker(scratch.worker, self.scratch_parts())?;
         let (zeros, post) = rest.split_at_mut(self.zero_floats());
         zeros.fill(0.0);
-        let first = chunk as usize * lines.per_chunk;
+        let range = bands.chunk(chunk as usize);
+        let channels = self.geometry.total_out_channels();
         self.level.dispatch(LinesTask {
             convolution: self,
-            extents: lines.extents,
-            range: first..(first + lines.per_chunk).min(lines.count),
-            operands,
+            extents: bands.extents,
+            range: range.clone(),
+            pixels: Pixels {
+                input: operands.input,
+                input_step: channels,
+                out: operands.out,
+                out_step: channels,
+                residual: operands.residual,
+                bias: operands.bias,
+                channel: 0,
+                channels,
+                clamp: self.epilogue.clamp,
+            },
             table,
             zeros,
-            post,
         });
+        let n = bands.extents.output[2] * channels;
+        for line in range {
+            let out = operands.out.wrapping_add(line * n);
+            // SAFETY: the line exists in the output and was just written.
+            unsafe { apply_post(&self.epilogue, self.level, out, n, [1, n], post) };
+        }
         Ok(())
+    }
+}
+
+impl Bands {
+    /// Output lines of a chunk, counted over all planes.
+    fn chunk(&self, chunk: usize) -> Range<usize> {
+        let (band, plane) = (chunk % self.per_plane, chunk / self.per_plane);
+        let height = self.extents.output[1];
+        let start = band * self.lines;
+        plane * height + start..plane * height + (start + self.lines).min(height)
     }
 }

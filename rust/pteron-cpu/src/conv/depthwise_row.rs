@@ -1,24 +1,83 @@
-//! Output lines of a channels-last depthwise convolution. Four neighbouring outputs are computed together,
-//! vector of channels by vector of channels; what they read is found through a table of addresses, in which
-//! pixels outside the input are a stretch of zeros. Unsafe island.
-
-// Constant ranges and indices are what the compiler unrolls.
-#![allow(clippy::needless_range_loop)]
+//! Output lines of a channels-last depthwise convolution. Two lines × four columns of outputs are computed
+//! together, one vector of channels at a time: what they read of it then stays in the first-level cache while
+//! the tiles move along the lines and down. Input pixels are found through a table of addresses, in which those
+//! beside the input are a stretch of zeros. Unsafe island.
 
 use super::depthwise::Depthwise;
 use super::geometry::{Extents, Geometry};
-use super::operands::{Operands, apply_post};
+use super::written_out::written_out;
 use crate::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
-/// Outputs of a tile.
+/// Outputs of a tile along a line.
 const TILE: usize = 4;
+/// Output lines that share a table where channels are a single vector; else it is two. Of many channels a whole
+/// line passes before the next one begins: tensors come from afar in the order in which they lie.
+const LINES: usize = 14;
+/// Room for the input pixels of a line that a tile reads, through a window that the tiles are compiled for.
+const SPAN: usize = (TILE - 1) * 2 + 8;
+/// Largest kernel height and depth of such a window.
+const LARGEST: usize = 7;
 
-/// Addresses that a tile needs at most.
+/// Is the window one that the tiles are compiled for? They share the pixels of neighbouring outputs.
+fn is_compiled(geometry: &Geometry) -> bool {
+    let Geometry { kernel: [depth, height, width], stride, dilation, .. } = *geometry;
+    let is_known = matches!((width, stride[2]), (3 | 5, 1 | 2) | (7, 1));
+    is_known && dilation[2] == 1 && depth <= LARGEST && height <= LARGEST
+}
+
+/// Do windows of neighbouring lines overlap, so that two lines are computed together?
+fn has_pairs(geometry: &Geometry) -> bool {
+    is_compiled(geometry) && geometry.dilation[1] == 1 && geometry.stride[1] <= 2
+}
+
+/// Output columns that share a table: a vector of what two lines of them read and write stays in the first-level
+/// cache.
+const fn segment_length(width: usize, step: usize) -> usize {
+    match (width, step) {
+        (3, 1) => 56,
+        (3, _) | (_, 1) => 28,
+        _ => 16,
+    }
+}
+
+/// Addresses per input line for `count` columns.
+const fn segment_span(width: usize, step: usize, count: usize) -> usize {
+    (count.next_multiple_of(TILE) - 1) * step + width
+}
+
+/// Entries of the table that a segment needs at most.
 pub fn table_entries(geometry: &Geometry) -> usize {
-    // With overlapping windows fewer: (TILE - 1) · stride + width per kernel row.
-    let span = (TILE * geometry.kernel[2]).max((TILE - 1) * 2 + geometry.kernel[2]);
-    geometry.kernel[0] * geometry.kernel[1] * (span + 1)
+    let [depth, height, width] = geometry.kernel;
+    if !is_compiled(geometry) {
+        return depth * height * TILE * width;
+    }
+    let step = geometry.stride[2];
+    let rows = if has_pairs(geometry) { (LINES - 1) * geometry.stride[1] + height } else { height };
+    depth * rows * segment_span(width, step, segment_length(width, step))
+}
+
+/// The sums of a tile: lines × columns.
+type Sums<S> = [[<S as Simd>::F; TILE]; 2];
+
+/// Channels-last tensors, or a block of channels of them.
+#[derive(Clone, Copy)]
+pub(super) struct Pixels {
+    /// The first channel at pixel 0 of line 0, lines being counted over all images, and from pixel to pixel.
+    pub input: *const f32,
+    pub input_step: usize,
+    /// The same of the output.
+    pub out: *mut f32,
+    pub out_step: usize,
+    /// Lies as the output does; null when absent.
+    pub residual: *const f32,
+    /// One number per channel; null when absent.
+    pub bias: *const f32,
+    /// Which of all channels these are: the first, and how many.
+    pub channel: usize,
+    pub channels: usize,
+    /// Limits; NaN passes.
+    pub clamp: Option<(f32, f32)>,
 }
 
 /// Repeats every channel of some pixels `times` times.
@@ -48,36 +107,29 @@ impl SimdTask for Repeat {
     }
 }
 
-/// Some output lines, counted over all images.
+/// Some output lines of one plane, counted over all images.
 pub(super) struct LinesTask<'a> {
     pub convolution: &'a Depthwise,
     pub extents: Extents,
     pub range: Range<usize>,
-    pub operands: Operands,
+    pub pixels: Pixels,
     /// [`table_entries`].
     pub table: &'a mut [usize],
     /// One per channel.
     pub zeros: &'a [f32],
-    pub post: &'a mut [f32],
 }
 
-/// One kernel row that lies inside the input: input line and first weight row.
-#[derive(Clone, Copy)]
-struct Line {
-    input: usize,
-    weights: usize,
-}
-
-/// A tile to compute: addresses are in the table.
-#[derive(Clone, Copy)]
-struct Tile<'a> {
-    table: &'a [usize],
-    /// First weight rows of the kernel rows that take part, and addresses per kernel row.
-    rows: usize,
-    span: usize,
-    /// First element in the output, and outputs that exist.
-    out: usize,
+/// Columns `first..first + count` of output lines from `line` on. The table has an address for each input pixel
+/// that they read: depth by depth of the kernel (`z`), row by row (`y`, counted from the first row of the window of
+/// the first line), those of them that lie inside the input.
+struct Segment {
+    line: usize,
+    first: usize,
     count: usize,
+    z: Range<usize>,
+    y: Range<usize>,
+    /// Addresses per input line.
+    span: usize,
 }
 
 impl SimdTask for LinesTask<'_> {
@@ -85,90 +137,121 @@ impl SimdTask for LinesTask<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let geometry = self.convolution.geometry;
-        let [_, _, width] = geometry.kernel;
-        let (step, has_gaps) = (geometry.stride[2], geometry.dilation[2] != 1);
-        for line in self.range.clone() {
-            // SAFETY: the line exists in the output, whose size `bind` checked.
-            unsafe {
-                match (width, step) {
-                    (3, 1) if !has_gaps => self.line::<S, 3, 1>(s, line),
-                    (3, 2) if !has_gaps => self.line::<S, 3, 2>(s, line),
-                    (5, 1) if !has_gaps => self.line::<S, 5, 1>(s, line),
-                    (5, 2) if !has_gaps => self.line::<S, 5, 2>(s, line),
-                    (7, 1) if !has_gaps => self.line::<S, 7, 1>(s, line),
-                    // Zeros stand for any.
-                    _ => self.line::<S, 0, 0>(s, line),
-                }
-                self.finish(line);
+        let width = if is_compiled(&geometry) { geometry.kernel[2] } else { 0 };
+        // SAFETY: the lines exist in the output, whose size `bind` checked.
+        unsafe {
+            match (width, geometry.stride[2]) {
+                (3, 1) => self.lines::<S, 3, 1>(s),
+                (3, _) => self.lines::<S, 3, 2>(s),
+                (5, 1) => self.lines::<S, 5, 1>(s),
+                (5, _) => self.lines::<S, 5, 2>(s),
+                (7, _) => self.lines::<S, 7, 1>(s),
+                // Zeros stand for any.
+                _ => self.lines::<S, 0, 0>(s),
             }
         }
     }
 }
 
+/// The steps of a window's element along one dimension that fall inside `0..size`, when element 0 is at
+/// `start` (before which `padding` is taken off) and there are `count`, `step` apart.
+fn inside(start: usize, padding: usize, step: usize, count: usize, size: usize) -> Range<usize> {
+    let below = |limit: usize| limit.saturating_sub(start).div_ceil(step).min(count);
+    let first = below(padding);
+    first..below(size + padding).max(first)
+}
+
+impl Segment {
+    /// The rows that the windows of `lines` lines from `start` on read.
+    #[inline(always)]
+    fn window_rows(&self, start: usize, lines: usize, geometry: &Geometry) -> Range<usize> {
+        let (stride, height) = (geometry.stride[1], geometry.kernel[1]);
+        let first = (start * stride).max(self.y.start);
+        first..((start + lines - 1) * stride + height).min(self.y.end).max(first)
+    }
+}
+
 impl LinesTask<'_> {
     /// # Safety
-    /// Output line `line` exists.
+    /// The output lines exist.
     #[inline(always)]
-    unsafe fn line<S: Simd, const KW: usize, const SW: usize>(&mut self, s: S, line: usize) {
-        let geometry = &self.convolution.geometry;
-        let channels = geometry.total_out_channels();
+    unsafe fn lines<S: Simd, const KW: usize, const SW: usize>(&mut self, s: S) {
+        let has_pairs = has_pairs(&self.convolution.geometry);
+        let most = match has_pairs {
+            true if self.pixels.channels <= S::LANES => LINES,
+            true => 2,
+            false => 1,
+        };
+        let length = const { if KW == 0 { TILE } else { segment_length(KW, SW) } };
         let width = self.extents.output[2];
-        let kernel_width = if KW == 0 { geometry.kernel[2] } else { KW };
-        let span = if KW == 0 { TILE * kernel_width } else { (TILE - 1) * SW + KW };
-        for first in (0..width).step_by(TILE) {
-            let count = TILE.min(width - first);
-            let rows = self.fill_table::<KW, SW>(line, first, span);
-            let table = &self.table[..rows * (span + 1)];
-            let tile = Tile { table, rows, span, out: (line * width + first) * channels, count };
-            let mut c = 0;
-            // SAFETY: channels c.. of the addresses and of the output exist.
-            unsafe {
-                while c + 2 * S::LANES <= channels {
-                    self.tile::<S, KW, SW, 2, false>(s, &tile, c, S::LANES);
-                    c += 2 * S::LANES;
+        for line in self.range.clone().step_by(most) {
+            let lines = most.min(self.range.end - line);
+            for first in (0..width).step_by(length) {
+                let count = length.min(width - first);
+                let segment = self.fill_table::<KW, SW>(line, lines, first, count);
+                // SAFETY: the caller's promise.
+                unsafe { self.segment::<S, KW, SW>(s, &segment, lines) };
+            }
+        }
+    }
+
+    /// # Safety
+    /// `lines` output lines of the segment exist.
+    #[inline(always)]
+    unsafe fn segment<S: Simd, const KW: usize, const SW: usize>(
+        &self,
+        s: S,
+        segment: &Segment,
+        lines: usize,
+    ) {
+        let channels = self.pixels.channels;
+        let whole = channels - channels % S::LANES;
+        // SAFETY: channels c.. of the addresses and of the output exist.
+        unsafe {
+            for c in (0..whole).step_by(S::LANES) {
+                for line in (0..lines / 2).map(|pair| 2 * pair) {
+                    self.tiles::<S, KW, SW, 2, false>(s, segment, line, c, S::LANES);
                 }
-                while c < channels {
-                    let lanes = S::LANES.min(channels - c);
-                    if lanes == S::LANES {
-                        self.tile::<S, KW, SW, 1, false>(s, &tile, c, lanes);
-                    } else {
-                        self.tile::<S, KW, SW, 1, true>(s, &tile, c, lanes);
-                    }
-                    c += lanes;
+                if !lines.is_multiple_of(2) {
+                    self.tiles::<S, KW, SW, 1, false>(s, segment, lines - 1, c, S::LANES);
+                }
+            }
+            if whole < channels {
+                for line in 0..lines {
+                    self.tiles::<S, KW, SW, 1, true>(s, segment, line, whole, channels - whole);
                 }
             }
         }
     }
 
-    /// Fills the table for the outputs from `first` on of a line: for each kernel row inside the input, the
-    /// first of its weight rows, then addresses. Returns the number of kernel rows.
+    /// Fills the table for columns `first..first + count` of `lines` output lines.
     fn fill_table<const KW: usize, const SW: usize>(
         &mut self,
         line: usize,
+        lines: usize,
         first: usize,
-        span: usize,
-    ) -> usize {
+        count: usize,
+    ) -> Segment {
         let Geometry { kernel, stride, dilation, padding, .. } = self.convolution.geometry;
-        let channels = self.convolution.geometry.total_out_channels();
         let (input, output) = (self.extents.input, self.extents.output);
         let (rest, oy) = (line / output[1], line % output[1]);
         let (image, oz) = (rest / output[0], rest % output[0]);
+        let rows = kernel[1] + (lines - 1) * stride[1];
+        let z = inside(oz * stride[0], padding[0], dilation[0], kernel[0], input[0]);
+        let y = inside(oy * stride[1], padding[1], dilation[1], rows, input[1]);
+        let span = if KW == 0 { TILE * kernel[2] } else { segment_span(KW, SW, count) };
+        let (from, step) = (self.pixels.input, self.pixels.input_step);
         let zeros = self.zeros.as_ptr() as usize;
-        let mut rows = 0;
-        for kz in 0..kernel[0] {
-            let z = (oz * stride[0] + kz * dilation[0]).wrapping_sub(padding[0]);
-            for ky in 0..kernel[1] {
-                let y = (oy * stride[1] + ky * dilation[1]).wrapping_sub(padding[1]);
-                if z >= input[0] || y >= input[1] {
-                    continue;
-                }
-                let at = Line {
-                    input: ((image * input[0] + z) * input[1] + y) * input[2],
-                    weights: (kz * kernel[1] + ky) * kernel[2],
+        let mut entries = self.table.chunks_exact_mut(span);
+        for kz in z.clone() {
+            for ky in y.clone() {
+                let z = oz * stride[0] + kz * dilation[0] - padding[0];
+                let y = oy * stride[1] + ky * dilation[1] - padding[1];
+                let pixel = ((image * input[0] + z) * input[1] + y) * input[2];
+                let Some(entries) = entries.next() else {
+                    unreachable!("the table has room for the lines of a window")
                 };
-                let entries = &mut self.table[rows * (span + 1)..][..span + 1];
-                entries[0] = at.weights;
-                for (j, slot) in entries[1..].iter_mut().enumerate() {
+                for (j, slot) in entries.iter_mut().enumerate() {
                     // Overlapping windows share addresses; others have TILE for each column of the kernel.
                     let column = match KW {
                         0 => (first + j % TILE) * stride[2] + j / TILE * dilation[2],
@@ -176,106 +259,172 @@ impl LinesTask<'_> {
                     };
                     let x = column.wrapping_sub(padding[2]);
                     *slot = match x < input[2] {
-                        true => self.operands.input.wrapping_add((at.input + x) * channels) as usize,
+                        true => from.wrapping_add((pixel + x) * step) as usize,
                         false => zeros,
                     };
                 }
-                rows += 1;
             }
         }
-        rows
+        Segment { line, first, count, z, y, span }
     }
 
-    /// `CV` vectors of channels from `c` on of a tile's outputs.
+    /// The vector of channels from `c` on, of `R` lines of a segment from its line `start` on.
     ///
     /// # Safety
-    /// Those channels exist at every address of the table; `lanes` of the vector when `MASKED`.
+    /// Those lines exist, and the channels at every address of the table; `lanes` of them when `MASKED`.
     #[inline(always)]
-    unsafe fn tile<S: Simd, const KW: usize, const SW: usize, const CV: usize, const MASKED: bool>(
+    unsafe fn tiles<S: Simd, const KW: usize, const SW: usize, const R: usize, const MASKED: bool>(
         &self,
         s: S,
-        tile: &Tile<'_>,
+        segment: &Segment,
+        start: usize,
         c: usize,
         lanes: usize,
     ) {
+        let width = self.extents.output[2];
+        let bias = match self.pixels.bias.is_null() {
+            true => s.zero(),
+            // SAFETY: the caller's promise.
+            false => unsafe { load_lanes::<S, MASKED>(s, self.pixels.bias.add(c), lanes) },
+        };
+        for tile in (0..segment.count).step_by(TILE) {
+            // Written as they are: the compiler makes a loop of a repeated value, and the sums then stay in
+            // memory.
+            let mut sums = [[bias, bias, bias, bias], [bias, bias, bias, bias]];
+            // SAFETY: the caller's promise; the table has the addresses of whole tiles.
+            unsafe {
+                match KW {
+                    0 => self.any_window::<S, MASKED>(s, segment, [c, lanes], &mut sums),
+                    _ => {
+                        let place = [start, tile * SW];
+                        self.window::<S, KW, SW, R, MASKED>(s, segment, place, [c, lanes], &mut sums);
+                    }
+                }
+                let count = TILE.min(segment.count - tile);
+                written_out!(L < R, {
+                    let pixel = (segment.line + start + L) * width + segment.first + tile;
+                    let at = pixel * self.pixels.out_step + c;
+                    self.write::<S, MASKED>(s, sums[L % 2], count, at, lanes);
+                });
+            }
+        }
+    }
+
+    /// Adds the window of a tile, whose addresses begin at `at` in every line of the table.
+    ///
+    /// # Safety
+    /// As [`LinesTask::tiles`].
+    #[inline(always)]
+    unsafe fn window<S: Simd, const KW: usize, const SW: usize, const R: usize, const MASKED: bool>(
+        &self,
+        s: S,
+        segment: &Segment,
+        [start, at]: [usize; 2],
+        [c, lanes]: [usize; 2],
+        sums: &mut Sums<S>,
+    ) {
         let geometry = &self.convolution.geometry;
-        let channels = geometry.total_out_channels();
-        let kernel_width = if KW == 0 { geometry.kernel[2] } else { KW };
-        let weights = self.convolution.weights.as_ptr().cast::<f32>().wrapping_add(c);
-        let mut sums = [[s.zero(); CV]; TILE];
+        let (height, stride) = (geometry.kernel[1], geometry.stride[1]);
+        let total = geometry.total_out_channels();
+        let span = (TILE - 1) * SW + KW;
         // SAFETY: the caller's promise; weight rows have every channel.
         unsafe {
-            if !self.operands.bias.is_null() {
-                for v in 0..CV {
-                    let bias = load_lanes::<S, MASKED>(s, self.operands.bias.add(c + v * S::LANES), lanes);
-                    for sum in &mut sums {
-                        sum[v] = bias;
-                    }
+            let weights = self.convolution.weights.as_ptr().cast::<f32>().add(self.pixels.channel + c);
+            let mut table = self.table.as_ptr().add(at);
+            let used = segment.window_rows(start, R, geometry);
+            for z in segment.z.clone() {
+                let mut addresses = table.add((used.start - segment.y.start) * segment.span);
+                for y in used.clone() {
+                    let no = s.zero();
+                    let mut x: [S::F; SPAN] = [no, no, no, no, no, no, no, no, no, no, no, no, no, no];
+                    written_out!(J < span, {
+                        x[J] = load_lanes::<S, MASKED>(s, (*addresses.add(J) as *const f32).add(c), lanes);
+                    });
+                    written_out!(L < R, {
+                        let ky = y.wrapping_sub((start + L) * stride);
+                        if ky < height {
+                            let row = weights.add((z * height + ky) * KW * total);
+                            written_out!(K < KW, {
+                                let w = load_lanes::<S, MASKED>(s, row.add(K * total), lanes);
+                                sums[L % 2][0] = s.fma(x[K], w, sums[L % 2][0]);
+                                sums[L % 2][1] = s.fma(x[SW + K], w, sums[L % 2][1]);
+                                sums[L % 2][2] = s.fma(x[2 * SW + K], w, sums[L % 2][2]);
+                                sums[L % 2][3] = s.fma(x[3 * SW + K], w, sums[L % 2][3]);
+                            });
+                        }
+                    });
+                    addresses = addresses.add(segment.span);
                 }
+                table = table.add(segment.y.len() * segment.span);
             }
-            for row in 0..tile.rows {
-                let entries = tile.table.as_ptr().add(row * (tile.span + 1));
-                let first = weights.add(*entries * channels);
-                let addresses = entries.add(1);
-                for kx in 0..kernel_width {
-                    let row = first.add(kx * channels);
-                    for v in 0..CV {
-                        let w = load_lanes::<S, MASKED>(s, row.add(v * S::LANES), lanes);
-                        for t in 0..TILE {
-                            let j = if KW == 0 { kx * TILE + t } else { t * SW + kx };
-                            let x = (*addresses.add(j) as *const f32).add(c + v * S::LANES);
-                            sums[t][v] = s.fma(load_lanes::<S, MASKED>(s, x, lanes), w, sums[t][v]);
+        }
+    }
+
+    /// Adds a window of any width and step; the table is of one line.
+    ///
+    /// # Safety
+    /// As [`LinesTask::tiles`].
+    #[inline(always)]
+    unsafe fn any_window<S: Simd, const MASKED: bool>(
+        &self,
+        s: S,
+        segment: &Segment,
+        [c, lanes]: [usize; 2],
+        sums: &mut Sums<S>,
+    ) {
+        let geometry = &self.convolution.geometry;
+        let [_, height, width] = geometry.kernel;
+        let total = geometry.total_out_channels();
+        // SAFETY: the caller's promise; weight rows have every channel.
+        unsafe {
+            let weights = self.convolution.weights.as_ptr().cast::<f32>().add(self.pixels.channel + c);
+            let mut addresses = self.table.as_ptr();
+            for z in segment.z.clone() {
+                for ky in segment.y.clone() {
+                    let row = weights.add((z * height + ky) * width * total);
+                    for kx in 0..width {
+                        let w = load_lanes::<S, MASKED>(s, row.add(kx * total), lanes);
+                        for (t, sum) in sums[0].iter_mut().enumerate() {
+                            let x = (*addresses.add(kx * TILE + t) as *const f32).add(c);
+                            *sum = s.fma(load_lanes::<S, MASKED>(s, x, lanes), w, *sum);
                         }
                     }
-                }
-            }
-            for (t, sums) in sums.iter().enumerate() {
-                if t < tile.count {
-                    self.write::<S, CV, MASKED>(s, sums, tile.out + t * channels + c, lanes);
+                    addresses = addresses.add(segment.span);
                 }
             }
         }
     }
 
+    /// Writes `count` neighbouring outputs, the first at `at`.
+    ///
     /// # Safety
     /// The vectors exist in the output.
     #[inline(always)]
-    unsafe fn write<S: Simd, const CV: usize, const MASKED: bool>(
+    unsafe fn write<S: Simd, const MASKED: bool>(
         &self,
         s: S,
-        sums: &[S::F; CV],
+        sums: [S::F; TILE],
+        count: usize,
         at: usize,
         lanes: usize,
     ) {
-        for v in 0..CV {
-            let at = at + v * S::LANES;
-            let mut y = sums[v];
-            // SAFETY: the caller's promise.
-            unsafe {
-                if !self.operands.residual.is_null() {
-                    y = s.add(y, load_lanes::<S, MASKED>(s, self.operands.residual.add(at), lanes));
-                }
-                if let Some((low, high)) = self.convolution.epilogue.clamp {
-                    y = s.clamp(y, s.splat(low), s.splat(high));
-                }
-                let to = self.operands.out.add(at);
-                if MASKED { s.store_partial(to, y, lanes) } else { s.store(to, y) }
-            }
-        }
-    }
-
-    /// Runs the program behind the convolution on a line.
-    ///
-    /// # Safety
-    /// The line exists in the output.
-    unsafe fn finish(&mut self, line: usize) {
-        let channels = self.convolution.geometry.total_out_channels();
-        let n = self.extents.output[2] * channels;
-        let epilogue = &self.convolution.epilogue;
         // SAFETY: the caller's promise.
         unsafe {
-            let out = self.operands.out.add(line * n);
-            apply_post(epilogue, self.convolution.level, out, n, [1, n], self.post);
+            written_out!(T < TILE, {
+                if T < count {
+                    let at = at + T * self.pixels.out_step;
+                    let mut y = sums[T % TILE];
+                    if !self.pixels.residual.is_null() {
+                        y = s
+                            .add(y, load_lanes::<S, MASKED>(s, self.pixels.residual.wrapping_add(at), lanes));
+                    }
+                    if let Some((low, high)) = self.pixels.clamp {
+                        y = s.clamp(y, s.splat(low), s.splat(high));
+                    }
+                    let to = self.pixels.out.wrapping_add(at);
+                    if MASKED { s.store_partial(to, y, lanes) } else { s.store(to, y) }
+                }
+            });
         }
     }
 }

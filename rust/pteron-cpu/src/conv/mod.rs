@@ -3,11 +3,12 @@
 //!
 //! [`dense`] gathers pixels and multiplies them with packed panels of weights; [`pointwise`] is a matrix
 //! product over channels-last pixels; [`planar`] keeps to channel planes (pointwise, depthwise, small
-//! groups); [`depthwise`] is for channels-last. [`prepare_convolution`] chooses.
+//! groups); [`depthwise`] is for channels-last, [`depthwise_planes`] for planes. [`prepare_convolution`] chooses.
 
 pub mod dense;
 mod dense_block;
 pub mod depthwise;
+mod depthwise_planes;
 mod depthwise_row;
 pub mod f32_conv_groups_v1;
 pub mod f32_conv_nr32_v1;
@@ -22,6 +23,7 @@ mod reorder;
 #[cfg(test)]
 mod tests;
 pub mod window;
+mod written_out;
 
 use crate::epilogue::Epilogue;
 use crate::gemm::k_blocks;
@@ -33,6 +35,8 @@ use pteron_core::{ArgSpec, DType, PrepareContext, Prepared, Result, StaticKernel
 const FEW_OUTPUTS: usize = 16;
 /// Input channels up to which bringing planes into channels-last costs more than it gains.
 const FEW_INPUTS: usize = 4;
+/// Products of an output element above which that does not count: patches of an image, say.
+const DEEP: usize = 256;
 
 /// Channels-last? `None` for memory orders that are neither that nor row-major.
 fn is_interleaved(spec: &TensorSpec) -> Option<bool> {
@@ -47,6 +51,7 @@ fn is_interleaved(spec: &TensorSpec) -> Option<bool> {
 enum Choice {
     Pointwise,
     Depthwise,
+    DepthwisePlanes,
     Planar,
     Dense,
 }
@@ -67,8 +72,13 @@ fn choose(
     if geometry.is_transposed {
         return Choice::Dense;
     }
-    if geometry.in_channels == 1 && geometry.groups > 1 && is_interleaved {
-        return Choice::Depthwise;
+    if geometry.in_channels == 1 && geometry.groups > 1 {
+        if is_interleaved {
+            return Choice::Depthwise;
+        }
+        if geometry.out_channels == 1 && geometry.spatial_rank <= 2 {
+            return Choice::DepthwisePlanes;
+        }
     }
     if geometry.is_pointwise() && !from && !to {
         // Lanes that do useful work: over pixels, or over channels.
@@ -76,8 +86,9 @@ fn choose(
         let (pixels, channels) = (filled(extents.pixels(), lanes), filled(geometry.out_channels, 2 * lanes));
         return if pixels >= 0.8 * channels { Choice::Planar } else { Choice::Dense };
     }
+    let is_deep = geometry.depth() > DEEP;
     let has_small_groups = geometry.groups > 1 && geometry.out_channels <= FEW_OUTPUTS;
-    if has_small_groups || (geometry.in_channels <= FEW_INPUTS && !from) {
+    if has_small_groups || (geometry.in_channels <= FEW_INPUTS && !from && !is_deep) {
         Choice::Planar
     } else {
         Choice::Dense
@@ -111,6 +122,7 @@ pub fn prepare_convolution(
     let prepared = match choose(&geometry, &extents, [from, to], epilogue.residual.is_some(), lanes) {
         Choice::Pointwise => pointwise::prepare(ctx, geometry, epilogue)?,
         Choice::Depthwise => depthwise::prepare(ctx, geometry, epilogue)?,
+        Choice::DepthwisePlanes => depthwise_planes::prepare(ctx, geometry, epilogue, [from, to])?,
         Choice::Planar => planar::prepare(ctx, geometry, epilogue, [from, to])?,
         Choice::Dense => None,
     };

@@ -1,9 +1,9 @@
 //! The tensors of a call as the kernels of this family see them. Unsafe island (raw pointers only).
 
-use super::geometry::{BIAS, Geometry, INPUT, OUT, WEIGHT};
+use super::geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
 use crate::epilogue::Epilogue;
 use crate::vector_math::SimdLevel;
-use pteron_core::{Args, DType, Dims, Error, PrepareContext, Result, TensorSpec};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorSpec};
 
 /// Addresses of a call's tensors.
 #[derive(Clone, Copy)]
@@ -34,8 +34,28 @@ impl Operands {
     }
 }
 
+/// What `bind` begins with in every kernel of this family: the output gets its shape, bias and residual are
+/// checked. Returns the extents of the call.
+pub fn bind_shapes(args: &mut BindArgs<'_>, geometry: &Geometry, epilogue: &Epilogue) -> Result<Extents> {
+    let extents = geometry.extents(args.args().tensor(INPUT)?.shape())?;
+    let shape = geometry.output_shape(&extents)?;
+    args.resize(OUT, &shape)?;
+    check_bias(&args.args(), geometry)?;
+    check_residual(&args.args(), epilogue, &shape)?;
+    Ok(extents)
+}
+
+/// Worker scratch as so many table entries and floats.
+pub fn split_worker(worker: &mut [u8], [entries, floats]: [usize; 2]) -> Result<(&mut [usize], &mut [f32])> {
+    let too_small = || Error::internal("worker scratch is too small or misaligned");
+    let (table, rest) = worker.split_at_mut_checked(entries * size_of::<usize>()).ok_or_else(too_small)?;
+    let rest = rest.get_mut(..floats * size_of::<f32>()).ok_or_else(too_small)?;
+    let table = bytemuck::try_cast_slice_mut(table).map_err(|_| too_small())?;
+    Ok((table, bytemuck::try_cast_slice_mut(rest).map_err(|_| too_small())?))
+}
+
 /// An error when the bias does not have one element per output channel.
-pub fn check_bias(args: &Args<'_>, geometry: &Geometry) -> Result<()> {
+fn check_bias(args: &Args<'_>, geometry: &Geometry) -> Result<()> {
     match args.optional_tensor(BIAS)? {
         Some(bias) if bias.numel() != geometry.total_out_channels() => {
             Err(Error::kernel("the bias of a convolution does not have one element per output channel")
@@ -48,7 +68,7 @@ pub fn check_bias(args: &Args<'_>, geometry: &Geometry) -> Result<()> {
 }
 
 /// An error when the residual does not have the output's shape.
-pub fn check_residual(args: &Args<'_>, epilogue: &Epilogue, out: &Dims) -> Result<()> {
+fn check_residual(args: &Args<'_>, epilogue: &Epilogue, out: &Dims) -> Result<()> {
     let Some(i) = epilogue.residual else { return Ok(()) };
     let residual = args.tensor(i)?;
     if residual.shape() != out {

@@ -4,14 +4,14 @@
 //! channels, and few input channels. Unsafe island.
 
 use super::f32_conv_nr32_v1::PANEL;
-use super::geometry::{Extents, Geometry, INPUT, OUT, WEIGHT};
-use super::operands::{Operands, check_bias, check_residual, post_floats};
+use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
+use super::operands::{Operands, bind_shapes, post_floats, split_worker};
 use super::planar_band::{Band, BandTask, PointwiseTask};
 use super::{f32_conv_groups_v1, f32_conv_nr32_v1};
 use crate::epilogue::Epilogue;
 use crate::vector_math::SimdLevel;
 use pteron_core::{
-    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+    Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
 use std::sync::Arc;
 
@@ -106,11 +106,11 @@ impl PlanarConvolution {
         Units { extents, blocks, count: planes * blocks[0] * blocks[1], per_chunk }
     }
 
-    /// Floats and table entries of worker scratch.
+    /// Table entries and floats of worker scratch.
     fn scratch_parts(&self) -> [usize; 2] {
         [
-            self.band.map_or(0, |b| b.floats(&self.geometry)) + post_floats(&self.epilogue),
             self.geometry.depth(),
+            self.band.map_or(0, |b| b.floats(&self.geometry)) + post_floats(&self.epilogue),
         ]
     }
 }
@@ -121,7 +121,7 @@ impl Prepared for PlanarConvolution {
     }
 
     fn scratch(&self) -> Scratch {
-        let [floats, entries] = self.scratch_parts();
+        let [entries, floats] = self.scratch_parts();
         Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
     }
 
@@ -134,11 +134,7 @@ impl Prepared for PlanarConvolution {
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = self.geometry.extents(args.args().tensor(INPUT)?.shape())?;
-        let shape = self.geometry.output_shape(&extents)?;
-        args.resize(OUT, &shape)?;
-        check_bias(&args.args(), &self.geometry)?;
-        check_residual(&args.args(), &self.epilogue, &shape)?;
+        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
         if extents.images == 0 {
             return Ok(Grid::EMPTY);
         }
@@ -160,14 +156,8 @@ impl Prepared for PlanarConvolution {
         scratch: &mut WorkerScratch<'_>,
     ) -> Result<()> {
         let units = *bound.get::<Units>()?;
-        let [floats, entries] = self.scratch_parts();
-        let too_small = || Error::internal("worker scratch is too small or misaligned");
-        let (offsets, rest) =
-            scratch.worker.split_at_mut_checked(entries * size_of::<usize>()).ok_or_else(too_small)?;
-        let rest = rest.get_mut(..floats * size_of::<f32>()).ok_or_else(too_small)?;
-        let offsets: &mut [usize] = bytemuck::try_cast_slice_mut(offsets).map_err(|_| too_small())?;
-        let rest: &mut [f32] = bytemuck::try_cast_slice_mut(rest).map_err(|_| too_small())?;
-        let (copy, post) = rest.split_at_mut(floats - post_floats(&self.epilogue));
+        let (offsets, rest) = split_worker(scratch.worker, self.scratch_parts())?;
+        let (copy, post) = rest.split_at_mut(rest.len() - post_floats(&self.epilogue));
         let operands = Operands::of(args, &self.epilogue)?;
         let first = chunk as usize * units.per_chunk;
         let range = first..(first + units.per_chunk).min(units.count);

@@ -1,22 +1,10 @@
 //! The micro-kernel of convolutions over channel planes: a few output channels × a few vectors of output pixels
 //! stay in registers while the depth runs; weights are broadcast. Unsafe island.
 
+use super::written_out::written_out;
 use crate::vector_math::Simd;
 use crate::vector_math::simd::MAX_LANES;
 use std::mem::MaybeUninit;
-
-/// Writes `$body` out for each index below `$n`, at most 6 channels or 4 vectors: the compiler leaves some
-/// loops over nested arrays as loops, and the sums then live in memory.
-macro_rules! written_out {
-    (channels $i:ident < $n:ident $body:block) => { written_out!(@ $i $n $body 0 1 2 3 4 5) };
-    (vectors $i:ident < $n:ident $body:block) => { written_out!(@ $i $n $body 0 1 2 3) };
-    (@ $i:ident $n:ident $body:block $($at:literal)*) => {
-        $({
-            const $i: usize = $at;
-            if $i < $n $body
-        })*
-    };
-}
 
 /// Most output channels of a tile.
 const MAX_CHANNELS: usize = 6;
@@ -130,27 +118,27 @@ impl PlanarTile<'_> {
         // SAFETY: the caller's promise; `out` has room for every sum.
         unsafe {
             if !self.bias.is_null() {
-                written_out!(channels I < R {
+                written_out!(I < R, {
                     sums[I] = [s.splat(*self.bias.add(I)); V];
                 });
             }
             let mut w = self.weights;
             for offset in self.offsets {
                 let mut x = [s.zero(); V];
-                written_out!(vectors J < V {
+                written_out!(J < V, {
                     let from = from[J].wrapping_add(*offset);
                     x[J] = if MASKED { s.load_up_to(from, lanes) } else { s.load(from) };
                 });
-                written_out!(channels I < R {
+                written_out!(I < R, {
                     let weight = s.splat(*w.wrapping_add(I));
-                    written_out!(vectors J < V {
+                    written_out!(J < V, {
                         sums[I][J] = s.fma(weight, x[J], sums[I][J]);
                     });
                 });
                 w = w.wrapping_add(self.weight_stride);
             }
-            written_out!(channels I < R {
-                written_out!(vectors J < V {
+            written_out!(I < R, {
+                written_out!(J < V, {
                     s.store(out.add((J * MAX_CHANNELS + I) * MAX_LANES), sums[I][J]);
                 });
             });

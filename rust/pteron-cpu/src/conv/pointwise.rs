@@ -2,13 +2,13 @@
 //! matrix product with packed weights. Unsafe island.
 
 use super::f32_conv_nr32_v1::{FORMAT, packed};
-use super::geometry::{Geometry, INPUT, OUT, WEIGHT};
-use super::operands::{Operands, check_bias, check_residual};
+use super::geometry::{Geometry, WEIGHT};
+use super::operands::{Operands, bind_shapes, split_worker};
 use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Lhs, Rhs, TileSet, Tiling, scratch_elements};
 use crate::vector_math::SimdLevel;
 use pteron_core::{
-    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+    Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
 use std::sync::Arc;
 
@@ -70,11 +70,7 @@ impl Prepared for Pointwise {
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = self.geometry.extents(args.args().tensor(INPUT)?.shape())?;
-        let shape = self.geometry.output_shape(&extents)?;
-        args.resize(OUT, &shape)?;
-        check_bias(&args.args(), &self.geometry)?;
-        check_residual(&args.args(), &self.epilogue, &shape)?;
+        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
         let Geometry { in_channels, out_channels, .. } = self.geometry;
         let pixels = extents.images * extents.pixels();
         let tiling = Tiling::new(self.tiles, 1, pixels, out_channels, in_channels);
@@ -93,9 +89,7 @@ impl Prepared for Pointwise {
     ) -> Result<()> {
         let Bounds { tiling, pixels } = bound.get::<Bounds>()?;
         let range = tiling.chunk(chunk);
-        let worker = scratch.worker.get_mut(..self.scratch_floats() * size_of::<f32>());
-        let worker = worker.and_then(|b| bytemuck::try_cast_slice_mut::<u8, f32>(b).ok());
-        let worker = worker.ok_or_else(|| Error::internal("worker scratch is too small or misaligned"))?;
+        let (_, worker) = split_worker(scratch.worker, [0, self.scratch_floats()])?;
         let Operands { input, bias, residual, out } = Operands::of(args, &self.epilogue)?;
         let Geometry { in_channels, out_channels, .. } = self.geometry;
         let gemm = Gemm {

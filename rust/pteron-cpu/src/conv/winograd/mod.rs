@@ -1,0 +1,185 @@
+//! 3 × 3 convolution of unit stride over channels-last images by Winograd's minimal filtering F(2 × 2, 3 × 3):
+//! 16 products where 36 are needed otherwise. (Lavin and Gray, "Fast algorithms for convolutional neural networks",
+//! 2015.)
+//!
+//! Tiles of 2 × 2 outputs read 4 × 4 inputs. Inputs and weights go through linear transforms with coefficients 0,
+//! ±1 and ½, then 16 matrix products over channels, then a transform back. Sums of other terms are
+//! rounded than in a direct convolution: differences are about 1e-6 of the largest output. NaN or infinity
+//! in an input reaches all outputs of the tiles that read it, where a direct convolution has them in the
+//! windows that hold it; an infinity comes out as NaN. Unsafe island.
+
+mod block;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use super::f32_conv_nr32_v1::PANEL;
+use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
+use super::operands::{Operands, bind_shapes, post_floats, split_worker};
+use crate::epilogue::Epilogue;
+use crate::gemm::{TileSet, part};
+use crate::vector_math::SimdLevel;
+use block::{BlockTask, MOST_PANELS, MOST_TILES, product_floats, table_entries, transformed_floats};
+use pteron_core::{
+    AlignedBuffer, Args, BindArgs, Bound, Grid, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+};
+use std::sync::Arc;
+use weights::transformed;
+
+/// Fewest channels on both sides: the transforms cost as much for each channel as a product with so many.
+const FEWEST_CHANNELS: usize = 32;
+/// Most input channels: the transformed tiles of a block have to stay in the second-level cache.
+const MOST_CHANNELS: usize = 256;
+/// Fewest tiles of an image: with less, reading the larger weights is what takes the time.
+const FEWEST_TILES: usize = 24;
+
+struct Winograd {
+    level: SimdLevel,
+    tiles: &'static TileSet,
+    name: String,
+    geometry: Geometry,
+    weights: Arc<AlignedBuffer>,
+    epilogue: Epilogue,
+}
+
+/// How one call splits up: blocks of tiles × groups of panels.
+#[derive(Debug, Clone, Copy, Default)]
+struct Split {
+    extents: Extents,
+    /// Tiles down and across an image.
+    grid: [usize; 2],
+    blocks: usize,
+    groups: usize,
+}
+
+impl Split {
+    fn tiles(&self) -> usize {
+        self.extents.images * self.grid[0] * self.grid[1]
+    }
+}
+
+/// Is this convolution one that the method computes, and faster?
+fn is_fit(geometry: &Geometry, extents: &Extents) -> bool {
+    let plain = Geometry {
+        spatial_rank: 2,
+        kernel: [1, 3, 3],
+        stride: [1; 3],
+        dilation: [1; 3],
+        output_padding: [0; 3],
+        is_transposed: false,
+        groups: 1,
+        ..*geometry
+    };
+    let [_, height, width] = extents.output;
+    *geometry == plain
+        && (FEWEST_CHANNELS..=MOST_CHANNELS).contains(&geometry.in_channels)
+        && geometry.out_channels >= FEWEST_CHANNELS
+        && height.div_ceil(2) * width.div_ceil(2) >= FEWEST_TILES
+}
+
+/// Prepares a convolution as [`super::prepare_convolution`] does; `None` for one that the method is not for.
+pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Result<Option<Box<dyn Prepared>>> {
+    let Some(super::Call { geometry, extents, is_interleaved: [true, true] }) = super::call(ctx, epilogue)
+    else {
+        return Ok(None);
+    };
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
+    if !is_fit(&geometry, &extents) {
+        return Ok(None);
+    }
+    let Some(weights) = transformed(ctx.packs, weight, &geometry)? else { return Ok(None) };
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    Ok(Some(Box::new(Winograd {
+        level,
+        tiles: TileSet::for_isa(level.isa()),
+        name: format!("convolution.winograd_2x2_3x3.{}", level.isa().name()),
+        geometry,
+        weights,
+        epilogue: epilogue.clone(),
+    })))
+}
+
+impl Winograd {
+    fn panels(&self) -> usize {
+        self.geometry.out_channels.div_ceil(PANEL)
+    }
+
+    fn split(&self, extents: Extents) -> Split {
+        let [_, height, width] = extents.output;
+        let grid = [height.div_ceil(2), width.div_ceil(2)];
+        let mut split = Split { extents, grid, blocks: 0, groups: self.panels().div_ceil(MOST_PANELS) };
+        split.blocks = split.tiles().div_ceil(MOST_TILES);
+        split
+    }
+
+    /// Table entries; floats of zeros, transformed inputs, products, and the program behind the convolution.
+    fn scratch_parts(&self) -> [usize; 2] {
+        let channels = self.geometry.in_channels.next_multiple_of(PANEL);
+        let floats = channels + transformed_floats(self.geometry.in_channels) + product_floats();
+        [table_entries(), floats + post_floats(&self.epilogue)]
+    }
+}
+
+impl Prepared for Winograd {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scratch(&self) -> Scratch {
+        let [entries, floats] = self.scratch_parts();
+        Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        index != WEIGHT
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Split::default())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
+        if extents.images == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        let split = self.split(extents);
+        *bound.get_mut::<Split>()? = split;
+        let chunks = split.blocks * split.groups;
+        // About 64 multiply-adds a nanosecond.
+        let products = weights::POINTS * split.tiles() * self.geometry.in_channels;
+        Ok(Grid::chunks(chunks, (products / chunks).saturating_mul(self.panels() * PANEL) / 64))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let split = *bound.get::<Split>()?;
+        let operands = Operands::of(args, &self.epilogue)?;
+        let (table, floats) = split_worker(scratch.worker, self.scratch_parts())?;
+        let channels = self.geometry.in_channels;
+        let (zeros, rest) = floats.split_at_mut(channels.next_multiple_of(PANEL));
+        let (transformed, rest) = rest.split_at_mut(transformed_floats(channels));
+        let (products, post) = rest.split_at_mut(product_floats());
+        zeros.fill(0.0);
+        let (group, block) = (chunk as usize % split.groups, chunk as usize / split.groups);
+        self.level.dispatch(BlockTask {
+            convolution: self,
+            split,
+            tiles: part(split.tiles(), split.blocks, block),
+            panels: part(self.panels(), split.groups, group),
+            operands,
+            table,
+            zeros,
+            transformed: transformed.as_mut_ptr(),
+            products: products.as_mut_ptr(),
+            post,
+        });
+        Ok(())
+    }
+}
