@@ -6,6 +6,7 @@ use pteron_core::{
     AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, DType, DimOrder, Dims, Grid,
     PackStore, PrepareContext, Prepared, TensorSlot, TensorSpec, Value, ValueId,
 };
+use pteron_cpu::epilogue::Epilogue;
 use pteron_cpu::executor::{Executor, SessionScratch};
 use pteron_cpu::{Pool, cpu_detect, stop_word};
 use std::sync::atomic::AtomicU32;
@@ -21,6 +22,9 @@ pub fn constant(data: &AlignedBuffer, shape: [usize; 2], strides: [usize; 2]) ->
         strides: Dims::new(&strides).expect("rank 2"),
     }
 }
+
+/// A way to compute a convolution.
+pub type Prepare = fn(&PrepareContext<'_>, &Epilogue) -> pteron_core::Result<Option<Box<dyn Prepared>>>;
 
 pub struct Call {
     prepared: Box<dyn Prepared>,
@@ -68,8 +72,9 @@ impl Call {
         Call::of(prepared, &specs.iter().collect::<Vec<_>>(), &[])
     }
 
-    /// A convolution of one image with a constant weight and a bias.
-    pub fn convolution(isa: Isa, c: &Convolution, is_last: bool) -> Call {
+    /// A convolution of one image with a constant weight and a bias, as `prepare` computes it; `None` where it
+    /// does not.
+    pub fn convolution(isa: Isa, c: &Convolution, is_last: bool, prepare: Prepare) -> Option<Call> {
         let ([from, to], size) = (c.channels, c.output());
         let mut x = spec(&[1, from, c.size, c.size]);
         let w = spec(&[to, from / c.groups, c.kernel, c.kernel]);
@@ -103,10 +108,8 @@ impl Call {
         let cpu = cpu_detect::profile_for(isa).expect("available");
         let packs = PackStore::new();
         let ctx = PrepareContext { args: &args, packs: &packs, cpu: &cpu };
-        let prepared = pteron_cpu::conv::prepare_convolution(&ctx, &Default::default())
-            .expect("prepares")
-            .expect("is taken by the fast kernel");
-        Call::of(prepared, &[&x, &w, &b, &out], &[3, 4, 5, 6, 7, 8])
+        let prepared = prepare(&ctx, &Default::default()).expect("prepares")?;
+        Some(Call::of(prepared, &[&x, &w, &b, &out], &[3, 4, 5, 6, 7, 8]))
     }
 
     /// A bound call over tensors of its own; arguments at `numbers` are no tensors and were known at load.

@@ -8,6 +8,7 @@ use crate::is_wanted;
 use crate::report::{Report, Row};
 use pteron_core::Isa;
 use pteron_cpu::Pool;
+use pteron_cpu::conv::{prepare_convolution, winograd};
 
 /// A convolution of one square image, as wide as high, with square windows.
 pub struct Convolution {
@@ -119,9 +120,23 @@ pub fn measure(isa: Isa, report: &mut Report<'_>) {
         let label = c.label(if is_last { "NHWC" } else { "NCHW" });
         if is_wanted(&label) {
             let row = Row { label, flops: c.flops(), weight_bytes: None };
-            report.measure(&row, &mut Call::convolution(isa, c, is_last));
+            report.measure(&row, &mut direct(isa, c, is_last));
         }
     }
+    for c in DENSE {
+        let label = format!("{} winograd", c.label("NHWC"));
+        let call = || Call::convolution(isa, c, true, winograd::prepare);
+        if is_wanted(&label)
+            && let Some(mut call) = call()
+        {
+            // Held against the products of the direct way: more than all of the ceiling is possible.
+            report.measure(&Row { label, flops: c.flops(), weight_bytes: None }, &mut call);
+        }
+    }
+}
+
+fn direct(isa: Isa, c: &Convolution, is_last: bool) -> Call {
+    Call::convolution(isa, c, is_last, prepare_convolution).expect("is taken by the fast kernel")
 }
 
 /// Depthwise convolutions in both memory orders, one thread.
@@ -132,7 +147,7 @@ pub fn measure_depthwise(isa: Isa, pool: &Pool) {
         if !is_wanted(&label) {
             continue;
         }
-        let mut call = Call::convolution(isa, c, is_last);
+        let mut call = direct(isa, c, is_last);
         let seconds = best(thread_time, || call.run(pool, 1));
         let (rate, ceiling) = (c.bytes() as f64 / seconds, bandwidth::bytes_per_second(isa, c.bytes()));
         println!(

@@ -3,7 +3,8 @@
 //!
 //! [`dense`] gathers pixels and multiplies them with packed panels of weights; [`pointwise`] is a matrix
 //! product over channels-last pixels; [`planar`] keeps to channel planes (pointwise, depthwise, small
-//! groups); [`depthwise`] is for channels-last, [`depthwise_planes`] for planes. [`prepare_convolution`] chooses.
+//! groups); [`depthwise`] is for channels-last, [`depthwise_planes`] for planes,
+//! [`shallow`] for the first layer of a network. [`prepare_convolution`] chooses. [`winograd`] is what the rule of that name asks for.
 
 pub mod dense;
 mod dense_block;
@@ -20,9 +21,12 @@ mod planar_band;
 mod planar_tile;
 pub mod pointwise;
 mod reorder;
+mod shallow;
+mod shallow_band;
 #[cfg(test)]
 mod tests;
 pub mod window;
+pub mod winograd;
 mod written_out;
 
 use crate::epilogue::Epilogue;
@@ -53,6 +57,7 @@ enum Choice {
     Depthwise,
     DepthwisePlanes,
     Planar,
+    Shallow,
     Dense,
 }
 
@@ -86,13 +91,43 @@ fn choose(
         let (pixels, channels) = (filled(extents.pixels(), lanes), filled(geometry.out_channels, 2 * lanes));
         return if pixels >= 0.8 * channels { Choice::Planar } else { Choice::Dense };
     }
+    // The rows of a deep window would not be worth their padded copy.
     let is_deep = geometry.depth() > DEEP;
+    let is_shallow = geometry.groups == 1 && geometry.in_channels <= FEW_INPUTS && !is_deep;
+    if is_shallow && to && geometry.spatial_rank <= 2 && 2 * geometry.out_channels >= lanes {
+        return Choice::Shallow;
+    }
     let has_small_groups = geometry.groups > 1 && geometry.out_channels <= FEW_OUTPUTS;
     if has_small_groups || (geometry.in_channels <= FEW_INPUTS && !from && !is_deep) {
         Choice::Planar
     } else {
         Choice::Dense
     }
+}
+
+/// What is known at load of a call that the kernels of this family may take.
+struct Call {
+    geometry: Geometry,
+    /// At most; all zero when the input does not fit, which `bind` will say.
+    extents: Extents,
+    /// Of input and output.
+    is_interleaved: [bool; 2],
+}
+
+/// See [`Call`]; `None` for a call of another type, whose parameters are not known or wrong, or where a memory
+/// order is neither row-major nor channels-last.
+fn call(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Option<Call> {
+    let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
+    let has_bias = !matches!(ctx.args.get(BIAS), Some(ArgSpec::None));
+    if ![INPUT, WEIGHT, OUT].into_iter().all(is_f32) || (has_bias && !is_f32(BIAS)) {
+        return None;
+    }
+    let (geometry, input, out) = (Geometry::of(ctx)?, ctx.tensor(INPUT)?, ctx.tensor(OUT)?);
+    if !operands::is_supported(epilogue, ctx, out) {
+        return None;
+    }
+    let extents = geometry.extents(&input.shape).unwrap_or_default();
+    Some(Call { geometry, extents, is_interleaved: [is_interleaved(input)?, is_interleaved(out)?] })
 }
 
 /// Prepares `aten::convolution.out` with `epilogue` applied to every output element. Arguments are those of
@@ -103,27 +138,16 @@ pub fn prepare_convolution(
     ctx: &PrepareContext<'_>,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
-    let has_bias = !matches!(ctx.args.get(BIAS), Some(ArgSpec::None));
-    if ![INPUT, WEIGHT, OUT].into_iter().all(is_f32) || (has_bias && !is_f32(BIAS)) {
-        return Ok(None);
-    }
-    let (Some(geometry), Some(input), Some(out)) = (Geometry::of(ctx), ctx.tensor(INPUT), ctx.tensor(OUT))
-    else {
+    let Some(Call { geometry, extents, is_interleaved: [from, to] }) = call(ctx, epilogue) else {
         return Ok(None);
     };
-    if !operands::is_supported(epilogue, ctx, out) {
-        return Ok(None);
-    }
-    let (Some(from), Some(to)) = (is_interleaved(input), is_interleaved(out)) else { return Ok(None) };
-    // An input that does not fit is an error of `bind`, which knows its extents.
-    let extents = geometry.extents(&input.shape).unwrap_or_default();
     let lanes = SimdLevel::at_most(ctx.cpu.isa).lanes();
     let prepared = match choose(&geometry, &extents, [from, to], epilogue.residual.is_some(), lanes) {
         Choice::Pointwise => pointwise::prepare(ctx, geometry, epilogue)?,
         Choice::Depthwise => depthwise::prepare(ctx, geometry, epilogue)?,
         Choice::DepthwisePlanes => depthwise_planes::prepare(ctx, geometry, epilogue, [from, to])?,
         Choice::Planar => planar::prepare(ctx, geometry, epilogue, [from, to])?,
+        Choice::Shallow => shallow::prepare(ctx, geometry, epilogue, from)?,
         Choice::Dense => None,
     };
     match prepared {

@@ -2,12 +2,13 @@
 
 use super::f32_conv_nr32_v1::{packed, unpack};
 use super::geometry::{Geometry, OUT};
-use super::prepare_convolution;
+use super::{prepare_convolution, winograd};
 use crate::elementwise::function::Function;
 use crate::elementwise::program::Program;
 use crate::elementwise::tests::numbers;
 use crate::epilogue::Epilogue;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_core::kernel::PrepareFn;
 use pteron_core::{
     ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, PrepareContext, Prepared, Result,
 };
@@ -236,8 +237,12 @@ fn plain(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
 
 /// Residual, clamp and a program.
 fn everything(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+    prepare_convolution(ctx, &everything_behind()?)
+}
+
+fn everything_behind() -> Result<Epilogue> {
     let post = Some(Arc::new(Program::unary(Function::gelu_erf())?));
-    prepare_convolution(ctx, &Epilogue { residual: Some(OUT + 1), clamp: Some((-6.0, 6.0)), post })
+    Ok(Epilogue { residual: Some(OUT + 1), clamp: Some((-6.0, 6.0)), post })
 }
 
 fn gelu(x: f64) -> f64 {
@@ -267,16 +272,18 @@ impl After {
     /// The call with these arguments.
     fn call(
         self,
+        method: [PrepareFn; 3],
         isa: Isa,
         mut args: Vec<CallArg>,
         out: HostTensor,
         residual: HostTensor,
     ) -> Option<SingleCall> {
         let cpu = profile(isa)?;
-        let prepare: pteron_core::kernel::PrepareFn = match self {
-            After::Nothing => plain,
-            After::Clamp => relu_6,
-            _ => everything,
+        let [nothing, clamp, all] = method;
+        let prepare = match self {
+            After::Nothing => nothing,
+            After::Clamp => clamp,
+            _ => all,
         };
         match self {
             After::Nothing | After::Clamp => args.push(CallArg::Tensor(out)),
@@ -289,41 +296,53 @@ impl After {
     }
 }
 
+/// What prepares a convolution alone, with a clamp, with everything behind it.
+const DIRECT: [PrepareFn; 3] = [plain, relu_6, everything];
+const WINOGRAD: [PrepareFn; 3] = [
+    |ctx| winograd::prepare(ctx, &Epilogue::NONE),
+    |ctx| winograd::prepare(ctx, &Epilogue::clamped(0.0, 6.0)),
+    |ctx| winograd::prepare(ctx, &everything_behind()?),
+];
+
 fn check(c: Case, isa: Isa) {
+    let orders = if c.rank == 1 { &[false][..] } else { &[false, true] };
+    for (from_last, to_last) in orders.iter().flat_map(|a| orders.iter().map(move |b| (*a, *b))) {
+        check_orders(c, isa, DIRECT, [from_last, to_last]);
+    }
+}
+
+fn check_orders(c: Case, isa: Isa, method: [PrepareFn; 3], [from_last, to_last]: [bool; 2]) {
     let ([ic, oc], outputs) = (c.channels, c.output().iter().product::<usize>());
     let pixels = c.input.iter().product::<usize>();
     let x = numbers(c.images * ic * pixels, 1);
     let weight = numbers(c.weight_shape().iter().product(), 2);
     let (b, added) = (numbers(oc, 3), numbers(c.images * oc * outputs, 4));
     let want = c.reference(&x, &weight, &b);
-    let orders = if c.rank == 1 { &[false][..] } else { &[false, true] };
-    for (from_last, to_last) in orders.iter().flat_map(|a| orders.iter().map(move |b| (*a, *b))) {
-        for after in AFTER {
-            let x = in_memory(&x, [c.images, ic, pixels], from_last);
-            let input = HostTensor::in_order(&c.shape(ic, c.input), c.order(from_last), &x).unwrap();
-            let (shape, order) = (c.shape(oc, c.output()), c.order(to_last));
-            let out = HostTensor::zeros_in_order(DType::Float32, &shape, order).unwrap();
-            let residual = in_memory(&added, [c.images, oc, outputs], to_last);
-            let residual = HostTensor::in_order(&shape, order, &residual).unwrap();
-            let bias = CallArg::Tensor(HostTensor::new(&[oc], &b).unwrap());
-            let args = c.arguments(input, &weight, bias);
-            let Some(mut call) = after.call(isa, args, out, residual) else { return };
-            let grid = call.bind().unwrap();
-            call.run(grid, true).unwrap();
-            let y = call.output::<f32>(OUT).unwrap();
-            for (i, (sum, size)) in want.iter().enumerate() {
-                let place = match to_last {
-                    true => (i / (oc * outputs) * outputs + i % outputs) * oc + i / outputs % oc,
-                    false => i,
-                };
-                let want = after.of(*sum, added[i]);
-                assert!(
-                    (f64::from(y[place]) - want).abs() <= 1e-6 * (1.0 + size),
-                    "{} {c:?} {from_last} {to_last} {after:?} at {i}: {} {want}",
-                    call.prepared().name(),
-                    y[place]
-                );
-            }
+    for after in AFTER {
+        let x = in_memory(&x, [c.images, ic, pixels], from_last);
+        let input = HostTensor::in_order(&c.shape(ic, c.input), c.order(from_last), &x).unwrap();
+        let (shape, order) = (c.shape(oc, c.output()), c.order(to_last));
+        let out = HostTensor::zeros_in_order(DType::Float32, &shape, order).unwrap();
+        let residual = in_memory(&added, [c.images, oc, outputs], to_last);
+        let residual = HostTensor::in_order(&shape, order, &residual).unwrap();
+        let bias = CallArg::Tensor(HostTensor::new(&[oc], &b).unwrap());
+        let args = c.arguments(input, &weight, bias);
+        let Some(mut call) = after.call(method, isa, args, out, residual) else { return };
+        let grid = call.bind().unwrap();
+        call.run(grid, true).unwrap();
+        let y = call.output::<f32>(OUT).unwrap();
+        for (i, (sum, size)) in want.iter().enumerate() {
+            let place = match to_last {
+                true => (i / (oc * outputs) * outputs + i % outputs) * oc + i / outputs % oc,
+                false => i,
+            };
+            let want = after.of(*sum, added[i]);
+            assert!(
+                (f64::from(y[place]) - want).abs() <= 1e-6 * (1.0 + size),
+                "{} {c:?} {from_last} {to_last} {after:?} at {i}: {} {want}",
+                call.prepared().name(),
+                y[place]
+            );
         }
     }
 }
@@ -337,13 +356,68 @@ fn every_case_in_every_memory_order() {
     }
 }
 
+/// Odd and even extents, every padding, channels that fill no vector, several blocks and groups of panels.
+#[test]
+fn fewer_products_give_the_same_sums() {
+    for isa in ISAS {
+        for c in [
+            case([32, 32], [12, 13], 3, 1, 1),
+            case([64, 33], [13, 12], 3, 1, 0),
+            case([40, 150], [10, 10], 3, 1, 1),
+            case([32, 32], [10, 9], 3, 1, 2),
+            Case { images: 3, ..case([33, 40], [11, 14], 3, 1, 1) },
+        ] {
+            check_orders(c, isa, WINOGRAD, [true, true]);
+        }
+    }
+}
+
+/// What a tile of outputs does not read changes nothing in it.
+#[test]
+fn not_a_number_stays_in_the_tiles_that_read_it() {
+    let c = case([32, 32], [12, 12], 3, 1, 1);
+    let (clean, w) = (numbers(32 * 144, 1), numbers(32 * 32 * 9, 2));
+    let mut spoilt = clean.clone();
+    // Pixel (5, 5): tiles of rows and columns 4 and 6 read it.
+    spoilt[(5 * 12 + 5) * 32] = f32::NAN;
+    for isa in ISAS {
+        let Some(cpu) = profile(isa) else { continue };
+        let [clean, spoilt] = [&clean, &spoilt].map(|x| {
+            let x = HostTensor::in_order(&[1, 32, 12, 12], c.order(true), x).unwrap();
+            let mut args = c.arguments(x, &w, CallArg::None);
+            args.push(CallArg::Tensor(
+                HostTensor::zeros_in_order(DType::Float32, &[1, 32, 12, 12], c.order(true)).unwrap(),
+            ));
+            let mut call = SingleCall::new(WINOGRAD[0], &cpu, args).unwrap().unwrap();
+            call.call().unwrap();
+            call.output::<f32>(OUT).unwrap()
+        });
+        for (i, (a, b)) in clean.iter().zip(&spoilt).enumerate() {
+            let (y, x) = (i / 32 / 12, i / 32 % 12);
+            let is_near = |v: usize| (4..8).contains(&v);
+            assert!(a == b || (b.is_nan() && is_near(y) && is_near(x)), "{isa:?} {y} {x}: {a} {b}");
+            let is_in_window = |v: usize| (4..7).contains(&v);
+            assert!(b.is_nan() || !is_in_window(y) || !is_in_window(x), "{isa:?} {y} {x}");
+        }
+    }
+}
+
 /// Chunks in any order, and rows of images alone or in a batch, give the same bytes.
 #[test]
 fn a_batch_gives_the_bytes_of_its_images() {
     for isa in ISAS {
         let Some(cpu) = profile(isa) else { continue };
         for is_last in [false, true] {
-            for c in [case([70, 64], [9, 9], 3, 1, 1), case([40, 50], [9, 9], 1, 1, 0)] {
+            for (c, has_fewer_products) in [
+                (case([70, 64], [9, 9], 3, 1, 1), false),
+                (case([40, 50], [9, 9], 1, 1, 0), false),
+                (grouped(case([40, 40], [9, 9], 3, 1, 1), 40), false),
+                (case([40, 50], [9, 9], 3, 1, 1), true),
+            ] {
+                if has_fewer_products && !is_last {
+                    continue;
+                }
+                let method = if has_fewer_products { WINOGRAD } else { DIRECT };
                 let w = numbers(c.weight_shape().iter().product(), 2);
                 let run = |images: usize, x: &[f32]| {
                     let c = Case { images, ..c };
@@ -352,7 +426,7 @@ fn a_batch_gives_the_bytes_of_its_images() {
                     let out = HostTensor::zeros_in_order(DType::Float32, &shape, c.order(is_last)).unwrap();
                     let mut args = c.arguments(x.unwrap(), &w, CallArg::None);
                     args.push(CallArg::Tensor(out));
-                    let mut call = SingleCall::new(plain, &cpu, args).unwrap().unwrap();
+                    let mut call = SingleCall::new(method[0], &cpu, args).unwrap().unwrap();
                     call.call().unwrap();
                     call.output::<f32>(OUT).unwrap()
                 };

@@ -14,6 +14,8 @@ pub enum Op {
     Linear,
     /// Convolution in f32.
     Convolution,
+    /// The same by fewer products ([`crate::conv::winograd`]).
+    Winograd,
     /// Elementwise clamp of an f32 tensor; NaN stays NaN.
     Clamp {
         /// Lower bound.

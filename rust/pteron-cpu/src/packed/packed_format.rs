@@ -31,18 +31,12 @@ pub const DENSE: PackedFormat = PackedFormat {
     position: |shape, index| shape.iter().zip(index).fold(0, |at, (n, i)| at * n + i),
 };
 
-/// Depthwise weights of channel planes, row-major: earlier versions wrote it. Files that hold it are read, but no
-/// kernel asks for it.
-const DEPTHWISE_PLANES: PackedFormat =
-    PackedFormat { name: "f32_depthwise_planes_v1", dtype: Some(DType::Float32), ..DENSE };
-
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 6] = [
+pub const FORMATS: [PackedFormat; 5] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
     conv::f32_conv_groups_v1::PACKED,
-    DEPTHWISE_PLANES,
     conv::depthwise::PACKED_INTERLEAVED,
 ];
 
@@ -89,15 +83,15 @@ mod tests {
             bytes("f32_conv_nr32_v1", DType::Float32, &[2, 33, 4, 3, 3]),
             Some(2 * 2 * 9 * 4 * 32 * 4)
         );
-        assert_eq!(bytes("f32_depthwise_planes_v1", DType::Float32, &[8, 1, 3, 3]), Some(288));
+        assert_eq!(bytes("f32_depthwise_interleaved_v1", DType::Float32, &[8, 1, 3, 3]), Some(288));
         assert_eq!(bytes("dense_v1", DType::Int16, &[8, 3]), Some(48));
         assert!(packed_format("f32_nr32_v2").is_none());
     }
 
     #[test]
     fn positions_are_distinct_and_inside() {
-        let shapes: [&[usize]; 6] =
-            [&[3, 4, 2], &[5, 40], &[2, 33, 2, 3, 1], &[2, 5, 2, 3, 1], &[6, 1, 3, 2], &[6, 1, 3, 2]];
+        let shapes: [&[usize]; 5] =
+            [&[3, 4, 2], &[5, 40], &[2, 33, 2, 3, 1], &[2, 5, 2, 3, 1], &[6, 1, 3, 2]];
         for (format, shape) in FORMATS.iter().zip(shapes) {
             let count = (format.elements)(shape).unwrap();
             let mut seen = vec![false; count];

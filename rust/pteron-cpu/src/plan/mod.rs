@@ -42,13 +42,14 @@ impl PlanSpec {
             Op::Elementwise(program) => crate::elementwise::chain::prepare(ctx, program),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
+            Op::Winograd => crate::conv::winograd::prepare(ctx, &self.epilogue),
             Op::Clamp { .. } | Op::View | Op::Opaque | Op::Fixed => Ok(None),
         }
     }
 
     /// A call of an operator and nothing more, which its own kernels take.
     pub fn is_call(&self) -> bool {
-        self.epilogue.is_none() && !self.operator.is_empty()
+        self.epilogue.is_none() && !self.operator.is_empty() && self.op != Op::Winograd
     }
 
     /// Names and roles of `count` arguments. `base`: the schema of the operator, if it has one.
@@ -77,6 +78,7 @@ impl fmt::Display for PlanSpec {
         if let Op::Elementwise(program) = &self.op {
             return write!(f, "elementwise[{program}]");
         }
-        write!(f, "{}{}", self.operator, self.epilogue)
+        let by = if self.op == Op::Winograd { " by winograd" } else { "" };
+        write!(f, "{}{by}{}", self.operator, self.epilogue)
     }
 }

@@ -9,12 +9,10 @@
 //! windows that hold it; an infinity comes out as NaN. Unsafe island.
 
 mod block;
-#[cfg(test)]
-mod tests;
 mod weights;
 
 use super::f32_conv_nr32_v1::PANEL;
-use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
+use super::geometry::{Extents, Geometry, WEIGHT};
 use super::operands::{Operands, bind_shapes, post_floats, split_worker};
 use crate::epilogue::Epilogue;
 use crate::gemm::{TileSet, part};

@@ -34,8 +34,9 @@ fn transform(view: &ConstantView<'_>, spec: &TensorSpec) -> Result<AlignedBuffer
     let (panels, inputs, outputs) = (spec.shape[1], spec.shape[2], view.shape[1]);
     let points = panels * inputs * PANEL;
     let target = buffer.as_mut_elements::<f32>();
-    for o in 0..outputs {
-        for i in 0..inputs {
+    // Outputs innermost: neighbours in the target.
+    for i in 0..inputs {
+        for o in 0..outputs {
             let first = view.position(&[0, o, i, 0, 0]);
             let mut window = [[0f64; 3]; 3];
             for (y, row) in window.iter_mut().enumerate() {

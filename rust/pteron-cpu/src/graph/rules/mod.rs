@@ -10,6 +10,7 @@ mod fuse_residual;
 mod fuse_tail;
 mod remove_dead;
 mod sink_views;
+mod winograd;
 
 use super::{Graph, Host};
 use crate::plan::RuleSwitches;
@@ -48,6 +49,8 @@ pub const RULES: &[Rule] = &[
     fuse_residual::RULE,
     fuse_clamp::RULE,
     fuse_tail::RULE,
+    // Behind those that look for convolutions.
+    winograd::RULE,
     remove_dead::RULE,
     // Takes what no other rule found a better place for.
     fuse_chain::RULE,

@@ -1,0 +1,160 @@
+//! f32 convolution of few input channels into a channels-last output, as the first layer of a network is: a band of
+//! input rows is copied with zeros around it, and the tiles of outputs read it where it lies, in channel planes or
+//! channels-last. Unsafe island.
+
+use super::f32_conv_nr32_v1::{FORMAT, packed};
+use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
+use super::operands::{Operands, apply_post, bind_shapes, post_floats, split_worker};
+use super::shallow_band::{BandTask, Copy, MOST_ROWS};
+use crate::epilogue::Epilogue;
+use crate::vector_math::SimdLevel;
+use pteron_core::{
+    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+};
+use std::sync::Arc;
+
+/// Floats of a band that are aimed at: a small part of the second-level cache.
+const FLOATS: usize = 32 << 10;
+/// Floats of a band of a single output row at most.
+const MOST_FLOATS: usize = 256 << 10;
+/// Output elements of a chunk, about.
+const CHUNK: usize = 16 << 10;
+
+pub(super) struct Shallow {
+    level: SimdLevel,
+    name: String,
+    pub(super) geometry: Geometry,
+    pub(super) weights: Arc<PackedBytes>,
+    pub(super) epilogue: Epilogue,
+    pub(super) is_input_interleaved: bool,
+    /// Floats of the copy.
+    floats: usize,
+}
+
+/// Work of one call in bands of output rows.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bands {
+    extents: Extents,
+    rows: usize,
+    per_image: usize,
+}
+
+/// Prepares a convolution of one group, at most two dimensions and a constant weight whose output is
+/// channels-last; `None` when a band would not fit the caches.
+pub fn prepare(
+    ctx: &PrepareContext<'_>,
+    geometry: Geometry,
+    epilogue: &Epilogue,
+    is_input_interleaved: bool,
+) -> Result<Option<Box<dyn Prepared>>> {
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
+    let bound = ctx.tensor(INPUT).and_then(|t| geometry.extents(&t.shape).ok());
+    let (Some(bound), 1, 1..=2) = (bound, geometry.groups, geometry.spatial_rank) else { return Ok(None) };
+    if geometry.is_transposed {
+        return Ok(None);
+    }
+    let floats = match Copy::floats_of_rows(&geometry, &bound) {
+        Some([least, _]) if least <= MOST_FLOATS => least.max(FLOATS),
+        _ => return Ok(None),
+    };
+    let Some(weights) = packed(ctx.packs, weight, &geometry)? else { return Ok(None) };
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    Ok(Some(Box::new(Shallow {
+        level,
+        name: format!("convolution.{FORMAT}.shallow.{}", level.isa().name()),
+        geometry,
+        weights,
+        epilogue: epilogue.clone(),
+        is_input_interleaved,
+        floats,
+    })))
+}
+
+impl Shallow {
+    fn bands(&self, extents: Extents) -> Result<Bands> {
+        let floats =
+            Copy::floats_of_rows(&self.geometry, &extents).filter(|[least, _]| *least <= self.floats);
+        let Some([least, each]) = floats else {
+            return Err(Error::kernel("the input of a convolution is larger than its upper bound")
+                .got(format!("rows of {} elements", extents.input[2]))
+                .hint("export with an upper bound for each dynamic dimension that covers this input"));
+        };
+        let [_, height, width] = extents.output;
+        let wanted = CHUNK.div_ceil((width * self.geometry.out_channels).max(1));
+        let rows = wanted.min(1 + (self.floats - least) / each.max(1)).min(height).min(MOST_ROWS);
+        Ok(Bands { extents, rows, per_image: height.div_ceil(rows) })
+    }
+
+    /// Offsets of the elements of a window; floats of the copy and of the program behind the convolution.
+    fn scratch_parts(&self) -> [usize; 2] {
+        [self.geometry.depth(), self.floats + post_floats(&self.epilogue)]
+    }
+}
+
+impl Prepared for Shallow {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scratch(&self) -> Scratch {
+        let [entries, floats] = self.scratch_parts();
+        Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        index != WEIGHT
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Bands::default())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
+        if extents.images == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        let bands = self.bands(extents)?;
+        *bound.get_mut::<Bands>()? = bands;
+        // About 56 multiply-adds a nanosecond.
+        let elements = bands.rows * extents.output[2] * self.geometry.out_channels;
+        Ok(Grid::chunks(extents.images * bands.per_image, elements * self.geometry.depth() / 56))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let Bands { extents, rows, per_image } = *bound.get::<Bands>()?;
+        let operands = Operands::of(args, &self.epilogue)?;
+        let (offsets, floats) = split_worker(scratch.worker, self.scratch_parts())?;
+        let (copy, post) = floats.split_at_mut(self.floats);
+        let (band, image) = (chunk as usize % per_image, chunk as usize / per_image);
+        let [_, height, width] = extents.output;
+        let range = band * rows..((band + 1) * rows).min(height);
+        let layout = Copy::of(&self.geometry, &extents, range.len(), self.is_input_interleaved);
+        layout.fill_offsets(&self.geometry, offsets);
+        let n = range.len() * width * self.geometry.out_channels;
+        let at = (image * height + range.start) * width * self.geometry.out_channels;
+        self.level.dispatch(BandTask {
+            convolution: self,
+            extents,
+            layout,
+            image,
+            rows: range,
+            offsets,
+            copy: copy.as_mut_ptr(),
+            operands,
+        });
+        // SAFETY: the band exists in the output, whose size `bind` checked, and was just written.
+        unsafe {
+            let out = operands.out.wrapping_add(at);
+            apply_post(&self.epilogue, self.level, out, n, [1, n], post);
+        }
+        Ok(())
+    }
+}
