@@ -54,7 +54,7 @@ test-all: test test-models ## all tests, those of many minutes included: every o
 	cargo test --release --workspace --exclude pteron-python --quiet -- --ignored
 
 test-models: $(VENV)/.installed ## every architecture of tests/models/transformers_zoo.py (some minutes)
-	PTERON_MODELS=all $(BIN)/python -m pytest -q tests/models/test_transformers.py
+	PTERON_MODELS=all $(BIN)/python -m pytest -q tests/models/test_transformers.py tests/models/test_model_plans.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

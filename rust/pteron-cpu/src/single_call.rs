@@ -1,5 +1,5 @@
-//! One kernel call outside a program: prepare, bind and run a kernel on tensors held here. For tests,
-//! benches and for writers of kernels. Unsafe island (it plays the executor's part).
+//! One kernel call outside a program: prepare, bind and run a kernel on tensors held here. For calls that
+//! load makes, for tests, benches and writers of kernels. Unsafe island (it plays the executor's part).
 
 use crate::vector_math::SimdLevel;
 use pteron_core::{
@@ -44,6 +44,17 @@ impl HostTensor {
                 .got(values.len().to_string()));
         }
         out.data.as_mut_elements::<T>()[..values.len()].copy_from_slice(values);
+        Ok(out)
+    }
+
+    /// A tensor of `spec` with the bytes of `data`, in its memory order; an error when there are too few.
+    pub fn of_bytes(spec: &TensorSpec, data: &[u8]) -> Result<Self> {
+        let mut out = Self::zeros_in_order(spec.dtype, &spec.shape, spec.dim_order)?;
+        let nbytes = spec.nbytes()?;
+        match (out.data.as_mut_slice().get_mut(..nbytes), data.get(..nbytes)) {
+            (Some(to), Some(from)) => to.copy_from_slice(from),
+            _ => return Err(Error::internal("a tensor has fewer bytes than its shape asks for")),
+        }
         Ok(out)
     }
 
@@ -299,6 +310,17 @@ impl SingleCall {
     pub fn call(&mut self) -> Result<()> {
         let grid = self.bind()?;
         self.run(grid, false)
+    }
+
+    /// The bytes of the tensor at `i` in memory order, at its current shape.
+    pub fn output_bytes(&self, i: usize) -> Result<&[u8]> {
+        match (self.values.get(i), self.tensors.get(i)) {
+            (Some(Value::Tensor(t)), Some(Some(held))) => {
+                let bytes = held.data.as_slice().get(..t.view().nbytes());
+                bytes.ok_or_else(|| Error::internal("a tensor is larger than its bound"))
+            }
+            _ => Err(Error::internal("not a tensor")),
+        }
     }
 
     /// The elements of the tensor at `i` in memory order, at its current shape.

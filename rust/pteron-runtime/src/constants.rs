@@ -3,8 +3,8 @@
 use crate::ir::{FoldedConstant, Place, TensorIr};
 use crate::program_data::ProgramData;
 use pteron_core::{
-    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, Dims, PackKey, PackStore, PackedBytes,
-    Prepared, Result,
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, DimOrder, Dims, PackKey, PackStore,
+    PackedBytes, Prepared, Result,
 };
 use pteron_cpu::packed::DENSE;
 use std::sync::Arc;
@@ -89,13 +89,23 @@ pub(crate) fn dense_copy(
     tensor: &TensorIr,
 ) -> Result<Arc<PackedBytes>> {
     // Seen through the memory order, the dense copy is row-major; so one key and one loop do.
+    let ordered = in_memory_order(view, &tensor.spec.dim_order)?;
+    packs.get_or_pack(PackKey::new(&ordered, DENSE.name), || gather(&ordered))
+}
+
+/// The elements of a constant view, dense in the memory order of a tensor that it stands for.
+pub(crate) fn dense_bytes(view: &ConstantView<'_>, order: &DimOrder) -> Result<AlignedBuffer> {
+    gather(&in_memory_order(view, order)?)
+}
+
+fn in_memory_order<'a>(view: &ConstantView<'a>, order: &DimOrder) -> Result<ConstantView<'a>> {
     let mut ordered = ConstantView { shape: Dims::EMPTY, strides: Dims::EMPTY, ..*view };
-    for d in tensor.spec.dim_order.as_slice() {
+    for d in order.as_slice() {
         let d = usize::from(*d);
         ordered.shape.push(view.shape.get(d).copied().unwrap_or(1))?;
         ordered.strides.push(view.strides.get(d).copied().unwrap_or(0))?;
     }
-    packs.get_or_pack(PackKey::new(&ordered, DENSE.name), || gather(&ordered))
+    Ok(ordered)
 }
 
 fn gather(view: &ConstantView<'_>) -> Result<AlignedBuffer> {
@@ -130,7 +140,7 @@ fn outside(dtype: DType) -> pteron_core::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_core::{DimOrder, Dynamism, TensorSpec};
+    use pteron_core::{Dynamism, TensorSpec};
 
     #[test]
     fn a_transposed_view_becomes_dense_once() {

@@ -18,6 +18,7 @@ use pteron_core::{
     Result, Schema, Scratch, TensorSpec, ValueId,
 };
 use pteron_cpu::plan::PlanSpec;
+use pteron_cpu::single_call::{CallArg, SingleCall};
 use pteron_format::MethodDef;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -144,6 +145,7 @@ fn written_values(ir: &MethodIr, operators: &ResolvedOperators) -> HashSet<Value
 /// The optimiser's view of kernels and constants.
 struct BuildLoader<'a> {
     schemas: HashMap<&'a str, &'a Schema>,
+    operators: &'a ResolvedOperators,
     data: &'a ProgramData,
     packs: &'a PackStore,
     cpu: &'a CpuProfile,
@@ -159,6 +161,7 @@ impl<'a> BuildLoader<'a> {
             .collect();
         BuildLoader {
             schemas,
+            operators,
             data: input.data,
             packs: input.packs,
             cpu: input.runtime.cpu(),
@@ -208,5 +211,26 @@ impl Loader for BuildLoader<'_> {
             sources.iter().for_each(|source| self.stored().release(source));
         }
         Ok(derived)
+    }
+
+    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Option<AlignedBuffer> {
+        let op = self.operators.iter().flatten().find(|op| op.schema.name == operator)?;
+        let prepare = |ctx: &PrepareContext<'_>| {
+            for kernel in op.kernels.kernels() {
+                if let Some(prepared) = kernel.prepare(ctx)? {
+                    return Ok(Some(prepared));
+                }
+            }
+            Ok(None)
+        };
+        // What fails here fails where it is executed, with the place in the program.
+        let mut call = SingleCall::of(prepare, self.cpu, args).ok()??;
+        let expected = call.shape(out).ok()?;
+        if call.prepared().has_finish() || call.prepared().takes_random() {
+            return None;
+        }
+        call.call().ok()?;
+        let is_whole = call.shape(out).ok()? == expected;
+        is_whole.then(|| AlignedBuffer::copy_of(call.output_bytes(out).ok()?).ok()).flatten()
     }
 }

@@ -1,6 +1,6 @@
 //! What rules ask of the runtime.
 
-use super::{Draft, Graph, TensorId};
+use super::{Draft, Graph, NodeId, TensorId};
 use pteron_core::{AlignedBuffer, ConstantView, Result, TensorSpec};
 
 /// The loader of the method that the graph is a run of.
@@ -22,4 +22,9 @@ pub trait Host {
         spec: TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
     ) -> Result<Option<TensorId>>;
+
+    /// The only result of a call of the file whose arguments are all constants and literals, as a new
+    /// constant. Nothing where the call has no kernel, fails, or gives what cannot be known at load: random
+    /// numbers, a shape that depends on data.
+    fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>>;
 }

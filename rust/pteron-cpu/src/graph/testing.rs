@@ -24,6 +24,11 @@ impl Host for AnyKernel {
     ) -> Result<Option<TensorId>> {
         Ok(Some(graph.push_tensor(Tensor { spec, place: Place::Constant, value: None, definition: None })))
     }
+    fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>> {
+        let Some(output) = graph.node(node).output() else { return Ok(None) };
+        let spec = graph.tensor(output).spec.clone();
+        Ok(Some(graph.push_tensor(Tensor { spec, place: Place::Constant, value: None, definition: None })))
+    }
 }
 
 /// Writes a run one call at a time: f32, row-major, private unless pinned.

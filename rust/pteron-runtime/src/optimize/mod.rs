@@ -20,6 +20,7 @@ use crate::ir::{FoldedConstant, MethodIr, StepIr, StepKind};
 use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Result, Schema, TensorSpec, ValueId};
 use pteron_cpu::graph::rules::{self, Rule};
 use pteron_cpu::plan::{PlanSpec, RuleSwitches};
+use pteron_cpu::single_call::CallArg;
 use std::sync::Arc;
 
 /// Names of all rewrites that can be switched off, in order.
@@ -43,6 +44,9 @@ pub trait Loader {
         spec: &TensorSpec,
         make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
     ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>>;
+    /// The result of a call of `operator`, the output being argument `out` of `args`, with the shape that it
+    /// has there; nothing where that cannot be known at load.
+    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Option<AlignedBuffer>;
 }
 
 /// The result.

@@ -35,4 +35,38 @@ impl Generator<'_> {
         let (xv, yv, ov) = (self.nodes[x].value, self.nodes[y].value, self.nodes[out].value);
         self.call("aten::add", "out", vec![xv, yv, alpha, ov]);
     }
+
+    /// The rows scaled by one that is computed from constants alone.
+    pub(super) fn scaled_by_known(&mut self, x: usize) {
+        let width = self.nodes[x].width;
+        let (size, fill) = (self.ints(&[width as i64]), self.value(ValueDraft::Double(0.5)));
+        let mut row = self.known(width);
+        let first = self.nodes[row].value;
+        self.call("aten::full", "out", vec![size, fill, first]);
+        if self.rng.chance(2) {
+            let ([from, to], stored) = ([row, self.known(width)], self.constant(&[width]));
+            let args = [self.nodes[from].value, stored, self.nodes[to].value];
+            self.touch(from);
+            self.call("aten::mul", "out", args.to_vec());
+            row = to;
+        }
+        if self.rng.chance(2) {
+            let [from, to] = [row, self.known(width)];
+            self.touch(from);
+            let args = [from, to].map(|n| self.nodes[n].value);
+            self.call("aten::exp", "out", args.to_vec());
+            row = to;
+        }
+        self.touch(row);
+        let second = self.nodes[row].value;
+        self.elementwise(x, |g, xv, ov| g.call("aten::mul", "out", vec![xv, second, ov]));
+    }
+
+    /// A row whose extent never changes.
+    fn known(&mut self, width: usize) -> usize {
+        let is_dynamic = std::mem::replace(&mut self.is_dynamic, false);
+        let row = self.shaped(&[width], None);
+        self.is_dynamic = is_dynamic;
+        row
+    }
 }

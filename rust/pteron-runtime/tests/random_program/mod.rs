@@ -227,7 +227,8 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(20) {
+        match self.rng.below(21) {
+            20 => self.scaled_by_known(x),
             14..=17 => self.pictures(x),
             18 => self.attention(x),
             19 => self.moved(x),

@@ -2,12 +2,14 @@
 
 mod channels_last;
 mod fold_batch_norm;
+mod fold_constants;
 mod fold_padding;
 mod fuse_attention;
 mod fuse_chain;
 mod fuse_clamp;
 mod fuse_residual;
 mod fuse_tail;
+mod remove_copies;
 mod remove_dead;
 mod sink_views;
 mod winograd;
@@ -41,6 +43,9 @@ pub(crate) const WEIGHTED: &[&str] = &[
 /// All rules in order.
 pub const RULES: &[Rule] = &[
     fuse_attention::RULE,
+    remove_copies::RULE,
+    // Behind the one that knows masks by how they are made.
+    fold_constants::RULE,
     fold_batch_norm::RULE,
     fold_padding::RULE,
     sink_views::RULE,

@@ -1,10 +1,13 @@
 //! What the rules ask of the loader.
 
 use super::super::Loader;
+use crate::constants::dense_bytes;
 use crate::ir::{FoldedConstant, MethodIr, Place as IrPlace, TensorIr, ValueIr};
-use pteron_core::{AlignedBuffer, ArgSpec, ConstantView, Result, TensorSpec, ValueId};
-use pteron_cpu::graph::{Argument, Draft, Graph, Host, Place, Tensor, TensorId};
+use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Dynamism, Result, TensorSpec, ValueId};
+use pteron_cpu::graph::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Place, Tensor, TensorId};
 use pteron_cpu::plan::PlanSpec;
+use pteron_cpu::single_call::{CallArg, HostTensor};
+use std::sync::Arc;
 
 /// The loader's half of [`Host`].
 pub(super) struct RunHost<'a> {
@@ -28,6 +31,74 @@ impl RunHost<'_> {
             Argument::Value(v) => self.loader.arg_spec(self.ir, self.folded, ValueId(*v)),
         }
     }
+}
+
+impl RunHost<'_> {
+    /// `argument` of a call that load makes; with the constants that it reads.
+    fn call_arg<'s>(
+        &'s self,
+        graph: &Graph,
+        argument: &Argument,
+        sources: &mut Vec<ConstantView<'s>>,
+    ) -> Option<CallArg> {
+        let mut held = |id: &TensorId| {
+            let spec = TensorSpec { dynamism: Dynamism::Static, ..graph.tensor(*id).spec.clone() };
+            let view = Host::constant(self, graph, *id)?;
+            let dense = dense_bytes(&view, &spec.dim_order).ok()?;
+            sources.push(view);
+            HostTensor::of_bytes(&spec, dense.as_slice()).ok()
+        };
+        match argument {
+            Argument::Tensor(id) => held(id).map(CallArg::Constant),
+            Argument::Tensors(list) => {
+                let all: Option<Vec<HostTensor>> = list.iter().map(|t| held(t.as_ref()?)).collect();
+                all.map(CallArg::Tensors)
+            }
+            Argument::Literal(Literal::None, _) => Some(CallArg::None),
+            Argument::Literal(Literal::Int(v), _) => Some(CallArg::int(*v)),
+            Argument::Literal(Literal::Double(v), _) => Some(CallArg::double(*v)),
+            Argument::Literal(Literal::Bool(v), _) => Some(CallArg::bool(*v)),
+            Argument::Literal(Literal::Ints(v), _) => Some(CallArg::Ints(v.clone())),
+            Argument::Literal(Literal::String(_), _) | Argument::Value(_) => None,
+        }
+    }
+
+    fn new_constant(
+        &mut self,
+        graph: &mut Graph,
+        spec: TensorSpec,
+        key: ConstantKey,
+        data: Arc<AlignedBuffer>,
+    ) -> TensorId {
+        let index = u32::try_from(self.folded.len()).unwrap_or(u32::MAX);
+        self.folded.push(FoldedConstant {
+            key,
+            offset: 0,
+            shape: spec.shape,
+            strides: spec.dim_order.strides(&spec.shape),
+            data: Some(data),
+        });
+        let value = u32::try_from(self.ir.values.len()).unwrap_or(u32::MAX);
+        self.ir.values.push(ValueIr::Tensor(TensorIr {
+            spec: spec.clone(),
+            place: IrPlace::Folded(index),
+            name: None,
+        }));
+        graph.push_tensor(Tensor::new(spec, Place::Constant, value))
+    }
+}
+
+/// What a call computes from its constants: operator, other arguments, and how the result lies.
+fn recipe_of(node: &Node, spec: &TensorSpec) -> String {
+    let literals: Vec<&Literal> = node
+        .args
+        .iter()
+        .filter_map(|a| match a {
+            Argument::Literal(literal, _) => Some(literal),
+            _ => None,
+        })
+        .collect();
+    format!("{} {literals:?} {:?}", node.operator, spec.dim_order)
 }
 
 /// The plan that a draft or node becomes.
@@ -67,20 +138,34 @@ impl Host for RunHost<'_> {
             sources.iter().map(|t| Host::constant(self, graph, *t)).collect();
         let Some(views) = views else { return Ok(None) };
         let Some((key, data)) = self.loader.derive(recipe, &views, &spec, make)? else { return Ok(None) };
-        let index = u32::try_from(self.folded.len()).unwrap_or(u32::MAX);
-        self.folded.push(FoldedConstant {
-            key,
-            offset: 0,
-            shape: spec.shape,
-            strides: spec.dim_order.strides(&spec.shape),
-            data: Some(data),
-        });
-        let value = u32::try_from(self.ir.values.len()).unwrap_or(u32::MAX);
-        self.ir.values.push(ValueIr::Tensor(TensorIr {
-            spec: spec.clone(),
-            place: IrPlace::Folded(index),
-            name: None,
-        }));
-        Ok(Some(graph.push_tensor(Tensor::new(spec, Place::Constant, value))))
+        Ok(Some(self.new_constant(graph, spec, key, data)))
+    }
+
+    fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>> {
+        let call = graph.node(node);
+        let Some(output) = call.output() else { return Ok(None) };
+        let spec = TensorSpec { dynamism: Dynamism::Static, ..graph.tensor(output).spec.clone() };
+        let (mut args, mut sources) = (Vec::with_capacity(call.args.len()), Vec::new());
+        let mut out = None;
+        for (i, argument) in call.args.iter().enumerate() {
+            if argument.tensor() == Some(output) {
+                out = Some(i);
+                let empty = HostTensor::zeros_in_order(spec.dtype, &spec.shape, spec.dim_order)?;
+                args.push(CallArg::Tensor(empty));
+                continue;
+            }
+            let Some(known) = self.call_arg(graph, argument, &mut sources) else { return Ok(None) };
+            args.push(known);
+        }
+        let Some(out) = out else { return Ok(None) };
+        let mut args = Some(args);
+        let loader = self.loader;
+        let mut make = |_: &[ConstantView<'_>]| {
+            Ok(args.take().and_then(|args| loader.evaluate(&call.operator, args, out)))
+        };
+        let made = loader.derive(&recipe_of(call, &spec), &sources, &spec, &mut make)?;
+        let Some((key, data)) = made else { return Ok(None) };
+        drop(sources);
+        Ok(Some(self.new_constant(graph, spec, key, data)))
     }
 }

@@ -4,11 +4,12 @@
 //! What the file placed keeps its neighbours: ranges of it that overlap move together, so every overlap
 //! that the file relies on stays. A range is in use from the first step that names it to the last, from
 //! the start for inputs, to the end for outputs, and throughout where jumps, moves or state make the
-//! order of steps no guide. Greedy, the largest first, each into the lowest gap; several orders are tried.
+//! order of steps no guide; an output over an input leaves the steps between them free. Greedy, the largest first, each into the lowest gap; several orders are tried.
 
 use super::super::effects::{Effects, Location, Region, Space};
 use crate::ir::{MethodIr, Place as IrPlace, StepIr, StepKind, ValueIr};
 use pteron_core::{Instruction, ValueId};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 
 /// Every offset is a multiple of this.
@@ -64,20 +65,64 @@ impl Blocks {
     }
 }
 
+/// First and last steps, apart from each other and in order.
+type Spans = SmallVec<[(usize, usize); 2]>;
+
 /// A range of bytes with the steps that need it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Range {
     nbytes: usize,
-    from: usize,
-    to: usize,
+    spans: Spans,
+}
+
+impl Range {
+    fn from(&self) -> usize {
+        self.spans.first().map_or(0, |s| s.0)
+    }
+
+    /// Number of steps.
+    fn steps(&self) -> usize {
+        self.spans
+            .iter()
+            .fold(0, |n, (from, to)| n.saturating_add(to.saturating_sub(*from).saturating_add(1)))
+    }
+}
+
+/// Is there a step in both?
+fn meet(a: &Spans, b: &Spans) -> bool {
+    a.iter().any(|(from, to)| b.iter().any(|(f, t)| from <= t && f <= to))
+}
+
+/// The same steps in spans that are apart.
+fn joined(mut spans: Spans) -> Spans {
+    spans.sort_unstable();
+    let mut out = Spans::new();
+    for (from, to) in spans {
+        match out.last_mut() {
+            Some(last) if from <= last.1.saturating_add(1) => last.1 = last.1.max(to),
+            _ => out.push((from, to)),
+        }
+    }
+    out
 }
 
 /// A range of the file's plan that moves as one.
 struct Cluster {
     start: usize,
     end: usize,
-    from: usize,
-    to: usize,
+    spans: Spans,
+    /// First steps of what holds bytes that something else in the range wrote earlier: views, say.
+    found: SmallVec<[usize; 2]>,
+}
+
+impl Cluster {
+    /// Bytes are needed from the first step on for what does not begin by writing its own.
+    fn settle(&mut self) {
+        let first = self.spans.iter().map(|s| s.0).min().unwrap_or(0);
+        let spans = std::mem::take(&mut self.spans).into_iter();
+        let back = self.found.iter().map(|at| (first, *at));
+        self.spans = joined(spans.chain(back).collect());
+    }
 }
 
 /// Where everything goes.
@@ -102,11 +147,11 @@ impl Plan {
         percent: usize,
     ) -> Option<Plan> {
         let uses = Uses::new(ir, steps, made, effects);
-        let clusters = uses.clusters(ir, made, effects);
+        let clusters = uses.clusters(ir, steps, made, effects);
         let (groups, group_of) = merged(&blocks.blocks);
         let mut ranges: Vec<Range> = clusters
             .iter()
-            .map(|c| Range { nbytes: c.end.saturating_sub(c.start), from: c.from, to: c.to })
+            .map(|c| Range { nbytes: c.end.saturating_sub(c.start), spans: c.spans.clone() })
             .collect();
         ranges.extend(groups);
         let (offsets, total) = best_placement(&ranges)?;
@@ -244,13 +289,14 @@ impl Uses {
     }
 
     /// What is left of the file's plan, in order.
-    fn clusters(&self, ir: &MethodIr, made: &[ValueIr], effects: &Effects) -> Vec<Cluster> {
+    fn clusters(&self, ir: &MethodIr, steps: &[StepIr], made: &[ValueIr], effects: &Effects) -> Vec<Cluster> {
         let read_first = read_before_written(ir, effects);
         let mut ranges: Vec<Cluster> = Vec::new();
-        let mut add = |start: usize, end: usize, from: usize, to: usize| {
+        let mut add = |start: usize, end: usize, (from, to): (usize, usize), is_written: bool| {
             // Offsets keep their remainder, and with it every alignment that the file gave them.
             let start = start.saturating_sub(start % ALIGNMENT);
-            ranges.push(Cluster { start, end, from, to });
+            let found = if is_written { SmallVec::new() } else { SmallVec::from_slice(&[from]) };
+            ranges.push(Cluster { start, end, spans: SmallVec::from_slice(&[(from, to)]), found });
         };
         let home = |place: &IrPlace, nbytes: usize| match place {
             IrPlace::Planned { arena: HOME, offset, .. } => {
@@ -268,16 +314,17 @@ impl Uses {
             if is_state || !self.is_ordered || read_first.get(index) == Some(&true) {
                 (from, to) = (0, self.last);
             }
+            let is_written = begins_with_write(steps, effects, id, from);
             let own = home(&tensor.place, tensor.spec.nbytes().unwrap_or(0));
             if let Some((start, end)) = own {
-                add(start, end, from, to);
+                add(start, end, (from, to), is_written);
             }
             // A view is where its base is, whatever place of its own it states.
             if index < ir.values.len()
                 && let Location::At(Region { space: Space::Arena(HOME), start, end }) = effects.location(id)
                 && own != Some((start, end))
             {
-                add(start, end, from, to);
+                add(start, end, (from, to), is_written);
             }
         }
         ranges.sort_unstable_by_key(|c| (c.start, c.end));
@@ -286,13 +333,22 @@ impl Uses {
             match clusters.last_mut() {
                 Some(last) if range.start < last.end => {
                     last.end = last.end.max(range.end);
-                    (last.from, last.to) = (last.from.min(range.from), last.to.max(range.to));
+                    last.spans.extend(range.spans);
+                    last.found.extend(range.found);
                 }
                 _ => clusters.push(range),
             }
         }
+        clusters.iter_mut().for_each(Cluster::settle);
         clusters
     }
+}
+
+/// Does step `at` write `id`, which it does not read?
+fn begins_with_write(steps: &[StepIr], effects: &Effects, id: ValueId, at: usize) -> bool {
+    let covered = || steps.get(at).into_iter().flat_map(|s| &s.covers).map(|i| effects.step(*i as usize));
+    let (mut reads, mut writes) = (covered().flat_map(|e| &e.reads), covered().flat_map(|e| &e.writes));
+    writes.any(|a| a.value == id) && !reads.any(|a| a.value == id)
 }
 
 /// Values that a step reads before one writes them, inputs apart: they can hold what an earlier call left.
@@ -324,13 +380,17 @@ fn merged(blocks: &[Block]) -> (Vec<Range>, Vec<usize>) {
     let mut ranges: Vec<Range> = Vec::new();
     let mut of: Vec<usize> = Vec::new();
     for block in blocks {
-        let own = Range { nbytes: block.nbytes, from: block.from, to: block.to };
+        let own = Range { nbytes: block.nbytes, spans: SmallVec::from_slice(&[(block.from, block.to)]) };
         // Blocks come in the order of their first step, so the preferred one is there already.
         let taken =
             block.prefers.and_then(|p| of.get(p).copied()).and_then(|g| Some((g, ranges.get_mut(g)?)));
         match taken {
-            Some((group, range)) if range.to == block.from && range.nbytes == block.nbytes => {
-                range.to = block.to.max(range.to);
+            Some((group, Range { nbytes, spans }))
+                if *nbytes == block.nbytes && spans.last().is_some_and(|s| s.1 == block.from) =>
+            {
+                if let Some(last) = spans.last_mut() {
+                    last.1 = last.1.max(block.to);
+                }
                 of.push(group);
             }
             _ => {
@@ -344,10 +404,9 @@ fn merged(blocks: &[Block]) -> (Vec<Range>, Vec<usize>) {
 
 /// The smallest of several greedy placements.
 fn best_placement(ranges: &[Range]) -> Option<(Vec<usize>, usize)> {
-    let span = |r: &Range| r.to.saturating_sub(r.from).saturating_add(1);
-    let by_size = |r: &Range| (usize::MAX.saturating_sub(r.nbytes), r.from);
-    let by_area = |r: &Range| (usize::MAX.saturating_sub(r.nbytes.saturating_mul(span(r))), r.from);
-    let by_span = |r: &Range| (usize::MAX.saturating_sub(span(r)), usize::MAX.saturating_sub(r.nbytes));
+    let by_size = |r: &Range| (usize::MAX.saturating_sub(r.nbytes), r.from());
+    let by_area = |r: &Range| (usize::MAX.saturating_sub(r.nbytes.saturating_mul(r.steps())), r.from());
+    let by_span = |r: &Range| (usize::MAX.saturating_sub(r.steps()), usize::MAX.saturating_sub(r.nbytes));
     let floor = lower_bound(ranges);
     let mut best: Option<(Vec<usize>, usize)> = None;
     for key in [&by_size as &dyn Fn(&Range) -> (usize, usize), &by_area, &by_span] {
@@ -367,8 +426,10 @@ fn lower_bound(ranges: &[Range]) -> usize {
     let mut changes: Vec<(usize, bool, usize)> = Vec::with_capacity(ranges.len().saturating_mul(2));
     for r in ranges {
         let size = r.nbytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
-        changes.push((r.from, true, size));
-        changes.push((r.to.saturating_add(1), false, size));
+        for (from, to) in &r.spans {
+            changes.push((*from, true, size));
+            changes.push((to.saturating_add(1), false, size));
+        }
     }
     changes.sort_unstable();
     let (mut now, mut most) = (0usize, 0usize);
@@ -383,14 +444,14 @@ fn placement(ranges: &[Range], key: &dyn Fn(&Range) -> (usize, usize)) -> Option
     let mut order: Vec<(usize, &Range)> = ranges.iter().enumerate().collect();
     order.sort_by_key(|(_, r)| key(r));
     let mut offsets = vec![0usize; ranges.len()];
-    // Sorted by offset: start, end, from, to.
-    let mut placed: Vec<(usize, usize, usize, usize)> = Vec::with_capacity(ranges.len());
+    // Sorted by offset: start, end, range.
+    let mut placed: Vec<(usize, usize, &Range)> = Vec::with_capacity(ranges.len());
     let mut total = 0usize;
     for (index, range) in order {
         let size = range.nbytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let mut at = 0usize;
-        for (start, end, from, to) in &placed {
-            if *to < range.from || range.to < *from {
+        for (start, end, other) in &placed {
+            if !meet(&other.spans, &range.spans) {
                 continue;
             }
             if at.checked_add(size)? <= *start {
@@ -400,7 +461,7 @@ fn placement(ranges: &[Range], key: &dyn Fn(&Range) -> (usize, usize)) -> Option
         }
         let end = at.checked_add(size)?;
         let slot = placed.partition_point(|p| p.0 <= at);
-        placed.insert(slot, (at, end, range.from, range.to));
+        placed.insert(slot, (at, end, range));
         *offsets.get_mut(index)? = at;
         total = total.max(end);
     }
@@ -412,7 +473,7 @@ mod tests {
     use super::*;
 
     fn range(nbytes: usize, from: usize, to: usize) -> Range {
-        Range { nbytes, from, to }
+        Range { nbytes, spans: SmallVec::from_slice(&[(from, to)]) }
     }
 
     #[test]
@@ -421,7 +482,7 @@ mod tests {
         let (offsets, total) = best_placement(&ranges).unwrap();
         for (i, a) in ranges.iter().enumerate() {
             for (j, b) in ranges.iter().enumerate().skip(i + 1) {
-                let is_at_once = a.from <= b.to && b.from <= a.to;
+                let is_at_once = meet(&a.spans, &b.spans);
                 let is_apart = offsets[i] + a.nbytes <= offsets[j] || offsets[j] + b.nbytes <= offsets[i];
                 assert!(!is_at_once || is_apart, "{i} and {j}");
             }
@@ -434,9 +495,29 @@ mod tests {
         let block = |from, to, prefers| Block { nbytes: 64, from, to, prefers };
         let (ranges, of) = merged(&[block(0, 1, None), block(1, 2, Some(0)), block(2, 3, Some(0))]);
         assert_eq!(of, [0, 0, 0]);
-        assert_eq!((ranges[0].from, ranges[0].to), (0, 3));
+        assert_eq!(ranges[0].spans.as_slice(), [(0, 3)]);
         let (_, of) = merged(&[block(0, 2, None), block(1, 2, Some(0))]);
         assert_eq!(of, [0, 1]);
+    }
+
+    #[test]
+    fn an_output_over_an_input_leaves_room_between_them() {
+        let both = Range { nbytes: 128, spans: joined(SmallVec::from_slice(&[(8, 9), (0, 1), (1, 2)])) };
+        assert_eq!(both.spans.as_slice(), [(0, 2), (8, 9)]);
+        let (offsets, total) = best_placement(&[both, range(128, 3, 7), range(64, 2, 3)]).unwrap();
+        assert_eq!((offsets[0], offsets[1], total), (0, 0, 192));
+    }
+
+    #[test]
+    fn a_view_needs_what_lies_there_since_it_was_written() {
+        let cluster = |found: &[usize]| {
+            let spans = SmallVec::from_slice(&[(5, 6), (0, 1)]);
+            let mut c = Cluster { start: 0, end: 64, spans, found: SmallVec::from_slice(found) };
+            c.settle();
+            c.spans.to_vec()
+        };
+        assert_eq!(cluster(&[0]), [(0, 1), (5, 6)]);
+        assert_eq!(cluster(&[0, 5]), [(0, 6)]);
     }
 
     #[test]

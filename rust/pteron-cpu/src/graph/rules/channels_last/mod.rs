@@ -19,6 +19,7 @@ mod roles;
 mod tests;
 
 use super::Rule;
+use super::remove_copies::remove_copies;
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
 use min_cut::{NEVER, Network, SINK, SOURCE};
@@ -207,6 +208,7 @@ impl Demands {
                 count += 1;
             }
         }
+        // Copies of the file into an order that their input has by now.
         remove_copies(graph);
         Ok(count)
     }
@@ -298,25 +300,4 @@ fn elements_in_order(view: &ConstantView<'_>, spec: &TensorSpec) -> Result<Optio
         }
     }
     Ok(Some(out))
-}
-
-/// Copies of the file into an order that their input has by now.
-fn remove_copies(graph: &mut Graph) {
-    let ids: Vec<NodeId> = graph.ids().collect();
-    for id in ids {
-        if !graph.is_live(id) || role(graph, id) != Role::Copies {
-            continue;
-        }
-        let node = graph.node(id);
-        let (Some(input), Some(output)) = (node.input(0), node.output()) else { continue };
-        let is_whole =
-            |t: TensorId| graph.tensor(t).is_private() && order_of(&graph.tensor(t).spec).is_some();
-        // Copies that may be written to later are none: who overwrites one has it as `self` of an
-        // operator that works in place, which ends what the graph knows about it.
-        if is_whole(input) && is_whole(output) && graph.tensor(input).spec == graph.tensor(output).spec {
-            let readers: Vec<NodeId> = graph.readers(output).to_vec();
-            readers.iter().for_each(|reader| graph.redirect(*reader, output, input));
-            graph.remove(id);
-        }
-    }
 }
