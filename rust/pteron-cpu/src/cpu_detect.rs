@@ -14,7 +14,9 @@ const FALLBACK_L2: usize = 512 << 10;
 pub fn best_isa() -> Isa {
     #[cfg(target_arch = "x86_64")]
     {
-        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
         let has_avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")

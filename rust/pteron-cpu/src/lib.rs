@@ -36,14 +36,20 @@ use pteron_core::StaticKernel;
 
 /// The tables of all families of fast kernels.
 static FAMILIES: &[&[StaticKernel]] = &[
+    linear::matrix_vector::KERNELS,
     linear::KERNELS,
+    linear::wide_types::KERNELS,
     elementwise::unary::KERNELS,
+    elementwise::elementary::KERNELS,
+    elementwise::activations::KERNELS,
     elementwise::binary::KERNELS,
+    elementwise::pairs::KERNELS,
     elementwise::binary::COMPARISONS,
     elementwise::choose::KERNELS,
     elementwise::boolean::KERNELS,
     elementwise::numbers::KERNELS,
-    softmax::rows::KERNELS,
+    elementwise::casts::KERNELS,
+    softmax::kernel::KERNELS,
     norm::layer_norm::KERNELS,
     norm::batch_norm::KERNELS,
     norm::group_norm::KERNELS,

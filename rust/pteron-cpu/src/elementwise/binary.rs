@@ -2,7 +2,7 @@
 //! six comparisons with a bool output (against a tensor or a scalar).
 
 use super::floats::prepare;
-use super::pointwise::{Pointwise, Scalars};
+use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, Scalars};
 use crate::vector_math::Simd;
 use pteron_core::{Result, StaticKernel};
 
@@ -21,8 +21,8 @@ macro_rules! arithmetic {
             fn from_scalars<A: Scalars + ?Sized>($args: &A) -> Result<Self> {
                 Ok($make)
             }
-            fn parameters(self) -> [f32; 2] {
-                let mut all = [0.0; 2];
+            fn parameters(self) -> Parameters {
+                let mut all = NO_PARAMETERS;
                 let own: &[f32] = &[$(self.$field),*];
                 for (slot, v) in all.iter_mut().zip(own) {
                     *slot = *v;
@@ -30,7 +30,7 @@ macro_rules! arithmetic {
                 all
             }
             #[inline(always)]
-            fn from_parameters(parameters: [f32; 2]) -> Self {
+            fn from_parameters(parameters: Parameters) -> Self {
                 #[allow(unused_mut, unused_variables)]
                 let mut next = parameters.into_iter();
                 $name { $($field: next.next().unwrap_or(0.0)),* }
@@ -73,7 +73,7 @@ macro_rules! comparisons {
             fn from_scalars<A: Scalars + ?Sized>(_: &A) -> Result<Self> {
                 Ok($tensor)
             }
-            fn from_parameters(_: [f32; 2]) -> Self {
+            fn from_parameters(_: Parameters) -> Self {
                 $tensor
             }
             #[inline(always)]
@@ -91,11 +91,11 @@ macro_rules! comparisons {
             fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self> {
                 Ok($scalar(args.double(1)? as f32))
             }
-            fn parameters(self) -> [f32; 2] {
-                [self.0, 0.0]
+            fn parameters(self) -> Parameters {
+                [self.0, 0.0, 0.0]
             }
             #[inline(always)]
-            fn from_parameters([scalar, _]: [f32; 2]) -> Self {
+            fn from_parameters([scalar, ..]: Parameters) -> Self {
                 $scalar(scalar)
             }
             #[inline(always)]

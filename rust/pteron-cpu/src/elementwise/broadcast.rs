@@ -101,6 +101,11 @@ impl<const N: usize> BroadcastPlan<N> {
         self.numel.div_ceil(CHUNK)
     }
 
+    /// The number of elements after which a single operand begins again, its elements side by side until then.
+    pub fn period(&self) -> Option<usize> {
+        (self.rank == 2 && self.strides[0] == [0; N] && self.strides[1] == [1; N]).then_some(self.extents[1])
+    }
+
     /// Do all operands lie exactly as the output?
     #[inline(always)]
     pub fn is_dense(&self) -> bool {

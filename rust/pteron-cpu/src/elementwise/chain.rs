@@ -5,16 +5,17 @@
 //! others (a row, one value per channel, a single number, another memory order) are laid out block by
 //! block in scratch memory. Unsafe island (raw pointers, since the output may be an input).
 
-use super::broadcast::{BroadcastPlan, CHUNK, Run, broadcast_shape};
+use super::broadcast::{BroadcastPlan, CHUNK, broadcast_shape};
+use super::operand::{BLOCK, Convert, Layout, SPACE, begin, elements};
 use super::program::{Input, Program};
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use crate::vector_math::SimdLevel;
 use pteron_core::{
     AliasRule, Args, BindArgs, Bool8, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result,
     Scratch, WorkerScratch,
 };
 use std::sync::Arc;
 
-const BLOCK: usize = Program::BLOCK;
+const _: () = assert!(BLOCK == Program::BLOCK);
 const MAX_INPUTS: usize = Program::MAX_INPUTS;
 
 struct Chain {
@@ -53,7 +54,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, program: &Arc<Program>) -> Result<Optio
 impl Chain {
     /// Registers of the program, then a block for every input, then one for a bool result.
     fn scratch_floats(&self) -> usize {
-        self.program.scratch_floats() + (self.program.inputs() + 1) * BLOCK
+        self.program.scratch_floats() + self.program.inputs() * SPACE + BLOCK
     }
 }
 
@@ -119,114 +120,48 @@ impl Prepared for Chain {
         let numel = args.output(inputs)?.meta().numel();
         let first = chunk as usize * CHUNK;
         let last = (first + CHUNK).min(numel);
+        let mut layouts = [Layout::Other; MAX_INPUTS];
+        for (i, layout) in layouts.iter_mut().enumerate().take(inputs) {
+            let block = &mut blocks[i * SPACE..(i + 1) * SPACE];
+            // SAFETY: the plan was bound to this input and the output.
+            *layout = unsafe {
+                match self.is_bool[i] {
+                    true => begin(self.level, &plans[i], sources[i].cast::<Bool8>(), block),
+                    false => begin(self.level, &plans[i], sources[i].cast::<f32>(), block),
+                }
+            };
+        }
         for at in (first..last).step_by(BLOCK) {
             let n = BLOCK.min(last - at);
             let mut given = [Input { data: std::ptr::null(), row_stride: 0 }; MAX_INPUTS];
             for (i, slot) in given.iter_mut().enumerate().take(inputs) {
-                let block = &mut blocks[i * BLOCK..(i + 1) * BLOCK];
-                // SAFETY: the plan was bound to this input and the output; `at + n ≤ numel`.
+                let block = &mut blocks[i * SPACE..(i + 1) * SPACE];
+                let (plan, layout) = (&plans[i], layouts[i]);
+                // SAFETY: as above, and `at + n ≤ numel`.
                 slot.data = unsafe {
                     match self.is_bool[i] {
                         true => {
-                            lay_out(&plans[i], sources[i].cast::<Bool8>(), [at, n], block);
-                            block.as_ptr()
+                            elements(self.level, plan, sources[i].cast::<Bool8>(), layout, [at, n], block)
                         }
-                        false if plans[i].is_dense() => sources[i].cast::<f32>().add(at),
-                        false => {
-                            lay_out(&plans[i], sources[i].cast::<f32>(), [at, n], block);
-                            block.as_ptr()
-                        }
+                        false => elements(self.level, plan, sources[i].cast::<f32>(), layout, [at, n], block),
                     }
                 };
             }
-            let result = blocks[inputs * BLOCK..].as_mut_ptr();
+            let result = blocks[inputs * SPACE..].as_mut_ptr();
             // SAFETY: inputs hold `n` elements each, the output has `n` left at `at`; it and an input are the
             // same elements or disjoint (the alias rule).
             unsafe {
                 let target = if self.is_predicate { result } else { out.cast::<f32>().add(at) };
                 self.program.run(self.level, &given[..inputs], target, n, [1, n], registers);
                 if self.is_predicate {
-                    self.level.dispatch(StoreBools { from: result, out: out.add(at), n });
+                    self.level.dispatch(Convert {
+                        from: result.cast_const(),
+                        to: out.add(at).cast::<Bool8>(),
+                        n,
+                    });
                 }
             }
         }
         Ok(())
-    }
-}
-
-/// An element that a program's input can be made from.
-pub(super) trait Source: Copy {
-    fn number(self) -> f32;
-}
-
-impl Source for f32 {
-    #[inline(always)]
-    fn number(self) -> f32 {
-        self
-    }
-}
-
-impl Source for Bool8 {
-    #[inline(always)]
-    fn number(self) -> f32 {
-        f32::from(u8::from(self.get()))
-    }
-}
-
-/// Puts the input's elements for output elements `at..at + n` side by side.
-///
-/// # Safety
-/// `plan` is that of an input at `source`; `at + n` is at most its output's element count.
-pub(super) unsafe fn lay_out<T: Source>(
-    plan: &BroadcastPlan<1>,
-    source: *const T,
-    [at, n]: [usize; 2],
-    block: &mut [f32],
-) {
-    let [stride] = plan.inner_strides();
-    let mut rest = block;
-    for Run { offsets: [offset], n, .. } in plan.runs_between(at, at + n) {
-        let (part, after) = rest.split_at_mut(n);
-        // SAFETY: the plan's runs lie inside the input.
-        unsafe {
-            let from = source.add(offset);
-            match stride {
-                0 => part.fill((*from).number()),
-                1 => {
-                    for (i, slot) in part.iter_mut().enumerate() {
-                        *slot = (*from.add(i)).number();
-                    }
-                }
-                _ => {
-                    for (i, slot) in part.iter_mut().enumerate() {
-                        *slot = (*from.add(i * stride)).number();
-                    }
-                }
-            }
-        }
-        rest = after;
-    }
-}
-
-/// Numbers to bools.
-pub(super) struct StoreBools {
-    pub from: *const f32,
-    pub out: *mut u8,
-    pub n: usize,
-}
-
-impl SimdTask for StoreBools {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        for i in (0..self.n).step_by(S::LANES) {
-            let m = S::LANES.min(self.n - i);
-            // SAFETY: `from` is readable and `out` writable for `n` elements.
-            unsafe {
-                let mask = s.not(s.eq(s.load_up_to(self.from.add(i), m), s.zero()));
-                s.store_bools(self.out.add(i), mask, m);
-            }
-        }
     }
 }

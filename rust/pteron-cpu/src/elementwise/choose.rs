@@ -1,7 +1,7 @@
 //! where: `condition ? self : other` with a bool condition, f32 operands, all three broadcasting.
 
 use super::broadcast::{BroadcastPlan, CHUNK, Run};
-use super::pointwise::{Pointwise, Scalars, bind_broadcast};
+use super::pointwise::{Parameters, Pointwise, Scalars, bind_broadcast};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
     AliasRule, Args, BindArgs, Bool8, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
@@ -85,7 +85,7 @@ impl Pointwise<3> for Choose {
     fn from_scalars<A: Scalars + ?Sized>(_: &A) -> Result<Self> {
         Ok(Choose)
     }
-    fn from_parameters(_: [f32; 2]) -> Self {
+    fn from_parameters(_: Parameters) -> Self {
         Choose
     }
     #[inline(always)]

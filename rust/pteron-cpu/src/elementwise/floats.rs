@@ -7,19 +7,18 @@
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
 use super::broadcast::{BroadcastPlan, CHUNK, broadcast_shape};
-use super::chain::{StoreBools, lay_out};
 use super::function::{Function, MAX_OPERANDS, Rows};
-use super::half_floats::{Binary16, Brain16, HalfFormat, Narrow, Widen};
+use super::operand::{BLOCK, Convert, Layout, SPACE, Sink, Source, begin, elements};
 use super::pointwise::Pointwise;
 use crate::vector_math::SimdLevel;
+use half::{bf16, f16};
 use pteron_core::{
-    AliasRule, Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, Scratch,
-    WorkerScratch,
+    AliasRule, Args, BindArgs, Bool8, Bound, DType, Dims, Element, Error, Grid, PrepareContext, Prepared,
+    Result, Scratch, WorkerScratch,
 };
-use std::marker::PhantomData;
 
-/// Elements computed at a time.
-const BLOCK: usize = 1024;
+/// Floats of a worker: the operands, and a block of results.
+const SCRATCH: usize = MAX_OPERANDS * SPACE + BLOCK;
 
 /// How the elements lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,10 +36,6 @@ impl Format {
             DType::BFloat16 => Some(Format::Brain16),
             _ => None,
         }
-    }
-
-    fn size(self) -> usize {
-        if self == Format::Single { 4 } else { 2 }
     }
 }
 
@@ -103,7 +98,7 @@ impl Prepared for FloatKernel {
     }
 
     fn scratch(&self) -> Scratch {
-        Scratch { per_worker: (MAX_OPERANDS + 1) * BLOCK * size_of::<f32>(), shared: 0 }
+        Scratch { per_worker: SCRATCH * size_of::<f32>(), shared: 0 }
     }
 
     fn new_bound(&self) -> Bound {
@@ -142,23 +137,71 @@ impl Prepared for FloatKernel {
         let plan = bound.get::<Plan>()?;
         let too_small = || Error::internal("worker scratch is too small");
         let blocks: &mut [f32] = bytemuck::try_cast_slice_mut(scratch.worker).map_err(|_| too_small())?;
-        if blocks.len() < (MAX_OPERANDS + 1) * BLOCK {
+        if blocks.len() < SCRATCH {
             return Err(too_small());
         }
         let function = plan.function.ok_or_else(|| Error::internal("the call is not bound"))?;
-        let (operand_blocks, result) = blocks.split_at_mut(MAX_OPERANDS * BLOCK);
+        let (operand_blocks, result) = blocks.split_at_mut(MAX_OPERANDS * SPACE);
         let mut sources = [std::ptr::null::<u8>(); MAX_OPERANDS];
         for (i, source) in sources.iter_mut().enumerate().take(self.arity) {
             *source = args.tensor(i)?.as_ptr();
         }
-        let out = args.output(self.out)?.as_ptr();
         let first = chunk as usize * CHUNK;
-        let last = (first + CHUNK).min(plan.numel);
+        let chunk = Chunk {
+            level: self.level,
+            plan,
+            function,
+            range: [first, (first + CHUNK).min(plan.numel)],
+            arity: self.arity,
+            sources,
+            out: args.output(self.out)?.as_ptr(),
+        };
+        // SAFETY: operands and output are those that the plan was bound to, of the dtypes that were asked for in
+        // `prepare`; the scratch memory has the size that was asked for.
+        unsafe {
+            match (self.format, self.is_predicate) {
+                (Format::Single, false) => chunk.run::<f32, f32>(operand_blocks, result),
+                (Format::Binary16, false) => chunk.run::<f16, f16>(operand_blocks, result),
+                (Format::Brain16, false) => chunk.run::<bf16, bf16>(operand_blocks, result),
+                (Format::Single, true) => chunk.run::<f32, Bool8>(operand_blocks, result),
+                (Format::Binary16, true) => chunk.run::<f16, Bool8>(operand_blocks, result),
+                (Format::Brain16, true) => chunk.run::<bf16, Bool8>(operand_blocks, result),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A chunk of a call.
+struct Chunk<'a> {
+    level: SimdLevel,
+    plan: &'a Plan,
+    function: Function,
+    /// Output elements, first and one past the last.
+    range: [usize; 2],
+    arity: usize,
+    sources: [*const u8; MAX_OPERANDS],
+    out: *mut u8,
+}
+
+impl Chunk<'_> {
+    /// # Safety
+    /// Operands have elements of type `A` and lie as the plan says, the output of type `B`; `blocks` holds [`SPACE`] floats
+    /// for each operand, `result` [`BLOCK`].
+    unsafe fn run<A: Source, B: Sink + Element>(&self, blocks: &mut [f32], result: &mut [f32]) {
+        let operands = &self.plan.operands[..self.arity];
+        let mut layouts = [Layout::Other; MAX_OPERANDS];
+        for (k, plan) in operands.iter().enumerate() {
+            let block = &mut blocks[k * SPACE..(k + 1) * SPACE];
+            // SAFETY: the caller's promise.
+            layouts[k] = unsafe { begin(self.level, plan, self.sources[k].cast::<A>(), block) };
+        }
+        let is_direct = B::DTYPE == DType::Float32;
+        let [first, last] = self.range;
         for at in (first..last).step_by(BLOCK) {
             let n = BLOCK.min(last - at);
-            let is_direct = self.format == Format::Single && !self.is_predicate;
             let target = match is_direct {
-                true => out.wrapping_add(at * size_of::<f32>()).cast(),
+                true => self.out.cast::<f32>().wrapping_add(at),
                 false => result.as_mut_ptr(),
             };
             let mut rows = Rows {
@@ -169,76 +212,20 @@ impl Prepared for FloatKernel {
                 rows: 1,
                 columns: n,
             };
-            for k in 0..self.arity {
-                let block = &mut operand_blocks[k * BLOCK..(k + 1) * BLOCK];
-                // SAFETY: the plan was bound to this operand and the output; `at + n ≤ numel`.
-                rows.operands[k] = unsafe { self.operand(&plan.operands[k], sources[k], [at, n], block) };
+            for (k, plan) in operands.iter().enumerate() {
+                let block = &mut blocks[k * SPACE..(k + 1) * SPACE];
+                let source = self.sources[k].cast::<A>();
+                // SAFETY: the caller's promise; `at + n ≤ numel`.
+                rows.operands[k] = unsafe { elements(self.level, plan, source, layouts[k], [at, n], block) };
             }
             // SAFETY: operands hold `n` elements, and the output has `n` left at `at`.
             unsafe {
-                function.run(self.level, &rows);
+                self.function.run(self.level, &rows);
                 if !is_direct {
-                    self.put(target, out, [at, n]);
+                    let to = self.out.cast::<B>().wrapping_add(at);
+                    self.level.dispatch(Convert { from: target.cast_const(), to, n });
                 }
             }
-        }
-        Ok(())
-    }
-}
-
-impl FloatKernel {
-    /// The operand's elements for output elements `at..at + n` in f32, side by side.
-    ///
-    /// # Safety
-    /// `plan` is that of the operand at `source`; `at + n` is at most the output's element count; `block` holds
-    /// `n` elements.
-    unsafe fn operand(
-        &self,
-        plan: &BroadcastPlan<1>,
-        source: *const u8,
-        [at, n]: [usize; 2],
-        block: &mut [f32],
-    ) -> *const f32 {
-        let start = block.as_ptr();
-        match self.format {
-            Format::Single if plan.is_dense() => return source.wrapping_add(at * self.format.size()).cast(),
-            // SAFETY: the caller's promise.
-            Format::Single => unsafe { lay_out(plan, source.cast::<f32>(), [at, n], block) },
-            Format::Binary16 => self.widen::<Binary16>(plan, source, [at, n], block),
-            Format::Brain16 => self.widen::<Brain16>(plan, source, [at, n], block),
-        }
-        start
-    }
-
-    fn widen<H: HalfFormat>(
-        &self,
-        plan: &BroadcastPlan<1>,
-        source: *const u8,
-        [at, n]: [usize; 2],
-        block: &mut [f32],
-    ) {
-        let task = Widen::<H> { plan, source: source.cast(), at, n, block, format: PhantomData };
-        self.level.dispatch_narrow(task);
-    }
-
-    /// Writes a block of results to output elements `at..at + n`.
-    ///
-    /// # Safety
-    /// Both have as many elements.
-    unsafe fn put(&self, from: *const f32, out: *mut u8, [at, n]: [usize; 2]) {
-        let to = out.wrapping_add(at * self.format.size()).cast();
-        match self.format {
-            _ if self.is_predicate => {
-                self.level.dispatch(StoreBools { from, out: out.wrapping_add(at), n });
-            }
-            Format::Binary16 => {
-                self.level.dispatch_narrow(Narrow::<Binary16> { from, to, n, format: PhantomData });
-            }
-            Format::Brain16 => {
-                self.level.dispatch_narrow(Narrow::<Brain16> { from, to, n, format: PhantomData });
-            }
-            // Computed in place.
-            Format::Single => {}
         }
     }
 }

@@ -6,8 +6,9 @@
 
 use super::binary;
 use super::choose::Choose;
-use super::pointwise::{Pointwise, dense_run};
+use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, dense_run};
 use super::unary::{self, GeluErf, GeluTanh};
+use super::{activations, elementary, pairs};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{ArgSpec, DType};
 use std::fmt;
@@ -32,7 +33,7 @@ pub struct Rows {
     pub columns: usize,
 }
 
-type RunFn = unsafe fn(SimdLevel, [f32; 2], &Rows);
+type RunFn = unsafe fn(SimdLevel, Parameters, &Rows);
 
 /// What a function is, apart from its numbers.
 struct Kind {
@@ -53,7 +54,7 @@ impl<P: Pointwise<N>, const N: usize> KindOf<P, N> {
 #[derive(Clone, Copy)]
 pub struct Function {
     kind: &'static Kind,
-    parameters: [f32; 2],
+    parameters: Parameters,
 }
 
 impl Function {
@@ -63,12 +64,12 @@ impl Function {
 
     /// GELU by the error function.
     pub fn gelu_erf() -> Self {
-        Self::of(GeluErf::from_parameters([0.0; 2]))
+        Self::of(GeluErf::from_parameters(NO_PARAMETERS))
     }
 
     /// GELU by its tanh approximation.
     pub fn gelu_tanh() -> Self {
-        Self::of(GeluTanh::from_parameters([0.0; 2]))
+        Self::of(GeluTanh::from_parameters(NO_PARAMETERS))
     }
 
     /// Its name in listings.
@@ -111,7 +112,7 @@ impl fmt::Debug for Function {
     }
 }
 
-unsafe fn run<P: Pointwise<N>, const N: usize>(level: SimdLevel, parameters: [f32; 2], rows: &Rows) {
+unsafe fn run<P: Pointwise<N>, const N: usize>(level: SimdLevel, parameters: Parameters, rows: &Rows) {
     level.dispatch(RowsTask::<P, N> { function: P::from_parameters(parameters), rows });
 }
 
@@ -225,6 +226,43 @@ table! {
     "aten::pow.Tensor_Scalar_out" => call::<unary::PowMinusOne, 1>;
     "aten::gelu.out" => call::<unary::GeluErf, 1>;
     "aten::gelu.out" => call::<unary::GeluTanh, 1>;
+    "aten::exp2.out" => call::<elementary::Exp2, 1>;
+    "aten::expm1.out" => call::<elementary::Expm1, 1>;
+    "aten::log2.out" => call::<elementary::Log2, 1>;
+    "aten::log10.out" => call::<elementary::Log10, 1>;
+    "aten::log1p.out" => call::<elementary::Log1p, 1>;
+    "aten::sin.out" => call::<elementary::Sin, 1>;
+    "aten::cos.out" => call::<elementary::Cos, 1>;
+    "aten::tan.out" => call::<elementary::Tan, 1>;
+    "aten::asin.out" => call::<elementary::Asin, 1>;
+    "aten::acos.out" => call::<elementary::Acos, 1>;
+    "aten::atan.out" => call::<elementary::Atan, 1>;
+    "aten::sinh.out" => call::<elementary::Sinh, 1>;
+    "aten::cosh.out" => call::<elementary::Cosh, 1>;
+    "aten::asinh.out" => call::<elementary::Asinh, 1>;
+    "aten::acosh.out" => call::<elementary::Acosh, 1>;
+    "aten::atanh.out" => call::<elementary::Atanh, 1>;
+    "aten::sign.out" => call::<elementary::Sign, 1>;
+    "aten::square.out" => call::<elementary::Square, 1>;
+    "aten::frac.out" => call::<elementary::Frac, 1>;
+    "aten::elu.out" => call::<activations::Elu, 1>;
+    "aten::softplus.out" => call::<activations::Softplus, 1>;
+    "aten::mish.out" => call::<activations::Mish, 1>;
+    "aten::logit.out" => call::<activations::Logit, 1>;
+    "aten::hardswish.out" => call::<activations::Hardswish, 1>;
+    "aten::hardsigmoid.out" => call::<activations::Hardsigmoid, 1>;
+    "aten::pow.Tensor_Scalar_out" => call::<pairs::PowScalar, 1>;
+    "aten::pow.Tensor_Tensor_out" => call::<pairs::Pow, 2>;
+    "aten::atan2.out" => call::<pairs::Atan2, 2>;
+    "aten::fmod.Tensor_out" => call::<pairs::Fmod, 2>;
+    "aten::fmod.Scalar_out" => call::<pairs::FmodScalar, 1>;
+    "aten::remainder.Tensor_out" => call::<pairs::Remainder, 2>;
+    "aten::remainder.Scalar_out" => call::<pairs::RemainderScalar, 1>;
+    "aten::div.out_mode" => call::<pairs::DivFloor, 2>;
+    "aten::div.out_mode" => call::<pairs::DivTrunc, 2>;
+    "aten::lerp.Scalar_out" => call::<pairs::Lerp, 2>;
+    "aten::addcmul.out" => call::<pairs::Addcmul, 3>;
+    "aten::addcdiv.out" => call::<pairs::Addcdiv, 3>;
     "aten::add.out" => call::<binary::Add, 2>;
     "aten::sub.out" => call::<binary::Sub, 2>;
     "aten::mul.out" => call::<binary::Mul, 2>;

@@ -20,8 +20,12 @@ pub(super) trait Lanewise<T: Element, const N: usize>: Copy + Send + Sync + 'sta
     fn accepts(_args: &[ArgSpec<'_>]) -> bool {
         true
     }
+    /// Rough nanoseconds for 16 elements.
+    const COST: usize = 4;
+    /// Does arithmetic take so long that the widest vectors pay?
+    const IS_WIDE: bool = false;
     fn from_args(args: &Args<'_>) -> Result<Self>;
-    fn of(self, v: [T; N]) -> Self::Out;
+    fn of<S: Simd>(self, s: S, v: [T; N]) -> Self::Out;
 }
 
 /// Arithmetic that both integers and f64 have.
@@ -107,7 +111,7 @@ pub(super) fn prepare<F: Lanewise<T, N>, T: Element, const N: usize>(
     if !fits {
         return Ok(None);
     }
-    let level = SimdLevel::at_most(ctx.cpu.isa.min(Isa::Avx2));
+    let level = SimdLevel::at_most(if F::IS_WIDE { ctx.cpu.isa } else { ctx.cpu.isa.min(Isa::Avx2) });
     let name = format!("{}.{}.{}", F::NAME, T::DTYPE.name(), level.isa().name());
     Ok(Some(Box::new(LanewiseKernel::<F, T, N> { level, name, types: PhantomData })))
 }
@@ -131,7 +135,7 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> Prepared for LanewiseKernel<
         if plan.numel() == 0 {
             return Ok(Grid::EMPTY);
         }
-        Ok(Grid::chunks(plan.chunk_count(), plan.numel().min(CHUNK) / 4))
+        Ok(Grid::chunks(plan.chunk_count(), plan.numel().min(CHUNK) / 16 * F::COST))
     }
 
     unsafe fn run(
@@ -149,7 +153,12 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> Prepared for LanewiseKernel<
         }
         let out = args.output(F::OUT)?.ptr::<F::Out>()?;
         let function = F::from_args(args)?;
-        self.level.dispatch_narrow(LanewiseTask { function, plan, chunk: chunk as usize, operands, out });
+        let task = LanewiseTask { function, plan, chunk: chunk as usize, operands, out };
+        if F::IS_WIDE {
+            self.level.dispatch(task);
+        } else {
+            self.level.dispatch_narrow(task);
+        }
         Ok(())
     }
 }
@@ -166,7 +175,7 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> SimdTask for LanewiseTask<'_
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let strides = self.plan.inner_strides();
         for Run { at, offsets, n } in self.plan.runs(self.chunk) {
             let mut from = self.operands;
@@ -175,7 +184,7 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> SimdTask for LanewiseTask<'_
                 for k in 0..N {
                     from[k] = from[k].add(offsets[k]);
                 }
-                stretch(self.function, from, strides, self.out.add(at), n);
+                stretch(s, self.function, from, strides, self.out.add(at), n);
             }
         }
     }
@@ -184,7 +193,8 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> SimdTask for LanewiseTask<'_
 /// # Safety
 /// Operand `k` is readable at `i * strides[k]`, `out` writable at `i`, for `i < n`.
 #[inline(always)]
-unsafe fn stretch<F: Lanewise<T, N>, T: Element, const N: usize>(
+unsafe fn stretch<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
+    s: S,
     function: F,
     from: [*const T; N],
     strides: [usize; N],
@@ -195,13 +205,13 @@ unsafe fn stretch<F: Lanewise<T, N>, T: Element, const N: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         if strides == [1; N] {
-            stepped(function, from, [1; N], out, n);
+            stepped(s, function, from, [1; N], out, n);
         } else if N == 2 && strides[0] == 1 && strides[1] == 0 {
             let mut other = [1; N];
             other[1] = 0;
-            stepped(function, from, other, out, n);
+            stepped(s, function, from, other, out, n);
         } else {
-            stepped(function, from, strides, out, n);
+            stepped(s, function, from, strides, out, n);
         }
     }
 }
@@ -209,7 +219,8 @@ unsafe fn stretch<F: Lanewise<T, N>, T: Element, const N: usize>(
 /// # Safety
 /// As for [`stretch`].
 #[inline(always)]
-unsafe fn stepped<F: Lanewise<T, N>, T: Element, const N: usize>(
+unsafe fn stepped<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
+    s: S,
     function: F,
     from: [*const T; N],
     strides: [usize; N],
@@ -223,7 +234,7 @@ unsafe fn stepped<F: Lanewise<T, N>, T: Element, const N: usize>(
             for k in 0..N {
                 x[k] = *from[k].add(i * strides[k]);
             }
-            *out.add(i) = function.of(x);
+            *out.add(i) = function.of(s, x);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! fractional number beside an integer tensor, are left to the reference kernels.
 
 use super::lanewise::{Lanewise, Number, prepare};
+use crate::vector_math::{Simd, double};
 use pteron_core::{ArgSpec, Args, Bool8, Element, Result, StaticKernel};
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 
@@ -29,7 +30,7 @@ macro_rules! of_tensors {
                 Ok($name)
             }
             #[inline(always)]
-            fn of(self, $v: [T; $n]) -> T {
+            fn of<S: Simd>(self, _: S, $v: [T; $n]) -> T {
                 $body
             }
         }
@@ -58,20 +59,22 @@ of_tensors! {
     Complement, 1: "bitwise_not", 1, [Element + Not<Output = T>], |_| true, |[a]| !a;
 }
 
-/// Functions of f64 alone.
+/// Functions of f64 alone: `Name, operands: "operator", cost, bound, |s, v| expression`.
 macro_rules! of_doubles {
-    ($($name:ident, $n:literal: $op:literal, $out:literal, |$v:pat_param| $body:expr;)*) => { $(
+    ($($name:ident, $n:literal: $op:literal, $cost:literal, $out:literal, |$s:ident, $v:pat_param| $body:expr;)*) => { $(
         #[derive(Clone, Copy)]
         struct $name;
         impl Lanewise<f64, $n> for $name {
             type Out = f64;
             const NAME: &'static str = $op;
             const OUT: usize = $out;
+            const COST: usize = $cost;
+            const IS_WIDE: bool = $cost > 4;
             fn from_args(_: &Args<'_>) -> Result<Self> {
                 Ok($name)
             }
             #[inline(always)]
-            fn of(self, $v: [f64; $n]) -> f64 {
+            fn of<S: Simd>(self, $s: S, $v: [f64; $n]) -> f64 {
                 $body
             }
         }
@@ -79,14 +82,19 @@ macro_rules! of_doubles {
 }
 
 of_doubles! {
-    Div, 2: "div", 2, |[a, b]| a / b;
-    Sqrt, 1: "sqrt", 1, |[a]| a.sqrt();
-    Rsqrt, 1: "rsqrt", 1, |[a]| 1.0 / a.sqrt();
-    Reciprocal, 1: "reciprocal", 1, |[a]| 1.0 / a;
-    Floor, 1: "floor", 1, |[a]| a.floor();
-    Ceil, 1: "ceil", 1, |[a]| a.ceil();
-    Trunc, 1: "trunc", 1, |[a]| a.trunc();
-    Round, 1: "round", 1, |[a]| a.round_ties_even();
+    Div, 2: "div", 4, 2, |_s, [a, b]| a / b;
+    Sqrt, 1: "sqrt", 8, 1, |_s, [a]| a.sqrt();
+    Rsqrt, 1: "rsqrt", 8, 1, |_s, [a]| 1.0 / a.sqrt();
+    Reciprocal, 1: "reciprocal", 4, 1, |_s, [a]| 1.0 / a;
+    Floor, 1: "floor", 4, 1, |_s, [a]| a.floor();
+    Ceil, 1: "ceil", 4, 1, |_s, [a]| a.ceil();
+    Trunc, 1: "trunc", 4, 1, |_s, [a]| a.trunc();
+    Round, 1: "round", 4, 1, |_s, [a]| a.round_ties_even();
+    Exp, 1: "exp", 16, 1, |s, [a]| double::exp(s, a);
+    Log, 1: "log", 20, 1, |s, [a]| double::log(s, a);
+    Tanh, 1: "tanh", 20, 1, |s, [a]| double::tanh(s, a);
+    Sigmoid, 1: "sigmoid", 20, 1, |s, [a]| double::sigmoid(s, a);
+    Silu, 1: "silu", 20, 1, |s, [a]| a * double::sigmoid(s, a);
 }
 
 /// Functions of a tensor and a number.
@@ -106,7 +114,7 @@ macro_rules! with_number {
                 Ok($name(T::of_scalar(args.scalar(1)?)))
             }
             #[inline(always)]
-            fn of(self, [$a]: [T; 1]) -> T {
+            fn of<S: Simd>(self, _: S, [$a]: [T; 1]) -> T {
                 let $b = self.0;
                 $body
             }
@@ -132,7 +140,7 @@ macro_rules! comparisons {
                 Ok($tensor)
             }
             #[inline(always)]
-            fn of(self, [$a, $b]: [T; 2]) -> Bool8 {
+            fn of<S: Simd>(self, _: S, [$a, $b]: [T; 2]) -> Bool8 {
                 Bool8::from($body)
             }
         }
@@ -149,7 +157,7 @@ macro_rules! comparisons {
                 Ok($number(T::of_scalar(args.scalar(1)?)))
             }
             #[inline(always)]
-            fn of(self, [$a]: [T; 1]) -> Bool8 {
+            fn of<S: Simd>(self, _: S, [$a]: [T; 1]) -> Bool8 {
                 let $b = self.0;
                 Bool8::from($body)
             }
@@ -240,6 +248,11 @@ pub static KERNELS: &[StaticKernel] = &[
     entry!(doubles unary!("ceil"), 1, Ceil),
     entry!(doubles unary!("trunc"), 1, Trunc),
     entry!(doubles unary!("round"), 1, Round),
+    entry!(doubles unary!("exp"), 1, Exp),
+    entry!(doubles unary!("log"), 1, Log),
+    entry!(doubles unary!("tanh"), 1, Tanh),
+    entry!(doubles unary!("sigmoid"), 1, Sigmoid),
+    entry!(doubles unary!("silu"), 1, Silu),
     entry!(numbers binary!("eq.Tensor_out"), 2, Eq),
     entry!(numbers binary!("ne.Tensor_out"), 2, Ne),
     entry!(numbers binary!("lt.Tensor_out"), 2, Lt),

@@ -38,6 +38,64 @@ impl Scalars for [ArgSpec<'_>] {
     }
 }
 
+/// The numbers of a function.
+pub type Parameters = [f32; 3];
+/// Of a function that has none.
+pub const NO_PARAMETERS: Parameters = [0.0; 3];
+
+/// Defines functions with their numbers as fields: `Name<operands> { fields }: "operator", position of the output, cost,
+/// accepts, |args| value, |self, s, [operands]| expression`.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident<$n:literal> { $($field:ident),* }: $op:literal, $out:literal, $cost:expr, $accepts:expr,
+        |$args:ident| $make:expr, |$this:ident, $s:ident, $v:pat_param| $body:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name { $($field: f32),* }
+        impl Pointwise<$n> for $name {
+            const NAME: &'static str = $op;
+            const OUT: usize = $out;
+            const COST: usize = $cost;
+            fn accepts(args: &[pteron_core::ArgSpec<'_>]) -> bool {
+                let accepts: fn(&[pteron_core::ArgSpec<'_>]) -> bool = $accepts;
+                accepts(args)
+            }
+            fn from_scalars<A: Scalars + ?Sized>($args: &A) -> pteron_core::Result<Self> {
+                Ok($make)
+            }
+            fn parameters(self) -> Parameters {
+                let mut all = NO_PARAMETERS;
+                let own: &[f32] = &[$(self.$field),*];
+                for (slot, v) in all.iter_mut().zip(own) {
+                    *slot = *v;
+                }
+                all
+            }
+            #[inline(always)]
+            fn from_parameters(parameters: Parameters) -> Self {
+                #[allow(unused_mut, unused_variables)]
+                let mut next = parameters.into_iter();
+                $name { $($field: next.next().unwrap_or(0.0)),* }
+            }
+            #[inline(always)]
+            fn apply<S: Simd>(self, $s: S, $v: [S::F; $n]) -> S::F {
+                let $this = self;
+                $body
+            }
+        }
+    )* };
+}
+pub(super) use functions;
+
+/// Accepts every call.
+pub(super) fn always(_: &[ArgSpec<'_>]) -> bool {
+    true
+}
+
+/// The number at `i` in f32.
+pub(super) fn scalar<A: Scalars + ?Sized>(args: &A, i: usize) -> Result<f32> {
+    Ok(args.double(i)? as f32)
+}
+
 /// An elementwise function of `N` operands, which are arguments `0..N` of the operator, in f32.
 pub trait Pointwise<const N: usize>: Copy + Send + Sync + 'static {
     /// Name of the operator.
@@ -58,12 +116,12 @@ pub trait Pointwise<const N: usize>: Copy + Send + Sync + 'static {
     fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self>;
 
     /// Its numbers, in an order that [`Pointwise::from_parameters`] knows.
-    fn parameters(self) -> [f32; 2] {
-        [0.0; 2]
+    fn parameters(self) -> Parameters {
+        NO_PARAMETERS
     }
 
     /// The function with its numbers.
-    fn from_parameters(parameters: [f32; 2]) -> Self;
+    fn from_parameters(parameters: Parameters) -> Self;
 
     /// Computes one vector.
     fn apply<S: Simd>(self, s: S, v: [S::F; N]) -> S::F;

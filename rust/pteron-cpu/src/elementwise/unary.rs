@@ -4,7 +4,7 @@
 //! neg, abs, pow with the exponents that need no logarithm, and add, sub, mul, div with a scalar.
 
 use super::floats::prepare;
-use super::pointwise::{Pointwise, Scalars};
+use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, Scalars, always, functions, scalar};
 use crate::vector_math::{
     Simd,
     erf::erf,
@@ -32,7 +32,7 @@ macro_rules! plain {
             fn from_scalars<A: Scalars + ?Sized>(_: &A) -> Result<Self> {
                 Ok($name)
             }
-            fn from_parameters(_: [f32; 2]) -> Self {
+            fn from_parameters(_: Parameters) -> Self {
                 $name
             }
             #[inline(always)]
@@ -78,51 +78,6 @@ plain! {
     Silu: "silu", COSTLY, |s, x| s.mul(x, sigmoid(s, x));
 }
 
-/// Functions with scalar fields: `Name { fields }: "operator", out, cost, accepts, |args| value, |self, s, x| expression`.
-macro_rules! with_scalars {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident),* }: $op:literal, $out:literal, $cost:expr, $accepts:expr,
-        |$args:ident| $make:expr, |$this:ident, $s:ident, $x:ident| $body:expr;)*) => { $(
-        $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub(super) struct $name { $($field: f32),* }
-        impl Pointwise<1> for $name {
-            const NAME: &'static str = $op;
-            const OUT: usize = $out;
-            const COST: usize = $cost;
-            fn accepts(args: &[ArgSpec<'_>]) -> bool {
-                let accepts: fn(&[ArgSpec<'_>]) -> bool = $accepts;
-                accepts(args)
-            }
-            fn from_scalars<A: Scalars + ?Sized>($args: &A) -> Result<Self> {
-                $make
-            }
-            fn parameters(self) -> [f32; 2] {
-                let mut all = [0.0; 2];
-                let own: &[f32] = &[$(self.$field),*];
-                for (slot, v) in all.iter_mut().zip(own) {
-                    *slot = *v;
-                }
-                all
-            }
-            #[inline(always)]
-            fn from_parameters(parameters: [f32; 2]) -> Self {
-                #[allow(unused_mut, unused_variables)]
-                let mut next = parameters.into_iter();
-                $name { $($field: next.next().unwrap_or(0.0)),* }
-            }
-            #[inline(always)]
-            fn apply<S: Simd>(self, $s: S, [$x]: [S::F; 1]) -> S::F {
-                let $this = self;
-                $body
-            }
-        }
-    )* };
-}
-
-fn always(_: &[ArgSpec<'_>]) -> bool {
-    true
-}
-
 /// Bounds at 1 and 2 are known (or absent) and not NaN: a NaN bound has a meaning of its own.
 fn bounds_are_plain(args: &[ArgSpec<'_>]) -> bool {
     [1, 2].into_iter().all(|i| match args.get(i) {
@@ -132,60 +87,56 @@ fn bounds_are_plain(args: &[ArgSpec<'_>]) -> bool {
     })
 }
 
-fn scalar<A: Scalars + ?Sized>(args: &A, i: usize) -> Result<f32> {
-    Ok(args.double(i)? as f32)
-}
-
-with_scalars! {
+functions! {
     /// Bounds at 1 and 2, each optional.
-    Clamp { low, high }: "clamp", 3, CHEAP, bounds_are_plain,
-        |args| Ok(Clamp {
+    Clamp<1> { low, high }: "clamp", 3, CHEAP, bounds_are_plain,
+        |args| Clamp {
             low: args.optional_double(1)?.map_or(f32::NEG_INFINITY, |v| v as f32),
             high: args.optional_double(2)?.map_or(f32::INFINITY, |v| v as f32),
-        }),
-        |f, s, x| s.clamp(x, s.splat(f.low), s.splat(f.high));
+        },
+        |f, s, [x]| s.clamp(x, s.splat(f.low), s.splat(f.high));
     /// Bounds at 1 and 2.
-    Hardtanh { low, high }: "hardtanh", 3, CHEAP, bounds_are_plain,
-        |args| Ok(Hardtanh { low: scalar(args, 1)?, high: scalar(args, 2)? }),
-        |f, s, x| s.clamp(x, s.splat(f.low), s.splat(f.high));
+    Hardtanh<1> { low, high }: "hardtanh", 3, CHEAP, bounds_are_plain,
+        |args| Hardtanh { low: scalar(args, 1)?, high: scalar(args, 2)? },
+        |f, s, [x]| s.clamp(x, s.splat(f.low), s.splat(f.high));
     /// x > 0 ? x : x * slope.
-    LeakyRelu { slope }: "leaky_relu", 2, CHEAP, always,
-        |args| Ok(LeakyRelu { slope: scalar(args, 1)? }),
-        |f, s, x| s.select(s.gt(x, s.zero()), x, s.mul(x, s.splat(f.slope)));
+    LeakyRelu<1> { slope }: "leaky_relu", 2, CHEAP, always,
+        |args| LeakyRelu { slope: scalar(args, 1)? },
+        |f, s, [x]| s.select(s.gt(x, s.zero()), x, s.mul(x, s.splat(f.slope)));
     /// x + alpha * other.
-    AddScalar { addend }: "add", 3, CHEAP, always,
-        |args| Ok(AddScalar { addend: (args.double(1)? * args.double(2)?) as f32 }),
-        |f, s, x| s.add(x, s.splat(f.addend));
+    AddScalar<1> { addend }: "add", 3, CHEAP, always,
+        |args| AddScalar { addend: (args.double(1)? * args.double(2)?) as f32 },
+        |f, s, [x]| s.add(x, s.splat(f.addend));
     /// x - alpha * other.
-    SubScalar { subtrahend }: "sub", 3, CHEAP, always,
-        |args| Ok(SubScalar { subtrahend: (args.double(1)? * args.double(2)?) as f32 }),
-        |f, s, x| s.sub(x, s.splat(f.subtrahend));
+    SubScalar<1> { subtrahend }: "sub", 3, CHEAP, always,
+        |args| SubScalar { subtrahend: (args.double(1)? * args.double(2)?) as f32 },
+        |f, s, [x]| s.sub(x, s.splat(f.subtrahend));
     /// x * other.
-    MulScalar { factor }: "mul", 2, CHEAP, always,
-        |args| Ok(MulScalar { factor: scalar(args, 1)? }),
-        |f, s, x| s.mul(x, s.splat(f.factor));
+    MulScalar<1> { factor }: "mul", 2, CHEAP, always,
+        |args| MulScalar { factor: scalar(args, 1)? },
+        |f, s, [x]| s.mul(x, s.splat(f.factor));
     /// x / other.
-    DivScalar { divisor }: "div", 2, CHEAP, always,
-        |args| Ok(DivScalar { divisor: scalar(args, 1)? }),
-        |f, s, x| s.div(x, s.splat(f.divisor));
+    DivScalar<1> { divisor }: "div", 2, CHEAP, always,
+        |args| DivScalar { divisor: scalar(args, 1)? },
+        |f, s, [x]| s.div(x, s.splat(f.divisor));
     /// x².
-    Square {}: "pow_2", 2, CHEAP, |args| exponent_is(args, 2.0), |_args| Ok(Square {}), |_f, s, x| s.mul(x, x);
+    Square<1> {}: "pow_2", 2, CHEAP, |args| exponent_is(args, 2.0), |_args| Square {}, |_f, s, [x]| s.mul(x, x);
     /// x³.
-    Cube {}: "pow_3", 2, CHEAP, |args| exponent_is(args, 3.0), |_args| Ok(Cube {}), |_f, s, x| s.mul(s.mul(x, x), x);
+    Cube<1> {}: "pow_3", 2, CHEAP, |args| exponent_is(args, 3.0), |_args| Cube {}, |_f, s, [x]| s.mul(s.mul(x, x), x);
     /// x^½, as the square root.
-    PowHalf {}: "pow_half", 2, CHEAP, |args| exponent_is(args, 0.5), |_args| Ok(PowHalf {}), |_f, s, x| s.sqrt(x);
+    PowHalf<1> {}: "pow_half", 2, CHEAP, |args| exponent_is(args, 0.5), |_args| PowHalf {}, |_f, s, [x]| s.sqrt(x);
     /// x^-½.
-    PowMinusHalf {}: "pow_minus_half", 2, CHEAP, |args| exponent_is(args, -0.5), |_args| Ok(PowMinusHalf {}),
-        |_f, s, x| s.div(s.splat(1.0), s.sqrt(x));
+    PowMinusHalf<1> {}: "pow_minus_half", 2, CHEAP, |args| exponent_is(args, -0.5), |_args| PowMinusHalf {},
+        |_f, s, [x]| s.div(s.splat(1.0), s.sqrt(x));
     /// x^-1.
-    PowMinusOne {}: "pow_minus_one", 2, CHEAP, |args| exponent_is(args, -1.0), |_args| Ok(PowMinusOne {}),
-        |_f, s, x| s.div(s.splat(1.0), x);
+    PowMinusOne<1> {}: "pow_minus_one", 2, CHEAP, |args| exponent_is(args, -1.0), |_args| PowMinusOne {},
+        |_f, s, [x]| s.div(s.splat(1.0), x);
     /// x (1 + erf(x / √2)) / 2.
-    GeluErf {}: "gelu_erf", 2, COSTLY, |args| matches!(args.get(1), Some(ArgSpec::String("none"))),
-        |_args| Ok(GeluErf {}), |_f, s, x| gelu_erf(s, x);
+    GeluErf<1> {}: "gelu_erf", 2, COSTLY, |args| matches!(args.get(1), Some(ArgSpec::String("none"))),
+        |_args| GeluErf {}, |_f, s, [x]| gelu_erf(s, x);
     /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
-    GeluTanh {}: "gelu_tanh", 2, COSTLY, |args| matches!(args.get(1), Some(ArgSpec::String("tanh"))),
-        |_args| Ok(GeluTanh {}), |_f, s, x| gelu_tanh(s, x);
+    GeluTanh<1> {}: "gelu_tanh", 2, COSTLY, |args| matches!(args.get(1), Some(ArgSpec::String("tanh"))),
+        |_args| GeluTanh {}, |_f, s, [x]| gelu_tanh(s, x);
 }
 
 fn exponent_is(args: &[ArgSpec<'_>], exponent: f64) -> bool {
@@ -200,7 +151,7 @@ fn round<S: Simd>(s: S, x: S::F) -> S::F {
 
 /// Rounds down; a zero result keeps the sign of `x`.
 #[inline(always)]
-fn floor<S: Simd>(s: S, x: S::F) -> S::F {
+pub(super) fn floor<S: Simd>(s: S, x: S::F) -> S::F {
     let near = round(s, x);
     // Taking one from an integer below 2^24 is exact, and above there are no fractions.
     s.select(s.gt(near, x), s.sub(near, s.splat(1.0)), near)

@@ -9,7 +9,9 @@
 mod accept;
 mod combine;
 mod matmul;
+pub mod matrix_vector;
 mod problem;
+pub mod wide_types;
 
 pub use accept::prepare_linear_like;
 

@@ -1,11 +1,13 @@
-//! native_layer_norm on f32: y = (x - mean) · rstd · weight + bias over the trailing dimensions, with mean
+//! native_layer_norm of floats, computed in f32: y = (x - mean) · rstd · weight + bias over the trailing dimensions, with mean
 //! and rstd as further outputs. Rows are independent; each is read three times from the nearest cache.
 
 use super::moments::moments;
+use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use half::{bf16, f16};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
-    WorkerScratch,
+    ArgSpec, Args, BindArgs, Bound, DType, Dims, Element, Error, Grid, PrepareContext, Prepared, Result,
+    StaticKernel, WorkerScratch,
 };
 
 const INPUT: usize = 0;
@@ -22,6 +24,7 @@ const CHUNK: usize = 8 << 10;
 struct LayerNorm {
     level: SimdLevel,
     name: String,
+    dtype: DType,
     normalized_rank: usize,
 }
 
@@ -33,18 +36,20 @@ struct Rows {
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    let is_plain =
-        |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32 && t.dim_order.is_contiguous());
+    let Some(dtype) = ctx.tensor(INPUT).map(|t| t.dtype) else { return Ok(None) };
+    let is_plain = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == dtype && t.dim_order.is_contiguous());
     let is_plain_or_absent = |i: usize| matches!(ctx.args.get(i), Some(ArgSpec::None)) || is_plain(i);
     let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain)
         && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
     let Some(ArgSpec::IntList(normalized)) = ctx.args.get(NORMALIZED_SHAPE) else { return Ok(None) };
-    if !fits || normalized.is_empty() {
+    let is_float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
+    if !fits || !is_float || normalized.is_empty() {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    let name = format!("layer_norm.f32.{}", level.isa().name());
-    Ok(Some(Box::new(LayerNorm { level, name, normalized_rank: normalized.len() })))
+    let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };
+    let name = format!("layer_norm.{text}.{}", level.isa().name());
+    Ok(Some(Box::new(LayerNorm { level, name, dtype, normalized_rank: normalized.len() })))
 }
 
 impl LayerNorm {
@@ -112,44 +117,52 @@ impl Prepared for LayerNorm {
         _scratch: &mut WorkerScratch<'_>,
     ) -> Result<()> {
         let rows = *bound.get::<Rows>()?;
-        let first = chunk as usize * rows.per_chunk;
-        let parameter = |i: usize| -> Result<*const f32> {
-            args.optional_tensor(i)?.map_or(Ok(std::ptr::null()), |t| t.ptr::<f32>())
+        match self.dtype {
+            DType::Float16 => self.chunk::<f16>(&rows, args, chunk as usize),
+            DType::BFloat16 => self.chunk::<bf16>(&rows, args, chunk as usize),
+            _ => self.chunk::<f32>(&rows, args, chunk as usize),
+        }
+    }
+}
+
+impl LayerNorm {
+    /// The rows of a chunk, of tensors whose elements are `T`.
+    fn chunk<T: Source + Sink + Element>(&self, rows: &Rows, args: &Args<'_>, chunk: usize) -> Result<()> {
+        let first = chunk * rows.per_chunk;
+        let parameter = |i: usize| -> Result<*const T> {
+            args.optional_tensor(i)?.map_or(Ok(std::ptr::null()), |t| t.ptr::<T>())
         };
-        // SAFETY: `first` is a row of the tensors.
-        let task = unsafe {
-            RowsTask {
-                input: args.tensor(INPUT)?.ptr::<f32>()?.add(first * rows.length),
-                weight: parameter(WEIGHT)?,
-                bias: parameter(BIAS)?,
-                eps: args.double(EPS)?,
-                out: args.output(OUT)?.ptr::<f32>()?.add(first * rows.length),
-                mean: args.output(MEAN)?.ptr::<f32>()?.add(first),
-                rstd: args.output(RSTD)?.ptr::<f32>()?.add(first),
-                count: rows.per_chunk.min(rows.count - first),
-                length: rows.length,
-            }
-        };
-        self.level.dispatch(task);
+        let at = first * rows.length;
+        self.level.dispatch(RowsTask::<T> {
+            input: args.tensor(INPUT)?.ptr::<T>()?.wrapping_add(at),
+            weight: parameter(WEIGHT)?,
+            bias: parameter(BIAS)?,
+            eps: args.double(EPS)?,
+            out: args.output(OUT)?.ptr::<T>()?.wrapping_add(at),
+            mean: args.output(MEAN)?.ptr::<T>()?.wrapping_add(first),
+            rstd: args.output(RSTD)?.ptr::<T>()?.wrapping_add(first),
+            count: rows.per_chunk.min(rows.count - first),
+            length: rows.length,
+        });
         Ok(())
     }
 }
 
-struct RowsTask {
-    input: *const f32,
+struct RowsTask<T> {
+    input: *const T,
     /// Null when absent.
-    weight: *const f32,
+    weight: *const T,
     /// Null when absent.
-    bias: *const f32,
+    bias: *const T,
     eps: f64,
-    out: *mut f32,
-    mean: *mut f32,
-    rstd: *mut f32,
+    out: *mut T,
+    mean: *mut T,
+    rstd: *mut T,
     count: usize,
     length: usize,
 }
 
-impl SimdTask for RowsTask {
+impl<T: Source + Sink> SimdTask for RowsTask<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -160,20 +173,20 @@ impl SimdTask for RowsTask {
                 let x = self.input.add(row * self.length);
                 let y = self.out.add(row * self.length);
                 let (mean, rstd) = moments(s, x, self.length, self.eps);
-                *self.mean.add(row) = mean;
-                *self.rstd.add(row) = rstd;
+                *self.mean.add(row) = T::of_number(mean);
+                *self.rstd.add(row) = T::of_number(rstd);
                 let (mean, rstd) = (s.splat(mean), s.splat(rstd));
                 let mut i = 0;
                 while i < self.length {
                     let m = S::LANES.min(self.length - i);
-                    let mut v = s.mul(s.sub(s.load_up_to(x.add(i), m), mean), rstd);
-                    let b = if self.bias.is_null() { s.zero() } else { s.load_up_to(self.bias.add(i), m) };
+                    let mut v = s.mul(s.sub(load_up_to(s, x.add(i), m), mean), rstd);
+                    let b = if self.bias.is_null() { s.zero() } else { load_up_to(s, self.bias.add(i), m) };
                     v = if self.weight.is_null() {
                         s.add(v, b)
                     } else {
-                        s.fma(v, s.load_up_to(self.weight.add(i), m), b)
+                        s.fma(v, load_up_to(s, self.weight.add(i), m), b)
                     };
-                    s.store_up_to(y.add(i), v, m);
+                    store_up_to(s, y.add(i), v, m);
                     i += m;
                 }
             }
@@ -185,6 +198,6 @@ impl SimdTask for RowsTask {
 pub static KERNELS: &[StaticKernel] = &[StaticKernel {
     schema: "aten::native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, \
              float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
-    variant: "f32_rows",
+    variant: "rows",
     prepare,
 }];

@@ -1,5 +1,6 @@
 //! Mean and reciprocal standard deviation of a stretch of f32, and the affine map that follows.
 
+use crate::elementwise::operand::{Source, load_up_to};
 use crate::vector_math::Simd;
 
 /// Elements that are summed in f32 before they are added to an f64 total.
@@ -10,7 +11,12 @@ const BLOCK: usize = 4096;
 /// # Safety
 /// `n` elements behind `x`.
 #[inline(always)]
-pub unsafe fn sum_of<S: Simd>(s: S, x: *const f32, n: usize, f: impl Fn(S::F) -> S::F) -> f64 {
+pub(crate) unsafe fn sum_of<S: Simd, A: Source>(
+    s: S,
+    x: *const A,
+    n: usize,
+    f: impl Fn(S::F) -> S::F,
+) -> f64 {
     let mut total = 0f64;
     let mut start = 0;
     while start < n {
@@ -21,12 +27,12 @@ pub unsafe fn sum_of<S: Simd>(s: S, x: *const f32, n: usize, f: impl Fn(S::F) ->
         unsafe {
             while i + 4 * S::LANES <= end {
                 for (k, a) in acc.iter_mut().enumerate() {
-                    *a = s.add(*a, f(s.load(x.add(i + k * S::LANES))));
+                    *a = s.add(*a, f(A::load(s, x.add(i + k * S::LANES))));
                 }
                 i += 4 * S::LANES;
             }
             while i + S::LANES <= end {
-                acc[0] = s.add(acc[0], f(s.load(x.add(i))));
+                acc[0] = s.add(acc[0], f(A::load(s, x.add(i))));
                 i += S::LANES;
             }
         }
@@ -36,7 +42,7 @@ pub unsafe fn sum_of<S: Simd>(s: S, x: *const f32, n: usize, f: impl Fn(S::F) ->
             // Lanes beyond the end hold f(0), which need not be zero: only the first ones count.
             let mut lanes = [0f32; crate::vector_math::simd::MAX_LANES];
             // SAFETY: end - i < LANES elements are read, LANES written.
-            unsafe { s.store(lanes.as_mut_ptr(), f(s.load_partial(x.add(i), end - i))) };
+            unsafe { s.store(lanes.as_mut_ptr(), f(load_up_to(s, x.add(i), end - i))) };
             total += f64::from(lanes[..end - i].iter().sum::<f32>());
         }
         start = end;
@@ -49,7 +55,7 @@ pub unsafe fn sum_of<S: Simd>(s: S, x: *const f32, n: usize, f: impl Fn(S::F) ->
 /// # Safety
 /// `n ≥ 1` elements behind `x`.
 #[inline(always)]
-pub unsafe fn moments<S: Simd>(s: S, x: *const f32, n: usize, eps: f64) -> (f32, f32) {
+pub(crate) unsafe fn moments<S: Simd, A: Source>(s: S, x: *const A, n: usize, eps: f64) -> (f32, f32) {
     // SAFETY: the caller's promise.
     unsafe {
         let mean = (sum_of(s, x, n, |v| v) / n as f64) as f32;

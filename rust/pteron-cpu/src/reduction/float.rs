@@ -1,13 +1,16 @@
-//! sum, mean, amax and amin of f32 over neighbouring dimensions.
+//! sum, mean, prod, amax and amin of floats over neighbouring dimensions, computed in f32.
 //!
 //! Long sums are made of blocks, so that rounding grows with the square root of the length rather than with
 //! the length; every output element has one order of summation. amax and amin answer NaN when there is one.
 
 use super::shape::{DimsArg, ReducedDims, Volumes};
+use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
 use crate::norm::moments::sum_of;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use half::{bf16, f16};
 use pteron_core::{
-    Args, BindArgs, Bound, DType, Error, Grid, PrepareContext, Prepared, Result, StaticKernel, WorkerScratch,
+    Args, BindArgs, Bound, DType, Element, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
 };
 
 /// Input elements of a chunk, about.
@@ -21,6 +24,7 @@ const ROWS: usize = 128;
 enum Kind {
     Sum,
     Mean,
+    Product,
     Max,
     Min,
 }
@@ -29,6 +33,7 @@ struct Reduction {
     kind: Kind,
     level: SimdLevel,
     name: String,
+    dtype: DType,
     dims: ReducedDims,
     out: usize,
 }
@@ -47,8 +52,9 @@ fn prepare(
     out: usize,
     form: DimsArg,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
-    if !is_f32(0) || !is_f32(out) {
+    let Some(dtype) = ctx.tensor(0).map(|t| t.dtype) else { return Ok(None) };
+    let is_float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
+    if !is_float || ctx.tensor(out).is_none_or(|t| t.dtype != dtype) {
         return Ok(None);
     }
     let Some(dims) = ReducedDims::neighbours(ctx, out, form) else { return Ok(None) };
@@ -56,11 +62,13 @@ fn prepare(
     let operator = match kind {
         Kind::Sum => "sum",
         Kind::Mean => "mean",
+        Kind::Product => "prod",
         Kind::Max => "amax",
         Kind::Min => "amin",
     };
-    let name = format!("{operator}.f32.{}", level.isa().name());
-    Ok(Some(Box::new(Reduction { kind, level, name, dims, out })))
+    let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };
+    let name = format!("{operator}.{text}.{}", level.isa().name());
+    Ok(Some(Box::new(Reduction { kind, level, name, dtype, dims, out })))
 }
 
 impl Prepared for Reduction {
@@ -102,26 +110,37 @@ impl Prepared for Reduction {
     ) -> Result<()> {
         let units = *bound.get::<Units>()?;
         let first = chunk as usize * units.per_chunk;
-        self.level.dispatch(UnitsTask {
-            kind: self.kind,
-            volumes: units.volumes,
-            range: first..(first + units.per_chunk).min(units.count),
-            input: args.tensor(0)?.ptr()?,
-            out: args.output(self.out)?.ptr()?,
-        });
+        let range = first..(first + units.per_chunk).min(units.count);
+        match self.dtype {
+            DType::Float16 => self.units::<f16>(args, units.volumes, range),
+            DType::BFloat16 => self.units::<bf16>(args, units.volumes, range),
+            _ => self.units::<f32>(args, units.volumes, range),
+        }
+    }
+}
+
+impl Reduction {
+    fn units<T: Source + Sink + Element>(
+        &self,
+        args: &Args<'_>,
+        volumes: Volumes,
+        range: std::ops::Range<usize>,
+    ) -> Result<()> {
+        let (input, out) = (args.tensor(0)?.ptr::<T>()?, args.output(self.out)?.ptr::<T>()?);
+        self.level.dispatch(UnitsTask { kind: self.kind, volumes, range, input, out });
         Ok(())
     }
 }
 
-struct UnitsTask {
+struct UnitsTask<T> {
     kind: Kind,
     volumes: Volumes,
     range: std::ops::Range<usize>,
-    input: *const f32,
-    out: *mut f32,
+    input: *const T,
+    out: *mut T,
 }
 
-impl SimdTask for UnitsTask {
+impl<T: Source + Sink> SimdTask for UnitsTask<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -131,7 +150,7 @@ impl SimdTask for UnitsTask {
             // SAFETY: units of the range lie inside input and output.
             unsafe {
                 if inner == 1 {
-                    *self.out.add(unit) = self.row(s, self.input.add(unit * reduced), reduced);
+                    *self.out.add(unit) = T::of_number(self.row(s, self.input.add(unit * reduced), reduced));
                     continue;
                 }
                 let (outer, first) = (unit / blocks, unit % blocks * COLUMNS);
@@ -146,33 +165,66 @@ impl SimdTask for UnitsTask {
     }
 }
 
-impl UnitsTask {
+impl<T: Source + Sink> UnitsTask<T> {
     /// # Safety
     /// `n` elements behind `x`.
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, x: *const f32, n: usize) -> f32 {
+    unsafe fn row<S: Simd>(&self, s: S, x: *const T, n: usize) -> f32 {
         // SAFETY: the caller's promise.
         unsafe {
             match self.kind {
                 Kind::Sum => sum_of(s, x, n, |v| v) as f32,
                 Kind::Mean => (sum_of(s, x, n, |v| v) / n as f64) as f32,
-                Kind::Max | Kind::Min => {
-                    // Starting from the first element needs no neutral one; overlapping the last vector
-                    // with the one before changes nothing.
-                    let mut best = s.splat(*x);
-                    let mut i = 0;
-                    while i + S::LANES <= n {
-                        best = self.better(s, best, s.load(x.add(i)));
-                        i += S::LANES;
-                    }
-                    let mut lanes = [0f32; crate::vector_math::simd::MAX_LANES];
-                    s.store(lanes.as_mut_ptr(), best);
-                    let rest = std::slice::from_raw_parts(x.add(i), n - i);
-                    let all = lanes[..S::LANES].iter().chain(rest);
-                    all.fold(*x, |a, b| self.better_of(a, *b))
-                }
+                Kind::Product => self.folded(s, x, n, 1.0),
+                // Starting from the first element needs no neutral one.
+                Kind::Max | Kind::Min => self.folded(s, x, n, (*x).number()),
             }
         }
+    }
+
+    /// Combines all elements with `start` in four accumulators, so that they need not wait for each other.
+    ///
+    /// # Safety
+    /// `n` elements behind `x`.
+    #[inline(always)]
+    unsafe fn folded<S: Simd>(&self, s: S, x: *const T, n: usize, start: f32) -> f32 {
+        let mut all = [s.splat(start); 4];
+        let mut i = 0;
+        // SAFETY: i + 4 LANES ≤ n, then i + LANES ≤ n; what is left is read by element.
+        unsafe {
+            while i + 4 * S::LANES <= n {
+                for (k, each) in all.iter_mut().enumerate() {
+                    *each = self.combined(s, *each, T::load(s, x.add(i + k * S::LANES)));
+                }
+                i += 4 * S::LANES;
+            }
+            while i + S::LANES <= n {
+                all[0] = self.combined(s, all[0], T::load(s, x.add(i)));
+                i += S::LANES;
+            }
+            let pairs = [self.combined(s, all[0], all[1]), self.combined(s, all[2], all[3])];
+            let mut lanes = [0f32; crate::vector_math::simd::MAX_LANES];
+            s.store(lanes.as_mut_ptr(), self.combined(s, pairs[0], pairs[1]));
+            let mut result = start;
+            for v in &lanes[..S::LANES] {
+                result = self.combined_numbers(result, *v);
+            }
+            while i < n {
+                result = self.combined_numbers(result, (*x.add(i)).number());
+                i += 1;
+            }
+            result
+        }
+    }
+
+    #[inline(always)]
+    fn combined<S: Simd>(&self, s: S, a: S::F, b: S::F) -> S::F {
+        if self.kind == Kind::Product { s.mul(a, b) } else { self.better(s, a, b) }
+    }
+
+    #[inline(always)]
+    fn combined_numbers(&self, a: f32, b: f32) -> f32 {
+        if self.kind == Kind::Product { a * b } else { self.better_of(a, b) }
     }
 
     #[inline(always)]
@@ -191,15 +243,15 @@ impl UnitsTask {
     /// # Safety
     /// `n ≤ 2 LANES` columns of all rows behind `x`, `n` elements behind `y`.
     #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, s: S, x: *const f32, y: *mut f32, n: usize) {
+    unsafe fn columns<S: Simd>(&self, s: S, x: *const T, y: *mut T, n: usize) {
         let Volumes { reduced, inner, .. } = self.volumes;
         let (n0, n1) = (n.min(S::LANES), n.saturating_sub(S::LANES));
         // SAFETY: rows are `inner` apart; partial loads and stores touch n0 and n1 elements.
         unsafe {
             let load = |row: usize| {
                 let p = x.add(row * inner);
-                let second = if n1 > 0 { s.load_up_to(p.add(S::LANES), n1) } else { s.zero() };
-                (s.load_up_to(p, n0), second)
+                let second = if n1 > 0 { load_up_to(s, p.add(S::LANES), n1) } else { s.zero() };
+                (load_up_to(s, p, n0), second)
             };
             let (mut a, mut b) = (s.zero(), s.zero());
             if matches!(self.kind, Kind::Max | Kind::Min) {
@@ -207,6 +259,12 @@ impl UnitsTask {
                 for row in 1..reduced {
                     let (v, w) = load(row);
                     (a, b) = (self.better(s, a, v), self.better(s, b, w));
+                }
+            } else if self.kind == Kind::Product {
+                (a, b) = (s.splat(1.0), s.splat(1.0));
+                for row in 0..reduced {
+                    let (v, w) = load(row);
+                    (a, b) = (s.mul(a, v), s.mul(b, w));
                 }
             } else {
                 for start in (0..reduced).step_by(ROWS) {
@@ -222,9 +280,9 @@ impl UnitsTask {
                     (a, b) = (s.div(a, count), s.div(b, count));
                 }
             }
-            s.store_up_to(y, a, n0);
+            store_up_to(s, y, a, n0);
             if n1 > 0 {
-                s.store_up_to(y.add(S::LANES), b, n1);
+                store_up_to(s, y.add(S::LANES), b, n1);
             }
         }
     }
@@ -235,28 +293,54 @@ pub static KERNELS: &[StaticKernel] = &[
     StaticKernel {
         schema: "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, \
                  Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32",
+        variant: "float",
         prepare: |ctx| prepare(ctx, Kind::Mean, 4, DimsArg::List),
     },
     StaticKernel {
         schema: "aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32",
+        variant: "float",
         prepare: |ctx| prepare(ctx, Kind::Mean, 2, DimsArg::All),
     },
     StaticKernel {
         schema: "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, \
                  Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32",
+        variant: "float",
         prepare: |ctx| prepare(ctx, Kind::Sum, 4, DimsArg::List),
     },
     StaticKernel {
         schema: "aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32",
+        variant: "float",
         prepare: |ctx| prepare(ctx, Kind::Max, 3, DimsArg::List),
     },
     StaticKernel {
         schema: "aten::amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32",
+        variant: "float",
         prepare: |ctx| prepare(ctx, Kind::Min, 3, DimsArg::List),
+    },
+    StaticKernel {
+        schema: "aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        variant: "float",
+        prepare: |ctx| prepare(ctx, Kind::Sum, 2, DimsArg::All),
+    },
+    StaticKernel {
+        schema: "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, \
+                 Tensor(a!) out) -> Tensor(a!)",
+        variant: "float",
+        prepare: |ctx| prepare(ctx, Kind::Product, 4, DimsArg::One),
+    },
+    StaticKernel {
+        schema: "aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        variant: "float",
+        prepare: |ctx| prepare(ctx, Kind::Product, 2, DimsArg::All),
+    },
+    StaticKernel {
+        schema: "aten::max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        variant: "float",
+        prepare: |ctx| prepare(ctx, Kind::Max, 1, DimsArg::All),
+    },
+    StaticKernel {
+        schema: "aten::min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        variant: "float",
+        prepare: |ctx| prepare(ctx, Kind::Min, 1, DimsArg::All),
     },
 ];

@@ -1,3 +1,12 @@
-//! Softmax kernels.
+//! softmax and log_softmax.
 
-pub mod rows;
+mod columns;
+pub mod kernel;
+mod rows;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Softmax,
+    LogSoftmax,
+}

@@ -1,107 +1,18 @@
-//! softmax and log_softmax of f32 over the dimension that is innermost in memory.
-//!
-//! softmax: x → e^(x - max) / Σ e^(x - max). A row with NaN, or with nothing but -inf, becomes NaN, as in
-//! eager. Each row has one summation order, fixed by its length and the instruction set.
+//! softmax and log_softmax of rows: stretches along the dimension that is innermost in memory. Each row has one
+//! summation order, fixed by its length and the instruction set.
 
+use super::Kind;
 use crate::vector_math::exp::exp;
 use crate::vector_math::simd::MAX_LANES;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
-use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, DType, Grid, PrepareContext, Prepared, Result, StaticKernel,
-    WorkerScratch,
-};
+use crate::vector_math::{Simd, SimdTask};
 
-const OUT: usize = 3;
-/// Elements that a chunk of rows holds at least.
-const CHUNK: usize = 8 << 10;
-
-/// Which of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Softmax,
-    LogSoftmax,
-}
-
-struct SoftmaxRows {
-    kind: Kind,
-    level: SimdLevel,
-    name: String,
-}
-
-/// Rows of the current shape.
-#[derive(Debug, Clone, Copy, Default)]
-struct Rows {
-    count: usize,
-    length: usize,
-    per_chunk: usize,
-}
-
-fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Result<Option<Box<dyn Prepared>>> {
-    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
-    let Some(ArgSpec::Int(Some(dim))) = ctx.args.get(1) else { return Ok(None) };
-    let rank = input.shape.len();
-    let dim = if *dim < 0 { dim + rank as i64 } else { *dim };
-    let is_innermost = input.dim_order.as_slice().last().is_some_and(|d| i64::from(*d) == dim);
-    let is_f32 = input.dtype == DType::Float32 && out.dtype == DType::Float32;
-    if !(is_f32 && is_innermost && input.dim_order == out.dim_order) {
-        return Ok(None);
-    }
-    let level = SimdLevel::at_most(ctx.cpu.isa);
-    let operator = if kind == Kind::Softmax { "softmax" } else { "log_softmax" };
-    Ok(Some(Box::new(SoftmaxRows { kind, level, name: format!("{operator}.f32.{}", level.isa().name()) })))
-}
-
-impl Prepared for SoftmaxRows {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn new_bound(&self) -> Bound {
-        Bound::of(Rows::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let input = args.args().tensor(0)?;
-        let (shape, numel) = (*input.shape(), input.numel());
-        let innermost = input.meta().dim_order().as_slice().last().map_or(0, |d| *d as usize);
-        args.resize(OUT, &shape)?;
-        if numel == 0 {
-            return Ok(Grid::EMPTY);
-        }
-        let length = shape.get(innermost).copied().unwrap_or(1);
-        let count = numel / length;
-        let per_chunk = CHUNK.div_ceil(length);
-        *bound.get_mut::<Rows>()? = Rows { count, length, per_chunk };
-        Ok(Grid::chunks(count.div_ceil(per_chunk), per_chunk.min(count) * length))
-    }
-
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let rows = *bound.get::<Rows>()?;
-        let first = chunk as usize * rows.per_chunk;
-        let count = rows.per_chunk.min(rows.count - first);
-        // SAFETY: both tensors have rows.count · rows.length elements; rows of a chunk are inside.
-        let (input, out) = unsafe {
-            let offset = first * rows.length;
-            (args.tensor(0)?.ptr::<f32>()?.add(offset), args.output(OUT)?.ptr::<f32>()?.add(offset))
-        };
-        self.level.dispatch(RowsTask { kind: self.kind, input, out, count, length: rows.length });
-        Ok(())
-    }
-}
-
-struct RowsTask {
-    kind: Kind,
-    input: *const f32,
-    out: *mut f32,
-    count: usize,
-    length: usize,
+/// `count` rows of `length` elements. Input and result may be the same.
+pub(super) struct RowsTask {
+    pub kind: Kind,
+    pub input: *const f32,
+    pub out: *mut f32,
+    pub count: usize,
+    pub length: usize,
 }
 
 impl SimdTask for RowsTask {
@@ -226,81 +137,5 @@ unsafe fn shift<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, max: f32, l
         // SAFETY: i + m ≤ n.
         unsafe { s.store_up_to(y.add(i), s.sub(s.sub(s.load_up_to(x.add(i), m), max), log_sum), m) };
         i += m;
-    }
-}
-
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[
-    StaticKernel {
-        schema: "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_rows",
-        prepare: |ctx| prepare(ctx, Kind::Softmax),
-    },
-    StaticKernel {
-        schema: "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_rows",
-        prepare: |ctx| prepare(ctx, Kind::LogSoftmax),
-    },
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::elementwise::tests::numbers;
-    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
-    use pteron_core::Isa;
-
-    fn run(kernel: usize, isa: Isa, shape: &[usize], x: &[f32]) -> Option<Vec<f32>> {
-        let args = vec![
-            CallArg::Tensor(HostTensor::new(shape, x).unwrap()),
-            CallArg::int(-1),
-            CallArg::bool(false),
-            CallArg::Tensor(HostTensor::zeros(DType::Float32, shape).unwrap()),
-        ];
-        let mut call = SingleCall::new(KERNELS[kernel].prepare, &profile(isa)?, args).unwrap().unwrap();
-        let grid = call.bind().unwrap();
-        call.run(grid, true).unwrap();
-        Some(call.output::<f32>(OUT).unwrap())
-    }
-
-    #[test]
-    fn rows_agree_with_f64() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
-            for (rows, n) in [(1, 1), (3, 5), (2, 16), (700, 33), (4, 128), (2, 5000), (0, 4)] {
-                let x: Vec<f32> = numbers(rows * n, 5).iter().map(|v| v * 10.0).collect();
-                for kernel in [0, 1] {
-                    let Some(y) = run(kernel, isa, &[rows, n], &x) else { continue };
-                    for (x, y) in x.chunks(n).zip(y.chunks(n)) {
-                        let max = x.iter().fold(f32::NEG_INFINITY, |m, v| m.max(*v));
-                        let sum: f64 = x.iter().map(|v| f64::from(v - max).exp()).sum();
-                        for (x, y) in x.iter().zip(y) {
-                            let shifted = f64::from(x - max);
-                            let (want, size) = match kernel {
-                                0 => (shifted.exp() / sum, 0.0),
-                                _ => (shifted - sum.ln(), 1.0),
-                            };
-                            let tolerance = 4e-6 * want.abs().max(size) + 1e-38;
-                            assert!(
-                                (f64::from(*y) - want).abs() <= tolerance,
-                                "{isa:?} {kernel} n={n}: {y} {want}"
-                            );
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn infinities_and_nan_as_in_eager() {
-        let inf = f32::INFINITY;
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
-            let Some(y) = run(0, isa, &[3, 3], &[-inf, 0.0, 0.0, -inf, -inf, -inf, f32::NAN, 1.0, 2.0])
-            else {
-                continue;
-            };
-            assert_eq!(&y[..3], &[0.0, 0.5, 0.5]);
-            assert!(y[3..].iter().all(|v| v.is_nan()), "{y:?}");
-        }
     }
 }

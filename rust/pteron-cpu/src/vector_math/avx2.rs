@@ -1,23 +1,23 @@
-//! [`Simd`] with AVX2 and FMA. Unsafe island: every block relies on [`Avx2`] being made only inside
+//! [`Simd`] with AVX2, FMA and F16C. Unsafe island: every block relies on [`Avx2`] being made only inside
 //! [`enter`], whose callers have detected the features.
 
 use super::simd::{Simd, SimdTask};
 use std::arch::x86_64::*;
 
-/// Proof that AVX2 and FMA are there.
+/// Proof that AVX2, FMA and F16C are there.
 #[derive(Clone, Copy)]
 pub struct Avx2(());
 
 /// Does the processor have what [`enter`] needs?
 pub fn is_available() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
 }
 
 /// Runs `task` with AVX2 code.
 ///
 /// # Safety
 /// [`is_available`] is true.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn enter<T: SimdTask>(task: T) -> T::Output {
     task.run(Avx2(()))
 }
@@ -46,6 +46,7 @@ impl Simd for Avx2 {
     type F = __m256;
     type I = __m256i;
     type M = __m256;
+    type D = __m256d;
     const LANES: usize = 8;
 
     pure!(splat(v: f32) -> __m256, _mm256_set1_ps(v));
@@ -112,6 +113,18 @@ impl Simd for Avx2 {
             _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(a, p), p), q)
         }
     }
+    pure!(splat_d(v: f64) -> __m256d, _mm256_set1_pd(v));
+    #[inline(always)]
+    unsafe fn load_d(self, p: *const f64) -> __m256d {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_loadu_pd(p) }
+    }
+    #[inline(always)]
+    unsafe fn store_d(self, p: *mut f64, v: __m256d) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_storeu_pd(p, v) }
+    }
+    pure!(fma_d(a: __m256d, b: __m256d, c: __m256d) -> __m256d, _mm256_fmadd_pd(a, b, c));
     pure!(lt(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
     pure!(le(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_LE_OQ>(a, b));
     pure!(eq(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b));
@@ -165,7 +178,46 @@ impl Simd for Avx2 {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)) }
     }
+    #[inline(always)]
+    unsafe fn load_binary16(self, p: *const u16) -> __m256 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_binary16(self, p: *mut u16, v: __m256) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_brain16(self, p: *const u16) -> __m256 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_brain16(self, p: *mut u16, v: __m256) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bits = _mm256_castps_si256(v);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+            // Rounding could carry a NaN into an infinity.
+            let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+            let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+            let upper = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan));
+            let packed = _mm256_packus_epi32(upper, upper);
+            let joined = _mm256_permute4x64_epi64::<0b1000>(packed);
+            _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(joined))
+        }
+    }
     pure!(to_float(a: __m256i) -> __m256, _mm256_cvtepi32_ps(a));
+    #[inline(always)]
+    fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
+        // One instruction where the caller has the features, and `self` proves that it has.
+        a.mul_add(b, c)
+    }
     pure!(reduce_add(a: __m256) -> f32, {
         let q = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
         let d = _mm_add_ps(q, _mm_movehl_ps(q, q));

@@ -21,7 +21,7 @@ pub fn is_available() -> bool {
 ///
 /// # Safety
 /// [`is_available`] is true.
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]
 pub unsafe fn enter<T: SimdTask>(task: T) -> T::Output {
     task.run(Avx512(()))
 }
@@ -46,6 +46,7 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
+    type D = __m512d;
     const LANES: usize = 16;
 
     pure!(splat(v: f32) -> __m512, _mm512_set1_ps(v));
@@ -97,6 +98,18 @@ impl Simd for Avx512 {
     pure!(sqrt(a: __m512) -> __m512, _mm512_sqrt_ps(a));
     pure!(round(a: __m512) -> __m512, _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
     pure!(scale2(a: __m512, n: __m512) -> __m512, _mm512_scalef_ps(a, n));
+    pure!(splat_d(v: f64) -> __m512d, _mm512_set1_pd(v));
+    #[inline(always)]
+    unsafe fn load_d(self, p: *const f64) -> __m512d {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_pd(p) }
+    }
+    #[inline(always)]
+    unsafe fn store_d(self, p: *mut f64, v: __m512d) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_pd(p, v) }
+    }
+    pure!(fma_d(a: __m512d, b: __m512d, c: __m512d) -> __m512d, _mm512_fmadd_pd(a, b, c));
     pure!(lt(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b));
     pure!(le(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b));
     pure!(eq(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b));
@@ -138,7 +151,44 @@ impl Simd for Avx512 {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srai_epi32::<N>(a) }
     }
+    #[inline(always)]
+    unsafe fn load_binary16(self, p: *const u16) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_binary16(self, p: *mut u16, v: __m512) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_brain16(self, p: *const u16) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_brain16(self, p: *mut u16, v: __m512) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bits = _mm512_castps_si512(v);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+            // Rounding could carry a NaN into an infinity.
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x40_0000));
+            let result = _mm512_mask_blend_epi32(nan, rounded, quiet);
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(result)))
+        }
+    }
     pure!(to_float(a: __m512i) -> __m512, _mm512_cvtepi32_ps(a));
+    #[inline(always)]
+    fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
+        // One instruction where the caller has the features, and `self` proves that it has.
+        a.mul_add(b, c)
+    }
     pure!(reduce_add(a: __m512) -> f32, {
         let o = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
         let q = _mm_add_ps(_mm256_castps256_ps128(o), _mm256_extractf128_ps::<1>(o));

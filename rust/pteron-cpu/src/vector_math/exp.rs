@@ -1,4 +1,4 @@
-//! e^x and the pieces of it that tanh, sigmoid and erf are made of.
+//! e^x, 2^x, e^x - 1 and the pieces of them that tanh, sigmoid, erf and the hyperbolic functions are made of.
 //!
 //! x = n ln 2 + r with |r| ≤ ln 2 / 2; e^r = 1 + r + r² q(r), q fitted to an absolute error of 3e-9 in
 //! r² q. The product n · ln 2 is split so that its large part is exact without fused arithmetic.
@@ -46,4 +46,35 @@ pub(super) fn expm1_positive<S: Simd>(s: S, x: S::F) -> S::F {
     let (n, t) = reduce(s, x);
     let power = s.scale2(s.splat(1.0), n);
     s.fma(power, t, s.sub(power, s.splat(1.0)))
+}
+
+/// e^x / 2 for x in `-100..=91`, which is finite a little longer than e^x.
+#[inline(always)]
+pub(super) fn half_exp<S: Simd>(s: S, x: S::F) -> S::F {
+    let (n, t) = reduce(s, x);
+    s.scale2(s.add(s.splat(1.0), t), s.sub(n, s.splat(1.0)))
+}
+
+/// 2^x. At most 1.6 ULP, subnormal results included; NaN stays NaN.
+#[inline(always)]
+pub fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
+    let x = s.clamp(x, s.splat(-151.0), s.splat(129.0));
+    let n = s.round(x);
+    // At most ln 2 / 2, so that its rounding is less than a third of a unit of the result.
+    let r = s.mul(s.sub(x, n), s.splat(std::f32::consts::LN_2));
+    let t = s.fma(s.mul(r, r), polynomial(s, r, Q), r);
+    s.scale2(s.add(s.splat(1.0), t), n)
+}
+
+/// e^x - 1, accurate also near zero. At most 2 ULP; NaN stays NaN, -0 stays -0.
+#[inline(always)]
+pub fn expm1<S: Simd>(s: S, x: S::F) -> S::F {
+    // Below -104 the result is -1, above 89 infinite.
+    let (n, t) = reduce(s, s.clamp(x, s.splat(-104.0), s.splat(89.0)));
+    // Half of it, whose power of two is always finite.
+    let half = s.splat(0.5);
+    let power = s.scale2(half, n);
+    let y = s.fma(power, t, s.sub(power, half));
+    // Where x²/2 is below half a unit the result is x; halves of subnormal numbers would lose a bit.
+    s.select(s.lt(s.abs(x), s.splat(2.980_232_2e-8)), x, s.add(y, y))
 }

@@ -1,4 +1,4 @@
-//! Natural logarithm. x = 2^k m with m in [√½, √2); with f = m - 1 and s = f / (2 + f),
+//! Logarithms: natural, of base 2 and 10, of 1 + x. x = 2^k m with m in [√½, √2); with f = m - 1 and s = f / (2 + f),
 //! log m = f - (f²/2 - s (f²/2 + R(s²))), R the tail of the series of the inverse hyperbolic tangent.
 
 use super::exp::{LN2_HIGH, LN2_LOW, polynomial};
@@ -9,28 +9,108 @@ const ONE_BITS: i32 = 0x3f80_0000;
 /// 2/3, 2/5, 2/7, 2/9: the next term is below 2e-9 relative for s² ≤ 0.0295.
 const SERIES: [f32; 4] = [0.666_666_7, 0.4, 0.285_714_3, 0.222_222_22];
 
-/// ln x. At most 0.9 ULP (0.81 measured); ln 0 = -inf, negative numbers give NaN, subnormals are exact inputs.
+/// x as 2^k (1 + f) with 1 + f in [√½, √2), for positive finite x; exact.
 #[inline(always)]
-pub fn log<S: Simd>(s: S, x: S::F) -> S::F {
+fn split<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
     let scaled = s.select(tiny, s.mul(x, s.splat(33_554_432.0)), x);
     let shifted = s.add_i(s.to_bits(scaled), s.splat_i(ONE_BITS - SQRT_HALF_BITS));
     let k = s.to_float(s.sub_i(s.shr_i::<23>(shifted), s.splat_i(127)));
     let k = s.select(tiny, s.sub(k, s.splat(25.0)), k);
     let mantissa = s.add_i(s.and_i(shifted, s.splat_i(0x007f_ffff)), s.splat_i(SQRT_HALF_BITS));
-    let f = s.sub(s.of_bits(mantissa), s.splat(1.0));
+    (k, s.sub(s.of_bits(mantissa), s.splat(1.0)))
+}
 
+/// ln(1 + f) as `f - (half - low)`: (half, low).
+#[inline(always)]
+fn tail<S: Simd>(s: S, f: S::F) -> (S::F, S::F) {
     let q = s.div(f, s.add(s.splat(2.0), f));
     let z = s.mul(q, q);
-    let tail = s.mul(z, polynomial(s, z, SERIES));
+    let series = s.mul(z, polynomial(s, z, SERIES));
     let half = s.mul(s.splat(0.5), s.mul(f, f));
-    let low = s.fma(q, s.add(half, tail), s.mul(k, s.splat(LN2_LOW)));
-    let y = s.fma(k, s.splat(LN2_HIGH), s.sub(f, s.sub(half, low)));
+    (half, s.mul(q, s.add(half, series)))
+}
 
-    let infinite = s.eq(x, s.splat(f32::INFINITY));
-    let zero = s.eq(x, s.zero());
-    let y = s.select(infinite, x, y);
-    let y = s.select(zero, s.splat(f32::NEG_INFINITY), y);
+/// `y` with the limits of a logarithm of `x`: infinite at infinity and zero, NaN for NaN and below zero.
+#[inline(always)]
+fn limits<S: Simd>(s: S, x: S::F, y: S::F) -> S::F {
+    let y = s.select(s.eq(x, s.splat(f32::INFINITY)), x, y);
+    let y = s.select(s.eq(x, s.zero()), s.splat(f32::NEG_INFINITY), y);
     // Negative or NaN: neither x ≥ 0 holds.
     s.select(s.ge(x, s.zero()), y, s.splat(f32::NAN))
+}
+
+/// ln x + c, c far below x.
+#[inline(always)]
+fn log_corrected<S: Simd>(s: S, x: S::F, c: S::F) -> S::F {
+    let (k, f) = split(s, x);
+    let (half, low) = tail(s, f);
+    let low = s.add(s.fma(k, s.splat(LN2_LOW), c), low);
+    s.fma(k, s.splat(LN2_HIGH), s.sub(f, s.sub(half, low)))
+}
+
+/// ln x. At most 0.9 ULP (0.81 measured); ln 0 = -inf, negative numbers give NaN, subnormals are exact inputs.
+#[inline(always)]
+pub fn log<S: Simd>(s: S, x: S::F) -> S::F {
+    limits(s, x, log_corrected(s, x, s.zero()))
+}
+
+/// log₂ x. At most 2 ULP; powers of two are exact, limits as for [`log`].
+#[inline(always)]
+pub fn log2<S: Simd>(s: S, x: S::F) -> S::F {
+    const LOG2_E_LOW: f32 = 1.925_963e-8;
+    let (k, f) = split(s, x);
+    let (half, low) = tail(s, f);
+    let ln = s.sub(f, s.sub(half, low));
+    let y = s.fma(ln, s.splat(std::f32::consts::LOG2_E), s.fma(ln, s.splat(LOG2_E_LOW), k));
+    limits(s, x, y)
+}
+
+/// log₁₀ x. At most 2 ULP; limits as for [`log`].
+#[inline(always)]
+pub fn log10<S: Simd>(s: S, x: S::F) -> S::F {
+    /// Ten bits, so that its product with k is exact.
+    const LOG10_2_HIGH: f32 = 0.300_781_25;
+    const LOG10_2_LOW: f32 = 2.487_456_7e-4;
+    let (k, f) = split(s, x);
+    let (half, low) = tail(s, f);
+    let ln = s.sub(f, s.sub(half, low));
+    let y = s.fma(ln, s.splat(std::f32::consts::LOG10_E), s.mul(k, s.splat(LOG10_2_LOW)));
+    limits(s, x, s.fma(k, s.splat(LOG10_2_HIGH), y))
+}
+
+/// u = 1 + x rounded, and what its logarithm lacks.
+#[inline(always)]
+fn one_plus<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+    let one = s.splat(1.0);
+    let u = s.add(one, x);
+    // Exact whichever of the two is larger.
+    let lost = s.select(s.ge(x, one), s.sub(one, s.sub(u, x)), s.sub(x, s.sub(u, one)));
+    (u, s.div(lost, u))
+}
+
+/// ln(1 + x), accurate also near zero. At most 2 ULP; -inf at -1, NaN below, -0 stays -0.
+#[inline(always)]
+pub fn log1p<S: Simd>(s: S, x: S::F) -> S::F {
+    let (u, c) = one_plus(s, x);
+    let y = limits(s, u, log_corrected(s, u, c));
+    s.select(s.eq(x, s.zero()), x, y)
+}
+
+/// ln(x / (1 - x)) for x in [0, 1], accurate also near one half, where it vanishes. At most 3 ULP; NaN outside.
+#[inline(always)]
+pub fn logit<S: Simd>(s: S, x: S::F) -> S::F {
+    let one = s.splat(1.0);
+    let is_low = s.lt(x, s.splat(0.5));
+    let rest = s.sub(one, x);
+    // Exact near one half, where 1 - x need not be.
+    let excess = s.abs(s.sub(one, s.add(x, x)));
+    // ln of the larger share over the smaller is ln(1 + excess / smaller). Very small shares would overflow.
+    let smaller = s.select(is_low, x, rest);
+    let is_tiny = s.lt(smaller, s.splat(8.7e-19));
+    let (u, c) = one_plus(s, s.div(excess, smaller));
+    let tiny = s.neg(log(s, smaller));
+    let size = s.select(is_tiny, tiny, limits(s, u, log_corrected(s, u, c)));
+    let y = s.select(is_low, s.neg(size), size);
+    s.select(s.le(x, one), y, s.splat(f32::NAN))
 }

@@ -6,13 +6,21 @@
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+pub mod double;
 pub mod erf;
 pub mod exp;
+pub mod half_bits;
+pub mod hyperbolic;
+pub mod inverse_trigonometric;
 pub mod log;
 pub mod portable;
+pub mod power;
+mod quarter_turns;
+pub mod remainders;
 pub mod sigmoid;
 pub mod simd;
 pub mod tanh;
+pub mod trigonometric;
 #[cfg(test)]
 mod ulp_tests;
 

@@ -1,5 +1,6 @@
 //! [`Simd`] in plain Rust: arrays of eight that the compiler vectorises for the target's baseline.
 
+use super::half_bits::{binary16_from, binary16_to, brain16_from, brain16_to};
 use super::simd::Simd;
 
 /// Plain Rust, any processor.
@@ -36,6 +37,7 @@ impl Simd for Portable {
     type F = [f32; N];
     type I = [i32; N];
     type M = [bool; N];
+    type D = [f64; N / 2];
     const LANES: usize = N;
 
     #[inline(always)]
@@ -135,6 +137,28 @@ impl Simd for Portable {
         self.mul(self.mul(self.mul(a, p), p), q)
     }
     #[inline(always)]
+    fn splat_d(self, v: f64) -> [f64; N / 2] {
+        [v; N / 2]
+    }
+    #[inline(always)]
+    unsafe fn load_d(self, p: *const f64) -> [f64; N / 2] {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[f64; N / 2]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store_d(self, p: *mut f64, v: [f64; N / 2]) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[f64; N / 2]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    fn fma_d(self, a: [f64; N / 2], b: [f64; N / 2], c: [f64; N / 2]) -> [f64; N / 2] {
+        let mut out = c;
+        for i in 0..N / 2 {
+            out[i] += a[i] * b[i];
+        }
+        out
+    }
+    #[inline(always)]
     fn lt(self, a: [f32; N], b: [f32; N]) -> [bool; N] {
         zip(a, b, |a, b| a < b)
     }
@@ -213,6 +237,26 @@ impl Simd for Portable {
     #[inline(always)]
     fn shr_i<const S: u32>(self, a: [i32; N]) -> [i32; N] {
         map(a, |a| a >> S)
+    }
+    #[inline(always)]
+    unsafe fn load_binary16(self, p: *const u16) -> [f32; N] {
+        // SAFETY: the caller's promise.
+        map(unsafe { p.cast::<[u16; N]>().read_unaligned() }, binary16_to)
+    }
+    #[inline(always)]
+    unsafe fn store_binary16(self, p: *mut u16, v: [f32; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u16; N]>().write_unaligned(map(v, binary16_from)) }
+    }
+    #[inline(always)]
+    unsafe fn load_brain16(self, p: *const u16) -> [f32; N] {
+        // SAFETY: the caller's promise.
+        map(unsafe { p.cast::<[u16; N]>().read_unaligned() }, brain16_to)
+    }
+    #[inline(always)]
+    unsafe fn store_brain16(self, p: *mut u16, v: [f32; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u16; N]>().write_unaligned(map(v, brain16_from)) }
     }
     #[inline(always)]
     fn to_float(self, a: [i32; N]) -> [f32; N] {

@@ -20,6 +20,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// One truth value per lane.
     type M: Copy;
+    /// `LANES / 2` f64 lanes.
+    type D: Copy;
     /// Number of lanes.
     const LANES: usize;
 
@@ -70,6 +72,19 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn round(self, a: Self::F) -> Self::F;
     /// `a * 2^n` for integral `n` in `-300..=300`, with gradual underflow and overflow to infinity.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
+
+    /// All lanes `v`.
+    fn splat_d(self, v: f64) -> Self::D;
+    /// Loads `LANES / 2` elements.
+    /// # Safety
+    /// `p` is valid for reads of as many elements.
+    unsafe fn load_d(self, p: *const f64) -> Self::D;
+    /// Stores `LANES / 2` elements.
+    /// # Safety
+    /// `p` is valid for writes of as many elements.
+    unsafe fn store_d(self, p: *mut f64, v: Self::D);
+    /// `a * b + c`, rounded once where the instruction set has it.
+    fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
 
     /// `a < b`.
     fn lt(self, a: Self::F, b: Self::F) -> Self::M;
@@ -132,6 +147,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
         dst_stride: usize,
     );
 
+    /// `a * b + c` of single numbers, rounded once where the instruction set has it: for loops that the compiler
+    /// vectorises.
+    #[inline(always)]
+    fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
+        a * b + c
+    }
     /// `a > b`.
     #[inline(always)]
     fn gt(self, a: Self::F, b: Self::F) -> Self::M {
@@ -168,6 +189,22 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn clamp(self, x: Self::F, lo: Self::F, hi: Self::F) -> Self::F {
         self.min(hi, self.max(lo, x))
     }
+    /// Loads `LANES` float16 numbers; exact.
+    /// # Safety
+    /// `p` is valid for reads of `LANES` elements.
+    unsafe fn load_binary16(self, p: *const u16) -> Self::F;
+    /// Stores `LANES` numbers as float16, rounded to the nearest, ties to even.
+    /// # Safety
+    /// `p` is valid for writes of `LANES` elements.
+    unsafe fn store_binary16(self, p: *mut u16, v: Self::F);
+    /// Loads `LANES` bfloat16 numbers; exact.
+    /// # Safety
+    /// `p` is valid for reads of `LANES` elements.
+    unsafe fn load_brain16(self, p: *const u16) -> Self::F;
+    /// Stores `LANES` numbers as bfloat16, rounded to the nearest, ties to even.
+    /// # Safety
+    /// `p` is valid for writes of `LANES` elements.
+    unsafe fn store_brain16(self, p: *mut u16, v: Self::F);
     /// Loads `n ≤ LANES` elements, the full load when all are there.
     /// # Safety
     /// `p` is valid for reads of `n` elements.

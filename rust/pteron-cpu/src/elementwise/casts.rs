@@ -1,0 +1,333 @@
+//! Conversions between dtypes of tensors that lie in the same order: floats of sixteen and 32 bits and bool through f32
+//! with the processor's instructions, integers and float64 in loops that the compiler vectorises.
+//!
+//! Floats become integers by truncation through int64, keeping the low bits; NaN becomes 0; anything but zero
+//! becomes true. Unsafe island (raw pointers).
+
+use super::operand::Convert;
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use half::{bf16, f16};
+use pteron_core::{
+    Args, BindArgs, Bool8, Bound, DType, Element, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
+};
+
+const OUT: usize = 3;
+/// Elements of a chunk.
+const CHUNK: usize = 32 << 10;
+
+type RunFn = unsafe fn(SimdLevel, *const u8, *mut u8, usize);
+
+struct Cast {
+    name: String,
+    level: SimdLevel,
+    run: RunFn,
+}
+
+/// Of `A` to `B`, both computed with as f32.
+unsafe fn through_f32<A: super::operand::Source, B: super::operand::Sink>(
+    level: SimdLevel,
+    from: *const u8,
+    to: *mut u8,
+    n: usize,
+) {
+    level.dispatch(Convert { from: from.cast::<A>(), to: to.cast::<B>(), n });
+}
+
+/// An element that becomes a `B`.
+trait Into<B>: Element {
+    fn converted(self) -> B;
+}
+
+macro_rules! numbers {
+    ($($a:ty => $($b:ty),*;)*) => { $( $(
+        impl Into<$b> for $a {
+            #[inline(always)]
+            fn converted(self) -> $b {
+                self as $b
+            }
+        }
+    )* )* };
+}
+numbers! {
+    i64 => i32, f32, f64, u8;
+    i32 => i64, f32, f64, u8;
+    i16 => f32, i32, i64;
+    i8 => f32, i32, i64;
+    u8 => f32, i32, i64;
+    f64 => f32;
+    f32 => f64;
+}
+
+macro_rules! truth_values {
+    ($($t:ty),*) => { $(
+        impl Into<Bool8> for $t {
+            #[inline(always)]
+            fn converted(self) -> Bool8 {
+                Bool8::from(self != (0 as $t))
+            }
+        }
+        impl Into<$t> for Bool8 {
+            #[inline(always)]
+            fn converted(self) -> $t {
+                u8::from(self.get()) as $t
+            }
+        }
+    )* };
+}
+truth_values!(i64, i32, u8, f64);
+
+struct Each<A, B> {
+    from: *const A,
+    to: *mut B,
+    n: usize,
+}
+
+impl<A: Into<B>, B: Element> SimdTask for Each<A, B> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for i in 0..self.n {
+            // SAFETY: whoever makes the task has `n` elements on both sides.
+            unsafe { *self.to.add(i) = (*self.from.add(i)).converted() };
+        }
+    }
+}
+
+unsafe fn each<A: Into<B>, B: Element>(level: SimdLevel, from: *const u8, to: *mut u8, n: usize) {
+    level.dispatch(Each::<A, B> { from: from.cast(), to: to.cast(), n });
+}
+
+/// An integer that floats are truncated to.
+trait Whole: Element {
+    fn low_bits(v: i32) -> Self;
+    fn low_bits_of_long(v: i64) -> Self;
+}
+macro_rules! whole {
+    ($($t:ty),*) => { $(
+        impl Whole for $t {
+            #[inline(always)]
+            fn low_bits(v: i32) -> Self { v as $t }
+            #[inline(always)]
+            fn low_bits_of_long(v: i64) -> Self { v as $t }
+        }
+    )* };
+}
+whole!(i64, i32, i16, i8, u8);
+
+struct Truncate<B> {
+    from: *const f32,
+    to: *mut B,
+    n: usize,
+}
+
+impl<B: Whole> SimdTask for Truncate<B> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        /// Elements that are asked together whether they fit 32 bits.
+        const GROUP: usize = 64;
+        const LIMIT: f32 = 2_147_483_648.0;
+        for start in (0..self.n).step_by(GROUP) {
+            let n = GROUP.min(self.n - start);
+            // SAFETY: whoever makes the task has `n` elements on both sides; `start + n` is at most that. What is
+            // converted without a check has been found to fit.
+            unsafe {
+                let from = std::slice::from_raw_parts(self.from.add(start), n);
+                let to = self.to.add(start);
+                let mut fits = true;
+                for v in from {
+                    fits &= v.abs() < LIMIT;
+                }
+                if fits {
+                    for (i, v) in from.iter().enumerate() {
+                        *to.add(i) = B::low_bits(v.to_int_unchecked::<i32>());
+                    }
+                } else {
+                    for (i, v) in from.iter().enumerate() {
+                        *to.add(i) = B::low_bits_of_long(*v as i64);
+                    }
+                }
+            }
+        }
+    }
+}
+
+unsafe fn truncate<B: Whole>(level: SimdLevel, from: *const u8, to: *mut u8, n: usize) {
+    level.dispatch(Truncate::<B> { from: from.cast(), to: to.cast(), n });
+}
+
+/// The conversion from one dtype to another, if it is one of this file's.
+fn conversion(from: DType, to: DType) -> Option<RunFn> {
+    use DType::{BFloat16, Bool, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8};
+    Some(match (from, to) {
+        (Float32, Float16) => through_f32::<f32, f16>,
+        (Float32, BFloat16) => through_f32::<f32, bf16>,
+        (Float32, Bool) => through_f32::<f32, Bool8>,
+        (Float16, Float32) => through_f32::<f16, f32>,
+        (Float16, BFloat16) => through_f32::<f16, bf16>,
+        (Float16, Bool) => through_f32::<f16, Bool8>,
+        (BFloat16, Float32) => through_f32::<bf16, f32>,
+        (BFloat16, Float16) => through_f32::<bf16, f16>,
+        (BFloat16, Bool) => through_f32::<bf16, Bool8>,
+        (Bool, Float32) => through_f32::<Bool8, f32>,
+        (Bool, Float16) => through_f32::<Bool8, f16>,
+        (Bool, BFloat16) => through_f32::<Bool8, bf16>,
+        (Float32, Int64) => truncate::<i64>,
+        (Float32, Int32) => truncate::<i32>,
+        (Float32, Int16) => truncate::<i16>,
+        (Float32, Int8) => truncate::<i8>,
+        (Float32, UInt8) => truncate::<u8>,
+        (Float32, Float64) => each::<f32, f64>,
+        (Float64, Float32) => each::<f64, f32>,
+        (Int64, Int32) => each::<i64, i32>,
+        (Int64, Float32) => each::<i64, f32>,
+        (Int64, Float64) => each::<i64, f64>,
+        (Int64, UInt8) => each::<i64, u8>,
+        (Int32, Int64) => each::<i32, i64>,
+        (Int32, Float32) => each::<i32, f32>,
+        (Int32, Float64) => each::<i32, f64>,
+        (Int32, UInt8) => each::<i32, u8>,
+        (Int16, Float32) => each::<i16, f32>,
+        (Int16, Int32) => each::<i16, i32>,
+        (Int16, Int64) => each::<i16, i64>,
+        (Int8, Float32) => each::<i8, f32>,
+        (Int8, Int32) => each::<i8, i32>,
+        (Int8, Int64) => each::<i8, i64>,
+        (UInt8, Float32) => each::<u8, f32>,
+        (UInt8, Int32) => each::<u8, i32>,
+        (UInt8, Int64) => each::<u8, i64>,
+        (Int64, Bool) => each::<i64, Bool8>,
+        (Int32, Bool) => each::<i32, Bool8>,
+        (UInt8, Bool) => each::<u8, Bool8>,
+        (Float64, Bool) => each::<f64, Bool8>,
+        (Bool, Int64) => each::<Bool8, i64>,
+        (Bool, Int32) => each::<Bool8, i32>,
+        (Bool, UInt8) => each::<Bool8, u8>,
+        (Bool, Float64) => each::<Bool8, f64>,
+        _ => return None,
+    })
+}
+
+fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
+    let Some(run) = conversion(input.dtype, out.dtype) else { return Ok(None) };
+    if input.dim_order != out.dim_order {
+        return Ok(None);
+    }
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let name = format!("cast.{}_to_{}.{}", input.dtype.name(), out.dtype.name(), level.isa().name());
+    Ok(Some(Box::new(Cast { name, level, run })))
+}
+
+impl Prepared for Cast {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, _: &mut Bound) -> Result<Grid> {
+        let shape = *args.args().tensor(0)?.shape();
+        args.resize(OUT, &shape)?;
+        let numel = args.args().tensor(0)?.numel();
+        if numel == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        Ok(Grid::chunks(numel.div_ceil(CHUNK), numel.min(CHUNK) / 4))
+    }
+
+    unsafe fn run(
+        &self,
+        _: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        _scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let (input, out) = (args.tensor(0)?, args.output(OUT)?);
+        let at = chunk as usize * CHUNK;
+        let n = CHUNK.min(input.numel() - at);
+        let (from, to) = (input.dtype().size() * at, out.meta().dtype().size() * at);
+        // SAFETY: both are dense in the same order with as many elements of the dtypes that `run` was chosen for.
+        unsafe { (self.run)(self.level, input.as_ptr().add(from), out.as_ptr().add(to), n) };
+        Ok(())
+    }
+}
+
+/// Fast kernels of this file.
+pub static KERNELS: &[StaticKernel] = &[
+    StaticKernel {
+        schema: "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, \
+                 Tensor(a!) out) -> Tensor(a!)",
+        variant: "cast",
+        prepare,
+    },
+    StaticKernel {
+        schema: "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, \
+                 Tensor(a!) out) -> Tensor(a!)",
+        variant: "cast",
+        prepare,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+    use pteron_core::Isa;
+
+    fn cast<A: Element, B: Element>(isa: Isa, x: &[A]) -> Option<Vec<B>> {
+        let args = vec![
+            CallArg::Tensor(HostTensor::new(&[x.len()], x).unwrap()),
+            CallArg::bool(false),
+            CallArg::None,
+            CallArg::Tensor(HostTensor::zeros(B::DTYPE, &[x.len()]).unwrap()),
+        ];
+        let mut call = SingleCall::new(prepare, &profile(isa)?, args).unwrap().unwrap();
+        call.call().unwrap();
+        Some(call.output::<B>(OUT).unwrap())
+    }
+
+    #[test]
+    fn floats_are_truncated_through_int64() {
+        let mut x: Vec<f32> = (0..200).map(|i| (i as f32 - 100.0) * 7.7).collect();
+        x.extend([300.0, -1.0, f32::NAN, 3e9, -3e9, 1e30, f32::NEG_INFINITY, -0.5, 2_147_483_648.0]);
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            let Some(bytes) = cast::<f32, u8>(isa, &x) else { continue };
+            let (ints, longs) = (cast::<f32, i32>(isa, &x).unwrap(), cast::<f32, i64>(isa, &x).unwrap());
+            for (i, v) in x.iter().enumerate() {
+                let long = *v as i64;
+                assert_eq!((bytes[i], ints[i], longs[i]), (long as u8, long as i32, long), "{isa:?} {v}");
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_bits_and_bool() {
+        let x: Vec<f32> = (0..333).map(|i| (i as f32 - 100.0) * 0.37).collect();
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            let Some(small) = cast::<f32, f16>(isa, &x) else { continue };
+            let brain = cast::<f32, bf16>(isa, &x).unwrap();
+            let back = cast::<f16, f32>(isa, &small).unwrap();
+            let truth = cast::<f32, Bool8>(isa, &x).unwrap();
+            let numbers = cast::<Bool8, f32>(isa, &truth).unwrap();
+            for (i, v) in x.iter().enumerate() {
+                assert_eq!(small[i].to_bits(), f16::from_f32(*v).to_bits(), "{isa:?} {v}");
+                assert_eq!(brain[i].to_bits(), bf16::from_f32(*v).to_bits());
+                assert_eq!(back[i], small[i].to_f32());
+                assert_eq!((truth[i].get(), numbers[i]), (*v != 0.0, f32::from(u8::from(*v != 0.0))));
+            }
+        }
+    }
+
+    #[test]
+    fn integers_keep_their_low_bits() {
+        let x: Vec<i64> = (0..77).map(|i| i * 0x1_2345_6789 - 1000).collect();
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            let Some(ints) = cast::<i64, i32>(isa, &x) else { continue };
+            let floats = cast::<i64, f32>(isa, &x).unwrap();
+            for (i, v) in x.iter().enumerate() {
+                assert_eq!((ints[i], floats[i]), (*v as i32, *v as f32));
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Products of a matrix and one column in f32: `mv`, and `mm` of one column. Each result is a dot product of a row, in an
+//! order that its length and the instruction set fix. Unsafe island.
+
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_core::{
+    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
+};
+
+const OUT: usize = 2;
+/// Rows that share the loads of the column.
+const ROWS: usize = 4;
+/// Elements of the matrix that a chunk reads at least.
+const CHUNK: usize = 32 << 10;
+
+struct MatrixVector {
+    name: String,
+    level: SimdLevel,
+    /// Has the column a second dimension, of one?
+    is_matrix: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Shape {
+    rows: usize,
+    length: usize,
+    per_chunk: usize,
+}
+
+fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Result<Option<Box<dyn Prepared>>> {
+    let rank = 1 + usize::from(is_matrix);
+    let is_plain = |i: usize, rank: usize| {
+        ctx.tensor(i).is_some_and(|t| {
+            t.dtype == DType::Float32 && t.dim_order.is_contiguous() && t.shape.len() == rank
+        })
+    };
+    let is_column = !is_matrix || ctx.tensor(1).is_some_and(|t| t.shape.get(1) == Some(&1));
+    if !(is_plain(0, 2) && is_plain(1, rank) && is_plain(OUT, rank) && is_column) {
+        return Ok(None);
+    }
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let name = format!("matrix_vector.f32.{}", level.isa().name());
+    Ok(Some(Box::new(MatrixVector { name, level, is_matrix })))
+}
+
+impl Prepared for MatrixVector {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Shape::default())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let (left, right) = (*args.args().tensor(0)?.shape(), *args.args().tensor(1)?.shape());
+        let columns = if self.is_matrix { right.get(1).copied() } else { Some(1) };
+        let (&[rows, length], Some(columns)) = (&*left, columns) else {
+            return Err(mismatch(&left, &right));
+        };
+        if right.first() != Some(&length) {
+            return Err(mismatch(&left, &right));
+        }
+        let out = if self.is_matrix { Dims::new(&[rows, columns])? } else { Dims::new(&[rows])? };
+        args.resize(OUT, &out)?;
+        if rows * columns == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        let per_chunk = CHUNK.div_ceil(length.max(1)).next_multiple_of(ROWS);
+        *bound.get_mut::<Shape>()? = Shape { rows, length, per_chunk };
+        Ok(Grid::chunks(rows.div_ceil(per_chunk), per_chunk.min(rows) * length / 8))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        _scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let Shape { rows, length, per_chunk } = *bound.get::<Shape>()?;
+        let first = chunk as usize * per_chunk;
+        self.level.dispatch(Rows {
+            matrix: args.tensor(0)?.ptr::<f32>()?.wrapping_add(first * length),
+            column: args.tensor(1)?.ptr()?,
+            out: args.output(OUT)?.ptr::<f32>()?.wrapping_add(first),
+            rows: per_chunk.min(rows - first),
+            length,
+        });
+        Ok(())
+    }
+}
+
+#[cold]
+fn mismatch(left: &Dims, right: &Dims) -> Error {
+    Error::kernel("shapes do not fit for a matrix multiplication")
+        .expected("as many columns on the left-hand side as elements of the column")
+        .got(format!("{left} and {right}"))
+}
+
+struct Rows {
+    matrix: *const f32,
+    column: *const f32,
+    out: *mut f32,
+    rows: usize,
+    length: usize,
+}
+
+impl SimdTask for Rows {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut row = 0;
+        // SAFETY: `rows` rows of `length` elements lie behind the matrix, `length` behind the column.
+        unsafe {
+            while row + ROWS <= self.rows {
+                self.dots::<S, ROWS>(s, row);
+                row += ROWS;
+            }
+            while row < self.rows {
+                self.dots::<S, 1>(s, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+impl Rows {
+    /// # Safety
+    /// Rows `row..row + R` exist.
+    #[inline(always)]
+    unsafe fn dots<S: Simd, const R: usize>(&self, s: S, row: usize) {
+        let n = self.length;
+        let mut even = [s.zero(); R];
+        let mut odd = [s.zero(); R];
+        let mut i = 0;
+        // SAFETY: the caller's promise; partial loads read n - i elements.
+        unsafe {
+            let first = self.matrix.add(row * n);
+            while i + 2 * S::LANES <= n {
+                let v = s.load(self.column.add(i));
+                let w = s.load(self.column.add(i + S::LANES));
+                for (r, (a, b)) in even.iter_mut().zip(&mut odd).enumerate() {
+                    let p = first.add(r * n + i);
+                    *a = s.fma(s.load(p), v, *a);
+                    *b = s.fma(s.load(p.add(S::LANES)), w, *b);
+                }
+                i += 2 * S::LANES;
+            }
+            while i < n {
+                let m = S::LANES.min(n - i);
+                let v = s.load_up_to(self.column.add(i), m);
+                for (r, a) in even.iter_mut().enumerate() {
+                    *a = s.fma(s.load_up_to(first.add(r * n + i), m), v, *a);
+                }
+                i += m;
+            }
+            for r in 0..R {
+                *self.out.add(row + r) = s.reduce_add(s.add(even[r], odd[r]));
+            }
+        }
+    }
+}
+
+/// Fast kernels of this file.
+pub static KERNELS: &[StaticKernel] = &[
+    StaticKernel {
+        schema: "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
+        variant: "f32_column",
+        prepare: |ctx| prepare(ctx, true),
+    },
+    StaticKernel {
+        schema: "aten::mv.out(Tensor self, Tensor vec, *, Tensor(a!) out) -> Tensor(a!)",
+        variant: "f32_column",
+        prepare: |ctx| prepare(ctx, false),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elementwise::tests::numbers;
+    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+    use pteron_core::Isa;
+
+    #[test]
+    fn columns_agree_with_f64() {
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            let Some(cpu) = profile(isa) else { continue };
+            for [m, k] in [[1, 1], [7, 33], [4, 64], [300, 257], [5, 0], [0, 3]] {
+                let (a, b) = (numbers(m * k, 3), numbers(k, 4));
+                for (kernel, right, out) in [(0, vec![k, 1], vec![m, 1]), (1, vec![k], vec![m])] {
+                    let args = vec![
+                        CallArg::Tensor(HostTensor::new(&[m, k], &a).unwrap()),
+                        CallArg::Tensor(HostTensor::new(&right, &b).unwrap()),
+                        CallArg::Tensor(HostTensor::zeros(DType::Float32, &out).unwrap()),
+                    ];
+                    let mut call = SingleCall::new(KERNELS[kernel].prepare, &cpu, args).unwrap().unwrap();
+                    call.call().unwrap();
+                    for (i, y) in call.output::<f32>(OUT).unwrap().iter().enumerate() {
+                        let products = (0..k).map(|p| f64::from(a[i * k + p]) * f64::from(b[p]));
+                        let (want, size) = products.fold((0.0, 0.0), |(t, u), v| (t + v, u + v.abs()));
+                        assert!((f64::from(*y) - want).abs() <= 1e-6 * size, "{isa:?} {m} {k}: {y} {want}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,617 @@
+//! `mm`, `bmm`, `addmm`, `baddbmm` and `linear` of float64, float16 and bfloat16: a register tile over packed panels
+//! of the right-hand matrix. Sixteen-bit floats are multiplied and added up in f32 and rounded once. Sums run
+//! over k in order, whatever the number of chunks. Unsafe island.
+
+use super::accept::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
+use crate::elementwise::operand::Half;
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use half::{bf16, f16};
+use pteron_core::{
+    Args, BindArgs, Bound, DType, Dims, Element, Error, Grid, PrepareContext, Prepared, Result, Scratch,
+    StaticKernel, TensorView, WorkerScratch,
+};
+
+/// Columns of a panel.
+const PANEL: usize = 32;
+/// Rows of a tile.
+const ROWS: usize = 4;
+/// Rows of a chunk: what a packed panel is read for.
+const CHUNK_ROWS: usize = 128;
+/// Length of sums that a packed panel holds at most; longer ones take several panels.
+const DEPTH: usize = 512;
+
+/// Elements of a matrix, and what they are computed in.
+trait Product: Copy + Send + Sync + 'static {
+    /// In memory.
+    type Memory: Element;
+    /// While computing.
+    type Number: Copy + Default;
+    /// A vector of numbers.
+    type Vector<S: Simd>: Copy;
+    fn lanes<S: Simd>() -> usize;
+    fn widen(v: Self::Memory) -> Self::Number;
+    fn narrow(v: Self::Number) -> Self::Memory;
+    fn scaled(v: Self::Number, factor: f64) -> Self::Number;
+    fn sum(a: Self::Number, b: Self::Number) -> Self::Number;
+    fn splat<S: Simd>(s: S, v: Self::Number) -> Self::Vector<S>;
+    fn fma<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// # Safety
+    /// A vector of numbers is readable.
+    unsafe fn load<S: Simd>(s: S, p: *const Self::Number) -> Self::Vector<S>;
+    /// # Safety
+    /// A vector of numbers is writable.
+    unsafe fn store<S: Simd>(s: S, p: *mut Self::Number, v: Self::Vector<S>);
+}
+
+#[derive(Clone, Copy)]
+struct Double;
+
+impl Product for Double {
+    type Memory = f64;
+    type Number = f64;
+    type Vector<S: Simd> = S::D;
+    #[inline(always)]
+    fn lanes<S: Simd>() -> usize {
+        S::LANES / 2
+    }
+    #[inline(always)]
+    fn widen(v: f64) -> f64 {
+        v
+    }
+    #[inline(always)]
+    fn narrow(v: f64) -> f64 {
+        v
+    }
+    #[inline(always)]
+    fn scaled(v: f64, factor: f64) -> f64 {
+        v * factor
+    }
+    #[inline(always)]
+    fn sum(a: f64, b: f64) -> f64 {
+        a + b
+    }
+    #[inline(always)]
+    fn splat<S: Simd>(s: S, v: f64) -> S::D {
+        s.splat_d(v)
+    }
+    #[inline(always)]
+    fn fma<S: Simd>(s: S, a: S::D, b: S::D, c: S::D) -> S::D {
+        s.fma_d(a, b, c)
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const f64) -> S::D {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_d(p) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut f64, v: S::D) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_d(p, v) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Sixteen<T>(std::marker::PhantomData<T>);
+
+impl<T: Half> Product for Sixteen<T> {
+    type Memory = T;
+    type Number = f32;
+    type Vector<S: Simd> = S::F;
+    #[inline(always)]
+    fn lanes<S: Simd>() -> usize {
+        S::LANES
+    }
+    #[inline(always)]
+    fn widen(v: T) -> f32 {
+        v.number()
+    }
+    #[inline(always)]
+    fn narrow(v: f32) -> T {
+        T::of_number(v)
+    }
+    #[inline(always)]
+    fn scaled(v: f32, factor: f64) -> f32 {
+        v * factor as f32
+    }
+    #[inline(always)]
+    fn sum(a: f32, b: f32) -> f32 {
+        a + b
+    }
+    #[inline(always)]
+    fn splat<S: Simd>(s: S, v: f32) -> S::F {
+        s.splat(v)
+    }
+    #[inline(always)]
+    fn fma<S: Simd>(s: S, a: S::F, b: S::F, c: S::F) -> S::F {
+        s.fma(a, b, c)
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const f32) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { s.load(p) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut f32, v: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store(p, v) }
+    }
+}
+
+struct Multiplication {
+    name: String,
+    level: SimdLevel,
+    dtype: DType,
+    signature: Signature,
+    addend: Option<usize>,
+    alpha: f64,
+    beta: f64,
+}
+
+/// Shapes and strides in elements: of batch, row, column.
+#[derive(Debug, Clone, Copy, Default)]
+struct Problem {
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    left: [usize; 3],
+    right: [usize; 3],
+    addend: [usize; 3],
+}
+
+impl Problem {
+    fn row_blocks(&self) -> usize {
+        self.m.div_ceil(CHUNK_ROWS)
+    }
+    fn panels(&self) -> usize {
+        self.n.div_ceil(PANEL)
+    }
+}
+
+fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Result<Option<Box<dyn Prepared>>> {
+    let (Some(left), Some(right), Some(out)) =
+        (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
+    else {
+        return Ok(None);
+    };
+    let dtype = left.dtype;
+    let addend = signature.addend.filter(|i| ctx.tensor(*i).is_some());
+    let others = [Some(right), Some(out), addend.and_then(|i| ctx.tensor(i))];
+    let ranks_fit = match signature.rank {
+        Some(rank) => [left, right, out].into_iter().all(|t| t.shape.len() == rank),
+        None => right.shape.len() == 2 && !left.shape.is_empty() && out.shape.len() == left.shape.len(),
+    };
+    let is_leading_plain = signature.rank.is_some() || left.dim_order.is_contiguous();
+    let fits = matches!(dtype, DType::Float64 | DType::Float16 | DType::BFloat16)
+        && others.into_iter().flatten().all(|t| t.dtype == dtype)
+        && out.dim_order.is_contiguous()
+        && is_leading_plain
+        && ranks_fit;
+    let factor = |i: usize| ctx.args.get(i).and_then(|a| a.number());
+    let factors = match signature.factors {
+        Some((beta, alpha)) => factor(beta).zip(factor(alpha)),
+        None => Some((1.0, 1.0)),
+    };
+    let Some((beta, alpha)) = factors.filter(|_| fits) else { return Ok(None) };
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let name = format!("gemm.{}.{}", dtype.name(), level.isa().name());
+    // With a factor of zero the added tensor does not count, NaN and all.
+    let addend = addend.filter(|_| beta != 0.0);
+    Ok(Some(Box::new(Multiplication { name, level, dtype, signature, addend, alpha, beta })))
+}
+
+impl Multiplication {
+    fn problem(&self, args: &Args<'_>) -> Result<(Problem, Dims)> {
+        let s = &self.signature;
+        let (left, right) = (args.tensor(s.left)?, args.tensor(s.right)?);
+        let (ls, rs) = (*left.shape(), *right.shape());
+        let rank = ls.len();
+        let is_batched = s.rank == Some(3);
+        let (Some(&k), true) = (ls.last(), rs.len() == 2 + usize::from(is_batched)) else {
+            return Err(self.mismatch(&left, &right));
+        };
+        let r = rs.len();
+        let (row, column) = if s.is_right_transposed { (r - 1, r - 2) } else { (r - 2, r - 1) };
+        let batch = if is_batched { ls[0] } else { 1 };
+        if rs[row] != k || (is_batched && rs[0] != batch) {
+            return Err(self.mismatch(&left, &right));
+        }
+        let (lstr, rstr) = (left.strides(), right.strides());
+        let m = ls[usize::from(is_batched)..rank - 1].iter().product();
+        let n = rs[column];
+        let mut out = ls;
+        out[rank - 1] = n;
+        let left_rows = if s.rank.is_none() { k } else { lstr[rank - 2] };
+        let lead = |strides: &Dims| if is_batched { strides[0] } else { 0 };
+        let mut p = Problem {
+            batch,
+            m,
+            n,
+            k,
+            left: [lead(lstr), left_rows, lstr[rank - 1]],
+            right: [lead(rstr), rstr[row], rstr[column]],
+            addend: [0; 3],
+        };
+        if let Some(i) = self.addend {
+            p.addend = self.addend_strides(&args.tensor(i)?, &out)?;
+        }
+        Ok((p, out))
+    }
+
+    /// Strides of what is added along batch, row and column of the result; 0 where it is repeated.
+    fn addend_strides(&self, tensor: &TensorView<'_>, out: &Dims) -> Result<[usize; 3]> {
+        let (shape, strides) = (tensor.shape(), tensor.strides());
+        let rank = if self.signature.rank.is_some() { out.len() } else { 1 };
+        let mut found = [0; 3];
+        let mut fits = shape.len() <= rank.min(3);
+        for i in 0..shape.len().min(rank).min(3) {
+            let (extent, of) = (shape[shape.len() - 1 - i], out[out.len() - 1 - i]);
+            if extent == of && extent != 1 {
+                found[2 - i] = strides[shape.len() - 1 - i];
+            }
+            fits &= extent == of || extent == 1;
+        }
+        if fits {
+            return Ok(found);
+        }
+        Err(Error::kernel("shapes do not fit for a matrix multiplication")
+            .operator(self.signature.operator)
+            .expected(format!("an added tensor that expands to {out}"))
+            .got(format!("{tensor:?}")))
+    }
+
+    #[cold]
+    fn mismatch(&self, left: &TensorView<'_>, right: &TensorView<'_>) -> Error {
+        Error::kernel("shapes do not fit for a matrix multiplication")
+            .operator(self.signature.operator)
+            .expected("columns of the first equal to rows of the second, equal batches")
+            .got(format!("{left:?} and {right:?}"))
+    }
+
+    /// # Safety
+    /// As [`Prepared::run`], for the dtype of `P`.
+    unsafe fn chunk<P: Product>(
+        &self,
+        args: &Args<'_>,
+        p: &Problem,
+        chunk: usize,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()>
+    where
+        P::Number: bytemuck::Pod,
+    {
+        let whole = scratch.worker.len() / size_of::<P::Number>() * size_of::<P::Number>();
+        let numbers: &mut [P::Number] =
+            bytemuck::try_cast_slice_mut(&mut scratch.worker[..whole]).unwrap_or_default();
+        if numbers.len() < SCRATCH {
+            return Err(Error::internal("worker scratch is too small"));
+        }
+        let per_batch = p.panels() * p.row_blocks();
+        let (batch, rest) = (chunk / per_batch, chunk % per_batch);
+        let (panel, block) = (rest / p.row_blocks(), rest % p.row_blocks());
+        let (row, column) = (block * CHUNK_ROWS, panel * PANEL);
+        let s = &self.signature;
+        let addend = match self.addend {
+            Some(i) => args
+                .tensor(i)?
+                .ptr::<P::Memory>()?
+                .wrapping_add(batch * p.addend[0] + row * p.addend[1] + column * p.addend[2]),
+            None => std::ptr::null(),
+        };
+        let left = args.tensor(s.left)?.ptr::<P::Memory>()?;
+        let right = args.tensor(s.right)?.ptr::<P::Memory>()?;
+        let out = args.output(s.out)?.ptr::<P::Memory>()?;
+        self.level.dispatch(Block::<P> {
+            problem: p,
+            left: left.wrapping_add(batch * p.left[0] + row * p.left[1]),
+            right: right.wrapping_add(batch * p.right[0] + column * p.right[2]),
+            out: out.wrapping_add((batch * p.m + row) * p.n + column),
+            addend,
+            alpha: self.alpha,
+            beta: self.beta,
+            rows: CHUNK_ROWS.min(p.m - row),
+            columns: PANEL.min(p.n - column),
+            numbers,
+        });
+        Ok(())
+    }
+}
+
+/// Numbers of scratch: a panel, the rows of a tile, the sums of a chunk.
+const SCRATCH: usize = DEPTH * PANEL + ROWS * DEPTH + CHUNK_ROWS * PANEL;
+
+impl Prepared for Multiplication {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: SCRATCH * size_of::<f64>(), shared: 0 }
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Problem::default())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let (p, out) = self.problem(&args.args())?;
+        args.resize(self.signature.out, &out)?;
+        *bound.get_mut::<Problem>()? = p;
+        if p.batch * p.m * p.n == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        let chunks = p.batch.saturating_mul(p.panels()).saturating_mul(p.row_blocks());
+        Ok(Grid::chunks(chunks, p.m.min(CHUNK_ROWS).saturating_mul(PANEL).saturating_mul(p.k) / 8))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let p = bound.get::<Problem>()?;
+        // SAFETY: the caller's contract; the dtype is that of all tensors (checked in `prepare`).
+        unsafe {
+            match self.dtype {
+                DType::Float16 => self.chunk::<Sixteen<f16>>(args, p, chunk as usize, scratch),
+                DType::BFloat16 => self.chunk::<Sixteen<bf16>>(args, p, chunk as usize, scratch),
+                _ => self.chunk::<Double>(args, p, chunk as usize, scratch),
+            }
+        }
+    }
+}
+
+/// The rows of a chunk times one panel of columns.
+struct Block<'a, P: Product> {
+    problem: &'a Problem,
+    left: *const P::Memory,
+    right: *const P::Memory,
+    out: *mut P::Memory,
+    /// Null for none.
+    addend: *const P::Memory,
+    alpha: f64,
+    beta: f64,
+    rows: usize,
+    columns: usize,
+    numbers: &'a mut [P::Number],
+}
+
+impl<P: Product> SimdTask for Block<'_, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let numbers = self.numbers.as_mut_ptr();
+        let (panel, rest) = (numbers, numbers.wrapping_add(DEPTH * PANEL));
+        let (tile, sums) = (rest, rest.wrapping_add(ROWS * DEPTH));
+        let k = self.problem.k;
+        // SAFETY: the three parts have the sizes that the callees ask for; rows, columns and depth lie inside the matrices.
+        unsafe {
+            for i in 0..self.rows * PANEL {
+                *sums.add(i) = P::Number::default();
+            }
+            for start in (0..k).step_by(DEPTH) {
+                let depth = DEPTH.min(k - start);
+                self.pack_panel(panel, start, depth);
+                for row in (0..self.rows).step_by(ROWS) {
+                    self.pack_rows(tile, row, start, depth);
+                    // As many vectors of sums as an instruction set has registers for.
+                    if S::LANES == 16 {
+                        multiply::<S, P, 4>(s, tile, panel, depth, sums.add(row * PANEL));
+                    } else {
+                        multiply::<S, P, 2>(s, tile, panel, depth, sums.add(row * PANEL));
+                    }
+                }
+            }
+            self.finish(sums);
+        }
+    }
+}
+
+impl<P: Product> Block<'_, P> {
+    /// # Safety
+    /// `panel` holds `depth · PANEL` numbers; rows `start..start + depth` of B exist.
+    #[inline(always)]
+    unsafe fn pack_panel(&mut self, panel: *mut P::Number, start: usize, depth: usize) {
+        let [_, row_step, column_step] = self.problem.right;
+        for p in 0..depth {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let from = self.right.add((start + p) * row_step);
+                let to = panel.add(p * PANEL);
+                for j in 0..self.columns {
+                    *to.add(j) = P::widen(*from.add(j * column_step));
+                }
+                for j in self.columns..PANEL {
+                    *to.add(j) = P::Number::default();
+                }
+            }
+        }
+    }
+
+    /// Rows that do not exist become zeros.
+    ///
+    /// # Safety
+    /// `tile` holds `ROWS · depth` numbers; columns `start..start + depth` of A exist.
+    #[inline(always)]
+    unsafe fn pack_rows(&mut self, tile: *mut P::Number, row: usize, start: usize, depth: usize) {
+        let [_, row_step, column_step] = self.problem.left;
+        for r in 0..ROWS {
+            for p in 0..depth {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    *tile.add(p * ROWS + r) = match row + r < self.rows {
+                        true => P::widen(*self.left.add((row + r) * row_step + (start + p) * column_step)),
+                        false => P::Number::default(),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Scales, adds what is to be added, rounds and writes.
+    ///
+    /// # Safety
+    /// `sums` holds `rows · PANEL` numbers; the result and what is added have the chunk's elements.
+    #[inline(always)]
+    unsafe fn finish(&mut self, sums: *const P::Number) {
+        let [_, row_step, column_step] = self.problem.addend;
+        for row in 0..self.rows {
+            for j in 0..self.columns {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let mut v = *sums.add(row * PANEL + j);
+                    if self.alpha != 1.0 {
+                        v = P::scaled(v, self.alpha);
+                    }
+                    if !self.addend.is_null() {
+                        let more = P::widen(*self.addend.add(row * row_step + j * column_step));
+                        v = P::sum(v, P::scaled(more, self.beta));
+                    }
+                    *self.out.add(row * self.problem.n + j) = P::narrow(v);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of [`ROWS`] rows and a panel to `sums`, `W` vectors of columns at a time.
+///
+/// # Safety
+/// `tile` holds `ROWS · depth` numbers, `panel` `depth · PANEL`, `sums` `ROWS · PANEL`.
+#[inline(always)]
+unsafe fn multiply<S: Simd, P: Product, const W: usize>(
+    s: S,
+    tile: *const P::Number,
+    panel: *const P::Number,
+    depth: usize,
+    sums: *mut P::Number,
+) {
+    let lanes = P::lanes::<S>();
+    // A panel of f32 has half as many vectors as one of f64.
+    let vectors = W.min(PANEL / lanes);
+    for column in (0..PANEL).step_by(vectors * lanes) {
+        // SAFETY: `vectors · lanes` columns from `column` on are inside the panel.
+        unsafe {
+            if vectors == W {
+                columns::<S, P, W>(s, tile, panel.add(column), depth, sums.add(column));
+            } else {
+                columns::<S, P, 2>(s, tile, panel.add(column), depth, sums.add(column));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`multiply`], for the `W` vectors of columns from the pointers on.
+#[inline(always)]
+unsafe fn columns<S: Simd, P: Product, const W: usize>(
+    s: S,
+    tile: *const P::Number,
+    panel: *const P::Number,
+    depth: usize,
+    sums: *mut P::Number,
+) {
+    let lanes = P::lanes::<S>();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut acc = [[P::splat(s, P::Number::default()); W]; ROWS];
+        for (r, row) in acc.iter_mut().enumerate() {
+            for (w, v) in row.iter_mut().enumerate() {
+                *v = P::load(s, sums.add(r * PANEL + w * lanes));
+            }
+        }
+        for p in 0..depth {
+            let mut b = [P::splat(s, P::Number::default()); W];
+            for (w, v) in b.iter_mut().enumerate() {
+                *v = P::load(s, panel.add(p * PANEL + w * lanes));
+            }
+            for (r, row) in acc.iter_mut().enumerate() {
+                let a = P::splat(s, *tile.add(p * ROWS + r));
+                for w in 0..W {
+                    row[w] = P::fma(s, a, b[w], row[w]);
+                }
+            }
+        }
+        for (r, row) in acc.iter().enumerate() {
+            for (w, v) in row.iter().enumerate() {
+                P::store(s, sums.add(r * PANEL + w * lanes), *v);
+            }
+        }
+    }
+}
+
+macro_rules! kernel {
+    ($schema:literal, $signature:expr) => {
+        StaticKernel { schema: $schema, variant: "panels", prepare: |ctx| prepare(ctx, $signature) }
+    };
+}
+
+/// Fast kernels of this file.
+pub static KERNELS: &[StaticKernel] = &[
+    kernel!("aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", MM),
+    kernel!("aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", BMM),
+    kernel!(
+        "aten::addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        ADDMM
+    ),
+    kernel!(
+        "aten::baddbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
+        BADDBMM
+    ),
+    kernel!(
+        "aten::linear.out(Tensor input, Tensor weight, Tensor? bias=None, *, Tensor(a!) out) -> Tensor(a!)",
+        LINEAR
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elementwise::tests::numbers;
+    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+    use pteron_core::Isa;
+
+    #[test]
+    fn products_of_doubles_and_halves() {
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            let Some(cpu) = profile(isa) else { continue };
+            for [m, n, k] in [[1, 1, 1], [5, 33, 7], [130, 40, 600], [4, 32, 0], [3, 0, 2]] {
+                let a: Vec<f64> = numbers(m * k, 3).into_iter().map(f64::from).collect();
+                let b: Vec<f64> = numbers(n * k, 4).into_iter().map(f64::from).collect();
+                let c: Vec<f64> = numbers(n, 5).into_iter().map(f64::from).collect();
+                let args = vec![
+                    CallArg::Tensor(HostTensor::new(&[m, k], &a).unwrap()),
+                    CallArg::Tensor(HostTensor::new(&[n, k], &b).unwrap()),
+                    CallArg::Tensor(HostTensor::new(&[n], &c).unwrap()),
+                    CallArg::Tensor(HostTensor::zeros(DType::Float64, &[m, n]).unwrap()),
+                ];
+                let mut call = SingleCall::new(KERNELS[4].prepare, &cpu, args).unwrap().unwrap();
+                call.call().unwrap();
+                let at = |i: usize| (0..k).map(move |p| (i / n * k + p, i % n * k + p));
+                for (i, y) in call.output::<f64>(3).unwrap().iter().enumerate() {
+                    let want = at(i).map(|(x, y)| a[x] * b[y]).sum::<f64>() + c[i % n];
+                    assert!((y - want).abs() <= 1e-12 * (1.0 + k as f64), "{isa:?} {m} {n} {k}: {y} {want}");
+                }
+                let small = |v: &[f64]| v.iter().map(|v| bf16::from_f64(*v)).collect::<Vec<_>>();
+                let (a, b) = (small(&a), small(&b));
+                let args = vec![
+                    CallArg::Tensor(HostTensor::new(&[m, k], &a).unwrap()),
+                    CallArg::Tensor(HostTensor::new(&[n, k], &b).unwrap()),
+                    CallArg::None,
+                    CallArg::Tensor(HostTensor::zeros(DType::BFloat16, &[m, n]).unwrap()),
+                ];
+                let mut call = SingleCall::new(KERNELS[4].prepare, &cpu, args).unwrap().unwrap();
+                call.call().unwrap();
+                for (i, y) in call.output::<bf16>(3).unwrap().iter().enumerate() {
+                    let want: f64 = at(i).map(|(x, y)| a[x].to_f64() * b[y].to_f64()).sum();
+                    let size: f64 = at(i).map(|(x, y)| (a[x].to_f64() * b[y].to_f64()).abs()).sum();
+                    let limit = want.abs() / 250.0 + size * 1e-6;
+                    assert!((y.to_f64() - want).abs() <= limit, "{isa:?} {m} {n} {k}: {y} {want}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! softmax and log_softmax along a dimension that other dimensions follow in memory: neighbouring columns are computed
+//! together, a few vectors wide, so that every row is read in whole cache lines.
+
+use super::Kind;
+use crate::vector_math::exp::exp;
+use crate::vector_math::log::log;
+use crate::vector_math::{Simd, SimdTask};
+
+/// Vectors of columns that are computed together.
+const VECTORS: usize = 4;
+/// Columns of one unit of work, on every instruction set.
+pub(super) const COLUMNS: usize = 64;
+
+/// Up to [`COLUMNS`] neighbouring columns of one stretch.
+pub(super) struct ColumnsTask {
+    pub kind: Kind,
+    /// First element of the first column.
+    pub input: *const f32,
+    /// Of the result.
+    pub out: *mut f32,
+    /// Elements of a column, at least one.
+    pub length: usize,
+    /// From one element of a column to the next.
+    pub step: usize,
+    /// Number of columns.
+    pub columns: usize,
+}
+
+impl SimdTask for ColumnsTask {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = VECTORS * S::LANES;
+        for c in (0..self.columns).step_by(width) {
+            let n = width.min(self.columns - c);
+            // SAFETY: whoever makes the task has `columns` columns of `length` elements behind both pointers.
+            unsafe { self.block(s, self.input.add(c), self.out.add(c), n) };
+        }
+    }
+}
+
+/// Lanes of vector `k` of `n` columns.
+#[inline(always)]
+fn lanes_of<S: Simd>(k: usize, n: usize) -> usize {
+    n.saturating_sub(k * S::LANES).min(S::LANES)
+}
+
+/// # Safety
+/// `n` elements behind `p`.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> [S::F; VECTORS] {
+    let mut v = [s.zero(); VECTORS];
+    for (k, slot) in v.iter_mut().enumerate() {
+        // SAFETY: as many elements as are left of the `n`.
+        *slot = unsafe { s.load_up_to(p.wrapping_add(k * S::LANES), lanes_of::<S>(k, n)) };
+    }
+    v
+}
+
+/// # Safety
+/// `n` elements behind `p`.
+#[inline(always)]
+unsafe fn store<S: Simd>(s: S, p: *mut f32, v: [S::F; VECTORS], n: usize) {
+    for (k, v) in v.iter().enumerate() {
+        // SAFETY: as many elements as are left of the `n`.
+        unsafe { s.store_up_to(p.wrapping_add(k * S::LANES), *v, lanes_of::<S>(k, n)) };
+    }
+}
+
+impl ColumnsTask {
+    /// # Safety
+    /// `n ≤ VECTORS · LANES` columns behind both pointers.
+    #[inline(always)]
+    unsafe fn block<S: Simd>(&self, s: S, x: *const f32, y: *mut f32, n: usize) {
+        let mut max = [s.splat(f32::NEG_INFINITY); VECTORS];
+        let mut sum = [s.zero(); VECTORS];
+        // SAFETY: rows are `step` apart.
+        unsafe {
+            for row in 0..self.length {
+                let v = load(s, x.add(row * self.step), n);
+                for k in 0..VECTORS {
+                    max[k] = s.max(max[k], v[k]);
+                }
+            }
+            for row in 0..self.length {
+                let mut v = load(s, x.add(row * self.step), n);
+                for k in 0..VECTORS {
+                    v[k] = exp(s, s.sub(v[k], max[k]));
+                    sum[k] = s.add(sum[k], v[k]);
+                }
+                if self.kind == Kind::Softmax {
+                    store(s, y.add(row * self.step), v, n);
+                }
+            }
+            for each in &mut sum {
+                *each = match self.kind {
+                    Kind::Softmax => s.div(s.splat(1.0), *each),
+                    Kind::LogSoftmax => log(s, *each),
+                };
+            }
+            for row in 0..self.length {
+                let at = row * self.step;
+                let mut v =
+                    load(s, if self.kind == Kind::Softmax { y.add(at).cast_const() } else { x.add(at) }, n);
+                for k in 0..VECTORS {
+                    v[k] = match self.kind {
+                        Kind::Softmax => s.mul(v[k], sum[k]),
+                        Kind::LogSoftmax => s.sub(s.sub(v[k], max[k]), sum[k]),
+                    };
+                }
+                store(s, y.add(at), v, n);
+            }
+        }
+    }
+}
