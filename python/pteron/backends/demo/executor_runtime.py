@@ -47,3 +47,16 @@ class ExecutorDelegate:
         results = self._method.execute(arguments)
         for output, result in zip(outputs, results, strict=True):
             store_output(output, np.asarray(result))
+
+    def get_state(self) -> dict[str, Any]:
+        """The mutable buffers of the nested program, by name."""
+        state: dict[str, Any] = self._method.get_state()
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Sets some of them."""
+        self._method.set_state(state)
+
+    def reset_state(self) -> None:
+        """Puts all of them back to their initial contents."""
+        self._method.reset_state()
