@@ -5,13 +5,13 @@ use crate::{InputValue, OutputBuffer};
 use pteron_core::sizes::checked_nbytes;
 use pteron_core::{Dims, TensorSlot, ValueId};
 
-/// May the method's unplanned outputs lie in callers' memory? Not where a delegate could keep a view of it, and
+/// May the method's outputs lie in callers' memory? Not where a delegate could keep a view of it, and
 /// not where a jump could leave one unwritten: fresh memory is zero, callers' memory is what it was.
 pub(crate) fn are_allowed(steps: &[Step]) -> bool {
     !steps.iter().any(|s| matches!(s.action, Action::Delegate { .. } | Action::JumpFalse { .. }))
 }
 
-/// The buffer that the unplanned output `id` can be computed in: of exactly its largest shape and memory
+/// The buffer that the output `id` can be computed in: of exactly its largest shape and memory
 /// order, aligned, and apart from every input.
 pub(crate) fn direct<'a>(
     id: ValueId,

@@ -61,6 +61,7 @@ mod output_collect;
 mod output_value;
 mod packed_index;
 mod packed_weights;
+mod planned_outputs;
 mod prepare;
 mod program;
 mod program_data;

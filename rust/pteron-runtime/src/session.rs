@@ -290,6 +290,9 @@ impl Session {
                 unsafe { slot.set_data(buffer.as_ptr(), nbytes) };
             }
         }
+        if buffers.iter().any(Option::is_some) {
+            self.move_outputs(code, inputs, buffers);
+        }
         self.input_allocations.clear();
         for (at, (rule, input)) in code.input_rules.rules.iter().zip(inputs).enumerate() {
             let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
@@ -310,6 +313,24 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Lets planned outputs be computed in buffers of the caller, where they can.
+    fn move_outputs(
+        &mut self,
+        code: &MethodCode,
+        inputs: &[InputValue<'_>],
+        buffers: &[Option<OutputBuffer<'_>>],
+    ) {
+        for id in &code.layout.movable_outputs {
+            let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) else { continue };
+            if let Some(buffer) = bound_outputs::direct(*id, slot, &code.ir.outputs, buffers, inputs) {
+                let nbytes = slot.capacity();
+                // SAFETY: the buffer has the tensor's largest shape, so as many bytes as its place in the plan,
+                // and is the output's alone until the call returns; the next run puts the pointer back.
+                unsafe { slot.set_data(buffer.data, nbytes) };
+            }
+        }
     }
 
     /// The memory of an unplanned output, taken out of the session, if the output still lies there.

@@ -5,6 +5,7 @@ use crate::bound_outputs;
 use crate::code_builder::BuiltCode;
 use crate::constants::dense_copy;
 use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
+use crate::planned_outputs;
 use crate::prepare::Preparer;
 use crate::step::{Action, Step};
 use pteron_core::{Error, PackedBytes, Result, ValueId};
@@ -22,6 +23,8 @@ pub(crate) struct SessionLayout {
     pub fresh_outputs: Vec<ValueId>,
     /// May those lie in buffers that the caller binds?
     pub has_direct_outputs: bool,
+    /// Planned outputs that can be computed in such a buffer as well.
+    pub movable_outputs: Vec<ValueId>,
     /// Tensors whose pointer is put back before every run.
     pub moving: Vec<ValueId>,
     /// Scalars that instructions write: put back to their values in the file before every run, so that
@@ -55,11 +58,20 @@ impl SessionLayout {
             own: vec![],
             fresh_outputs: vec![],
             has_direct_outputs: bound_outputs::are_allowed(&built.steps),
+            movable_outputs: vec![],
             moving: built.moving.iter().copied().collect(),
             scalars: vec![],
             state: vec![],
             nbytes: 0,
         };
+        if layout.has_direct_outputs {
+            layout.movable_outputs = planned_outputs::movable(ir, &built.steps, &built.links);
+        }
+        for id in &layout.movable_outputs {
+            if !layout.moving.contains(id) {
+                layout.moving.push(*id);
+            }
+        }
         layout.moving.sort_unstable();
         let add = |total: usize, n: usize| {
             total.checked_add(n).ok_or_else(|| Error::program("the memory plan exceeds the address space"))

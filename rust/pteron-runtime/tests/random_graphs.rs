@@ -9,8 +9,8 @@ mod random_program;
 
 use pteron_cpu::plan::RuleSwitches;
 use pteron_runtime::{
-    ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions,
-    TensorInput, rule_names,
+    ExecuteOptions, InputValue, Limits, MethodOptions, OutputBuffer, OwnedTensor, Program, ProgramSource,
+    Runtime, RuntimeOptions, TensorInput, rule_names,
 };
 use random_program::RandomProgram;
 use std::collections::BTreeMap;
@@ -142,6 +142,67 @@ fn check(seeds: std::ops::Range<u64>) {
 #[test]
 fn rewrites_change_no_result() {
     check(0..120);
+}
+
+/// The elements in the order that buffers have.
+fn row_major(tensor: &OwnedTensor) -> Vec<f32> {
+    let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
+    let elements = tensor.elements::<f32>().unwrap();
+    let offset = |mut index: usize| {
+        shape.iter().zip(strides.iter()).rev().fold(0, |offset, (extent, stride)| {
+            let at = index % extent;
+            index /= extent;
+            offset + at * stride
+        })
+    };
+    (0..tensor.meta.numel()).map(|index| elements[offset(index)]).collect()
+}
+
+/// Two sessions of one program, call by call: outputs of their own, and outputs in buffers of the caller. The
+/// first output whose bytes are not the same.
+fn bound_difference(runtime: &Arc<Runtime>, program: &RandomProgram) -> Option<String> {
+    let source = ProgramSource::Bytes(Arc::new(program.bytes.clone()));
+    let loaded = Program::load(runtime, source, Limits::default()).unwrap();
+    let [own, bound] = [(); 2].map(|()| loaded.load_method("forward", MethodOptions::default()).unwrap());
+    for (call, rows) in rows_of(program).into_iter().enumerate() {
+        let x = program.input(rows, call as u64);
+        let shape = [rows, program.width];
+        let input = InputValue::Tensor(TensorInput::from_slice(&shape, &x).unwrap());
+        let expected = own.execute(&[input], ExecuteOptions::default()).unwrap();
+        let expected: Vec<_> = expected.iter().map(|o| o.tensor().unwrap()).collect();
+        let mut targets: Vec<Vec<f32>> = expected.iter().map(|t| vec![-7.0; t.meta.numel()]).collect();
+        let buffers: Vec<_> = expected
+            .iter()
+            .zip(&mut targets)
+            .map(|(t, target)| {
+                // SAFETY: the target has the output's shape, and nobody else looks at it during the call.
+                Some(unsafe { OutputBuffer::new(t.meta.dtype(), t.meta.shape(), target.as_mut_ptr().cast()) })
+            })
+            .collect();
+        bound.execute(&[input], ExecuteOptions { outputs: &buffers, ..Default::default() }).unwrap();
+        for (at, (t, target)) in expected.iter().zip(&targets).enumerate() {
+            let own = row_major(t);
+            if !own.iter().map(|v| v.to_bits()).eq(target.iter().map(|v| v.to_bits())) {
+                let listing = loaded.plan_listing("forward").unwrap();
+                let place = own.iter().zip(target).position(|(a, b)| a.to_bits() != b.to_bits());
+                return Some(format!("call {call}, output {at}, element {place:?}\n{listing}"));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn outputs_in_buffers_of_the_caller_are_the_same_bytes() {
+    for (name, rules) in settings().into_iter().take(2) {
+        let runtime = Runtime::new(RuntimeOptions { rules, ..RuntimeOptions::default() }).unwrap();
+        for seed in 0..150 {
+            let program = RandomProgram::new(seed, usize::MAX);
+            if let Some(text) = bound_difference(&runtime, &program) {
+                panic!("seed {seed}, rules: {name}, {text}");
+            }
+        }
+    }
 }
 
 #[test]

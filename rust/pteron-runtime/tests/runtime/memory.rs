@@ -235,3 +235,81 @@ fn pooled_sessions_lend_nothing() {
         program.run("forward", &[], ExecuteOptions { lend_outputs: true, ..Default::default() }).unwrap_err();
     assert!(e.to_string().contains("load_method"), "{e}");
 }
+
+/// Where each step writes.
+struct Places(Vec<usize>);
+
+impl pteron_runtime::Tracer for Places {
+    fn step_begin(&mut self, _: &pteron_runtime::StepInfo<'_>) {}
+    fn step_end(&mut self, _: &pteron_runtime::StepInfo<'_>, _: Option<&pteron_core::Error>) {}
+    fn wants_values(&mut self, _: &pteron_runtime::StepInfo<'_>) -> bool {
+        true
+    }
+    fn value(&mut self, _: &pteron_runtime::StepInfo<'_>, _: usize, value: pteron_core::ArgView<'_>) {
+        if let pteron_core::ArgView::Tensor(view) = value {
+            self.0.push(view.as_ptr() as usize);
+        }
+    }
+}
+
+/// Runs with the first output bound: what it holds, and was it computed right there?
+fn run_bound(method: &pteron_runtime::Method, given: &[f32], count: usize) -> (Vec<f32>, bool) {
+    let shape = [given.len()];
+    let mut target = vec![-1f32; given.len()];
+    let input = TensorInput::from_slice(&shape, given).unwrap();
+    // SAFETY: the target holds the shape, and nobody else looks at it during the call.
+    let buffer = unsafe { OutputBuffer::new(DType::Float32, &shape, target.as_mut_ptr().cast()) };
+    let mut buffers = vec![None; count];
+    buffers[0] = Some(buffer);
+    let mut places = Places(vec![]);
+    let options = ExecuteOptions { outputs: &buffers, tracer: Some(&mut places), ..Default::default() };
+    method.execute(&[InputValue::Tensor(input)], options).unwrap();
+    let is_there = places.0.contains(&(target.as_ptr() as usize));
+    (target, is_there)
+}
+
+#[test]
+fn a_planned_output_is_computed_in_the_callers_buffer() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t, y) = (m.planned(&[4]), m.planned(&[4]), m.planned(&[4]));
+    let (rows, no) = (m.planned(&[4]), m.bool(false));
+    m.inputs(&[x]);
+    m.outputs(&[y, t]);
+    m.call("aten::copy.out", &[x, x, no, rows, rows]);
+    m.add(rows, x, t);
+    m.add(t, x, y);
+    let method = forward(&ProgramBuilder::of(m).load(&runtime()));
+    let given = [1.0, 2.0, 3.0, 4.0];
+    for _ in 0..2 {
+        assert_eq!(run_bound(&method, &given, 2), (vec![3.0, 6.0, 9.0, 12.0], true));
+        // The next call without a buffer works in the plan's memory again.
+        let out = run(&method, &[(&[4], &[1.0; 4])]).unwrap();
+        assert_eq!(out[0].tensor().unwrap().elements::<f32>().unwrap(), [3.0; 4]);
+        assert_eq!(out[1].tensor().unwrap().elements::<f32>().unwrap(), [2.0; 4]);
+    }
+}
+
+#[test]
+fn outputs_whose_bytes_others_use_stay_in_the_plan() {
+    // A buffer of the model; an output that is updated in place; one that a later value is put over.
+    let mut p = ProgramBuilder::new();
+    let index = p.mutable(&[1.0, 1.0]);
+    let mut m = MethodBuilder::new("forward");
+    let (x, total) = (m.planned(&[2]), m.buffer("total", &[2], index));
+    m.inputs(&[x]);
+    m.outputs(&[total]);
+    m.add(total, x, total);
+    let method = forward(&p.with(m).load(&runtime()));
+    assert_eq!(run_bound(&method, &[1.0, 2.0], 1), (vec![2.0, 3.0], false));
+    assert_eq!(run_bound(&method, &[1.0, 2.0], 1), (vec![3.0, 5.0], false));
+
+    let mut m = MethodBuilder::new("forward");
+    let (x, y, over) = (m.planned(&[2]), m.planned_at(&[2], 256), m.planned_at(&[2], 256));
+    m.inputs(&[x]);
+    m.outputs(&[y]);
+    m.add(x, x, y);
+    m.add(y, x, over);
+    let method = forward(&ProgramBuilder::of(m).load(&runtime()));
+    let unbound = run_one(&method, &[(&[2], &[1.0, 2.0])]);
+    assert_eq!(run_bound(&method, &[1.0, 2.0], 1).0, unbound);
+}
