@@ -53,6 +53,17 @@ def mapped() -> Iterator[Case]:
                 yield Case("upsample_nearest2d", "out", (layout, [80, 180]))
                 yield Case("upsample_nearest2d", "out", (layout, [17, 301]))
                 yield Case("_upsample_nearest_exact2d", "out", (layout, [55, 60]))
+    for x in [values((3, 4, 60, 40)), channels_last((3, 4, 60, 40))]:
+        for pads in [[7, -3, 60, 2], [0, 0, 0, 0, 5, 5], [-40, 9], [-1, -2, -3, -4]]:
+            yield Case("constant_pad_nd", "out", (x, pads, 1.5))
+        yield Case("pixel_shuffle", "out", (x, 2))
+        yield Case("pixel_unshuffle", "out", (x, 5))
+        yield Case("stack", "out", ([x, x * 2, x * 3], 1))
+        yield Case("stack", "out", ([x, x * 2, x * 3], -1))
+        yield Case("split_copy", "Tensor_out", (x, 17, 2))
+        yield Case("unbind_copy", "int_out", (x, 3))
+        yield Case("flip", "out", (x, [3]))
+        yield Case("flip", "out", (x, [0, 2]))
     yield Case("repeat", "out", (values((300,)), [2, 3, 70]))
     yield Case("repeat", "out", (values((2, 1, 3)), [2, 0, 1]), note=" nothing")
     yield Case("repeat", "out", (torch.tensor(2.5), [3, 100]), note=" 0-d")
@@ -208,7 +219,10 @@ def weighted() -> Iterator[Case]:
             for align in [False, True]:
                 yield Case("upsample_bicubic2d", "out", (x, [90, 71], align))
                 yield Case("upsample_bicubic2d", "out", (x, [7, 300], align))
+    yield Case("upsample_bilinear2d", "out", (values((2, 3, 40, 30)), [90, 3001], False))
+    yield Case("upsample_bilinear2d", "out", (channels_last((2, 3, 40, 30)), [907, 71], False))
     yield Case("upsample_trilinear3d", "out", (values((2, 2, 5, 6, 7)), [11, 20, 40], False))
+    yield Case("upsample_linear1d", "out", (values((3, 2, 500)), [9001], False))
 
 
 def every_movement() -> Iterator[Case]:

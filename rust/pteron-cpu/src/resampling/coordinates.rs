@@ -93,7 +93,8 @@ impl Sampling {
         let step = self.steps[d];
         let at = match self.is_aligned {
             true => step * o as f32,
-            false => (step * (o as f32 + 0.5) - 0.5).max(0.0),
+            // Rounded once, as PyTorch's compilers fuse it.
+            false => ((f64::from(step) * (o as f64 + 0.5) - 0.5) as f32).max(0.0),
         };
         let last = self.input[d].saturating_sub(1);
         let first = (at as usize).min(last);

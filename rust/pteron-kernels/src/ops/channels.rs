@@ -5,10 +5,10 @@
 
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
-use crate::ops::layout::same_dtype;
+use crate::ops::layout::copy_in_chunks;
 use crate::ops::sums::check_float;
 use crate::reduction::row_major;
-use crate::region::{Region, copy_region};
+use crate::region::{Region, RegionCopy};
 use crate::routine::{Preparation, Routine, kernel};
 use crate::shape::wrap_dim;
 use crate::walk::{Walk, signed};
@@ -88,11 +88,11 @@ fn bind_shuffle(args: &mut BindArgs<'_>, is_up: bool) -> Result<()> {
     args.resize(2, &shape)
 }
 
-/// Views of the tensor with few channels and of the one with many, as `[.., C, r, r, H, W]`.
-fn shuffle(args: &Args<'_>, is_up: bool) -> Result<()> {
+/// A copy between views of the tensor with few channels and of the one with many, as `[.., C, r, r, H, W]`.
+fn shuffle(args: &Args<'_>, is_up: bool) -> Result<RegionCopy> {
     let r = factor(args, is_up)?;
     let x = args.tensor(0)?;
-    let mut y = args.output(2)?;
+    let y = args.output(2)?;
     let rank = x.rank();
     let (few, many) = if is_up { (y.meta(), x.meta()) } else { (x.meta(), y.meta()) };
     let mut shape = Dims::new(&few.shape()[..rank - 2])?;
@@ -106,12 +106,14 @@ fn shuffle(args: &Args<'_>, is_up: bool) -> Result<()> {
     let r = r as isize;
     deep.strides[rank - 3..rank + 2].copy_from_slice(&[c * r * r, c * r, c, h, w]);
     let (from, to) = if is_up { (deep, wide) } else { (wide, deep) };
-    copy_region(&shape, &x, from, &mut y, to)
+    RegionCopy::new(&shape, from, x.numel(), to, y.numel())
 }
 
 fn prepare_shuffle<const UP: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    same_dtype(ctx, 0, 2)?;
-    Routine::prepare(|args| bind_shuffle(args, UP), |args, _| shuffle(args, UP))
+    copy_in_chunks(ctx, 2, |args| {
+        bind_shuffle(args, UP)?;
+        shuffle(&args.args(), UP)
+    })
 }
 
 /// glu and pixel shuffles.

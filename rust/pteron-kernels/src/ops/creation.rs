@@ -114,12 +114,15 @@ fn write_range(args: &Args<'_>, range: &Numbers, out: usize, part: Range<usize>)
     fn blocks<C: Compute>(
         y: TensorViewMut<'_>,
         part: Range<usize>,
-        number: impl Fn(usize) -> C,
+        number: impl Fn(usize, i32) -> C,
     ) -> Result<()> {
         let (mut y, mut block) = (Writer::<C>::new(y)?, [C::ZERO; BLOCK]);
         for first in part.clone().step_by(BLOCK) {
             let block = &mut block[..(part.end - first).min(BLOCK)];
-            block.iter_mut().enumerate().for_each(|(i, slot)| *slot = number(first + i));
+            // Counting in 32 bits lets the conversion to floats vectorise.
+            for (i, slot) in (0i32..).zip(block.iter_mut()) {
+                *slot = number(first, i);
+            }
             y.write(first as isize, 1, block)?;
         }
         Ok(())
@@ -127,11 +130,11 @@ fn write_range(args: &Args<'_>, range: &Numbers, out: usize, part: Range<usize>)
     let y = args.output(out)?;
     if y.dtype().is_float() {
         let (start, step) = (range.start.to_f64(), range.step.to_f64());
-        // Numbers of elements are below 2^53, and the conversion from i64 is the quicker one.
-        return blocks(y, part, |i| start + i as i64 as f64 * step);
+        // Numbers of elements are below 2^53: their sum is exact.
+        return blocks(y, part, |first, i| start + (first as f64 + f64::from(i)) * step);
     }
     let (start, step) = (range.start.to_i64(), range.step.to_i64());
-    blocks(y, part, |i| start.wrapping_add(step.wrapping_mul(i as i64)))
+    blocks(y, part, |first, i| start.wrapping_add(step.wrapping_mul(first as i64 + i64::from(i))))
 }
 
 fn range_to_end(args: &Args<'_>) -> Result<Numbers> {

@@ -6,13 +6,14 @@
 //! empty bags give zeros; indices equal to `padding_idx` (unless -1) do not count; offsets start at 0, do not
 //! fall and stay within the indices; means and maxima take no weights.
 
-use crate::compute::{Class, Compute};
+use crate::chunked::{self, CHUNK, Work, part};
+use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::reduction::row_major;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of, kernel};
 use crate::shape::{check_index, check_rank, check_same};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result, StaticKernel};
+use std::ops::Range;
 
 const OUT: usize = 9;
 const SUM: i64 = 0;
@@ -56,32 +57,57 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     if mode == MAX { args.resize(OUT + 3, &[bags, columns]) } else { args.resize(OUT + 3, &[bags]) }
 }
 
-/// First and one-past-last index of every bag, checked.
-fn for_each_bag(args: &Args<'_>, mut visit: impl FnMut(usize, usize, usize) -> Result<()>) -> Result<()> {
+/// An error unless the offsets start at 0, do not fall and stay within the indices.
+fn check_offsets(args: &Args<'_>) -> Result<()> {
     let offsets = Reader::<i64>::new(args.tensor(2)?)?;
-    let (bags, count) = (bags(args)?, args.tensor(1)?.numel());
-    let wrong = |i: usize, got: i64, expected: String| {
-        Error::kernel("an offset is no start of a bag")
-            .argument("offsets")
-            .expected(expected)
-            .got(format!("{got} at position {i}"))
-    };
-    let mut start = 0usize;
+    let count = args.tensor(1)?.numel() as i64;
+    let mut start = 0;
     for bag in 0..offsets.meta().numel() {
         let offset = offsets.get(bag)?;
-        if bag == 0 && offset != 0 {
-            return Err(wrong(0, offset, "0, the first".to_string()));
-        }
-        let offset = usize::try_from(offset)
-            .ok()
-            .filter(|o| *o >= start && *o <= count)
-            .ok_or_else(|| wrong(bag, offset, format!("between {start} and {count}")))?;
-        if bag > 0 {
-            visit(bag - 1, start, offset)?;
-        }
-        start = offset;
+        let expected = match bag {
+            0 if offset != 0 => "0, the first".to_string(),
+            _ if offset < start || offset > count => format!("between {start} and {count}"),
+            _ => {
+                start = offset;
+                continue;
+            }
+        };
+        return Err(Error::kernel("an offset is no start of a bag")
+            .argument("offsets")
+            .expected(expected)
+            .got(format!("{offset} at position {bag}")));
     }
-    if bags > 0 && bags == offsets.meta().numel() { visit(bags - 1, start, count) } else { Ok(()) }
+    Ok(())
+}
+
+/// Checks the offsets, then makes bags, a few in a chunk.
+#[derive(Clone, Copy)]
+struct Bags {
+    is_double: bool,
+    count: usize,
+    per_chunk: usize,
+}
+
+impl Work for Bags {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        bind(args)?;
+        let view = args.args();
+        self.count = bags(&view)?;
+        let work = view.tensor(1)?.numel().saturating_mul(view.tensor(0)?.shape()[1]) / self.count.max(1) + 1;
+        self.per_chunk = (CHUNK / work).max(1);
+        Ok(Grid::phases(&[1, self.count.div_ceil(self.per_chunk)], work.saturating_mul(self.per_chunk)))
+    }
+
+    fn run(&self, args: &Args<'_>, phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+        if phase == 0 {
+            for i in [OUT + 2, OUT + 3] {
+                Writer::<i64>::new(args.output(i)?)?.fill(0)?;
+            }
+            return check_offsets(args);
+        }
+        let range = part(chunk, self.per_chunk, self.count);
+        if self.is_double { run::<f64>(args, range) } else { run::<f32>(args, range) }
+    }
 }
 
 /// Marks the bag of every index and counts bags, where the program wants to know.
@@ -91,65 +117,127 @@ struct Notes<'a> {
     rows: Writer<'a, i64>,
 }
 
-fn run<C: Compute>(args: &Args<'_>) -> Result<()> {
-    let (weight, mode) = (Reader::<C>::new(args.tensor(0)?)?, args.int(4)?);
-    let indices = Reader::<i64>::new(args.tensor(1)?)?;
-    let factors = args.optional_tensor(6)?.map(Reader::<C>::new).transpose()?;
-    let padding = args.int(8)?;
+/// What the bags are made of.
+struct Table<'a, C: Compute> {
+    weight: Reader<'a, C>,
+    indices: Reader<'a, i64>,
+    factors: Option<Reader<'a, C>>,
+    padding: i64,
+}
+
+impl<C: Compute> Table<'_, C> {
+    /// Calls `visit` with the place in the bag, the index and the elements of the table's row from `first` on.
+    fn rows(
+        &self,
+        bag: Range<usize>,
+        (first, count): (usize, usize),
+        mut visit: impl FnMut(usize, i64, &[C]) -> Result<()>,
+    ) -> Result<()> {
+        let strides = self.weight.meta().strides();
+        let mut buffer = [C::ZERO; BLOCK];
+        for position in bag {
+            let index = self.indices.get(position)?;
+            if index != self.padding {
+                let at = index as usize * strides[0] + first * strides[1];
+                visit(position, index, self.weight.block(at as isize, strides[1] as isize, count, &mut buffer)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run<C: Compute>(args: &Args<'_>, bags: Range<usize>) -> Result<()> {
+    let mode = args.int(4)?;
+    let table = Table {
+        weight: Reader::<C>::new(args.tensor(0)?)?,
+        indices: Reader::<i64>::new(args.tensor(1)?)?,
+        factors: args.optional_tensor(6)?.map(Reader::<C>::new).transpose()?,
+        padding: args.int(8)?,
+    };
+    let offsets = Reader::<i64>::new(args.tensor(2)?)?;
     let mut out = Writer::<C>::new(args.output(OUT)?)?;
     let writer = |i: usize| Writer::<i64>::new(args.output(i)?);
     let mut notes = Notes { of_index: writer(OUT + 1)?, sizes: writer(OUT + 2)?, rows: writer(OUT + 3)? };
-    notes.sizes.fill(0)?;
-    notes.rows.fill(0)?;
-    let (from, to) = (row_major(weight.meta()), row_major(out.meta()));
-    let at_row = row_major(notes.rows.meta());
-    let [rows, columns] = [weight.meta().shape()[0], weight.meta().shape()[1]];
-    let has_notes = notes.of_index.meta().numel() > 0;
-    for_each_bag(args, |bag, start, end| {
-        let mut size = 0i64;
-        for position in start..end {
-            let index = indices.get(position)?;
-            check_index(index, rows).map_err(|e| e.argument("indices"))?;
-            size += i64::from(index != padding);
-            if has_notes {
-                notes.of_index.put(position, bag as i64)?;
-            }
-        }
+    let [rows, columns] = [table.weight.meta().shape()[0], table.weight.meta().shape()[1]];
+    for bag in bags {
+        let end = if bag + 1 < offsets.meta().numel() { offsets.get(bag + 1)? as usize } else { table.indices.meta().numel() };
+        let places = offsets.get(bag)? as usize..end;
+        let size = notes.count(&table, bag, places.clone(), rows)?;
         if mode != SUM {
             notes.sizes.put(bag, size)?;
         }
         if mode == MEAN {
             notes.rows.put(bag, size)?;
         }
-        for column in 0..columns {
-            let (mut result, mut best) = (C::ZERO, None);
-            for position in start..end {
-                let index = indices.get(position)?;
-                if index == padding {
-                    continue;
-                }
-                let row = index as usize;
-                let value = weight.get(from.offset(row * columns + column) as usize)?;
-                if mode == MAX {
-                    if best.is_none() || value > result {
-                        (result, best) = (value, Some(index));
-                    }
-                    continue;
-                }
-                let factor = match &factors {
-                    Some(factors) => factors.get(position)?,
-                    None => C::ONE,
-                };
-                result = result.plus(value.times(factor));
+        let strides = *out.meta().strides();
+        let at = |strides: &Dims, first: usize| (bag * strides[0] + first * strides[1]) as isize;
+        for first in (0..columns).step_by(BLOCK) {
+            let count = (columns - first).min(BLOCK);
+            let mut results = [C::ZERO; BLOCK];
+            if mode == MAX {
+                let mut best = [0i64; BLOCK];
+                largest(&table, places.clone(), (first, count), &mut results, &mut best)?;
+                let strides = *notes.rows.meta().strides();
+                notes.rows.write(at(&strides, first), strides[1] as isize, &best[..count])?;
+            } else {
+                sum(&table, places.clone(), (first, count), &mut results)?;
             }
             if mode == MEAN && size > 0 {
-                result = C::from_f64(result.to_f64() / size as f64);
+                results.iter_mut().for_each(|result| *result = C::from_f64(result.to_f64() / size as f64));
             }
-            if mode == MAX {
-                notes.rows.put(at_row.offset(bag * columns + column) as usize, best.unwrap_or(0))?;
-            }
-            out.put(to.offset(bag * columns + column) as usize, result)?;
+            out.write(at(&strides, first), strides[1] as isize, &results[..count])?;
         }
+    }
+    Ok(())
+}
+
+impl Notes<'_> {
+    /// Checks the indices of a bag and notes whose they are; how many count.
+    fn count<C: Compute>(&mut self, table: &Table<'_, C>, bag: usize, places: Range<usize>, rows: usize) -> Result<i64> {
+        let has_notes = self.of_index.meta().numel() > 0;
+        let mut size = 0;
+        for position in places {
+            let index = table.indices.get(position)?;
+            check_index(index, rows).map_err(|e| e.argument("indices"))?;
+            size += i64::from(index != table.padding);
+            if has_notes {
+                self.of_index.put(position, bag as i64)?;
+            }
+        }
+        Ok(size)
+    }
+}
+
+/// Sums of some columns of a bag's rows, each times its factor.
+fn sum<C: Compute>(
+    table: &Table<'_, C>,
+    bag: Range<usize>,
+    columns: (usize, usize),
+    sums: &mut [C; BLOCK],
+) -> Result<()> {
+    table.rows(bag, columns, |position, _, row| {
+        let factor = table.factors.map_or(Ok(C::ONE), |factors| factors.get(position))?;
+        sums.iter_mut().zip(row).for_each(|(sum, v)| *sum = sum.plus(v.times(factor)));
+        Ok(())
+    })
+}
+
+/// The largest of some columns of a bag's rows, and the rows that they come from.
+fn largest<C: Compute>(
+    table: &Table<'_, C>,
+    bag: Range<usize>,
+    columns: (usize, usize),
+    largest: &mut [C; BLOCK],
+    rows: &mut [i64; BLOCK],
+) -> Result<()> {
+    let mut is_first = true;
+    table.rows(bag, columns, |_, index, row| {
+        for ((best, place), v) in largest.iter_mut().zip(rows.iter_mut()).zip(row) {
+            if is_first || *v > *best {
+                (*best, *place) = (*v, index);
+            }
+        }
+        is_first = false;
         Ok(())
     })
 }
@@ -164,8 +252,9 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
         return Err(Error::kernel("the weights of samples have another dtype than the table").argument("per_sample_weights"));
     }
     match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::F64) => Routine::prepare(bind, |args, _| run::<f64>(args)),
-        Some(Class::F32) => Routine::prepare(bind, |args, _| run::<f32>(args)),
+        Some(class @ (Class::F64 | Class::F32)) => {
+            chunked::prepare_work(Bags { is_double: class == Class::F64, count: 0, per_chunk: 1 }, 0)
+        }
         _ => Err(Error::kernel("the operator does not support this dtype")
             .argument("weight")
             .expected("a floating-point dtype")

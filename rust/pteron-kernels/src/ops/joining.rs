@@ -9,7 +9,7 @@ use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
 use crate::region::{Region, copy_positions, copy_region, copy_to_update};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{PerItem, Preparation, Routine, dtype_of, kernel};
 use crate::shape::{check_same, slice_range, wrap_dim, wrap_index};
 use pteron_core::{
     ArgSpec, Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorListView, TensorView,
@@ -100,24 +100,28 @@ fn stack_shape(list: &TensorListView<'_>, dim: i64) -> Result<(usize, Dims)> {
     Ok((dim, shape))
 }
 
-fn bind_stack(args: &mut BindArgs<'_>) -> Result<()> {
-    let shape = stack_shape(&args.args().tensor_list(0)?, args.args().int(1)?)?.1;
-    args.resize(2, &shape)
+/// Nanoseconds to move one of `count` equal parts of argument `whole`.
+fn part_ns(args: &Args<'_>, whole: usize, count: usize) -> Result<usize> {
+    Ok(args.tensor(whole)?.numel() / count.max(1))
 }
 
-fn stack(args: &Args<'_>) -> Result<()> {
+fn bind_stack(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
+    let shape = stack_shape(&args.args().tensor_list(0)?, args.args().int(1)?)?.1;
+    args.resize(2, &shape)?;
+    let count = args.args().tensor_list(0)?.len();
+    Ok((count, part_ns(&args.args(), 2, count)?))
+}
+
+fn stack(args: &Args<'_>, j: usize) -> Result<()> {
     let list = args.tensor_list(0)?;
-    let (dim, _) = stack_shape(&list, args.int(1)?)?;
+    let dim = wrap_dim(args.int(1)?, args.tensor(2)?.rank())?;
     let mut out = args.output(2)?;
     let whole = Region::of(out.strides());
     let mut to = whole;
     to.strides[dim..].rotate_left(1);
-    for j in 0..list.len() {
-        let t = list.get(j)?;
-        to.offset = j as isize * whole.strides[dim];
-        copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to)?;
-    }
-    Ok(())
+    to.offset = j as isize * whole.strides[dim];
+    let t = list.get(j)?;
+    copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to)
 }
 
 fn map_repeat(args: &Args<'_>) -> Result<Mapping> {
@@ -256,32 +260,30 @@ fn check_count(args: &Args<'_>, dim: i64, part: PartFn) -> Result<usize> {
     Ok(dim)
 }
 
-fn bind_split(args: &mut BindArgs<'_>, part: PartFn) -> Result<()> {
+fn bind_split(args: &mut BindArgs<'_>, part: PartFn) -> Result<(usize, usize)> {
     let view = args.args();
     let dim = check_count(&view, view.int(2)?, part)?;
     let mut shape = *view.tensor(0)?.shape();
     let extent = shape[dim];
-    for j in 0..args.args().tensor_list(3)?.len() {
+    let count = args.args().tensor_list(3)?.len();
+    for j in 0..count {
         shape[dim] = part(&args.args(), extent, j)?.1;
         args.resize_in_list(3, j, &shape)?;
     }
-    Ok(())
+    Ok((count, part_ns(&args.args(), 0, count)?))
 }
 
-fn split(args: &Args<'_>, part: PartFn) -> Result<()> {
+fn split(args: &Args<'_>, part: PartFn, j: usize) -> Result<()> {
     let (x, list) = (args.tensor(0)?, args.tensor_list(3)?);
     let dim = wrap_dim(args.int(2)?, x.rank())?;
-    for j in 0..list.len() {
-        let mut out = list.output(j)?;
-        let mut from = Region::of(x.strides());
-        from.offset = part(args, x.shape()[dim], j)?.0 as isize * from.strides[dim];
-        let (shape, to) = (*out.shape(), Region::of(out.strides()));
-        copy_region(&shape, &x, from, &mut out, to)?;
-    }
-    Ok(())
+    let mut out = list.output(j)?;
+    let mut from = Region::of(x.strides());
+    from.offset = part(args, x.shape()[dim], j)?.0 as isize * from.strides[dim];
+    let (shape, to) = (*out.shape(), Region::of(out.strides()));
+    copy_region(&shape, &x, from, &mut out, to)
 }
 
-fn bind_unbind(args: &mut BindArgs<'_>) -> Result<()> {
+fn bind_unbind(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     let view = args.args();
     let (x, out) = (view.tensor(0)?, view.tensor_list(2)?);
     let dim = wrap_dim(view.int(1)?, x.rank())?;
@@ -292,25 +294,23 @@ fn bind_unbind(args: &mut BindArgs<'_>) -> Result<()> {
             .expected(x.shape().to_string())
             .got(out.len().to_string()));
     }
-    for j in 0..args.args().tensor_list(2)?.len() {
+    let count = args.args().tensor_list(2)?.len();
+    for j in 0..count {
         args.resize_in_list(2, j, &shape)?;
     }
-    Ok(())
+    Ok((count, part_ns(&args.args(), 0, count)?))
 }
 
-fn unbind(args: &Args<'_>) -> Result<()> {
+fn unbind(args: &Args<'_>, j: usize) -> Result<()> {
     let (x, list) = (args.tensor(0)?, args.tensor_list(2)?);
     let dim = wrap_dim(args.int(1)?, x.rank())?;
     let mut from = Region::of(x.strides());
     let stride = from.strides[dim];
     from.strides[dim..].rotate_left(1);
-    for j in 0..list.len() {
-        let mut out = list.output(j)?;
-        from.offset = j as isize * stride;
-        let (shape, to) = (*out.shape(), Region::of(out.strides()));
-        copy_region(&shape, &x, from, &mut out, to)?;
-    }
-    Ok(())
+    let mut out = list.output(j)?;
+    from.offset = j as isize * stride;
+    let (shape, to) = (*out.shape(), Region::of(out.strides()));
+    copy_region(&shape, &x, from, &mut out, to)
 }
 
 fn list_dtypes(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
@@ -381,7 +381,7 @@ pub static KERNELS: &[StaticKernel] = &[
     }),
     kernel("aten::stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_list_cast(ctx)?;
-        Routine::prepare(bind_stack, |args, _| stack(args))
+        PerItem::prepare(0, bind_stack, |args, j, _| stack(args, j))
     }),
     kernel("aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 2)?;
@@ -396,18 +396,18 @@ pub static KERNELS: &[StaticKernel] = &[
     }),
     kernel("aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
         list_dtypes(ctx, 3)?;
-        Routine::prepare(|args| bind_split(args, split_parts), |args, _| split(args, split_parts))
+        PerItem::prepare(0, |args| bind_split(args, split_parts), |args, j, _| split(args, split_parts, j))
     }),
     kernel(
         "aten::split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()",
         |ctx| {
             list_dtypes(ctx, 3)?;
-            Routine::prepare(|args| bind_split(args, sized_parts), |args, _| split(args, sized_parts))
+            PerItem::prepare(0, |args| bind_split(args, sized_parts), |args, j, _| split(args, sized_parts, j))
         },
     ),
     kernel("aten::unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
         list_dtypes(ctx, 2)?;
-        Routine::prepare(bind_unbind, |args, _| unbind(args))
+        PerItem::prepare(0, bind_unbind, |args, j, _| unbind(args, j))
     }),
     kernel(
         "aten::select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",

@@ -32,22 +32,34 @@ pub(crate) fn same_dtype(ctx: &PrepareContext<'_>, input: usize, out: usize) -> 
     Ok(())
 }
 
-/// Prepares the copy of a strided selection of argument 0 to the output at `out`.
-pub(crate) fn copy_selection(ctx: &PrepareContext<'_>, out: usize, select: SelectFn) -> Preparation {
+/// Prepares a copy of argument 0 to the output at `out`, which has its dtype; `bind` gives the output its shape
+/// and says what is copied.
+pub(crate) fn copy_in_chunks(
+    ctx: &PrepareContext<'_>,
+    out: usize,
+    bind: impl Fn(&mut BindArgs<'_>) -> Result<RegionCopy> + Send + Sync + 'static,
+) -> Preparation {
     same_dtype(ctx, 0, out)?;
     let bind = move |args: &mut BindArgs<'_>, copy: &mut Option<RegionCopy>| {
-        let view = args.args();
-        let chosen = select(&view, &view.tensor(0)?)?;
-        args.resize(out, &chosen.shape)?;
-        let view = args.args();
-        let (x, y) = (view.tensor(0)?, view.output(out)?);
-        let plan = RegionCopy::new(&chosen.shape, chosen.from, x.numel(), Region::of(y.strides()), y.numel())?;
+        let plan = bind(args)?;
         *copy = Some(plan);
         Ok(plan.numel())
     };
     chunked::prepare(bind, move |copy, args, range| match copy {
         Some(copy) => copy.run(&args.tensor(0)?, &mut args.output(out)?, range),
         None => Err(Error::internal("a copy ran before it was bound")),
+    })
+}
+
+/// Prepares the copy of a strided selection of argument 0 to the output at `out`.
+fn copy_selection(ctx: &PrepareContext<'_>, out: usize, select: SelectFn) -> Preparation {
+    copy_in_chunks(ctx, out, move |args| {
+        let view = args.args();
+        let chosen = select(&view, &view.tensor(0)?)?;
+        args.resize(out, &chosen.shape)?;
+        let view = args.args();
+        let (x, y) = (view.tensor(0)?, view.output(out)?);
+        RegionCopy::new(&chosen.shape, chosen.from, x.numel(), Region::of(y.strides()), y.numel())
     })
 }
 

@@ -3,14 +3,15 @@
 //! Shape: every padded extent grows by its two paddings. Dtype: kept. Edge cases: a negative padding
 //! crops; a reflection must be smaller than what it reflects.
 
+use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::Class;
 use crate::elements::Writer;
 use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::region::{Region, copy_region};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel};
+use crate::region::{Region, RegionCopy};
+use crate::routine::{Preparation, dtype_of, kernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel};
 
 /// The paddings of every dimension, leading and trailing, and the padded shape.
 fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
@@ -40,31 +41,47 @@ fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK
     Ok((out, shape))
 }
 
-fn bind_constant(args: &mut BindArgs<'_>) -> Result<()> {
-    let shape = paddings(&args.args(), None)?.1;
-    args.resize(3, &shape)
+/// Fills, then copies what is left of the input.
+#[derive(Clone, Copy)]
+struct Constant {
+    copy: RegionCopy,
+    numel: usize,
 }
 
-fn constant(args: &Args<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let value = args.scalar(2)?;
-    if x.dtype().is_float() {
-        Writer::<f64>::new(args.output(3)?)?.fill(value.to_f64())?;
-    } else {
-        Writer::<i64>::new(args.output(3)?)?.fill(value.to_i64())?;
+impl Work for Constant {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        let (pads, shape) = paddings(&args.args(), None)?;
+        args.resize(3, &shape)?;
+        let view = args.args();
+        let (x, out) = (view.tensor(0)?, view.tensor(3)?);
+        let (mut from, mut to) = (Region::of(x.strides()), Region::of(out.strides()));
+        let mut kept = *x.shape();
+        for d in 0..kept.len() {
+            let [before, after] = pads[d];
+            // A negative padding takes elements away from the input.
+            from.offset += before.min(0).unsigned_abs() as isize * from.strides[d];
+            to.offset += before.max(0) as isize * to.strides[d];
+            kept[d] = (kept[d] as i64 + before.min(0) + after.min(0)).max(0) as usize;
+        }
+        self.copy = RegionCopy::new(&kept, from, x.numel(), to, out.numel())?;
+        self.numel = out.numel();
+        // Nothing is left to fill where nothing is padded.
+        let filled = if self.copy.numel() == self.numel { 0 } else { self.numel.div_ceil(CHUNK) };
+        Ok(Grid::phases(&[filled, self.copy.numel().div_ceil(CHUNK)], CHUNK / 2))
     }
-    let mut out = args.output(3)?;
-    let (pads, _) = paddings(args, None)?;
-    let (mut from, mut to) = (Region::of(x.strides()), Region::of(out.strides()));
-    let mut shape = *x.shape();
-    for d in 0..shape.len() {
-        let [before, after] = pads[d];
-        // A negative padding takes elements away from the input.
-        from.offset += before.min(0).unsigned_abs() as isize * from.strides[d];
-        to.offset += before.max(0) as isize * to.strides[d];
-        shape[d] = (shape[d] as i64 + before.min(0) + after.min(0)).max(0) as usize;
+
+    fn run(&self, args: &Args<'_>, phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+        let mut out = args.output(3)?;
+        if phase > 0 {
+            return self.copy.run(&args.tensor(0)?, &mut out, part(chunk, CHUNK, self.copy.numel()));
+        }
+        let (value, range) = (args.scalar(2)?, part(chunk, CHUNK, self.numel));
+        if out.dtype().is_float() {
+            Writer::<f64>::new(out)?.fill_range(range, value.to_f64())
+        } else {
+            Writer::<i64>::new(out)?.fill_range(range, value.to_i64())
+        }
     }
-    copy_region(&shape, &x, from, &mut out, to)
 }
 
 /// Which input index an output index shows, before the shift by the leading padding.
@@ -128,7 +145,7 @@ pub static KERNELS: &[StaticKernel] = &[
                 return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
             }
             check_representable(ctx.args.get(2), dtype)?;
-            Routine::prepare(bind_constant, |args, _| constant(args))
+            chunked::prepare_work(Constant { copy: RegionCopy::EMPTY, numel: 0 }, 0)
         },
     ),
     kernel(

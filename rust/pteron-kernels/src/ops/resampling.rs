@@ -118,7 +118,8 @@ impl Axis {
         if self.align {
             return self.round(self.step() * o as f64);
         }
-        self.round(self.round(self.step() * self.round(o as f64 + 0.5)) - 0.5)
+        // The product of two float32 numbers is exact here: rounded once, as a fused multiplication and addition is.
+        self.round(self.step() * self.round(o as f64 + 0.5) - 0.5)
     }
 
     /// The nearest input position; `is_exact` when the middle of the output pixel decides. In float32 for

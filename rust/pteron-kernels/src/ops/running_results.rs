@@ -135,6 +135,10 @@ fn prepare_log_sums(ctx: &PrepareContext<'_>) -> Preparation {
 /// Lines that are worked on side by side: their sums do not wait for each other.
 const SIDE_BY_SIDE: usize = 4;
 
+/// Room for a block of a line: more than the block, so that the same places of two lines are never a multiple of
+/// 4 KiB apart, where a load waits for a store that it has nothing to do with.
+const ROOM: usize = BLOCK + 40;
+
 /// Running sums or products.
 #[derive(Clone, Copy)]
 struct Running {
@@ -181,51 +185,56 @@ impl Running {
         let range = part(chunk, self.per_chunk, self.lines.numel());
         let beside = self.lines.inner_strides();
         let is_along = self.strides[0].unsigned_abs() <= beside[0].unsigned_abs() || beside[0] == 0;
+        let mut blocks = [[C::ZERO; ROOM]; SIDE_BY_SIDE];
         self.lines.runs(range.start, range.len(), |_, base, count| {
             let group = if is_along { SIDE_BY_SIDE } else { BLOCK };
             for first in (0..count).step_by(group) {
                 let lines = (count - first).min(group);
                 let base: [isize; 2] = std::array::from_fn(|k| base[k] + first as isize * beside[k]);
-                match (is_along, lines) {
-                    (true, SIDE_BY_SIDE) => self.along::<C, SIDE_BY_SIDE>(&x, &mut y, base, start, &step)?,
-                    (true, _) => {
-                        for line in 0..lines as isize {
-                            let base = std::array::from_fn(|k| base[k] + line * beside[k]);
-                            self.along::<C, 1>(&x, &mut y, base, start, &step)?;
-                        }
-                    }
-                    _ => self.across(&x, &mut y, (base, lines), start, &step)?,
+                if is_along {
+                    self.along((&x, &mut y), (base, lines), &mut blocks, start, &step)?;
+                } else {
+                    self.across(&x, &mut y, (base, lines), start, &step)?;
                 }
             }
             Ok(())
         })
     }
 
-    /// `N` neighbouring lines, each in blocks of neighbours.
+    /// Up to [`SIDE_BY_SIDE`] lines, each in blocks of neighbours.
     #[inline(always)]
-    fn along<C: Compute, const N: usize>(
+    fn along<C: Compute>(
         &self,
-        x: &Reader<'_, C>,
-        y: &mut Writer<'_, C>,
-        base: [isize; 2],
+        (x, y): (&Reader<'_, C>, &mut Writer<'_, C>),
+        (base, lines): ([isize; 2], usize),
+        blocks: &mut [[C; ROOM]; SIDE_BY_SIDE],
         start: C,
-        step: impl Fn(C, C) -> C,
+        step: &impl Fn(C, C) -> C,
     ) -> Result<()> {
         let beside = self.lines.inner_strides();
-        let (mut blocks, mut states) = ([[C::ZERO; BLOCK]; N], [start; N]);
+        let mut states = [start; SIDE_BY_SIDE];
         for i in (0..self.length).step_by(BLOCK) {
             let n = (self.length - i).min(BLOCK);
             let at = |k: usize, line: usize| base[k] + line as isize * beside[k] + i as isize * self.strides[k];
-            for (line, block) in blocks.iter_mut().enumerate() {
+            for (line, block) in blocks.iter_mut().take(lines).enumerate() {
                 x.read(at(0, line), self.strides[0], &mut block[..n])?;
             }
-            for i in 0..n {
-                for (state, block) in states.iter_mut().zip(&mut blocks) {
-                    *state = step(*state, block[i]);
-                    block[i] = *state;
+            if lines == SIDE_BY_SIDE {
+                let [a, b, c, d] = &mut *blocks;
+                let rows = a[..n].iter_mut().zip(&mut b[..n]).zip(&mut c[..n]).zip(&mut d[..n]);
+                for (((a, b), c), d) in rows {
+                    states = [step(states[0], *a), step(states[1], *b), step(states[2], *c), step(states[3], *d)];
+                    (*a, *b, *c, *d) = (states[0], states[1], states[2], states[3]);
+                }
+            } else {
+                for (block, state) in blocks.iter_mut().zip(&mut states).take(lines) {
+                    for v in &mut block[..n] {
+                        *state = step(*state, *v);
+                        *v = *state;
+                    }
                 }
             }
-            for (line, block) in blocks.iter().enumerate() {
+            for (line, block) in blocks.iter().take(lines).enumerate() {
                 y.write(at(1, line), self.strides[1], &block[..n])?;
             }
         }
