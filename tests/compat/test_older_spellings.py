@@ -106,6 +106,11 @@ def test_flow_3(load) -> None:
     for (result,) in (module.forward([*inputs]), module.run_method("forward", inputs), module(inputs)):
         torch.testing.assert_close(result, expected)
     assert module.method_names() == ["forward"]
+    meta = module.method_meta("forward")
+    assert (meta.name(), meta.num_outputs()) == ("forward", 1)
+    assert meta.input_tensor_meta(0).dtype() == 6
+    with pytest.raises(pteron.MethodNotFoundError):
+        module.method_meta("backward")
 
 
 _LOADING = """

@@ -12,6 +12,7 @@ from typing import Any
 
 import pteron
 from pteron.backends.demo.registration import register_missing_demo_backends
+from pteron.runtime import MethodMeta
 
 _DEMO_BACKENDS = frozenset({"BackendWithCompilerDemo", "ExecutorBackend"})
 
@@ -56,6 +57,14 @@ class ExecutorchModule:
     def method_names(self) -> list[str]:
         """Names of the methods."""
         return list(self._program.methods)
+
+    def method_meta(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives, without loading it.
+
+        Raises:
+            MethodNotFoundError: there is no such method.
+        """
+        return MethodMeta(self._program, method_name)
 
 
 class BundledModule:
