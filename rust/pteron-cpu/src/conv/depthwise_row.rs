@@ -162,12 +162,13 @@ fn inside(start: usize, padding: usize, step: usize, count: usize, size: usize) 
 }
 
 impl Segment {
-    /// The rows that the windows of `lines` lines from `start` on read.
+    /// The first of the rows that the windows of `lines` lines from `start` on read, and the one behind them.
     #[inline(always)]
-    fn window_rows(&self, start: usize, lines: usize, geometry: &Geometry) -> Range<usize> {
+    fn window_rows(&self, start: usize, lines: usize, geometry: &Geometry) -> [usize; 2] {
         let (stride, height) = (geometry.stride[1], geometry.kernel[1]);
-        let first = (start * stride).max(self.y.start);
-        first..((start + lines - 1) * stride + height).min(self.y.end).max(first)
+        let (first, last) = (start * stride, (start + lines - 1) * stride + height);
+        let first = if first < self.y.start { self.y.start } else { first };
+        [first, if last > self.y.end { self.y.end } else { last }]
     }
 }
 
@@ -209,11 +210,13 @@ impl LinesTask<'_> {
         // SAFETY: channels c.. of the addresses and of the output exist.
         unsafe {
             for c in (0..whole).step_by(S::LANES) {
-                for line in (0..lines / 2).map(|pair| 2 * pair) {
+                let mut line = 0;
+                while line + 2 <= lines {
                     self.tiles::<S, KW, SW, 2, false>(s, segment, line, c, S::LANES);
+                    line += 2;
                 }
-                if !lines.is_multiple_of(2) {
-                    self.tiles::<S, KW, SW, 1, false>(s, segment, lines - 1, c, S::LANES);
+                if line < lines {
+                    self.tiles::<S, KW, SW, 1, false>(s, segment, line, c, S::LANES);
                 }
             }
             if whole < channels {
@@ -287,7 +290,9 @@ impl LinesTask<'_> {
             // SAFETY: the caller's promise.
             false => unsafe { load_lanes::<S, MASKED>(s, self.pixels.bias.add(c), lanes) },
         };
-        for tile in (0..segment.count).step_by(TILE) {
+        let rows = segment.window_rows(start, R, &self.convolution.geometry);
+        let mut tile = 0;
+        while tile < segment.count {
             // Written as they are: the compiler makes a loop of a repeated value, and the sums then stay in
             // memory.
             let mut sums = [[bias, bias, bias, bias], [bias, bias, bias, bias]];
@@ -297,20 +302,21 @@ impl LinesTask<'_> {
                     0 => self.any_window::<S, MASKED>(s, segment, [c, lanes], &mut sums),
                     _ => {
                         let place = [start, tile * SW];
-                        self.window::<S, KW, SW, R, MASKED>(s, segment, place, [c, lanes], &mut sums);
+                        self.window::<S, KW, SW, R, MASKED>(s, segment, place, rows, [c, lanes], &mut sums);
                     }
                 }
-                let count = TILE.min(segment.count - tile);
+                let count = segment.count - tile;
                 written_out!(L < R, {
                     let pixel = (segment.line + start + L) * width + segment.first + tile;
                     let at = pixel * self.pixels.out_step + c;
                     self.write::<S, MASKED>(s, sums[L % 2], count, at, lanes);
                 });
             }
+            tile += TILE;
         }
     }
 
-    /// Adds the window of a tile, whose addresses begin at `at` in every line of the table.
+    /// Adds rows `first..last` of the window of a tile, whose addresses begin at `at` in every line of the table.
     ///
     /// # Safety
     /// As [`LinesTask::tiles`].
@@ -320,6 +326,7 @@ impl LinesTask<'_> {
         s: S,
         segment: &Segment,
         [start, at]: [usize; 2],
+        [first, last]: [usize; 2],
         [c, lanes]: [usize; 2],
         sums: &mut Sums<S>,
     ) {
@@ -331,10 +338,11 @@ impl LinesTask<'_> {
         unsafe {
             let weights = self.convolution.weights.as_ptr().cast::<f32>().add(self.pixels.channel + c);
             let mut table = self.table.as_ptr().add(at);
-            let used = segment.window_rows(start, R, geometry);
-            for z in segment.z.clone() {
-                let mut addresses = table.add((used.start - segment.y.start) * segment.span);
-                for y in used.clone() {
+            let mut z = segment.z.start;
+            while z < segment.z.end {
+                let mut addresses = table.wrapping_add((first - segment.y.start) * segment.span);
+                let mut y = first;
+                while y < last {
                     let no = s.zero();
                     let mut x: [S::F; SPAN] = [no, no, no, no, no, no, no, no, no, no, no, no, no, no];
                     written_out!(J < span, {
@@ -353,9 +361,11 @@ impl LinesTask<'_> {
                             });
                         }
                     });
-                    addresses = addresses.add(segment.span);
+                    addresses = addresses.wrapping_add(segment.span);
+                    y += 1;
                 }
-                table = table.add(segment.y.len() * segment.span);
+                table = table.wrapping_add(segment.y.len() * segment.span);
+                z += 1;
             }
         }
     }
@@ -395,7 +405,7 @@ impl LinesTask<'_> {
         }
     }
 
-    /// Writes `count` neighbouring outputs, the first at `at`.
+    /// Writes at most `count` neighbouring outputs, the first at `at`.
     ///
     /// # Safety
     /// The vectors exist in the output.

@@ -5,9 +5,10 @@
 
 use super::window::{Extents, Units, Window, common_order, input_shape, rows_of_unit, spatial};
 use crate::norm::moments::sum_of;
+use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    ArgSpec, Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
     WorkerScratch,
 };
 
@@ -25,7 +26,15 @@ struct AvgPool {
     rank: usize,
     is_interleaved: bool,
     out: usize,
+    /// Output width up to which rows of planes are computed element by element of the window, whole vectors.
+    row_length: usize,
 }
+
+/// Widest window for which that is done: few elements leave nothing to add up in vectors.
+const WIDEST: usize = 16;
+
+/// Longest row that is kept in scratch.
+const LONGEST: usize = 64 << 10;
 
 const FIXED_OUT: usize = 7;
 const ADAPTIVE_OUT: usize = 2;
@@ -48,14 +57,24 @@ fn prepare(
     out: usize,
 ) -> Result<Option<Box<dyn Prepared>>> {
     let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(out)], rank) else { return Ok(None) };
+    let row_length = match (&windows, ctx.tensor(0)) {
+        (Windows::Fixed { window, .. }, Some(input)) if !is_interleaved && window.kernel[2] <= WIDEST => {
+            window.extents(&input.shape).map_or(0, |e| e.output[2].min(LONGEST).next_multiple_of(MAX_LANES))
+        }
+        _ => 0,
+    };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("avg_pool{rank}d.f32.{}", level.isa().name());
-    Ok(Some(Box::new(AvgPool { level, name, windows, rank, is_interleaved, out })))
+    Ok(Some(Box::new(AvgPool { level, name, windows, rank, is_interleaved, out, row_length })))
 }
 
 impl Prepared for AvgPool {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.row_length * size_of::<f32>(), shared: 0 }
     }
 
     fn new_bound(&self) -> Bound {
@@ -113,14 +132,18 @@ impl Prepared for AvgPool {
         args: &Args<'_>,
         _phase: u32,
         chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
+        scratch: &mut WorkerScratch<'_>,
     ) -> Result<()> {
         let units = *bound.get::<Units>()?;
+        let floats = scratch.worker.get_mut(..self.row_length * size_of::<f32>());
+        let sums = floats.and_then(|b| bytemuck::try_cast_slice_mut::<u8, f32>(b).ok());
+        let sums = sums.ok_or_else(|| Error::internal("worker scratch is too small or misaligned"))?;
         self.level.dispatch(UnitsTask {
             windows: self.windows,
             extents: units.extents,
             range: units.range(chunk),
             is_interleaved: self.is_interleaved,
+            sums,
             input: args.tensor(0)?.ptr()?,
             out: args.output(self.out)?.ptr()?,
         });
@@ -166,27 +189,36 @@ impl Windows {
     }
 }
 
-struct UnitsTask {
+struct UnitsTask<'a> {
     windows: Windows,
     extents: Extents,
     range: std::ops::Range<usize>,
     is_interleaved: bool,
+    /// A row of outputs in progress.
+    sums: &'a mut [f32],
     input: *const f32,
     out: *mut f32,
 }
 
-impl SimdTask for UnitsTask {
+impl SimdTask for UnitsTask<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(mut self, s: S) {
+        let extents = self.extents;
         for unit in self.range.clone() {
-            for (i, row) in rows_of_unit(&self.extents, unit, self.is_interleaved).enumerate() {
+            for (i, row) in rows_of_unit(&extents, unit, self.is_interleaved).enumerate() {
                 // SAFETY: the row exists in both tensors.
                 unsafe {
                     if self.is_interleaved {
                         self.interleaved_row(s, unit, row);
-                    } else {
-                        self.planar_row(s, unit * self.extents.output[0] * self.extents.output[1] + i, row);
+                        continue;
+                    }
+                    let at = unit * self.extents.output[0] * self.extents.output[1] + i;
+                    match self.windows {
+                        Windows::Fixed { window, .. } if self.is_by_elements() => {
+                            self.planar_row_by_elements(s, &window, at, row);
+                        }
+                        _ => self.planar_row(s, at, row),
                     }
                 }
             }
@@ -222,7 +254,81 @@ unsafe fn window_sum<S: Simd>(s: S, plane: *const f32, w: usize, y: Stretch, x: 
     }
 }
 
-impl UnitsTask {
+impl UnitsTask<'_> {
+    /// Are there outputs enough in a row of planes, and room for them?
+    fn is_by_elements(&self) -> bool {
+        (4..=self.sums.len()).contains(&self.extents.output[2])
+    }
+
+    /// Output row `row` of all: an element of the window for all outputs at a time.
+    ///
+    /// # Safety
+    /// It exists, and is the one at (plane, oz, oy).
+    #[inline(always)]
+    unsafe fn planar_row_by_elements<S: Simd>(
+        &mut self,
+        s: S,
+        window: &Window,
+        row: usize,
+        [plane, oz, oy]: [usize; 3],
+    ) {
+        let Extents { input: [_, h, w], output: [_, _, width], .. } = self.extents;
+        let z = self.windows.stretch(&self.extents, 0, oz);
+        let y = self.windows.stretch(&self.extents, 1, oy);
+        let step = window.stride[2];
+        self.sums[..width].fill(0.0);
+        let sums = self.sums.as_mut_ptr();
+        // SAFETY: the stretches and what is covered lie inside the plane; the sums are of a whole row.
+        unsafe {
+            let plane = self.input.add(plane * self.extents.input_pixels());
+            for slice in z.start..z.end {
+                for line in y.start..y.end {
+                    let from = plane.add((slice * h + line) * w);
+                    for kx in 0..window.kernel[2] {
+                        let (outputs, x) = window.covered(&self.extents, 2, kx);
+                        for i in (0..outputs.len()).step_by(S::LANES) {
+                            let n = S::LANES.min(outputs.len() - i);
+                            let to = sums.add(outputs.start + i);
+                            let v = s.load_strided(from.add(x + i * step), step, n);
+                            s.store_up_to(to, s.add(s.load_up_to(to, n), v), n);
+                        }
+                    }
+                }
+            }
+            self.divide(s, window, [z, y], row * width);
+        }
+    }
+
+    /// The row in progress by the divisors of its windows, into the output from `at` on.
+    ///
+    /// # Safety
+    /// The row exists there.
+    #[inline(always)]
+    unsafe fn divide<S: Simd>(&self, s: S, window: &Window, [z, y]: [Stretch; 2], at: usize) {
+        let (n, width) = (self.extents.input[2], self.extents.output[2]);
+        let (p, k, step) = (window.padding[2], window.kernel[2], window.stride[2]);
+        // Windows that lie inside the input have one divisor.
+        let end = (n + p).checked_sub(k).map_or(0, |last| (last / step + 1).min(width));
+        let start = p.div_ceil(step).min(end);
+        let sums = self.sums.as_ptr();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let out = self.out.add(at);
+            for ox in (0..start).chain(end..width) {
+                let x = self.windows.stretch(&self.extents, 2, ox);
+                *out.add(ox) = *sums.add(ox) / self.windows.divisor([z, y, x]);
+            }
+            if start < end {
+                let x = self.windows.stretch(&self.extents, 2, start);
+                let divisor = s.splat(self.windows.divisor([z, y, x]));
+                for ox in (start..end).step_by(S::LANES) {
+                    let lanes = S::LANES.min(end - ox);
+                    s.store_up_to(out.add(ox), s.div(s.load_up_to(sums.add(ox), lanes), divisor), lanes);
+                }
+            }
+        }
+    }
+
     /// Output row `row` of all.
     ///
     /// # Safety

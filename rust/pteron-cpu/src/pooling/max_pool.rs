@@ -133,6 +133,9 @@ impl SimdTask for UnitsTask<'_> {
     }
 }
 
+/// No place: larger than any.
+const NOWHERE: u32 = u32::MAX;
+
 /// Takes `v` at `place` where it beats `best`.
 #[inline(always)]
 fn challenge<S: Simd>(s: S, (best, places): (S::F, S::F), v: S::F, place: S::F) -> (S::F, S::F) {
@@ -178,8 +181,13 @@ impl UnitsTask<'_> {
             let input = self.input.add(plane * self.extents.input_pixels());
             for ox in 0..out_width {
                 *self.best.add(ox) = f32::NEG_INFINITY;
-                *self.places.add(ox) = f32::from_bits(self.first_place([oz, oy, ox]) as u32);
+                *self.places.add(ox) = f32::from_bits(NOWHERE);
             }
+            let mut ramp = [0i32; MAX_LANES];
+            for (j, slot) in ramp.iter_mut().enumerate() {
+                *slot = (j * step) as i32;
+            }
+            let ramp = s.to_bits(s.load(ramp.as_ptr().cast()));
             for line in self.lines(oz, oy) {
                 for kx in 0..self.window.kernel[2] {
                     let (outputs, x) = self.window.covered(&self.extents, 2, kx);
@@ -188,14 +196,11 @@ impl UnitsTask<'_> {
                         let n = S::LANES.min(outputs.len() - i);
                         let at = line + x + i * step;
                         let v = s.load_strided(input.add(at), step, n);
-                        let mut places = [0f32; MAX_LANES];
-                        for (j, p) in places.iter_mut().enumerate() {
-                            *p = f32::from_bits((at + j * step) as u32);
-                        }
+                        let places = s.of_bits(s.add_i(ramp, s.splat_i(at as i32)));
                         let (best, kept) =
                             (self.best.add(outputs.start + i), self.places.add(outputs.start + i));
                         let so_far = (s.load_up_to(best, n), s.load_up_to(kept, n));
-                        let (b, p) = challenge(s, so_far, v, s.load(places.as_ptr()));
+                        let (b, p) = challenge(s, so_far, v, places);
                         s.store_up_to(best, b, n);
                         s.store_up_to(kept, p, n);
                         i += n;
@@ -203,9 +208,18 @@ impl UnitsTask<'_> {
                 }
             }
             let row = row * out_width;
+            let mut has_all = true;
             for ox in 0..out_width {
+                let place = (*self.places.add(ox)).to_bits();
+                has_all &= place != NOWHERE;
                 *self.out.add(row + ox) = *self.best.add(ox);
-                *self.indices.add(row + ox) = i64::from((*self.places.add(ox)).to_bits());
+                *self.indices.add(row + ox) = i64::from(place);
+            }
+            // Nothing beats negative infinity where there is nothing else: the first element counts.
+            for ox in (0..out_width).filter(|_| !has_all) {
+                if (*self.places.add(ox)).to_bits() == NOWHERE {
+                    *self.indices.add(row + ox) = i64::from(self.first_place([oz, oy, ox]));
+                }
             }
         }
     }
