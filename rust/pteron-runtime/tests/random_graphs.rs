@@ -16,14 +16,24 @@ use random_program::RandomProgram;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Spreads NaN and infinity to neighbouring pixels, which these programs are full of: its kernel's own
+/// tests compare it with the direct sum, and here it is off throughout.
+const SPREADS_NAN: &str = "winograd";
+
+/// The rules under test.
+fn rules() -> impl Iterator<Item = &'static str> {
+    rule_names().filter(|rule| *rule != SPREADS_NAN)
+}
+
 /// All settings under test; the first is the reference.
 fn settings() -> Vec<(String, RuleSwitches)> {
-    let rules: Vec<&str> = rule_names().collect();
+    let rules: Vec<&str> = rules().collect();
+    let all_on = || RuleSwitches::all_on().without(SPREADS_NAN);
     let mut out = vec![("all off".to_string(), RuleSwitches::all_off())];
-    out.push(("all on".to_string(), RuleSwitches::all_on()));
+    out.push(("all on".to_string(), all_on()));
     for rule in &rules {
-        out.push((format!("{rule} off"), RuleSwitches::all_on().without(rule)));
-        let alone = rules.iter().filter(|r| *r != rule).fold(RuleSwitches::all_on(), |s, r| s.without(r));
+        out.push((format!("{rule} off"), all_on().without(rule)));
+        let alone = rules.iter().filter(|r| *r != rule).fold(all_on(), |s, r| s.without(r));
         out.push((format!("{rule} alone"), alone));
     }
     out
@@ -109,7 +119,7 @@ fn check(seeds: std::ops::Range<u64>) {
         .collect();
     let (mut plans, mut shorter) = (0, 0);
     // How many programs are another one without each rule.
-    let mut matters: BTreeMap<&str, usize> = rule_names().map(|rule| (rule, 0)).collect();
+    let mut matters: BTreeMap<&str, usize> = rules().map(|rule| (rule, 0)).collect();
     for seed in seeds {
         let program = RandomProgram::new(seed, usize::MAX);
         let rows = rows_of(&program);
