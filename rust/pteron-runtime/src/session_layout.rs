@@ -119,13 +119,25 @@ fn folded_memory(
                 Action::Kernel(k) => k.prepared.needs(position),
                 _ => true,
             };
-            let Some(ValueIr::Tensor(tensor)) = ir.values.get(id.index()) else { continue };
-            if is_read && matches!(tensor.place, Place::Folded(_)) && !memory.contains_key(id) {
-                memory.insert(*id, memory_of(tensor, preparer)?);
+            for id in named_by(ir, *id).filter(|_| is_read) {
+                let Some(ValueIr::Tensor(tensor)) = ir.values.get(id.index()) else { continue };
+                if matches!(tensor.place, Place::Folded(_)) && !memory.contains_key(&id) {
+                    memory.insert(id, memory_of(tensor, preparer)?);
+                }
             }
         }
     }
     Ok(memory)
+}
+
+/// The value itself, or what the list of tensors that it is names.
+fn named_by(ir: &MethodIr, id: ValueId) -> impl Iterator<Item = ValueId> + '_ {
+    let (all, some) = match ir.values.get(id.index()) {
+        Some(ValueIr::TensorList(ids)) => (&ids[..], &[][..]),
+        Some(ValueIr::OptionalTensorList(ids)) => (&[][..], &ids[..]),
+        _ => (&[][..], &[][..]),
+    };
+    std::iter::once(id).chain(all.iter().copied()).chain(some.iter().flatten().copied())
 }
 
 fn memory_of(tensor: &TensorIr, preparer: Preparer<'_>) -> Result<FoldedMemory> {
