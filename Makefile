@@ -12,7 +12,7 @@ RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint types imports stubs \
-	gen gen-check docs api wheel bench bench-gemm bench-models bench-ops clean
+	gen gen-check operators operators-check docs api wheel bench bench-gemm bench-models bench-ops clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,7 +50,7 @@ test-python: $(VENV)/.installed
 	$(BIN)/python -m pytest -q
 
 test-all: test test-models ## all tests, those of many minutes included: every operator sample, every f32 input of a function
-	PTERON_OPS=all $(BIN)/python -m pytest -q tests/ops/test_op_db.py
+	PTERON_OPS=all $(BIN)/python -m pytest -q tests/ops/test_op_db.py tests/ops/test_edge_variants.py
 	cargo test --release --workspace --exclude pteron-python --quiet -- --ignored
 
 test-models: $(VENV)/.installed ## every architecture of tests/models/transformers_zoo.py (some minutes)
@@ -66,7 +66,7 @@ test-aarch64: ## the Rust tests of format, kernels, engine and runtime on an emu
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 
-check: lint gen-check types imports stubs docs test ## everything that must hold before a change lands
+check: lint gen-check operators-check types imports stubs docs test ## everything that must hold before a change lands
 
 format: $(VENV)/.packages ## rewrite sources in the house format
 	cargo fmt --all
@@ -93,6 +93,12 @@ gen: $(VENV)/.packages ## regenerate the FlatBuffers readers
 
 gen-check: $(VENV)/.packages
 	cargo xtask gen --check
+
+operators: $(VENV)/.installed ## write docs/operators.md, the table of operators and element types, from the kernel table
+	$(BIN)/python docs/operator_table.py
+
+operators-check: $(VENV)/.installed
+	$(BIN)/python docs/operator_table.py --check
 
 docs: api ## build the API documentation, Rust and Python, in target/doc; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude pteron-python --no-deps --quiet

@@ -133,7 +133,84 @@ def _spectrum(shape: tuple[int, ...], n: int) -> torch.Tensor:
     return torch.fft.rfft(values((*shape[:-1], n), seed=3)) / (4 * n)
 
 
+_FUNCTIONS = (
+    "sqrt rsqrt exp2 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "sigmoid silu sgn isinf logical_not"
+)
+
+
+def functions() -> Iterator[Case]:
+    """Functions of complex numbers on both sides of their branch cuts, powers, tests and what fills."""
+    x, y = numbers((3, 4)), numbers((3, 4), 7)
+    cuts = torch.tensor(
+        [complex(a, b) for a in [-2.5, -1.0, -0.5, 0.25, 1.0, 3.0] for b in [0.0, -0.0, 0.5, -2.0]]
+    )
+    for op in _FUNCTIONS.split():
+        for z in [x / 4 + 0.01, cuts + 0.125, transposed((3, 4)) / 8, numbers((0, 2)), numbers(()) + 1]:
+            yield Case(op, "out", (z,))
+    mask = values((3, 4), torch.bool)
+    for exponent in [0, 1, 2, 3, -1, -2, 0.5, 1.7]:
+        yield Case("pow", "Tensor_Scalar_out", (x + 0.1, exponent))
+    yield Case("pow", "Tensor_Tensor_out", (x / 8 + 0.1, y / 8))
+    yield Case("pow", "Tensor_Tensor_out", (x / 8 + 0.1, values((4,))))
+    yield Case("rsub", "Tensor_out", (x, y), {"alpha": 3})
+    yield Case("rsub", "Scalar_out", (x, 2, 0.5))
+    for op in ["addcmul", "addcdiv"]:
+        yield Case(op, "out", (x, y + 0.1, numbers((1, 4), 3) + 0.1j), {"value": 0.5})
+    yield Case("lerp", "Scalar_out", (x, y, 0.3))
+    yield Case("masked_fill", "Scalar_out", (x, mask, 2.5))
+    yield Case("masked_fill", "Tensor_out", (x, mask, numbers((), 3)))
+    same = x.clone()
+    same[0, 1] = 2
+    for op in ["eq", "ne"]:
+        yield Case(op, "Scalar_out", (same, 2))
+    for op in ["logical_and", "logical_or", "logical_xor"]:
+        yield Case(op, "out", (x, torch.zeros(4, dtype=torch.complex64)))
+
+
+def moves() -> Iterator[Case]:
+    """What moves, counts and accumulates complex numbers."""
+    x = numbers((3, 4))
+    at = torch.tensor([[0, 2, 1, 0], [2, 2, 0, 1]])
+    yield Case("gather", "out", (x, 0, at))
+    yield Case("scatter", "src_out", (x, 0, at, numbers((2, 4), 5)))
+    yield Case("scatter", "value_out", (x, 0, at, 3))
+    yield Case("scatter_add", "out", (x, 0, at, numbers((2, 4), 5)))
+    yield Case("put", "out", (x, at[0], numbers((4,), 3), True))
+    for accumulate in [False, True]:
+        yield Case("index_put", "out", (x, [torch.tensor([0, 2, 0])], numbers((3, 4), 2), accumulate))
+    mask = values((3, 4), torch.bool)
+    yield Case("masked_select", "out", (x, mask), largest=(12,))
+    yield Case("masked_scatter", "out", (x, mask, numbers((12,), 3)))
+    yield Case("nonzero", "out", (torch.tensor([0, 1j, 2, 0]),), largest=(4, 1))
+    yield Case("constant_pad_nd", "out", (x, [1, 2, -1, 0], 2.5))
+    yield Case("reflection_pad1d", "out", (x, [2, 1]))
+    yield Case("replication_pad2d", "out", (numbers((1, 3, 4)), [2, 1, 0, 3]))
+    yield Case("fill", "Scalar_out", (x, 2))
+    for op in ["zeros_like", "ones_like"]:
+        yield Case(op, "out", (x,))
+    for op in ["any", "all"]:
+        yield Case(op, "out", (x, 1))
+        yield Case(op, "all_out", (x,))
+    yield Case("prod", "out", (x / 4,))
+    yield Case("prod", "int_out", (x, 1, True))
+    for op in ["cumsum", "cumprod"]:
+        yield Case(op, "out", (x / 2, 1))
+        yield Case(op, "out", (transposed((3, 4)) / 2, 0))
+    for op in ["var", "std"]:
+        yield Case(op, "correction_out", (x, [1]), {"correction": 1})
+    yield Case("var_mean", "correction_out", (x, [0]), {"correction": 0, "keepdim": True})
+    for order in [0, 1, 2, 3.5, INF, -INF]:
+        yield Case("linalg_vector_norm", "out", (x, order, [1]))
+    yield Case(
+        "addmm", "out", (numbers((5,)), numbers((3, 4)), numbers((4, 5), 3)), {"beta": 2, "alpha": 0.5}
+    )
+    yield Case("baddbmm", "out", (numbers((2, 3, 5)), numbers((2, 3, 4)), numbers((2, 4, 5), 3)))
+    yield Case("mv", "out", (x, numbers((4,), 3)))
+    yield Case("dot", "out", (numbers((4,)), numbers((4,), 3)))
+
+
 def every_complex() -> Iterator[Case]:
     """All of these."""
-    for table in [pairs, copies, sums, transforms]:
+    for table in [pairs, copies, sums, transforms, functions, moves]:
         yield from table()

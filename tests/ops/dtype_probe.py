@@ -43,7 +43,7 @@ def representatives(cases: Iterable[OperatorCase]) -> list[OperatorCase]:
             continue
         known = found.get(case.name)
         better = known is None or (main_dtype(known) != torch.float32 and dtype == torch.float32)
-        if better and _eager(case) is not None:
+        if better and results(case) is not None:
             found[case.name] = case
     return list(found.values())
 
@@ -56,13 +56,13 @@ def main_dtype(case: OperatorCase) -> torch.dtype | None:
 def probe(case: OperatorCase, dtype: torch.dtype) -> Probe:
     """The call with the tensors of its main dtype in another one."""
     main = main_dtype(case)
-    cast = replace(case, args=tuple(_cast(a, main, dtype) for a in case.args))
-    expected = _eager(cast)
-    outputs = expected if expected is not None else _guessed_outputs(case, main, dtype)
+    moved = replace(case, args=tuple(cast(a, main, dtype) for a in case.args))
+    expected = results(moved)
+    outputs = expected if expected is not None else guessed_outputs(case, main, dtype)
     try:
-        return Probe(cast, dtype, expected, run_in_runtime(cast, cast.room(outputs)))
+        return Probe(moved, dtype, expected, run_in_runtime(moved, moved.room(outputs)))
     except pteron.PteronError as error:
-        return Probe(cast, dtype, expected, None, str(error).splitlines()[0])
+        return Probe(moved, dtype, expected, None, str(error).splitlines()[0])
 
 
 def probe_all(case: OperatorCase) -> list[Probe]:
@@ -73,7 +73,7 @@ def probe_all(case: OperatorCase) -> list[Probe]:
 def _gives_other_complex(case: OperatorCase, dtype: torch.dtype) -> bool:
     """Is a result complex, and not of complex64, the only complex type that kernels know?"""
     main = main_dtype(case)
-    expected = _eager(replace(case, args=tuple(_cast(a, main, dtype) for a in case.args)))
+    expected = results(replace(case, args=tuple(cast(a, main, dtype) for a in case.args)))
     return any(t.dtype in (torch.complex32, torch.complex128) for t in expected or [])
 
 
@@ -82,15 +82,17 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [v for v in items if isinstance(v, torch.Tensor)]
 
 
-def _cast(value: Any, main: torch.dtype | None, dtype: torch.dtype) -> Any:
+def cast(value: Any, main: torch.dtype | None, dtype: torch.dtype) -> Any:
+    """An argument with its tensors of the main dtype in another one."""
     if isinstance(value, (list, tuple)):
-        return [_cast(v, main, dtype) for v in value]
+        return [cast(v, main, dtype) for v in value]
     if isinstance(value, torch.Tensor) and value.dtype == main:
         return value.to(dtype)
     return value
 
 
-def _eager(case: OperatorCase) -> list[torch.Tensor] | None:
+def results(case: OperatorCase) -> list[torch.Tensor] | None:
+    """What eager PyTorch gives; None where it refuses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -99,6 +101,6 @@ def _eager(case: OperatorCase) -> list[torch.Tensor] | None:
             return None
 
 
-def _guessed_outputs(case: OperatorCase, main: torch.dtype | None, dtype: torch.dtype) -> list[torch.Tensor]:
+def guessed_outputs(case: OperatorCase, main: torch.dtype | None, dtype: torch.dtype) -> list[torch.Tensor]:
     """What the results would be if the operator took the dtype as it takes its own."""
-    return [r.to(dtype) if r.dtype == main else r for r in _eager(case) or []]
+    return [r.to(dtype) if r.dtype == main else r for r in results(case) or []]

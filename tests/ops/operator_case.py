@@ -15,7 +15,8 @@ class OperatorCase:
 
     `namespace` is the library's name in a program file. `function` stands for the functional operator where
     the library has none. `args` and `kwargs` are those of the functional operator. `outputs` limits how many
-    results are compared; `largest` is the shape to make room for where the data decides the shape.
+    results are compared; `largest` is the shape to make room for where the data decides the shape, or one
+    for each result.
     """
 
     operator: str
@@ -24,7 +25,7 @@ class OperatorCase:
     kwargs: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     outputs: int | None = None
-    largest: tuple[int, ...] | None = None
+    largest: tuple[int, ...] | list[tuple[int, ...]] | None = None
     library: str = "aten"
     namespace: str = "aten"
     function: Callable[..., Any] | None = None
@@ -62,7 +63,8 @@ class OperatorCase:
         """Outputs to write, with the dtypes, shapes and dim orders of the expected ones."""
         if self.largest is None:
             return expected
-        return [torch.zeros(self.largest, dtype=e.dtype) for e in expected]
+        shapes = self.largest if isinstance(self.largest, list) else [self.largest] * len(expected)
+        return [torch.zeros(shape, dtype=e.dtype) for shape, e in zip(shapes, expected, strict=True)]
 
     def call_arguments(self, outputs: list[torch.Tensor]) -> list[Any]:
         """Every argument of the out-variant in order; tensors that are written are in `outputs`."""

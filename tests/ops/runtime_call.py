@@ -16,6 +16,14 @@ def run_in_runtime(
     case: OperatorCase, outputs: list[torch.Tensor], runtime: pteron.Runtime | None = None
 ) -> list[torch.Tensor]:
     """The results of a call; `outputs` give dtype, largest shape and dim order."""
+    program, inputs = program_of(case, outputs, runtime)
+    return [_as_torch(r) for r in program.load_method("forward").execute(inputs)]
+
+
+def program_of(
+    case: OperatorCase, outputs: list[torch.Tensor], runtime: pteron.Runtime | None = None
+) -> tuple[pteron.Program, list[torch.Tensor]]:
+    """A program of one call, and its inputs."""
     method = MethodBuilder()
     inputs: list[torch.Tensor] = []
     arguments = [_value(method, a, inputs) for a in case.call_arguments(outputs)]
@@ -27,8 +35,7 @@ def run_in_runtime(
     elif written:
         arguments.append(method.value(_schema().TensorList(written)))
     method.call(case.name, arguments)
-    loaded = pteron.load(build(method), runtime=runtime).load_method("forward")
-    return [_as_torch(r) for r in loaded.execute(inputs)]
+    return pteron.load(build(method), runtime=runtime), inputs
 
 
 def _as_torch(result: Any) -> torch.Tensor:

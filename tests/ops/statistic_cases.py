@@ -225,6 +225,90 @@ def counts() -> Iterator[Case]:
     yield Case("view_as_real_copy", "out", (values((3, 4)),))
 
 
+def incomplete_gammas() -> Iterator[Case]:
+    """Both functions over shapes from tiny to huge, near the middle and far off, and at the ends."""
+    shapes = torch.tensor([1e-3, 0.3, 0.5, 1.0, 2.5, 10.0, 19.5, 20.5, 150.0, 3000.0, 2e5, 3e8])
+    ratios = torch.tensor([1e-4, 0.2, 0.7, 0.99, 1.0, 1.001, 1.1, 2.0, 10.0])
+    a, x = shapes[:, None], shapes[:, None] * ratios
+    ends = torch.tensor([0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 1e-30])
+    for op, exact in [("igamma", torch.special.gammainc), ("igammac", torch.special.gammaincc)]:
+        # Eager's float32 loses digits for large shapes, and its float64 for shapes from 20 on.
+        wide = lambda a, x, f=exact: f(a.double(), x.double()).float()  # noqa: E731
+        yield Case(op, "out", (a[2:6], x[2:6]))
+        yield Case(op, "out", (a, x), function=wide)
+        yield Case(op, "out", (a[:6].double(), x[:6].double()))
+        yield Case(op, "out", (a[:6].half(), x[:6].half()))
+        yield Case(op, "out", (a[:6].bfloat16(), x[:6].bfloat16()))
+        yield Case(op, "out", (ends[:, None], ends), note=" ends")
+        yield Case(op, "out", (values((2, 0)).abs(), values((1, 1)).abs()))
+        yield Case(op, "out", (values((3, 4), torch.int32), values((3, 4), torch.int32)))
+        yield Case(op, "out", (values((3, 4)), values((5,))), note=" misfit")
+
+
+def reduced_slices() -> Iterator[Case]:
+    """index_reduce, and positions of a stated number of elements that are not zero."""
+    for dtype in [torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8]:
+        x, source = values((4, 3), dtype), values((5, 3), dtype, seed=2)
+        for reduce in ["prod", "mean", "amax", "amin"]:
+            for include in [True, False]:
+                at = torch.tensor([3, 0, 3, 3, 1])
+                yield Case("index_reduce", "out", (x, 0, at, source, reduce), {"include_self": include})
+    x = channels_last((2, 3, 2, 2))
+    yield Case("index_reduce", "out", (x, -3, torch.tensor([2, 2]), values((2, 2, 2, 2)), "mean"))
+    yield Case(
+        "index_reduce", "out", (values((3,)), 0, torch.tensor([0, 0]), torch.tensor([NAN, 1.0]), "amax")
+    )
+    yield Case(
+        "index_reduce", "out", (values((3,)), 0, torch.tensor([], dtype=torch.int64), values((0,)), "prod")
+    )
+    yield Case(
+        "index_reduce", "out", (values((3,)), 0, torch.tensor([3]), values((1,)), "prod"), note=" outside"
+    )
+    yield Case(
+        "index_reduce", "out", (values((3,)), 0, torch.tensor([-1]), values((1,)), "prod"), note=" outside"
+    )
+    yield Case(
+        "index_reduce", "out", (values((3, 2)), 0, torch.tensor([1]), values((1, 3)), "prod"), note=" misfit"
+    )
+    yield Case(
+        "index_reduce", "out", (values((3,)), 0, torch.tensor([1]), values((1,)), "sum"), note=" unknown"
+    )
+    for x in [
+        values((3, 4)),
+        values((3, 4), torch.bool),
+        values((2, 3, 2), torch.int8),
+        values(()),
+        values((0, 2)),
+    ]:
+        for size in [0, 2, 20]:
+            yield Case("nonzero_static", "out", (x,), {"size": size, "fill_value": -7})
+    yield Case("nonzero_static", "out", (values((3,)),), {"size": -1}, note=" negative")
+
+
+def distinct_elements() -> Iterator[Case]:
+    """Distinct elements and slices, their places and counts."""
+    zeros = torch.tensor([3.0, NAN, 1.0, NAN, 3.0, 1.0, -0.0, 0.0])
+    tensors = [values((7,), dtype) for dtype in ALL] + [zeros, values((3, 4)), values(()), values((0, 3))]
+    tensors += [channels_last((2, 3, 2, 2)), values((70, 9), torch.int8)]
+    for x in tensors:
+        n, shape = x.numel(), tuple(x.shape)
+        for places, counts in [(True, True), (False, True), (True, False)]:
+            room = [(n,), shape if places else (0,), (n,)]
+            yield Case("_unique2", "out", (x, True, places, counts), largest=room)
+            yield Case("unique_consecutive", "out", (x, places, counts), largest=room)
+    for dtype in [torch.float32, torch.int16, torch.bool]:
+        x = values((6, 2), dtype)[torch.tensor([0, 0, 3, 3, 1, 0])]
+        for y, dim in [(x, 0), (x.t(), 1), (x.t().contiguous(), -1), (x.reshape(3, 2, 2), 1)]:
+            n = y.shape[dim]
+            room = [tuple(y.shape), (n,), (n,)]
+            yield Case("unique_dim", "out", (y, dim, True, True, True), largest=room)
+            yield Case("unique_dim_consecutive", "out", (y, dim, True, True), largest=room)
+            yield Case("unique_consecutive", "out", (y, False, False, dim), largest=room)
+    yield Case("unique_dim", "out", (values((0, 3)), 0, True, True, True), largest=[(0, 3), (0,), (0,)])
+    yield Case("unique_dim", "out", (values((3, 0)), 0), note=" empty slices")
+    yield Case("unique_dim", "out", (values((3, 2)), 2), note=" no such dimension")
+
+
 def every_statistic() -> Iterator[Case]:
     """All of these."""
     for table in [
@@ -235,5 +319,8 @@ def every_statistic() -> Iterator[Case]:
         running_results,
         searches,
         counts,
+        incomplete_gammas,
+        reduced_slices,
+        distinct_elements,
     ]:
         yield from table()

@@ -30,6 +30,8 @@ CALLED_ELSEWHERE = {
     "aten::empty_strided.out": "contents are not defined",
     **dict.fromkeys(
         [
+            "aten::binomial.out",
+            "aten::poisson.out",
             "aten::bernoulli.Tensor_out",
             "aten::bernoulli.float_out",
             "aten::bernoulli.out",

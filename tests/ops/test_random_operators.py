@@ -199,3 +199,27 @@ def test_parameters_out_of_their_domain_are_refused() -> None:
         if function is not torch.bernoulli:  # PyTorch decomposes it into a comparison.
             with pytest.raises(pteron.KernelError):
                 method.execute([x])
+
+
+def test_counts_have_the_frequencies_of_their_distributions() -> None:
+    for rate in (0.7, 4.0, 60.0):
+        drawn = draw(torch.poisson, torch.full((N,), rate)).long()
+        top = int(rate + 4 * rate**0.5)
+        counts = torch.bincount(drawn, minlength=top + 1)
+        k = torch.arange(top + 1, dtype=torch.float64)
+        chances = (k * math.log(rate) - rate - torch.lgamma(k + 1)).exp()
+        is_likely = chances * N >= 5
+        check_frequencies(counts[: top + 1][is_likely], chances[is_likely])
+    for n, p in ((1, 0.25), (12, 0.5), (200, 0.04)):
+        drawn = draw(torch.binomial, torch.full((N,), float(n)), torch.full((N,), p)).long()
+        counts = torch.bincount(drawn, minlength=n + 1)
+        k = torch.arange(n + 1, dtype=torch.float64)
+        ways = math.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+        chances = (ways + k * math.log(p) + (n - k) * math.log1p(-p)).exp()
+        is_likely = chances * N >= 5
+        check_frequencies(counts[is_likely], chances[is_likely])
+
+
+def test_a_negative_rate_is_refused() -> None:
+    with pytest.raises(pteron.PteronError, match="out of its domain"):
+        draw(torch.poisson, torch.tensor([1.0, -1.0]))

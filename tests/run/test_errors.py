@@ -134,6 +134,7 @@ def test_unknown_methods_list_the_known_ones() -> None:
         program.backends,
         program.operators,
         program.plan_listing,
+        program.kernels,
         lambda name: program.run(name, X, X),
     ):
         with pytest.raises(

@@ -1,9 +1,10 @@
-//! Compute types: every kernel works in f32, f64 or i64, and blocks of elements are converted from
+//! Compute types: every kernel works in f32, f64, i64 or complex numbers, and blocks of elements are converted from
 //! and to the dtype in memory by one function per (dtype, compute type), not per pair of dtypes.
 //! Unsafe island: the raw block loads and stores.
 
+use crate::complex_number::{Number, number};
 use half::{bf16, f16};
-use pteron_core::{Bool8, DType, Element, Scalar};
+use pteron_core::{Bool8, Complex64, DType, Element, Scalar};
 
 /// Elements converted at a time.
 pub const BLOCK: usize = 256;
@@ -35,6 +36,13 @@ pub trait Compute: Copy + Default + PartialEq + PartialOrd + Send + Sync + std::
     fn plus(self, other: Self) -> Self;
     /// Product; integers wrap.
     fn times(self, other: Self) -> Self;
+    /// Distance from zero.
+    #[inline(always)]
+    fn magnitude(self) -> f64 {
+        self.to_f64().abs()
+    }
+    /// Does the type hold complex numbers? Others refuse them.
+    const IS_COMPLEX: bool = false;
     /// Smallest value: the start of a maximum.
     const LOWEST: Self;
     /// Largest value: the start of a minimum.
@@ -65,6 +73,16 @@ pub trait Convert: Element {
     #[inline(always)]
     fn from_i32(value: i32) -> Self {
         Self::from_i64(value.into())
+    }
+    /// As a complex number.
+    #[inline(always)]
+    fn to_complex(self) -> Number {
+        number(self.to_f64(), 0.0)
+    }
+    /// From a complex number: its real part.
+    #[inline(always)]
+    fn from_complex(value: Number) -> Self {
+        Self::from_f64(value.re)
     }
 }
 
@@ -152,6 +170,10 @@ impl Convert for Bool8 {
     #[inline(always)]
     fn from_i64(value: i64) -> Self {
         Bool8::from(value != 0)
+    }
+    #[inline(always)]
+    fn from_complex(value: Number) -> Self {
+        Bool8::from(value.is_true())
     }
 }
 
@@ -342,20 +364,67 @@ macro_rules! by_dtype {
             DType::UInt16 => $function::<u16, $c>,
             DType::UInt32 => $function::<u32, $c>,
             DType::UInt64 => $function::<u64, $c>,
+            DType::Complex64 if <$c>::IS_COMPLEX => $function::<Complex64, $c>,
             _ => return None,
         })
     };
 }
 
-/// The load function of a dtype; `None` for complex and eight-bit floats.
+/// The load function of a dtype; `None` for eight-bit floats, and for complex64 but into [`Number`].
 pub fn load_fn<C: Compute>(dtype: DType) -> Option<LoadFn<C>> {
     by_dtype!(dtype, load, C)
 }
 
-/// The store function of a dtype; `None` for complex and eight-bit floats.
+/// The store function of a dtype; `None` for eight-bit floats, and for complex64 but from [`Number`].
 pub fn store_fn<C: Compute>(dtype: DType) -> Option<StoreFn<C>> {
     by_dtype!(dtype, store, C)
 }
+
+/// The compute type of operators that move and add numbers of any kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Integers and bool: i64.
+    Integer,
+    /// Floats: f64.
+    Float,
+    /// complex64: [`Number`].
+    Complex,
+}
+
+impl Kind {
+    /// The kind of a dtype; an error for those that nothing computes with.
+    pub fn of(dtype: DType) -> pteron_core::Result<Kind> {
+        match Class::of(dtype) {
+            Some(Class::I64) => Ok(Kind::Integer),
+            Some(_) => Ok(Kind::Float),
+            None if dtype == DType::Complex64 => Ok(Kind::Complex),
+            None => {
+                Err(pteron_core::Error::kernel("the operator does not support this dtype").got(dtype.name()))
+            }
+        }
+    }
+}
+
+/// An expression for the compute type of a kind: `by_kind!(kind, C, expression in which C is that type)`.
+macro_rules! by_kind {
+    ($kind:expr, $c:ident, $body:expr) => {
+        match $kind {
+            $crate::compute::Kind::Integer => {
+                type $c = i64;
+                $body
+            }
+            $crate::compute::Kind::Float => {
+                type $c = f64;
+                $body
+            }
+            $crate::compute::Kind::Complex => {
+                type $c = $crate::complex_number::Number;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use by_kind;
 
 /// Which compute type a dtype is worked in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

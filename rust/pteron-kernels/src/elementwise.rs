@@ -4,6 +4,7 @@
 //! Unsafe island: inputs and output may be the same bytes, so all access is by raw pointer, and a
 //! block is read completely before it is written.
 
+use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, LoadFn, StoreFn, load_fn, store_fn};
 use crate::promotion::{Promotion, check_cast};
 use crate::routine::{Preparation, dtype_of};
@@ -255,6 +256,16 @@ pub fn integer(
         Some(Class::I64) => build(ctx, positions, dtypes, fallible_block_op(int)),
         _ => Err(no_floats(dtypes.common)),
     }
+}
+
+/// A kernel for complex64.
+pub fn complex(
+    ctx: &PrepareContext<'_>,
+    positions: Positions,
+    dtypes: Dtypes,
+    f: impl Fn(Number, Number, Number, &Scalars<Number>) -> Number + Send + Sync + 'static,
+) -> Preparation {
+    build(ctx, positions, dtypes, block_op(f))
 }
 
 /// A kernel for every real dtype.

@@ -14,6 +14,7 @@
 #[allow(unsafe_code)]
 pub mod chunked;
 pub mod complex_blocks;
+pub mod complex_number;
 #[allow(unsafe_code)]
 pub mod compute;
 pub mod draws;
@@ -50,7 +51,8 @@ pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {
 
 /// Kernels of operators on complex numbers, to be asked before those of [`kernels`].
 pub fn complex_kernels() -> impl Iterator<Item = &'static StaticKernel> {
-    ops::complex_elementwise::KERNELS.iter().chain(ops::complex_sums::KERNELS)
+    let functions = ops::complex_functions::FUNCTIONS.iter().chain(ops::complex_functions::OPERATORS);
+    ops::complex_elementwise::KERNELS.iter().chain(ops::complex_sums::KERNELS).chain(functions)
 }
 
 /// Names of all operators with a reference kernel (`aten::add.out`), sorted.

@@ -5,6 +5,7 @@ use pteron_core::{
     AliasRule, Args, BindArgs, Bound, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
     WorkerScratch, kernel::PrepareFn,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What `prepare` returns.
 pub type Preparation = Result<Option<Box<dyn Prepared>>>;
@@ -86,6 +87,60 @@ impl Prepared for Routine {
     }
     fn finish(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<()> {
         self.finish.map_or(Ok(()), |f| f(args))
+    }
+}
+
+/// Computes the whole call and says how many things it found.
+pub type FindFn = Box<dyn Fn(&Args<'_>, &mut WorkerScratch<'_>) -> Result<usize> + Send + Sync>;
+
+/// Takes the shapes and resizes outputs; the number is what was found, `None` before the run.
+pub type BindFoundFn = Box<dyn Fn(&mut BindArgs<'_>, Option<usize>) -> Result<()> + Send + Sync>;
+
+/// A kernel, in one chunk, whose outputs get their shape from how much it found.
+pub struct Finding {
+    bind: BindFoundFn,
+    run: FindFn,
+    scratch: usize,
+}
+
+impl Finding {
+    /// A kernel that needs `scratch` bytes of its own.
+    pub fn prepare(scratch: usize, bind: BindFoundFn, run: FindFn) -> Preparation {
+        Ok(Some(Box::new(Finding { bind, run, scratch })))
+    }
+}
+
+impl Prepared for Finding {
+    fn name(&self) -> &str {
+        "reference"
+    }
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch, shared: 0 }
+    }
+    fn new_bound(&self) -> Bound {
+        Bound::of(AtomicUsize::new(0))
+    }
+    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+        (self.bind)(args, None)?;
+        Ok(Grid::SINGLE)
+    }
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        _chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let found = (self.run)(args, scratch)?;
+        bound.get::<AtomicUsize>()?.store(found, Ordering::Relaxed);
+        Ok(())
+    }
+    fn has_finish(&self) -> bool {
+        true
+    }
+    fn finish(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<()> {
+        (self.bind)(args, Some(bound.get::<AtomicUsize>()?.load(Ordering::Relaxed)))
     }
 }
 

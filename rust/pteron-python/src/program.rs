@@ -250,6 +250,19 @@ impl Program {
         PyTuple::new(py, self.program.operators(&method).or_raise(py)?)
     }
 
+    /// The kernel of every step of a method, in order: "reference", or the name of a fast one such as
+    /// "exp.f32.avx2"; of a step that calls none what it does. Builds the method.
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn kernels<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.interface(&method).or_raise(py)?;
+        let names = call::detached(py, || self.program.kernels(&method))?;
+        PyTuple::new(py, names)
+    }
+
     /// Blobs that travel with the program, by key. Values are read-only memory of the program.
     #[getter]
     fn named_data<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {

@@ -23,6 +23,9 @@ class Known:
     detail: str = "*"
 
 
+_COMPLEX_MATRICES = "factors of complex matrices: the factorisations are those of real ones"
+_COMPLEX_REST = "of complex numbers: no model that was looked at computes it"
+
 KNOWN: list[Known] = [
     Known(
         "aten.*upsample_bi*",
@@ -57,11 +60,31 @@ KNOWN: list[Known] = [
         "others in float32 and in float64",
         dtype="int*",
     ),
-    Known(
-        "aten.*",
-        Outcome.REFUSED,
-        "complex numbers: the kernels that take them are those of the operator table, and no others",
-        detail="*complex64*",
+    *(
+        Known(operator, Outcome.REFUSED, _COMPLEX_MATRICES, dtype="complex64")
+        for operator in (
+            "aten._linalg_det.default",
+            "aten._linalg_eigh.default",
+            "aten._linalg_slogdet.default",
+            "aten._linalg_solve_ex.default",
+            "aten._linalg_svd.default",
+            "aten.cholesky*",
+            "aten.geqrf.default",
+            "aten.linalg_cholesky_ex.default",
+            "aten.linalg_householder_product.default",
+            "aten.linalg_inv_ex.default",
+            "aten.linalg_lu*",
+            "aten.linalg_matrix_exp.default",
+            "aten.linalg_qr.default",
+            "aten.linalg_solve_triangular.default",
+            "aten.lu_unpack.default",
+            "aten.ormqr.default",
+            "aten.triangular_solve.default",
+        )
+    ),
+    *(
+        Known(operator, Outcome.REFUSED, _COMPLEX_REST, dtype="complex64")
+        for operator in ("aten.im2col.default", "aten.logcumsumexp.default", "aten.logsumexp.default")
     ),
 ]
 

@@ -36,14 +36,7 @@ impl Worst {
 
 impl fmt::Display for Worst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.3} ULP at {:e} (0x{:08x}), got {:e}",
-            self.ulps,
-            self.input,
-            self.input.to_bits(),
-            self.got
-        )
+        write!(f, "{:.3} at {:e} (0x{:08x}) → {:e}", self.ulps, self.input, self.input.to_bits(), self.got)
     }
 }
 

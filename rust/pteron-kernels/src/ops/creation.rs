@@ -3,8 +3,13 @@
 //! Shape: stated by the arguments. Dtype: that of the output. Edge cases: a number that an integer
 //! dtype cannot hold is refused; `empty` leaves its memory as it is.
 
+<<<<<<< HEAD
 use crate::chunked;
 use crate::compute::{BLOCK, Class, Compute};
+=======
+use crate::complex_number::Number;
+use crate::compute::{Class, Compute, Kind, by_kind};
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 use crate::elements::Writer;
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
@@ -15,6 +20,7 @@ use pteron_core::{
 };
 use std::ops::Range;
 
+<<<<<<< HEAD
 /// Writes one number to a range of elements.
 fn fill(args: &Args<'_>, value: Scalar, out: usize, range: Range<usize>) -> Result<()> {
     let y = args.output(out)?;
@@ -22,6 +28,16 @@ fn fill(args: &Args<'_>, value: Scalar, out: usize, range: Range<usize>) -> Resu
         (Scalar::Double(v), _) => Writer::<f64>::new(y)?.fill_range(range, v),
         (v, true) => Writer::<f64>::new(y)?.fill_range(range, v.to_f64()),
         (v, false) => Writer::<i64>::new(y)?.fill_range(range, v.to_i64()),
+=======
+/// Writes one number everywhere.
+pub(crate) fn fill(args: &Args<'_>, value: Scalar, out: usize) -> Result<()> {
+    let y = args.output(out)?;
+    match (value, y.dtype().is_float()) {
+        _ if y.dtype() == DType::Complex64 => Writer::<Number>::new(y)?.fill(Number::from_scalar(value)),
+        (Scalar::Double(v), _) => Writer::<f64>::new(y)?.fill(v),
+        (v, true) => Writer::<f64>::new(y)?.fill(v.to_f64()),
+        (v, false) => Writer::<i64>::new(y)?.fill(v.to_i64()),
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
     }
 }
 
@@ -52,10 +68,17 @@ fn bind_like<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
 
 fn check_value(ctx: &PrepareContext<'_>, value: usize, out: usize) -> Result<()> {
     let dtype = dtype_of(ctx, out)?;
-    if Class::of(dtype).is_none() {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
-    }
+    Kind::of(dtype)?;
     check_representable(ctx.args.get(value), dtype)
+}
+
+/// An error unless the output holds real numbers.
+fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
+    let dtype = dtype_of(ctx, out)?;
+    match Class::of(dtype) {
+        Some(_) => Ok(()),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
+    }
 }
 
 fn fill_tensor(ctx: &PrepareContext<'_>) -> Preparation {
@@ -146,10 +169,12 @@ fn range_with_step(args: &Args<'_>) -> Result<Numbers> {
 }
 
 fn eye(args: &Args<'_>, out: usize) -> Result<()> {
-    let mut y = Writer::<i64>::new(args.output(out)?)?;
-    y.fill(0)?;
-    let (shape, strides) = (y.meta().shape(), y.meta().strides());
-    (0..shape[0].min(shape[1])).try_for_each(|i| y.put(i * (strides[0] + strides[1]), 1))
+    by_kind!(Kind::of(args.output(out)?.dtype())?, C, {
+        let mut y = Writer::<C>::new(args.output(out)?)?;
+        y.fill(C::ZERO)?;
+        let (shape, strides) = (y.meta().shape(), y.meta().strides());
+        (0..shape[0].min(shape[1])).try_for_each(|i| y.put(i * (strides[0] + strides[1]), C::ONE))
+    })
 }
 
 fn non_negative(value: i64) -> Result<usize> {
@@ -261,9 +286,14 @@ pub static KERNELS: &[StaticKernel] = &[
         |_| BindOnly::scalar(bind_like::<2>),
     ),
     kernel("aten::arange.out(Scalar end, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+<<<<<<< HEAD
         check_value(ctx, usize::MAX, 1)?;
         in_chunks(
             1,
+=======
+        check_real(ctx, 1)?;
+        Routine::prepare(
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
             |args| {
                 let count = range_to_end(&args.args())?.count;
                 args.resize(1, &[count])
@@ -272,9 +302,14 @@ pub static KERNELS: &[StaticKernel] = &[
         )
     }),
     kernel("aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+<<<<<<< HEAD
         check_value(ctx, usize::MAX, 3)?;
         in_chunks(
             3,
+=======
+        check_real(ctx, 3)?;
+        Routine::prepare(
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
             |args| {
                 let count = range_with_step(&args.args())?.count;
                 args.resize(3, &[count])

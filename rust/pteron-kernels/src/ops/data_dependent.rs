@@ -5,7 +5,11 @@
 //! Dtype: kept; positions are int64. Edge cases: NaN is chosen by nonzero; too few source elements are
 //! an error.
 
+<<<<<<< HEAD
 use crate::compute::{BLOCK, Class, Compute};
+=======
+use crate::compute::{Compute, Kind, by_kind};
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 use crate::elements::{Reader, Writer};
 use crate::indexed::{Named, Row, gather};
 use crate::ops::layout::same_dtype;
@@ -53,7 +57,19 @@ pub(crate) fn for_each_true(
     shape: &Dims,
     mut visit: impl FnMut(usize) -> Result<()>,
 ) -> Result<()> {
+<<<<<<< HEAD
     true_blocks(x, shape, |found| found.iter().try_for_each(|position| visit(*position as usize)))
+=======
+    fn scan<C: Compute>(x: TensorView<'_>, shape: &Dims, visit: &mut impl FnMut(usize) -> Result<()>) -> Result<()> {
+        let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
+        let walk = Walk::row_major(shape, &strides);
+        let mut buffer = [C::ZERO; crate::compute::BLOCK];
+        Reader::<C>::new(x)?.blocks(&walk, 0, &mut buffer, |at, block| {
+            block.iter().enumerate().filter(|(_, v)| v.is_true()).try_for_each(|(i, _)| visit(at + i))
+        })
+    }
+    by_kind!(Kind::of(x.dtype())?, C, scan::<C>(x, shape, &mut visit))
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 }
 
 /// Number of true elements of `x`, broadcast to `shape`.
@@ -135,6 +151,36 @@ fn finish_nonzero(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(1, &found)
 }
 
+/// Positions of the first elements that are not zero, as many as asked for; rows that are left get a number.
+fn nonzero_static(args: &Args<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let shape = *x.shape();
+    let mut out = Writer::<i64>::new(args.output(3)?)?;
+    out.fill(args.int(2)?)?;
+    let at = row_major(out.meta());
+    let (mut row, rows) = (0, out.meta().shape().first().copied().unwrap_or(0));
+    for_each_true(x, &shape, |position| {
+        if row < rows {
+            let mut rest = position;
+            for d in (0..shape.len()).rev() {
+                out.put(at.offset(row * shape.len() + d) as usize, (rest % shape[d]) as i64)?;
+                rest /= shape[d];
+            }
+            row += 1;
+        }
+        Ok(())
+    })
+}
+
+fn bind_nonzero_static(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let (size, rank) = (view.int(1)?, view.tensor(0)?.rank());
+    let rows = usize::try_from(size).map_err(|_| {
+        Error::kernel("a number of rows is 0 or more").argument("size").got(size.to_string())
+    })?;
+    args.resize(3, &[rows, rank])
+}
+
 fn common_shape(args: &Args<'_>) -> Result<Dims> {
     broadcast(args.tensor(0)?.shape(), args.tensor(1)?.shape())
 }
@@ -201,39 +247,46 @@ fn masked_scatter<C: Compute>(args: &Args<'_>) -> Result<()> {
     })
 }
 
-fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<bool> {
+fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<Kind> {
     same_dtype(ctx, 0, out)?;
     if dtype_of(ctx, 1)? != DType::Bool {
         return Err(Error::kernel("the mask must be bool").argument("mask").got(dtype_of(ctx, 1)?.name()));
     }
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(class) => Ok(class == Class::I64),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
-    }
+    Kind::of(dtype_of(ctx, 0)?)
 }
 
 /// Data-dependent shapes.
 pub static KERNELS: &[StaticKernel] = &[
     kernel("aten::nonzero.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        if dtype_of(ctx, 1)? != DType::Int64 || Class::of(dtype_of(ctx, 0)?).is_none() {
-            return Err(Error::kernel("positions are int64 and the input a real number").argument("out"));
+        if dtype_of(ctx, 1)? != DType::Int64 || Kind::of(dtype_of(ctx, 0)?).is_err() {
+            return Err(Error::kernel("positions are int64 and the input a number").argument("out"));
         }
         Routine::prepare_with_finish(bind_nonzero, |args, _| nonzero(args), finish_nonzero)
     }),
+    kernel(
+        "aten::nonzero_static.out(Tensor self, *, SymInt size, int fill_value=-1, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            if dtype_of(ctx, 3)? != DType::Int64 || Kind::of(dtype_of(ctx, 0)?).is_err() {
+                return Err(Error::kernel("positions are int64 and the input a number").argument("out"));
+            }
+            Routine::prepare(bind_nonzero_static, |args, _| nonzero_static(args))
+        },
+    ),
     kernel("aten::masked_select.out(Tensor self, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+<<<<<<< HEAD
         check(ctx, 2)?;
         Routine::prepare_with_finish(bind_masked_select, |args, _| masked_select(args), finish_masked_select)
+=======
+        let run: crate::routine::RunFn = by_kind!(check(ctx, 2)?, C, |args, _| masked_select::<C>(args));
+        Routine::prepare_with_finish(bind_masked_select, run, finish_masked_select)
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
     }),
     kernel(
         "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            let is_int = check(ctx, 3)?;
+            let kind = check(ctx, 3)?;
             same_dtype(ctx, 2, 3)?;
-            if is_int {
-                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<i64>(args))
-            } else {
-                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<f64>(args))
-            }
+            by_kind!(kind, C, Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<C>(args)))
         },
     ),
 ];

@@ -29,7 +29,7 @@ fn distance(p: f64, len: usize, pair: impl Fn(usize) -> Result<(f64, f64)>) -> R
         if p == f64::INFINITY {
             sum = if d > sum || d.is_nan() { d } else { sum };
         } else if p == 0.0 {
-            sum += if d == 0.0 { 0.0 } else { 1.0 };
+            sum += if d == 0.0 || d.is_nan() { d } else { 1.0 };
         } else if p == 1.0 {
             sum += d;
         } else if p == 2.0 {

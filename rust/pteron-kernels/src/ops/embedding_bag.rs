@@ -54,7 +54,7 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     // PyTorch makes room for one more size than there are bags where only the result counts.
     let sizes = if *args.bound(OUT + 2)? == [ends] { ends } else { bags };
     args.resize(OUT + 2, &[sizes])?;
-    if mode == MAX { args.resize(OUT + 3, &[bags, columns]) } else { args.resize(OUT + 3, &[bags]) }
+    if mode == MAX { args.resize(OUT + 3, &[bags, columns]) } else { args.resize(OUT + 3, &[sizes]) }
 }
 
 /// An error unless the offsets start at 0, do not fall and stay within the indices.

@@ -4,7 +4,7 @@
 //! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of
 //! nothing is false and `all` true.
 
-use crate::compute::{Class, Compute};
+use crate::compute::{Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::reduction::{Reduction, bind_reduced, check_not_empty, listed_dims, row_major};
@@ -83,10 +83,7 @@ fn truth_over<const ANY: bool>(args: &Args<'_>, set: u32, out: usize) -> Result<
         };
         r.fold(x, y, || !ANY, step, i64::from)
     }
-    match Class::of(x.dtype()) {
-        Some(Class::I64) => fold::<i64, ANY>(&reduction, &Reader::new(x)?, &mut y),
-        _ => fold::<f64, ANY>(&reduction, &Reader::new(x)?, &mut y),
-    }
+    by_kind!(Kind::of(x.dtype())?, C, fold::<C, ANY>(&reduction, &Reader::new(x)?, &mut y))
 }
 
 fn is_int(ctx: &PrepareContext<'_>) -> Result<bool> {
@@ -179,7 +176,7 @@ fn position<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 fn truth_one<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    is_int(ctx)?;
+    Kind::of(dtype_of(ctx, 0)?)?;
     Routine::prepare(
         |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 3),
         |args, _| truth_over::<ANY>(args, one_dim(args)?, 3),
@@ -187,7 +184,7 @@ fn truth_one<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 fn truth_listed<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    is_int(ctx)?;
+    Kind::of(dtype_of(ctx, 0)?)?;
     Routine::prepare(
         |args| bind_reduced(args, truth_dims(&args.args())?, args.args().bool(2)?, 3),
         |args, _| truth_over::<ANY>(args, truth_dims(args)?, 3),
@@ -195,7 +192,7 @@ fn truth_listed<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 fn truth_all<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    is_int(ctx)?;
+    Kind::of(dtype_of(ctx, 0)?)?;
     Routine::prepare(|args| args.resize(1, &[]), |args, _| truth_over::<ANY>(args, every_dim(args)?, 1))
 }
 

@@ -4,7 +4,7 @@
 //! positions count from the end, one outside is an error; repeated positions keep the last value or,
 //! accumulating, add up.
 
-use crate::compute::{Class, Compute};
+use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::layout::same_dtype;
 use crate::reduction::row_major;
@@ -47,11 +47,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     if dtype_of(ctx, 1)? != DType::Int64 {
         return Err(Error::kernel("positions are int64").argument("index").got(dtype_of(ctx, 1)?.name()));
     }
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::I64) => Routine::prepare_update(0, bind, |args, _| put::<i64>(args)),
-        Some(_) => Routine::prepare_update(0, bind, |args, _| put::<f64>(args)),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
-    }
+    by_kind!(Kind::of(dtype_of(ctx, 0)?)?, C, Routine::prepare_update(0, bind, |args, _| put::<C>(args)))
 }
 
 /// put.

@@ -2,7 +2,8 @@
 //!
 //! Shape: image `[N, C, H, W]` and grid `[N, h, w, 2]` (x, then y, from -1 to 1) give `[N, C, h, w]`. Dtype:
 //! floats; coordinates are computed in float32 unless the image is float64. Modes: 0 bilinear, 1 nearest,
-//! 2 bicubic; padding: 0 zeros, 1 border, 2 reflection. Edge cases: positions that are not finite read padding.
+//! 2 bicubic; padding: 0 zeros, 1 border, 2 reflection. Edge cases: positions that are not finite give
+//! NaN in a bilinear sample padded with zeros, else what the padding gives for the first pixel.
 
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
@@ -141,10 +142,17 @@ fn sample(args: &Args<'_>) -> Result<()> {
         for h in 0..places[1] {
             for w in 0..places[2] {
                 let place = n * step[0] + h * step[1] + w * step[2];
-                let columns = rule.taps(grid.get(place)?, shape[3]);
-                let rows = rule.taps(grid.get(place + step[3])?, shape[2]);
+                let (across, down) = (grid.get(place)?, grid.get(place + step[3])?);
+                let columns = rule.taps(across, shape[3]);
+                let rows = rule.taps(down, shape[2]);
+                // The weights of a bilinear sample at no place are no numbers.
+                let start = if rule.mode == 0 && rule.padding == 0 && !(across.is_finite() && down.is_finite()) {
+                    f64::NAN
+                } else {
+                    0.0
+                };
                 for c in 0..shape[1] {
-                    let mut sum = 0.0;
+                    let mut sum = start;
                     for (row, high) in rows {
                         for (column, wide) in columns {
                             let weight = high * wide;
@@ -193,7 +201,8 @@ mod tests {
         assert_eq!(at(3.0, 0, 0).unwrap().values::<f32>(), [0.0]);
         assert_eq!(at(3.0, 0, 1).unwrap().values::<f32>(), [4.0]);
         assert_eq!(at(2.0, 0, 2).unwrap().values::<f32>(), [2.0]);
-        assert_eq!(at(f32::NAN, 0, 0).unwrap().values::<f32>(), [0.0]);
+        assert!(at(f32::NAN, 0, 0).unwrap().values::<f32>()[0].is_nan());
+        assert_eq!(at(f32::NAN, 0, 1).unwrap().values::<f32>(), [1.0]);
         assert!(error_text(at(0.0, 3, 0)).contains("interpolation_mode"));
     }
 }

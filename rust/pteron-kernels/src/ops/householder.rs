@@ -183,7 +183,7 @@ fn bind_ormqr(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     let shape = *view.tensor(2)?.shape();
     let (other, extents) = split(&shape, "input3")?;
     let is_left = view.bool(3)?;
-    if other != batch || extents[usize::from(!is_left)] != rows || count > columns || columns > rows {
+    if other != batch || extents[usize::from(!is_left)] != rows || count > columns.min(rows) {
         return Err(Error::kernel("the reflectors do not fit the matrix")
             .argument("input3")
             .got(format!("{shape} for {count} reflectors of {rows} rows")));

@@ -4,7 +4,8 @@
 //! refused; float16 and bfloat16 accumulate in float32. Edge cases: an empty inner dimension gives
 //! zeros; `beta` 0 leaves the addend out, NaN included.
 
-use crate::compute::{BLOCK, Class, Compute};
+use crate::complex_number::Number;
+use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
 use crate::shape::{check_expandable, check_rank, check_same};
@@ -149,6 +150,7 @@ macro_rules! by_class {
         match Class::of($args.tensor(0)?.dtype()) {
             Some(Class::F64) => $function::<f64>($args $(, $extra)*),
             Some(Class::I64) => $function::<i64>($args $(, $extra)*),
+            None => $function::<Number>($args $(, $extra)*),
             _ => $function::<f32>($args $(, $extra)*),
         }
     };
@@ -262,10 +264,10 @@ fn check(ctx: &PrepareContext<'_>, tensors: &[usize]) -> Result<()> {
                 .got(spec.dtype.name()));
         }
     }
-    if dtype == DType::Bool || Class::of(dtype).is_none() {
+    if dtype == DType::Bool {
         return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
     }
-    Ok(())
+    Kind::of(dtype).map(|_| ())
 }
 
 fn mm(ctx: &PrepareContext<'_>) -> Preparation {

@@ -1,6 +1,7 @@
 //! Operator families, one per file.
 
 pub(crate) mod complex_elementwise;
+pub(crate) mod complex_functions;
 pub(crate) mod complex_sums;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;
@@ -29,4 +30,5 @@ families! {
     lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential,
     random, random_choice,
     complex_pairs, fourier_operators, embedding_bag, bessel_functions, zeta_functions,
+    incomplete_gamma, random_counts, unique,
 }

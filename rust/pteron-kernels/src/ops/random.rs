@@ -21,8 +21,8 @@ use std::ops::Range;
 
 /// A bound call: what it draws, and walks over up to two parameter tensors in the output's order.
 pub(crate) struct Call {
-    draws: RandomDraws,
-    walks: [Walk; 2],
+    pub(crate) draws: RandomDraws,
+    pub(crate) walks: [Walk; 2],
     numbers: [f64; 2],
     whole: [i64; 2],
 }
@@ -33,7 +33,7 @@ impl Default for Call {
     }
 }
 
-fn domain(what: &str, expected: &str, got: impl std::fmt::Debug) -> Error {
+pub(crate) fn domain(what: &str, expected: &str, got: impl std::fmt::Debug) -> Error {
     Error::kernel("a parameter of the distribution is out of its domain")
         .argument(what)
         .expected(expected)
@@ -50,7 +50,7 @@ fn digits(dtype: DType) -> u32 {
     }
 }
 
-fn walk_for(out: TensorView<'_>, x: TensorView<'_>) -> Walk {
+pub(crate) fn walk_for(out: TensorView<'_>, x: TensorView<'_>) -> Walk {
     let strides = broadcast_strides(x.shape(), x.strides(), out.rank());
     Walk::new(out.meta().dim_order().as_slice().iter().map(|d| *d as usize), out.shape(), &strides)
 }

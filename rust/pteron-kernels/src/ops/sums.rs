@@ -4,12 +4,20 @@
 //! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
 //! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
 
+<<<<<<< HEAD
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::reduction::{LaneSum, Reduction, bind_reduced, listed_dims, row_major};
 use crate::routine::{Routine, dtype_of, kernel};
+=======
+use crate::complex_number::{Number, number};
+use crate::compute::{BLOCK, Class, Compute, Kind};
+use crate::elements::{Reader, Writer};
+use crate::reduction::{LaneSum, Reduction, bind_reduced, listed_dims, row_major};
+use crate::routine::{Preparation, Routine, RunFn, dtype_of, kernel};
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 use crate::shape::{all_dims, wrap_dim};
-use pteron_core::{ArgSpec, Args, BindArgs, Error, PrepareContext, Result, Scalar, StaticKernel};
+use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, Scalar, StaticKernel};
 
 /// An error unless inputs and output are real numbers.
 pub(crate) fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
@@ -20,6 +28,29 @@ pub(crate) fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// An error unless input and output are numbers; complex ones give complex results.
+fn check_numbers(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
+    let (input, out) = (Kind::of(dtype_of(ctx, 0)?)?, Kind::of(dtype_of(ctx, out)?)?);
+    if input == Kind::Complex && out != Kind::Complex {
+        return Err(Error::kernel("complex numbers need a complex result").argument("out").expected("complex64"));
+    }
+    Ok(())
+}
+
+/// An error unless the input is a float, or complex64 with float32 results in `out`.
+fn check_spread(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
+    if dtype_of(ctx, 0)? != DType::Complex64 {
+        return check_float(ctx, out);
+    }
+    if dtype_of(ctx, out)? == DType::Float32 {
+        return Ok(());
+    }
+    Err(Error::kernel("distances of complex64 numbers are float32")
+        .argument("out")
+        .expected("float32")
+        .got(dtype_of(ctx, out)?.name()))
 }
 
 /// An error unless the input is a float.
@@ -52,6 +83,11 @@ fn product_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
     if y.dtype().is_float() {
         let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(y)?);
         return reduction.fold(&x, &mut y, || 1.0, |p, _, b| *p = b.iter().fold(*p, |p, v| p * v), |p: f64| p);
+    }
+    if y.dtype() == DType::Complex64 {
+        let (x, mut y) = (Reader::<Number>::new(x)?, Writer::<Number>::new(y)?);
+        let times = |p: &mut Number, _, b: &[Number]| *p = b.iter().fold(*p, |p, v| p.times(*v));
+        return reduction.fold(&x, &mut y, || Number::ONE, times, |p| p);
     }
     let (x, mut y) = (Reader::<i64>::new(x)?, Writer::<i64>::new(y)?);
     let times = |p: &mut i64, _, b: &[i64]| *p = b.iter().fold(*p, |p, v| p.wrapping_mul(*v));
@@ -97,6 +133,9 @@ fn variance_over(
     map: fn(f64) -> f64,
 ) -> Result<()> {
     let x = args.tensor(0)?;
+    if x.dtype() == DType::Complex64 {
+        return complex_variance(args, set, correction, out, mean, map);
+    }
     let reduction = Reduction::new(x.meta(), set);
     let x = Reader::<f64>::new(x)?;
     let mut y = Writer::<f64>::new(args.output(out)?)?;
@@ -115,6 +154,44 @@ fn variance_over(
     })
 }
 
+/// As [`variance_over`], of complex numbers: squared distances from the mean.
+fn complex_variance(
+    args: &Args<'_>,
+    set: u32,
+    correction: f64,
+    out: usize,
+    mean: Option<usize>,
+    map: fn(f64) -> f64,
+) -> Result<()> {
+    let x = Reader::<Number>::new(args.tensor(0)?)?;
+    let reduction = Reduction::new(x.meta(), set);
+    let mut y = Writer::<f64>::new(args.output(out)?)?;
+    let mut m = mean.map(|i| Writer::<Number>::new(args.output(i)?)).transpose()?;
+    let y_at = row_major(y.meta());
+    let m_at = m.as_ref().map(|m| row_major(m.meta()));
+    let freedom = (reduction.count() as f64 - correction).max(0.0);
+    let mut buffer = [Number::ZERO; BLOCK];
+    reduction.for_each(|position, base| {
+        let mut sum = Number::ZERO;
+        x.blocks(reduction.inner(), base, &mut buffer, |_, b| {
+            sum = b.iter().fold(sum, |s, v| s.plus(*v));
+            Ok(())
+        })?;
+        let count = reduction.count() as f64;
+        let mean = number(sum.re / count, sum.im / count);
+        let mut squares = 0.0;
+        x.blocks(reduction.inner(), base, &mut buffer, |_, b| {
+            squares = b.iter().fold(squares, |s, v| s + v.minus(mean).magnitude().powi(2));
+            Ok(())
+        })?;
+        y.write(y_at.offset(position), 1, &[map(squares / freedom)])?;
+        if let (Some(m), Some(at)) = (&mut m, &m_at) {
+            m.write(at.offset(position), 1, &[mean])?;
+        }
+        Ok(())
+    })
+}
+
 fn correction(args: &Args<'_>, i: usize) -> Result<f64> {
     Ok(args.optional_scalar(i)?.map_or(1.0, Scalar::to_f64))
 }
@@ -123,6 +200,62 @@ fn unbiased(args: &Args<'_>) -> Result<f64> {
     Ok(if args.bool(2)? { 1.0 } else { 0.0 })
 }
 
+<<<<<<< HEAD
+=======
+/// Running results along a dimension.
+fn scan<C: Compute>(args: &Args<'_>, start: C, step: fn(C, C) -> C) -> Result<()> {
+    let x = args.tensor(0)?;
+    let dim = wrap_dim(args.int(1)?, x.rank())?;
+    let stride = |strides: &[usize]| strides.get(dim).map_or(0, |s| *s as isize);
+    let extent = x.shape().get(dim).copied().unwrap_or(1);
+    let (x, mut y) = (Reader::<C>::new(x)?, Writer::<C>::new(args.output(3)?)?);
+    // The same dimensions in the same order on both sides give the same positions.
+    let (from, to) = (Reduction::new(x.meta(), 1 << dim), Reduction::new(y.meta(), 1 << dim));
+    let (x_stride, y_stride) = (stride(x.meta().strides()), stride(y.meta().strides()));
+    let mut buffer = [C::ZERO; BLOCK];
+    from.for_each(|position, base| {
+        let target = to.outer.offset(position);
+        let mut state = start;
+        let mut done = 0;
+        while done < extent {
+            let n = (extent - done).min(BLOCK);
+            x.read(base + done as isize * x_stride, x_stride, &mut buffer[..n])?;
+            for v in &mut buffer[..n] {
+                state = step(state, *v);
+                *v = state;
+            }
+            y.write(target + done as isize * y_stride, y_stride, &buffer[..n])?;
+            done += n;
+        }
+        Ok(())
+    })
+}
+
+fn bind_like_self(args: &mut BindArgs<'_>) -> Result<()> {
+    let view = args.args();
+    let shape = *view.tensor(0)?.shape();
+    wrap_dim(view.int(1)?, shape.len())?;
+    args.resize(3, &shape)
+}
+
+fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
+    check_numbers(ctx, 3)?;
+    if dtype_of(ctx, 3)? == DType::Complex64 {
+        return if is_product {
+            Routine::prepare(bind_like_self, |args, _| scan::<Number>(args, Number::ONE, Number::times))
+        } else {
+            Routine::prepare(bind_like_self, |args, _| scan::<Number>(args, Number::ZERO, Number::plus))
+        };
+    }
+    match (dtype_of(ctx, 3)?.is_float(), is_product) {
+        (true, false) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 0.0, |a, b| a + b)),
+        (true, true) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 1.0, |a, b| a * b)),
+        (false, false) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 0, i64::wrapping_add)),
+        (false, true) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 1, i64::wrapping_mul)),
+    }
+}
+
+>>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 fn log_sum_exp(args: &Args<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let reduction = Reduction::new(x.meta(), listed_dims(args, 1)?);
@@ -146,14 +279,14 @@ fn log_sum_exp(args: &Args<'_>) -> Result<()> {
     })
 }
 
-fn vector_norm(args: &Args<'_>) -> Result<()> {
+fn vector_norm<C: Compute>(args: &Args<'_>) -> Result<()> {
     let order = args.scalar(1)?.to_f64();
     let x = args.tensor(0)?;
     let reduction = Reduction::new(x.meta(), listed_dims(args, 2)?);
-    let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(args.output(5)?)?);
-    let extreme = |s: &mut f64, b: &[f64], larger: bool| {
+    let (x, mut y) = (Reader::<C>::new(x)?, Writer::<f64>::new(args.output(5)?)?);
+    let extreme = |s: &mut f64, b: &[C], larger: bool| {
         for v in b {
-            let v = v.abs();
+            let v = v.magnitude();
             if v.is_nan() || (if larger { v > *s } else { v < *s }) {
                 *s = v;
             }
@@ -166,13 +299,13 @@ fn vector_norm(args: &Args<'_>) -> Result<()> {
         return reduction.fold(&x, &mut y, || f64::INFINITY, |s, _, b| extreme(s, b, false), |s| s);
     }
     if order == 0.0 {
-        let count = |s: &mut LaneSum, _, b: &[f64]| s.add(b, |v| (v != 0.0) as u8 as f64);
+        let count = |s: &mut LaneSum, _, b: &[C]| s.add(b, |v| f64::from(u8::from(v.is_true())));
         return reduction.fold(&x, &mut y, LaneSum::default, count, |s| s.total());
     }
     if order == 2.0 {
-        return reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v * v), |s| s.total().sqrt());
+        return reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v.magnitude() * v.magnitude()), |s| s.total().sqrt());
     }
-    let power = |s: &mut LaneSum, _, b: &[f64]| s.add(b, |v| v.abs().powf(order));
+    let power = |s: &mut LaneSum, _, b: &[C]| s.add(b, |v| v.magnitude().powf(order));
     reduction.fold(&x, &mut y, LaneSum::default, power, |s| s.total().powf(1.0 / order))
 }
 
@@ -232,7 +365,7 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            check_real(ctx, 4)?;
+            check_numbers(ctx, 4)?;
             Routine::prepare(
                 |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 4),
                 |args, _| product_over(args, one_dim(args)?, 4),
@@ -240,13 +373,13 @@ pub static KERNELS: &[StaticKernel] = &[
         },
     ),
     kernel("aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        check_real(ctx, 2)?;
+        check_numbers(ctx, 2)?;
         Routine::prepare(bind_all, |args, _| product_over(args, every_dim(args)?, 2))
     }),
     kernel(
         "aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            check_float(ctx, 4)?;
+            check_spread(ctx, 4)?;
             Routine::prepare(
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
                 |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, |v| v),
@@ -256,7 +389,7 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            check_float(ctx, 4)?;
+            check_spread(ctx, 4)?;
             Routine::prepare(
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
                 |args, _| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v),
@@ -266,7 +399,7 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            check_float(ctx, 4)?;
+            check_spread(ctx, 4)?;
             Routine::prepare(
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
                 |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, f64::sqrt),
@@ -276,7 +409,10 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
         |ctx| {
-            check_float(ctx, 4)?;
+            check_spread(ctx, 4)?;
+            if dtype_of(ctx, 0)? == DType::Complex64 {
+                check_numbers(ctx, 5)?;
+            }
             Routine::prepare(
                 |args| {
                     let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(3)?);
@@ -300,10 +436,15 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            check_float(ctx, 5)?;
+            check_spread(ctx, 5)?;
+            let run: RunFn = if dtype_of(ctx, 0)? == DType::Complex64 {
+                |args, _| vector_norm::<Number>(args)
+            } else {
+                |args, _| vector_norm::<f64>(args)
+            };
             Routine::prepare(
                 |args| bind_reduced(args, listed_dims(&args.args(), 2)?, args.args().bool(3)?, 5),
-                |args, _| vector_norm(args),
+                run,
             )
         },
     ),

@@ -33,7 +33,7 @@ fn zeta(s: f64, q: f64) -> f64 {
     if s == 1.0 {
         return f64::INFINITY;
     }
-    if s.is_nan() || s < 1.0 || !q.is_finite() {
+    if s < 1.0 || q == f64::INFINITY || q.is_nan() {
         return f64::NAN;
     }
     if q <= 0.0 {
@@ -43,6 +43,13 @@ fn zeta(s: f64, q: f64) -> f64 {
         if s != s.floor() {
             return f64::NAN;
         }
+    }
+    if s.is_nan() {
+        return s;
+    }
+    if s.is_infinite() {
+        // The first term alone is left.
+        return q.powf(-s);
     }
     let (mut sum, mut a) = (0.0, q);
     let mut steps = 0;
