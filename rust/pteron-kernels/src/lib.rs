@@ -52,6 +52,7 @@ pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {
 /// Kernels of operators on complex numbers, to be asked before those of [`kernels`].
 pub fn complex_kernels() -> impl Iterator<Item = &'static StaticKernel> {
     let functions = ops::complex_functions::FUNCTIONS.iter().chain(ops::complex_functions::OPERATORS);
+    let functions = functions.chain(ops::complex_scans::KERNELS);
     ops::complex_elementwise::KERNELS.iter().chain(ops::complex_sums::KERNELS).chain(functions)
 }
 

@@ -6,7 +6,6 @@
 //! negative positions count from the end; one outside is an error that names it; repeated positions
 //! keep the last value or, accumulating, add up.
 
-<<<<<<< HEAD
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::Class;
 use crate::elements::Reader;
@@ -17,14 +16,6 @@ use crate::ops::data_dependent::no_room;
 use crate::ops::index_items::{IndexItems, MaskCount, wrap_positions};
 use crate::ops::layout::same_dtype;
 use crate::region::{Region, RegionCopy, copy_to_update};
-=======
-use crate::compute::{Compute, Kind, by_kind};
-use crate::elements::{Reader, UpdateView};
-use crate::ops::data_dependent::no_room;
-use crate::ops::index_items::{IndexItems, MaskCount};
-use crate::ops::layout::same_dtype;
-use crate::region::{Region, copy_region, copy_to_update};
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 use crate::routine::{Preparation, Routine, RunFn, dtype_of, kernel};
 use crate::shape::check_expandable;
 use crate::walk::{Walk, broadcast_strides, signed};
@@ -361,11 +352,7 @@ fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
         return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
     }
     if is_in_place {
-<<<<<<< HEAD
         let run: RunFn = |args, scratch| index_put(args, scratch.worker, 0);
-=======
-        let run: RunFn = by_kind!(Kind::of(dtype_of(ctx, 0)?)?, C, |args, scratch| index_put::<C>(args, scratch, 0));
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
         return Routine::prepare_with_scratch(scratch, |_| Ok(()), run);
     }
     same_dtype(ctx, 0, 4)?;
@@ -373,18 +360,10 @@ fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
         let shape = *args.args().tensor(0)?.shape();
         args.resize(4, &shape)
     }
-<<<<<<< HEAD
     Routine::prepare_update(scratch, bind, |args, scratch| {
         copy_to_update(&args.tensor(0)?, &mut args.output(4)?)?;
         index_put(args, scratch.worker, 4)
     })
-=======
-    let run: RunFn = by_kind!(Kind::of(dtype_of(ctx, 0)?)?, C, |args, scratch| {
-        copy_to_update(&args.tensor(0)?, &mut args.output(4)?)?;
-        index_put::<C>(args, scratch, 4)
-    });
-    Routine::prepare_update(scratch, bind, run)
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 }
 
 /// index, index_put.

@@ -3,13 +3,9 @@
 //! Shape: stated by the arguments. Dtype: that of the output. Edge cases: a number that an integer
 //! dtype cannot hold is refused; `empty` leaves its memory as it is.
 
-<<<<<<< HEAD
 use crate::chunked;
-use crate::compute::{BLOCK, Class, Compute};
-=======
 use crate::complex_number::Number;
-use crate::compute::{Class, Compute, Kind, by_kind};
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
+use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
 use crate::elements::Writer;
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
@@ -20,24 +16,14 @@ use pteron_core::{
 };
 use std::ops::Range;
 
-<<<<<<< HEAD
 /// Writes one number to a range of elements.
 fn fill(args: &Args<'_>, value: Scalar, out: usize, range: Range<usize>) -> Result<()> {
     let y = args.output(out)?;
     match (value, y.dtype().is_float()) {
+        _ if y.dtype() == DType::Complex64 => Writer::<Number>::new(y)?.fill_range(range, Number::from_scalar(value)),
         (Scalar::Double(v), _) => Writer::<f64>::new(y)?.fill_range(range, v),
         (v, true) => Writer::<f64>::new(y)?.fill_range(range, v.to_f64()),
         (v, false) => Writer::<i64>::new(y)?.fill_range(range, v.to_i64()),
-=======
-/// Writes one number everywhere.
-pub(crate) fn fill(args: &Args<'_>, value: Scalar, out: usize) -> Result<()> {
-    let y = args.output(out)?;
-    match (value, y.dtype().is_float()) {
-        _ if y.dtype() == DType::Complex64 => Writer::<Number>::new(y)?.fill(Number::from_scalar(value)),
-        (Scalar::Double(v), _) => Writer::<f64>::new(y)?.fill(v),
-        (v, true) => Writer::<f64>::new(y)?.fill(v.to_f64()),
-        (v, false) => Writer::<i64>::new(y)?.fill(v.to_i64()),
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
     }
 }
 
@@ -286,14 +272,9 @@ pub static KERNELS: &[StaticKernel] = &[
         |_| BindOnly::scalar(bind_like::<2>),
     ),
     kernel("aten::arange.out(Scalar end, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-<<<<<<< HEAD
-        check_value(ctx, usize::MAX, 1)?;
+        check_real(ctx, 1)?;
         in_chunks(
             1,
-=======
-        check_real(ctx, 1)?;
-        Routine::prepare(
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
             |args| {
                 let count = range_to_end(&args.args())?.count;
                 args.resize(1, &[count])
@@ -302,14 +283,9 @@ pub static KERNELS: &[StaticKernel] = &[
         )
     }),
     kernel("aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-<<<<<<< HEAD
-        check_value(ctx, usize::MAX, 3)?;
+        check_real(ctx, 3)?;
         in_chunks(
             3,
-=======
-        check_real(ctx, 3)?;
-        Routine::prepare(
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
             |args| {
                 let count = range_with_step(&args.args())?.count;
                 args.resize(3, &[count])

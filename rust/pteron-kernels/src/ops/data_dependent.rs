@@ -5,11 +5,8 @@
 //! Dtype: kept; positions are int64. Edge cases: NaN is chosen by nonzero; too few source elements are
 //! an error.
 
-<<<<<<< HEAD
-use crate::compute::{BLOCK, Class, Compute};
-=======
-use crate::compute::{Compute, Kind, by_kind};
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
+use crate::complex_number::Number;
+use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
 use crate::indexed::{Named, Row, gather};
 use crate::ops::layout::same_dtype;
@@ -47,6 +44,7 @@ fn for_each_block(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(usize, 
     match Class::of(x.dtype()) {
         Some(Class::I64) => scan::<i64>(x, shape, &mut visit),
         Some(Class::F32) => scan::<f32>(x, shape, &mut visit),
+        None if x.dtype() == DType::Complex64 => scan::<Number>(x, shape, &mut visit),
         _ => scan::<f64>(x, shape, &mut visit),
     }
 }
@@ -57,19 +55,7 @@ pub(crate) fn for_each_true(
     shape: &Dims,
     mut visit: impl FnMut(usize) -> Result<()>,
 ) -> Result<()> {
-<<<<<<< HEAD
     true_blocks(x, shape, |found| found.iter().try_for_each(|position| visit(*position as usize)))
-=======
-    fn scan<C: Compute>(x: TensorView<'_>, shape: &Dims, visit: &mut impl FnMut(usize) -> Result<()>) -> Result<()> {
-        let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
-        let walk = Walk::row_major(shape, &strides);
-        let mut buffer = [C::ZERO; crate::compute::BLOCK];
-        Reader::<C>::new(x)?.blocks(&walk, 0, &mut buffer, |at, block| {
-            block.iter().enumerate().filter(|(_, v)| v.is_true()).try_for_each(|(i, _)| visit(at + i))
-        })
-    }
-    by_kind!(Kind::of(x.dtype())?, C, scan::<C>(x, shape, &mut visit))
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 }
 
 /// Number of true elements of `x`, broadcast to `shape`.
@@ -247,12 +233,15 @@ fn masked_scatter<C: Compute>(args: &Args<'_>) -> Result<()> {
     })
 }
 
-fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<Kind> {
+fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<bool> {
     same_dtype(ctx, 0, out)?;
     if dtype_of(ctx, 1)? != DType::Bool {
         return Err(Error::kernel("the mask must be bool").argument("mask").got(dtype_of(ctx, 1)?.name()));
     }
-    Kind::of(dtype_of(ctx, 0)?)
+    match Class::of(dtype_of(ctx, 0)?) {
+        Some(class) => Ok(class == Class::I64),
+        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
+    }
 }
 
 /// Data-dependent shapes.
@@ -273,20 +262,19 @@ pub static KERNELS: &[StaticKernel] = &[
         },
     ),
     kernel("aten::masked_select.out(Tensor self, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-<<<<<<< HEAD
         check(ctx, 2)?;
         Routine::prepare_with_finish(bind_masked_select, |args, _| masked_select(args), finish_masked_select)
-=======
-        let run: crate::routine::RunFn = by_kind!(check(ctx, 2)?, C, |args, _| masked_select::<C>(args));
-        Routine::prepare_with_finish(bind_masked_select, run, finish_masked_select)
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
     }),
     kernel(
         "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            let kind = check(ctx, 3)?;
+            let is_int = check(ctx, 3)?;
             same_dtype(ctx, 2, 3)?;
-            by_kind!(kind, C, Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<C>(args)))
+            if is_int {
+                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<i64>(args))
+            } else {
+                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<f64>(args))
+            }
         },
     ),
 ];

@@ -2,6 +2,7 @@
 
 pub(crate) mod complex_elementwise;
 pub(crate) mod complex_functions;
+pub(crate) mod complex_scans;
 pub(crate) mod complex_sums;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;
@@ -30,5 +31,5 @@ families! {
     lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential,
     random, random_choice,
     complex_pairs, fourier_operators, embedding_bag, bessel_functions, zeta_functions,
-    incomplete_gamma, random_counts, unique,
+    incomplete_gamma, random_counts, unique, index_reduce,
 }

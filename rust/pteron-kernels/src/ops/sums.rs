@@ -4,18 +4,11 @@
 //! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
 //! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
 
-<<<<<<< HEAD
-use crate::compute::{BLOCK, Class};
-use crate::elements::{Reader, Writer};
-use crate::reduction::{LaneSum, Reduction, bind_reduced, listed_dims, row_major};
-use crate::routine::{Routine, dtype_of, kernel};
-=======
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
 use crate::reduction::{LaneSum, Reduction, bind_reduced, listed_dims, row_major};
-use crate::routine::{Preparation, Routine, RunFn, dtype_of, kernel};
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
+use crate::routine::{Routine, RunFn, dtype_of, kernel};
 use crate::shape::{all_dims, wrap_dim};
 use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, Scalar, StaticKernel};
 
@@ -200,62 +193,6 @@ fn unbiased(args: &Args<'_>) -> Result<f64> {
     Ok(if args.bool(2)? { 1.0 } else { 0.0 })
 }
 
-<<<<<<< HEAD
-=======
-/// Running results along a dimension.
-fn scan<C: Compute>(args: &Args<'_>, start: C, step: fn(C, C) -> C) -> Result<()> {
-    let x = args.tensor(0)?;
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    let stride = |strides: &[usize]| strides.get(dim).map_or(0, |s| *s as isize);
-    let extent = x.shape().get(dim).copied().unwrap_or(1);
-    let (x, mut y) = (Reader::<C>::new(x)?, Writer::<C>::new(args.output(3)?)?);
-    // The same dimensions in the same order on both sides give the same positions.
-    let (from, to) = (Reduction::new(x.meta(), 1 << dim), Reduction::new(y.meta(), 1 << dim));
-    let (x_stride, y_stride) = (stride(x.meta().strides()), stride(y.meta().strides()));
-    let mut buffer = [C::ZERO; BLOCK];
-    from.for_each(|position, base| {
-        let target = to.outer.offset(position);
-        let mut state = start;
-        let mut done = 0;
-        while done < extent {
-            let n = (extent - done).min(BLOCK);
-            x.read(base + done as isize * x_stride, x_stride, &mut buffer[..n])?;
-            for v in &mut buffer[..n] {
-                state = step(state, *v);
-                *v = state;
-            }
-            y.write(target + done as isize * y_stride, y_stride, &buffer[..n])?;
-            done += n;
-        }
-        Ok(())
-    })
-}
-
-fn bind_like_self(args: &mut BindArgs<'_>) -> Result<()> {
-    let view = args.args();
-    let shape = *view.tensor(0)?.shape();
-    wrap_dim(view.int(1)?, shape.len())?;
-    args.resize(3, &shape)
-}
-
-fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
-    check_numbers(ctx, 3)?;
-    if dtype_of(ctx, 3)? == DType::Complex64 {
-        return if is_product {
-            Routine::prepare(bind_like_self, |args, _| scan::<Number>(args, Number::ONE, Number::times))
-        } else {
-            Routine::prepare(bind_like_self, |args, _| scan::<Number>(args, Number::ZERO, Number::plus))
-        };
-    }
-    match (dtype_of(ctx, 3)?.is_float(), is_product) {
-        (true, false) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 0.0, |a, b| a + b)),
-        (true, true) => Routine::prepare(bind_like_self, |args, _| scan::<f64>(args, 1.0, |a, b| a * b)),
-        (false, false) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 0, i64::wrapping_add)),
-        (false, true) => Routine::prepare(bind_like_self, |args, _| scan::<i64>(args, 1, i64::wrapping_mul)),
-    }
-}
-
->>>>>>> 340b015 (Operators on complex64, incomplete gammas, distinct elements, random counts; variants at the edges of every operator against eager PyTorch; the table of operators is generated)
 fn log_sum_exp(args: &Args<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let reduction = Reduction::new(x.meta(), listed_dims(args, 1)?);

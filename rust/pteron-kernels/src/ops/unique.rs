@@ -10,13 +10,21 @@ use crate::compute::Class;
 use crate::elements::{Reader, Writer};
 use crate::ops::data_dependent::no_room;
 use crate::ops::layout::same_dtype;
-use crate::ops::sorting::{Key, entries, entry_bytes};
+use crate::ordering::Key;
 use crate::reduction::row_major;
 use crate::region::{Region, copy_region};
 use crate::routine::{Finding, FindFn, Preparation, dtype_of, kernel};
 use crate::shape::wrap_dim;
 use crate::walk::{Walk, signed};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, WorkerScratch};
+
+/// Room in the scratch for `count` pairs of key and position.
+fn entries<'a>(scratch: &'a mut WorkerScratch<'_>, count: usize) -> Result<&'a mut [[u64; 2]]> {
+    bytemuck::try_cast_slice_mut::<u8, [u64; 2]>(scratch.worker)
+        .map_err(|_| Error::internal("scratch is misaligned"))?
+        .get_mut(..count)
+        .ok_or_else(|| Error::internal("scratch is too small"))
+}
 
 /// Where an operator has its arguments.
 #[derive(Clone, Copy)]
@@ -186,7 +194,8 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
         return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
     };
     let most = ctx.tensor(0).map_or(Ok(0), |t| t.shape.numel())?;
-    let scratch = entry_bytes(most)?;
+    let too_long = || Error::limit("the tensor is too long to order").got(most.to_string());
+    let scratch = most.max(1).checked_mul(size_of::<[u64; 2]>()).ok_or_else(too_long)?;
     let find: FindFn = if class == Class::I64 {
         Box::new(move |args, scratch| find::<i64>(form, args, scratch))
     } else {
