@@ -59,6 +59,14 @@ KNOWN: list[Known] = [
         Known(operator, Outcome.REFUSED, _UNCHECKED)
         for operator in ("aten._native_batch_norm_legit_no_training.default", "aten._pdist_forward.default")
     ),
+    Known("aten.native_group_norm.default", Outcome.REFUSED, _UNCHECKED, note="rank *"),
+    Known(
+        "aten.index_reduce.default",
+        Outcome.TAKEN,
+        "eager has no form of it without the tensor's own elements for bool",
+        note="include_self=False",
+        dtype="bool",
+    ),
     Known("aten.grid_sampler_2d.default", Outcome.REFUSED, _UNCHECKED, note="*_mode=*"),
     Known("aten.grid_sampler_2d.default", Outcome.REFUSED, _NOTHING, note="dimension * empty*"),
     Known("aten.cholesky.default", Outcome.REFUSED, _NOTHING),
@@ -96,7 +104,7 @@ KNOWN: list[Known] = [
         note="no dimensions*",
     ),
     Known(
-        "aten.adaptive_max_pool2d.default",
+        "aten.*adaptive_*_pool2d.default",
         Outcome.TAKEN,
         "one extent stands for both, as in the other pools",
         note="output_size=*",
@@ -143,6 +151,12 @@ KNOWN: list[Known] = [
         Outcome.DIFFERS,
         "eager reorders the elements in place where several of them are one place in memory",
         note="expanded*",
+    ),
+    Known(
+        "aten.*median.default",
+        Outcome.REFUSED,
+        "the median of no integers: eager gives the smallest of them, which is none of the elements",
+        dtype="int*",
     ),
     Known(
         "aten.convolution.default",
