@@ -87,7 +87,7 @@ KNOWN: list[Known] = [
             "eager refuses an input without channels; the result here has no elements either",
             note="dimension * empty*",
         )
-        for operator in ("aten.*avg_pool*", "aten.*max_pool*")
+        for operator in ("aten.*avg_pool*", "aten.*max_pool*", "aten.re*_pad?d.default")
     ),
     Known(
         "aten.constant_pad_nd.default",

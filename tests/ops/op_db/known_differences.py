@@ -24,7 +24,9 @@ class Known:
 
 
 _COMPLEX_MATRICES = "factors of complex matrices: the factorisations are those of real ones"
-_COMPLEX_REST = "of complex numbers: no model that was looked at computes it"
+_COMPLEX_REST = (
+    "complex numbers: the kernel moves or adds real ones; no model that was looked at needs others"
+)
 
 KNOWN: list[Known] = [
     Known(
@@ -84,7 +86,17 @@ KNOWN: list[Known] = [
     ),
     *(
         Known(operator, Outcome.REFUSED, _COMPLEX_REST, dtype="complex64")
-        for operator in ("aten.im2col.default", "aten.logcumsumexp.default", "aten.logsumexp.default")
+        for operator in (
+            "aten.constant_pad_nd.default",
+            "aten.im2col.default",
+            "aten.index_put.default",
+            "aten.logcumsumexp.default",
+            "aten.logsumexp.default",
+            "aten.masked_scatter.default",
+            "aten.masked_select.default",
+            "aten.scatter.value",
+            "aten.scatter_add.default",
+        )
     ),
 ]
 
