@@ -18,6 +18,7 @@ macro_rules! arithmetic {
             const NAME: &'static str = $op;
             const OUT: usize = $out;
             const COST: usize = CHEAP;
+            const TAKES_NUMBERS: bool = true;
             fn from_scalars<A: Scalars + ?Sized>($args: &A) -> Result<Self> {
                 Ok($make)
             }

@@ -196,35 +196,80 @@ impl Chunk<'_> {
             // SAFETY: the caller's promise.
             layouts[k] = unsafe { begin(self.level, plan, self.sources[k].cast::<A>(), block) };
         }
-        let is_direct = B::DTYPE == DType::Float32;
         let [first, last] = self.range;
-        for at in (first..last).step_by(BLOCK) {
-            let n = BLOCK.min(last - at);
-            let target = match is_direct {
-                true => self.out.cast::<f32>().wrapping_add(at),
-                false => result.as_mut_ptr(),
-            };
-            let mut rows = Rows {
-                operands: [std::ptr::null(); MAX_OPERANDS],
-                strides: [n; MAX_OPERANDS],
-                out: target,
-                out_stride: n,
-                rows: 1,
-                columns: n,
-            };
-            for (k, plan) in operands.iter().enumerate() {
-                let block = &mut blocks[k * SPACE..(k + 1) * SPACE];
-                let source = self.sources[k].cast::<A>();
-                // SAFETY: the caller's promise; `at + n ≤ numel`.
-                rows.operands[k] = unsafe { elements(self.level, plan, source, layouts[k], [at, n], block) };
+        let lead = (0..self.arity).find(|k| self.function.takes_numbers() && is_long_number(&operands[*k]));
+        let mut call = Call { chunk: self, layouts, blocks, result, number: 0.0 };
+        let Some(lead) = lead else {
+            for at in (first..last).step_by(BLOCK) {
+                // SAFETY: the caller's promise.
+                unsafe { call.block::<A, B>([at, BLOCK.min(last - at)], None) };
             }
-            // SAFETY: operands hold `n` elements, and the output has `n` left at `at`.
-            unsafe {
-                self.function.run(self.level, &rows);
-                if !is_direct {
-                    let to = self.out.cast::<B>().wrapping_add(at);
-                    self.level.dispatch(Convert { from: target.cast_const(), to, n });
-                }
+            return;
+        };
+        for run in operands[lead].runs_between(first, last) {
+            // SAFETY: the plan's runs lie inside the operand.
+            call.number = unsafe { (*self.sources[lead].cast::<A>().add(run.offsets[0])).number() };
+            for at in (run.at..run.at + run.n).step_by(BLOCK) {
+                // SAFETY: the caller's promise.
+                unsafe { call.block::<A, B>([at, BLOCK.min(run.at + run.n - at)], Some(lead)) };
+            }
+        }
+    }
+}
+
+/// Is the operand one number for stretches that are long enough for calls of their own?
+fn is_long_number(plan: &BroadcastPlan<1>) -> bool {
+    const LONG: usize = 512;
+    plan.rank() > 0 && plan.inner_strides() == [0] && plan.loop_at(plan.rank() - 1).0 >= LONG
+}
+
+/// A chunk while it is computed.
+struct Call<'a> {
+    chunk: &'a Chunk<'a>,
+    layouts: [Layout; MAX_OPERANDS],
+    blocks: &'a mut [f32],
+    result: &'a mut [f32],
+    number: f32,
+}
+
+impl Call<'_> {
+    /// Computes output elements `at..at + n`; operand `lead`, if there is one, is `self.number` for all of them.
+    ///
+    /// # Safety
+    /// As for [`Chunk::run`]; the elements are inside the chunk and no more than [`BLOCK`].
+    unsafe fn block<A: Source, B: Sink + Element>(&mut self, [at, n]: [usize; 2], lead: Option<usize>) {
+        let chunk = self.chunk;
+        let is_direct = B::DTYPE == DType::Float32;
+        let target = match is_direct {
+            true => chunk.out.cast::<f32>().wrapping_add(at),
+            false => self.result.as_mut_ptr(),
+        };
+        let mut rows = Rows {
+            operands: [std::ptr::null(); MAX_OPERANDS],
+            strides: [n; MAX_OPERANDS],
+            is_number: [false; MAX_OPERANDS],
+            out: target,
+            out_stride: n,
+            rows: 1,
+            columns: n,
+        };
+        for (k, plan) in chunk.plan.operands[..chunk.arity].iter().enumerate() {
+            if lead == Some(k) {
+                (rows.operands[k], rows.is_number[k]) = (&raw const self.number, true);
+                continue;
+            }
+            let block = &mut self.blocks[k * SPACE..(k + 1) * SPACE];
+            let source = chunk.sources[k].cast::<A>();
+            // SAFETY: the caller's promise; `at + n ≤ numel`.
+            rows.operands[k] =
+                unsafe { elements(chunk.level, plan, source, self.layouts[k], [at, n], block) };
+        }
+        // SAFETY: operands hold `n` elements, or are the one number; the output has `n` left at `at`.
+        unsafe {
+            chunk.function.run(chunk.level, &rows);
+            if !is_direct {
+                let to = chunk.out.cast::<B>().wrapping_add(at);
+                chunk.level.dispatch(Convert { from: target.cast_const(), to, n });
             }
         }
     }

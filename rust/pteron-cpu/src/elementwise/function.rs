@@ -6,7 +6,7 @@
 
 use super::binary;
 use super::choose::Choose;
-use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, dense_run};
+use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, dense_run, number_run};
 use super::unary::{self, GeluErf, GeluTanh};
 use super::{activations, elementary, pairs};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
@@ -27,6 +27,9 @@ pub struct Rows {
     pub out: *mut f32,
     /// From row to row of the result.
     pub out_stride: usize,
+    /// Operands of which every row is one number, at its first element. For functions that
+    /// [take numbers](Function::takes_numbers).
+    pub is_number: [bool; MAX_OPERANDS],
     /// Number of rows.
     pub rows: usize,
     /// Elements of a row.
@@ -40,6 +43,7 @@ struct Kind {
     name: &'static str,
     arity: usize,
     cost: usize,
+    takes_numbers: bool,
     run: RunFn,
 }
 
@@ -47,7 +51,8 @@ struct Kind {
 struct KindOf<P, const N: usize>(std::marker::PhantomData<P>);
 
 impl<P: Pointwise<N>, const N: usize> KindOf<P, N> {
-    const KIND: Kind = Kind { name: P::NAME, arity: N, cost: P::COST, run: run::<P, N> };
+    const KIND: Kind =
+        Kind { name: P::NAME, arity: N, cost: P::COST, takes_numbers: P::TAKES_NUMBERS, run: run::<P, N> };
 }
 
 /// An elementwise function with its numbers: `clamp(0, 6)`.
@@ -80,6 +85,11 @@ impl Function {
     /// Number of operands, at most [`MAX_OPERANDS`].
     pub fn arity(&self) -> usize {
         self.kind.arity
+    }
+
+    /// May an operand be one number along a row?
+    pub fn takes_numbers(&self) -> bool {
+        self.kind.takes_numbers
     }
 
     /// Rough nanoseconds for 16 elements.
@@ -126,7 +136,7 @@ impl<P: Pointwise<N>, const N: usize> SimdTask for RowsTask<'_, P, N> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Rows { operands, strides, out, out_stride, rows, columns } = *self.rows;
+        let Rows { operands, strides, is_number, out, out_stride, rows, columns } = *self.rows;
         let mut from = [std::ptr::null::<f32>(); N];
         from.copy_from_slice(&operands[..N]);
         for r in 0..rows {
@@ -135,8 +145,17 @@ impl<P: Pointwise<N>, const N: usize> SimdTask for RowsTask<'_, P, N> {
                 // Wrapping: an operand with stride 0 may be a single row.
                 *p = p.wrapping_add(r * strides[k]);
             }
+            let out = out.wrapping_add(r * out_stride);
             // SAFETY: the promise of `Function::run`, whose caller made this task.
-            unsafe { dense_run(s, self.function, row, out.wrapping_add(r * out_stride), columns) };
+            unsafe {
+                if P::TAKES_NUMBERS && is_number != [false; MAX_OPERANDS] {
+                    let mut numbers = [false; N];
+                    numbers.copy_from_slice(&is_number[..N]);
+                    number_run(s, self.function, row, numbers, out, columns);
+                } else {
+                    dense_run(s, self.function, row, out, columns);
+                }
+            }
         }
     }
 }

@@ -104,6 +104,8 @@ pub trait Pointwise<const N: usize>: Copy + Send + Sync + 'static {
     const OUT: usize;
     /// Rough cost of 16 elements in nanoseconds.
     const COST: usize;
+    /// Is it worth code of its own for an operand that is one number along a row?
+    const TAKES_NUMBERS: bool = false;
     /// Is the result a truth value, 1 or 0, and the output a bool tensor?
     const IS_PREDICATE: bool = false;
 
@@ -180,6 +182,49 @@ pub(super) unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
             let mut v = [s.zero(); N];
             for k in 0..N {
                 v[k] = s.load_partial(operands[k].add(i), n - i);
+            }
+            s.store_partial(out.add(i), function.apply(s, v), n - i);
+        }
+    }
+}
+
+/// As [`dense_run`], of operands that are a single number where `is_number` says so.
+///
+/// # Safety
+/// As for [`dense_run`]; of those operands one element is readable.
+#[inline(always)]
+pub(super) unsafe fn number_run<S: Simd, P: Pointwise<N>, const N: usize>(
+    s: S,
+    function: P,
+    mut operands: [*const f32; N],
+    is_number: [bool; N],
+    out: *mut f32,
+    n: usize,
+) {
+    let mut numbers = [[0f32; crate::vector_math::simd::MAX_LANES]; N];
+    let mut steps = [usize::MAX; N];
+    for k in 0..N {
+        if is_number[k] {
+            // SAFETY: the caller's promise.
+            numbers[k] = [unsafe { *operands[k] }; crate::vector_math::simd::MAX_LANES];
+            (operands[k], steps[k]) = (numbers[k].as_ptr(), 0);
+        }
+    }
+    let mut i = 0;
+    // SAFETY: i + LANES ≤ n in the loop, the tail touches n - i elements; a number has LANES copies.
+    unsafe {
+        while i + S::LANES <= n {
+            let mut v = [s.zero(); N];
+            for k in 0..N {
+                v[k] = s.load(operands[k].add(i & steps[k]));
+            }
+            s.store(out.add(i), function.apply(s, v));
+            i += S::LANES;
+        }
+        if i < n {
+            let mut v = [s.zero(); N];
+            for k in 0..N {
+                v[k] = s.load_partial(operands[k].add(i & steps[k]), n - i);
             }
             s.store_partial(out.add(i), function.apply(s, v), n - i);
         }

@@ -204,7 +204,8 @@ impl Program {
                     (block.out.wrapping_add(at[0] * block.out_stride + at[1]), block.out_stride)
                 }
             };
-            let mut task = Rows { operands, strides, out, out_stride, rows, columns };
+            let is_number = [false; MAX_OPERANDS];
+            let mut task = Rows { operands, strides, is_number, out, out_stride, rows, columns };
             if out_stride == columns && strides[..code.function.arity()].iter().all(|s| *s == columns) {
                 // One long row: no ends of rows to handle one by one.
                 (task.rows, task.columns) = (1, rows * columns);

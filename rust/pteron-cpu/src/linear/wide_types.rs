@@ -28,6 +28,8 @@ trait Product: Copy + Send + Sync + 'static {
     type Number: Copy + Default;
     /// A vector of numbers.
     type Vector<S: Simd>: Copy;
+    /// Are elements numbers as they lie in memory?
+    const IS_NUMBER: bool;
     fn lanes<S: Simd>() -> usize;
     fn widen(v: Self::Memory) -> Self::Number;
     fn narrow(v: Self::Number) -> Self::Memory;
@@ -50,6 +52,7 @@ impl Product for Double {
     type Memory = f64;
     type Number = f64;
     type Vector<S: Simd> = S::D;
+    const IS_NUMBER: bool = true;
     #[inline(always)]
     fn lanes<S: Simd>() -> usize {
         S::LANES / 2
@@ -97,6 +100,7 @@ impl<T: Half> Product for Sixteen<T> {
     type Memory = T;
     type Number = f32;
     type Vector<S: Simd> = S::F;
+    const IS_NUMBER: bool = false;
     #[inline(always)]
     fn lanes<S: Simd>() -> usize {
         S::LANES
@@ -385,7 +389,7 @@ impl<P: Product> SimdTask for Block<'_, P> {
     fn run<S: Simd>(mut self, s: S) {
         let numbers = self.numbers.as_mut_ptr();
         let (panel, rest) = (numbers, numbers.wrapping_add(DEPTH * PANEL));
-        let (tile, sums) = (rest, rest.wrapping_add(ROWS * DEPTH));
+        let (packed, sums) = (rest, rest.wrapping_add(ROWS * DEPTH));
         let k = self.problem.k;
         // SAFETY: the three parts have the sizes that the callees ask for; rows, columns and depth lie inside the matrices.
         unsafe {
@@ -396,7 +400,14 @@ impl<P: Product> SimdTask for Block<'_, P> {
                 let depth = DEPTH.min(k - start);
                 self.pack_panel(panel, start, depth);
                 for row in (0..self.rows).step_by(ROWS) {
-                    self.pack_rows(tile, row, start, depth);
+                    let tile = if P::IS_NUMBER && row + ROWS <= self.rows {
+                        let [_, row_step, column_step] = self.problem.left;
+                        let first = self.left.add(row * row_step + start * column_step);
+                        Tile { first: first.cast(), row_step, column_step }
+                    } else {
+                        self.pack_rows(packed, row, start, depth);
+                        Tile { first: packed.cast_const(), row_step: 1, column_step: ROWS }
+                    };
                     // As many vectors of sums as an instruction set has registers for.
                     if S::LANES == 16 {
                         multiply::<S, P, 4>(s, tile, panel, depth, sums.add(row * PANEL));
@@ -477,14 +488,22 @@ impl<P: Product> Block<'_, P> {
     }
 }
 
+/// Rows of the left-hand matrix: number `p` of row `r` is `first[r · row_step + p · column_step]`.
+#[derive(Clone, Copy)]
+struct Tile<N> {
+    first: *const N,
+    row_step: usize,
+    column_step: usize,
+}
+
 /// Adds the products of [`ROWS`] rows and a panel to `sums`, `W` vectors of columns at a time.
 ///
 /// # Safety
-/// `tile` holds `ROWS · depth` numbers, `panel` `depth · PANEL`, `sums` `ROWS · PANEL`.
+/// `tile` has [`ROWS`] rows of `depth` numbers, `panel` holds `depth · PANEL`, `sums` `ROWS · PANEL`.
 #[inline(always)]
 unsafe fn multiply<S: Simd, P: Product, const W: usize>(
     s: S,
-    tile: *const P::Number,
+    tile: Tile<P::Number>,
     panel: *const P::Number,
     depth: usize,
     sums: *mut P::Number,
@@ -509,12 +528,13 @@ unsafe fn multiply<S: Simd, P: Product, const W: usize>(
 #[inline(always)]
 unsafe fn columns<S: Simd, P: Product, const W: usize>(
     s: S,
-    tile: *const P::Number,
+    tile: Tile<P::Number>,
     panel: *const P::Number,
     depth: usize,
     sums: *mut P::Number,
 ) {
     let lanes = P::lanes::<S>();
+    let Tile { first, row_step, column_step } = tile;
     // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [[P::splat(s, P::Number::default()); W]; ROWS];
@@ -529,7 +549,7 @@ unsafe fn columns<S: Simd, P: Product, const W: usize>(
                 *v = P::load(s, panel.add(p * PANEL + w * lanes));
             }
             for (r, row) in acc.iter_mut().enumerate() {
-                let a = P::splat(s, *tile.add(p * ROWS + r));
+                let a = P::splat(s, *first.add(p * column_step + r * row_step));
                 for w in 0..W {
                     row[w] = P::fma(s, a, b[w], row[w]);
                 }

@@ -178,9 +178,9 @@ impl Simd for Avx512 {
             let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
             // Rounding could carry a NaN into an infinity.
             let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x40_0000));
-            let result = _mm512_mask_blend_epi32(nan, rounded, quiet);
-            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(result)))
+            let upper = _mm512_srli_epi32::<16>(rounded);
+            let result = _mm512_mask_mov_epi32(upper, nan, _mm512_set1_epi32(0x7fc0));
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(result))
         }
     }
     pure!(to_float(a: __m512i) -> __m512, _mm512_cvtepi32_ps(a));

@@ -42,21 +42,21 @@ fn sine<S: Simd>(s: S, quarter: S::I, r: S::F) -> S::F {
     negate_if(s, s.select(is_even(s, quarter), sin, cos), quarter, 2)
 }
 
-/// sin x. At most 1.5 ULP; NaN for infinities, -0 stays -0.
+/// sin x. At most 1.6 ULP; NaN for infinities, -0 stays -0.
 #[inline(always)]
 pub fn sin<S: Simd>(s: S, x: S::F) -> S::F {
     let (quarter, r, _) = reduce(s, x);
     s.select(s.eq(x, s.zero()), x, sine(s, quarter, r))
 }
 
-/// cos x. At most 1.5 ULP; NaN for infinities.
+/// cos x. At most 1.6 ULP; NaN for infinities.
 #[inline(always)]
 pub fn cos<S: Simd>(s: S, x: S::F) -> S::F {
     let (quarter, r, _) = reduce(s, x);
     sine(s, s.add_i(quarter, s.splat_i(1)), r)
 }
 
-/// tan x. At most 3 ULP; NaN for infinities, -0 stays -0.
+/// tan x. At most 1.6 ULP; NaN for infinities, -0 stays -0.
 #[inline(always)]
 pub fn tan<S: Simd>(s: S, x: S::F) -> S::F {
     let (quarter, r, low) = reduce(s, x);
