@@ -3,7 +3,7 @@
 //!
 //! A first phase lists the input's offsets once per dimension and checks them; a second one copies the
 //! output in memory order. Rows move as blocks where the list runs on by ones, and a row that shows what the
-//! row before it shows is a copy of that row.
+//! row before it shows is a copy of that row. A vector has one row: every chunk lists its own part of it.
 
 use crate::routine::Preparation;
 use crate::walk::signed;
@@ -43,8 +43,8 @@ impl Mapping {
 /// Says which dimensions are listed; called when shapes are bound.
 pub type MapFn = fn(&Args<'_>) -> Result<Mapping>;
 
-/// Lists the input's index for every index along dimension `d` of the output.
-pub type ListFn = fn(&Args<'_>, d: usize, list: &mut [usize]) -> Result<()>;
+/// Lists the input's index for the indices from `first` on along dimension `d` of the output.
+pub type ListFn = fn(&Args<'_>, d: usize, first: usize, list: &mut [usize]) -> Result<()>;
 
 /// One loop of the copy.
 #[derive(Debug, Clone, Copy)]
@@ -142,17 +142,27 @@ struct MappedCopy {
     list: ListFn,
     out: usize,
     element: usize,
-    scratch: usize,
+    /// Is the output a vector?
+    is_vector: bool,
+    scratch: Scratch,
 }
 
 /// Prepares a mapped copy of argument 0 to the output at `out`, which has the same dtype.
 pub fn prepare(ctx: &PrepareContext<'_>, out: usize, map: MapFn, list: ListFn) -> Preparation {
     let spec = ctx.tensor(out).ok_or_else(|| Error::kernel(format!("argument {out} has the wrong kind")))?;
-    let words = spec.shape.iter().fold(list_room(1), |sum, n| sum.saturating_add(list_room(*n)));
-    let scratch = words
+    let is_vector = spec.shape.len() == 1;
+    let words = match is_vector {
+        true => list_room(CHUNK),
+        false => spec.shape.iter().fold(list_room(1), |sum, n| sum.saturating_add(list_room(*n))),
+    };
+    let bytes = words
         .checked_mul(size_of::<usize>())
         .ok_or_else(|| Error::limit("a dimension is too long").got(spec.shape.to_string()))?;
-    Ok(Some(Box::new(MappedCopy { map, list, out, element: spec.dtype.size(), scratch })))
+    let scratch = match is_vector {
+        true => Scratch { per_worker: bytes, shared: 0 },
+        false => Scratch { per_worker: 0, shared: bytes },
+    };
+    Ok(Some(Box::new(MappedCopy { map, list, out, element: spec.dtype.size(), is_vector, scratch })))
 }
 
 impl MappedCopy {
@@ -164,8 +174,18 @@ impl MappedCopy {
         let Some((d, start)) = level.list else { return Ok(()) };
         // SAFETY: the list lies in its room.
         let room = unsafe { std::slice::from_raw_parts_mut(lists.add(start), list_room(level.extent)) };
-        let (list, blocks) = room.split_at_mut(level.extent);
-        (self.list)(args, d, list)?;
+        self.fill_part(args, plan, (d, 0), room.split_at_mut(level.extent))
+    }
+
+    /// Lists the indices from `first` on along dimension `d`, as offsets, and finds the blocks.
+    fn fill_part(
+        &self,
+        args: &Args<'_>,
+        plan: &Plan,
+        (d, first): (usize, usize),
+        (list, blocks): (&mut [usize], &mut [usize]),
+    ) -> Result<()> {
+        (self.list)(args, d, first, list)?;
         let (extent, stride) = (plan.extents[d], plan.strides[d] as usize);
         for entry in list.iter_mut() {
             if *entry >= extent {
@@ -174,6 +194,44 @@ impl MappedCopy {
             *entry *= stride;
         }
         find_blocks(list, blocks);
+        Ok(())
+    }
+
+    /// A part of a vector.
+    fn copy_part(
+        &self,
+        args: &Args<'_>,
+        plan: &Plan,
+        range: std::ops::Range<usize>,
+        scratch: &mut [u8],
+    ) -> Result<()> {
+        let n = range.len();
+        let room: &mut [usize] = bytemuck::try_cast_slice_mut(scratch)
+            .map_err(|_| Error::internal("scratch is misaligned"))
+            .and_then(|room: &mut [usize]| {
+                room.get_mut(..list_room(n)).ok_or_else(|| Error::internal("scratch is too small"))
+            })?;
+        let (list, blocks) = room.split_at_mut(n);
+        let level = if plan.levels[plan.rank - 1].list.is_some() {
+            self.fill_part(args, plan, (0, range.start), (list, blocks))?;
+            Level { extent: n, stride: 0, list: Some((0, 0)) }
+        } else {
+            plan.levels[plan.rank - 1]
+        };
+        let at = if level.list.is_some() { 0 } else { range.start };
+        let (from, to) = (args.tensor(0)?.as_ptr(), args.output(self.out)?.as_ptr());
+        let lists = room.as_ptr();
+        // SAFETY: the list was checked just now, `Plan::new` checked everything else.
+        unsafe {
+            let to = to.add(range.start * self.element);
+            match self.element {
+                1 => copy_row::<u8>(&level, lists, from.cast(), to.cast(), at, n),
+                2 => copy_row::<u16>(&level, lists, from.cast(), to.cast(), at, n),
+                4 => copy_row::<u32>(&level, lists, from.cast(), to.cast(), at, n),
+                8 => copy_row::<u64>(&level, lists, from.cast(), to.cast(), at, n),
+                _ => copy_row::<[u64; 2]>(&level, lists, from.cast(), to.cast(), at, n),
+            }
+        }
         Ok(())
     }
 }
@@ -201,7 +259,7 @@ impl Prepared for MappedCopy {
     }
 
     fn scratch(&self) -> Scratch {
-        Scratch { per_worker: 0, shared: self.scratch }
+        self.scratch
     }
 
     fn new_bound(&self) -> Bound {
@@ -216,7 +274,8 @@ impl Prepared for MappedCopy {
         let plan = bound.get_mut::<Plan>()?;
         *plan = Plan::new(&map, &view.tensor(0)?, out.meta().dim_order().as_slice())?;
         let chunk_ns = CHUNK.min(plan.numel) * self.element / 8;
-        Ok(Grid::phases(&[1, plan.numel.div_ceil(CHUNK)], chunk_ns))
+        let lists = usize::from(!self.is_vector);
+        Ok(Grid::phases(&[lists, plan.numel.div_ceil(CHUNK)], chunk_ns))
     }
 
     unsafe fn run(
@@ -237,6 +296,9 @@ impl Prepared for MappedCopy {
         }
         let start = chunk as usize * CHUNK;
         let range = start..(start + CHUNK).min(plan.numel);
+        if self.is_vector {
+            return self.copy_part(args, plan, range, scratch.worker);
+        }
         let (from, to) = (args.tensor(0)?.as_ptr(), args.output(self.out)?.as_ptr());
         // SAFETY: the first phase checked every list, `Plan::new` everything else.
         unsafe {
@@ -371,5 +433,48 @@ unsafe fn copy_elements<T: Copy>(from: *const T, to: *mut T, n: usize) {
         } else {
             std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), n * size_of::<T>());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Tensor, error_text, run_out};
+    use pteron_core::DType;
+
+    #[test]
+    fn vectors_of_many_chunks() {
+        let n = 2 * CHUNK + 77;
+        let data: Vec<i16> = (0..n).map(|i| i as i16).collect();
+        let x = Tensor::of(&[n], &data);
+        let rolled = run_out(
+            "aten::roll.out",
+            &[x.clone().into(), vec![-5].into(), vec![0].into()],
+            DType::Int16,
+            &[n],
+        );
+        let mut expected = data.clone();
+        expected.rotate_left(5);
+        assert_eq!(rolled.unwrap().values::<i16>(), expected);
+        let twice = run_out("aten::repeat.out", &[x.clone().into(), vec![2].into()], DType::Int16, &[2 * n]);
+        assert_eq!(twice.unwrap().values::<i16>(), [&data[..], &data[..]].concat());
+        let once = run_out("aten::repeat.out", &[x.clone().into(), vec![1].into()], DType::Int16, &[n]);
+        assert_eq!(once.unwrap().values::<i16>(), data);
+        let mut index: Vec<i64> = (0..n as i64).map(|i| i * 7919 % n as i64).collect();
+        let choose = |index: &[i64]| {
+            let args = [x.clone().into(), 0i64.into(), Tensor::of(&[n], index).into()];
+            run_out("aten::index_select.out", &args, DType::Int16, &[n])
+        };
+        let expected: Vec<i16> = index.iter().map(|i| data[*i as usize]).collect();
+        assert_eq!(choose(&index).unwrap().values::<i16>(), expected);
+        index[n - 1] = n as i64;
+        assert!(error_text(choose(&index)).contains(&n.to_string()));
+        let ones = run_out(
+            "aten::repeat.out",
+            &[Tensor::of(&[1], &[7i16]).into(), vec![n as i64].into()],
+            DType::Int16,
+            &[n],
+        );
+        assert_eq!(ones.unwrap().values::<i16>(), vec![7; n]);
     }
 }

@@ -271,12 +271,12 @@ fn map_vector(args: &Args<'_>) -> Result<Mapping> {
     Ok(Mapping::new(&x, shape, 1 << d))
 }
 
-fn list_vector(args: &Args<'_>, d: usize, list: &mut [usize]) -> Result<()> {
+fn list_vector(args: &Args<'_>, d: usize, first: usize, list: &mut [usize]) -> Result<()> {
     let (index, extent) = (Reader::<i64>::new(vector(args)?.1)?, args.tensor(0)?.shape().get(d).copied().unwrap_or(1));
     let mut block = [0; crate::compute::BLOCK];
     for (i, part) in list.chunks_mut(block.len()).enumerate() {
         let positions = &mut block[..part.len()];
-        index.read((i * crate::compute::BLOCK) as isize, 1, positions)?;
+        index.read((first + i * crate::compute::BLOCK) as isize, 1, positions)?;
         wrap_positions(positions, extent)?;
         part.iter_mut().zip(positions).for_each(|(slot, p)| *slot = *p as usize);
     }

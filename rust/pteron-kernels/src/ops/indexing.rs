@@ -68,11 +68,11 @@ fn map_index_select(args: &Args<'_>) -> Result<Mapping> {
     Ok(Mapping::new(&x, shape, 1 << dim))
 }
 
-fn list_index_select(args: &Args<'_>, d: usize, list: &mut [usize]) -> Result<()> {
+fn list_index_select(args: &Args<'_>, d: usize, first: usize, list: &mut [usize]) -> Result<()> {
     let index = Reader::<i64>::new(args.tensor(2)?)?;
     let extent = args.tensor(0)?.shape().get(d).copied().unwrap_or(1);
     for (i, slot) in list.iter_mut().enumerate() {
-        *slot = check_index(index.get(i)?, extent).map_err(|e| e.argument("index"))?;
+        *slot = check_index(index.get(first + i)?, extent).map_err(|e| e.argument("index"))?;
     }
     Ok(())
 }

@@ -140,12 +140,14 @@ fn map_repeat(args: &Args<'_>) -> Result<Mapping> {
     Ok(Mapping::new(&x, shape, listed))
 }
 
-fn list_repeat(args: &Args<'_>, d: usize, list: &mut [usize]) -> Result<()> {
+fn list_repeat(args: &Args<'_>, d: usize, first: usize, list: &mut [usize]) -> Result<()> {
     let shape = *args.tensor(0)?.shape();
     let lead = args.int_list(1)?.len() - shape.len();
     let extent = d.checked_sub(lead).and_then(|d| shape.get(d)).copied().unwrap_or(1);
-    for part in list.chunks_mut(extent.max(1)) {
-        part.iter_mut().enumerate().for_each(|(i, slot)| *slot = i);
+    let mut next = first % extent.max(1);
+    for slot in list {
+        *slot = next;
+        next = if next + 1 < extent { next + 1 } else { 0 };
     }
     Ok(())
 }
@@ -178,12 +180,15 @@ fn map_roll(args: &Args<'_>) -> Result<Mapping> {
     Ok(Mapping::new(&x, *x.shape(), listed))
 }
 
-fn list_roll(args: &Args<'_>, d: usize, list: &mut [usize]) -> Result<()> {
-    let shift = roll_shifts(args, &args.tensor(0)?)?.get(d).copied().unwrap_or(0).min(list.len());
-    let (wrapped, moved) = list.split_at_mut(shift);
-    let first = moved.len();
-    wrapped.iter_mut().enumerate().for_each(|(i, slot)| *slot = first + i);
-    moved.iter_mut().enumerate().for_each(|(i, slot)| *slot = i);
+fn list_roll(args: &Args<'_>, d: usize, first: usize, list: &mut [usize]) -> Result<()> {
+    let x = args.tensor(0)?;
+    let extent = x.shape().get(d).copied().unwrap_or(1).max(1);
+    let shift = roll_shifts(args, &x)?.get(d).copied().unwrap_or(0).min(extent);
+    let mut next = (first + extent - shift) % extent;
+    for slot in list {
+        *slot = next;
+        next = if next + 1 < extent { next + 1 } else { 0 };
+    }
     Ok(())
 }
 

@@ -115,11 +115,11 @@ fn map(args: &Args<'_>, dims: usize, is_reflection: bool) -> Result<Mapping> {
     Ok(Mapping::new(&x, shape, listed))
 }
 
-fn list(args: &Args<'_>, d: usize, list: &mut [usize], from: MapFn) -> Result<()> {
+fn list(args: &Args<'_>, d: usize, first: usize, list: &mut [usize], from: MapFn) -> Result<()> {
     let before = paddings(args, None)?.0[d][0];
     let extent = args.tensor(0)?.shape().get(d).copied().unwrap_or(1) as i64;
     for (i, slot) in list.iter_mut().enumerate() {
-        *slot = from(i as i64 - before, extent) as usize;
+        *slot = from((first + i) as i64 - before, extent) as usize;
     }
     Ok(())
 }
@@ -129,8 +129,8 @@ fn prepare<const DIMS: usize, const REFLECT: bool>(ctx: &PrepareContext<'_>) -> 
     if Class::of(dtype_of(ctx, 0)?).is_none() && dtype_of(ctx, 0)? != DType::Complex64 {
         return Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name()));
     }
-    mapped_copy::prepare(ctx, 2, |args| map(args, DIMS, REFLECT), |args, d, out| {
-        list(args, d, out, if REFLECT { reflect } else { replicate })
+    mapped_copy::prepare(ctx, 2, |args| map(args, DIMS, REFLECT), |args, d, first, out| {
+        list(args, d, first, out, if REFLECT { reflect } else { replicate })
     })
 }
 

@@ -173,11 +173,11 @@ fn map<const N: usize>(args: &Args<'_>, form: Form) -> Result<Mapping> {
 }
 
 /// Lists what dimension `d`, a spatial one, reads.
-fn list<const N: usize>(args: &Args<'_>, form: Form, d: usize, list: &mut [usize], is_exact: bool) -> Result<()> {
+fn list<const N: usize>(args: &Args<'_>, form: Form, d: usize, (first, list): (usize, &mut [usize]), is_exact: bool) -> Result<()> {
     let axes = axes::<N>(args, form)?;
     let axis = (d + 1).checked_sub(N).and_then(|d| axes.get(d)).ok_or_else(|| Error::internal("no such dimension"))?;
     for (o, slot) in list.iter_mut().enumerate() {
-        *slot = axis.nearest(o as i64, is_exact) as usize;
+        *slot = axis.nearest((first + o) as i64, is_exact) as usize;
     }
     Ok(())
 }
@@ -338,15 +338,15 @@ fn check_nearest(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
 fn prepare_nearest<const N: usize, const EXACT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     let form = nearest_form(N);
     check_nearest(ctx, form.out)?;
-    mapped_copy::prepare(ctx, form.out, |a| map::<N>(a, nearest_form(N)), |a, d, out| {
-        list::<N>(a, nearest_form(N), d, out, EXACT)
+    mapped_copy::prepare(ctx, form.out, |a| map::<N>(a, nearest_form(N)), |a, d, first, out| {
+        list::<N>(a, nearest_form(N), d, (first, out), EXACT)
     })
 }
 
 fn prepare_nearest_list(ctx: &PrepareContext<'_>) -> Preparation {
     check_nearest(ctx, NEAREST_LIST.out)?;
-    mapped_copy::prepare(ctx, NEAREST_LIST.out, |a| map::<2>(a, NEAREST_LIST), |a, d, out| {
-        list::<2>(a, NEAREST_LIST, d, out, false)
+    mapped_copy::prepare(ctx, NEAREST_LIST.out, |a| map::<2>(a, NEAREST_LIST), |a, d, first, out| {
+        list::<2>(a, NEAREST_LIST, d, (first, out), false)
     })
 }
 
