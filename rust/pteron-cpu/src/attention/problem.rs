@@ -146,21 +146,35 @@ impl Problem {
         };
         (problem.mask_kind, problem.mask) = mask(spec, args, [q.batch, q.heads, q.rows, keys])?;
         for check in &spec.checks {
-            problem.check(check, args)?;
+            problem.check(spec, check, args)?;
         }
         problem.grid = ChunkGrid::new(&problem);
         let out = problem.out_shape(spec, &q)?;
         Ok((problem, out))
     }
 
-    /// Errors: the list differs from the extents that it has to be.
-    fn check(&self, check: &ShapeCheck, args: &Args<'_>) -> Result<()> {
+    /// Errors: the list differs from the extents that it has to be. Where operands count batches and heads
+    /// together, only the product of the two is known, and only it matters.
+    fn check(&self, spec: &AttentionSpec, check: &ShapeCheck, args: &Args<'_>) -> Result<()> {
         let list = args.int_list(check.argument)?;
+        let has = |extent| check.dims.contains(&extent);
+        let are_joined = spec.query.axes.batch.is_none() && has(Extent::Batch) && has(Extent::Heads);
+        let is_part = |extent: &Extent| are_joined && matches!(extent, Extent::Batch | Extent::Heads);
         let mut fits = list.len() == check.dims.len();
+        // The product of the parts; `None` where the view infers one of them.
+        let mut joined = Some(1usize);
         for (value, extent) in list.iter().zip(&check.dims) {
-            let value = value?;
-            fits &= value == -1 || usize::try_from(value) == Ok(self.extent(*extent));
+            let known = match value? {
+                -1 => None,
+                value => Some(usize::try_from(value).unwrap_or(usize::MAX)),
+            };
+            if is_part(extent) {
+                joined = joined.zip(known).map(|(a, b)| a.saturating_mul(b));
+            } else {
+                fits &= known.is_none_or(|v| v == self.extent(*extent));
+            }
         }
+        fits &= !are_joined || joined.is_none_or(|joined| joined == self.extent(Extent::Joined));
         if fits {
             return Ok(());
         }

@@ -21,6 +21,11 @@ fn is_single(args: &[ArgSpec<'_>]) -> bool {
     args.iter().filter_map(ArgSpec::tensor).all(|t| t.dtype == DType::Float32)
 }
 
+/// Roots have kernels of their own: as in PyTorch, (-0)^½ is -0 and (-inf)^½ is NaN, unlike IEEE 754's `pow`.
+fn is_no_root(args: &[ArgSpec<'_>]) -> bool {
+    is_single(args) && args.get(1).and_then(ArgSpec::number).is_none_or(|exponent| exponent.abs() != 0.5)
+}
+
 fn rounds_down(args: &[ArgSpec<'_>]) -> bool {
     matches!(args.get(2), Some(ArgSpec::String("floor")))
 }
@@ -33,7 +38,7 @@ functions! {
     /// a^b.
     Pow<2> {}: "pow", 2, COSTLY, always, |_args| Pow {}, |_f, s, [a, b]| pow(s, a, b);
     /// a to a known power.
-    PowScalar<1> { exponent }: "pow", 2, COSTLY, is_single, |args| PowScalar { exponent: scalar(args, 1)? },
+    PowScalar<1> { exponent }: "pow", 2, COSTLY, is_no_root, |args| PowScalar { exponent: scalar(args, 1)? },
         |f, s, [a]| pow(s, a, s.splat(f.exponent));
     /// The angle of the point (b, a).
     Atan2<2> {}: "atan2", 2, COSTLY, always, |_args| Atan2 {}, |_f, s, [a, b]| atan2(s, a, b);

@@ -1,6 +1,7 @@
 //! Decides whether a call is one that the f32 multiplication takes, and packs its constant weight.
 
 use super::matmul::{MatMul, RightHand, name};
+use super::matrix_vector;
 use super::problem::Limits;
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
@@ -75,6 +76,10 @@ pub fn prepare_linear_like(
                 .expected("addmm.out, mm.out, linear.out, bmm.out or baddbmm.out")
                 .got(op)
         })?;
+    // Such a product sums in an order of its own, and a fused step gives the bytes of the separate ones.
+    if signature.operator == MM.operator && matrix_vector::takes(ctx, true) {
+        return Ok(None);
+    }
     prepare_with(ctx, signature, epilogue)
 }
 

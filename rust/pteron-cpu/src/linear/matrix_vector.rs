@@ -27,7 +27,8 @@ struct Shape {
     per_chunk: usize,
 }
 
-fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Result<Option<Box<dyn Prepared>>> {
+/// Is the product of these arguments, `mm` or `mv`, one of this file?
+pub(super) fn takes(ctx: &PrepareContext<'_>, is_matrix: bool) -> bool {
     let rank = 1 + usize::from(is_matrix);
     let is_plain = |i: usize, rank: usize| {
         ctx.tensor(i).is_some_and(|t| {
@@ -35,7 +36,11 @@ fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Result<Option<Box<dyn P
         })
     };
     let is_column = !is_matrix || ctx.tensor(1).is_some_and(|t| t.shape.get(1) == Some(&1));
-    if !(is_plain(0, 2) && is_plain(1, rank) && is_plain(OUT, rank) && is_column) {
+    is_plain(0, 2) && is_plain(1, rank) && is_plain(OUT, rank) && is_column
+}
+
+fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Result<Option<Box<dyn Prepared>>> {
+    if !takes(ctx, is_matrix) {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);

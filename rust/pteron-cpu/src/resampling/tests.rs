@@ -29,7 +29,7 @@ fn at(is_last: bool, [_, c, h, w]: [usize; 4], [i, k, y, x]: [usize; 4]) -> usiz
     if is_last { ((i * h + y) * w + x) * c + k } else { ((i * c + k) * h + y) * w + x }
 }
 
-/// Neighbours and the second one's weight, coordinates in float32.
+/// Neighbours and the second one's weight, coordinates rounded to float32.
 fn neighbours(
     o: usize,
     input: usize,
@@ -42,7 +42,7 @@ fn neighbours(
         step * o as f32
     } else {
         let step = factor.map_or(input as f32 / output as f32, |f| (1.0 / f) as f32);
-        (step * (o as f32 + 0.5) - 0.5).max(0.0)
+        ((f64::from(step) * (o as f64 + 0.5) - 0.5) as f32).max(0.0)
     };
     let first = (place.floor() as usize).min(input - 1);
     (first, (first + 1).min(input - 1), f64::from(place - first as f32))

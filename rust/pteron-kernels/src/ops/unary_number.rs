@@ -92,6 +92,7 @@ pub static KERNELS: &[StaticKernel] = &[
     function!("abs", not_bool, |x| float x.abs(), int x.wrapping_abs()),
     function!("neg", not_bool, |x| float -x, int x.wrapping_neg()),
     function!("sign", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum()),
+    function!("sgn", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum()),
     function!("floor", not_bool, |x| float x.floor(), int x),
     function!("ceil", not_bool, |x| float x.ceil(), int x),
     function!("trunc", not_bool, |x| float x.trunc(), int x),
