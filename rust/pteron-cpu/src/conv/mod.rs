@@ -3,7 +3,7 @@
 //!
 //! [`dense`] gathers pixels and multiplies them with packed panels of weights; [`pointwise`] is a matrix
 //! product over channels-last pixels; [`planar`] keeps to channel planes (pointwise, depthwise, small
-//! groups); [`depthwise`] is for channels-last, [`depthwise_planes`] for planes; [`shallow`] for the first layer
+//! groups); [`depthwise`] is for channels-last, `depthwise_planes` for planes; `shallow` for the first layer
 //! of a network. [`prepare_convolution`] chooses. [`winograd`] is what the rule of that name asks for.
 
 pub mod dense;
