@@ -5,7 +5,7 @@
 //! `pteron-format` (bytes → verified views) → `pteron-runtime` (values, instructions, steps) →
 //! kernels, which see only the types defined here.
 //!
-//! Unsafe code lives in the islands [`storage`], [`tensor`] and [`args`], and nowhere else: the compiler
+//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`] and [`args`], nowhere else: the compiler
 //! refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
 
 #![deny(unsafe_code)]
