@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,37 +22,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from timing import cpu_model, median_ms
+
 # Largest difference between an engine and eager PyTorch, relative to the largest output.
 MOST_DIFFERENCE = 1e-4
-
-
-def cpu_model() -> str:
-    """Name of the processor, as the system states it."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def most_resident() -> float:
     """The most resident memory this process had, in MiB. (`getrusage` would count the parent's, too.)"""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
-def median_ms(call: Callable[[], object], seconds: float) -> float:
-    """Median time of a call in milliseconds."""
-    for _ in range(2):
-        call()
-    times = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 5:
-        start = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
 
 
 def session(engine: str, folder: Path, name: str, threads: int) -> Callable[[list[Any]], Any]:

