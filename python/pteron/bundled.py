@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from pteron._native import Program
 
-__all__ = ["CaseResult", "OutputResult", "TestCase", "verify"]
+__all__ = ["CaseResult", "OutputResult", "TestCase", "compare", "test_case", "verify"]
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,28 @@ class CaseResult:
 
 def verify(program: Program, method: str, case: int, rtol: float, atol: float) -> CaseResult:
     """Run test case `case` of `method` in a new session and compare, see `Program.verify`."""
-    cases = program.test_cases(method)
-    if not 0 <= case < len(cases):
-        raise ValueError(f"method {method!r} has {len(cases)} test cases; there is no case {case}")
-    chosen = cases[case]
+    chosen = test_case(program, method, case)
     if not chosen.expected_outputs:
         raise ValueError(f"case {case} of method {method!r} has no expected outputs to compare with")
     outputs = program.load_method(method).execute(chosen.inputs)
+    return compare(method, case, chosen, outputs, rtol, atol)
+
+
+def test_case(program: Program, method: str, case: int) -> TestCase:
+    """Test case `case` of `method`; ValueError where there is none."""
+    cases = program.test_cases(method)
+    if not 0 <= case < len(cases):
+        raise ValueError(f"method {method!r} has {len(cases)} test cases; there is no case {case}")
+    return cases[case]
+
+
+test_case.__test__ = False  # type: ignore[attr-defined]  # no test, whatever pytest thinks of the name
+
+
+def compare(
+    method: str, case: int, chosen: TestCase, outputs: list[Any], rtol: float, atol: float
+) -> CaseResult:
+    """Compare the outputs of a call with what the case expects; ValueError where their numbers differ."""
     if len(outputs) != len(chosen.expected_outputs):
         raise ValueError(
             f"case {case} of method {method!r} expects {len(chosen.expected_outputs)} outputs, the method "

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from pteron import _native
+from pteron.errors import InputError
 
 __all__ = [
     "BackendRegistry",
@@ -29,6 +30,9 @@ class Verification(enum.Enum):
 
     Minimal = 0
     InternalConsistency = 1
+
+    def __int__(self) -> int:
+        return int(self.value)
 
 
 _DTYPE_CODES = {
@@ -94,6 +98,7 @@ class MethodMeta:
         self._name = name
         self._inputs = program.inputs(name)
         self._outputs = program.outputs(name)
+        self._attributes = program.buffers(name)
 
     def name(self) -> str:
         """Name of the method."""
@@ -107,13 +112,21 @@ class MethodMeta:
         """Number of flat outputs."""
         return len(self._outputs)
 
+    def num_attributes(self) -> int:
+        """Number of mutable buffers that the method itself keeps."""
+        return len(self._attributes)
+
     def input_tensor_meta(self, index: int) -> TensorInfo:
-        """The input tensor at `index`; TypeError where another kind of value stands, IndexError beyond."""
+        """The input tensor at `index`; IndexError beyond, and where another kind of value stands."""
         return _tensor_info(self._inputs, index, "input")
 
     def output_tensor_meta(self, index: int) -> TensorInfo:
-        """The output tensor at `index`; TypeError where another kind of value stands, IndexError beyond."""
+        """The output tensor at `index`; IndexError beyond, and where another kind of value stands."""
         return _tensor_info(self._outputs, index, "output")
+
+    def attribute_tensor_meta(self, index: int) -> TensorInfo:
+        """The mutable buffer at `index`; IndexError beyond."""
+        return _tensor_info(self._attributes, index, "attribute")
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(repr, self._inputs))
@@ -125,20 +138,97 @@ def _tensor_info(specs: tuple[_native.ValueSpec, ...], index: int, what: str) ->
     if not 0 <= index < len(specs):
         raise IndexError(f"{what} {index} of {len(specs)}")
     if specs[index].kind != "tensor":
-        raise TypeError(f"{what} {index} is no tensor: {specs[index]!r}")
+        raise IndexError(f"{what} {index} is no tensor: {specs[index]!r}")
     return TensorInfo(specs[index])
+
+
+class ThreadLimit:
+    """How many threads the methods of this module use: process-wide, as ExecuTorch's pool is."""
+
+    def __init__(self) -> None:
+        self._limit: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Threads that a call uses at most."""
+        available = _native.Runtime.shared().num_threads
+        return available if self._limit is None else min(self._limit, available)
+
+    def set(self, count: int) -> None:
+        """Calls from now on use at most `count` threads, and never more than the runtime's pool has.
+
+        Raises:
+            InputError: `count` is below 1.
+        """
+        if count < 1:
+            raise InputError(
+                "a call cannot run on no threads",
+                argument="num_threads",
+                expected="at least 1",
+                got=str(count),
+            )
+        self._limit = count
+
+    @property
+    def for_a_call(self) -> int | None:
+        """What a call is told: None while nobody set a limit."""
+        return self._limit
+
+
+THREADS = ThreadLimit()
+
+
+class Sessions:
+    """The sessions of a program: one for each method, made when it is first asked for.
+
+    Methods whose program gives them one memory for their mutable buffers have one copy of them, as in
+    ExecuTorch.
+    """
+
+    def __init__(self, program: _native.Program) -> None:
+        self.program = program
+        self._sessions: dict[str, _native.Method] = {}
+
+    def get(self, name: str) -> _native.Method:
+        """The session of the method `name`, the same one each time; MethodNotFoundError without one."""
+        if name not in self._sessions:
+            together = self._with_common_buffers(name)
+            if len(together) > 1:
+                self._load_together(together)
+            if name not in self._sessions:
+                self._sessions[name] = self.program.load_method(name)
+        return self._sessions[name]
+
+    def _with_common_buffers(self, name: str) -> list[str]:
+        """The methods that have a buffer of a name in common with `name`, or with one that has."""
+        names = {method: {b.name for b in self.program.buffers(method)} for method in self.program.methods}
+        group, known = {name}, names.get(name, set())
+        while True:
+            found = {method for method, buffers in names.items() if buffers & known} - group
+            if not found:
+                return [method for method in names if method in group]
+            group |= found
+            known = known.union(*(names[method] for method in found))
+
+    def _load_together(self, methods: list[str]) -> None:
+        try:
+            self._sessions.update(self.program.load_methods(methods))
+        except InputError as error:
+            # Each has buffers of its own, which only their names have in common.
+            if error.argument != "methods":
+                raise
 
 
 class Method:
     """A loaded method."""
 
-    def __init__(self, program: _native.Program, name: str) -> None:
-        self._method = program.load_method(name)
-        self._metadata = MethodMeta(program, name)
+    def __init__(self, sessions: Sessions, name: str) -> None:
+        self._method = sessions.get(name)
+        self._metadata = MethodMeta(sessions.program, name)
 
     def execute(self, inputs: Sequence[Any]) -> list[Any]:
         """Runs with a flat sequence of inputs; gives a flat list of outputs that own their memory."""
-        return self._method.execute(inputs)
+        return self._method.execute(inputs, num_threads=THREADS.for_a_call)
 
     @property
     def metadata(self) -> MethodMeta:
@@ -147,10 +237,13 @@ class Method:
 
 
 class Program:
-    """A loaded program, which loads each of its methods once."""
+    """A loaded program, which loads each of its methods once. Methods that share mutable buffers have one
+    copy of them.
+    """
 
     def __init__(self, program: _native.Program) -> None:
         self._program = program
+        self._sessions = Sessions(program)
         self._methods: dict[str, Method] = {}
 
     @property
@@ -161,12 +254,34 @@ class Program:
     def load_method(self, name: str) -> Method:
         """The method of that name, the same object each time; MethodNotFoundError without one."""
         if name not in self._methods:
-            self._methods[name] = Method(self._program, name)
+            self._methods[name] = Method(self._sessions, name)
         return self._methods[name]
 
     def metadata(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it."""
         return MethodMeta(self._program, method_name)
+
+    def write_etdump_result_to_file(self, etdump_path: object, debug_buffer_path: object = None) -> None:
+        """Refused: there is none, see `refuse_etdump`."""
+        raise no_etdump()
+
+
+def refuse_etdump(enable_etdump: bool) -> None:
+    """ExecuTorch's profiles (ETDump) are not written; calls can be traced instead.
+
+    Raises:
+        NotImplementedError: one is asked for.
+    """
+    if enable_etdump:
+        raise NotImplementedError(
+            "enable_etdump: ETDump files are not written here; pteron.load(...).load_method(...)"
+            ".execute(inputs, tracer=...) reports every step with its instructions and debug handles"
+        )
+
+
+def no_etdump() -> RuntimeError:
+    """The error of asking for a profile that was not made."""
+    return RuntimeError("No etdump found: they are not made here; execute(inputs, tracer=...) traces a call")
 
 
 class BackendRegistry:
@@ -219,12 +334,16 @@ class Runtime:
         data: bytes | bytearray | memoryview | BinaryIO | str | os.PathLike[str],
         *,
         verification: Verification = Verification.InternalConsistency,
+        enable_etdump: bool = False,
+        debug_buffer_size: int = 0,
         data_path: str | os.PathLike[str] | None = None,
     ) -> Program:
         """Loads a program from its bytes, a path, or a binary file, with the data file (`.ptd`) at
         `data_path` where it keeps data in one. Everything is verified at load, whichever `verification` is
-        asked for.
+        asked for. `enable_etdump=True` is refused: see `refuse_etdump`; without it `debug_buffer_size` means
+        nothing.
         """
+        refuse_etdump(enable_etdump)
         if not isinstance(verification, Verification):
             raise TypeError(f"verification must be a pteron.runtime.Verification, got {verification!r}")
         return Program(_native.load(data, data=data_path))

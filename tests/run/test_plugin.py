@@ -17,6 +17,8 @@ import pytest
 import pteron
 from programs import MethodBuilder, build
 from pteron import plugins
+from pteron.exir.schema import DataFileEntry
+from pteron.exir.serialize.serialize_data_file import lay_out_data_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "rust" / "pteron-plugin"
@@ -114,3 +116,67 @@ def test_capsules_under_a_wrong_name_or_of_another_kind_are_refused(site: Path) 
     pteron.register_backend("Scale", pteron_scale.backend, runtime=runtime)
     with pytest.raises(pteron.DelegateError, match="Scale"):
         pteron.register_backend("Scale", pteron_scale.backend, runtime=runtime)
+
+
+def test_a_compiled_delegate_reports_events_to_a_tracer(runtime: pteron.Runtime) -> None:
+    class Events:
+        def __init__(self) -> None:
+            self.told: list[tuple[object, ...]] = []
+
+        def delegate_event(self, step: object, backend: str, *event: object) -> None:
+            self.told.append((backend, *event))
+
+    method, tracer = _program(runtime).load_method(), Events()
+    method.execute([X], tracer=tracer)
+    (first, second) = tracer.told
+    assert (first[:2], first[4]) == (("Scale", 7), b"")
+    assert (second[:2], second[4]) == (("Scale", "multiply"), b"6 elements")
+    assert all(0 < start <= end for _, _, start, end, _ in tracer.told)  # type: ignore[operator]
+    method.execute([X])
+    assert len(tracer.told) == 2
+
+
+def _counting_program(runtime: pteron.Runtime) -> pteron.Program:
+    m = MethodBuilder()
+    x, out = m.input(m.tensor([2, 3]), "x"), m.output(m.tensor([2, 3]))
+    m.delegate("Scale", [x, out], b"2", [("counter", b"model.calls")])
+    return pteron.load(build(m), runtime=runtime)
+
+
+def test_state_of_a_compiled_delegate_takes_part(runtime: pteron.Runtime, tmp_path: Path) -> None:
+    program = _counting_program(runtime)
+    method, other = program.load_method(), program.load_method()
+    for _ in range(3):
+        method(X)
+    state = method.get_state()
+    assert {name: (a.tolist(), a.dtype, a.shape) for name, a in state.items()} == {
+        "model.calls": (3, np.dtype(np.int64), ())
+    }
+    assert other.get_state()["model.calls"] == 0, "sessions have state of their own"
+    other.set_state(state)
+    other(X)
+    assert other.get_state()["model.calls"] == 4
+    method.save_state(tmp_path / "state.ptd")
+    method.reset_state()
+    assert method.get_state()["model.calls"] == 0
+    method.load_state(tmp_path / "state.ptd")
+    assert method.get_state()["model.calls"] == 3
+    with pytest.raises(pteron.DelegateError, match="negative"):
+        method.set_state({"model.calls": np.array(-1)})
+    with pytest.raises(pteron.InputError, match=r"model.calls.*int64"):
+        method.set_state({"model.calls": np.array(1.5)})
+    assert method.get_state()["model.calls"] == 3
+    with pytest.raises(pteron.InputError, match="state"):
+        program.run("forward", X)
+    assert _program(runtime).load_method().get_state() == {}, "a delegate without a counter gives none"
+
+
+def test_named_data_of_the_file_and_of_data_files(runtime: pteron.Runtime) -> None:
+    m = MethodBuilder()
+    x, out = m.input(m.tensor([2, 3]), "x"), m.output(m.tensor([2, 3]))
+    m.delegate("Scale", [x, out], b"2.5")
+    inside = pteron.load(build(m, named_data={"factor": b"-3"}), runtime=runtime)
+    np.testing.assert_array_equal(inside.run("forward", X), X * -3)
+    data = b"".join(lay_out_data_file([DataFileEntry("factor", b"0.5", 1, None)]).parts())
+    outside = pteron.load(build(m), data=data, runtime=runtime)
+    np.testing.assert_array_equal(outside.run("forward", X), X * 0.5)

@@ -160,3 +160,49 @@ def test_a_session_that_ran_at_the_fork_is_refused_in_the_child_and_others_work(
     """
     )
     assert out == "True\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_program_that_was_being_built_at_the_fork_is_refused_in_the_child() -> None:
+    """The parent's thread holds locks which nobody in the child will ever give back."""
+    out = _run(
+        PREPARED
+        + """
+    import signal
+    from programs import MethodBuilder
+    m = MethodBuilder()
+    value = m.input(m.tensor([1, 1024]), "x")
+    for seed in range(16):
+        weight = m.constant(np.full((1024, 1024), seed, np.float32))
+        result = m.output(m.tensor([1, 1024])) if seed == 15 else m.tensor([1, 1024])
+        m.call("aten::mm.out", [value, weight, result, result])
+        value = result
+    data = build(m)
+    refused = 0
+    for attempt in range(40):
+        large = pteron.load(data)
+        built = []
+        thread = threading.Thread(target=lambda: built.append(large.load_method()))
+        thread.start()
+        time.sleep(0.001 * (attempt % 8))
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # ends a child that hangs
+            try:
+                large.load_method()
+                code = 0
+            except pteron.MethodBusy as error:
+                code = 7 if "at the fork" in str(error) else 1
+            is_same = program.load_method()(x).tobytes() == expected
+            os._exit(code if is_same else 1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 7), code
+        thread.join()
+        assert len(built) == 1
+        refused += code == 7
+        if refused == 3:
+            break
+    print(refused > 0)
+    """
+    )
+    assert out == "True\n"

@@ -1,4 +1,8 @@
-"""The loader of the older examples: flat lists of inputs in, flat lists of outputs out.
+"""The loaders of `executorch.extension.pybindings.portable_lib`, over `pteron.load`.
+
+Names, arguments and results are ExecuTorch's. Where ExecuTorch crashes, returns memory that the next call
+overwrites, or goes on with inputs of an earlier call, there is an error or a copy here;
+`docs/executorch-runtime.md` lists the differences.
 
 Programs run in the default runtime. The examples register no backend, so a program that names a demo backend
 gets it: those that are not registered yet are registered with the default runtime when it is loaded.
@@ -7,133 +11,159 @@ gets it: those that are not registered yet are registered with the default runti
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import pteron
+from pteron import _native
 from pteron.backends.demo.registration import register_missing_demo_backends
-from pteron.runtime import MethodMeta
+from pteron.compat.executorch_module import BundledModule, ExecuTorchModule
+from pteron.compat.executorch_program import ExecuTorchMethod, ExecuTorchProgram
+from pteron.runtime import THREADS, MethodMeta, TensorInfo, Verification, refuse_etdump
+
+__all__ = [
+    "BundledModule",
+    "ExecuTorchMethod",
+    "ExecuTorchModule",
+    "ExecuTorchProgram",
+    "MethodMeta",
+    "TensorInfo",
+    "Verification",
+    "_get_operator_names",
+    "_get_registered_backend_names",
+    "_is_available",
+    "_load_bundled_program_from_buffer",
+    "_load_for_executorch",
+    "_load_for_executorch_from_buffer",
+    "_load_for_executorch_from_bundled_program",
+    "_load_program",
+    "_load_program_from_buffer",
+    "_threadpool_get_thread_count",
+    "_unsafe_reset_threadpool",
+]
 
 _DEMO_BACKENDS = frozenset({"BackendWithCompilerDemo", "ExecutorBackend"})
 
-
-class ExecutorchModule:
-    """A loaded program. Inputs are flat; torch tensors in, torch tensors out, NumPy arrays in, NumPy arrays
-    out.
-    """
-
-    def __init__(self, program: Any) -> None:
-        self._program = program
-        self._methods: dict[str, Any] = {}
-
-    def forward(self, inputs: Any = (), clone_outputs: bool = True) -> list[Any]:
-        """Runs the method `forward`; see `run_method`."""
-        return self.run_method("forward", inputs, clone_outputs)
-
-    def __call__(self, inputs: Any = (), clone_outputs: bool = True) -> list[Any]:
-        """Runs the method `forward` with one input, or with a list or tuple of inputs."""
-        return self.run_method("forward", inputs, clone_outputs)
-
-    def run_method(
-        self, method_name: str = "forward", inputs: Any = (), clone_outputs: bool = True
-    ) -> list[Any]:
-        """Runs a method.
-
-        Args:
-            method_name: which.
-            inputs: list or tuple of the flattened inputs, or the only input itself.
-            clone_outputs: accepted; outputs are always the caller's own.
-
-        Raises:
-            MethodNotFoundError: there is no such method.
-            InputError: the inputs do not fit.
-        """
-        method = self._methods.get(method_name)
-        if method is None:
-            method = self._methods[method_name] = self._program.load_method(method_name)
-        flat: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
-        return list(method.execute(list(flat)))
-
-    def method_names(self) -> list[str]:
-        """Names of the methods."""
-        return list(self._program.methods)
-
-    def method_meta(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it.
-
-        Raises:
-            MethodNotFoundError: there is no such method.
-        """
-        return MethodMeta(self._program, method_name)
+#: Names of ExecuTorch's module that are not here, and why.
+REFUSED = {
+    "_load_for_executorch_from_data_loader": "a PyDataLoader is an object of C++; pass a path or bytes",
+    "_create_profile_block": "profiles are made with execute(inputs, tracer=...)",
+    "_dump_profile_results": "profiles are made with execute(inputs, tracer=...)",
+    "_reset_profile_results": "profiles are made with execute(inputs, tracer=...)",
+}
 
 
-class BundledModule:
-    """A bundled program: a program and its test cases."""
-
-    def __init__(self, buffer: Any) -> None:
-        self._program = pteron.load(buffer)
-
-    def verify_result_with_bundled_expected_output(
-        self, method_name: str, testset_idx: int, rtol: float = 1e-5, atol: float = 1e-8
-    ) -> list[Any]:
-        """Runs a test case and returns the outputs.
-
-        Raises:
-            RuntimeError: they are not as the case expects.
-            ValueError: there is no such case, or it expects nothing.
-        """
-        result = self._program.verify(method_name, testset_idx, rtol=rtol, atol=atol)
-        if not result:
-            raise RuntimeError(str(result))
-        return list(result.values)
-
-
-def _load_for_executorch_from_buffer(
-    buffer: Any, data_map_buffer: Any = None, *args: Any, **kwargs: Any
-) -> ExecutorchModule:
-    """Loads a program from bytes, with the bytes of its data file. Other options of ExecuTorch's own loader
-    (tracing, verification) are refused.
-    """
-    _refuse_options(args, kwargs)
-    return _module(buffer, data_map_buffer)
+def __getattr__(name: str) -> Any:
+    reason = f": {REFUSED[name]}" if name in REFUSED else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{reason}")
 
 
 def _load_for_executorch(
-    path: str | os.PathLike[str], data_path: str | os.PathLike[str] | None = None, *args: Any, **kwargs: Any
-) -> ExecutorchModule:
-    """Loads a program from a file, with its data file. Other options of ExecuTorch's own loader (tracing,
-    verification) are refused.
+    program_path: str | os.PathLike[str],
+    data_path: str | os.PathLike[str] | None = None,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.InternalConsistency,
+) -> ExecuTorchModule:
+    """Loads a program from a file, with its data file (`.ptd`).
+
+    Everything is verified, whichever `program_verification` is asked for. `enable_etdump=True` is refused
+    (`pteron.runtime.refuse_etdump`); `debug_buffer_size` means nothing without it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ProgramError, ExternalDataError: a file is damaged.
     """
-    _refuse_options(args, kwargs)
-    return _module(path, data_path)
+    refuse_etdump(enable_etdump)
+    return ExecuTorchModule(_load(program_path, data_path, program_verification))
 
 
-def _load_bundled_program_from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> BundledModule:
-    """Loads a bundled program from bytes."""
-    _refuse_options(args, kwargs)
-    return BundledModule(buffer)
+def _load_for_executorch_from_buffer(
+    buffer: Any,
+    data_map_buffer: Any = None,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.InternalConsistency,
+) -> ExecuTorchModule:
+    """As `_load_for_executorch`, from the bytes of the program and of its data file."""
+    refuse_etdump(enable_etdump)
+    return ExecuTorchModule(_load(buffer, data_map_buffer, program_verification))
 
 
 def _load_for_executorch_from_bundled_program(
-    module: BundledModule, data_map_buffer: Any = None, *args: Any, **kwargs: Any
-) -> ExecutorchModule:
-    """The program of a bundled program; one that keeps weights in a data file needs `pteron.load`."""
-    _refuse_options(args, kwargs)
-    if data_map_buffer is not None:
-        raise TypeError("data_map_buffer is not supported here; use pteron.load(bundle, data=...)")
-    return ExecutorchModule(module._program)
+    module: BundledModule,
+    data_map_buffer: Any = None,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+) -> ExecuTorchModule:
+    """The program of a bundled program, with the bytes of its data file."""
+    refuse_etdump(enable_etdump)
+    return ExecuTorchModule(_load(module.buffer, data_map_buffer, Verification.InternalConsistency))
 
 
-def _module(source: Any, data: Any = None) -> ExecutorchModule:
+def _load_bundled_program_from_buffer(buffer: Any, non_const_pool_size: int = 16384) -> BundledModule:
+    """Loads a bundled program from bytes. Memory is as large as the program needs, whatever
+    `non_const_pool_size` says.
+    """
+    return BundledModule(buffer)
+
+
+def _load_program(
+    path: str | os.PathLike[str],
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.Minimal,
+    data_path: str | os.PathLike[str] | None = None,
+) -> ExecuTorchProgram:
+    """Loads a program from a file; its methods are loaded one by one. See `_load_for_executorch`."""
+    refuse_etdump(enable_etdump)
+    return ExecuTorchProgram(_load(path, data_path, program_verification))
+
+
+def _load_program_from_buffer(
+    buffer: Any,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.Minimal,
+    data_path: str | os.PathLike[str] | None = None,
+) -> ExecuTorchProgram:
+    """As `_load_program`, from the bytes of the program."""
+    refuse_etdump(enable_etdump)
+    return ExecuTorchProgram(_load(buffer, data_path, program_verification))
+
+
+def _is_available(backend_name: str) -> bool:
+    """Is the backend registered with the default runtime, and usable on this machine?"""
+    return _native.Runtime.shared().is_available(backend_name)
+
+
+def _get_operator_names() -> list[str]:
+    """Full names of the operators that have a kernel, such as "aten::add.out"."""
+    return list(_native.Runtime.shared().operators)
+
+
+def _get_registered_backend_names() -> list[str]:
+    """Names of the backends of the default runtime."""
+    return list(_native.Runtime.shared().backends)
+
+
+def _threadpool_get_thread_count() -> int:
+    """Threads that a call uses at most."""
+    return THREADS.count
+
+
+def _unsafe_reset_threadpool(num_threads: int) -> None:
+    """Calls from now on use at most so many threads, and never more than the pool has; nothing is unsafe.
+
+    Raises:
+        InputError: `num_threads` is below 1.
+    """
+    THREADS.set(num_threads)
+
+
+def _load(source: Any, data: Any, verification: Verification) -> _native.Program:
+    if not isinstance(verification, Verification):
+        raise TypeError(f"program_verification must be a Verification, got {verification!r}")
     program = pteron.load(source, data=data)
     if any(_DEMO_BACKENDS & set(program.backends(method)) for method in program.methods):
         register_missing_demo_backends()
-    return ExecutorchModule(program)
-
-
-def _refuse_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if any(value is not None for value in args) or any(kwargs.values()):
-        raise TypeError(
-            f"options {list(args) or ''}{sorted(kwargs) or ''} are not supported here; use pteron.load and "
-            "load_method"
-        )
+    return program

@@ -10,7 +10,7 @@
  * called one at a time. `processed`, the compile specs and the named data come from files that nobody vouches
  * for: check them.
  *
- * Within a major version structs only grow at their ends.
+ * Within a major version structs only grow at their ends: those with a struct_size say how much of them is there.
  */
 #ifndef PTERON_BACKEND_H
 #define PTERON_BACKEND_H
@@ -98,13 +98,30 @@ struct pteron_output {
   int32_t (*resize)(struct pteron_output *output, const int64_t *shape, size_t ndim);
 };
 
+struct pteron_event;
+
 struct pteron_execute {
   uint32_t struct_size;
   uint64_t instruction;
   struct pteron_bytes method; /* UTF-8 */
   void *host;
   int32_t (*is_cancelled)(void *host); /* not 0: stop early; may be asked from any thread */
+  /* Takes an event; null in calls that nobody traces. To be called from the thread of the call. */
+  void (*event)(void *host, const struct pteron_event *event);
 };
+
+/* Something that took time inside a delegate. */
+struct pteron_event {
+  uint32_t struct_size;
+  struct pteron_bytes name; /* part of the delegate, UTF-8; data null: id says it */
+  int64_t id;               /* as in the debug handle map of the exporter */
+  uint64_t start_ns;        /* on a clock of the plugin's choice */
+  uint64_t end_ns;
+  struct pteron_bytes metadata; /* whatever the plugin adds */
+};
+
+/* Copies a buffer: PTERON_OK, or PTERON_FAILED where it is none that can be copied, which get_state hands on. */
+typedef int32_t (*pteron_give_buffer)(void *host, struct pteron_bytes name, const struct pteron_tensor *tensor);
 
 struct pteron_backend {
   uint32_t abi_major;   /* PTERON_ABI_MAJOR */
@@ -120,6 +137,19 @@ struct pteron_backend {
                      size_t input_count, struct pteron_output *outputs, size_t output_count,
                      struct pteron_error *error);
   void (*destroy)(void *delegate); /* may be null */
+
+  /* Mutable buffers that delegates own; called between runs. All four may be null, or missing: struct_size then
+   * is smaller. Names are those of the model, since all delegates and the method share one space of names;
+   * contents are row-major. */
+
+  /* Not 0: this delegate gives its buffers. May be null: it does if get_state is set. */
+  int32_t (*has_state)(void *delegate);
+  /* Calls give for each buffer. */
+  int32_t (*get_state)(void *delegate, pteron_give_buffer give, void *host, struct pteron_error *error);
+  /* Sets the buffers named: each one that get_state gives, of its dtype and shape. */
+  int32_t (*set_state)(void *delegate, const struct pteron_bytes *names, const struct pteron_tensor *tensors,
+                       size_t count, struct pteron_error *error);
+  int32_t (*reset_state)(void *delegate, struct pteron_error *error); /* to the initial contents */
 };
 
 #ifdef __cplusplus

@@ -155,7 +155,31 @@ pub struct PteronExecute {
     pub host: *mut c_void,
     /// Not zero when the delegate should stop early. May be asked from any thread.
     pub is_cancelled: Option<unsafe extern "C" fn(host: *mut c_void) -> i32>,
+    /// Takes an event; null in calls that nobody traces. To be called from the thread of the call.
+    pub event: Option<unsafe extern "C" fn(host: *mut c_void, event: *const PteronEvent)>,
 }
+
+/// Something that took time inside a delegate.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PteronEvent {
+    /// Size of this struct.
+    pub struct_size: u32,
+    /// The part of the delegate that it belongs to, UTF-8; `data` null where `id` says it.
+    pub name: PteronBytes,
+    /// The part of the delegate that it belongs to, where `name` is null.
+    pub id: i64,
+    /// When it began, in nanoseconds on a clock of the plugin's choice.
+    pub start_ns: u64,
+    /// When it ended, on the same clock.
+    pub end_ns: u64,
+    /// Whatever the plugin adds.
+    pub metadata: PteronBytes,
+}
+
+/// Takes a copy of a buffer: `OK`, or `FAILED` where `tensor` is none that can be copied.
+pub type GiveBuffer =
+    unsafe extern "C" fn(host: *mut c_void, name: PteronBytes, tensor: *const PteronTensor) -> i32;
 
 /// A backend. Its functions may be called from any thread, several at once; those of one delegate one at a time.
 #[repr(C)]
@@ -194,4 +218,54 @@ pub struct PteronBackend {
     >,
     /// Ends a delegate. May be null.
     pub destroy: Option<unsafe extern "C" fn(delegate: *mut c_void)>,
+    /// Not zero where the delegate gives the buffers that it owns. May be null: it does if `get_state` is set.
+    pub has_state: Option<unsafe extern "C" fn(delegate: *mut c_void) -> i32>,
+    /// Calls `give` for each mutable buffer: its name, UTF-8, and its contents, row-major. Null where delegates
+    /// of this backend give none; then the two below are not called.
+    pub get_state: Option<
+        unsafe extern "C" fn(
+            delegate: *mut c_void,
+            give: GiveBuffer,
+            host: *mut c_void,
+            error: *mut PteronError,
+        ) -> i32,
+    >,
+    /// Sets the buffers named, each one that `get_state` gives, of its dtype and shape, row-major.
+    pub set_state: Option<
+        unsafe extern "C" fn(
+            delegate: *mut c_void,
+            names: *const PteronBytes,
+            tensors: *const PteronTensor,
+            count: usize,
+            error: *mut PteronError,
+        ) -> i32,
+    >,
+    /// Puts all buffers back to their initial contents.
+    pub reset_state: Option<unsafe extern "C" fn(delegate: *mut c_void, error: *mut PteronError) -> i32>,
+}
+
+impl PteronBackend {
+    /// Size of the table of the first version, which every plugin has at least.
+    pub const FIRST_SIZE: usize = std::mem::offset_of!(PteronBackend, has_state);
+
+    /// A table in which nothing is set.
+    pub(crate) const EMPTY: PteronBackend = PteronBackend {
+        abi_major: ABI_MAJOR,
+        struct_size: 0,
+        name: std::ptr::null(),
+        plugin: std::ptr::null_mut(),
+        is_available: None,
+        init: None,
+        execute: None,
+        destroy: None,
+        has_state: None,
+        get_state: None,
+        set_state: None,
+        reset_state: None,
+    };
+}
+
+impl PteronExecute {
+    /// Size of the struct of the first version, which every host gives at least.
+    pub const FIRST_SIZE: usize = std::mem::offset_of!(PteronExecute, event);
 }

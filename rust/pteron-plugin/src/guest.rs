@@ -2,12 +2,14 @@
 
 use crate::abi::{
     ABI_MAJOR, FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_STRING, KIND_TENSOR, OK, PteronArg,
-    PteronBackend, PteronBytes, PteronError, PteronExecute, PteronInit, PteronOutput, PteronTensor,
+    PteronBackend, PteronBytes, PteronError, PteronEvent, PteronExecute, PteronInit, PteronOutput,
+    PteronTensor,
 };
+use crate::guest_state;
 use pteron_core::{
-    ArgView, Availability, Backend, BackendOption, CompileSpec, DType, Delegate, DimOrder, Dims, Dynamism,
-    Error, ExecuteContext, InitContext, NamedData, OutputView, Result, TensorMeta, TensorSlot, TensorSpec,
-    TensorView,
+    ArgView, Availability, Backend, BackendOption, CompileSpec, DType, Delegate, DelegateEvent, DimOrder,
+    Dims, Dynamism, Error, EventId, ExecuteContext, InitContext, NamedData, OutputView, Result, TensorMeta,
+    TensorSlot, TensorSpec, TensorView,
 };
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -30,11 +32,15 @@ pub fn table(backend: Box<dyn Backend>) -> Result<*const PteronBackend> {
         init: Some(init),
         execute: Some(execute),
         destroy: Some(destroy),
+        has_state: Some(guest_state::has_state),
+        get_state: Some(guest_state::get_state),
+        set_state: Some(guest_state::set_state),
+        reset_state: Some(guest_state::reset_state),
     })))
 }
 
 /// Runs `work`; what it fails with, or panics with, goes to the host.
-fn guarded(error: *mut PteronError, work: impl FnOnce() -> Result<()>) -> i32 {
+pub(crate) fn guarded(error: *mut PteronError, work: impl FnOnce() -> Result<()>) -> i32 {
     let failed = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return OK,
         Ok(Err(failed)) => failed,
@@ -69,7 +75,7 @@ unsafe fn bytes<'a>(b: &PteronBytes) -> &'a [u8] {
 
 /// # Safety
 /// As [`bytes`].
-unsafe fn text<'a>(b: &PteronBytes) -> Result<&'a str> {
+pub(crate) unsafe fn text<'a>(b: &PteronBytes) -> Result<&'a str> {
     // SAFETY: the caller's contract.
     std::str::from_utf8(unsafe { bytes(b) })
         .map_err(|_| Error::delegate("the host gave a text that is not UTF-8"))
@@ -77,7 +83,7 @@ unsafe fn text<'a>(b: &PteronBytes) -> Result<&'a str> {
 
 /// # Safety
 /// As [`bytes`], for `count` elements.
-unsafe fn list<'a, T>(data: *const T, count: usize) -> &'a [T] {
+pub(crate) unsafe fn list<'a, T>(data: *const T, count: usize) -> &'a [T] {
     if data.is_null() || count == 0 {
         return &[];
     }
@@ -139,8 +145,8 @@ impl NamedData for HostData {
 }
 
 /// A delegate, and what it may look at.
-struct Guest {
-    delegate: Box<dyn Delegate>,
+pub(crate) struct Guest {
+    pub(crate) delegate: Box<dyn Delegate>,
     data: Arc<HostData>,
 }
 
@@ -214,7 +220,7 @@ unsafe extern "C" fn destroy(delegate: *mut c_void) {
 ///
 /// # Safety
 /// `t` must be as the header says, and `bound` null or as many extents as it has dimensions.
-unsafe fn spec(t: &PteronTensor, bound: *const i64) -> Result<(TensorSpec, Dims)> {
+pub(crate) unsafe fn spec(t: &PteronTensor, bound: *const i64) -> Result<(TensorSpec, Dims)> {
     let bad = || Error::delegate("the host gave a tensor that is none");
     let rank = usize::try_from(t.ndim).map_err(|_| bad())?;
     // SAFETY: the caller's contract.
@@ -239,6 +245,50 @@ unsafe fn spec(t: &PteronTensor, bound: *const i64) -> Result<(TensorSpec, Dims)
     Ok((TensorSpec { dtype, shape: bound, dim_order, dynamism: Dynamism::Bounded }, current))
 }
 
+/// What the host tells of a call: an older one tells less.
+///
+/// # Safety
+/// `execute` must be null or as the header says.
+unsafe fn told(execute: *const PteronExecute) -> Result<PteronExecute> {
+    let bad = || Error::delegate("the host told nothing to execute");
+    // SAFETY: the caller's contract: the size comes first in every version.
+    let size = unsafe { execute.cast::<u32>().as_ref() }.ok_or_else(bad)?;
+    let size = *size as usize;
+    if size < PteronExecute::FIRST_SIZE {
+        return Err(bad());
+    }
+    let nothing = PteronBytes { data: std::ptr::null(), len: 0 };
+    let (host, is_cancelled, event) = (std::ptr::null_mut(), None, None);
+    let mut told =
+        PteronExecute { struct_size: 0, instruction: 0, method: nothing, host, is_cancelled, event };
+    let known = size.min(std::mem::size_of::<PteronExecute>());
+    // SAFETY: the caller's contract; every field is a number or a pointer that may be null.
+    unsafe { std::ptr::copy_nonoverlapping(execute.cast::<u8>(), (&raw mut told).cast(), known) };
+    Ok(told)
+}
+
+/// Hands an event to the host.
+fn tell(told: &PteronExecute, event: &DelegateEvent<'_>) {
+    let lend = |b: &[u8]| PteronBytes { data: b.as_ptr(), len: b.len() };
+    let (id, name) = match event.id {
+        EventId::Int(id) => (id, PteronBytes { data: std::ptr::null(), len: 0 }),
+        EventId::Name(name) => (0, lend(name.as_bytes())),
+    };
+    let lent = PteronEvent {
+        struct_size: std::mem::size_of::<PteronEvent>() as u32,
+        name,
+        id,
+        start_ns: event.start_ns,
+        end_ns: event.end_ns,
+        metadata: lend(event.metadata),
+    };
+    if let Some(take) = told.event {
+        // SAFETY: the host's own function and data, on the thread of its call; what is lent lives until it
+        // returns.
+        unsafe { take(told.host, &lent) };
+    }
+}
+
 unsafe extern "C" fn execute(
     delegate: *mut c_void,
     execute: *const PteronExecute,
@@ -253,7 +303,7 @@ unsafe extern "C" fn execute(
         // from everything else; the delegate is one of `init`, used by this thread alone meanwhile.
         unsafe {
             let guest = &mut *delegate.cast::<Guest>();
-            let told = execute.as_ref().ok_or_else(|| Error::delegate("the host told nothing to execute"))?;
+            let told = told(execute)?;
             let inputs = list(inputs, input_count);
             let mut metas = Vec::with_capacity(inputs.len());
             for input in inputs {
@@ -294,11 +344,15 @@ unsafe extern "C" fn execute(
             let mut targets: Vec<OutputView<'_>> =
                 slots.iter_mut().map(|(slot, _)| OutputView::new(slot)).collect();
             let ask = || told.is_cancelled.is_some_and(|ask| ask(told.host) != 0);
+            let mut report = |event: DelegateEvent<'_>| tell(&told, &event);
             let mut ctx = ExecuteContext {
                 method: text(&told.method)?,
                 instruction: usize::try_from(told.instruction).unwrap_or(usize::MAX),
                 is_cancelled: &ask,
-                events: None,
+                events: match told.event {
+                    Some(_) => Some(&mut report),
+                    None => None,
+                },
             };
             guest.delegate.execute(&mut ctx, &views, &mut targets)?;
             drop(targets);

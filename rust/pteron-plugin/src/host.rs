@@ -2,23 +2,24 @@
 
 use crate::abi::{
     ABI_MAJOR, FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_NONE, KIND_STRING, KIND_TENSOR, OK, PteronArg,
-    PteronBackend, PteronBytes, PteronCompileSpec, PteronError, PteronExecute, PteronInit, PteronOption,
-    PteronOutput, PteronTensor,
+    PteronBackend, PteronBytes, PteronCompileSpec, PteronError, PteronEvent, PteronExecute, PteronInit,
+    PteronOption, PteronOutput, PteronTensor,
 };
 use pteron_core::error::printable;
 use pteron_core::{
-    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, Dims, Error, ExecuteContext,
-    InitContext, MAX_RANK, NamedData, OutputView, Result, TensorMeta,
+    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateEvent, DelegateState, Dims,
+    Error, EventId, ExecuteContext, InitContext, MAX_RANK, NamedData, OutputView, Result, TensorMeta,
 };
+use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
 /// Longest text of an error that is kept.
 const LONGEST_TEXT: usize = 4096;
 
-/// A backend behind a table. It is valid for ever.
+/// A copy of a table; what its maker did not know is not set.
 #[derive(Clone, Copy)]
-struct Table(&'static PteronBackend);
+pub(crate) struct Table(pub(crate) &'static PteronBackend);
 
 // SAFETY: the interface says that functions of a backend may be called from any thread.
 unsafe impl Send for Table {}
@@ -51,37 +52,46 @@ impl PluginBackend {
                 .got(format!("major version {major}"))
                 .hint("install versions of the plugin and of pteron that fit together"));
         }
-        if size < std::mem::size_of::<PteronBackend>() {
+        if size < PteronBackend::FIRST_SIZE {
             return Err(Error::input("a plugin's table of functions is too short")
-                .expected(format!("at least {} bytes", std::mem::size_of::<PteronBackend>()))
+                .expected(format!("at least {} bytes", PteronBackend::FIRST_SIZE))
                 .got(format!("{size} bytes"))
                 .hint("set struct_size to sizeof(struct pteron_backend)"));
         }
-        // SAFETY: the caller's contract, now that version and size are known.
-        let table = unsafe { &*table };
+        let mut copy = Box::new(PteronBackend::EMPTY);
+        // SAFETY: the caller's contract, now that version and size are known. Every field is a number or a
+        // pointer that may be null, so what is not copied stays "not set".
+        unsafe {
+            let known = size.min(std::mem::size_of::<PteronBackend>());
+            std::ptr::copy_nonoverlapping(table.cast::<u8>(), std::ptr::from_mut(&mut *copy).cast(), known);
+        }
+        let table = copy;
         if table.init.is_none() || table.execute.is_none() || table.name.is_null() {
             return Err(Error::input("a plugin's table lacks its name, init or execute"));
+        }
+        if table.get_state.is_some() && (table.set_state.is_none() || table.reset_state.is_none()) {
+            return Err(Error::input("a plugin's table has get_state, but lacks set_state or reset_state"));
         }
         // SAFETY: the contract of the header: null-terminated.
         let name = unsafe { CStr::from_ptr(table.name) };
         let name = name.to_str().map_err(|_| Error::input("the name of a plugin's backend is not UTF-8"))?;
-        Ok(PluginBackend { table: Table(table), name: name.to_string() })
+        Ok(PluginBackend { table: Table(Box::leak(table)), name: name.to_string() })
     }
 }
 
 /// What a plugin said about a failure.
 #[derive(Default)]
-struct Failure {
+pub(crate) struct Failure {
     text: Option<String>,
     debug_handle: Option<i64>,
 }
 
 impl Failure {
-    fn slot(&mut self) -> PteronError {
+    pub(crate) fn slot(&mut self) -> PteronError {
         PteronError { host: std::ptr::from_mut(self).cast(), set: Some(set_failure) }
     }
 
-    fn into_error(self, what: &str) -> Error {
+    pub(crate) fn into_error(self, what: &str) -> Error {
         let error = match self.text {
             Some(text) => Error::delegate(format!("{what}: {}", printable(&text))),
             None => Error::delegate(format!("{what}, and did not say why")),
@@ -105,7 +115,7 @@ unsafe extern "C" fn set_failure(host: *mut c_void, text: PteronBytes, debug_han
 
 /// # Safety
 /// `b` must be valid as the header says for as long as the result is used.
-unsafe fn bytes(b: &PteronBytes) -> &[u8] {
+pub(crate) unsafe fn bytes(b: &PteronBytes) -> &[u8] {
     if b.data.is_null() || b.len == 0 {
         return &[];
     }
@@ -114,7 +124,7 @@ unsafe fn bytes(b: &PteronBytes) -> &[u8] {
 }
 
 /// A view of bytes for the other side.
-fn lend(b: &[u8]) -> PteronBytes {
+pub(crate) fn lend(b: &[u8]) -> PteronBytes {
     PteronBytes { data: b.as_ptr(), len: b.len() }
 }
 
@@ -195,9 +205,9 @@ fn option(key: &str, value: &BackendOption) -> PteronOption {
 }
 
 /// A delegate behind a table.
-struct PluginDelegate {
-    table: Table,
-    delegate: *mut c_void,
+pub(crate) struct PluginDelegate {
+    pub(crate) table: Table,
+    pub(crate) delegate: *mut c_void,
     num_outputs: usize,
     // Where the `host` of `named_data` points.
     _named: Box<Arc<dyn NamedData>>,
@@ -217,13 +227,13 @@ impl Drop for PluginDelegate {
 
 /// Extents and strides as the other side reads them.
 #[derive(Clone, Copy)]
-struct Layout {
+pub(crate) struct Layout {
     shape: [i64; MAX_RANK],
     strides: [i64; MAX_RANK],
 }
 
 impl Layout {
-    fn of(meta: &TensorMeta) -> Layout {
+    pub(crate) fn of(meta: &TensorMeta) -> Layout {
         let mut layout = Layout { shape: [0; MAX_RANK], strides: [0; MAX_RANK] };
         for (to, from) in layout.shape.iter_mut().zip(meta.shape().iter()) {
             *to = *from as i64;
@@ -234,7 +244,7 @@ impl Layout {
         layout
     }
 
-    fn tensor(&self, meta: &TensorMeta, data: *mut u8) -> PteronTensor {
+    pub(crate) fn tensor(&self, meta: &TensorMeta, data: *mut u8) -> PteronTensor {
         PteronTensor {
             data: data.cast(),
             dtype: i32::from(meta.dtype().code()),
@@ -313,13 +323,54 @@ unsafe extern "C" fn resize(output: *mut PteronOutput, shape: *const i64, ndim: 
     }
 }
 
+type Events<'a> = Option<&'a mut (dyn FnMut(DelegateEvent<'_>) + 'a)>;
+
+/// The same receiver with a shorter life, which the compiler gives what is behind `&mut` only at such a coercion.
+fn shortened<'a>(events: &'a mut Option<&mut (dyn FnMut(DelegateEvent<'_>) + '_)>) -> Events<'a> {
+    match events {
+        Some(events) => Some(&mut **events),
+        None => None,
+    }
+}
+
+/// What the `host` of a call points to.
+struct CallHost<'a> {
+    is_cancelled: &'a dyn Fn() -> bool,
+    events: RefCell<Events<'a>>,
+}
+
 unsafe extern "C" fn is_cancelled(host: *mut c_void) -> i32 {
-    // SAFETY: `host` is the question of the call in progress; it reads an atomic.
-    let ask = unsafe { &*host.cast::<&dyn Fn() -> bool>() };
+    // SAFETY: `host` is that of the call in progress; the question reads an atomic, and nothing else of the
+    // host is touched here, so that any thread may ask.
+    let ask = unsafe { (*host.cast::<CallHost<'_>>()).is_cancelled };
     i32::from(ask())
 }
 
+unsafe extern "C" fn take_event(host: *mut c_void, event: *const PteronEvent) {
+    // SAFETY: `host` is that of the call in progress, on whose thread this is; the event is valid during the
+    // call by contract.
+    let (host, event) = unsafe { (&*host.cast::<CallHost<'_>>(), event.as_ref()) };
+    let Some(event) = event.filter(|e| e.struct_size as usize >= std::mem::size_of::<PteronEvent>()) else {
+        return;
+    };
+    // SAFETY: as above.
+    let (name, metadata) = unsafe { (bytes(&event.name), bytes(&event.metadata)) };
+    let name = String::from_utf8_lossy(name);
+    let id = if event.name.data.is_null() { EventId::Int(event.id) } else { EventId::Name(&name) };
+    let event = DelegateEvent { id, start_ns: event.start_ns, end_ns: event.end_ns, metadata };
+    // Held already only if the receiver came back here, which it does not.
+    if let Ok(mut events) = host.events.try_borrow_mut()
+        && let Some(report) = events.as_mut()
+    {
+        report(event);
+    }
+}
+
 impl Delegate for PluginDelegate {
+    fn state(&mut self) -> Option<&mut dyn DelegateState> {
+        self.has_state().then_some(self)
+    }
+
     fn num_outputs(&self) -> usize {
         self.num_outputs
     }
@@ -364,13 +415,16 @@ impl Delegate for PluginDelegate {
                 }
             })
             .collect();
-        let question: &dyn Fn() -> bool = ctx.is_cancelled;
+        let is_traced = ctx.events.is_some();
+        let host =
+            CallHost { is_cancelled: ctx.is_cancelled, events: RefCell::new(shortened(&mut ctx.events)) };
         let execute = PteronExecute {
             struct_size: std::mem::size_of::<PteronExecute>() as u32,
             instruction: ctx.instruction as u64,
             method: lend(ctx.method.as_bytes()),
-            host: std::ptr::from_ref(&question).cast_mut().cast(),
+            host: std::ptr::from_ref(&host).cast_mut().cast(),
             is_cancelled: Some(is_cancelled),
+            event: is_traced.then_some(take_event),
         };
         let run =
             self.table.0.execute.ok_or_else(|| Error::internal("a checked table has lost a function"))?;

@@ -8,7 +8,7 @@
 //! No Rust type and no panic crosses the border; strings and errors are copied by whoever receives them. A
 //! table is never freed: code that might still run cannot be unloaded.
 //!
-//! Unsafe code lives in the islands `guest` and `host`; `abi` only declares.
+//! Unsafe code lives in the islands `guest`, `guest_state`, `host` and `host_state`; `abi` only declares.
 
 #![deny(unsafe_code)]
 
@@ -16,7 +16,11 @@ pub mod abi;
 #[allow(unsafe_code)]
 mod guest;
 #[allow(unsafe_code)]
+mod guest_state;
+#[allow(unsafe_code)]
 mod host;
+#[allow(unsafe_code)]
+mod host_state;
 
 pub use guest::table;
 pub use host::PluginBackend;

@@ -1,20 +1,54 @@
 //! A backend through its table and back: nothing is lost on the way, nothing that goes wrong gets across.
 
 use pteron_core::{
-    ArgView, Availability, Backend, BackendOption, CompileSpec, DType, Delegate, Dims, Dynamism, Error,
-    ErrorKind, ExecuteContext, InitContext, NamedData, OutputView, Result, TensorMeta, TensorSlot,
-    TensorSpec, TensorView,
+    AlignedBuffer, ArgView, Availability, Backend, BackendOption, CompileSpec, DType, Delegate,
+    DelegateEvent, DelegateState, Dims, Dynamism, Error, ErrorKind, EventId, ExecuteContext, InitContext,
+    NamedData, OutputView, OwnedTensor, Result, TensorMeta, TensorSlot, TensorSpec, TensorView,
 };
-use pteron_plugin::abi::PteronBackend;
+use pteron_plugin::abi::{FAILED, GiveBuffer, OK, PteronBackend, PteronBytes, PteronError, PteronTensor};
 use pteron_plugin::{PluginBackend, table};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 
-struct Doubling(Arc<dyn NamedData>);
+struct Doubling(Arc<dyn NamedData>, Option<Counter>);
+
+/// A buffer of two numbers.
+struct Counter([i32; 2]);
+
+impl DelegateState for Counter {
+    fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>> {
+        let meta = TensorMeta::contiguous(DType::Int32, &Dims::new(&[2, 1])?)?;
+        let bytes: Vec<u8> = self.0.iter().flat_map(|v| v.to_ne_bytes()).collect();
+        Ok(vec![("count.er".into(), OwnedTensor { meta, data: AlignedBuffer::copy_of(&bytes)? })])
+    }
+
+    fn set_state(&mut self, state: &[(&str, TensorView<'_>)]) -> Result<()> {
+        let (name, view) = &state[0];
+        assert_eq!((*name, state.len(), **view.meta().shape() == [2, 1]), ("count.er", 1, true));
+        let values = view.as_slice::<i32>()?;
+        if values[0] < 0 {
+            return Err(Error::delegate("counts are not negative"));
+        }
+        self.0.copy_from_slice(values);
+        Ok(())
+    }
+
+    fn reset_state(&mut self) -> Result<()> {
+        match self.0 {
+            [13, _] => panic!("unlucky"),
+            _ => self.0 = [0, 5],
+        }
+        Ok(())
+    }
+}
 
 impl Delegate for Doubling {
+    fn state(&mut self) -> Option<&mut dyn DelegateState> {
+        self.1.as_mut().map(|counter| counter as &mut dyn DelegateState)
+    }
+
     fn num_outputs(&self) -> usize {
         1
     }
@@ -33,6 +67,10 @@ impl Delegate for Doubling {
                 return Err(Error::delegate(format!("stopped at {} of {}", ctx.instruction, ctx.method)));
             }
             _ => {}
+        }
+        if let Some(report) = &mut ctx.events {
+            report(DelegateEvent { id: EventId::Int(-4), start_ns: 1, end_ns: u64::MAX, metadata: b"" });
+            report(DelegateEvent { id: EventId::Name("ü"), start_ns: 0, end_ns: 2, metadata: b"\0m" });
         }
         let given = inputs[0].tensor()?;
         outputs[0].resize(given.shape())?;
@@ -68,7 +106,8 @@ impl Backend for Backends {
             b"refuse" => return Err(Error::delegate("a bad blob")),
             _ => {}
         }
-        assert_eq!((ctx.method, processed), ("forward", &b"blob"[..]));
+        assert_eq!(ctx.method, "forward");
+        assert!(processed == b"blob" || processed == b"counting");
         assert_eq!(specs, [CompileSpec { key: "k".into(), value: vec![0, 255] }]);
         assert_eq!(
             ctx.options,
@@ -78,7 +117,8 @@ impl Backend for Backends {
                 ("c".to_string(), BackendOption::String("ü".into())),
             ]
         );
-        Ok(Box::new(Doubling(ctx.named_data.clone())))
+        let counter = (processed == b"counting").then_some(Counter([0, 5]));
+        Ok(Box::new(Doubling(ctx.named_data.clone(), counter)))
     }
 }
 
@@ -105,8 +145,27 @@ fn made(backend: &PluginBackend, blob: &[u8]) -> Result<Box<dyn Delegate>> {
     backend.init(&ctx, blob, &[CompileSpec { key: "k".into(), value: vec![0, 255] }])
 }
 
-/// Calls the delegate on `rows` x 2 numbers, channels last where asked; what comes out.
+/// What a call reports.
+fn events(delegate: &mut dyn Delegate) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut report = |e: DelegateEvent<'_>| {
+        told.push(format!("{:?} {} {} {:?}", e.id, e.start_ns, e.end_ns, e.metadata));
+    };
+    run_with(delegate, 1, ArgView::None, Some(&mut report)).unwrap();
+    told
+}
+
 fn run(delegate: &mut dyn Delegate, rows: usize, second: ArgView<'_>) -> Result<Vec<f32>> {
+    run_with(delegate, rows, second, None)
+}
+
+/// Calls the delegate on `rows` x 2 numbers, channels last where asked; what comes out.
+fn run_with(
+    delegate: &mut dyn Delegate,
+    rows: usize,
+    second: ArgView<'_>,
+    events: Option<&mut dyn FnMut(DelegateEvent<'_>)>,
+) -> Result<Vec<f32>> {
     let shape = Dims::new(&[rows, 2]).unwrap();
     let data: Vec<f32> = (0..rows * 2).map(|i| i as f32).collect();
     let meta = TensorMeta::contiguous(DType::Float32, &shape).unwrap();
@@ -120,7 +179,7 @@ fn run(delegate: &mut dyn Delegate, rows: usize, second: ArgView<'_>) -> Result<
     let mut slot = TensorSlot::new(&spec).unwrap();
     // SAFETY: `memory` outlives the slot and is used through it alone.
     unsafe { slot.set_data(memory.as_mut_ptr().cast(), 64) };
-    let mut ctx = ExecuteContext { method: "forward", instruction: 3, is_cancelled: &|| true, events: None };
+    let mut ctx = ExecuteContext { method: "forward", instruction: 3, is_cancelled: &|| true, events };
     delegate.execute(&mut ctx, &[ArgView::Tensor(view), second], &mut [OutputView::new(&mut slot)])?;
     assert_eq!(**slot.meta().shape(), [rows, 2]);
     Ok(slot.view().as_slice::<f32>().unwrap().to_vec())
@@ -177,7 +236,137 @@ fn tables_of_other_versions_or_with_holes_are_refused() {
     refused(&|t| t.abi_major = 2, "another version");
     refused(&|t| t.struct_size = 16, "too short");
     refused(&|t| t.execute = None, "lacks");
+    refused(&|t| t.set_state = None, "lacks set_state or reset_state");
+    refused(&|t| t.reset_state = None, "lacks set_state or reset_state");
     refused(&|t| t.name = std::ptr::null(), "lacks");
     // SAFETY: null is allowed, and refused.
     assert!(unsafe { PluginBackend::from_table(std::ptr::null()) }.is_err());
+}
+
+/// Changes a copy of the table, which is leaked, as a host demands.
+fn changed(change: impl FnOnce(&mut PteronBackend)) -> PluginBackend {
+    // SAFETY: a table may be copied.
+    let mut copy = Box::new(unsafe { std::ptr::read(table(Box::new(Backends)).unwrap()) });
+    change(&mut copy);
+    // SAFETY: a table of its own that is never freed.
+    unsafe { PluginBackend::from_table(Box::leak(copy)) }.unwrap()
+}
+
+#[test]
+fn events_carry_numbers_or_names() {
+    let mut delegate = made(&backend(), b"blob").unwrap();
+    let told = events(&mut *delegate);
+    assert_eq!(told, ["Int(-4) 1 18446744073709551615 []", "Name(\"ü\") 0 2 [0, 109]"]);
+}
+
+#[test]
+fn state_is_given_set_and_reset() {
+    let mut delegate = made(&backend(), b"blob").unwrap();
+    assert!(delegate.state().is_none(), "this one gives none");
+    let mut delegate = made(&backend(), b"counting").unwrap();
+    let state = delegate.state().unwrap();
+    assert!(!state.is_empty().unwrap());
+    let given = state.get_state().unwrap();
+    assert_eq!(given[0].0, "count.er");
+    assert_eq!(given[0].1.elements::<i32>().unwrap(), [0, 5]);
+    let set = |state: &mut dyn DelegateState, values: [i32; 2]| {
+        let view = TensorView::from_raw;
+        // SAFETY: the values are what the metadata says, and outlive the view.
+        state.set_state(&[("count.er", unsafe { view(values.as_ptr().cast(), &given[0].1.meta) })])
+    };
+    set(state, [3, 4]).unwrap();
+    assert_eq!(state.get_state().unwrap()[0].1.elements::<i32>().unwrap(), [3, 4]);
+    let e = set(state, [-1, 0]).unwrap_err();
+    assert!(e.to_string().contains("counts are not negative"), "{e}");
+    state.reset_state().unwrap();
+    assert_eq!(state.get_state().unwrap()[0].1.elements::<i32>().unwrap(), [0, 5]);
+    set(state, [13, 0]).unwrap();
+    let e = state.reset_state().unwrap_err();
+    assert!(e.to_string().contains("panicked: unlucky"), "{e}");
+}
+
+#[test]
+fn a_table_of_the_first_version_has_no_state_and_is_not_read_beyond_its_end() {
+    let backend = changed(|t| {
+        t.struct_size = PteronBackend::FIRST_SIZE as u32;
+        t.get_state = Some(refuse_state); // lies beyond the end
+    });
+    let mut delegate = made(&backend, b"counting").unwrap();
+    assert!(delegate.state().is_none());
+    assert_eq!(run(&mut *delegate, 1, ArgView::None).unwrap(), [0.0, 2.0]);
+    let backend = changed(|t| t.struct_size += 64);
+    assert!(made(&backend, b"counting").unwrap().state().is_some(), "a later version");
+}
+
+unsafe extern "C" fn refuse_state(
+    _: *mut std::ffi::c_void,
+    _: GiveBuffer,
+    _: *mut std::ffi::c_void,
+    _: *mut PteronError,
+) -> i32 {
+    FAILED
+}
+
+/// Gives a tensor that is spoilt in the way that `HOW` says.
+unsafe extern "C" fn give_spoilt<const HOW: u8>(
+    _: *mut std::ffi::c_void,
+    give: GiveBuffer,
+    host: *mut std::ffi::c_void,
+    _: *mut PteronError,
+) -> i32 {
+    let (mut data, mut shape, mut strides) = ([1f32; 4], [2i64, 2], [2i64, 1]);
+    let mut name = b"buffer".to_vec();
+    let mut tensor = PteronTensor {
+        data: data.as_mut_ptr().cast(),
+        dtype: 6,
+        ndim: 2,
+        shape: shape.as_ptr(),
+        strides: strides.as_ptr(),
+        nbytes: 16,
+    };
+    match HOW {
+        0 => tensor.dtype = 300,
+        1 => tensor.ndim = -1,
+        2 => tensor.ndim = 1000,
+        3 => shape[1] = -2,
+        4 => shape = [i64::MAX, i64::MAX],
+        5 => strides = [1, 2],
+        6 => tensor.nbytes = 15,
+        7 => tensor.data = std::ptr::null_mut(),
+        8 => name = vec![0xff],
+        9 => tensor.shape = std::ptr::null(),
+        _ => {}
+    }
+    std::hint::black_box((&shape, &strides));
+    let name = PteronBytes { data: name.as_ptr(), len: name.len() };
+    // SAFETY: the host's function; what is lent lives until it returns.
+    let status = unsafe { give(host, name, &tensor) };
+    if HOW == 10 { OK } else { status }
+}
+
+#[test]
+fn buffers_that_are_none_are_refused() {
+    let refused = |get: unsafe extern "C" fn(_, GiveBuffer, _, *mut PteronError) -> i32, text: &str| {
+        let backend = changed(|t| (t.get_state, t.has_state) = (Some(get), None));
+        let mut delegate = made(&backend, b"blob").unwrap();
+        let e = delegate.state().unwrap().get_state().err().unwrap();
+        assert!(e.to_string().contains(text), "{e}");
+    };
+    refused(give_spoilt::<0>, "dtype");
+    refused(give_spoilt::<1>, "dimensions");
+    refused(give_spoilt::<2>, "dimensions");
+    refused(give_spoilt::<3>, "negative extent");
+    refused(give_spoilt::<4>, "too large");
+    refused(give_spoilt::<5>, "row-major");
+    refused(give_spoilt::<6>, "shorter");
+    refused(give_spoilt::<7>, "shorter");
+    refused(give_spoilt::<8>, "UTF-8");
+    refused(give_spoilt::<9>, "without extents");
+    refused(refuse_state, "get_state failed");
+    let backend = changed(|t| {
+        t.get_state = Some(give_spoilt::<10>);
+        t.has_state = None;
+    });
+    let mut delegate = made(&backend, b"blob").unwrap();
+    assert_eq!(delegate.state().unwrap().get_state().unwrap()[0].1.elements::<f32>().unwrap(), [1.0; 4]);
 }

@@ -26,6 +26,7 @@ mod dtype;
 mod errors;
 #[allow(unsafe_code)]
 mod execute_context;
+mod flat_call;
 #[allow(unsafe_code)]
 mod input;
 mod interface;

@@ -2,15 +2,14 @@
 
 use crate::call::{self, CallLimits, Callee};
 use crate::errors::OrRaise;
-use crate::input::{Argument, Arguments, OutputMemory};
+use crate::flat_call::FlatCall;
+use crate::input::{Argument, Arguments};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use crate::parameter;
-use crate::tracer::PyTracer;
-use pteron_core::{Error, Result};
 use pteron_runtime::{CancelHandle, InputValue, Method as Session};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -82,30 +81,8 @@ impl Method {
         tracer: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let limits = CallLimits { lend_outputs: !copy, ..CallLimits::new(deadline, budget, num_threads)? };
-        let inputs = sequence(inputs, "inputs").or_raise(py)?;
-        let mut arguments = Arguments::new();
-        self.interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;
-        let form = match copy {
-            true => TensorForm::choose(py, arguments.iter().any(Argument::is_torch)),
-            false => TensorForm::Tensor,
-        };
-        let (bound, mut memory) = match outputs {
-            Some(outputs) => {
-                let bound = sequence(outputs, "outputs").or_raise(py)?;
-                let memory = self.read_outputs(&bound).or_raise(py)?;
-                (bound, memory)
-            }
-            None => Default::default(),
-        };
-        let callee = Callee::Session(&self.session);
-        let tracer = tracer.as_ref().map(|t| PyTracer::new(py, t, self.cancel.clone())).transpose()?;
-        let values = call::execute(py, &callee, &mut arguments, &mut memory, limits, tracer)?;
-        let objects = values
-            .into_iter()
-            .enumerate()
-            .map(|(i, value)| output::to_object(py, value, form, bound.get(i)))
-            .collect::<PyResult<SmallVec<[_; 4]>>>()?;
-        PyList::new(py, objects)
+        let flat = FlatCall { outputs, limits, tracer: tracer.as_ref() };
+        flat.run(py, &self.interface, &Callee::Session(&self.session), inputs)
     }
 
     /// Stops the run in progress, which then raises Cancelled. Works from any thread.
@@ -205,25 +182,6 @@ impl Method {
     }
 }
 
-impl Method {
-    fn read_outputs(&self, bound: &[Bound<'_, PyAny>]) -> Result<SmallVec<[Option<OutputMemory>; 2]>> {
-        let specs = &self.interface.outputs;
-        if bound.len() != specs.len() {
-            return Err(Error::input("wrong number of output buffers")
-                .method(&*self.interface.name)
-                .argument("outputs")
-                .expected(format!("{} (None where the method is to make the memory)", specs.len()))
-                .got(bound.len().to_string())
-                .hint("leave outputs out where the method is to make all memory"));
-        }
-        let read = |(object, spec): (&Bound<'_, PyAny>, _)| match object.is_none() {
-            true => Ok(None),
-            false => OutputMemory::read(object, spec).map(Some).map_err(|e| e.method(&*self.interface.name)),
-        };
-        bound.iter().zip(specs).map(read).collect()
-    }
-}
-
 /// Runs a callee with the exported structure.
 pub fn call_with_structure<'py>(
     py: Python<'py>,
@@ -256,28 +214,4 @@ pub fn describe(interface: &MethodInterface) -> String {
 
 fn copy_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     parameter::flag(object, "copy")
-}
-
-/// The elements of a list or tuple (a tensor or string is most likely a mistake).
-fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> Result<SmallVec<[Bound<'py, PyAny>; 4]>> {
-    if let Ok(list) = object.cast::<PyList>() {
-        return Ok(list.iter().collect());
-    }
-    if let Ok(tuple) = object.cast::<PyTuple>() {
-        return Ok(tuple.iter().collect());
-    }
-    let is_iterable = !object.is_instance_of::<PyString>()
-        && object.try_iter().is_ok()
-        && !object.hasattr("dtype").unwrap_or(false);
-    if is_iterable && let Ok(items) = object.try_iter().and_then(|i| i.collect::<PyResult<_>>()) {
-        return Ok(items);
-    }
-    Err(Error::input_type(format!("{what} must be a list or tuple"))
-        .argument(what)
-        .expected("a list or tuple")
-        .got(crate::errors::type_name(object))
-        .hint(match what {
-            "outputs" => "wrap a single buffer: method.execute([x], outputs=[y])",
-            _ => "wrap a single tensor: method.execute([x])",
-        }))
 }

@@ -1,8 +1,9 @@
 //! `pteron.Program` and `pteron.load`.
 
 use crate::bundle;
-use crate::call::{self, Callee};
+use crate::call::{self, CallLimits, Callee};
 use crate::errors::OrRaise;
+use crate::flat_call::FlatCall;
 use crate::interface::MethodInterface;
 use crate::method::{self, Method};
 use crate::parameter;
@@ -131,6 +132,40 @@ impl Program {
         let method = parameter::method_name(method)?;
         let interface = self.interface(method).or_raise(py)?;
         method::call_with_structure(py, interface, &Callee::Pool(&self.program, method), args, kwargs)
+    }
+
+    /// As `run`, with a flat list of inputs and of outputs. `outputs`, `deadline`, `budget`, `num_threads` and
+    /// `tracer` are those of `Method.execute`; outputs always own their memory, or are the caller's.
+    #[pyo3(signature = (method, inputs, *, outputs=None, deadline=None, budget=None, num_threads=None, tracer=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn execute<'py>(
+        &self,
+        method: &Bound<'py, PyAny>,
+        inputs: &Bound<'py, PyAny>,
+        outputs: Option<&Bound<'py, PyAny>>,
+        deadline: Option<&Bound<'py, PyAny>>,
+        budget: Option<&Bound<'py, PyAny>>,
+        num_threads: Option<&Bound<'py, PyAny>>,
+        tracer: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let py = method.py();
+        let method = parameter::method_name(method)?;
+        let interface = self.interface(method).or_raise(py)?;
+        let limits = CallLimits::new(deadline, budget, num_threads)?;
+        let flat = FlatCall { outputs, limits, tracer: tracer.as_ref() };
+        flat.run(py, interface, &Callee::Pool(&self.program, method), inputs)
+    }
+
+    /// Mutable buffers that a method itself keeps between calls, in order: a tuple of ValueSpec. Those of its
+    /// delegates are not among them.
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn buffers<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.interface(&method).or_raise(py)?;
+        ValueSpec::tuple(py, &self.program.buffers(&method).or_raise(py)?)
     }
 
     /// A session of a method, with memory, state and delegates of its own.

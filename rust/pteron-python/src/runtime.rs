@@ -100,6 +100,12 @@ impl Runtime {
         PyTuple::new(py, self.runtime.operator_names())
     }
 
+    /// Threads that kernels of one call use at most.
+    #[getter]
+    fn num_threads(&self) -> usize {
+        self.runtime.num_threads()
+    }
+
     /// Name of the instruction set that kernels use.
     #[getter]
     fn isa(&self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use crate::output::{self, TensorForm};
 use pteron_core::{AlignedBuffer, ArgView, DelegateEvent, Error, EventId, OwnedTensor, TensorView};
-use pteron_runtime::{Allocation, CancelHandle, StepInfo, Tracer};
+use pteron_runtime::{Allocation, StepInfo, Tracer};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -31,17 +31,16 @@ impl TracedStep {
 /// A Python object that watches one call. What it raises stops the run.
 pub struct PyTracer<'py> {
     object: &'py Py<PyAny>,
-    cancel: CancelHandle,
     failure: Option<PyErr>,
     step: Option<Py<TracedStep>>,
     has_values: bool,
 }
 
 impl<'py> PyTracer<'py> {
-    /// A tracer for one call of the method that `cancel` belongs to.
-    pub fn new(py: Python<'_>, object: &'py Py<PyAny>, cancel: CancelHandle) -> PyResult<Self> {
+    /// A tracer for one call.
+    pub fn new(py: Python<'_>, object: &'py Py<PyAny>) -> PyResult<Self> {
         let has_values = object.bind(py).hasattr("value")?;
-        Ok(PyTracer { object, cancel, failure: None, step: None, has_values })
+        Ok(PyTracer { object, failure: None, step: None, has_values })
     }
 
     /// What the object raised.
@@ -64,7 +63,6 @@ impl<'py> PyTracer<'py> {
         });
         if let Some(Err(error)) = told {
             self.failure = Some(error);
-            self.cancel.cancel();
         }
     }
 }
@@ -123,6 +121,10 @@ impl Tracer for PyTracer<'_> {
             Allocation::Output { output, nbytes } => ("output", output, nbytes),
         };
         self.tell("allocation", |py, _| (what, index, nbytes).into_pyobject(py));
+    }
+
+    fn stops_run(&mut self) -> bool {
+        self.failure.is_some()
     }
 
     fn wants_values(&mut self, _step: &StepInfo<'_>) -> bool {

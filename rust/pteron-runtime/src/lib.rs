@@ -22,6 +22,7 @@
 mod annotate;
 mod backend_registry;
 mod bound_outputs;
+mod builds;
 mod call_check;
 mod cancel;
 mod code_builder;

@@ -1,5 +1,6 @@
 //! A loaded program: storage, checked methods, packed weights.
 
+use crate::builds::Builds;
 use crate::external_file::ExternalFiles;
 use crate::interface::{INTERFACE_KEY, Interface};
 use crate::method_code::{BuildInput, MethodCode};
@@ -9,11 +10,12 @@ use crate::program_data::ProgramData;
 use crate::shared_state::SharedState;
 use crate::storage::{BundledProgram, Storage};
 use crate::{
-    DataSource, ExecuteOptions, InputValue, IoSpec, Limits, Method, MethodOptions, Outputs, Runtime,
+    DataSource, ExecuteOptions, Extent, InputValue, IoKind, IoSpec, Limits, Method, MethodOptions, Outputs,
+    Runtime, TensorIo,
 };
 use pteron_core::error::printable;
 use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
-use pteron_format::{BundleFile, MethodDef};
+use pteron_format::{BundleFile, MethodDef, Placement};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -42,6 +44,7 @@ pub struct Program {
     packs: PackStore,
     limits: Limits,
     methods: Vec<MethodEntry>,
+    builds: Builds,
 }
 
 /// What the program keeps per method, index-aligned with the file's methods.
@@ -99,7 +102,15 @@ impl Program {
                 })
                 .collect::<Result<Vec<_>>>()?;
             let packs = data.pack_store()?;
-            Ok(Arc::new(Program { runtime: runtime.clone(), data, bundle, packs, limits, methods }))
+            Ok(Arc::new(Program {
+                runtime: runtime.clone(),
+                data,
+                bundle,
+                packs,
+                limits,
+                methods,
+                builds: Builds::default(),
+            }))
         })
     }
 
@@ -235,14 +246,42 @@ impl Program {
         Ok(self.code(method)?.layout.nbytes)
     }
 
+    /// Mutable buffers that a method keeps itself, in order: tensors by name. Those of its delegates are not
+    /// among them.
+    pub fn buffers(&self, method: &str) -> Result<Vec<IoSpec>> {
+        let mut found = Vec::new();
+        for value in &self.method(method)?.0.values {
+            let pteron_format::ValueDef::Tensor(tensor) = value else { continue };
+            if let Placement::Planned { initial, .. } = &tensor.placement
+                && (initial.is_some() || tensor.name.is_some())
+            {
+                let name = tensor.name.clone().unwrap_or_else(|| format!("state{}", found.len()));
+                let kind = IoKind::Tensor(TensorIo {
+                    dtype: tensor.spec.dtype,
+                    extents: tensor.spec.shape.iter().map(|n| Extent::Static(*n)).collect(),
+                    dim_order: tensor.spec.dim_order,
+                    bound: tensor.spec.shape,
+                    is_planned: true,
+                });
+                found.push(IoSpec { name, kind });
+            }
+        }
+        Ok(found)
+    }
+
     /// The executable of a method, built the first time.
     fn code(&self, name: &str) -> Result<Arc<MethodCode>> {
         let (def, entry) = self.method(name)?;
+        if self.builds.is_cut_off() {
+            let built = entry.code.try_lock().ok().and_then(|slot| slot.clone());
+            return built.ok_or_else(|| Builds::error().method(name));
+        }
         let mut slot =
             entry.code.lock().map_err(|_| Error::internal("building this method panicked earlier"))?;
         if let Some(code) = &*slot {
             return Ok(code.clone());
         }
+        let _building = self.builds.begin();
         let built = catching(|| {
             MethodCode::build(BuildInput {
                 runtime: &self.runtime,

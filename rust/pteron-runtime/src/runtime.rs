@@ -110,6 +110,11 @@ impl Runtime {
         &self.rules
     }
 
+    /// Threads that a session's kernels may use at most.
+    pub fn num_threads(&self) -> usize {
+        self.pool().threads().max(1)
+    }
+
     /// The pool that kernels run on.
     pub(crate) fn pool(&self) -> &pteron_cpu::pool::Pool {
         match &self.pool {

@@ -178,12 +178,20 @@ impl Run<'_, '_> {
             handles: code.handles(at),
         };
         tracer.step_begin(&info);
+        if tracer.stops_run() {
+            self.cancel.cancel();
+            return Err(self.cancel.error());
+        }
         let result = match &step.action {
             Action::Delegate { delegate } => {
                 tracer.delegate_begin(&info, info.name);
                 let result = self.check_delegate_call(session, at).and_then(|()| {
-                    let mut report =
-                        |event: DelegateEvent<'_>| tracer.delegate_event(&info, info.name, &event);
+                    let mut report = |event: DelegateEvent<'_>| {
+                        tracer.delegate_event(&info, info.name, &event);
+                        if tracer.stops_run() {
+                            self.cancel.cancel();
+                        }
+                    };
                     delegate_call::call(code, session, *delegate, step, self.cancel, Some(&mut report))
                 });
                 tracer.delegate_end(&info, info.name, result.as_ref().err());
@@ -195,6 +203,9 @@ impl Run<'_, '_> {
             step_values(session, step, &mut |position, value| tracer.value(&info, position, value));
         }
         tracer.step_end(&info, result.as_ref().err());
+        if tracer.stops_run() {
+            self.cancel.cancel();
+        }
         result
     }
 

@@ -55,6 +55,11 @@ pub trait Tracer {
     fn wants_values(&mut self, _step: &StepInfo<'_>) -> bool {
         false
     }
+    /// Shall the run stop? It then fails with [`pteron_core::ErrorKind::Cancelled`]. Asked after the other
+    /// methods.
+    fn stops_run(&mut self) -> bool {
+        false
+    }
     /// Argument number `position` of the step, which it has written; tensors are valid during the call only.
     fn value(&mut self, _step: &StepInfo<'_>, _position: usize, _value: ArgView<'_>) {}
 }

@@ -1,0 +1,163 @@
+"""`ExecuTorchProgram` and `ExecuTorchMethod`: methods that are loaded, given inputs and run one by one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import pteron
+from pteron import _native
+from pteron.compat.executorch_module import flat_inputs
+from pteron.errors import InputError, MethodNotFoundError, PteronError
+from pteron.runtime import THREADS, MethodMeta, Sessions, no_etdump
+
+
+class ExecuTorchProgram:
+    """A loaded program. Its methods are loaded once each; those that share mutable buffers have one copy."""
+
+    def __init__(self, program: pteron.Program) -> None:
+        self._program = program
+        self._sessions = Sessions(program)
+
+    def num_methods(self) -> int:
+        """Number of methods."""
+        return len(self._program.methods)
+
+    def get_method_name(self, method_index: int) -> str:
+        """Name of a method by its place in the file; MethodNotFoundError beyond."""
+        names = self._program.methods
+        if not 0 <= method_index < len(names):
+            raise MethodNotFoundError(
+                "the program has no such method",
+                expected=f"an index from 0 to {len(names) - 1}",
+                got=str(method_index),
+            )
+        return names[method_index]
+
+    def load_method(self, method_name: str) -> ExecuTorchMethod:
+        """A method; MethodNotFoundError where there is none of that name."""
+        return ExecuTorchMethod(self._program, self._sessions.get(method_name))
+
+    def method_meta(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives, without loading it; MethodNotFoundError where there is none."""
+        return MethodMeta(self._program, method_name)
+
+    def has_etdump(self) -> bool:
+        """False: profiles of ExecuTorch's form are not made."""
+        return False
+
+    def write_etdump_result_to_file(self, path: object, debug_buffer_path: object = None) -> None:
+        """RuntimeError: there is none."""
+        raise no_etdump()
+
+
+class ExecuTorchMethod:
+    """A loaded method that keeps its inputs and outputs between calls."""
+
+    def __init__(self, program: pteron.Program, session: _native.Method) -> None:
+        self._program = program
+        self._session = session
+        self._inputs: list[Any] | None = None
+        self._outputs: list[Any] | None = None
+
+    def set_inputs(self, inputs: Sequence[Any]) -> None:
+        """Sets the inputs of the calls of `execute` that follow: copies, so what happens to `inputs` later
+        makes no difference.
+
+        Raises:
+            InputError: there are too few or too many. dtypes and shapes are checked by `execute`.
+        """
+        flat = flat_inputs(inputs)
+        self._check_count(flat)
+        self._inputs = [_copy(value) for value in flat]
+
+    def execute(self) -> None:
+        """Runs with the inputs that were set.
+
+        Raises:
+            InputError: none were set, or they do not fit.
+        """
+        if self._inputs is None:
+            self._check_count([])
+        self._outputs = self._run(self._inputs or [])
+
+    def get_outputs(self, clone_outputs: bool = True) -> list[Any]:
+        """The outputs of the last call; they are the caller's own, whatever `clone_outputs` says.
+
+        Raises:
+            PteronError: there was none.
+        """
+        if self._outputs is None:
+            raise PteronError(
+                "there are no outputs yet",
+                method=self._session.name,
+                hint="call execute first",
+            )
+        return [_copy(value) for value in self._outputs]
+
+    def call(self, inputs: Sequence[Any] = (), clone_outputs: bool = True) -> list[Any]:
+        """Runs with a list or tuple of inputs, or with the only input itself; gives the outputs.
+
+        Raises:
+            InputError: the inputs do not fit.
+        """
+        outputs = self._run(flat_inputs(inputs))
+        self._outputs = [_copy(value) for value in outputs]
+        return outputs
+
+    def __call__(self, inputs: Sequence[Any] = (), clone_outputs: bool = True) -> list[Any]:
+        """As `call`."""
+        return self.call(inputs, clone_outputs)
+
+    def method_meta(self) -> MethodMeta:
+        """What the method takes and gives."""
+        return MethodMeta(self._program, self._session.name)
+
+    def get_attribute(self, name: str) -> Any:
+        """A copy of the mutable buffer `name`: a torch tensor where torch is loaded, else a read-only array.
+
+        Raises:
+            PteronError: the method keeps no buffer of that name.
+        """
+        state = self._session.get_state()
+        if name not in state:
+            raise PteronError(
+                "the method keeps no buffer of this name",
+                method=self._session.name,
+                expected=f"one of {', '.join(sorted(state)) or 'none'}",
+                got=name,
+            )
+        array = state[name]
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+        return array
+
+    def _run(self, flat: list[Any]) -> list[Any]:
+        return self._session.execute(flat, num_threads=THREADS.for_a_call)
+
+    def _check_count(self, flat: list[Any]) -> None:
+        expected = len(self._session.inputs)
+        if len(flat) != expected:
+            raise InputError(
+                "wrong number of inputs",
+                method=self._session.name,
+                expected=str(expected),
+                got=str(len(flat)),
+            )
+
+
+def _copy(value: Any) -> Any:
+    """A tensor of its own with the same contents; other values as they are."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if hasattr(value, "detach") and hasattr(value, "clone"):
+        return value.detach().clone()
+    if hasattr(value, "__array__"):
+        return np.array(value, copy=True)
+    return value

@@ -1,0 +1,101 @@
+//! A call with flat lists: of a session or of a session from a program's pool.
+
+use crate::call::{self, CallLimits, Callee};
+use crate::errors::OrRaise;
+use crate::input::{Argument, Arguments, OutputMemory};
+use crate::interface::MethodInterface;
+use crate::output::{self, TensorForm};
+use crate::tracer::PyTracer;
+use pteron_core::{Error, Result};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString, PyTuple};
+use smallvec::SmallVec;
+
+/// What a caller passes beside the inputs.
+pub struct FlatCall<'a, 'py> {
+    /// Memory for outputs.
+    pub outputs: Option<&'a Bound<'py, PyAny>>,
+    /// When to stop, how many threads, and whether outputs are lent.
+    pub limits: CallLimits,
+    /// Who watches.
+    pub tracer: Option<&'a Py<PyAny>>,
+}
+
+impl<'py> FlatCall<'_, 'py> {
+    /// Runs the callee with a flat list of inputs; gives a flat list of outputs.
+    pub fn run(
+        self,
+        py: Python<'py>,
+        interface: &MethodInterface,
+        callee: &Callee<'_>,
+        inputs: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let inputs = sequence(inputs, "inputs").or_raise(py)?;
+        let mut arguments = Arguments::new();
+        interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;
+        let form = match self.limits.lend_outputs {
+            false => TensorForm::choose(py, arguments.iter().any(Argument::is_torch)),
+            true => TensorForm::Tensor,
+        };
+        let (bound, mut memory) = match self.outputs {
+            Some(outputs) => {
+                let bound = sequence(outputs, "outputs").or_raise(py)?;
+                let memory = read_outputs(interface, &bound).or_raise(py)?;
+                (bound, memory)
+            }
+            None => Default::default(),
+        };
+        let tracer = self.tracer.map(|t| PyTracer::new(py, t)).transpose()?;
+        let values = call::execute(py, callee, &mut arguments, &mut memory, self.limits, tracer)?;
+        let objects = values
+            .into_iter()
+            .enumerate()
+            .map(|(i, value)| output::to_object(py, value, form, bound.get(i)))
+            .collect::<PyResult<SmallVec<[_; 4]>>>()?;
+        PyList::new(py, objects)
+    }
+}
+
+fn read_outputs(
+    interface: &MethodInterface,
+    bound: &[Bound<'_, PyAny>],
+) -> Result<SmallVec<[Option<OutputMemory>; 2]>> {
+    let specs = &interface.outputs;
+    if bound.len() != specs.len() {
+        return Err(Error::input("wrong number of output buffers")
+            .method(&*interface.name)
+            .argument("outputs")
+            .expected(format!("{} (None where the method is to make the memory)", specs.len()))
+            .got(bound.len().to_string())
+            .hint("leave outputs out where the method is to make all memory"));
+    }
+    let read = |(object, spec): (&Bound<'_, PyAny>, _)| match object.is_none() {
+        true => Ok(None),
+        false => OutputMemory::read(object, spec).map(Some).map_err(|e| e.method(&*interface.name)),
+    };
+    bound.iter().zip(specs).map(read).collect()
+}
+
+/// The elements of a list or tuple (a tensor or string is most likely a mistake).
+fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> Result<SmallVec<[Bound<'py, PyAny>; 4]>> {
+    if let Ok(list) = object.cast::<PyList>() {
+        return Ok(list.iter().collect());
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return Ok(tuple.iter().collect());
+    }
+    let is_iterable = !object.is_instance_of::<PyString>()
+        && object.try_iter().is_ok()
+        && !object.hasattr("dtype").unwrap_or(false);
+    if is_iterable && let Ok(items) = object.try_iter().and_then(|i| i.collect::<PyResult<_>>()) {
+        return Ok(items);
+    }
+    Err(Error::input_type(format!("{what} must be a list or tuple"))
+        .argument(what)
+        .expected("a list or tuple")
+        .got(crate::errors::type_name(object))
+        .hint(match what {
+            "outputs" => "wrap a single buffer: method.execute([x], outputs=[y])",
+            _ => "wrap a single tensor: method.execute([x])",
+        }))
+}

@@ -1,0 +1,452 @@
+"""`portable_lib` and `Runtime` beside those of the executorch package: the same file, the same calls."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pteron
+from pteron import runtime as our_runtime
+from pteron.compat import portable_lib as ours
+
+pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
+exir = pytest.importorskip("executorch.exir")
+
+X, Y = torch.arange(6.0).reshape(3, 2), torch.ones(2)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> ModuleType:
+    import executorch.extension.pybindings.portable_lib as theirs
+
+    return theirs
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        self.count.add_(1)
+        return self.linear(x) + self.count, y * 2
+
+
+@pytest.fixture(scope="module")
+def program() -> bytes:
+    torch.manual_seed(0)
+    captured = torch.export.export(Counting().eval(), (X, Y))
+    return exir.to_edge({"forward": captured, "second": captured}).to_executorch().buffer
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor, n: int, flag: bool) -> tuple[Tensor, int, bool, None]:
+        return (x * n if flag else x), n + 1, flag, None
+
+
+@pytest.fixture(scope="module")
+def with_numbers() -> bytes:
+    return exir.to_edge(torch.export.export(Scaled(), (X, 3, True))).to_executorch().buffer
+
+
+def _names(module: ModuleType) -> set[str]:
+    return {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("__") and (inspect.isclass(value) or callable(value)) and name != "logger"
+    }
+
+
+def test_every_name_is_here_or_refused_with_a_reason(theirs: ModuleType) -> None:
+    wanted = {n for n in _names(theirs) if n.startswith("_") or n[0].isupper()}
+    assert wanted - set(ours.REFUSED) == set(ours.__all__)
+    for name, reason in ours.REFUSED.items():
+        assert name in wanted
+        with pytest.raises(AttributeError, match=re.escape(reason)):
+            getattr(ours, name)
+    with pytest.raises(AttributeError, match="_nothing"):
+        ours._nothing
+
+
+@pytest.mark.parametrize(
+    "name", ["ExecuTorchModule", "ExecuTorchProgram", "ExecuTorchMethod", "MethodMeta", "TensorInfo"]
+)
+def test_classes_have_their_methods(theirs: ModuleType, name: str) -> None:
+    methods = {m for m in dir(getattr(theirs, name)) if not m.startswith("_")} | {"__repr__"}
+    assert methods <= set(dir(getattr(ours, name)))
+
+
+def _parameters(signature: str) -> list[str]:
+    """Names in a signature as pybind11 writes it."""
+    signature = re.sub(
+        r"<[^>]*>", "", signature.split(" -> ")[0]
+    )  # defaults such as <Verification.Minimal: 0>
+    return [n for n in re.findall(r"(\w+): ", signature) if n != "self"]
+
+
+def test_functions_take_their_parameters_in_their_order(theirs: ModuleType) -> None:
+    checked = 0
+    for name in ours.__all__:
+        function = getattr(theirs, name)
+        signature = (function.__doc__ or "").splitlines()[0] if not inspect.isclass(function) else ""
+        if name.startswith("_") and "*args" not in signature and "arg0" not in signature:
+            assert list(inspect.signature(getattr(ours, name)).parameters) == _parameters(signature), name
+            checked += 1
+    assert checked >= 10
+
+
+def test_runtime_has_their_names() -> None:
+    import executorch.runtime as peer
+
+    for name in our_runtime.__all__:
+        if hasattr(peer, name) and name not in ("MethodMeta", "TensorInfo", "Verification"):
+            public = {m for m in dir(getattr(peer, name)) if not m.startswith("_")}
+            assert public <= set(dir(getattr(our_runtime, name))) | {"backend_registry", "operator_registry"}
+    wanted = inspect.signature(peer.Runtime.load_program).parameters
+    assert list(inspect.signature(our_runtime.Runtime.load_program).parameters) == list(wanted)
+
+
+def _same(a: Any, b: Any) -> None:
+    assert len(a) == len(b)
+    for left, right in zip(a, b, strict=True):
+        assert type(left) is type(right)
+        if isinstance(left, Tensor):
+            assert left.dtype == right.dtype
+            torch.testing.assert_close(left, right)
+        else:
+            assert left == right
+
+
+def test_the_same_calls_give_the_same_results(theirs: ModuleType, program: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.pte").write_bytes(program)
+
+    def calls(lib: ModuleType) -> list[Any]:
+        module = lib._load_for_executorch(str(tmp_path / "p.pte"))
+        results = [module.forward([X, Y]), module.forward((X * 2, Y)), module([X, Y])]
+        results.append(module.run_method("forward", (X, Y), clone_outputs=True))
+        results.append(module.forward(inputs=[X, Y]))
+        # Of a module of its own: methods of theirs overwrite each other's buffers.
+        results.append(lib._load_for_executorch(str(tmp_path / "p.pte")).run_method("second", [X + 1, Y]))
+        loaded = lib._load_program_from_buffer(program)
+        method = loaded.load_method("forward")
+        results += [method.call([X, Y]), method([X, Y]), method((X, Y * 3), clone_outputs=True)]
+        method.set_inputs([X, Y])
+        assert method.execute() is None
+        results.append(method.get_outputs())
+        loaded = lib._load_program(str(tmp_path / "p.pte"))
+        results.append(loaded.load_method("second").call([X, Y]))
+        return results
+
+    for a, b in zip(calls(ours), calls(theirs), strict=True):
+        _same(a, b)
+
+
+def test_metadata_is_the_same(theirs: ModuleType, program: bytes, with_numbers: bytes) -> None:
+    def told(lib: ModuleType) -> list[Any]:
+        module = lib._load_for_executorch_from_buffer(program)
+        found: list[Any] = [sorted(module.method_names()), module.has_etdump()]
+        loaded = lib._load_program_from_buffer(program)
+        found += [loaded.num_methods(), loaded.get_method_name(0), loaded.get_method_name(1)]
+        found.append(loaded.has_etdump())
+        metas = [module.method_meta("forward"), loaded.method_meta("second")]
+        metas.append(loaded.load_method("second").method_meta())
+        for meta in metas:
+            found += [meta.name(), meta.num_inputs(), meta.num_outputs()]
+            tensors = [meta.input_tensor_meta(i) for i in range(meta.num_inputs())]
+            tensors += [meta.output_tensor_meta(i) for i in range(meta.num_outputs())]
+            for t in tensors:
+                found += [t.sizes(), t.dtype(), t.nbytes(), t.is_memory_planned()]
+        numbers = lib._load_for_executorch_from_buffer(with_numbers).method_meta("forward")
+        for ask in (
+            lambda: numbers.input_tensor_meta(1),
+            lambda: numbers.output_tensor_meta(1),
+            lambda: numbers.input_tensor_meta(9),
+            lambda: numbers.output_tensor_meta(9),
+            lambda: metas[0].attribute_tensor_meta(9),
+        ):
+            with pytest.raises(IndexError):
+                ask()
+        return found
+
+    assert told(ours) == told(theirs)
+
+
+def test_what_they_refuse_is_refused(
+    theirs: ModuleType, program: bytes, with_numbers: bytes, tmp_path: Path
+) -> None:
+    def refused(lib: ModuleType) -> list[Callable[[], Any]]:
+        module = lib._load_for_executorch_from_buffer(program)
+        loaded = lib._load_program_from_buffer(program)
+        numbers = lib._load_for_executorch_from_buffer(with_numbers)
+        fresh = loaded.load_method("second")
+        return [
+            lambda: module.run_method("nothing", (X, Y)),
+            lambda: module.method_meta("nothing"),
+            lambda: module.plan_execute("nothing"),
+            lambda: module.plan_execute("forward"),
+            lambda: module.forward([X, Y, Y]),
+            lambda: module.forward([X.int(), Y]),
+            lambda: module.forward([torch.ones(4, 2), Y]),
+            lambda: module.forward([torch.ones(6), Y]),
+            lambda: module.forward([1, Y]),
+            lambda: module.forward([None, Y]),
+            lambda: module.forward(["a", Y]),
+            lambda: numbers.forward([X, 4, True]),
+            lambda: numbers.forward([X, 3, False]),
+            lambda: numbers.forward([X, 3.0, True]),
+            lambda: loaded.load_method("nothing"),
+            lambda: loaded.method_meta("nothing"),
+            lambda: loaded.get_method_name(9),
+            lambda: fresh.execute(),
+            lambda: fresh.set_inputs([X]),
+            lambda: fresh.call(),
+            lambda: fresh.call([X]),
+            lambda: fresh.get_attribute("nothing"),
+            lambda: module.write_etdump_result_to_file(str(tmp_path / "dump")),
+            lambda: loaded.write_etdump_result_to_file(str(tmp_path / "dump")),
+        ]
+
+    for our_call, their_call in zip(refused(ours), refused(theirs), strict=True):
+        for call in (their_call, our_call):
+            with pytest.raises(RuntimeError):
+                call()
+
+
+def test_where_they_go_on_or_crash_there_is_an_error_here(theirs: ModuleType, program: bytes) -> None:
+    module = ours._load_for_executorch_from_buffer(program)
+    with pytest.raises(pteron.ProgramError):
+        ours._load_for_executorch_from_buffer(b"x" * 40)  # they notice when a method is called
+    with pytest.raises(FileNotFoundError):
+        ours._load_for_executorch("nothing.pte")
+    module.forward([X, Y])
+    with pytest.raises(pteron.InputError, match="input"):
+        module.forward([X])  # they take the second input of the earlier call
+    method = ours._load_program_from_buffer(program).load_method("forward")
+    with pytest.raises(pteron.PteronError, match="no outputs yet"):
+        method.get_outputs()  # they give what lies in memory
+    with pytest.raises(pteron.InputError, match="at least 1"):
+        ours._unsafe_reset_threadpool(-1)  # they ask for 4294967295 threads
+    with pytest.raises(TypeError, match="Verification"):
+        ours._load_for_executorch_from_buffer(program, None, False, 0, 1)
+    for load in (ours._load_for_executorch_from_buffer, ours._load_program_from_buffer):
+        with pytest.raises(NotImplementedError, match="tracer="):
+            load(program, enable_etdump=True)
+    with pytest.raises(NotImplementedError, match="tracer="):
+        our_runtime.Runtime.get().load_program(program, enable_etdump=True)
+
+
+def test_outputs_are_the_callers_own_and_set_inputs_are_copies(program: bytes) -> None:
+    module = ours._load_for_executorch_from_buffer(program)
+    first = module.forward([X, Y], clone_outputs=False)
+    kept = [t.clone() for t in first]
+    module.forward([X * 5, Y], clone_outputs=False)
+    _same(first, kept)
+    method = ours._load_program_from_buffer(program).load_method("forward")
+    x = X.clone()
+    method.set_inputs([x, Y])
+    x.zero_()
+    method.execute()
+    outputs = method.get_outputs()
+    _same(outputs, kept)
+    outputs[0].zero_()
+    _same(method.get_outputs(), kept)
+    arrays = ours._load_for_executorch_from_buffer(program).forward([X.numpy(), Y.numpy()])
+    assert all(isinstance(a, np.ndarray) for a in arrays)
+
+
+def test_plan_execute_repeats_the_last_call(program: bytes) -> None:
+    module = ours._load_for_executorch_from_buffer(program)
+    first = module.forward([X, Y])
+    again = module.plan_execute("forward")
+    torch.testing.assert_close(again[0], first[0] + 1)  # the counter went on
+    torch.testing.assert_close(again[1], first[1])
+
+
+def test_attributes_are_the_buffers(theirs: ModuleType) -> None:
+    captured = torch.export.export(Counting().eval(), (X, Y))
+    config = exir.ExecutorchBackendConfig(emit_mutable_buffer_names=True)
+    buffer = exir.to_edge(captured).to_executorch(config).buffer
+
+    def attributes(lib: ModuleType) -> list[Any]:
+        method = lib._load_program_from_buffer(buffer).load_method("forward")
+        meta = method.method_meta()
+        assert meta.num_attributes() == 1
+        info = meta.attribute_tensor_meta(0)
+        found = [info.sizes(), info.dtype(), info.nbytes(), method.get_attribute("count").tolist()]
+        method.call([X, Y])
+        return [*found, method.get_attribute("count").tolist()]
+
+    assert attributes(ours) == attributes(theirs)
+    assert attributes(ours)[-1] == [1.0, 1.0]
+
+
+class Prefill(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.add_(x)
+        return self.cache + 0
+
+
+class Decode(Prefill):
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.mul_(x)
+        return self.cache + 0
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_methods_share_buffers_where_the_program_says_so(theirs: ModuleType, is_shared: bool) -> None:
+    from executorch.exir.passes import MemoryPlanningPass
+    from executorch.runtime import Runtime
+
+    model, x = Prefill(), torch.full((4,), 2.0)
+    other = Decode()
+    other.cache = model.cache
+    edge = exir.to_edge(
+        {"prefill": torch.export.export(model, (x,)), "decode": torch.export.export(other, (x,))}
+    )
+    planning = MemoryPlanningPass(share_mutable_buffers=is_shared)
+    buffer = edge.to_executorch(
+        exir.ExecutorchBackendConfig(memory_planning_pass=planning, emit_mutable_buffer_names=True)
+    ).buffer
+
+    def run(runtime: Any) -> list[Any]:
+        program = runtime.load_program(buffer)
+        prefill, decode = program.load_method("prefill"), program.load_method("decode")
+        return [prefill.execute([x])[0], decode.execute([x])[0], prefill.execute([x])[0]]
+
+    found = run(our_runtime.Runtime.get())
+    if is_shared:
+        _same(found, run(Runtime.get()))
+    # Without sharing their methods overwrite each other's buffers: one arena serves them all.
+    assert [t[0].item() for t in found] == ([2.0, 4.0, 6.0] if is_shared else [2.0, 0.0, 4.0])
+
+
+def test_programs_with_weights_in_a_data_file_of_theirs(theirs: ModuleType, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    x = torch.randn(2, 4)
+    manager = exir.to_edge(torch.export.export(model, (x,))).to_executorch(
+        exir.ExecutorchBackendConfig(external_constants=True)
+    )
+    program, data = tmp_path / "model.pte", tmp_path / "_default_external_constant.ptd"
+    program.write_bytes(manager.buffer)
+    manager.write_tensor_data_to_file(str(tmp_path))
+
+    def runs(lib: ModuleType) -> list[Any]:
+        modules = [
+            lib._load_for_executorch(str(program), str(data)),
+            lib._load_for_executorch_from_buffer(program.read_bytes(), data.read_bytes()),
+        ]
+        methods = [
+            lib._load_program(str(program), data_path=str(data)),
+            lib._load_program_from_buffer(program.read_bytes(), data_path=str(data)),
+        ]
+        found = [m.forward([x])[0] for m in modules]
+        return found + [m.load_method("forward").call([x])[0] for m in methods]
+
+    results = runs(ours)
+    _same(results, runs(theirs))
+    with torch.no_grad():
+        torch.testing.assert_close(results[0], model(x))
+    loaded = our_runtime.Runtime.get().load_program(program, data_path=data)
+    _same(loaded.load_method("forward").execute([x]), results[:1])
+    with pytest.raises(pteron.ExternalDataError, match="weight"):
+        ours._load_for_executorch(program).forward([x])
+
+
+def test_bundled_programs_of_theirs(theirs: ModuleType) -> None:
+    from executorch.devtools import BundledProgram
+    from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
+    from executorch.devtools.bundled_program.serialize import (
+        serialize_from_bundled_program_to_flatbuffer as serialize,
+    )
+
+    class Tripled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 3
+
+    manager = exir.to_edge(torch.export.export(Tripled(), (X,))).to_executorch()
+    cases = [MethodTestCase((X,), (X * 3,)), MethodTestCase((X + 1,), (X,))]
+    bundle = bytes(serialize(BundledProgram(manager, [MethodTestSuite("forward", cases)])))
+
+    for lib in (ours, theirs):
+        loaded = lib._load_bundled_program_from_buffer(bundle)
+        loaded.verify_result_with_bundled_expected_output("forward", 0)
+        with pytest.raises(RuntimeError):
+            loaded.verify_result_with_bundled_expected_output("forward", 1)
+        module = lib._load_for_executorch_from_bundled_program(loaded)
+        torch.testing.assert_close(module.forward([X])[0], X * 3)
+
+    loaded = ours._load_bundled_program_from_buffer(bundle)
+    module = ours._load_for_executorch_from_bundled_program(loaded)
+    module.load_bundled_input(loaded, "forward", 1)
+    (found,) = module.plan_execute("forward")
+    np.testing.assert_array_equal(found, (X + 1).numpy() * 3)
+    (found,) = module.verify_result_with_bundled_expected_output(loaded, "forward", 0)
+    np.testing.assert_array_equal(found, X.numpy() * 3)
+    with pytest.raises(RuntimeError, match="out of tolerance"):
+        module.verify_result_with_bundled_expected_output(loaded, "forward", 1)
+    with pytest.raises(ValueError, match="no case 2"):
+        module.load_bundled_input(loaded, "forward", 2)
+
+
+def test_registries_and_threads(theirs: ModuleType) -> None:
+    assert "aten::add.out" in set(ours._get_operator_names()) & set(theirs._get_operator_names())
+    assert ours._is_available("nothing") == theirs._is_available("nothing") is False
+    assert isinstance(ours._get_registered_backend_names(), list)
+    available = pteron.Runtime.shared().num_threads
+    try:
+        assert ours._threadpool_get_thread_count() == available
+        assert ours._unsafe_reset_threadpool(1) is None
+        assert ours._threadpool_get_thread_count() == 1
+        ours._unsafe_reset_threadpool(10**6)
+        assert ours._threadpool_get_thread_count() == available
+    finally:
+        our_runtime.THREADS._limit = None
+
+
+def test_sources_that_load_program_takes(program: bytes, tmp_path: Path) -> None:
+    from executorch.runtime import Runtime
+
+    path = tmp_path / "p.pte"
+    path.write_bytes(program)
+    sources: list[Callable[[], Any]] = [
+        lambda: program,
+        lambda: bytearray(program),
+        lambda: path,
+        lambda: str(path),
+        lambda: io.BytesIO(program),
+        lambda: path.open("rb"),
+    ]
+    for source in sources:
+        results = []
+        for runtime in (our_runtime.Runtime.get(), Runtime.get()):
+            given = source()
+            loaded = runtime.load_program(given)
+            assert loaded.method_names == {"forward", "second"}
+            assert loaded.load_method("forward") is loaded.load_method("forward")
+            with pytest.raises(KeyError):
+                loaded.load_method("nothing")
+            results.append(loaded.load_method("forward").execute([X, Y]))
+            if hasattr(given, "close"):
+                given.close()
+        _same(*results)
+    for runtime in (our_runtime.Runtime.get(), Runtime.get()):
+        with pytest.raises(TypeError):
+            runtime.load_program(3)
+    assert "executorch" in sys.modules
