@@ -11,8 +11,8 @@ THREADS ?= 1
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint types imports stubs \
-	gen gen-check operators operators-check docs api wheel bench bench-gemm bench-models bench-ops clean
+.PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint features types \
+	imports stubs gen gen-check operators operators-check docs api wheel bench bench-gemm bench-models bench-ops clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,7 +66,7 @@ test-aarch64: ## the Rust tests of format, kernels, engine and runtime on an emu
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 
-check: lint gen-check operators-check types imports stubs docs test ## everything that must hold before a change lands
+check: lint features gen-check operators-check types imports stubs docs test ## everything that must hold before a change lands
 
 format: $(VENV)/.packages ## rewrite sources in the house format
 	cargo fmt --all
@@ -78,6 +78,10 @@ lint: $(VENV)/.packages
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check python tests benches docs
 	$(BIN)/ruff check python tests benches docs
+
+features: ## the run half with operator families left out (docs/embedding.md) builds
+	cargo check --quiet -p pteron-runtime --no-default-features
+	cargo check --quiet -p pteron-runtime --no-default-features --features convolution,pooling,quantized
 
 types: $(VENV)/.packages
 	$(BIN)/mypy

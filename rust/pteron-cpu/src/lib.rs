@@ -53,9 +53,13 @@ static FAMILIES: &[&[StaticKernel]] = &[
     norm::layer_norm::KERNELS,
     norm::batch_norm::KERNELS,
     norm::group_norm::KERNELS,
+    #[cfg(feature = "convolution")]
     conv::KERNELS,
+    #[cfg(feature = "pooling")]
     pooling::max_pool::KERNELS,
+    #[cfg(feature = "pooling")]
     pooling::avg_pool::KERNELS,
+    #[cfg(feature = "image")]
     resampling::bilinear::KERNELS,
     reduction::float::KERNELS,
     reduction::any::KERNELS,

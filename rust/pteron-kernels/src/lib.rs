@@ -22,6 +22,7 @@ pub mod draws;
 pub mod elements;
 #[allow(unsafe_code)]
 pub mod elementwise;
+pub mod features;
 pub mod fourier;
 #[allow(unsafe_code)]
 pub mod indexed;
@@ -46,10 +47,17 @@ use pteron_core::{Schema, StaticKernel};
 
 /// Every reference kernel.
 pub fn kernels() -> impl Iterator<Item = &'static StaticKernel> {
-    ops::TABLES.iter().copied().flatten()
+    ops::TABLES.iter().copied().flatten().copied().flatten()
 }
 
 /// Kernels of operators on complex numbers, to be asked before those of [`kernels`].
+#[cfg(not(feature = "complex"))]
+pub fn complex_kernels() -> impl Iterator<Item = &'static StaticKernel> {
+    std::iter::empty()
+}
+
+/// Kernels of operators on complex numbers, to be asked before those of [`kernels`].
+#[cfg(feature = "complex")]
 pub fn complex_kernels() -> impl Iterator<Item = &'static StaticKernel> {
     let functions = ops::complex_functions::FUNCTIONS.iter().chain(ops::complex_functions::OPERATORS);
     let functions = functions.chain(ops::complex_scans::KERNELS);

@@ -17,6 +17,11 @@ pub(crate) struct ResolvedOperator {
 /// Operators of a method by their index in its table; `None` for those that no instruction calls.
 pub(crate) type ResolvedOperators = Vec<Option<ResolvedOperator>>;
 
+/// What to do about an operator that nobody has.
+const NO_KERNEL: &str = "delegate these operators, or decompose them before export; the runtime's operators list \
+    what it has (in Python pteron.Runtime().operators), and exporting with \
+    ExecutorchBackendConfig(kernels='pteron') reports this at export";
+
 /// Resolves the operators that instructions call; all that are missing are reported together.
 pub(crate) fn resolve_operators(ir: &MethodIr, registry: &KernelRegistry) -> Result<ResolvedOperators> {
     let mut resolved: ResolvedOperators = vec![None; ir.operators.len()];
@@ -38,17 +43,23 @@ pub(crate) fn resolve_operators(ir: &MethodIr, registry: &KernelRegistry) -> Res
     }
     let Some((first, name)) = missing.first() else { return Ok(resolved) };
     let names = missing.iter().map(|(i, n)| format!("{} (instruction {i})", printable(n)));
+    let mut left_out: Vec<&str> =
+        missing.iter().filter_map(|(_, n)| pteron_kernels::features::missing_feature(n)).collect();
+    left_out.sort_unstable();
+    left_out.dedup();
     Err(Error::missing_operator("the program calls operators that this runtime has no kernel for")
         .method(ir.name.as_str())
         .instruction(*first)
         .operator(*name)
         .expected("operators that the runtime has kernels for")
         .got(format!("{} missing: {}", missing.len(), names.collect::<Vec<_>>().join(", ")))
-        .hint(
-            "delegate these operators, or decompose them before export; the runtime's operators list what it \
-             has (in Python pteron.Runtime().operators), and exporting with \
-             ExecutorchBackendConfig(kernels='pteron') reports this at export",
-        ))
+        .hint(match left_out.is_empty() {
+            true => NO_KERNEL.to_string(),
+            false => format!(
+                "this binary was built without the cargo features of pteron-runtime that have them: {}",
+                left_out.join(", ")
+            ),
+        }))
 }
 
 /// Checks all instructions of a method.

@@ -30,9 +30,14 @@ impl<'a> Preparer<'a> {
                 return Ok(prepared);
             }
         }
-        Err(Error::kernel("no kernel takes these arguments")
-            .got(self.describe(&specs))
-            .hint("another dtype or memory order may have a kernel; see the operator table"))
+        Err(Error::kernel("no kernel takes these arguments").got(self.describe(&specs)).hint(
+            match is_complex(&specs) && !pteron_kernels::features::is_on("complex") {
+                true => {
+                    "this binary was built without the cargo feature of pteron-runtime that has them: complex"
+                }
+                false => "another dtype or memory order may have a kernel; see the operator table",
+            },
+        ))
     }
 
     /// The kernel of a plan, if there is one for these arguments.
@@ -105,4 +110,9 @@ impl<'a> Preparer<'a> {
             .collect();
         format!("({})", list.join(", "))
     }
+}
+
+/// Is there a complex tensor among the arguments?
+fn is_complex(specs: &[ArgSpec<'_>]) -> bool {
+    specs.iter().any(|s| matches!(s, ArgSpec::Tensor(t, _) if t.dtype.is_complex()))
 }

@@ -1,8 +1,13 @@
-//! Operator families, one per file.
+//! Operator families, one per file. A cargo feature leaves the tables of its families out of a binary, and with them
+//! their code: [`crate::features`].
 
+#[cfg(feature = "complex")]
 pub(crate) mod complex_elementwise;
+#[cfg(feature = "complex")]
 pub(crate) mod complex_functions;
+#[cfg(feature = "complex")]
 pub(crate) mod complex_scans;
+#[cfg(feature = "complex")]
 pub(crate) mod complex_sums;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;
@@ -10,26 +15,51 @@ pub(crate) mod quantized_layout;
 pub(crate) mod volume;
 
 macro_rules! families {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        $( $(#[$doc])* pub mod $name; )*
-        /// The tables of all families.
-        pub(crate) static TABLES: &[&[pteron_core::StaticKernel]] = &[$($name::KERNELS),*];
+    ($(
+        $(#[cfg(feature = $feature:literal)])?
+        { $($name:ident),* $(,)? }
+    )*) => {
+        $($( pub mod $name; )*)*
+        /// The tables of all families whose feature is on.
+        pub(crate) static TABLES: &[&[&[pteron_core::StaticKernel]]] = &[
+            $( $(#[cfg(feature = $feature)])? &[$($name::KERNELS),*], )*
+        ];
+        /// The tables of the families that a feature leaves out, by feature.
+        #[cfg(test)]
+        pub(crate) static OPTIONAL: &[(&str, &[&[pteron_core::StaticKernel]])] = &[
+            $( (concat!($($feature)?), &[$($name::KERNELS),*]), )*
+        ];
     };
 }
 
 families! {
-    unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
-    masked_choice, copy, scalar_prim, tensor_prim, layout,
-    joining, sums, extremes, softmax, normalization, matrix, convolution, creation, indexing, scattering,
-    advanced_indexing, pooling, adaptive_pooling,
-    padding, resampling, antialiasing, sorting, data_dependent, channels, distances, grid_sampling,
-    special_functions, number_pairs, order_statistics, searching, counting, running_results,
-    flat_positions, complex_parts, batch_norm_training,
-    pooling_backward, convolution_backward, norm_backward, embedding_backward, patches,
-    quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic,
-    exponents,
-    lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential,
-    random, random_choice,
-    complex_pairs, fourier_operators, embedding_bag, bessel_functions, zeta_functions,
-    incomplete_gamma, random_counts, unique, index_reduce,
+    {
+        unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
+        masked_choice, copy, scalar_prim, tensor_prim, layout,
+        joining, sums, extremes, softmax, normalization, matrix, creation, indexing, scattering,
+        advanced_indexing, padding, data_dependent, channels, distances, number_pairs, running_results,
+        flat_positions, exponents, embedding_bag, index_reduce,
+    }
+    #[cfg(feature = "convolution")]
+    { convolution }
+    #[cfg(feature = "pooling")]
+    { pooling, adaptive_pooling }
+    #[cfg(feature = "image")]
+    { resampling, antialiasing, grid_sampling, patches }
+    #[cfg(feature = "sorting")]
+    { sorting, order_statistics, searching, counting, unique }
+    #[cfg(feature = "special_functions")]
+    { special_functions, bessel_functions, zeta_functions, incomplete_gamma }
+    #[cfg(feature = "training")]
+    { batch_norm_training, pooling_backward, convolution_backward, norm_backward, embedding_backward }
+    #[cfg(feature = "quantized")]
+    { quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic }
+    #[cfg(feature = "linear_algebra")]
+    { lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential }
+    #[cfg(feature = "random")]
+    { random, random_choice, random_counts }
+    #[cfg(feature = "complex")]
+    { complex_parts, complex_pairs }
+    #[cfg(feature = "fourier")]
+    { fourier_operators }
 }
