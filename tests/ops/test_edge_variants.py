@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import itertools
 import os
-import warnings
+import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from ops import own_process
 from ops.edge_differences import reason_for
 from ops.edge_variants import Variant, bases, variants
-from ops.op_db.judging import Outcome, case_of, is_storable, judge
-from ops.op_db.samples import first_dtype
-from ops.runtime_call import run_in_runtime
+from ops.op_db.judging import Outcome
+from ops.own_process import Judged, judge_apart, judge_variant
 
 IS_FULL = os.environ.get("PTERON_OPS") == "all"
 TARGET = Path(__file__).resolve().parents[2] / "target" / "op_db"
@@ -33,24 +33,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def check(found: Iterable[Variant], name: str = "") -> int:
-    """Judges variants, fails with the differences that have no reason, and answers how many there were."""
+def check(found: Iterable[Judged | None], name: str = "") -> int:
+    """Fails with the differences that have no reason, and answers how many variants there were."""
     count, refused, known, unexplained = 0, 0, [], []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for variant in found:
-            call = variant.recorded()
-            if not is_storable(call):
-                continue
-            count += 1
-            refused += call.expected is None
-            verdict = judge(call, run_in_runtime)
-            if verdict.outcome is Outcome.AGREES:
-                continue
-            detail = verdict.detail or call.error
-            line = f"{variant.note}: {case_of(call)}: {verdict.outcome.value}: {detail}"
-            reason = reason_for(str(call.op), first_dtype(call.args), verdict.outcome, variant.note, detail)
-            (unexplained if reason is None else known).append(line)
+    for judged in found:
+        if judged is None:
+            continue
+        count += 1
+        refused += judged.is_refused
+        if judged.outcome is Outcome.AGREES:
+            continue
+        line = f"{judged.note}: {judged.case}: {judged.outcome.value}: {judged.detail}"
+        reason = reason_for(judged.operator, judged.dtype, judged.outcome, judged.note, judged.detail)
+        (unexplained if reason is None else known).append(line)
     if name:
         TARGET.mkdir(parents=True, exist_ok=True)
         head = f"{count} variants, {refused} refused by eager PyTorch, {len(known)} with a reason to differ"
@@ -62,11 +57,27 @@ def check(found: Iterable[Variant], name: str = "") -> int:
 def test_part_of_the_variants() -> None:
     """Another eleventh of the variants from operator to operator."""
     part = (itertools.islice(variants(call), i % 11, None, 11) for i, call in enumerate(bases()))
-    assert check(itertools.chain.from_iterable(part)) >= 800
+    assert check(map(judge_variant, itertools.chain.from_iterable(part))) >= 800
+
+
+def test_what_ends_the_process_is_told_apart() -> None:
+    """The harness itself: a call that ends eager PyTorch, the runtime, or raises what nobody expects."""
+    variant = next(variants(next(bases())))
+
+    def ended_in(method: str) -> list[Outcome]:
+        with pytest.MonkeyPatch.context() as patch:
+            place = Variant if method == "recorded" else own_process
+            patch.setattr(place, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            return [judged.outcome for judged in own_process.judge_apart([variant, variant])]
+
+    assert ended_in("recorded") == [Outcome.EAGER_ENDS] * 2
+    assert ended_in("judge") == [Outcome.ENDS] * 2
+    assert [judged.outcome for judged in own_process.judge_apart([variant])] == [Outcome.AGREES]
 
 
 @pytest.mark.skipif(not IS_FULL, reason="minutes: PTERON_OPS=all, or make test-all")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.bool], ids=str)
 def test_all_variants(dtype: torch.dtype) -> None:
     name = f"variants-{str(dtype).removeprefix('torch.')}"
-    check(itertools.chain.from_iterable(variants(call) for call in bases(dtype)), name)
+    apart = (judge_apart(list(variants(call))) for call in bases(dtype))
+    check(itertools.chain.from_iterable(apart), name)

@@ -28,6 +28,8 @@ class Outcome(Enum):
     DIFFERS = "differs"
     REFUSED = "refused, eager PyTorch takes it"
     TAKEN = "taken, eager PyTorch refuses it"
+    ENDS = "ends the process"
+    EAGER_ENDS = "ends the process of eager PyTorch, not the runtime's"
 
 
 @dataclass
