@@ -304,6 +304,9 @@ def distinct_elements() -> Iterator[Case]:
             yield Case("unique_dim", "out", (y, dim, True, True, True), largest=room)
             yield Case("unique_dim_consecutive", "out", (y, dim, True, True), largest=room)
             yield Case("unique_consecutive", "out", (y, False, False, dim), largest=room)
+    # Eager PyTorch takes dimension 0 of a vector, by this name alone, for no dimension.
+    for dim, room in [(0, [(8,), (0,), (0,)]), (-1, [(8,), (8,), (8,)])]:
+        yield Case("unique_consecutive", "out", (zeros, False, False, dim), largest=room)
     yield Case("unique_dim", "out", (values((0, 3)), 0, True, True, True), largest=[(0, 3), (0,), (0,)])
     yield Case("unique_dim", "out", (values((3, 0)), 0), note=" empty slices")
     yield Case("unique_dim", "out", (values((3, 2)), 2), note=" no such dimension")

@@ -62,6 +62,21 @@ KNOWN: list[Known] = [
         "others in float32 and in float64",
         dtype="int*",
     ),
+    Known(
+        "aten.polygamma.default",
+        Outcome.DIFFERS,
+        "the trigamma function in float64: eager cuts its series off after ten digits; here it has fifteen, "
+        "which the kernel's tests hold it to",
+        dtype="float64",
+        detail="output 0: *",
+    ),
+    Known(
+        "aten.special_bessel_[jy][01].default",
+        Outcome.DIFFERS,
+        "float64 of five and more: eager is right to nine digits there, these to fifteen, which the kernel's "
+        "tests compare with the functions' integrals",
+        dtype="float64",
+    ),
     *(
         Known(operator, Outcome.REFUSED, _COMPLEX_MATRICES, dtype="complex64")
         for operator in (

@@ -4,7 +4,8 @@
 //! places and counts are int64. Edge cases: results are in rising order (or in the order of the input, for
 //! neighbours), also where no order is asked for; every NaN is distinct and comes last; both zeros are equal,
 //! the first of them stands for them. Places and counts that are not asked for are empty, as PyTorch has it,
-//! but for slices, which always have them.
+//! but for slices, which always have them; slices of a vector along dimension 0 (not -1) are elements to
+//! unique_consecutive.
 
 use crate::compute::Class;
 use crate::elements::{Reader, Writer};
@@ -33,6 +34,8 @@ struct Form {
     dim: Option<usize>,
     /// Are results sorted? Else only neighbours are compared.
     is_sorted: bool,
+    /// Is dimension 0 of a vector (not its other name, -1) as if no dimension were named?
+    takes_vectors_apart: bool,
     wants_places: usize,
     wants_counts: usize,
     out: usize,
@@ -50,11 +53,7 @@ struct Items {
 impl Form {
     fn items(&self, args: &Args<'_>) -> Result<Items> {
         let x = args.tensor(0)?;
-        let dim = match self.dim {
-            Some(i) => args.optional_int(i)?,
-            None => None,
-        };
-        let Some(dim) = dim else {
+        let Some(dim) = self.slices_of(args)? else {
             let shape = Dims::filled(1, x.numel())?;
             return Ok(Items { starts: row_major(x.meta()), rest: Walk::row_major(&[], &signed(&[])), shape, dim: 0 });
         };
@@ -77,11 +76,12 @@ impl Form {
         })
     }
 
-    fn is_of_slices(&self, args: &Args<'_>) -> Result<bool> {
-        match self.dim {
-            Some(i) => Ok(args.optional_int(i)?.is_some()),
-            None => Ok(false),
-        }
+    /// The dimension that a call names; None: elements.
+    fn slices_of(&self, args: &Args<'_>) -> Result<Option<i64>> {
+        let Some(i) = self.dim else { return Ok(None) };
+        let dim = args.optional_int(i)?;
+        let is_of_elements = self.takes_vectors_apart && dim == Some(0) && args.tensor(0)?.rank() == 1;
+        Ok(dim.filter(|_| !is_of_elements))
     }
 }
 
@@ -160,7 +160,7 @@ fn bind(args: &mut BindArgs<'_>, form: Form, groups: Option<usize>) -> Result<()
     let view = args.args();
     let items = form.items(&view)?;
     let most = items.starts.numel();
-    let is_of_slices = form.is_of_slices(&view)?;
+    let is_of_slices = form.slices_of(&view)?.is_some();
     let has_places = is_of_slices || view.bool(form.wants_places)?;
     let has_counts = is_of_slices || view.bool(form.wants_counts)?;
     let places = if is_of_slices { Dims::filled(1, most)? } else { *view.tensor(0)?.shape() };
@@ -204,10 +204,10 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     Finding::prepare(scratch, Box::new(move |args, groups| bind(args, form, groups)), find)
 }
 
-const ELEMENTS: Form = Form { dim: None, is_sorted: true, wants_places: 2, wants_counts: 3, out: 4 };
-const NEIGHBOURS: Form = Form { dim: Some(3), is_sorted: false, wants_places: 1, wants_counts: 2, out: 4 };
-const SLICES: Form = Form { dim: Some(1), is_sorted: true, wants_places: 3, wants_counts: 4, out: 5 };
-const NEIGHBOURING_SLICES: Form = Form { dim: Some(1), is_sorted: false, wants_places: 2, wants_counts: 3, out: 4 };
+const ELEMENTS: Form = Form { dim: None, is_sorted: true, takes_vectors_apart: false, wants_places: 2, wants_counts: 3, out: 4 };
+const NEIGHBOURS: Form = Form { dim: Some(3), is_sorted: false, takes_vectors_apart: true, wants_places: 1, wants_counts: 2, out: 4 };
+const SLICES: Form = Form { dim: Some(1), is_sorted: true, takes_vectors_apart: false, wants_places: 3, wants_counts: 4, out: 5 };
+const NEIGHBOURING_SLICES: Form = Form { dim: Some(1), is_sorted: false, takes_vectors_apart: false, wants_places: 2, wants_counts: 3, out: 4 };
 
 /// _unique2 and its kin.
 pub static KERNELS: &[StaticKernel] = &[
