@@ -12,7 +12,8 @@ RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint features types \
-	imports stubs gen gen-check operators operators-check docs api wheel bench bench-gemm bench-models bench-ops clean
+	imports stubs gen gen-check operators operators-check docs api wheel bench bench-gemm bench-models bench-ops fuzz-files \
+	fuzz-attacks clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,6 +64,15 @@ AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 test-aarch64: ## the Rust tests of format, kernels, engine and runtime on an emulated 64-bit ARM processor
 	$(AARCH64) cargo test --target aarch64-unknown-linux-gnu --quiet \
 		-p pteron-core -p pteron-format -p pteron-kernels -p pteron-cpu -p pteron-runtime
+
+FROM  ?= 0
+COUNT ?= 100000
+
+fuzz-files: ## mutated programs in forked children, by number (FROM=, COUNT=); findings and figures in target/mutation
+	cargo test --quiet -p pteron-runtime --test mutation -- --from $(FROM) --count $(COUNT)
+
+fuzz-attacks: ## each field of every seed program at its bounds, each argument and each overlap (an hour)
+	cargo test --quiet -p pteron-runtime --test mutation -- --attacks
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 

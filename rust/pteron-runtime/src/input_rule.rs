@@ -84,6 +84,7 @@ pub(crate) fn input_rules(ir: &MethodIr, specs: &[IoSpec], copied: &HashSet<Valu
                     && matches!(tensor.place, Place::Constant(_) | Place::Folded(_))
                 {
                     return Err(Error::program("an input is a constant")
+                        .expected("a value that no stored data belongs to")
                         .method(ir.name.as_str())
                         .argument(spec.name.as_str()));
                 }

@@ -1,6 +1,6 @@
 //! A bundled program: where the program is, and its test cases.
 
-use super::place::{InPlace, list_of, required};
+use super::place::{InPlace, explained, list_of, required};
 use super::table::FileTable;
 use super::tensor_layout::{layout_spec, unknown_code};
 use crate::generated::bundle_wire;
@@ -17,6 +17,10 @@ pub(crate) fn is_bundle(head: &[u8]) -> bool {
 
 /// Reads and checks a private copy of a file.
 pub(crate) fn bundle(bytes: AlignedBuffer) -> Result<BundleFile> {
+    checked(bytes).map_err(explained)
+}
+
+fn checked(bytes: AlignedBuffer) -> Result<BundleFile> {
     if !is_bundle(bytes.as_slice()) {
         return Err(Error::program("the file is not a bundled program of a known format")
             .expected(format!("file identifier {BUNDLE_IDENTIFIER}")));

@@ -1,7 +1,7 @@
 //! A data file: header, table, entries.
 
 use super::container::{read_u32, read_u64, within};
-use super::place::{InPlace, list_of, required};
+use super::place::{InPlace, explained, list_of, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use super::tensor_layout::layout_spec;
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Reads and checks a data file of `len` bytes that begins with `head`.
 pub(crate) fn data_file(head: &[u8], len: usize) -> Result<DataFile> {
     // What is shared with programs says "program"; whoever catches it should know that it is the data.
-    checked(head, len).map_err(|e| match e.kind() {
+    checked(head, len).map_err(explained).map_err(|e| match e.kind() {
         ErrorKind::Program => e.with_kind(ErrorKind::ExternalData),
         _ => e,
     })

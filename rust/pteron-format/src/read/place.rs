@@ -29,6 +29,15 @@ impl<T> InPlace<T> for Result<T> {
     }
 }
 
+/// An error that says no more than that something is wrong gets the hint that fits any damage.
+pub(super) fn explained(error: Error) -> Error {
+    let detail = error.detail();
+    match detail.expected.is_none() && detail.got.is_none() && detail.hint.is_none() {
+        true => error.hint("the file is damaged, or no exporter made it: copy or export it again"),
+        false => error,
+    }
+}
+
 /// The field that must be there, or an error that names it.
 pub(super) fn required<T>(field: Option<T>, name: &str) -> Result<T> {
     field.ok_or_else(|| Error::program(format!("the required field '{name}' is missing")))

@@ -3,7 +3,7 @@
 use super::container::Container;
 use super::delegates::inline_blobs;
 use super::method::MethodContext;
-use super::place::{InPlace, list_of, required};
+use super::place::{InPlace, explained, list_of, required};
 use super::segments::Segments;
 use super::stored_data::StoredData;
 use super::table::FileTable;
@@ -15,6 +15,10 @@ use std::collections::HashSet;
 
 /// Reads and checks a file of `len` bytes that begins with `head`.
 pub(crate) fn program(head: &[u8], len: usize) -> Result<ProgramFile> {
+    checked(head, len).map_err(explained)
+}
+
+fn checked(head: &[u8], len: usize) -> Result<ProgramFile> {
     let container = Container::read(head, len)?;
     let table = head.get(..container.program_size).ok_or_else(|| {
         Error::program("the program table is not within the bytes at hand")

@@ -7,6 +7,7 @@ mod delegates;
 mod demo;
 mod dynamic_shapes;
 mod errors;
+mod hostile_programs;
 mod limits;
 mod memory;
 mod sharing;
