@@ -179,6 +179,18 @@ def moves() -> Iterator[Case]:
     yield Case("nonzero", "out", (torch.tensor([0, 1j, 2, 0]),), largest=(4, 1))
     yield Case("reflection_pad1d", "out", (x, [2, 1]))
     yield Case("replication_pad2d", "out", (numbers((1, 3, 4)), [2, 1, 0, 3]))
+    yield Case("constant_pad_nd", "out", (x, [1, -1, 0, 2], 1.5))
+    yield Case("scatter", "value_out", (x, 0, at, 1.5))
+    yield Case("scatter_add", "out", (x, 0, at, numbers((2, 4), 5)))
+    yield Case("index_put", "out", (x, [torch.tensor([2, 2])], numbers((2, 4), 2), True))
+    mask = values((3, 4), torch.bool)
+    yield Case("masked_select", "out", (x, mask))
+    yield Case("masked_scatter", "out", (x, mask, numbers((12,), 6)))
+    images = numbers((2, 3, 5, 4))
+    window = ([2, 3], [1, 1], [1, 0], [2, 1])
+    yield Case("im2col", "out", (images, *window))
+    yield Case("im2col", "out", (images[0], *window))
+    yield Case("col2im", "out", (torch.ops.aten.im2col(images, *window), [5, 4], *window))
     yield Case("fill", "Scalar_out", (x, 2))
     for op in ["zeros_like", "ones_like"]:
         yield Case(op, "out", (x,))
@@ -190,6 +202,9 @@ def moves() -> Iterator[Case]:
     for op in ["cumsum", "cumprod"]:
         yield Case(op, "out", (x / 2, 1))
         yield Case(op, "out", (transposed((3, 4)) / 2, 0))
+    for z in [x / 2, transposed((3, 4)), torch.tensor([1 + 1j, 1 - 1j, -INF, 2, 3j, 700, NAN, 1])]:
+        yield Case("logcumsumexp", "out", (z, 0))
+    yield Case("logcumsumexp", "out", (numbers(()), 0))
     for op in ["var", "std"]:
         yield Case(op, "correction_out", (x, [1]), {"correction": 1})
     yield Case("var_mean", "correction_out", (x, [0]), {"correction": 0, "keepdim": True})

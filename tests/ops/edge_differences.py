@@ -80,41 +80,6 @@ KNOWN: list[Known] = [
         "eager reads indices that do not lie side by side as if they did",
         note="* of the second",
     ),
-    *(
-        Known(
-            operator,
-            Outcome.TAKEN,
-            "eager refuses an input without channels; the result here has no elements either",
-            note="dimension * empty*",
-        )
-        for operator in ("aten.*avg_pool*", "aten.*max_pool*", "aten.re*_pad?d.default")
-    ),
-    Known(
-        "aten.constant_pad_nd.default",
-        Outcome.TAKEN,
-        "eager crops before it pads and so refuses to crop an empty dimension; here the extent of the result "
-        "counts",
-        note="dimension * empty*",
-    ),
-    Known(
-        "aten.squeeze_copy.dim*",
-        Outcome.TAKEN,
-        "a call that only renames the shape and leaves it as it is is dropped at load, before its dimension "
-        "is looked at",
-        note="no dimensions*",
-    ),
-    Known(
-        "aten.*adaptive_*_pool2d.default",
-        Outcome.TAKEN,
-        "one extent stands for both, as in the other pools",
-        note="output_size=*",
-    ),
-    Known(
-        "aten.*softmax.default",
-        Outcome.TAKEN,
-        "half_to_float is for GPUs in eager; here the output's dtype says what is written",
-        note="half_to_float=True",
-    ),
     Known(
         "aten.pixel_unshuffle.default",
         Outcome.DIFFERS,
@@ -136,15 +101,6 @@ KNOWN: list[Known] = [
         )
         for kind in ("j0", "j1", "y0", "y1")
         for note in ("all *e+38*", "all *2147483*", "edge values*")
-    ),
-    *(
-        Known(
-            f"aten.{name}.default",
-            Outcome.DIFFERS,
-            "a result that the dtype cannot hold: its low bits here; eager takes the sign off them",
-            dtype="int*",
-        )
-        for name in ("gcd", "lcm")
     ),
     Known(
         "aten.*median.dim",

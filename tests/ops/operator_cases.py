@@ -18,6 +18,7 @@ from ops.movement_cases import every_movement
 from ops.operator_case import OperatorCase as Case
 from ops.quantized_cases import every_quantised
 from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
+from ops.shape_check_cases import every_shape_check
 from ops.statistic_cases import every_statistic
 
 # Functions of one tensor whose result is a float tensor.
@@ -572,5 +573,6 @@ def every_case() -> list[Case]:
         every_complex,
         every_bag,
         every_movement,
+        every_shape_check,
     ]
     return [case for table in tables for case in table()]

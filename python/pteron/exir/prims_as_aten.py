@@ -172,14 +172,24 @@ def _as_strided_scatter(
     stride: Sequence[int],
     storage_offset: int,
 ) -> Any:
-    # Positions in the memory of a tensor in row-major order, which `as_strided_copy` reads it in, too.
+    # Positions in memory, which `as_strided_copy` reads a tensor in, too.
     at = torch.full([], storage_offset, dtype=torch.int64)
     for dim, (extent, step) in enumerate(zip(size, stride, strict=True)):
         along = [1] * dim + [extent] + [1] * (len(size) - dim - 1)
         at = at + (torch.arange(extent) * step).reshape(along)
-    flat = base.reshape(-1)
-    changed = aten.index_put.default(flat, [at.reshape(-1)], source.reshape(-1))
-    return changed.reshape(base.shape)
+    # Dimensions as they lie in memory, the outermost first: extents of one have no place there.
+    order = list(range(base.dim()))
+    if not base.is_contiguous():
+        order.sort(key=lambda d: (-base.stride(d), base.shape[d] == 1))
+    in_memory = aten.permute.default(base, order)
+    if base.numel() and not in_memory.is_contiguous():
+        raise NotImplementedError(
+            f"as_strided_scatter: a tensor of shape {list(base.shape)} and strides {list(base.stride())} "
+            "does not fill its memory; expected one that does, call contiguous() before"
+        )
+    flat = in_memory.reshape(-1)
+    changed = aten.index_put.default(flat, [at.reshape(-1)], source.reshape(-1)).reshape(in_memory.shape)
+    return aten.permute.default(changed, sorted(range(base.dim()), key=order.__getitem__))
 
 
 def _scalar_tensor(

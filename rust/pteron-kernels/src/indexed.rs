@@ -1,10 +1,11 @@
 //! Moves between a row of elements and the elements that positions name: gather, scatter, index and their
 //! kin. Unsafe island: every row and every position is checked before the first element moves.
 
+use crate::complex_number::Number;
 use crate::compute::{Class, Compute, Convert, store_fn};
 use crate::shape::check_index;
 use half::{bf16, f16};
-use pteron_core::{Bool8, DType, Error, Result, Scalar, TensorMeta, TensorView, TensorViewMut};
+use pteron_core::{Bool8, Complex64, DType, Error, Result, Scalar, TensorMeta, TensorView, TensorViewMut};
 
 /// A row: element `i` lies at `start + i * step`.
 #[derive(Debug, Clone, Copy)]
@@ -197,6 +198,7 @@ fn move_fn(dtype: DType, meet: Meet) -> Result<MoveFn> {
         (DType::UInt16, _) => meet_fn::<u16, i64>(meet),
         (DType::UInt32, _) => meet_fn::<u32, i64>(meet),
         (DType::Bool, _) => meet_fn::<Bool8, i64>(meet),
+        (DType::Complex64, Meet::Add | Meet::Multiply) => meet_fn::<Complex64, Number>(meet),
         (DType::Float16, _) => meet_fn::<f16, f32>(meet),
         (DType::BFloat16, _) => meet_fn::<bf16, f32>(meet),
         (DType::Float32, _) => meet_fn::<f32, f32>(meet),
@@ -276,7 +278,9 @@ pub fn with_number(
     let place = memory.as_mut_ptr().cast::<u8>();
     // SAFETY: an element of any dtype has at most 16 bytes.
     unsafe {
-        if Class::of(dtype) == Some(Class::I64) {
+        if dtype == DType::Complex64 {
+            store_fn::<Number>(dtype).ok_or_else(unsupported)?(&[Number::from_scalar(value)], place, 1);
+        } else if Class::of(dtype) == Some(Class::I64) {
             store_fn::<i64>(dtype).ok_or_else(unsupported)?(&[value.to_i64()], place, 1);
         } else {
             store_fn::<f64>(dtype).ok_or_else(unsupported)?(&[value.to_f64()], place, 1);

@@ -101,17 +101,7 @@ KNOWN: list[Known] = [
     ),
     *(
         Known(operator, Outcome.REFUSED, _COMPLEX_REST, dtype="complex64")
-        for operator in (
-            "aten.constant_pad_nd.default",
-            "aten.im2col.default",
-            "aten.index_put.default",
-            "aten.logcumsumexp.default",
-            "aten.logsumexp.default",
-            "aten.masked_scatter.default",
-            "aten.masked_select.default",
-            "aten.scatter.value",
-            "aten.scatter_add.default",
-        )
+        for operator in ("aten.logsumexp.default",)
     ),
 ]
 

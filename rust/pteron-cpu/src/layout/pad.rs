@@ -63,6 +63,9 @@ fn paddings(args: &Args<'_>) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
         out[d] = [pads.get(2 * i)?, pads.get(2 * i + 1)?];
         let padded = i64::try_from(shape[d]).ok();
         let padded = padded.and_then(|n| n.checked_add(out[d][0])?.checked_add(out[d][1]));
+        // PyTorch crops before it fills: what is not there cannot be taken away.
+        let cropped = out[d].map(|p| p.min(0).unsigned_abs());
+        let padded = padded.filter(|_| cropped[0].saturating_add(cropped[1]) <= shape[d] as u64);
         shape[d] = padded.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
             Error::kernel("a padding leaves no valid extent")
                 .argument("pad")

@@ -146,9 +146,13 @@ fn squeeze_marked(args: &Args<'_>, marked: impl Fn(usize) -> bool) -> Result<Str
     Ok(view)
 }
 
+/// [`wrap_dim`], a tensor without dimensions counting as one with a single one, as PyTorch has it.
+fn wrap_squeezed(dim: i64, rank: usize) -> Result<usize> {
+    wrap_dim(dim, rank.max(1))
+}
+
 fn squeeze_dim(args: &Args<'_>) -> Result<StridedView> {
-    let rank = args.tensor(0)?.rank();
-    let d = if rank == 0 { 0 } else { wrap_dim(args.int(1)?, rank)? };
+    let d = wrap_squeezed(args.int(1)?, args.tensor(0)?.rank())?;
     squeeze_marked(args, |k| k == d)
 }
 
@@ -156,8 +160,9 @@ fn squeeze_dims(args: &Args<'_>) -> Result<StridedView> {
     let rank = args.tensor(0)?.rank();
     let mut marked = [false; pteron_core::MAX_RANK];
     for dim in args.int_list(1)?.iter() {
-        if rank > 0 {
-            marked[wrap_dim(dim?, rank)?] = true;
+        let d = wrap_squeezed(dim?, rank)?;
+        if std::mem::replace(&mut marked[d], true) {
+            return Err(Error::kernel("squeeze names a dimension twice").got(d.to_string()));
         }
     }
     squeeze_marked(args, |d| marked[d])
@@ -186,10 +191,10 @@ fn reshape(args: &Args<'_>) -> Result<StridedView> {
         }
     }
     let known = known.ok_or_else(|| refuse().got("an overflowing product"))?;
-    if let Some(d) = inferred
-        && known > 0
-    {
-        shape[d] = input.numel() / known;
+    if let Some(d) = inferred {
+        // Of no elements -1 could stand for anything.
+        let extent = input.numel().checked_div(known);
+        shape[d] = extent.ok_or_else(|| refuse().got(format!("-1 beside an empty dimension in {shape}")))?;
     }
     if shape.numel()? != input.numel() {
         return Err(refuse().got(shape.to_string()));

@@ -106,7 +106,8 @@ impl Prepared for AvgPool {
                 let (input, mut output) = (spatial(&shape, self.rank), [1; 3]);
                 output[3 - self.rank..].copy_from_slice(&size);
                 let extents = Extents { images: shape[0], channels: shape[1], input, output };
-                if input.contains(&0) && shape[0] * shape[1] * extents.pixels() > 0 {
+                // PyTorch has this rule for the channels of volumes, not for those of images.
+                if input.contains(&0) || (self.rank == 3 && shape[1] == 0) {
                     return Err(
                         Error::kernel("the mean of no elements is not defined").got(shape.to_string())
                     );

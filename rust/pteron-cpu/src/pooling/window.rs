@@ -112,9 +112,8 @@ impl Window {
     /// Extents for an input of `shape` (batch, channels, spatial).
     pub fn extents(&self, shape: &Dims) -> Result<Extents> {
         let input = spatial(shape, self.rank);
-        // PyTorch has this rule for volumes alone.
-        if self.rank == 3 && shape[1..].contains(&0) {
-            return Err(Error::kernel("only the batch of a volume may be empty").got(shape.to_string()));
+        if shape[1..].contains(&0) {
+            return Err(Error::kernel("only the batch of what is pooled may be empty").got(shape.to_string()));
         }
         let mut output = [1; 3];
         for d in 3 - self.rank..3 {

@@ -40,6 +40,10 @@ struct Units {
 fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Result<Option<Box<dyn Prepared>>> {
     let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
     let Some(ArgSpec::Int(Some(dim))) = ctx.args.get(1) else { return Ok(None) };
+    // PyTorch refuses it on the CPU, and so does the reference kernel.
+    if !matches!(ctx.args.get(2), Some(ArgSpec::Bool(Some(false)))) {
+        return Ok(None);
+    }
     let rank = input.shape.len();
     let dim = if *dim < 0 { dim + rank as i64 } else { *dim };
     let Some(dim) = usize::try_from(dim).ok().filter(|d| *d < rank) else { return Ok(None) };

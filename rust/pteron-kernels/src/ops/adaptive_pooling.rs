@@ -10,14 +10,35 @@ use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::pooling::largest;
 use crate::ops::sums::check_float;
-use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
+use crate::ops::volume::{Volume, integers, places, spatial_extents, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
 
-/// Extents of input and output.
-fn sizes<const N: usize>(args: &Args<'_>) -> Result<([i64; 3], [i64; 3])> {
-    let size = extents::<N>(args.tensor(0)?.shape())?;
-    Ok((size, integers::<N>(args, 1, ("output_size", 0, 1), None)?))
+/// Extents of input and output. Which dimensions of the input may be empty depends on the operator, as in
+/// PyTorch: the first one always, batch or not; channels where the average of images or signals is asked for; a
+/// signal where it has one average, which is then NaN.
+fn sizes<const N: usize>(args: &Args<'_>, is_average: bool) -> Result<([i64; 3], [i64; 3])> {
+    let (shape, count) = (*args.tensor(0)?.shape(), args.int_list(1)?.len());
+    if count != N {
+        return Err(Error::kernel("output_size needs one extent per spatial dimension")
+            .argument("output_size")
+            .expected(N.to_string())
+            .got(count.to_string()));
+    }
+    let out = integers::<N>(args, 1, ("output_size", 0, 1), None)?;
+    let rank = shape.len();
+    let filled = match (is_average, N) {
+        (true, 1) if out == [1; 3] => rank,
+        (true, 1 | 2) => rank.saturating_sub(N),
+        _ => 1,
+    };
+    if !(N + 1..=N + 2).contains(&rank) || shape[filled..].contains(&0) {
+        return Err(Error::kernel("the input must be [N, C, spatial] or [C, spatial], with elements to choose from")
+            .argument("self")
+            .expected(format!("{N} spatial dimensions"))
+            .got(shape.to_string()));
+    }
+    Ok((spatial_extents::<N>(&shape)?, out))
 }
 
 /// Input ranges of output `o`.
@@ -33,13 +54,13 @@ pub(crate) fn within([d, h, w]: [std::ops::Range<i64>; 3]) -> impl Iterator<Item
 
 fn bind<const N: usize, const OUTPUTS: usize>(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
-    let (_, out) = sizes::<N>(&view)?;
+    let (_, out) = sizes::<N>(&view, OUTPUTS == 1)?;
     let shape = with_extents::<N>(view.tensor(0)?.shape(), out);
     (0..OUTPUTS).try_for_each(|i| args.resize(2 + i, &shape))
 }
 
 fn average<const N: usize>(args: &Args<'_>) -> Result<()> {
-    let (size, out) = sizes::<N>(args)?;
+    let (size, out) = sizes::<N>(args, true)?;
     let x = Reader::<f64>::new(args.tensor(0)?)?;
     let mut y = Writer::<f64>::new(args.output(2)?)?;
     for p in 0..volumes::<N>(x.meta()) {
@@ -58,7 +79,7 @@ fn average<const N: usize>(args: &Args<'_>) -> Result<()> {
 }
 
 fn max<const N: usize, C: Compute>(args: &Args<'_>) -> Result<()> {
-    let (size, out) = sizes::<N>(args)?;
+    let (size, out) = sizes::<N>(args, false)?;
     let x = Reader::<C>::new(args.tensor(0)?)?;
     let (mut y, mut at) = (Writer::<C>::new(args.output(2)?)?, Writer::<i64>::new(args.output(3)?)?);
     for p in 0..volumes::<N>(x.meta()) {

@@ -7,7 +7,7 @@
 //! keep the last value or, accumulating, add up.
 
 use crate::chunked::{self, CHUNK, Work, part};
-use crate::compute::Class;
+use crate::compute::Kind;
 use crate::elements::Reader;
 use crate::indexed::{self, Meet, Named, Row, Scatter};
 use crate::loops::Loops;
@@ -346,11 +346,7 @@ fn put_rest(
 fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
     let scratch = check_index_list(ctx)?;
     same_dtype(ctx, 0, 2)?;
-    let dtype = dtype_of(ctx, 0)?;
-    let replaces = matches!(ctx.args.get(3), Some(ArgSpec::Bool(Some(false))));
-    if Class::of(dtype).is_none() && !(replaces && dtype == DType::Complex64) {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
-    }
+    Kind::of(dtype_of(ctx, 0)?)?;
     if is_in_place {
         let run: RunFn = |args, scratch| index_put(args, scratch.worker, 0);
         return Routine::prepare_with_scratch(scratch, |_| Ok(()), run);

@@ -74,6 +74,9 @@ pub(crate) fn geometry(args: &Args<'_>, first: usize) -> Result<Geometry> {
     }
     check_rank("the weight", x.rank(), w.shape())?;
     let is_transposed = args.bool(first + 6)?;
+    if w.shape()[0] == 0 || (is_transposed && w.shape()[1] == 0) {
+        return Err(Error::kernel("the weight is empty").argument("weight").got(w.shape().to_string()));
+    }
     let groups = args.int(first + 8)?;
     let channels = x.shape()[1];
     let per_group = usize::try_from(groups).ok().filter(|g| *g > 0 && channels % g == 0 && w.shape()[0] % g == 0);

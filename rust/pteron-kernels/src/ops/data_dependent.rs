@@ -6,7 +6,7 @@
 //! an error.
 
 use crate::complex_number::Number;
-use crate::compute::{BLOCK, Class, Compute, Kind};
+use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
 use crate::indexed::{Named, Row, gather};
 use crate::ops::layout::same_dtype;
@@ -233,15 +233,12 @@ fn masked_scatter<C: Compute>(args: &Args<'_>) -> Result<()> {
     })
 }
 
-fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<bool> {
+fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<Kind> {
     same_dtype(ctx, 0, out)?;
     if dtype_of(ctx, 1)? != DType::Bool {
         return Err(Error::kernel("the mask must be bool").argument("mask").got(dtype_of(ctx, 1)?.name()));
     }
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(class) => Ok(class == Class::I64),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
-    }
+    Kind::of(dtype_of(ctx, 0)?)
 }
 
 /// Data-dependent shapes.
@@ -268,13 +265,9 @@ pub static KERNELS: &[StaticKernel] = &[
     kernel(
         "aten::masked_scatter.out(Tensor self, Tensor mask, Tensor source, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
-            let is_int = check(ctx, 3)?;
+            let kind = check(ctx, 3)?;
             same_dtype(ctx, 2, 3)?;
-            if is_int {
-                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<i64>(args))
-            } else {
-                Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<f64>(args))
-            }
+            by_kind!(kind, C, Routine::prepare(bind_masked_scatter, |args, _| masked_scatter::<C>(args)))
         },
     ),
 ];

@@ -75,27 +75,43 @@ fn heaviside(ctx: &PrepareContext<'_>) -> Preparation {
     )
 }
 
-fn greatest_divisor(a: i64, b: i64) -> i64 {
-    let (mut a, mut b) = (a.wrapping_abs(), b.wrapping_abs());
+/// The absolute value in a signed dtype whose smallest number is `low`: that one has none, and keeps its sign.
+fn absolute(v: i64, low: i64) -> i64 {
+    if v == low { v } else { v.wrapping_abs() }
+}
+
+/// Euclid's algorithm; a divisor of the smallest number may be negative, as in PyTorch.
+fn greatest_divisor(a: i64, b: i64, low: i64) -> i64 {
+    let (mut a, mut b) = (absolute(a, low), absolute(b, low));
     while a != 0 {
         (a, b) = (b.wrapping_rem(a), a);
     }
-    b.wrapping_abs()
+    b
 }
 
-fn least_multiple(a: i64, b: i64) -> i64 {
-    match greatest_divisor(a, b) {
-        0 => 0,
-        divisor => a.wrapping_div(divisor).wrapping_mul(b).wrapping_abs(),
+fn least_multiple(a: i64, b: i64, low: i64) -> i64 {
+    let divisor = greatest_divisor(a, b, low);
+    if divisor == 0 {
+        return 0;
     }
+    let product = a.wrapping_div(divisor).wrapping_mul(b);
+    // PyTorch computes in 32 bits at least: a product that does not fit wraps before its sign is taken off.
+    if low == i64::from(i32::MIN) { i64::from((product as i32).wrapping_abs()) } else { product.wrapping_abs() }
 }
 
-fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64) -> i64) -> Preparation {
+/// `apply` has as third number the smallest one of the dtype, if that is signed.
+fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Preparation {
     let dtypes = promoted(ctx)?;
+    let low = match dtypes.common {
+        DType::Int8 => i64::from(i8::MIN),
+        DType::Int16 => i64::from(i16::MIN),
+        DType::Int32 => i64::from(i32::MIN),
+        _ => i64::MIN,
+    };
     if dtypes.common == DType::Bool {
         return Err(Error::kernel("bool tensors have no divisors").hint("convert them to an integer dtype"));
     }
-    integer(ctx, Positions::BINARY, dtypes, move |a, b, _, _| Ok(apply(a, b)))
+    integer(ctx, Positions::BINARY, dtypes, move |a, b, _, _| Ok(apply(a, b, low)))
 }
 
 macro_rules! unless_nan {
@@ -135,11 +151,11 @@ mod tests {
 
     #[test]
     fn divisors_of_extremes_do_not_overflow() {
-        assert_eq!((greatest_divisor(0, 0), least_multiple(0, 0)), (0, 0));
-        assert_eq!((greatest_divisor(-12, 18), least_multiple(-4, 6)), (6, 12));
-        assert_eq!(greatest_divisor(i64::MIN, -1), 1);
-        assert_eq!(greatest_divisor(i64::MIN, i64::MIN), i64::MIN);
-        assert_eq!(least_multiple(i64::MIN, -1), i64::MIN);
+        assert_eq!((greatest_divisor(0, 0, i64::MIN), least_multiple(0, 0, i64::MIN)), (0, 0));
+        assert_eq!((greatest_divisor(-12, 18, i64::MIN), least_multiple(-4, 6, i64::MIN)), (6, 12));
+        assert_eq!(greatest_divisor(i64::MIN, -1, i64::MIN), 1);
+        assert_eq!(greatest_divisor(i64::MIN, i64::MIN, i64::MIN), i64::MIN);
+        assert_eq!(least_multiple(i64::MIN, -1, i64::MIN), i64::MIN);
     }
 
     #[test]

@@ -4,16 +4,17 @@
 //! crops; a reflection must be smaller than what it reflects.
 
 use crate::chunked::{self, CHUNK, Work, part};
-use crate::compute::Class;
+use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::Writer;
 use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
 use crate::region::{Region, RegionCopy};
 use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel};
 
-/// The paddings of every dimension, leading and trailing, and the padded shape.
+/// The paddings of every dimension, leading and trailing, and the padded shape. With `dims`, the input has that
+/// many spatial ones.
 fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
     let (x, pad) = (args.tensor(0)?, args.int_list(1)?);
     let mut out = [[0; 2]; MAX_RANK];
@@ -30,7 +31,9 @@ fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK
         let extent = i64::try_from(shape[d])
             .ok()
             .and_then(|n| n.checked_add(out[d][0])?.checked_add(out[d][1]))
-            .filter(|n| *n >= 0);
+            .filter(|n| *n >= 0)
+            // PyTorch crops before it fills: what is not there cannot be taken away.
+            .filter(|_| dims.is_some() || crops_at_most(out[d], shape[d]));
         let Some(extent) = extent else {
             return Err(Error::kernel("a padding leaves no valid extent")
                 .argument("pad")
@@ -39,6 +42,11 @@ fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK
         shape[d] = extent as usize;
     }
     Ok((out, shape))
+}
+
+/// Do negative paddings take away no more than there is?
+fn crops_at_most([before, after]: [i64; 2], extent: usize) -> bool {
+    before.min(0).unsigned_abs().saturating_add(after.min(0).unsigned_abs()) <= extent as u64
 }
 
 /// Fills, then copies what is left of the input.
@@ -76,11 +84,7 @@ impl Work for Constant {
             return self.copy.run(&args.tensor(0)?, &mut out, part(chunk, CHUNK, self.copy.numel()));
         }
         let (value, range) = (args.scalar(2)?, part(chunk, CHUNK, self.numel));
-        if out.dtype().is_float() {
-            Writer::<f64>::new(out)?.fill_range(range, value.to_f64())
-        } else {
-            Writer::<i64>::new(out)?.fill_range(range, value.to_i64())
-        }
+        by_kind!(Kind::of(out.dtype())?, C, Writer::<C>::new(out)?.fill_range(range, C::from_scalar(value)))
     }
 }
 
@@ -99,9 +103,14 @@ fn replicate(i: i64, extent: i64) -> i64 {
 fn map(args: &Args<'_>, dims: usize, is_reflection: bool) -> Result<Mapping> {
     let x = args.tensor(0)?;
     let (pads, shape) = paddings(args, Some(dims))?;
+    if x.shape()[usize::from(x.rank() == dims + 2)..].contains(&0) {
+        return Err(Error::kernel("only the batch of what is padded may be empty")
+            .argument("self")
+            .got(x.shape().to_string()));
+    }
     for (d, extent) in x.shape().iter().enumerate().skip(shape.len() - dims) {
         let most = if is_reflection { *extent as i64 - 1 } else { i64::MAX };
-        if *extent == 0 || pads[d].iter().any(|p| *p > most) {
+        if pads[d].iter().any(|p| *p > most) {
             return Err(Error::kernel("the padding is larger than what it repeats")
                 .argument("padding")
                 .expected(format!("at most {most}"))
@@ -126,9 +135,7 @@ fn list(args: &Args<'_>, d: usize, first: usize, list: &mut [usize], from: MapFn
 
 fn prepare<const DIMS: usize, const REFLECT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, 2)?;
-    if Class::of(dtype_of(ctx, 0)?).is_none() && dtype_of(ctx, 0)? != DType::Complex64 {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name()));
-    }
+    Kind::of(dtype_of(ctx, 0)?)?;
     mapped_copy::prepare(ctx, 2, |args| map(args, DIMS, REFLECT), |args, d, first, out| {
         list(args, d, first, out, if REFLECT { reflect } else { replicate })
     })
@@ -141,9 +148,7 @@ pub static KERNELS: &[StaticKernel] = &[
         |ctx| {
             same_dtype(ctx, 0, 3)?;
             let dtype = dtype_of(ctx, 0)?;
-            if Class::of(dtype).is_none() {
-                return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
-            }
+            Kind::of(dtype)?;
             check_representable(ctx.args.get(2), dtype)?;
             chunked::prepare_work(Constant { copy: RegionCopy::EMPTY, numel: 0 }, 0)
         },
@@ -186,7 +191,8 @@ mod tests {
             run_out("aten::constant_pad_nd.out", &[x.clone().into(), p.to_vec().into(), Arg::Int(9)], DType::Int32, &[n])
         };
         assert_eq!(pad(&[1, -1], 3).unwrap().values::<i32>(), [9, 1, 2]);
-        assert_eq!(pad(&[-4, 3], 2).unwrap().values::<i32>(), [9, 9]);
+        assert_eq!(pad(&[-3, 2], 2).unwrap().values::<i32>(), [9, 9]);
+        assert!(error_text(pad(&[-4, 3], 2)).contains("extent"));
         assert!(error_text(pad(&[-4, 0], 2)).contains("extent"));
         assert!(error_text(pad(&[i64::MAX, 1], 2)).contains("extent"));
         assert!(error_text(pad(&[1], 2)).contains("pairs"));

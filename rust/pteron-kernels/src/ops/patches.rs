@@ -1,9 +1,10 @@
 //! Sliding patches of images as columns (im2col), and the sum of such columns (col2im).
 //!
-//! Shape: `[N, C, H, W]` ⇄ `[N, C · kh · kw, L]`, the batch dimension optional. Dtype: kept; floats and bool,
+//! Shape: `[N, C, H, W]` ⇄ `[N, C · kh · kw, L]`, the batch dimension optional. Dtype: kept; floats, complex64 and bool,
 //! as in PyTorch; sums round to the dtype after every addition. Edge cases: what lies in the padding is 0;
 //! empty batches.
 
+use crate::complex_number::Number;
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
 use crate::ops::layout::same_dtype;
@@ -190,10 +191,11 @@ macro_rules! prepared {
     ($ctx:expr, $out:literal, $bind:ident, $run:ident) => {{
         same_dtype($ctx, 0, $out)?;
         match (dtype_of($ctx, 0)?, Class::of(dtype_of($ctx, 0)?)) {
+            (DType::Complex64, _) => Routine::prepare($bind, |args, _| $run::<Number>(args)),
             (DType::Bool, _) => Routine::prepare($bind, |args, _| $run::<i64>(args)),
             (_, Some(Class::F32)) => Routine::prepare($bind, |args, _| $run::<f32>(args)),
             (_, Some(Class::F64)) => Routine::prepare($bind, |args, _| $run::<f64>(args)),
-            (dtype, _) => Err(Error::kernel("the operator needs floats or bool").got(dtype.name())),
+            (dtype, _) => Err(Error::kernel("the operator needs floats, bool or complex64").got(dtype.name())),
         }
     }};
 }

@@ -328,10 +328,10 @@ fn check_scatter(ctx: &PrepareContext<'_>, has_source: bool, out: usize) -> Resu
     Ok(())
 }
 
-/// Numbers of every kind, and complex ones where they only move.
-fn check_dtype(ctx: &PrepareContext<'_>, moves_only: bool) -> Result<()> {
+/// Numbers of every kind, and complex ones where they are not compared.
+fn check_dtype(ctx: &PrepareContext<'_>, takes_complex: bool) -> Result<()> {
     let dtype = dtype_of(ctx, 0)?;
-    if Class::of(dtype).is_some() || (moves_only && dtype == DType::Complex64) {
+    if Class::of(dtype).is_some() || (takes_complex && dtype == DType::Complex64) {
         return Ok(());
     }
     Err(Error::kernel("the operator does not support this dtype").got(dtype.name()))
@@ -340,7 +340,7 @@ fn check_dtype(ctx: &PrepareContext<'_>, moves_only: bool) -> Result<()> {
 fn scatter(ctx: &PrepareContext<'_>, source: Source, meet: Meet) -> Preparation {
     let has_source = matches!(source, Source::Tensor(_));
     check_scatter(ctx, has_source, 4)?;
-    check_dtype(ctx, has_source && meet == Meet::Replace)?;
+    check_dtype(ctx, true)?;
     chunked::prepare_update(Scattering::new(source, 4, &[Step::Meet(meet)]), 0)
 }
 

@@ -9,7 +9,7 @@ use crate::ops::sums::check_float;
 use crate::reduction::{LaneSum, Reduction};
 use crate::routine::{Preparation, Routine, dtype_of, kernel};
 use crate::shape::wrap_dim;
-use pteron_core::{Args, BindArgs, PrepareContext, Result, StaticKernel};
+use pteron_core::{ArgSpec, Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
 
 /// The function of compute types that a softmax needs.
 trait Exponential: Compute {
@@ -76,6 +76,11 @@ fn along<C: Exponential, const LOG: bool>(args: &Args<'_>) -> Result<()> {
 
 fn prepare<const LOG: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     check_float(ctx, 3)?;
+    if matches!(ctx.args.get(2), Some(ArgSpec::Bool(Some(true)))) {
+        return Err(Error::kernel("half_to_float is for other devices than the CPU, as in PyTorch")
+            .argument("half_to_float")
+            .expected("False"));
+    }
     match Class::of(dtype_of(ctx, 0)?) {
         Some(Class::F64) => Routine::prepare(bind, |args, _| along::<f64, LOG>(args)),
         _ => Routine::prepare(bind, |args, _| along::<f32, LOG>(args)),

@@ -47,8 +47,13 @@ pub(crate) fn extents<const N: usize>(shape: &Dims) -> Result<[i64; 3]> {
         .expected(format!("{N} spatial dimensions"))
         .got(shape.to_string()));
     }
+    spatial_extents::<N>(shape)
+}
+
+/// The last `N` extents of a shape that has as many, empty or not.
+pub(crate) fn spatial_extents<const N: usize>(shape: &Dims) -> Result<[i64; 3]> {
     let mut out = [1; 3];
-    for (slot, n) in out[3 - N..].iter_mut().zip(&shape[rank - N..]) {
+    for (slot, n) in out[3 - N..].iter_mut().zip(&shape[shape.len() - N..]) {
         *slot = i32::try_from(*n).map(i64::from).map_err(|_| Error::kernel("an extent is too large"))?;
     }
     Ok(out)
