@@ -347,9 +347,13 @@ impl<'a> Lowering<'a> {
             .tensor(value)
             .is_some_and(|t| t.name.is_none() && matches!(t.place, IrPlace::Planned { initial: None, .. }));
         let is_pinned = self.flow.is_pinned.get(i).copied().unwrap_or(true);
+        // A shape that the call sets outlasts its bytes: whoever names the value sees it, the caller too.
+        let is_shape_seen = self.tensor(value).is_some_and(|t| t.spec.is_dynamic())
+            && !self.mentions.is_within(value, start, end);
         let mut readers = self.flow.readers.get(i).into_iter().flatten();
         is_planned
             && !is_pinned
+            && !is_shape_seen
             && !self.ir.inputs.contains(&value)
             && matches!(self.effects.location(value), Location::At(_))
             && readers.all(|u| {
