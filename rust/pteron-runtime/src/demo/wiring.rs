@@ -140,8 +140,7 @@ pub(super) fn wiring_from_operators(instructions: &[Instruction]) -> Result<Wiri
 
 #[cold]
 fn damaged(what: &str) -> Error {
-    Error::delegate(format!("the wiring in named data cannot be used: {what}"))
-        .hint("lower the model again")
+    Error::delegate(format!("the wiring in named data cannot be used: {what}")).hint("lower the model again")
 }
 
 #[cfg(test)]
