@@ -67,6 +67,8 @@ def _refused() -> Iterator[Case]:
     yield Case("linalg_inv_ex", "inverse", (singular,), {"check_errors": True}, note=" singular")
     yield Case("linalg_lu_factor_ex", "out", (singular,), {"check_errors": True}, note=" singular")
     yield Case("linalg_cholesky_ex", "L", (indefinite,), {"check_errors": True}, note=" indefinite")
+    yield Case("linalg_cholesky_ex", "L", (indefinite + 3 * singular,), note=" indefinite, unchecked")
+    yield Case("cholesky_inverse", "out", (torch.diag(torch.tensor([1.0, 0.0])),), note=" singular")
     yield Case("cholesky", "out", (indefinite,), note=" indefinite")
     yield Case("_linalg_eigh", "eigenvalues", (holed,), note=" NaN")
     yield Case("_linalg_eigh", "eigenvalues", (torch.full((1, 1), INF),), note=" infinite")

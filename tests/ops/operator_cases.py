@@ -238,6 +238,7 @@ def copies() -> Iterator[Case]:
         yield Case("constant_pad_nd", "out", (source, [1, -1, 0, 2], 1.5))
         yield Case("select_scatter", "out", (values((2, 3, 4)), values((2, 4), seed=3), 1, 1))
         yield Case("slice_scatter", "out", (values((2, 3, 4)), values((2, 3, 2), seed=3), 2, 0, None, 2))
+    yield Case("constant_pad_nd", "out", (values((2, 3), torch.bool), [1, 2], 0.5))
     yield Case("cat", "out", ([values((2, 3)), values((2, 1), torch.int64)], 1))
     yield Case("cat", "out", ([values((0,)), values((2, 1))], 1))
     yield Case("expand_copy", "out", (values(()), [2, 3]))

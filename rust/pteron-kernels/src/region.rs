@@ -105,6 +105,10 @@ impl RegionCopy {
         dst: &mut TensorViewMut<'_>,
         to: isize,
     ) -> Result<()> {
+        if self.numel() == 0 {
+            // Places between which nothing lies may be anywhere.
+            return Ok(());
+        }
         let ends = |reach: usize, by: isize| usize::try_from(by).ok().and_then(|by| reach.checked_add(by));
         let fits = |reach: usize, by: isize, numel: usize| ends(reach, by).is_some_and(|end| end <= numel);
         if !fits(self.reach[0], from, src.numel())

@@ -421,6 +421,19 @@ mod tests {
         assert_eq!(put(true), [3.0, 4.0, 3.0, 4.0, 6.0, 7.0]);
     }
 
+    #[test]
+    fn rows_without_elements_are_chosen_and_put() {
+        let x = Tensor::of::<f32>(&[3, 0], &[]);
+        let i = Tensor::of(&[2, 2], &[2i64, 0, 1, -1]);
+        let list = Arg::TensorList(vec![Some(i)]);
+        let y = run_out("aten::index.Tensor_out", &[x.clone().into(), list.clone()], DType::Float32, &[2, 2, 0]);
+        assert_eq!(y.unwrap().shape(), [2, 2, 0]);
+        for accumulate in [false, true] {
+            let args = [x.clone().into(), list.clone(), Tensor::of::<f32>(&[0], &[]).into(), accumulate.into()];
+            assert_eq!(run_out("aten::index_put.out", &args, DType::Float32, &[3, 0]).unwrap().shape(), [3, 0]);
+        }
+    }
+
     fn mask(shape: &[usize], values: &[u8]) -> Tensor {
         Tensor::of(shape, &values.iter().map(|v| Bool8(*v)).collect::<Vec<_>>())
     }

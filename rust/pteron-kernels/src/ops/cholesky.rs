@@ -2,8 +2,8 @@
 //!
 //! A = L·Lᵀ, or Uᵀ·U. Shape: batches of square matrices. Dtype: float32 and float64, computed in float64. Edge
 //! cases: only one triangle of A is read; a matrix that is not positive definite is reported in `info` (the
-//! order of the leading minor that is not), and is an error where PyTorch raises. Source: Golub & Van Loan,
-//! Matrix Computations, 4.2.
+//! order of the leading minor that is not), and is an error where PyTorch raises, as a singular factor is.
+//! Source: Golub & Van Loan, Matrix Computations, 4.2.
 
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, check_exactly, common_batch, items, joined, largest, load, rooms, split, split_square,
@@ -22,6 +22,8 @@ fn factor(a: &mut [f64], n: usize) -> usize {
         let pivot = a[j * n + j] - row.iter().map(|v| v * v).sum::<f64>();
         // NaN is not positive either.
         if pivot.is_nan() || pivot <= 0.0 {
+            // As LAPACK leaves it: what would have to be positive is in its place.
+            a[j * n + j] = pivot;
             info = j + 1;
             break;
         }
@@ -138,6 +140,11 @@ fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
         let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
         let [factor, x] = rooms(s.worker, [n * n, n * n])?;
         load(args, (0, 2), &batch, item, factor)?;
+        if let Some(i) = factor.iter().step_by(n + 1).position(|v| *v == 0.0) {
+            return Err(Error::kernel("a factor with a zero on its diagonal has no inverse")
+                .argument("self")
+                .got(format!("element {i} of the diagonal of matrix {item} is zero")));
+        }
         x.fill(0.0);
         x.iter_mut().step_by(n + 1).for_each(|v| *v = 1.0);
         solve(factor, n, x, n, args.bool(1)?);
@@ -172,5 +179,16 @@ mod tests {
         assert_eq!(run([4.0, 99.0, 2.0, 5.0], false).unwrap().values::<f64>(), [2.0, 0.0, 1.0, 2.0]);
         assert_eq!(run([4.0, 2.0, 99.0, 5.0], true).unwrap().values::<f64>(), [2.0, 1.0, 0.0, 2.0]);
         assert!(error_text(run([1.0, 2.0, 2.0, 1.0], false)).contains("order 2"));
+    }
+
+    #[test]
+    fn singular_factors_are_refused() {
+        let run = |a: [f64; 8]| {
+            let args = [Tensor::of(&[2, 2, 2], &a).into(), false.into()];
+            run_out("aten::cholesky_inverse.out", &args, DType::Float64, &[2, 2, 2])
+        };
+        let inverse = run([1.0, 9.0, 0.0, 2.0, 2.0, 0.0, 0.0, 1.0]).unwrap();
+        assert_eq!(inverse.values::<f64>(), [1.0, 0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 1.0]);
+        assert!(error_text(run([1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 3.0, 0.0])).contains("element 1 of the diagonal of matrix 1"));
     }
 }

@@ -11,7 +11,7 @@ use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
 use crate::region::{Region, RegionCopy};
 use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel};
 
 /// The paddings of every dimension, leading and trailing, and the padded shape. With `dims`, the input has that
 /// many spatial ones.
@@ -84,6 +84,10 @@ impl Work for Constant {
             return self.copy.run(&args.tensor(0)?, &mut out, part(chunk, CHUNK, self.copy.numel()));
         }
         let (value, range) = (args.scalar(2)?, part(chunk, CHUNK, self.numel));
+        if out.dtype() == DType::Bool {
+            // True for every number but zero: 0.5 must not become an integer before.
+            return Writer::<i64>::new(out)?.fill_range(range, i64::from(value.to_bool()));
+        }
         by_kind!(Kind::of(out.dtype())?, C, Writer::<C>::new(out)?.fill_range(range, C::from_scalar(value)))
     }
 }
