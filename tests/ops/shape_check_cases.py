@@ -1,5 +1,6 @@
 """Shapes and settings at which eager PyTorch begins to refuse: what is empty, what lacks the batch, lists of
-the wrong length, dimensions of tensors that have none. The answers must be the same on both sides of the border.
+the wrong length, dimensions of tensors that have none. The answers must be the same on both sides of the
+border.
 """
 
 from __future__ import annotations
