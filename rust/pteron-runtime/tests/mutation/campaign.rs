@@ -102,6 +102,7 @@ fn words_of(agreement: Agreement) -> &'static str {
         Agreement::SameBytes => "same bytes with and without plans",
         Agreement::Rounded => "sums in another order with plans",
         Agreement::OtherPacks => "packed weights of the file are others than its plain ones",
+        Agreement::RefusedByPlan => "shapes are others than the file's bounds, which a plan refuses",
         Agreement::RefusedWithoutPlans => "breaks a rule in a call that plans leave out",
     }
 }

@@ -311,7 +311,9 @@ impl Uses {
                 tensor.name.is_some() || matches!(tensor.place, IrPlace::Planned { initial: Some(_), .. });
             let span = self.spans.get(&id).copied();
             let Some((mut from, mut to)) = span.or(is_state.then_some((0, self.last))) else { continue };
-            if is_state || !self.is_ordered || read_first.get(index) == Some(&true) {
+            // What no step names is given as an output with the zeros that it began with.
+            let is_unwritten = from == self.last;
+            if is_state || is_unwritten || !self.is_ordered || read_first.get(index) == Some(&true) {
                 (from, to) = (0, self.last);
             }
             let is_written = begins_with_write(steps, effects, id, from);
