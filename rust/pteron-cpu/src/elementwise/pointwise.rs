@@ -3,7 +3,7 @@
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
 use super::broadcast::{BroadcastPlan, broadcast_shape};
-use crate::vector_math::Simd;
+use crate::vector_math::{Simd, twice::Twice};
 use pteron_core::{ArgSpec, Args, BindArgs, Bound, Dims, Error, Result, TensorMeta};
 
 /// Where a function's numbers come from: the arguments of a bound call, or what load knows of them.
@@ -37,6 +37,9 @@ impl Scalars for [ArgSpec<'_>] {
         }
     }
 }
+
+/// Cost of functions that are long chains of operations, worth running for several vectors at once.
+pub(super) const LONG: usize = 10;
 
 /// The numbers of a function.
 pub type Parameters = [f32; 3];
@@ -156,6 +159,34 @@ pub fn bind_broadcast<const N: usize>(args: &mut BindArgs<'_>, bound: &mut Bound
     Ok(())
 }
 
+/// Elements from `i` on in whole vectors, as long as they fit `n`. Returns where it stopped.
+///
+/// # Safety
+/// Operands are valid for reads and `out` for writes of `n` elements.
+#[inline(always)]
+unsafe fn whole_vectors<S: Simd, P: Pointwise<N>, const N: usize>(
+    s: S,
+    function: P,
+    operands: [*const f32; N],
+    out: *mut f32,
+    mut i: usize,
+    n: usize,
+) -> usize {
+    // Indexed loops: iterators over arrays by value are not unrolled, and cost more than the function.
+    while i + S::LANES <= n {
+        let mut v = [s.zero(); N];
+        // SAFETY: i + LANES ≤ n.
+        unsafe {
+            for k in 0..N {
+                v[k] = s.load(operands[k].add(i));
+            }
+            s.store(out.add(i), function.apply(s, v));
+        }
+        i += S::LANES;
+    }
+    i
+}
+
 /// # Safety
 /// Operands are valid for reads and `out` for writes of `n` elements.
 #[inline(always)]
@@ -166,18 +197,17 @@ pub(super) unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
     out: *mut f32,
     n: usize,
 ) {
-    // Indexed loops: iterators over arrays by value are not unrolled, and cost more than the function.
     let mut i = 0;
-    // SAFETY: i + LANES ≤ n in the loop; the tail touches n - i elements.
+    // SAFETY: the caller's promise; the tail touches n - i elements.
     unsafe {
-        while i + S::LANES <= n {
-            let mut v = [s.zero(); N];
-            for k in 0..N {
-                v[k] = s.load(operands[k].add(i));
-            }
-            s.store(out.add(i), function.apply(s, v));
-            i += S::LANES;
+        if P::COST >= LONG {
+            i = match S::AT_ONCE {
+                4 => whole_vectors(Twice(Twice(s)), function, operands, out, 0, n),
+                2 => whole_vectors(Twice(s), function, operands, out, 0, n),
+                _ => 0,
+            };
         }
+        i = whole_vectors(s, function, operands, out, i, n);
         if i < n {
             let mut v = [s.zero(); N];
             for k in 0..N {

@@ -47,7 +47,9 @@ impl Simd for Avx2 {
     type I = __m256i;
     type M = __m256;
     type D = __m256d;
+    type L = __m256i;
     const LANES: usize = 8;
+    const AT_ONCE: usize = 2;
 
     pure!(splat(v: f32) -> __m256, _mm256_set1_ps(v));
     #[inline(always)]
@@ -125,12 +127,31 @@ impl Simd for Avx2 {
         unsafe { _mm256_storeu_pd(p, v) }
     }
     pure!(fma_d(a: __m256d, b: __m256d, c: __m256d) -> __m256d, _mm256_fmadd_pd(a, b, c));
+    pure!(splat_l(v: i64) -> __m256i, _mm256_set1_epi64x(v));
+    #[inline(always)]
+    unsafe fn load_l(self, p: *const i64) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store_l(self, p: *mut i64, v: __m256i) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_storeu_si256(p.cast(), v) }
+    }
+    pure!(add_l(a: __m256i, b: __m256i) -> __m256i, _mm256_add_epi64(a, b));
+    pure!(mul_l(a: __m256i, b: __m256i) -> __m256i, {
+        // The products of the halves that reach the lower 64 bits.
+        let high = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), b);
+        let other = _mm256_mul_epu32(a, _mm256_srli_epi64::<32>(b));
+        let crossed = _mm256_slli_epi64::<32>(_mm256_add_epi64(high, other));
+        _mm256_add_epi64(_mm256_mul_epu32(a, b), crossed)
+    });
     pure!(lt(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b));
     pure!(le(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_LE_OQ>(a, b));
     pure!(eq(a: __m256, b: __m256) -> __m256, _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b));
     pure!(not(m: __m256) -> __m256, _mm256_xor_ps(m, _mm256_castsi256_ps(_mm256_set1_epi32(-1))));
     pure!(or(a: __m256, b: __m256) -> __m256, _mm256_or_ps(a, b));
-    pure!(mask_bits(m: __m256) -> u32, _mm256_movemask_ps(m) as u32);
+    pure!(any(m: __m256) -> bool, _mm256_movemask_ps(m) != 0);
     pure!(select(m: __m256, a: __m256, b: __m256) -> __m256, _mm256_blendv_ps(b, a, m));
     #[inline(always)]
     unsafe fn load_bools(self, p: *const u8, n: usize) -> __m256 {
@@ -151,7 +172,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn store_bools(self, p: *mut u8, m: __m256, n: usize) {
         // Multiplying spreads the eight bits over eight bytes; bit i of byte i is what is wanted.
-        let bits = u64::from(self.mask_bits(m));
+        // SAFETY: `self` proves the features.
+        let bits = unsafe { _mm256_movemask_ps(m) } as u64;
         let spread = bits.wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
         let ones = ((spread.wrapping_add(0x7f7f_7f7f_7f7f_7f7f) | spread) >> 7) & 0x0101_0101_0101_0101;
         let bytes = ones.to_le_bytes();
@@ -170,6 +192,7 @@ impl Simd for Avx2 {
     pure!(of_bits(a: __m256i) -> __m256, _mm256_castsi256_ps(a));
     pure!(splat_i(v: i32) -> __m256i, _mm256_set1_epi32(v));
     pure!(add_i(a: __m256i, b: __m256i) -> __m256i, _mm256_add_epi32(a, b));
+    pure!(mul_i(a: __m256i, b: __m256i) -> __m256i, _mm256_mullo_epi32(a, b));
     pure!(sub_i(a: __m256i, b: __m256i) -> __m256i, _mm256_sub_epi32(a, b));
     pure!(and_i(a: __m256i, b: __m256i) -> __m256i, _mm256_and_si256(a, b));
     pure!(or_i(a: __m256i, b: __m256i) -> __m256i, _mm256_or_si256(a, b));

@@ -47,7 +47,9 @@ impl Simd for Avx512 {
     type I = __m512i;
     type M = __mmask16;
     type D = __m512d;
+    type L = __m512i;
     const LANES: usize = 16;
+    const AT_ONCE: usize = 4;
 
     pure!(splat(v: f32) -> __m512, _mm512_set1_ps(v));
     #[inline(always)]
@@ -97,6 +99,14 @@ impl Simd for Avx512 {
     pure!(neg(a: __m512) -> __m512, _mm512_xor_ps(_mm512_set1_ps(-0.0), a));
     pure!(sqrt(a: __m512) -> __m512, _mm512_sqrt_ps(a));
     pure!(round(a: __m512) -> __m512, _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
+    pure!(split_power(x: __m512) -> (__m512, __m512), {
+        // The processor's split is into [1, 2).
+        let m = _mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x);
+        let k = _mm512_getexp_ps(x);
+        let is_large = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(m, _mm512_set1_ps(std::f32::consts::SQRT_2));
+        let half = _mm512_mask_mul_ps(m, is_large, m, _mm512_set1_ps(0.5));
+        (_mm512_mask_add_ps(k, is_large, k, _mm512_set1_ps(1.0)), half)
+    });
     pure!(scale2(a: __m512, n: __m512) -> __m512, _mm512_scalef_ps(a, n));
     pure!(splat_d(v: f64) -> __m512d, _mm512_set1_pd(v));
     #[inline(always)]
@@ -110,6 +120,19 @@ impl Simd for Avx512 {
         unsafe { _mm512_storeu_pd(p, v) }
     }
     pure!(fma_d(a: __m512d, b: __m512d, c: __m512d) -> __m512d, _mm512_fmadd_pd(a, b, c));
+    pure!(splat_l(v: i64) -> __m512i, _mm512_set1_epi64(v));
+    #[inline(always)]
+    unsafe fn load_l(self, p: *const i64) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store_l(self, p: *mut i64, v: __m512i) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_si512(p.cast(), v) }
+    }
+    pure!(add_l(a: __m512i, b: __m512i) -> __m512i, _mm512_add_epi64(a, b));
+    pure!(mul_l(a: __m512i, b: __m512i) -> __m512i, _mm512_mullo_epi64(a, b));
     pure!(lt(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b));
     pure!(le(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b));
     pure!(eq(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b));
@@ -122,8 +145,8 @@ impl Simd for Avx512 {
         a | b
     }
     #[inline(always)]
-    fn mask_bits(self, m: __mmask16) -> u32 {
-        u32::from(m)
+    fn any(self, m: __mmask16) -> bool {
+        m != 0
     }
     pure!(select(m: __mmask16, a: __m512, b: __m512) -> __m512, _mm512_mask_blend_ps(m, b, a));
     #[inline(always)]
@@ -143,6 +166,7 @@ impl Simd for Avx512 {
     pure!(of_bits(a: __m512i) -> __m512, _mm512_castsi512_ps(a));
     pure!(splat_i(v: i32) -> __m512i, _mm512_set1_epi32(v));
     pure!(add_i(a: __m512i, b: __m512i) -> __m512i, _mm512_add_epi32(a, b));
+    pure!(mul_i(a: __m512i, b: __m512i) -> __m512i, _mm512_mullo_epi32(a, b));
     pure!(sub_i(a: __m512i, b: __m512i) -> __m512i, _mm512_sub_epi32(a, b));
     pure!(and_i(a: __m512i, b: __m512i) -> __m512i, _mm512_and_si512(a, b));
     pure!(or_i(a: __m512i, b: __m512i) -> __m512i, _mm512_or_si512(a, b));

@@ -22,13 +22,20 @@ const CUBIC: [f32; 9] = [
 /// x as 2^k (1 + f) with 1 + f in [√½, √2), for positive finite x; exact.
 #[inline(always)]
 fn split<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+    let (k, m) = s.split_power(x);
+    (k, s.sub(m, s.splat(1.0)))
+}
+
+/// [`Simd::split_power`] by integer arithmetic.
+#[inline(always)]
+pub(super) fn split_bits<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
     let scaled = s.select(tiny, s.mul(x, s.splat(33_554_432.0)), x);
     let shifted = s.add_i(s.to_bits(scaled), s.splat_i(ONE_BITS - SQRT_HALF_BITS));
     let k = s.to_float(s.sub_i(s.shr_i::<23>(shifted), s.splat_i(127)));
     let k = s.select(tiny, s.sub(k, s.splat(25.0)), k);
     let mantissa = s.add_i(s.and_i(shifted, s.splat_i(0x007f_ffff)), s.splat_i(SQRT_HALF_BITS));
-    (k, s.sub(s.of_bits(mantissa), s.splat(1.0)))
+    (k, s.of_bits(mantissa))
 }
 
 /// ln(1 + f) as `f - (half - low)`: (half, low).

@@ -21,6 +21,7 @@ pub mod sigmoid;
 pub mod simd;
 pub mod tanh;
 pub mod trigonometric;
+pub mod twice;
 #[cfg(test)]
 mod ulp_tests;
 

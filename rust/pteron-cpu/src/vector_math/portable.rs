@@ -38,6 +38,7 @@ impl Simd for Portable {
     type I = [i32; N];
     type M = [bool; N];
     type D = [f64; N / 2];
+    type L = [i64; N / 2];
     const LANES: usize = N;
 
     #[inline(always)]
@@ -179,8 +180,8 @@ impl Simd for Portable {
         zip(a, b, |a, b| a | b)
     }
     #[inline(always)]
-    fn mask_bits(self, m: [bool; N]) -> u32 {
-        m.iter().enumerate().fold(0, |bits, (i, m)| bits | ((*m as u32) << i))
+    fn any(self, m: [bool; N]) -> bool {
+        m.iter().fold(false, |any, m| any | m)
     }
     #[inline(always)]
     fn select(self, m: [bool; N], a: [f32; N], b: [f32; N]) -> [f32; N] {
@@ -221,6 +222,40 @@ impl Simd for Portable {
     #[inline(always)]
     fn add_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
         zip(a, b, i32::wrapping_add)
+    }
+    #[inline(always)]
+    fn mul_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
+        zip(a, b, i32::wrapping_mul)
+    }
+    #[inline(always)]
+    fn splat_l(self, v: i64) -> [i64; N / 2] {
+        [v; N / 2]
+    }
+    #[inline(always)]
+    unsafe fn load_l(self, p: *const i64) -> [i64; N / 2] {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[i64; N / 2]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store_l(self, p: *mut i64, v: [i64; N / 2]) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[i64; N / 2]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    fn add_l(self, a: [i64; N / 2], b: [i64; N / 2]) -> [i64; N / 2] {
+        let mut out = a;
+        for i in 0..N / 2 {
+            out[i] = a[i].wrapping_add(b[i]);
+        }
+        out
+    }
+    #[inline(always)]
+    fn mul_l(self, a: [i64; N / 2], b: [i64; N / 2]) -> [i64; N / 2] {
+        let mut out = a;
+        for i in 0..N / 2 {
+            out[i] = a[i].wrapping_mul(b[i]);
+        }
+        out
     }
     #[inline(always)]
     fn sub_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {

@@ -2,7 +2,7 @@
 //! limits of IEEE 754's `pow`.
 
 use super::double;
-use super::simd::{MAX_LANES, Simd};
+use super::simd::{MOST_LANES, Simd};
 
 /// log₂((1 + s) / (1 - s)) / s in s², for |s| ≤ (√2 - 1) / (√2 + 1); relative error 2^-52.
 const LOG2: [f64; 7] = [
@@ -49,7 +49,7 @@ fn magnitude<S: Simd>(s: S, x: f32, y: f32) -> f32 {
 /// x^y. At most 0.6 ULP. x^0 and 1^y are one for every x and y; a negative x has powers for integers only.
 #[inline(always)]
 pub fn pow<S: Simd>(s: S, x: S::F, y: S::F) -> S::F {
-    let (mut xs, mut ys) = ([0f32; MAX_LANES], [0f32; MAX_LANES]);
+    let (mut xs, mut ys) = ([0f32; MOST_LANES], [0f32; MOST_LANES]);
     // SAFETY: the arrays hold every lane.
     unsafe {
         s.store(xs.as_mut_ptr(), x);

@@ -4,7 +4,7 @@
 //! Beyond, and that is rare, number by number with as many bits of 2/π as the argument's exponent asks for (Payne
 //! and Hanek, "Radian reduction for trigonometric functions", 1983).
 
-use super::simd::{MAX_LANES, Simd};
+use super::simd::{MOST_LANES, Simd};
 
 /// Largest magnitude that the pieces of π/2 suffice for: n has thirteen bits.
 const DIRECT: f32 = 8192.0;
@@ -29,10 +29,10 @@ pub(super) fn reduce<S: Simd>(s: S, x: S::F) -> (S::I, S::F, S::F) {
     let r = s.add(high, rest);
     let low = s.add(s.sub(high, r), rest);
     let quarter = s.to_bits(s.add(n, s.splat(MAGIC)));
-    if s.mask_bits(s.gt(s.abs(x), s.splat(DIRECT))) == 0 {
+    if !s.any(s.gt(s.abs(x), s.splat(DIRECT))) {
         return (quarter, r, low);
     }
-    let (mut angles, mut rests, mut quarters) = ([0f32; MAX_LANES], [0f32; MAX_LANES], [0f32; MAX_LANES]);
+    let (mut angles, mut rests, mut quarters) = ([0f32; MOST_LANES], [0f32; MOST_LANES], [0f32; MOST_LANES]);
     // SAFETY: the arrays hold every lane.
     unsafe {
         s.store(angles.as_mut_ptr(), x);
@@ -46,9 +46,9 @@ pub(super) fn reduce<S: Simd>(s: S, x: S::F) -> (S::I, S::F, S::F) {
 #[cold]
 #[inline(never)]
 fn reduce_large(
-    angles: &mut [f32; MAX_LANES],
-    rests: &mut [f32; MAX_LANES],
-    quarters: &mut [f32; MAX_LANES],
+    angles: &mut [f32; MOST_LANES],
+    rests: &mut [f32; MOST_LANES],
+    quarters: &mut [f32; MOST_LANES],
 ) {
     for ((x, rest), quarter) in angles.iter_mut().zip(rests).zip(quarters) {
         if !x.is_finite() {

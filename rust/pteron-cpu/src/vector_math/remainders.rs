@@ -1,7 +1,7 @@
 //! Remainders of division and quotients rounded down, exact as PyTorch has them.
 
 use super::double::MAGIC;
-use super::simd::{MAX_LANES, Simd};
+use super::simd::{MOST_LANES, Simd};
 use super::tanh::with_sign_of;
 
 /// Quotients up to here are told from their neighbours in float64, and times the divisor are exact there.
@@ -19,7 +19,7 @@ fn remainder_of_sizes(a: f32, b: f32) -> f32 {
 
 #[cold]
 #[inline(never)]
-fn one_by_one(a: &mut [f32; MAX_LANES], b: &[f32; MAX_LANES]) {
+fn one_by_one(a: &mut [f32; MOST_LANES], b: &[f32; MOST_LANES]) {
     for (a, b) in a.iter_mut().zip(b) {
         *a %= b;
     }
@@ -32,13 +32,13 @@ pub fn fmod<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
     let infinity = s.splat(f32::INFINITY);
     let is_far = s.gt(size, s.mul(divisor, s.splat(EXACT)));
     let is_far = s.or(is_far, s.eq(divisor, infinity));
-    let (mut xs, mut ys) = ([0f32; MAX_LANES], [0f32; MAX_LANES]);
+    let (mut xs, mut ys) = ([0f32; MOST_LANES], [0f32; MOST_LANES]);
     // SAFETY: the arrays hold every lane.
     unsafe {
         s.store(xs.as_mut_ptr(), size);
         s.store(ys.as_mut_ptr(), divisor);
     }
-    if s.mask_bits(is_far) == 0 {
+    if !s.any(is_far) {
         for i in 0..S::LANES {
             xs[i] = remainder_of_sizes(xs[i], ys[i]);
         }

@@ -9,6 +9,8 @@ use pteron_core::Isa;
 
 /// Most lanes an instruction set has; sizes stack arrays.
 pub const MAX_LANES: usize = 16;
+/// Most lanes that a function may be given: those of several vectors ([`super::twice::Twice`]).
+pub const MOST_LANES: usize = 4 * MAX_LANES;
 
 /// Vectors of `LANES` f32 (`F`), i32 (`I`) and lane masks (`M`).
 ///
@@ -22,8 +24,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type M: Copy;
     /// `LANES / 2` f64 lanes.
     type D: Copy;
+    /// `LANES / 2` i64 lanes.
+    type L: Copy;
     /// Number of lanes.
     const LANES: usize;
+    /// Vectors that a long function is computed for at once, as many as there are registers for: 1, 2 or 4.
+    const AT_ONCE: usize = 1;
 
     /// All lanes `v`.
     fn splat(self, v: f32) -> Self::F;
@@ -86,6 +92,21 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `a * b + c`, rounded once where the instruction set has it.
     fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
 
+    /// All lanes `v`.
+    fn splat_l(self, v: i64) -> Self::L;
+    /// Loads `LANES / 2` elements.
+    /// # Safety
+    /// `p` is valid for reads of as many elements.
+    unsafe fn load_l(self, p: *const i64) -> Self::L;
+    /// Stores `LANES / 2` elements.
+    /// # Safety
+    /// `p` is valid for writes of as many elements.
+    unsafe fn store_l(self, p: *mut i64, v: Self::L);
+    /// Wrapping `a + b`.
+    fn add_l(self, a: Self::L, b: Self::L) -> Self::L;
+    /// Wrapping `a * b`.
+    fn mul_l(self, a: Self::L, b: Self::L) -> Self::L;
+
     /// `a < b`.
     fn lt(self, a: Self::F, b: Self::F) -> Self::M;
     /// `a <= b`.
@@ -96,8 +117,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn not(self, m: Self::M) -> Self::M;
     /// `a | b`.
     fn or(self, a: Self::M, b: Self::M) -> Self::M;
-    /// Lane 0 in bit 0 and so on.
-    fn mask_bits(self, m: Self::M) -> u32;
+    /// Is there a lane with true?
+    fn any(self, m: Self::M) -> bool;
     /// `m ? a : b`.
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
     /// True where `p[i] != 0`, for `n` bytes.
@@ -117,6 +138,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn splat_i(self, v: i32) -> Self::I;
     /// Wrapping `a + b`.
     fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Wrapping `a * b`.
+    fn mul_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// Wrapping `a - b`.
     fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a & b`.
@@ -152,6 +175,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
         a * b + c
+    }
+    /// x as 2^k m with m in [√½, √2): (k, m), for positive finite x; exact.
+    #[inline(always)]
+    fn split_power(self, x: Self::F) -> (Self::F, Self::F) {
+        super::log::split_bits(self, x)
     }
     /// `a > b`.
     #[inline(always)]
