@@ -1,8 +1,8 @@
 //! Decides whether a call is one that the f32 multiplication takes, and packs its constant weight.
 
 use super::matmul::{MatMul, RightHand, name};
-use super::matrix_vector;
 use super::problem::Limits;
+use super::{matrix_vector, vector_matrix};
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
 use crate::packed::f32_nr32_v1;
@@ -77,7 +77,7 @@ pub fn prepare_linear_like(
                 .got(op)
         })?;
     // Such a product sums in an order of its own, and a fused step gives the bytes of the separate ones.
-    if signature.operator == MM.operator && matrix_vector::takes(ctx, true) {
+    if signature.operator == MM.operator && (matrix_vector::takes(ctx, true) || vector_matrix::takes(ctx)) {
         return Ok(None);
     }
     prepare_with(ctx, signature, epilogue)

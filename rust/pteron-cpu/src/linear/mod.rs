@@ -11,6 +11,7 @@ mod combine;
 mod matmul;
 pub mod matrix_vector;
 mod problem;
+pub mod vector_matrix;
 pub mod wide_types;
 
 pub use accept::prepare_linear_like;

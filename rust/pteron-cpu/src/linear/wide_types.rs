@@ -1,145 +1,24 @@
-//! `mm`, `bmm`, `addmm`, `baddbmm` and `linear` of float64, float16 and bfloat16: a register tile over packed panels
-//! of the right-hand matrix. Sixteen-bit floats are multiplied and added up in f32 and rounded once. Sums run
-//! over k in order, whatever the number of chunks. Unsafe island.
+//! `mm`, `bmm`, `addmm`, `baddbmm` and `linear` of float64, float16, bfloat16 and integers: a register tile over packed
+//! panels of the right-hand matrix. Sixteen-bit floats are multiplied and added up in f32 and rounded once, integers
+//! wrap. Sums run over k in order, whatever the number of chunks. Unsafe island.
 
 use super::accept::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
-use crate::elementwise::operand::Half;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
+use product::{Double, Long, Product, Sixteen, Whole};
 use pteron_core::{
-    Args, BindArgs, Bound, DType, Dims, Element, Error, Grid, PrepareContext, Prepared, Result, Scratch,
-    StaticKernel, TensorView, WorkerScratch,
+    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
+    TensorView, WorkerScratch,
 };
 
 /// Columns of a panel.
 const PANEL: usize = 32;
 /// Rows of a tile.
-const ROWS: usize = 4;
+const ROWS: usize = 6;
 /// Rows of a chunk: what a packed panel is read for.
-const CHUNK_ROWS: usize = 128;
+const CHUNK_ROWS: usize = 192;
 /// Length of sums that a packed panel holds at most; longer ones take several panels.
 const DEPTH: usize = 512;
-
-/// Elements of a matrix, and what they are computed in.
-trait Product: Copy + Send + Sync + 'static {
-    /// In memory.
-    type Memory: Element;
-    /// While computing.
-    type Number: Copy + Default;
-    /// A vector of numbers.
-    type Vector<S: Simd>: Copy;
-    /// Are elements numbers as they lie in memory?
-    const IS_NUMBER: bool;
-    fn lanes<S: Simd>() -> usize;
-    fn widen(v: Self::Memory) -> Self::Number;
-    fn narrow(v: Self::Number) -> Self::Memory;
-    fn scaled(v: Self::Number, factor: f64) -> Self::Number;
-    fn sum(a: Self::Number, b: Self::Number) -> Self::Number;
-    fn splat<S: Simd>(s: S, v: Self::Number) -> Self::Vector<S>;
-    fn fma<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
-    /// # Safety
-    /// A vector of numbers is readable.
-    unsafe fn load<S: Simd>(s: S, p: *const Self::Number) -> Self::Vector<S>;
-    /// # Safety
-    /// A vector of numbers is writable.
-    unsafe fn store<S: Simd>(s: S, p: *mut Self::Number, v: Self::Vector<S>);
-}
-
-#[derive(Clone, Copy)]
-struct Double;
-
-impl Product for Double {
-    type Memory = f64;
-    type Number = f64;
-    type Vector<S: Simd> = S::D;
-    const IS_NUMBER: bool = true;
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::LANES / 2
-    }
-    #[inline(always)]
-    fn widen(v: f64) -> f64 {
-        v
-    }
-    #[inline(always)]
-    fn narrow(v: f64) -> f64 {
-        v
-    }
-    #[inline(always)]
-    fn scaled(v: f64, factor: f64) -> f64 {
-        v * factor
-    }
-    #[inline(always)]
-    fn sum(a: f64, b: f64) -> f64 {
-        a + b
-    }
-    #[inline(always)]
-    fn splat<S: Simd>(s: S, v: f64) -> S::D {
-        s.splat_d(v)
-    }
-    #[inline(always)]
-    fn fma<S: Simd>(s: S, a: S::D, b: S::D, c: S::D) -> S::D {
-        s.fma_d(a, b, c)
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const f64) -> S::D {
-        // SAFETY: the caller's promise.
-        unsafe { s.load_d(p) }
-    }
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, p: *mut f64, v: S::D) {
-        // SAFETY: the caller's promise.
-        unsafe { s.store_d(p, v) }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Sixteen<T>(std::marker::PhantomData<T>);
-
-impl<T: Half> Product for Sixteen<T> {
-    type Memory = T;
-    type Number = f32;
-    type Vector<S: Simd> = S::F;
-    const IS_NUMBER: bool = false;
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::LANES
-    }
-    #[inline(always)]
-    fn widen(v: T) -> f32 {
-        v.number()
-    }
-    #[inline(always)]
-    fn narrow(v: f32) -> T {
-        T::of_number(v)
-    }
-    #[inline(always)]
-    fn scaled(v: f32, factor: f64) -> f32 {
-        v * factor as f32
-    }
-    #[inline(always)]
-    fn sum(a: f32, b: f32) -> f32 {
-        a + b
-    }
-    #[inline(always)]
-    fn splat<S: Simd>(s: S, v: f32) -> S::F {
-        s.splat(v)
-    }
-    #[inline(always)]
-    fn fma<S: Simd>(s: S, a: S::F, b: S::F, c: S::F) -> S::F {
-        s.fma(a, b, c)
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const f32) -> S::F {
-        // SAFETY: the caller's promise.
-        unsafe { s.load(p) }
-    }
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, p: *mut f32, v: S::F) {
-        // SAFETY: the caller's promise.
-        unsafe { s.store(p, v) }
-    }
-}
 
 struct Multiplication {
     name: String,
@@ -186,12 +65,15 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Result<Option<Box<
         None => right.shape.len() == 2 && !left.shape.is_empty() && out.shape.len() == left.shape.len(),
     };
     let is_leading_plain = signature.rank.is_some() || left.dim_order.is_contiguous();
-    let fits = matches!(dtype, DType::Float64 | DType::Float16 | DType::BFloat16)
+    use DType::{BFloat16, Float16, Float64, Int8, Int16, Int32, Int64, UInt8};
+    let fits = matches!(dtype, Float64 | Float16 | BFloat16 | Int64 | Int32 | Int16 | Int8 | UInt8)
         && others.into_iter().flatten().all(|t| t.dtype == dtype)
         && out.dim_order.is_contiguous()
         && is_leading_plain
         && ranks_fit;
-    let factor = |i: usize| ctx.args.get(i).and_then(|a| a.number());
+    // Integers take whole factors that f64 holds.
+    let is_factor = |v: &f64| dtype.is_float() || (v.fract() == 0.0 && v.abs() <= 1e15);
+    let factor = |i: usize| ctx.args.get(i).and_then(|a| a.number()).filter(is_factor);
     let factors = match signature.factors {
         Some((beta, alpha)) => factor(beta).zip(factor(alpha)),
         None => Some((1.0, 1.0)),
@@ -362,6 +244,11 @@ impl Prepared for Multiplication {
             match self.dtype {
                 DType::Float16 => self.chunk::<Sixteen<f16>>(args, p, chunk as usize, scratch),
                 DType::BFloat16 => self.chunk::<Sixteen<bf16>>(args, p, chunk as usize, scratch),
+                DType::Int64 => self.chunk::<Long>(args, p, chunk as usize, scratch),
+                DType::Int32 => self.chunk::<Whole<i32>>(args, p, chunk as usize, scratch),
+                DType::Int16 => self.chunk::<Whole<i16>>(args, p, chunk as usize, scratch),
+                DType::Int8 => self.chunk::<Whole<i8>>(args, p, chunk as usize, scratch),
+                DType::UInt8 => self.chunk::<Whole<u8>>(args, p, chunk as usize, scratch),
                 _ => self.chunk::<Double>(args, p, chunk as usize, scratch),
             }
         }
@@ -587,5 +474,6 @@ pub static KERNELS: &[StaticKernel] = &[
     ),
 ];
 
+mod product;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,207 @@
+//! `mm` of one row and a matrix that is computed at run time, in f32. The matrix is read once, row by row, as memory
+//! gives it fastest; every sum runs over k in order, whatever the number of chunks. Unsafe island.
+
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_core::{
+    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
+    WorkerScratch,
+};
+
+const OUT: usize = 2;
+/// Columns of a chunk: their sums stay in the first-level cache, and of every row a page is read.
+const COLUMNS: usize = 1024;
+/// Rows of the matrix that are added at a time.
+const ROWS: usize = 8;
+
+struct VectorMatrix {
+    name: String,
+    level: SimdLevel,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Shape {
+    length: usize,
+    columns: usize,
+}
+
+/// Is the product of these arguments of `mm` one of this file?
+pub(super) fn takes(ctx: &PrepareContext<'_>) -> bool {
+    let is_plain = |i: usize| {
+        ctx.tensor(i)
+            .is_some_and(|t| t.dtype == DType::Float32 && t.dim_order.is_contiguous() && t.shape.len() == 2)
+    };
+    let is_constant = ctx.args.get(1).is_some_and(|a| a.constant().is_some());
+    let is_row = ctx.tensor(0).is_some_and(|t| t.shape.first() == Some(&1));
+    !is_constant && is_row && [0, 1, OUT].into_iter().all(is_plain)
+}
+
+fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+    if !takes(ctx) {
+        return Ok(None);
+    }
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let name = format!("vector_matrix.f32.{}", level.isa().name());
+    Ok(Some(Box::new(VectorMatrix { name, level })))
+}
+
+impl Prepared for VectorMatrix {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(Shape::default())
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let (left, right) = (*args.args().tensor(0)?.shape(), *args.args().tensor(1)?.shape());
+        let (&[rows, length], &[depth, columns]) = (&*left, &*right) else {
+            return Err(mismatch(&left, &right));
+        };
+        if depth != length || rows > 1 {
+            return Err(mismatch(&left, &right));
+        }
+        args.resize(OUT, &Dims::new(&[rows, columns])?)?;
+        if rows * columns == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        *bound.get_mut::<Shape>()? = Shape { length, columns };
+        Ok(Grid::chunks(columns.div_ceil(COLUMNS), columns.min(COLUMNS).saturating_mul(length) / 8))
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        _scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let Shape { length, columns } = *bound.get::<Shape>()?;
+        let first = chunk as usize * COLUMNS;
+        self.level.dispatch(Columns {
+            vector: args.tensor(0)?.ptr()?,
+            matrix: args.tensor(1)?.ptr::<f32>()?.wrapping_add(first),
+            out: args.output(OUT)?.ptr::<f32>()?.wrapping_add(first),
+            length,
+            stride: columns,
+            n: COLUMNS.min(columns - first),
+        });
+        Ok(())
+    }
+}
+
+#[cold]
+fn mismatch(left: &Dims, right: &Dims) -> Error {
+    Error::kernel("shapes do not fit for a matrix multiplication")
+        .operator("aten::mm.out")
+        .expected("one row, as long as the matrix has rows")
+        .got(format!("{left} and {right}"))
+}
+
+/// `n` columns of a matrix of `length` rows that are `stride` apart.
+struct Columns {
+    vector: *const f32,
+    matrix: *const f32,
+    out: *mut f32,
+    length: usize,
+    stride: usize,
+    n: usize,
+}
+
+impl SimdTask for Columns {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: rows below `length` and columns below `n` exist.
+        unsafe {
+            for i in 0..self.n {
+                *self.out.add(i) = 0.0;
+            }
+            let mut row = 0;
+            while row + ROWS <= self.length {
+                self.add_rows::<S, ROWS>(s, row);
+                row += ROWS;
+            }
+            while row < self.length {
+                self.add_rows::<S, 1>(s, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+impl Columns {
+    /// # Safety
+    /// Rows `row..row + R` exist.
+    #[inline(always)]
+    unsafe fn add_rows<S: Simd, const R: usize>(&self, s: S, row: usize) {
+        // SAFETY: the caller's promise; i + m ≤ n.
+        unsafe {
+            let mut factors = [s.zero(); R];
+            for (r, factor) in factors.iter_mut().enumerate() {
+                *factor = s.splat(*self.vector.add(row + r));
+            }
+            let first = self.matrix.add(row * self.stride);
+            let mut i = 0;
+            while i < self.n {
+                let m = S::LANES.min(self.n - i);
+                let mut sum = s.load_up_to(self.out.add(i), m);
+                for (r, factor) in factors.iter().enumerate() {
+                    sum = s.fma(*factor, s.load_up_to(first.add(r * self.stride + i), m), sum);
+                }
+                s.store_up_to(self.out.add(i), sum, m);
+                i += m;
+            }
+        }
+    }
+}
+
+/// Fast kernels of this file.
+pub static KERNELS: &[StaticKernel] = &[StaticKernel {
+    schema: "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
+    variant: "f32_row",
+    prepare,
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elementwise::tests::numbers;
+    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+    use pteron_core::Isa;
+
+    #[test]
+    fn rows_agree_with_f64() {
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            let Some(cpu) = profile(isa) else { continue };
+            for [k, n] in [[1, 1], [33, 7], [8, 64], [19, 2500], [0, 5], [3, 0]] {
+                let (a, b) = (numbers(k, 3), numbers(k * n, 4));
+                let args = vec![
+                    CallArg::Tensor(HostTensor::new(&[1, k], &a).unwrap()),
+                    CallArg::Tensor(HostTensor::new(&[k, n], &b).unwrap()),
+                    CallArg::Tensor(HostTensor::zeros(DType::Float32, &[1, n]).unwrap()),
+                ];
+                let mut call = SingleCall::new(prepare, &cpu, args).unwrap().unwrap();
+                call.call().unwrap();
+                for (i, y) in call.output::<f32>(OUT).unwrap().iter().enumerate() {
+                    let products = (0..k).map(|p| f64::from(a[p]) * f64::from(b[p * n + i]));
+                    let (want, size) = products.fold((0.0, 0.0), |(t, u), v| (t + v, u + v.abs()));
+                    assert!((f64::from(*y) - want).abs() <= 1e-6 * size, "{isa:?} {k} {n}: {y} {want}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn misfits_are_refused() {
+        let cpu = profile(Isa::Portable).unwrap();
+        let args = vec![
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[1, 3]).unwrap()),
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[4, 2]).unwrap()),
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[1, 2]).unwrap()),
+        ];
+        let mut call = SingleCall::new(prepare, &cpu, args).unwrap().unwrap();
+        assert!(call.call().unwrap_err().to_string().contains("[1, 3] and [4, 2]"));
+    }
+}
