@@ -1,16 +1,20 @@
 //! The iteration of reductions: every output position, and for each the reduced positions of the input.
 
+use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Compute};
 use crate::elements::{Reader, Writer};
+use crate::routine::{BindFn, Preparation};
 use crate::shape::{all_dims, dim_set, reduced_shape};
 use crate::walk::{Walk, signed};
-use pteron_core::{Args, BindArgs, Error, Result, TensorMeta};
+use pteron_core::{Args, BindArgs, Error, Grid, Result, TensorMeta};
 use std::ops::Range;
 
 /// Where a reduction reads.
 pub struct Reduction {
     pub(crate) outer: Walk,
     inner: Walk,
+    /// Output positions that are computed.
+    range: Range<usize>,
 }
 
 impl Reduction {
@@ -18,10 +22,13 @@ impl Reduction {
     pub fn new(x: &TensorMeta, set: u32) -> Reduction {
         let strides = signed(x.strides());
         let kept = |keep: bool| (0..x.rank()).filter(move |d| (set & (1 << d) == 0) == keep);
-        Reduction {
-            outer: Walk::new(kept(true), x.shape(), &strides),
-            inner: Walk::new(kept(false), x.shape(), &strides),
-        }
+        let outer = Walk::new(kept(true), x.shape(), &strides);
+        Reduction { range: 0..outer.numel(), outer, inner: Walk::new(kept(false), x.shape(), &strides) }
+    }
+
+    /// The same reduction of a range of output positions.
+    pub fn within(self, range: Range<usize>) -> Reduction {
+        Reduction { range, ..self }
     }
 
     /// Number of elements that one result is made of.
@@ -36,10 +43,8 @@ impl Reduction {
 
     /// Calls `visit(position, base)` for every output position in row-major order; the input
     /// elements of it are at `base` plus the offsets of [`Reduction::inner`].
-    pub fn for_each(&self, mut visit: impl FnMut(usize, isize) -> Result<()>) -> Result<()> {
-        self.outer.runs(0, self.outer.numel(), |position, offset, stride, len| {
-            (0..len).try_for_each(|i| visit(position + i, offset + i as isize * stride))
-        })
+    pub fn for_each(&self, visit: impl FnMut(usize, isize) -> Result<()>) -> Result<()> {
+        self.for_each_in(self.range.clone(), visit)
     }
 
     /// [`Reduction::for_each`] for a range of output positions.
@@ -73,6 +78,40 @@ impl Reduction {
             out.write(positions.offset(position), 1, &[finish(state)])
         })
     }
+}
+
+/// Computes the results at a range of output positions.
+pub type RunPart = fn(&Args<'_>, Range<usize>) -> Result<()>;
+
+/// A reduction of argument 0 whose results are computed apart from each other, a few in a chunk.
+#[derive(Clone, Copy)]
+struct Parts {
+    bind: BindFn,
+    run: RunPart,
+    out: usize,
+    count: usize,
+    per_chunk: usize,
+}
+
+impl Work for Parts {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+        (self.bind)(args)?;
+        let view = args.args();
+        self.count = view.output(self.out)?.numel();
+        let size = view.tensor(0)?.numel().checked_div(self.count).unwrap_or(0).max(1);
+        self.per_chunk = (CHUNK / size).max(1);
+        let work = self.per_chunk.min(self.count).saturating_mul(size);
+        Ok(Grid::chunks(self.count.div_ceil(self.per_chunk), work))
+    }
+
+    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+        (self.run)(args, part(chunk, self.per_chunk, self.count))
+    }
+}
+
+/// A kernel that reduces argument 0 to output `out` in chunks of results.
+pub fn in_parts(out: usize, bind: BindFn, run: RunPart) -> Preparation {
+    chunked::prepare_work(Parts { bind, run, out, count: 0, per_chunk: 1 }, 0)
 }
 
 /// A walk over all elements of a tensor in row-major order.

@@ -6,6 +6,7 @@
 use super::shape::{DimsArg, ReducedDims, Volumes};
 use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
 use crate::norm::moments::sum_of;
+use crate::vector_math::exp::exp;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
 use pteron_core::{
@@ -27,6 +28,8 @@ enum Kind {
     Product,
     Max,
     Min,
+    /// ln Σ e^x; rows only.
+    LogSumExp,
 }
 
 struct Reduction {
@@ -58,6 +61,9 @@ fn prepare(
         return Ok(None);
     }
     let Some(dims) = ReducedDims::neighbours(ctx, out, form) else { return Ok(None) };
+    if kind == Kind::LogSumExp && !dims.is_innermost(ctx) {
+        return Ok(None);
+    }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let operator = match kind {
         Kind::Sum => "sum",
@@ -65,6 +71,7 @@ fn prepare(
         Kind::Product => "prod",
         Kind::Max => "amax",
         Kind::Min => "amin",
+        Kind::LogSumExp => "logsumexp",
     };
     let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };
     let name = format!("{operator}.{text}.{}", level.isa().name());
@@ -90,6 +97,9 @@ impl Prepared for Reduction {
         }
         if outputs == 0 {
             return Ok(Grid::EMPTY);
+        }
+        if self.kind == Kind::LogSumExp && volumes.inner != 1 {
+            return Err(Error::internal("logsumexp of rows was bound to columns"));
         }
         let (count, size) = match volumes.inner {
             1 => (volumes.outer, volumes.reduced),
@@ -165,6 +175,39 @@ impl<T: Source + Sink> SimdTask for UnitsTask<T> {
     }
 }
 
+/// Σ e^(x - shift). No closure for [`sum_of`]: one of this size is not inlined, and has no vector instructions then.
+///
+/// # Safety
+/// `n` elements behind `x`.
+#[inline(always)]
+unsafe fn sum_of_powers<S: Simd, T: Source>(s: S, x: *const T, n: usize, shift: f32) -> f64 {
+    /// Elements that are summed in f32 before they are added to an f64 total.
+    const BLOCK: usize = 4096;
+    let center = s.splat(shift);
+    let mut total = 0.0;
+    let mut start = 0;
+    while start < n {
+        let end = n.min(start + BLOCK);
+        let mut sum = s.zero();
+        let mut i = start;
+        // SAFETY: i stays below `end`.
+        unsafe {
+            while i + S::LANES <= end {
+                sum = s.add(sum, exp(s, s.sub(T::load(s, x.add(i)), center)));
+                i += S::LANES;
+            }
+            total += f64::from(s.reduce_add(sum));
+            if i < end {
+                let mut lanes = [0f32; crate::vector_math::simd::MAX_LANES];
+                s.store(lanes.as_mut_ptr(), exp(s, s.sub(load_up_to(s, x.add(i), end - i), center)));
+                total += f64::from(lanes[..end - i].iter().sum::<f32>());
+            }
+        }
+        start = end;
+    }
+    total
+}
+
 impl<T: Source + Sink> UnitsTask<T> {
     /// # Safety
     /// `n` elements behind `x`.
@@ -176,6 +219,13 @@ impl<T: Source + Sink> UnitsTask<T> {
                 Kind::Sum => sum_of(s, x, n, |v| v) as f32,
                 Kind::Mean => (sum_of(s, x, n, |v| v) / n as f64) as f32,
                 Kind::Product => self.folded(s, x, n, 1.0),
+                Kind::LogSumExp if n == 0 => f32::NEG_INFINITY,
+                Kind::LogSumExp => {
+                    let top = self.folded(s, x, n, (*x).number());
+                    // Infinite maxima are their own result; subtracting them would give NaN.
+                    let shift = if top.is_infinite() { 0.0 } else { top };
+                    (sum_of_powers(s, x, n, shift).ln() + f64::from(shift)) as f32
+                }
                 // Starting from the first element needs no neutral one.
                 Kind::Max | Kind::Min => self.folded(s, x, n, (*x).number()),
             }
@@ -202,15 +252,33 @@ impl<T: Source + Sink> UnitsTask<T> {
                 all[0] = self.combined(s, all[0], T::load(s, x.add(i)));
                 i += S::LANES;
             }
-            let pairs = [self.combined(s, all[0], all[1]), self.combined(s, all[2], all[3])];
-            let mut lanes = [0f32; crate::vector_math::simd::MAX_LANES];
-            s.store(lanes.as_mut_ptr(), self.combined(s, pairs[0], pairs[1]));
+            let mut lanes = [0f32; 4 * crate::vector_math::simd::MAX_LANES];
+            if self.kind == Kind::Product {
+                for (k, each) in all.iter().enumerate() {
+                    s.store(lanes.as_mut_ptr().add(k * S::LANES), *each);
+                }
+                // In f64, whose range is larger: products of many numbers soon are subnormal in f32, which is slow.
+                let mut parts = [1.0; 8];
+                for group in lanes[..4 * S::LANES].chunks_exact(8) {
+                    for (part, v) in parts.iter_mut().zip(group) {
+                        *part *= f64::from(*v);
+                    }
+                }
+                let mut result = parts.iter().fold(f64::from(start), |all, part| all * part);
+                while i < n {
+                    result *= f64::from((*x.add(i)).number());
+                    i += 1;
+                }
+                return result as f32;
+            }
+            let pairs = [self.better(s, all[0], all[1]), self.better(s, all[2], all[3])];
+            s.store(lanes.as_mut_ptr(), self.better(s, pairs[0], pairs[1]));
             let mut result = start;
             for v in &lanes[..S::LANES] {
-                result = self.combined_numbers(result, *v);
+                result = self.better_of(result, *v);
             }
             while i < n {
-                result = self.combined_numbers(result, (*x.add(i)).number());
+                result = self.better_of(result, (*x.add(i)).number());
                 i += 1;
             }
             result
@@ -223,18 +291,13 @@ impl<T: Source + Sink> UnitsTask<T> {
     }
 
     #[inline(always)]
-    fn combined_numbers(&self, a: f32, b: f32) -> f32 {
-        if self.kind == Kind::Product { a * b } else { self.better_of(a, b) }
-    }
-
-    #[inline(always)]
     fn better<S: Simd>(&self, s: S, a: S::F, b: S::F) -> S::F {
-        if self.kind == Kind::Max { s.max_nan(a, b) } else { s.min_nan(a, b) }
+        if self.kind == Kind::Min { s.min_nan(a, b) } else { s.max_nan(a, b) }
     }
 
     #[inline(always)]
     fn better_of(&self, a: f32, b: f32) -> f32 {
-        let is_first = if self.kind == Kind::Max { a > b } else { a < b };
+        let is_first = if self.kind == Kind::Min { a < b } else { a > b };
         if is_first || a.is_nan() { a } else { b }
     }
 
@@ -332,6 +395,11 @@ pub static KERNELS: &[StaticKernel] = &[
         schema: "aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         variant: "float",
         prepare: |ctx| prepare(ctx, Kind::Product, 2, DimsArg::All),
+    },
+    StaticKernel {
+        schema: "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+        variant: "float",
+        prepare: |ctx| prepare(ctx, Kind::LogSumExp, 3, DimsArg::List),
     },
     StaticKernel {
         schema: "aten::max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",

@@ -5,3 +5,4 @@ pub mod float;
 pub mod shape;
 #[cfg(test)]
 mod tests;
+pub mod wide;

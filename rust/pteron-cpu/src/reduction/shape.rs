@@ -31,6 +31,8 @@ pub enum DimsArg {
     One,
     /// A list at 1 (absent or empty: all), `keepdim` at 2.
     List,
+    /// The same behind another argument: a list at 2, `keepdim` at 3.
+    Second,
 }
 
 impl ReducedDims {
@@ -41,11 +43,12 @@ impl ReducedDims {
         if matches!(form, DimsArg::All) {
             return Some(ReducedDims { mask: all, keepdim: false });
         }
-        let keepdim = match ctx.args.get(2)? {
+        let at = if matches!(form, DimsArg::Second) { 2 } else { 1 };
+        let keepdim = match ctx.args.get(at + 1)? {
             ArgSpec::Bool(known) => (*known)?,
             _ => return None,
         };
-        let dims = match (form, ctx.args.get(1)?) {
+        let dims = match (form, ctx.args.get(at)?) {
             (DimsArg::One, ArgSpec::Int(known)) => vec![(*known)?],
             (_, ArgSpec::None) => vec![],
             (_, list) => list.ints()?,
@@ -74,6 +77,12 @@ impl ReducedDims {
         let is_reduced_out = |d: &u8| dims.keepdim && is_reduced(d);
         let have = output.dim_order.as_slice().iter().filter(|d| !is_reduced_out(d)).copied();
         (is_adjacent && output.shape.len() == rank_out && kept.eq(have)).then_some(dims)
+    }
+
+    /// Is the innermost dimension in the memory of argument 0 among those that are reduced?
+    pub fn is_innermost(&self, ctx: &PrepareContext<'_>) -> bool {
+        let last = ctx.tensor(0).and_then(|t| t.dim_order.as_slice().last().copied());
+        last.is_some_and(|d| self.mask & (1 << d) != 0)
     }
 
     /// Volumes for the input as it is now; gives the output its shape.

@@ -168,3 +168,43 @@ fn any_true_byte_counts() {
         }
     }
 }
+
+#[test]
+fn logarithms_of_sums_of_exponentials() {
+    let x = [
+        1.0f32,
+        2.0,
+        3.0,
+        800.0,
+        801.0,
+        -900.0,
+        f32::INFINITY,
+        0.0,
+        1.0,
+        f32::NEG_INFINITY,
+        f32::NEG_INFINITY,
+        f32::NEG_INFINITY,
+    ];
+    let kernel = float::KERNELS.iter().find(|k| k.schema.starts_with("aten::logsumexp.out")).unwrap();
+    for isa in ISAS {
+        let Some(cpu) = profile(isa) else { continue };
+        for (length, repeats) in [(3, 1), (300, 100)] {
+            let rows: Vec<f32> = x.chunks(3).flat_map(|row| row.repeat(repeats)).collect();
+            let args = vec![
+                CallArg::Tensor(HostTensor::new(&[4, length], &rows).unwrap()),
+                CallArg::Ints(vec![1]),
+                CallArg::bool(false),
+                CallArg::Tensor(HostTensor::zeros(DType::Float32, &[4]).unwrap()),
+            ];
+            let mut call = SingleCall::new(kernel.prepare, &cpu, args).unwrap().unwrap();
+            call.call().unwrap();
+            let y = call.output::<f32>(3).unwrap();
+            let more = (repeats as f32).ln();
+            assert!(
+                (y[0] - 3.407_606 - more).abs() < 1e-6 && (y[1] - 801.313_26 - more).abs() < 1e-4,
+                "{isa:?} {y:?}"
+            );
+            assert_eq!(y[2..], [f32::INFINITY, f32::NEG_INFINITY]);
+        }
+    }
+}

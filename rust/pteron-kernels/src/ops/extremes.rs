@@ -7,10 +7,11 @@
 use crate::compute::{Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::reduction::{Reduction, bind_reduced, check_not_empty, listed_dims, row_major};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::{Reduction, bind_reduced, check_not_empty, in_parts, listed_dims, row_major};
+use crate::routine::{Preparation, dtype_of, kernel};
 use crate::shape::{all_dims, dim_set, wrap_dim};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use std::ops::Range;
 
 /// Does `candidate` replace `best`?
 #[inline(always)]
@@ -25,9 +26,9 @@ fn start<C: Compute, const LARGEST: bool>() -> C {
     if LARGEST { C::LOWEST } else { C::HIGHEST }
 }
 
-fn values_over<C: Compute, const LARGEST: bool>(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+fn values_over<C: Compute, const LARGEST: bool>(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Result<()> {
     let x = args.tensor(0)?;
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     let (x, mut y) = (Reader::<C>::new(x)?, Writer::<C>::new(args.output(out)?)?);
     let step = |best: &mut C, _, block: &[C]| {
         for v in block {
@@ -45,9 +46,10 @@ fn positions_over<C: Compute, const LARGEST: bool>(
     set: u32,
     value: Option<usize>,
     at: usize,
+    part: Range<usize>,
 ) -> Result<()> {
     let x = args.tensor(0)?;
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     let x = Reader::<C>::new(x)?;
     let mut positions = Writer::<i64>::new(args.output(at)?)?;
     let mut values = value.map(|i| Writer::<C>::new(args.output(i)?)).transpose()?;
@@ -73,9 +75,9 @@ fn positions_over<C: Compute, const LARGEST: bool>(
     })
 }
 
-fn truth_over<const ANY: bool>(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+fn truth_over<const ANY: bool>(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Result<()> {
     let x = args.tensor(0)?;
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     let mut y = Writer::<i64>::new(args.output(out)?)?;
     fn fold<C: Compute, const ANY: bool>(r: &Reduction, x: &Reader<'_, C>, y: &mut Writer<'_, i64>) -> Result<()> {
         let step = |s: &mut bool, _, b: &[C]| {
@@ -130,9 +132,9 @@ fn listed_values<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
         bind_extreme(args, set, keepdim, 3)
     }
     if is_int(ctx)? {
-        Routine::prepare(bind, |args, _| values_over::<i64, LARGEST>(args, listed_dims(args, 1)?, 3))
+        in_parts(3, bind, |args, part| values_over::<i64, LARGEST>(args, listed_dims(args, 1)?, 3, part))
     } else {
-        Routine::prepare(bind, |args, _| values_over::<f64, LARGEST>(args, listed_dims(args, 1)?, 3))
+        in_parts(3, bind, |args, part| values_over::<f64, LARGEST>(args, listed_dims(args, 1)?, 3, part))
     }
 }
 
@@ -143,9 +145,9 @@ fn whole_value<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
         bind_extreme(args, set, false, 1)
     }
     if is_int(ctx)? {
-        Routine::prepare(bind, |args, _| values_over::<i64, LARGEST>(args, every_dim(args)?, 1))
+        in_parts(1, bind, |args, part| values_over::<i64, LARGEST>(args, every_dim(args)?, 1, part))
     } else {
-        Routine::prepare(bind, |args, _| values_over::<f64, LARGEST>(args, every_dim(args)?, 1))
+        in_parts(1, bind, |args, part| values_over::<f64, LARGEST>(args, every_dim(args)?, 1, part))
     }
 }
 
@@ -157,9 +159,9 @@ fn value_and_position<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparat
         bind_reduced(args, set, keepdim, 4)
     }
     if is_int(ctx)? {
-        Routine::prepare(bind, |args, _| positions_over::<i64, LARGEST>(args, one_dim(args)?, Some(3), 4))
+        in_parts(4, bind, |args, part| positions_over::<i64, LARGEST>(args, one_dim(args)?, Some(3), 4, part))
     } else {
-        Routine::prepare(bind, |args, _| positions_over::<f64, LARGEST>(args, one_dim(args)?, Some(3), 4))
+        in_parts(4, bind, |args, part| positions_over::<f64, LARGEST>(args, one_dim(args)?, Some(3), 4, part))
     }
 }
 
@@ -169,31 +171,31 @@ fn position<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
         bind_extreme(args, set, keepdim, 3)
     }
     if is_int(ctx)? {
-        Routine::prepare(bind, |args, _| positions_over::<i64, LARGEST>(args, optional_dim(args)?, None, 3))
+        in_parts(3, bind, |args, part| positions_over::<i64, LARGEST>(args, optional_dim(args)?, None, 3, part))
     } else {
-        Routine::prepare(bind, |args, _| positions_over::<f64, LARGEST>(args, optional_dim(args)?, None, 3))
+        in_parts(3, bind, |args, part| positions_over::<f64, LARGEST>(args, optional_dim(args)?, None, 3, part))
     }
 }
 
 fn truth_one<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     Kind::of(dtype_of(ctx, 0)?)?;
-    Routine::prepare(
+    in_parts(3, 
         |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 3),
-        |args, _| truth_over::<ANY>(args, one_dim(args)?, 3),
+        |args, part| truth_over::<ANY>(args, one_dim(args)?, 3, part),
     )
 }
 
 fn truth_listed<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     Kind::of(dtype_of(ctx, 0)?)?;
-    Routine::prepare(
+    in_parts(3, 
         |args| bind_reduced(args, truth_dims(&args.args())?, args.args().bool(2)?, 3),
-        |args, _| truth_over::<ANY>(args, truth_dims(args)?, 3),
+        |args, part| truth_over::<ANY>(args, truth_dims(args)?, 3, part),
     )
 }
 
 fn truth_all<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     Kind::of(dtype_of(ctx, 0)?)?;
-    Routine::prepare(|args| args.resize(1, &[]), |args, _| truth_over::<ANY>(args, every_dim(args)?, 1))
+    in_parts(1, |args| args.resize(1, &[]), |args, part| truth_over::<ANY>(args, every_dim(args)?, 1, part))
 }
 
 /// Extremes and truth values.

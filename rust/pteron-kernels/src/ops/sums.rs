@@ -7,10 +7,11 @@
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
-use crate::reduction::{LaneSum, Reduction, bind_reduced, listed_dims, row_major};
-use crate::routine::{Routine, RunFn, dtype_of, kernel};
+use crate::reduction::{LaneSum, Reduction, RunPart, bind_reduced, in_parts, listed_dims, row_major};
+use crate::routine::{dtype_of, kernel};
 use crate::shape::{all_dims, wrap_dim};
 use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, Scalar, StaticKernel};
+use std::ops::Range;
 
 /// An error unless inputs and output are real numbers.
 pub(crate) fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
@@ -58,9 +59,9 @@ pub(crate) fn check_float(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     Ok(())
 }
 
-fn sum_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+fn sum_over(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Result<()> {
     let (x, y) = (args.tensor(0)?, args.output(out)?);
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     if y.dtype().is_float() {
         let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(y)?);
         return reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v), |s| s.total());
@@ -70,9 +71,9 @@ fn sum_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
     reduction.fold(&x, &mut y, || 0i64, add, |s| s)
 }
 
-fn product_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+fn product_over(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Result<()> {
     let (x, y) = (args.tensor(0)?, args.output(out)?);
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     if y.dtype().is_float() {
         let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(y)?);
         return reduction.fold(&x, &mut y, || 1.0, |p, _, b| *p = b.iter().fold(*p, |p, v| p * v), |p: f64| p);
@@ -87,9 +88,9 @@ fn product_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
     reduction.fold(&x, &mut y, || 1i64, times, |p| p)
 }
 
-fn mean_over(args: &Args<'_>, set: u32, out: usize) -> Result<()> {
+fn mean_over(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Result<()> {
     let x = args.tensor(0)?;
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     let count = reduction.count() as f64;
     let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(args.output(out)?)?);
     reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v), |s| s.total() / count)
@@ -124,12 +125,13 @@ fn variance_over(
     out: usize,
     mean: Option<usize>,
     map: fn(f64) -> f64,
+    part: Range<usize>,
 ) -> Result<()> {
     let x = args.tensor(0)?;
     if x.dtype() == DType::Complex64 {
-        return complex_variance(args, set, correction, out, mean, map);
+        return complex_variance(args, set, correction, out, mean, map, part);
     }
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     let x = Reader::<f64>::new(x)?;
     let mut y = Writer::<f64>::new(args.output(out)?)?;
     let mut m = mean.map(|i| Writer::<f64>::new(args.output(i)?)).transpose()?;
@@ -155,9 +157,10 @@ fn complex_variance(
     out: usize,
     mean: Option<usize>,
     map: fn(f64) -> f64,
+    part: Range<usize>,
 ) -> Result<()> {
     let x = Reader::<Number>::new(args.tensor(0)?)?;
-    let reduction = Reduction::new(x.meta(), set);
+    let reduction = Reduction::new(x.meta(), set).within(part);
     let mut y = Writer::<f64>::new(args.output(out)?)?;
     let mut m = mean.map(|i| Writer::<Number>::new(args.output(i)?)).transpose()?;
     let y_at = row_major(y.meta());
@@ -193,9 +196,9 @@ fn unbiased(args: &Args<'_>) -> Result<f64> {
     Ok(if args.bool(2)? { 1.0 } else { 0.0 })
 }
 
-fn log_sum_exp(args: &Args<'_>) -> Result<()> {
+fn log_sum_exp(args: &Args<'_>, part: Range<usize>) -> Result<()> {
     let x = args.tensor(0)?;
-    let reduction = Reduction::new(x.meta(), listed_dims(args, 1)?);
+    let reduction = Reduction::new(x.meta(), listed_dims(args, 1)?).within(part);
     let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(args.output(3)?)?);
     let at = row_major(y.meta());
     let mut buffer = [0.0; BLOCK];
@@ -216,10 +219,10 @@ fn log_sum_exp(args: &Args<'_>) -> Result<()> {
     })
 }
 
-fn vector_norm<C: Compute>(args: &Args<'_>) -> Result<()> {
+fn vector_norm<C: Compute>(args: &Args<'_>, part: Range<usize>) -> Result<()> {
     let order = args.scalar(1)?.to_f64();
     let x = args.tensor(0)?;
-    let reduction = Reduction::new(x.meta(), listed_dims(args, 2)?);
+    let reduction = Reduction::new(x.meta(), listed_dims(args, 2)?).within(part);
     let (x, mut y) = (Reader::<C>::new(x)?, Writer::<f64>::new(args.output(5)?)?);
     let extreme = |s: &mut f64, b: &[C], larger: bool| {
         for v in b {
@@ -275,51 +278,51 @@ pub static KERNELS: &[StaticKernel] = &[
         "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_real(ctx, 4)?;
-            Routine::prepare(
+            in_parts(4, 
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
-                |args, _| sum_over(args, listed_dims(args, 1)?, 4),
+                |args, part| sum_over(args, listed_dims(args, 1)?, 4, part),
             )
         },
     ),
     kernel("aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_real(ctx, 2)?;
-        Routine::prepare(bind_all, |args, _| sum_over(args, every_dim(args)?, 2))
+        in_parts(2, bind_all, |args, part| sum_over(args, every_dim(args)?, 2, part))
     }),
     kernel(
         "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             mean(ctx, 3, 4)?;
-            Routine::prepare(
+            in_parts(4, 
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
-                |args, _| mean_over(args, listed_dims(args, 1)?, 4),
+                |args, part| mean_over(args, listed_dims(args, 1)?, 4, part),
             )
         },
     ),
     kernel("aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         mean(ctx, 1, 2)?;
-        Routine::prepare(bind_all, |args, _| mean_over(args, every_dim(args)?, 2))
+        in_parts(2, bind_all, |args, part| mean_over(args, every_dim(args)?, 2, part))
     }),
     kernel(
         "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_numbers(ctx, 4)?;
-            Routine::prepare(
+            in_parts(4, 
                 |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 4),
-                |args, _| product_over(args, one_dim(args)?, 4),
+                |args, part| product_over(args, one_dim(args)?, 4, part),
             )
         },
     ),
     kernel("aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_numbers(ctx, 2)?;
-        Routine::prepare(bind_all, |args, _| product_over(args, every_dim(args)?, 2))
+        in_parts(2, bind_all, |args, part| product_over(args, every_dim(args)?, 2, part))
     }),
     kernel(
         "aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_spread(ctx, 4)?;
-            Routine::prepare(
+            in_parts(4, 
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
-                |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, |v| v),
+                |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, |v| v, part),
             )
         },
     ),
@@ -327,9 +330,9 @@ pub static KERNELS: &[StaticKernel] = &[
         "aten::var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_spread(ctx, 4)?;
-            Routine::prepare(
+            in_parts(4, 
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
-                |args, _| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v),
+                |args, part| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v, part),
             )
         },
     ),
@@ -337,9 +340,9 @@ pub static KERNELS: &[StaticKernel] = &[
         "aten::std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_spread(ctx, 4)?;
-            Routine::prepare(
+            in_parts(4, 
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
-                |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, f64::sqrt),
+                |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, f64::sqrt, part),
             )
         },
     ),
@@ -350,13 +353,13 @@ pub static KERNELS: &[StaticKernel] = &[
             if dtype_of(ctx, 0)? == DType::Complex64 {
                 check_numbers(ctx, 5)?;
             }
-            Routine::prepare(
+            in_parts(4, 
                 |args| {
                     let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(3)?);
                     bind_reduced(args, set, keepdim, 4)?;
                     bind_reduced(args, set, keepdim, 5)
                 },
-                |args, _| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, Some(5), |v| v),
+                |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, Some(5), |v| v, part),
             )
         },
     ),
@@ -364,9 +367,9 @@ pub static KERNELS: &[StaticKernel] = &[
         "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_real(ctx, 3)?;
-            Routine::prepare(
+            in_parts(3, 
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 3),
-                |args, _| log_sum_exp(args),
+                log_sum_exp,
             )
         },
     ),
@@ -374,12 +377,12 @@ pub static KERNELS: &[StaticKernel] = &[
         "aten::linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_spread(ctx, 5)?;
-            let run: RunFn = if dtype_of(ctx, 0)? == DType::Complex64 {
-                |args, _| vector_norm::<Number>(args)
+            let run: RunPart = if dtype_of(ctx, 0)? == DType::Complex64 {
+                |args, part| vector_norm::<Number>(args, part)
             } else {
-                |args, _| vector_norm::<f64>(args)
+                |args, part| vector_norm::<f64>(args, part)
             };
-            Routine::prepare(
+            in_parts(5, 
                 |args| bind_reduced(args, listed_dims(&args.args(), 2)?, args.args().bool(3)?, 5),
                 run,
             )
