@@ -37,6 +37,7 @@ use pteron_core::StaticKernel;
 /// The tables of all families of fast kernels.
 static FAMILIES: &[&[StaticKernel]] = &[
     linear::matrix_vector::KERNELS,
+    linear::vector_matrix::KERNELS,
     linear::KERNELS,
     linear::wide_types::KERNELS,
     elementwise::unary::KERNELS,
@@ -62,11 +63,13 @@ static FAMILIES: &[&[StaticKernel]] = &[
     #[cfg(feature = "image")]
     resampling::bilinear::KERNELS,
     reduction::float::KERNELS,
+    reduction::wide::KERNELS,
     reduction::any::KERNELS,
     layout::views::KERNELS,
     layout::cat::KERNELS,
     layout::embedding::KERNELS,
     layout::pad::KERNELS,
+    layout::triangle::KERNELS,
 ];
 
 /// Every fast kernel, in the order in which they are asked; the reference kernels come after them.

@@ -43,6 +43,8 @@ pub trait Compute: Copy + Default + PartialEq + PartialOrd + Send + Sync + std::
     }
     /// Does the type hold complex numbers? Others refuse them.
     const IS_COMPLEX: bool = false;
+    /// Are the numbers integers?
+    const IS_WHOLE: bool = false;
     /// Smallest value: the start of a maximum.
     const LOWEST: Self;
     /// Largest value: the start of a minimum.
@@ -230,6 +232,7 @@ macro_rules! compute {
                 let ($a, $b) = (self, other);
                 $times
             }
+            const IS_WHOLE: bool = 0.5 as $t == 0 as $t;
             const LOWEST: Self = $lowest;
             const HIGHEST: Self = $highest;
             const ZERO: Self = 0 as $t;

@@ -38,6 +38,8 @@ pub struct Reader<'a, C: Compute> {
     numel: usize,
     load: LoadFn<C>,
     direct: Option<&'a [C]>,
+    /// The elements of a float32 tensor.
+    single: Option<&'a [f32]>,
     meta: &'a TensorMeta,
 }
 
@@ -57,6 +59,7 @@ impl<'a, C: Compute> Reader<'a, C> {
             numel: view.numel(),
             load,
             direct,
+            single: if view.dtype() == DType::Float32 { Some(view.as_slice()?) } else { None },
             meta: view.meta(),
         })
     }
@@ -71,6 +74,13 @@ impl<'a, C: Compute> Reader<'a, C> {
     pub fn get(&self, offset: usize) -> Result<C> {
         if let Some(slice) = self.direct {
             return slice.get(offset).copied().ok_or_else(|| outside(offset as isize, self.numel));
+        }
+        // The dtype of most tensors goes without a call through a pointer.
+        if let Some(slice) = self.single {
+            return slice
+                .get(offset)
+                .map(|v| C::read(*v))
+                .ok_or_else(|| outside(offset as isize, self.numel));
         }
         let mut out = [C::ZERO];
         self.read(offset as isize, 1, &mut out)?;
@@ -151,13 +161,25 @@ pub struct Writer<'a, C: Compute> {
     size: usize,
     numel: usize,
     store: StoreFn<C>,
+    /// Are the elements of type C?
+    is_same: bool,
+    /// Are they f32?
+    is_single: bool,
     meta: &'a TensorMeta,
 }
 
 impl<'a, C: Compute> Writer<'a, C> {
     /// Writes `view`; an error for dtypes that do not convert.
     pub fn new(view: TensorViewMut<'a>) -> Result<Self> {
+        let is_same = match view.dtype() {
+            DType::Float32 => C::same::<f32>(&[]).is_some(),
+            DType::Float64 => C::same::<f64>(&[]).is_some(),
+            DType::Int64 => C::same::<i64>(&[]).is_some(),
+            _ => false,
+        };
         Ok(Writer {
+            is_same,
+            is_single: view.dtype() == DType::Float32,
             data: view.as_ptr(),
             size: view.dtype().size(),
             numel: view.numel(),
@@ -171,6 +193,16 @@ impl<'a, C: Compute> Writer<'a, C> {
         self.meta
     }
 
+    /// The elements `offset..offset + count` themselves, if they are of the compute type.
+    pub fn place(&mut self, offset: isize, count: usize) -> Result<Option<&mut [C]>> {
+        check_run(offset, 1, count, self.numel)?;
+        if !self.is_same || count == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the elements are inside the tensor, of type C, and nothing else reads or writes them meanwhile.
+        Ok(Some(unsafe { std::slice::from_raw_parts_mut(self.data.cast::<C>().offset(offset), count) }))
+    }
+
     /// The same writer with another function, which must be one of the tensor's dtype.
     fn storing(self, store: Option<StoreFn<C>>) -> Self {
         Writer { store: store.unwrap_or(self.store), ..self }
@@ -179,6 +211,11 @@ impl<'a, C: Compute> Writer<'a, C> {
     /// Writes the element at `offset` in memory order.
     #[inline(always)]
     pub fn put(&mut self, offset: usize, value: C) -> Result<()> {
+        if self.is_single && offset < self.numel {
+            // SAFETY: the element is inside the tensor, whose elements are f32.
+            unsafe { self.data.cast::<f32>().add(offset).write(value.write()) };
+            return Ok(());
+        }
         self.write(offset as isize, 1, &[value])
     }
 

@@ -171,7 +171,8 @@ struct Pass {
 
 impl Pass {
     fn twiddle(&self, j: usize, roots: &[Number]) -> Number {
-        roots[self.p * j * self.stride % self.n]
+        // With p < m and j below the radix this is below n.
+        roots[self.p * j * self.stride]
     }
 
     fn two(&self, from: &[Number], to: &mut [Number], roots: &[Number]) {

@@ -3,14 +3,17 @@
 //!
 //! Operands that lie as the output does are read in place, others (broadcast, another memory order, sixteen bits)
 //! are laid out in f32 blocks; a result of sixteen bits is rounded once. One kernel for all operators,
-//! since the function is a pointer: blocks are long enough for that to cost nothing.
+//! since the function is a pointer: blocks are long enough for that to cost nothing. Cheap functions of sixteen bits
+//! have code of their own for operands that lie as the output does: passes over blocks would take longer than they.
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
 use super::broadcast::{BroadcastPlan, CHUNK, broadcast_shape};
 use super::function::{Function, MAX_OPERANDS, Rows};
-use super::operand::{BLOCK, Convert, Layout, SPACE, Sink, Source, begin, elements};
-use super::pointwise::Pointwise;
-use crate::vector_math::SimdLevel;
+use super::operand::{
+    BLOCK, Convert, Half, Layout, SPACE, Sink, Source, begin, elements, load_up_to, store_up_to,
+};
+use super::pointwise::{LONG, Parameters, Pointwise};
+use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
 use pteron_core::{
     AliasRule, Args, BindArgs, Bool8, Bound, DType, Dims, Element, Error, Grid, PrepareContext, Prepared,
@@ -49,6 +52,63 @@ struct FloatKernel {
     is_predicate: bool,
     /// The function with its numbers, which may be other ones in every call.
     function: fn(&Args<'_>) -> Result<Function>,
+    /// Computes neighbouring elements without blocks.
+    direct: Option<DirectFn>,
+}
+
+/// The same function with the same numbers, of operands that lie side by side from their pointers on.
+///
+/// # Safety
+/// Operands are readable and the result writable for `n` elements of the dtype that it was made for.
+type DirectFn = unsafe fn(SimdLevel, Parameters, &[*const u8; MAX_OPERANDS], *mut u8, usize);
+
+unsafe fn direct<P: Pointwise<N>, A: Half, const N: usize>(
+    level: SimdLevel,
+    parameters: Parameters,
+    operands: &[*const u8; MAX_OPERANDS],
+    out: *mut u8,
+    n: usize,
+) {
+    let mut from = [std::ptr::null::<A>(); N];
+    for (p, operand) in from.iter_mut().zip(operands) {
+        *p = operand.cast();
+    }
+    level.dispatch(Direct { function: P::from_parameters(parameters), from, out: out.cast(), n });
+}
+
+struct Direct<P, A, const N: usize> {
+    function: P,
+    from: [*const A; N],
+    out: *mut A,
+    n: usize,
+}
+
+impl<P: Pointwise<N>, A: Half, const N: usize> SimdTask for Direct<P, A, N> {
+    type Output = ();
+    // Indexed loops, here as elsewhere: they are unrolled.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut i = 0;
+        // SAFETY: whoever makes the task has `n` elements everywhere.
+        unsafe {
+            while i + S::LANES <= self.n {
+                let mut v = [s.zero(); N];
+                for k in 0..N {
+                    v[k] = A::load(s, self.from[k].add(i));
+                }
+                A::store(s, self.out.add(i), self.function.apply(s, v));
+                i += S::LANES;
+            }
+            if i < self.n {
+                let mut v = [s.zero(); N];
+                for k in 0..N {
+                    v[k] = load_up_to(s, self.from[k].add(i), self.n - i);
+                }
+                store_up_to(s, self.out.add(i), self.function.apply(s, v), self.n - i);
+            }
+        }
+    }
 }
 
 /// Prepares `P` when all operands are of one float dtype, and so is the output (bool for a predicate).
@@ -73,6 +133,11 @@ pub fn prepare<P: Pointwise<N>, const N: usize>(
         cost: P::COST + if format == Format::Single { 0 } else { 2 },
         is_predicate: P::IS_PREDICATE,
         function: |args| P::from_scalars(args).map(Function::of),
+        direct: match format {
+            Format::Binary16 if P::COST < LONG && !P::IS_PREDICATE => Some(direct::<P, f16, N>),
+            Format::Brain16 if P::COST < LONG && !P::IS_PREDICATE => Some(direct::<P, bf16, N>),
+            _ => None,
+        },
     })))
 }
 
@@ -147,6 +212,18 @@ impl Prepared for FloatKernel {
             *source = args.tensor(i)?.as_ptr();
         }
         let first = chunk as usize * CHUNK;
+        if let Some(direct) = self.direct
+            && plan.operands[..self.arity].iter().all(BroadcastPlan::is_dense)
+        {
+            let size = size_of::<f16>();
+            let out = args.output(self.out)?.as_ptr().wrapping_add(first * size);
+            let operands = sources.map(|p| p.wrapping_add(first * size));
+            // SAFETY: all lie as the output does, which has so many elements from `first` on.
+            unsafe {
+                direct(self.level, function.parameters(), &operands, out, CHUNK.min(plan.numel - first))
+            };
+            return Ok(());
+        }
         let chunk = Chunk {
             level: self.level,
             plan,
@@ -198,22 +275,71 @@ impl Chunk<'_> {
         }
         let [first, last] = self.range;
         let lead = (0..self.arity).find(|k| self.function.takes_numbers() && is_long_number(&operands[*k]));
+        let rows = (0..self.arity).find_map(|k| Some((k, self.columns_of_rows::<A, B>(k)?)));
         let mut call = Call { chunk: self, layouts, blocks, result, number: 0.0 };
-        let Some(lead) = lead else {
-            for at in (first..last).step_by(BLOCK) {
-                // SAFETY: the caller's promise.
-                unsafe { call.block::<A, B>([at, BLOCK.min(last - at)], None) };
-            }
-            return;
-        };
-        for run in operands[lead].runs_between(first, last) {
-            // SAFETY: the plan's runs lie inside the operand.
-            call.number = unsafe { (*self.sources[lead].cast::<A>().add(run.offsets[0])).number() };
-            for at in (run.at..run.at + run.n).step_by(BLOCK) {
-                // SAFETY: the caller's promise.
-                unsafe { call.block::<A, B>([at, BLOCK.min(run.at + run.n - at)], Some(lead)) };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (rows, lead) {
+                (Some((lead, columns)), _) => {
+                    let head = first.next_multiple_of(columns).min(last);
+                    let count = (last - head) / columns;
+                    call.numbers::<A, B>(lead, [first, head]);
+                    self.rows(lead, [count, columns], head);
+                    call.numbers::<A, B>(lead, [head + count * columns, last]);
+                }
+                (None, Some(lead)) => call.numbers::<A, B>(lead, [first, last]),
+                (None, None) => {
+                    for at in (first..last).step_by(BLOCK) {
+                        call.block::<A, B>([at, BLOCK.min(last - at)], None);
+                    }
+                }
             }
         }
+    }
+
+    /// Length of rows along which operand `lead` is one number and all others can be read in place, as dense
+    /// rows or the same one again and again.
+    fn columns_of_rows<A: Source, B: Element>(&self, lead: usize) -> Option<usize> {
+        const LONG: usize = 32;
+        let plan = &self.plan.operands[lead];
+        if !(A::IS_F32 && B::DTYPE == DType::Float32 && self.function.takes_numbers() && plan.rank() == 2) {
+            return None;
+        }
+        let (columns, strides) = plan.loop_at(1);
+        let others = self.plan.operands[..self.arity].iter().enumerate().filter(|(k, _)| *k != lead);
+        let fits = |other: &BroadcastPlan<1>| other.is_dense() || other.period() == Some(columns);
+        let mut others = others.map(|(_, other)| other);
+        (strides == [0] && columns >= LONG && others.all(fits)).then_some(columns)
+    }
+
+    /// `rows` whole rows of output elements from `at` on; see [`Chunk::columns_of_rows`].
+    ///
+    /// # Safety
+    /// As for [`Chunk::run`], f32 everywhere; the rows are inside the output.
+    unsafe fn rows(&self, lead: usize, [rows, columns]: [usize; 2], at: usize) {
+        let mut task = Rows {
+            operands: [std::ptr::null(); MAX_OPERANDS],
+            strides: [0; MAX_OPERANDS],
+            is_number: [false; MAX_OPERANDS],
+            out: self.out.cast::<f32>().wrapping_add(at),
+            out_stride: columns,
+            rows,
+            columns,
+        };
+        for (k, plan) in self.plan.operands[..self.arity].iter().enumerate() {
+            let source = self.sources[k].cast::<f32>();
+            (task.operands[k], task.strides[k]) = if k == lead {
+                let (_, [stride]) = plan.loop_at(0);
+                task.is_number[k] = true;
+                (source.wrapping_add(at / columns * stride), stride)
+            } else if plan.is_dense() {
+                (source.wrapping_add(at), columns)
+            } else {
+                (source, 0)
+            };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.function.run(self.level, &task) };
     }
 }
 
@@ -233,6 +359,23 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Computes output elements `first..last`, along whose runs operand `lead` is one number.
+    ///
+    /// # Safety
+    /// As for [`Chunk::run`]; the elements are inside the chunk.
+    unsafe fn numbers<A: Source, B: Sink + Element>(&mut self, lead: usize, [first, last]: [usize; 2]) {
+        let chunk = self.chunk;
+        for run in chunk.plan.operands[lead].runs_between(first, last) {
+            // SAFETY: the plan's runs lie inside the operand; the caller's promise.
+            unsafe {
+                self.number = (*chunk.sources[lead].cast::<A>().add(run.offsets[0])).number();
+                for at in (run.at..run.at + run.n).step_by(BLOCK) {
+                    self.block::<A, B>([at, BLOCK.min(run.at + run.n - at)], Some(lead));
+                }
+            }
+        }
+    }
+
     /// Computes output elements `at..at + n`; operand `lead`, if there is one, is `self.number` for all of them.
     ///
     /// # Safety

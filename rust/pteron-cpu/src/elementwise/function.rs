@@ -92,6 +92,11 @@ impl Function {
         self.kind.takes_numbers
     }
 
+    /// Its numbers.
+    pub(super) fn parameters(&self) -> Parameters {
+        self.parameters
+    }
+
     /// Rough nanoseconds for 16 elements.
     pub fn cost(&self) -> usize {
         self.kind.cost

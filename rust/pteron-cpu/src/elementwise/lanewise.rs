@@ -31,6 +31,8 @@ pub(super) trait Lanewise<T: Element, const N: usize>: Copy + Send + Sync + 'sta
 /// Arithmetic that both integers and f64 have.
 pub(super) trait Number: Element + PartialOrd + std::fmt::Debug {
     const ZERO: Self;
+    const LOWEST: Self;
+    const HIGHEST: Self;
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -45,6 +47,8 @@ macro_rules! integers {
     ($($t:ty),*) => { $(
         impl Number for $t {
             const ZERO: Self = 0;
+            const LOWEST: Self = <$t>::MIN;
+            const HIGHEST: Self = <$t>::MAX;
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
             #[inline(always)]
@@ -67,6 +71,8 @@ integers!(u8, i8, i16, i32, i64);
 
 impl Number for f64 {
     const ZERO: Self = 0.0;
+    const LOWEST: Self = f64::NEG_INFINITY;
+    const HIGHEST: Self = f64::INFINITY;
     #[inline(always)]
     fn plus(self, other: Self) -> Self {
         self + other

@@ -53,6 +53,7 @@ of_tensors! {
     Neg, 1: "neg", 1, [Number], |_| true, |[a]| a.negated();
     Abs, 1: "abs", 1, [Number], |_| true, |[a]| a.magnitude();
     Relu, 1: "relu", 1, [Number], |_| true, |[a]| if T::ZERO > a { T::ZERO } else { a };
+    PowTwo, 1: "pow_2", 2, [Number], |args| args.get(1).and_then(ArgSpec::number) == Some(2.0), |[a]| a.times(a);
     And, 2: "bitwise_and", 2, [Element + BitAnd<Output = T>], |_| true, |[a, b]| a & b;
     Or, 2: "bitwise_or", 2, [Element + BitOr<Output = T>], |_| true, |[a, b]| a | b;
     Xor, 2: "bitwise_xor", 2, [Element + BitXor<Output = T>], |_| true, |[a, b]| a ^ b;
@@ -69,7 +70,8 @@ macro_rules! of_doubles {
             const NAME: &'static str = $op;
             const OUT: usize = $out;
             const COST: usize = $cost;
-            const IS_WIDE: bool = $cost > 4;
+            // Roots and quotients take as long per element in the widest vectors as in narrow ones.
+            const IS_WIDE: bool = $cost > 8;
             fn from_args(_: &Args<'_>) -> Result<Self> {
                 Ok($name)
             }
@@ -126,6 +128,35 @@ with_number! {
     AddNumber: "add", 3, |args| is_one(args.get(2)), |a, b| a.plus(b);
     SubNumber: "sub", 3, |args| is_one(args.get(2)), |a, b| a.minus(b);
     MulNumber: "mul", 2, |_| true, |a, b| a.times(b);
+}
+
+/// Bounds at 1 and 2, each optional; NaN stays NaN.
+#[derive(Clone, Copy)]
+struct Clamp<T> {
+    low: T,
+    high: T,
+}
+
+impl<T: Number> Lanewise<T, 1> for Clamp<T> {
+    type Out = T;
+    const NAME: &'static str = "clamp";
+    const OUT: usize = 3;
+    /// A NaN bound has a meaning of its own.
+    fn accepts(args: &[ArgSpec<'_>]) -> bool {
+        let is_plain = |bound: &ArgSpec<'_>| T::holds(bound) && bound.number().is_some_and(|v| !v.is_nan());
+        [1, 2].into_iter().all(|i| args.get(i).is_some_and(|a| matches!(a, ArgSpec::None) || is_plain(a)))
+    }
+    fn from_args(args: &Args<'_>) -> Result<Self> {
+        Ok(Clamp {
+            low: args.optional_scalar(1)?.map_or(T::LOWEST, T::of_scalar),
+            high: args.optional_scalar(2)?.map_or(T::HIGHEST, T::of_scalar),
+        })
+    }
+    #[inline(always)]
+    fn of<S: Simd>(self, _: S, [a]: [T; 1]) -> T {
+        let raised = if a < self.low { self.low } else { a };
+        if raised > self.high { self.high } else { raised }
+    }
 }
 
 macro_rules! comparisons {
@@ -252,6 +283,8 @@ pub static KERNELS: &[StaticKernel] = &[
     entry!(doubles unary!("log"), 1, Log),
     entry!(doubles unary!("tanh"), 1, Tanh),
     entry!(doubles unary!("sigmoid"), 1, Sigmoid),
+    entry!(numbers "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)", 1, PowTwo),
+    entry!(scalars "aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)", Clamp),
     entry!(doubles unary!("silu"), 1, Silu),
     entry!(numbers binary!("eq.Tensor_out"), 2, Eq),
     entry!(numbers binary!("ne.Tensor_out"), 2, Ne),
@@ -347,6 +380,25 @@ mod tests {
                     assert_eq!(round[i].to_bits(), a[i].round_ties_even().to_bits());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn clamped_between_either_bound() {
+        let a: Vec<f64> =
+            (0..280).map(|i| if i % 9 == 0 { f64::NAN } else { f64::from(i) - 140.0 }).collect();
+        let whole: Vec<i16> = (0..280).map(|i| i - 140).collect();
+        for isa in ISAS {
+            let bounds = || vec![CallArg::double(-3.5), CallArg::int(60)];
+            let Some(y) = call::<f64, f64>("aten::clamp.out", isa, &a, None, bounds()) else { continue };
+            for (x, y) in a.iter().zip(&y) {
+                assert!(if x.is_nan() { y.is_nan() } else { *y == x.clamp(-3.5, 60.0) }, "{x} {y}");
+            }
+            let y =
+                call::<i16, i16>("aten::clamp.out", isa, &whole, None, vec![CallArg::None, CallArg::int(7)]);
+            assert!(y.unwrap().iter().zip(&whole).all(|(y, x)| *y == (*x).min(7)));
+            let y = call::<i16, i16>("aten::pow.Tensor_Scalar_out", isa, &whole, None, vec![CallArg::int(2)]);
+            assert!(y.unwrap().iter().zip(&whole).all(|(y, x)| *y == x.wrapping_mul(*x)));
         }
     }
 

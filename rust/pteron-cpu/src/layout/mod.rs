@@ -6,4 +6,5 @@ pub mod pad;
 pub mod strided_copy;
 #[cfg(test)]
 mod tests;
+pub mod triangle;
 pub mod views;

@@ -143,6 +143,17 @@ fn write_range(args: &Args<'_>, range: &Numbers, out: usize, part: Range<usize>)
         return blocks(y, part, |first, i| start + (first as f64 + f64::from(i)) * step);
     }
     let (start, step) = (range.start.to_i64(), range.step.to_i64());
+    if y.dtype() == DType::Int64 {
+        let mut y = Writer::<i64>::new(y)?;
+        let mut next = start.wrapping_add(step.wrapping_mul(part.start as i64));
+        if let Some(place) = y.place(part.start as isize, part.len())? {
+            for slot in place {
+                *slot = next;
+                next = next.wrapping_add(step);
+            }
+        }
+        return Ok(());
+    }
     blocks(y, part, |first, i| start.wrapping_add(step.wrapping_mul(first as i64 + i64::from(i))))
 }
 

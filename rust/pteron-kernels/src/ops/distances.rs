@@ -5,10 +5,11 @@
 //! p = 0 counts the places that differ, p = inf takes the largest difference; rows without elements are at
 //! distance 0; NaN stays NaN.
 
+use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
-use crate::reduction::row_major;
+use crate::reduction::{LaneSum, row_major};
 use crate::routine::{Routine, kernel};
 use crate::shape::{broadcast, check_rank};
 use crate::walk::{Walk, broadcast_strides};
@@ -20,28 +21,38 @@ fn exponent(args: &Args<'_>, i: usize) -> Result<f64> {
     if p >= 0.0 { Ok(p) } else { Err(Error::kernel("the exponent must not be negative").argument("p").got(p.to_string())) }
 }
 
+/// Elements of a tensor by offset and stride.
+type Row<'a> = (&'a Reader<'a, f64>, usize, usize);
+
 /// The p-norm of the difference of two rows of `len` elements.
-fn distance(p: f64, len: usize, pair: impl Fn(usize) -> Result<(f64, f64)>) -> Result<f64> {
-    let mut sum = 0.0f64;
-    for i in 0..len {
-        let (a, b) = pair(i)?;
-        let d = (a - b).abs();
+fn distance(p: f64, len: usize, (a, a_first, a_step): Row<'_>, (b, b_first, b_step): Row<'_>) -> Result<f64> {
+    let (mut left, mut right) = ([0.0; BLOCK], [0.0; BLOCK]);
+    let (mut sums, mut largest) = (LaneSum::default(), 0.0f64);
+    for i in (0..len).step_by(BLOCK) {
+        let n = (len - i).min(BLOCK);
+        a.read((a_first + i * a_step) as isize, a_step as isize, &mut left[..n])?;
+        let other = b.block((b_first + i * b_step) as isize, b_step as isize, n, &mut right)?;
+        for (d, other) in left.iter_mut().zip(other) {
+            *d = (*d - other).abs();
+        }
+        let differences = &left[..n];
         if p == f64::INFINITY {
-            sum = if d > sum || d.is_nan() { d } else { sum };
+            largest = differences.iter().fold(largest, |l, d| if *d > l || d.is_nan() { *d } else { l });
         } else if p == 0.0 {
-            sum += if d == 0.0 || d.is_nan() { d } else { 1.0 };
+            sums.add(differences, |d| if d == 0.0 || d.is_nan() { d } else { 1.0 });
         } else if p == 1.0 {
-            sum += d;
+            sums.add(differences, |d| d);
         } else if p == 2.0 {
-            sum += d * d;
+            sums.add(differences, |d| d * d);
         } else {
-            sum += d.powf(p);
+            sums.add(differences, |d| d.powf(p));
         }
     }
     Ok(match p {
-        0.0 | 1.0 | f64::INFINITY => sum,
-        2.0 => sum.sqrt(),
-        _ => sum.powf(1.0 / p),
+        f64::INFINITY => largest,
+        0.0 | 1.0 => sums.total(),
+        2.0 => sums.total().sqrt(),
+        _ => sums.total().powf(1.0 / p),
     })
 }
 
@@ -84,7 +95,7 @@ fn cdist(args: &Args<'_>) -> Result<()> {
         for i in 0..rows {
             for j in 0..columns {
                 let (row_a, row_b) = (base_a + i * step_a[0], base_b + j * step_b[0]);
-                let d = distance(p, len, |k| Ok((a.get(row_a + k * step_a[1])?, b.get(row_b + k * step_b[1])?)))?;
+                let d = distance(p, len, (&a, row_a, step_a[1]), (&b, row_b, step_b[1]))?;
                 y.put(to.offset((n * rows + i) * columns + j) as usize, d)?;
             }
         }
@@ -109,10 +120,8 @@ fn pdist(args: &Args<'_>) -> Result<()> {
     let mut at = 0;
     for i in 0..shape[0] {
         for j in i + 1..shape[0] {
-            let pair = |k: usize| {
-                Ok((x.get(i * strides[0] + k * strides[1])?, x.get(j * strides[0] + k * strides[1])?))
-            };
-            y.put(at, distance(p, shape[1], pair)?)?;
+            let row = |i: usize| (&x, i * strides[0], strides[1]);
+            y.put(at, distance(p, shape[1], row(i), row(j))?)?;
             at += 1;
         }
     }

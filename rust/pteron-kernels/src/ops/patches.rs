@@ -79,12 +79,18 @@ impl Patches {
             let tap = row % self.area();
             let tap = [tap as i64 / self.kernel[1], tap as i64 % self.kernel[1]];
             let plane = image + row / self.area() * at[0];
-            for patch in 0..self.total() {
-                let place = [patch as i64 / self.count[1], patch as i64 % self.count[1]];
-                let [h, w] = [0, 1].map(|d| place[d] * self.stride[d] - self.padding[d] + tap[d] * self.dilation[d]);
-                let is_inside = (0..self.size[0]).contains(&h) && (0..self.size[1]).contains(&w);
-                let element = is_inside.then(|| plane + h as usize * at[1] + w as usize * at[2]);
-                visit(element, columns + row * to[0] + patch * to[1])?;
+            let first = [0, 1].map(|d| tap[d] * self.dilation[d] - self.padding[d]);
+            let mut column = columns + row * to[0];
+            for down in 0..self.count[0] {
+                let h = first[0] + down * self.stride[0];
+                let is_row_inside = (0..self.size[0]).contains(&h);
+                for across in 0..self.count[1] {
+                    let w = first[1] + across * self.stride[1];
+                    let is_inside = is_row_inside && (0..self.size[1]).contains(&w);
+                    let element = is_inside.then(|| plane + h as usize * at[1] + w as usize * at[2]);
+                    visit(element, column)?;
+                    column += to[1];
+                }
             }
         }
         Ok(())

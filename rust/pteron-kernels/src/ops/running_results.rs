@@ -187,6 +187,13 @@ impl Running {
         let is_along = self.strides[0].unsigned_abs() <= beside[0].unsigned_abs() || beside[0] == 0;
         let mut blocks = [[C::ZERO; ROOM]; SIDE_BY_SIDE];
         self.lines.runs(range.start, range.len(), |_, base, count| {
+            if is_along && C::IS_WHOLE && self.strides == [1; 2] {
+                for line in 0..count as isize {
+                    let base: [isize; 2] = std::array::from_fn(|k| base[k] + line * beside[k]);
+                    self.straight(&x, &mut y, base, &mut blocks[0], start, &step)?;
+                }
+                return Ok(());
+            }
             let group = if is_along { SIDE_BY_SIDE } else { BLOCK };
             for first in (0..count).step_by(group) {
                 let lines = (count - first).min(group);
@@ -199,6 +206,35 @@ impl Running {
             }
             Ok(())
         })
+    }
+
+    /// One line of neighbours: steps of integers take so little time that writing is what counts.
+    #[inline(always)]
+    fn straight<C: Compute>(
+        &self,
+        x: &Reader<'_, C>,
+        y: &mut Writer<'_, C>,
+        base: [isize; 2],
+        room: &mut [C; ROOM],
+        start: C,
+        step: &impl Fn(C, C) -> C,
+    ) -> Result<()> {
+        let mut state = start;
+        for i in (0..self.length).step_by(BLOCK) {
+            let (n, i) = ((self.length - i).min(BLOCK), i as isize);
+            let mut results = [C::ZERO; BLOCK];
+            let block = x.block(base[0] + i, 1, n, room)?;
+            let place = y.place(base[1] + i, n)?;
+            let is_there = place.is_some();
+            for (slot, v) in place.unwrap_or(&mut results[..n]).iter_mut().zip(block) {
+                state = step(state, *v);
+                *slot = state;
+            }
+            if !is_there {
+                y.write(base[1] + i, 1, &results[..n])?;
+            }
+        }
+        Ok(())
     }
 
     /// Up to [`SIDE_BY_SIDE`] lines, each in blocks of neighbours.
