@@ -13,7 +13,7 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint features types \
 	imports stubs gen gen-check operators operators-check docs api wheel bench bench-gemm bench-models bench-ops fuzz-files \
-	fuzz-attacks clean
+	fuzz-attacks instruction-gate clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -134,6 +134,9 @@ $(VENV)/.bench-packages: $(VENV)/.packages
 
 bench-models: $(VENV)/.installed $(VENV)/.bench-packages ## whole models against ONNX Runtime (half an hour; MODELS=)
 	$(BIN)/python benches/model_speed.py $(MODELS) --eager
+
+instruction-gate: $(VENV)/.installed ## processor instructions of calls and steps against their limits (callgrind; ten minutes)
+	$(BIN)/python benches/instruction_gate.py
 
 bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
 	cargo bench -q -p pteron-cpu --bench gemm

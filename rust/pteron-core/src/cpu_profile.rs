@@ -36,4 +36,6 @@ pub struct CpuProfile {
     pub l1_bytes: usize,
     /// L2 cache of a core, bytes.
     pub l2_bytes: usize,
+    /// Threads that load may use, at least 1.
+    pub load_threads: usize,
 }

@@ -45,6 +45,7 @@ pub fn detect() -> Result<CpuProfile> {
         isa: choose_isa(wanted.as_deref(), best_isa())?,
         l1_bytes: l1_bytes(),
         l2_bytes: l2_bytes(),
+        load_threads: 1,
     })
 }
 
@@ -54,6 +55,7 @@ pub fn profile_for(isa: Isa) -> Result<CpuProfile> {
         isa: choose_isa(Some(isa.name()), best_isa())?,
         l1_bytes: l1_bytes(),
         l2_bytes: l2_bytes(),
+        load_threads: 1,
     })
 }
 

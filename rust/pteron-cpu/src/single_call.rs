@@ -119,6 +119,7 @@ pub fn profile(isa: Isa) -> Option<CpuProfile> {
         isa,
         l1_bytes: 32 << 10,
         l2_bytes: 1 << 20,
+        load_threads: 1,
     })
 }
 

@@ -232,7 +232,7 @@ fn call_if_taken(kernel: &dyn Kernel, schema: &Schema, args: &[Arg]) -> Result<O
 /// False: not the kernel's case.
 fn execute(kernel: &dyn Kernel, specs: &[ArgSpec<'_>], frame: &mut Frame) -> Result<bool> {
     let packs = PackStore::new();
-    let cpu = CpuProfile { isa: Isa::Portable, l1_bytes: 32 << 10, l2_bytes: 1 << 20 };
+    let cpu = CpuProfile { isa: Isa::Portable, l1_bytes: 32 << 10, l2_bytes: 1 << 20, load_threads: 1 };
     let Some(prepared) = kernel.prepare(&PrepareContext { args: specs, packs: &packs, cpu: &cpu })? else {
         return Ok(false);
     };

@@ -54,6 +54,11 @@ impl Runtime {
             }
             Some(threads) => PoolChoice::Own(pteron_cpu::pool::Pool::new(threads)),
         };
+        cpu.load_threads = match &pool {
+            PoolChoice::Shared => pteron_cpu::pool::Pool::shared().threads(),
+            PoolChoice::Own(pool) => pool.threads(),
+        }
+        .max(1);
         Ok(Arc::new(Runtime {
             kernels: RwLock::new(Arc::new(KernelRegistry::built_in())),
             backends: RwLock::default(),

@@ -115,7 +115,7 @@ fn packing(isa: Isa) {
     let weights = AlignedBuffer::zeroed(k * n * 4).expect("memory");
     for (label, strides) in [("N x K (linear weight)", [1, k]), ("K x N", [n, 1])] {
         let view = call::constant(&weights, [k, n], strides);
-        let seconds = best(thread_time, || drop(f32_nr32_v1::pack(isa, &view).expect("pack")));
+        let seconds = best(thread_time, || drop(f32_nr32_v1::pack(isa, 1, &view).expect("pack")));
         println!("pack {label:<22} {:>6.2} GB/s of weights", (k * n * 4) as f64 / seconds / 1e9);
     }
 }

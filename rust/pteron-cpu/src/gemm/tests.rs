@@ -43,7 +43,7 @@ fn pack(isa: Isa, b: &[f32], k: usize, n: usize) -> pteron_core::AlignedBuffer {
         shape: Dims::new(&[k, n]).unwrap(),
         strides: Dims::new(&[n, 1]).unwrap(),
     };
-    f32_nr32_v1::pack(isa, &view).unwrap()
+    f32_nr32_v1::pack(isa, 1, &view).unwrap()
 }
 
 struct Case {

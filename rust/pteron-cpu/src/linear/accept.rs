@@ -118,7 +118,7 @@ fn prepare_with(
     let right_hand = match ctx.args.get(signature.right).and_then(|a| a.constant()) {
         Some(constant) if right_rank == 2 => {
             let view = as_k_by_n(constant, signature.is_right_transposed)?;
-            let packed = f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu.isa, &view)?;
+            let packed = f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu, &view)?;
             RightHand::Packed { packed, k: view.shape[0], n: view.shape[1] }
         }
         _ => RightHand::Computed { k_bound: k },

@@ -11,8 +11,11 @@
 //! eight. GEMM and GEMV read the same block. Unsafe island (packing through raw pointers).
 
 use super::PackedFormat;
+use super::in_parts;
 use super::pack_block;
-use pteron_core::{AlignedBuffer, ConstantView, DType, Error, Isa, PackKey, PackStore, PackedBytes, Result};
+use pteron_core::{
+    AlignedBuffer, ConstantView, CpuProfile, DType, Error, Isa, PackKey, PackStore, PackedBytes, Result,
+};
 use std::sync::Arc;
 
 /// The name of the format in keys, files and listings.
@@ -54,15 +57,15 @@ pub fn packed_bytes(k: usize, n: usize) -> Result<usize> {
 /// The shared packed copy of `view` (K x N, any strides) from `packs`, made when it is the first use.
 ///
 /// Errors: rank other than 2, dtype other than float32, a view that leaves its storage, no memory.
-pub fn get_or_pack(packs: &PackStore, isa: Isa, view: &ConstantView<'_>) -> Result<Arc<PackedBytes>> {
-    packs.get_or_pack(PackKey::new(view, FORMAT), || pack(isa, view))
+pub fn get_or_pack(packs: &PackStore, cpu: &CpuProfile, view: &ConstantView<'_>) -> Result<Arc<PackedBytes>> {
+    packs.get_or_pack(PackKey::new(view, FORMAT), || pack(cpu.isa, cpu.load_threads, view))
 }
 
 /// Packs `view`, a K x N matrix with any strides, so that a transposed weight needs no copy first.
-/// `isa` only decides how fast it goes.
+/// `isa` and `threads` only decide how fast it goes.
 ///
 /// Errors as [`get_or_pack`].
-pub fn pack(isa: Isa, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
+pub fn pack(isa: Isa, threads: usize, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
     let (&[k, n], &[stride_k, stride_n]) = (&*view.shape, &*view.strides) else {
         return Err(Error::internal("only a matrix can be packed").got(format!("shape {}", view.shape)));
     };
@@ -80,14 +83,14 @@ pub fn pack(isa: Isa, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
             .expected(format!("at most {} elements", elements.len()))
             .got(format!("shape {}, strides {}, first element {}", view.shape, view.strides, view.offset)));
     }
-    for (p, panel) in packed.as_mut_elements::<f32>().chunks_exact_mut(k * NR).enumerate() {
+    in_parts(threads, packed.as_mut_elements::<f32>(), k * NR, &|p, panel| {
         let columns = (n - p * NR).min(NR);
         let first = &elements[view.offset + p * NR * stride_n..];
         // SAFETY: the last element of the whole view is inside `elements` (checked above) and strides are
         // not negative, so all of this panel's are; `panel` has `k * NR` elements; `isa` comes from the
         // profile of this processor.
         unsafe { pack_block(isa, first.as_ptr(), (stride_k, stride_n), k, columns, panel.as_mut_ptr()) };
-    }
+    });
     Ok(packed)
 }
 
@@ -142,7 +145,7 @@ mod tests {
             let data: Vec<f32> = (0..len as u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).collect();
             let v = view(&data, offset, [k, n], strides);
             for isa in available_isas() {
-                let packed = pack(isa, &v).unwrap();
+                let packed = pack(isa, 1 + k % 3, &v).unwrap();
                 prop_assert_eq!(packed.len(), n.div_ceil(32) * k * 128);
                 let back: Vec<u32> = unpack(&packed.into(), k, n).unwrap().iter().map(|x| x.to_bits()).collect();
                 let expected: Vec<u32> = v.to_vec::<f32>().unwrap().iter().map(|x| x.to_bits()).collect();
@@ -155,7 +158,7 @@ mod tests {
     fn the_layout_is_as_documented() {
         let (k, n) = (3, 40);
         let data: Vec<f32> = (0..k * n).map(|i| i as f32).collect();
-        let packed = pack(Isa::Portable, &view(&data, 0, [k, n], [n, 1])).unwrap();
+        let packed = pack(Isa::Portable, 1, &view(&data, 0, [k, n], [n, 1])).unwrap();
         let values = packed.as_elements::<f32>();
         assert_eq!(values[2 * 32 + 5], data[2 * n + 5]);
         let second = &values[k * 32..];
@@ -166,9 +169,9 @@ mod tests {
     #[test]
     fn a_view_outside_its_storage_is_an_error() {
         let data = vec![0.0; 12];
-        assert!(pack(Isa::Portable, &view(&data, 0, [3, 4], [4, 1])).is_ok());
+        assert!(pack(Isa::Portable, 1, &view(&data, 0, [3, 4], [4, 1])).is_ok());
         for bad in [view(&data, 1, [3, 4], [4, 1]), view(&data, 0, [3, 4], [usize::MAX, 1])] {
-            let e = pack(Isa::Portable, &bad).unwrap_err();
+            let e = pack(Isa::Portable, 1, &bad).unwrap_err();
             assert!(e.to_string().contains("leaves its storage"), "{e}");
         }
         assert!(unpack(&AlignedBuffer::zeroed(64).unwrap().into(), 3, 4).is_err());
@@ -179,8 +182,9 @@ mod tests {
     fn a_weight_and_its_transposed_view_share_one_copy() {
         let packs = PackStore::new();
         let data: Vec<f32> = (0..64 * 48).map(|i| i as f32).collect();
-        let a = get_or_pack(&packs, Isa::Portable, &view(&data, 0, [48, 64], [1, 48])).unwrap();
-        let b = get_or_pack(&packs, Isa::Portable, &view(&data, 0, [48, 64], [1, 48])).unwrap();
+        let cpu = crate::cpu_detect::profile_for(Isa::Portable).unwrap();
+        let a = get_or_pack(&packs, &cpu, &view(&data, 0, [48, 64], [1, 48])).unwrap();
+        let b = get_or_pack(&packs, &cpu, &view(&data, 0, [48, 64], [1, 48])).unwrap();
         assert!(Arc::ptr_eq(&a, &b));
         assert_eq!(packs.totals().made, (1, 64 * 48 * 4));
     }

@@ -5,6 +5,8 @@
 mod block;
 pub mod f32_nr32_v1;
 mod packed_format;
+mod parts;
 
 pub(crate) use block::pack_block;
 pub use packed_format::{DENSE, FORMATS, PackedFormat, packed_format};
+pub(crate) use parts::in_parts;

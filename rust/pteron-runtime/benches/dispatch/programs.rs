@@ -1,12 +1,10 @@
-//! What the runtime costs around the kernels: a step, a delegate call, a call, loading an instruction.
-//!
-//! `cargo bench -p pteron-runtime --bench dispatch`; the table in nanoseconds is printed at the end.
+//! The programs that are measured: kernels and delegates that do next to nothing, and a chain that is fused.
 
-use criterion::Criterion;
 use pteron_core::{
     ArgView, Args, Backend, BindArgs, Bound, CompileSpec, DType, Delegate, ExecuteContext, Grid, InitContext,
     Kernel, OutputView, PrepareContext, Prepared, Result, WorkerScratch,
 };
+use pteron_cpu::plan::RuleSwitches;
 use pteron_format::write::{
     ChainDraft, DelegateDraft, InstructionDraft, MethodDraft, OperatorDraft, ProgramDraft, TensorDraft,
     ValueDraft, WriteOptions,
@@ -17,12 +15,14 @@ use pteron_runtime::{
 };
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
-const STEPS: usize = 1000;
+/// Steps of the long programs.
+pub const STEPS: usize = 1000;
+/// Elementwise steps of the chain.
+pub const CHAIN: usize = 200;
 
 /// Copies one element: the least a kernel can do.
-struct Touch;
+pub struct Touch;
 
 const TOUCH: &str = "bench::touch.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)";
 
@@ -88,13 +88,15 @@ impl Delegate for Nothing {
     }
 }
 
+/// What the steps are.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub enum Kind {
     Touch,
     Delegate,
 }
 
-fn program(kind: Kind, steps: usize, is_dynamic: bool) -> Vec<u8> {
+/// `steps` steps of a kind, over one element.
+pub fn program(kind: Kind, steps: usize, is_dynamic: bool) -> Vec<u8> {
     let tensor = || TensorDraft::contiguous(DType::Float32, &[1]).unwrap();
     let dynamic = |t: TensorDraft| if is_dynamic { t.bounded() } else { t };
     let values = vec![
@@ -137,91 +139,53 @@ fn program(kind: Kind, steps: usize, is_dynamic: bool) -> Vec<u8> {
     draft.to_bytes(&WriteOptions::default()).unwrap()
 }
 
-fn runtime() -> Arc<Runtime> {
-    let runtime = Runtime::new(RuntimeOptions { threads: Some(1), ..Default::default() }).unwrap();
+/// A runtime of one thread that knows them.
+pub fn runtime(rules: RuleSwitches) -> Arc<Runtime> {
+    let runtime = Runtime::new(RuntimeOptions { threads: Some(1), rules, ..Default::default() }).unwrap();
     runtime.register_kernel(Arc::new(Touch)).unwrap();
     runtime.register_backend(Arc::new(Nothing), false).unwrap();
     runtime
 }
 
-fn load(runtime: &Arc<Runtime>, bytes: &Arc<Vec<u8>>) -> Method {
+/// A session.
+pub fn load(runtime: &Arc<Runtime>, bytes: &Arc<Vec<u8>>) -> Method {
     let program = Program::load(runtime, ProgramSource::Bytes(bytes.clone()), Limits::default()).unwrap();
     program.load_method("forward", MethodOptions::default()).unwrap()
 }
 
-/// Median nanoseconds of `f` over `rounds` rounds.
-fn median(rounds: usize, mut f: impl FnMut()) -> f64 {
-    let mut times: Vec<f64> = (0..rounds)
-        .map(|_| {
-            let start = Instant::now();
-            f();
-            start.elapsed().as_nanos() as f64
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    times[rounds / 2]
-}
-
-/// The kernel called by itself, without a runtime around it.
-fn kernel_alone() -> f64 {
-    let spec = pteron_core::TensorSpec::contiguous(DType::Float32, &[1]).unwrap();
-    let mut data = [0f32; 2];
-    let mut values = Vec::new();
-    for d in &mut data {
-        let mut slot = pteron_core::TensorSlot::new(&spec).unwrap();
-        // SAFETY: `data` outlives the values.
-        unsafe { slot.set_data((d as *mut f32).cast(), 4) };
-        values.push(pteron_core::Value::Tensor(Box::new(slot)));
+/// `CHAIN` products of 16 elements, each with the input of the method.
+pub fn chain() -> Vec<u8> {
+    let tensor = || TensorDraft::contiguous(DType::Float32, &[16]).unwrap();
+    let mut values = vec![ValueDraft::from(tensor())];
+    let mut instructions = Vec::new();
+    for i in 0..CHAIN as i32 {
+        values.push(tensor().planned(1, (i as u64 % 2) * 64).into());
+        instructions.push(InstructionDraft::Kernel { operator: 0, args: vec![i, 0, i + 1, i + 1] });
     }
-    let ids = [pteron_core::ValueId(0), pteron_core::ValueId(1)];
-    let prepared: Box<dyn Prepared> = Box::new(Touch);
-    let bound = prepared.new_bound();
-    let mut scratch = WorkerScratch { worker: &mut [], shared: std::ptr::null_mut() };
-    median(2000, || {
-        for _ in 0..STEPS {
-            // SAFETY: both slots have memory for one element.
-            unsafe {
-                let args = Args::new(black_box(&values), &ids);
-                black_box(&*prepared).run(&bound, &args, 0, 0, &mut scratch).unwrap();
-            }
-        }
-    }) / STEPS as f64
-}
-
-fn main() {
-    let runtime = runtime();
-    let x = [1.0f32];
-    let inputs = [InputValue::Tensor(TensorInput::from_slice(&[1], &x).unwrap())];
-    let call = |method: &Method| {
-        black_box(method.execute(black_box(&inputs), ExecuteOptions::default()).unwrap());
+    let method = MethodDraft {
+        name: "forward".into(),
+        values,
+        inputs: vec![0],
+        outputs: vec![CHAIN as i32],
+        chains: vec![ChainDraft { instructions, ..Default::default() }],
+        operators: vec![OperatorDraft { name: "aten::mul".into(), overload: "out".into() }],
+        non_const_buffer_sizes: vec![0, 128],
+        ..Default::default()
     };
-    let mut criterion = Criterion::default().configure_from_args();
-    let mut rows: Vec<(&str, f64)> = vec![("kernel alone, per call", kernel_alone())];
-    let cases = [
-        ("step, bound once", Kind::Touch, false),
-        ("step, bound every time", Kind::Touch, true),
-        ("Rust delegate call", Kind::Delegate, false),
-    ];
-    for (name, kind, is_dynamic) in cases {
-        let (long, short) = (program(kind, STEPS, is_dynamic), program(kind, 1, is_dynamic));
-        let (long, short) = (load(&runtime, &Arc::new(long)), load(&runtime, &Arc::new(short)));
-        criterion.bench_function(&format!("1000 steps: {name}"), |b| b.iter(|| call(&long)));
-        let (many, one) = (median(2000, || call(&long)), median(2000, || call(&short)));
-        rows.push((name, (many - one) / (STEPS - 1) as f64));
-        if kind == Kind::Touch && !is_dynamic {
-            rows.push(("whole call of a one-step method", one));
-        }
-    }
-    let bytes = Arc::new(program(Kind::Touch, STEPS, false));
-    let empty = Arc::new(program(Kind::Touch, 1, false));
-    criterion.bench_function("load 1000 instructions", |b| b.iter(|| black_box(load(&runtime, &bytes))));
-    let load_ns = |b: &Arc<Vec<u8>>| median(200, || drop(black_box(load(&runtime, b))));
-    rows.push((
-        "load and prepare, per instruction",
-        (load_ns(&bytes) - load_ns(&empty)) / (STEPS - 1) as f64,
-    ));
-    println!("\n{:<40} {:>9}", "what", "ns");
-    for (name, ns) in rows {
-        println!("{name:<40} {ns:>9.1}");
-    }
+    let draft =
+        ProgramDraft { methods: vec![method], constants: vec![Vec::new().into()], ..Default::default() };
+    draft.to_bytes(&WriteOptions::default()).unwrap()
+}
+
+/// A call with ones, as many as the method takes.
+pub fn call(method: &Method) {
+    let x = [1.0f32; 16];
+    let count = if is_chain(method) { 16 } else { 1 };
+    let shape = [count];
+    let inputs = [InputValue::Tensor(TensorInput::from_slice(&shape, &x[..count]).unwrap())];
+    black_box(method.execute(black_box(&inputs), ExecuteOptions::default()).unwrap());
+}
+
+fn is_chain(method: &Method) -> bool {
+    matches!(&method.inputs()[0].kind, pteron_runtime::IoKind::Tensor(t) if *t.bound == [16])
 }
