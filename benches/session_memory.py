@@ -3,10 +3,10 @@
     python benches/session_memory.py [--models vit lstm resnet] [--sessions 9]
 
 In a fresh process, one thread per session, after two calls of each: anonymous memory and the resident part of
-the mapped file. "first" is what the program and its first session take, against weights and plan together (the
-aim is 1.05x of the larger of the file's plan and our own, plus the weights once); "further" is what each other
-session adds, against the plan alone. The difference is scratch, the records of values and steps, and the
-program's table.
+the mapped file. "first" is what the program and its first session take, against weights and plan together:
+the aim is 1.05x of the larger of the file's plan and our own, plus the weights once. "further" is what each
+other session adds, against the plan alone. The difference is scratch, the records of values and steps, and
+the program's table.
 """
 
 from __future__ import annotations
