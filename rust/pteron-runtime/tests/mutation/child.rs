@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Bytes of address space that a child may use.
+/// Bytes of address space that a child may take besides the server's.
 const ADDRESS_SPACE: u64 = 3 << 30;
 /// Processor seconds that a child may use: a multiple of all deadlines of its calls.
 const CPU_SECONDS: u64 = 60;
@@ -102,7 +102,7 @@ fn confine() {
         // SAFETY: `limit` lives through the call.
         unsafe { libc::setrlimit(what, &limit) };
     };
-    limit(libc::RLIMIT_AS, ADDRESS_SPACE);
+    limit(libc::RLIMIT_AS, address_space_in_use().saturating_add(ADDRESS_SPACE));
     limit(libc::RLIMIT_CPU, CPU_SECONDS);
     limit(libc::RLIMIT_CORE, 0);
     // SAFETY: these change this process alone.
@@ -110,6 +110,15 @@ fn confine() {
         libc::alarm(WALL_SECONDS);
         libc::close(2);
     }
+}
+
+/// Sanitizers and emulators reserve far more than they use.
+fn address_space_in_use() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    // SAFETY: asks for a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    pages.saturating_mul(u64::try_from(page).unwrap_or(4096))
 }
 
 fn write(page: *mut u8, state: u32, text: &str) {
