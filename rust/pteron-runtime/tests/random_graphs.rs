@@ -58,8 +58,8 @@ fn run(runtime: &Arc<Runtime>, program: &RandomProgram, rows: &[usize]) -> (Vec<
 }
 
 /// Rules that change the order in which sums are rounded; all others give the very same bytes.
-const ROUNDED: [&str; 5] =
-    ["fold_layout", "fold_batch_norm", "fold_padding", "channels_last", "fuse_attention"];
+const ROUNDED: [&str; 6] =
+    ["fold_layout", "fold_batch_norm", "fold_affine", "fold_padding", "channels_last", "fuse_attention"];
 
 fn is_same(a: &[f32], b: &[f32], is_exact: bool) -> bool {
     let largest = a.iter().filter(|v| v.is_finite()).fold(1.0f32, |m, v| m.max(v.abs()));

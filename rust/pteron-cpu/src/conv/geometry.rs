@@ -31,8 +31,10 @@ pub struct Geometry {
     pub kernel: [usize; 3],
     /// Steps between windows; of the output for a transposed convolution.
     pub stride: [usize; 3],
-    /// Zeros around the input, or what is cut off the output of a transposed convolution.
+    /// Zeros before the input, or what is cut off the beginning of a transposed convolution's output.
     pub padding: [usize; 3],
+    /// The same behind it; calls of the operator have as much there as before, plans may have other margins.
+    pub padding_behind: [usize; 3],
     /// Steps inside a window.
     pub dilation: [usize; 3],
     /// Added to the output of a transposed convolution, at the end.
@@ -85,6 +87,28 @@ fn triple(ctx: &PrepareContext<'_>, i: usize, spatial_rank: usize, fill: usize) 
     Some(out)
 }
 
+/// The margins before and behind the input: a list with an entry for both, one per spatial dimension or one for all,
+/// or, of a plan, all those before and then all those behind.
+fn margins(ctx: &PrepareContext<'_>, spatial_rank: usize) -> Option<[[usize; 3]; 2]> {
+    let list = ctx.args.get(PADDING).and_then(ArgSpec::ints)?;
+    if !has_margins_apart(ctx) {
+        return triple(ctx, PADDING, spatial_rank, 0).map(|both| [both; 2]);
+    }
+    let mut margins = [[0; 3]; 2];
+    for (side, values) in margins.iter_mut().zip(list.chunks_exact(spatial_rank)) {
+        for (slot, v) in side[3 - spatial_rank..].iter_mut().zip(values) {
+            *slot = usize::try_from(*v).ok().filter(|v| *v <= LARGEST)?;
+        }
+    }
+    Some(margins)
+}
+
+/// Does the padding list what is before the input and what is behind it, as no call of the operator does?
+pub fn has_margins_apart(ctx: &PrepareContext<'_>) -> bool {
+    let rank = ctx.tensor(WEIGHT).map_or(0, |w| w.shape.len());
+    ctx.args.get(PADDING).and_then(ArgSpec::ints).is_some_and(|l| rank > 2 && l.len() == 2 * (rank - 2))
+}
+
 /// The spatial extents of `shape` as a triple.
 fn spatial(shape: &Dims) -> [usize; 3] {
     let mut out = [1; 3];
@@ -110,6 +134,10 @@ impl Geometry {
         if input.shape.len() != weight.shape.len() || weight.shape[0] % groups != 0 {
             return None;
         }
+        if is_transposed && has_margins_apart(ctx) {
+            return None;
+        }
+        let [padding, padding_behind] = margins(ctx, spatial_rank)?;
         let (in_channels, out_channels) = match is_transposed {
             true => (weight.shape[0] / groups, weight.shape[1]),
             false => (weight.shape[1], weight.shape[0] / groups),
@@ -118,7 +146,8 @@ impl Geometry {
             spatial_rank,
             kernel: spatial(&weight.shape),
             stride: triple(ctx, STRIDE, spatial_rank, 1)?,
-            padding: triple(ctx, PADDING, spatial_rank, 0)?,
+            padding,
+            padding_behind,
             dilation: triple(ctx, DILATION, spatial_rank, 1)?,
             output_padding: if is_transposed {
                 triple(ctx, OUTPUT_PADDING, spatial_rank, 0)?
@@ -187,12 +216,13 @@ impl Geometry {
     }
 
     fn output_extent(&self, d: usize, n: usize) -> Result<usize> {
-        let (reach, padding, stride) = (self.reach(d) as i64, self.padding[d] as i64, self.stride[d] as i64);
+        let padding = (self.padding[d] + self.padding_behind[d]) as i64;
+        let (reach, stride) = (self.reach(d) as i64, self.stride[d] as i64);
         let extent = i64::try_from(n).ok().filter(|n| *n <= LARGEST as i64).map(|n| {
             if self.is_transposed {
-                (n - 1) * stride + reach + 1 + self.output_padding[d] as i64 - 2 * padding
+                (n - 1) * stride + reach + 1 + self.output_padding[d] as i64 - padding
             } else {
-                let room = n + 2 * padding - reach - 1;
+                let room = n + padding - reach - 1;
                 if room < 0 { 0 } else { room / stride + 1 }
             }
         });
@@ -218,6 +248,7 @@ impl Geometry {
         self.kernel == [1; 3]
             && self.stride == [1; 3]
             && self.padding == [0; 3]
+            && self.padding_behind == [0; 3]
             && self.output_padding == [0; 3]
     }
 }

@@ -161,5 +161,8 @@ pub static KERNELS: &[StaticKernel] = &[StaticKernel {
     schema: "aten::convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, \
              SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
     variant: "f32",
-    prepare: |ctx| prepare_convolution(ctx, &Epilogue::NONE),
+    prepare: |ctx| match geometry::has_margins_apart(ctx) {
+        true => Ok(None),
+        false => prepare_convolution(ctx, &Epilogue::NONE),
+    },
 }];

@@ -27,6 +27,8 @@ struct Case {
     kernel: [usize; 3],
     stride: [usize; 3],
     padding: [usize; 3],
+    /// Rows and columns of zeros behind the input besides those of `padding`.
+    more_behind: [usize; 3],
     dilation: [usize; 3],
     output_padding: [usize; 3],
     is_transposed: bool,
@@ -46,6 +48,7 @@ const fn case(channels: [usize; 2], input: [usize; 2], kernel: usize, stride: us
         kernel: flat(kernel, 1),
         stride: flat(stride, 1),
         padding: flat(padding, 0),
+        more_behind: [0; 3],
         dilation: [1; 3],
         output_padding: [0; 3],
         is_transposed: false,
@@ -68,7 +71,7 @@ const fn transposed(mut c: Case, more: usize) -> Case {
     c
 }
 
-const CASES: [Case; 41] = [
+const CASES: [Case; 50] = [
     case([3, 8], [9, 11], 3, 1, 1),
     case([3, 40], [23, 19], 7, 2, 3),
     case([64, 33], [7, 7], 1, 1, 0),
@@ -111,7 +114,22 @@ const CASES: [Case; 41] = [
     grouped(volume([33, 33], [4, 6, 7], [3, 3, 3], 1), 33),
     grouped(volume([6, 12], [4, 6, 7], [1, 3, 2], 1), 3),
     transposed(volume([6, 9], [3, 4, 5], [2, 3, 3], 2), 1),
+    // Other margins behind than before, for every kernel of the family.
+    uneven(case([3, 40], [23, 19], 3, 2, 0), [0, 1, 1]),
+    uneven(case([3, 8], [9, 11], 3, 2, 0), [0, 1, 2]),
+    uneven(case([70, 64], [7, 8], 3, 2, 0), [0, 1, 1]),
+    uneven(case([9, 20], [7, 8], 1, 1, 0), [0, 1, 0]),
+    uneven(grouped(case([50, 50], [17, 19], 3, 2, 0), 50), [0, 1, 1]),
+    uneven(grouped(case([35, 35], [9, 19], 5, 2, 1), 35), [0, 1, 2]),
+    uneven(grouped(case([12, 24], [8, 9], 3, 1, 1), 3), [0, 2, 0]),
+    uneven(Case { kernel: [1, 1, 5], padding: [0, 0, 1], ..case([6, 10], [3, 33], 1, 1, 0) }, [0, 0, 3]),
+    uneven(volume([20, 40], [5, 6, 7], [2, 3, 3], 2), [1, 1, 0]),
 ];
+
+const fn uneven(mut c: Case, more_behind: [usize; 3]) -> Case {
+    c.more_behind = more_behind;
+    c
+}
 
 impl Case {
     fn output(&self) -> [usize; 3] {
@@ -122,7 +140,10 @@ impl Case {
                     (self.input[d] - 1) * self.stride[d] + reach + 1 + self.output_padding[d]
                         - 2 * self.padding[d]
                 }
-                false => (self.input[d] + 2 * self.padding[d] - reach - 1) / self.stride[d] + 1,
+                false => {
+                    let padding = 2 * self.padding[d] + self.more_behind[d];
+                    (self.input[d] + padding - reach - 1) / self.stride[d] + 1
+                }
             }
         })
     }
@@ -195,6 +216,13 @@ impl Case {
         CallArg::Ints(v[3 - self.rank..].iter().map(|v| *v as i64).collect())
     }
 
+    /// Those before and behind, where they are not the same.
+    fn paddings(&self) -> CallArg {
+        let behind = [0, 1, 2].map(|d| self.padding[d] + self.more_behind[d]);
+        let sides = if self.more_behind == [0; 3] { vec![self.padding] } else { vec![self.padding, behind] };
+        CallArg::Ints(sides.iter().flat_map(|v| &v[3 - self.rank..]).map(|v| *v as i64).collect())
+    }
+
     /// The operator's arguments but for the output.
     fn arguments(&self, input: HostTensor, w: &[f32], bias: CallArg) -> Vec<CallArg> {
         vec![
@@ -202,7 +230,7 @@ impl Case {
             CallArg::Constant(HostTensor::new(&self.weight_shape(), w).unwrap()),
             bias,
             self.list(self.stride),
-            self.list(self.padding),
+            self.paddings(),
             self.list(self.dilation),
             CallArg::bool(self.is_transposed),
             self.list(self.output_padding),
@@ -524,6 +552,7 @@ fn the_pack_holds_exactly_the_weights_and_is_shared() {
         kernel: [1, 3, 2],
         stride: [1; 3],
         padding: [0; 3],
+        padding_behind: [0; 3],
         dilation: [1; 3],
         output_padding: [0; 3],
         is_transposed: false,

@@ -140,6 +140,7 @@ mod tests {
                     kernel: [1, 1, kernel],
                     stride: [1, 1, stride],
                     padding: [0, 0, padding],
+                    padding_behind: [0, 0, padding],
                     dilation: [1, 1, dilation],
                     output_padding: [0; 3],
                     is_transposed,

@@ -14,6 +14,9 @@ pub enum Op {
     Linear,
     /// Convolution in f32.
     Convolution,
+    /// The same with other margins before the image than behind it: its padding lists those before along every
+    /// spatial dimension, then those behind.
+    PaddedConvolution,
     /// The same by fewer products ([`crate::conv::winograd`]).
     Winograd,
     /// Elementwise clamp of an f32 tensor; NaN stays NaN.
@@ -33,6 +36,18 @@ pub enum Op {
     Opaque,
     /// An instruction that is no kernel call, or one whose effects go beyond its outputs: stays where it is.
     Fixed,
+}
+
+impl Op {
+    /// A convolution as the operator has it, or with margins of its own?
+    pub fn is_convolution(&self) -> bool {
+        matches!(self, Op::Convolution | Op::PaddedConvolution)
+    }
+
+    /// Can something be fused behind it ([`crate::epilogue::Epilogue`])?
+    pub fn takes_epilogue(&self) -> bool {
+        *self == Op::Linear || self.is_convolution()
+    }
 }
 
 /// One node.

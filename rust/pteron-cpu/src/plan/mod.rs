@@ -41,7 +41,7 @@ impl PlanSpec {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
             Op::Elementwise(program) => crate::elementwise::chain::prepare(ctx, program),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
-            Op::Convolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
+            Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::Winograd => crate::conv::winograd::prepare(ctx, &self.epilogue),
             Op::Clamp { .. } | Op::View | Op::Opaque | Op::Fixed => Ok(None),
         }
@@ -49,7 +49,8 @@ impl PlanSpec {
 
     /// A call of an operator and nothing more, which its own kernels take.
     pub fn is_call(&self) -> bool {
-        self.epilogue.is_none() && !self.operator.is_empty() && self.op != Op::Winograd
+        let is_changed = matches!(self.op, Op::Winograd | Op::PaddedConvolution);
+        self.epilogue.is_none() && !self.operator.is_empty() && !is_changed
     }
 
     /// Names and roles of `count` arguments. `base`: the schema of the operator, if it has one.
@@ -78,7 +79,11 @@ impl fmt::Display for PlanSpec {
         if let Op::Elementwise(program) = &self.op {
             return write!(f, "elementwise[{program}]");
         }
-        let by = if self.op == Op::Winograd { " by winograd" } else { "" };
+        let by = match self.op {
+            Op::Winograd => " by winograd",
+            Op::PaddedConvolution => " padded",
+            _ => "",
+        };
         write!(f, "{}{by}{}", self.operator, self.epilogue)
     }
 }

@@ -110,7 +110,7 @@ impl Generator<'_> {
     fn sliding(&mut self, album: &Album, x: Picture, kind: Kind) -> Picture {
         let x = match self.rng.below(6) {
             0 => self.padded(album, x, [2, 2, 1, 1], 0.0),
-            1 => self.padded(album, x, [0; 4], 0.0),
+            1 => self.padded(album, x, [[0; 4], [0, 1, 0, 1], [2, 0, 0, 1]][self.rng.below(3)], 0.0),
             _ => x,
         };
         let [c, h, w] = x.shape;
@@ -290,11 +290,12 @@ impl Generator<'_> {
             1 => self.constant(&[1, c, 1, 1]),
             _ => self.constant(&[1, c, h, w]),
         };
-        if self.rng.chance(2) {
-            return self.step(album, x, x.shape, "aten::mul", "out", &[constant]);
-        }
         let alpha = self.value(ValueDraft::Int(1));
-        self.step(album, x, x.shape, "aten::add", "out", &[constant, alpha])
+        match self.rng.below(6) {
+            0..=2 => self.step(album, x, x.shape, "aten::mul", "out", &[constant]),
+            3 => self.step(album, x, x.shape, "aten::sub", "out", &[constant, alpha]),
+            _ => self.step(album, x, x.shape, "aten::add", "out", &[constant, alpha]),
+        }
     }
 }
 

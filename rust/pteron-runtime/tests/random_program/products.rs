@@ -23,8 +23,37 @@ impl Generator<'_> {
         } else {
             self.call("aten::mm", "out", vec![xv, weight, ov]);
         }
-        if self.rng.chance(2) {
-            self.unary("aten::relu", out);
+        match self.rng.below(4) {
+            0 => self.scaled(out, n),
+            1 | 2 => self.unary("aten::relu", out),
+            _ => {}
+        }
+    }
+
+    /// Times, or plus, constants: numbers or one for each column, on either side; once or twice.
+    fn scaled(&mut self, mut x: usize, width: usize) {
+        for _ in 0..1 + self.rng.below(2) {
+            self.touch(x);
+            let out = self.node(width, 2);
+            let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
+            let alpha = self.value(ValueDraft::Int([1, 2, -1][self.rng.below(3)]));
+            if self.rng.chance(3) {
+                let number = self.value(ValueDraft::Double(f64::from(self.rng.float()) + 1.5));
+                match self.rng.below(3) {
+                    0 => self.call("aten::add", "Scalar_out", vec![xv, number, alpha, ov]),
+                    1 => self.call("aten::div", "Scalar_out", vec![xv, number, ov]),
+                    _ => self.call("aten::mul", "Scalar_out", vec![xv, number, ov]),
+                }
+            } else {
+                let row = if self.rng.chance(3) { self.constant(&[1]) } else { self.constant(&[width]) };
+                let [a, b] = if self.rng.chance(2) { [xv, row] } else { [row, xv] };
+                match self.rng.below(3) {
+                    0 => self.call("aten::add", "out", vec![a, b, alpha, ov]),
+                    1 => self.call("aten::sub", "out", vec![a, b, alpha, ov]),
+                    _ => self.call("aten::mul", "out", vec![a, b, ov]),
+                }
+            }
+            x = out;
         }
     }
 

@@ -10,7 +10,7 @@
 
 use super::Rule;
 use crate::epilogue::Epilogue;
-use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
+use crate::graph::{Argument, Draft, Graph, Host, NodeId, TensorId};
 use pteron_core::{AlignedBuffer, ConstantView, DType, DimOrder, Dims, Dynamism, Result, TensorSpec};
 
 pub(super) const RULE: Rule = Rule {
@@ -65,7 +65,7 @@ fn find(graph: &Graph, norm: NodeId) -> Option<Found> {
     let (y, result) = (node.input(0)?, *node.outputs.first()?);
     let convolution = graph.sole_producer(y)?;
     let before = graph.node(convolution);
-    let is_fit = before.op == Op::Convolution
+    let is_fit = before.op.is_convolution()
         && before.epilogue.is_none()
         && before.number(TRANSPOSED) == Some(0.0)
         && graph.tensor(y).spec == graph.tensor(result).spec;
@@ -208,6 +208,7 @@ fn folded_bias(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Op;
     use crate::graph::testing::{AnyKernel, Builder};
     use pteron_core::ConstantKey;
 

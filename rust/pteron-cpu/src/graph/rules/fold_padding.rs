@@ -3,10 +3,10 @@
 //! *Before*: `y = constant_pad_nd(x, [1, 1, 1, 1]); z = convolution(y, W, padding=[0, 0])`. *After*:
 //! `z = convolution(x, W, padding=[1, 1])`; padding by nothing goes altogether.
 //!
-//! Applies to zeros, as many in front of a spatial dimension as behind it, none around channels and images,
-//! and to convolutions that are not transposed and read nothing else of `y`. The products with zeros are
-//! left out of the sums, which other kernels may add up in another order: results differ by rounding.
-//! Saves a copy of the image.
+//! Applies to zeros, none around channels and images, and to convolutions that are not transposed and read nothing
+//! else of `y`. Where there are more zeros on one side of a dimension than on the other, the convolution becomes
+//! [`Op::PaddedConvolution`], which only kernels of the engine take. The products with zeros are left out of the
+//! sums, which other kernels may add up in another order: results differ by rounding. Saves a copy of the image.
 
 use super::Rule;
 use crate::graph::{Argument, Graph, Host, Node, NodeId, Op, TensorId};
@@ -28,12 +28,13 @@ const FILL: usize = 2;
 const PADDING: usize = 4;
 const TRANSPOSED: usize = 6;
 
-fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
+fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     let mut count = 0;
     for convolution in graph.ids() {
         // Paddings of paddings.
         let mut reader = convolution;
         while let Some((pad, draft)) = find(graph, reader)
+            && (draft.op == Op::Convolution || host.can_prepare(graph, &draft)?)
             && let Some(id) = graph.replace(&[pad, reader], draft)
         {
             count += 1;
@@ -46,7 +47,7 @@ fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
 fn find(graph: &Graph, convolution: NodeId) -> Option<(NodeId, crate::graph::Draft)> {
     let node = graph.node(convolution);
     let is_plain = graph.is_live(convolution)
-        && node.op == Op::Convolution
+        && node.op.is_convolution()
         && node.epilogue.is_none()
         && node.number(TRANSPOSED) == Some(0.0);
     if !is_plain {
@@ -55,18 +56,34 @@ fn find(graph: &Graph, convolution: NodeId) -> Option<(NodeId, crate::graph::Dra
     let padded = node.input(0)?;
     let pad = graph.sole_producer(padded)?;
     let image = image_of(graph, graph.node(pad))?;
-    let mut padding = margins(graph.node(pad).ints(PADS)?, graph.tensor(padded).spec.shape.len())?;
-    let own = node.ints(PADDING)?;
-    if own.len() != padding.len() && own.len() != 1 {
-        return None;
+    let margins = margins(graph.node(pad).ints(PADS)?, graph.tensor(padded).spec.shape.len())?;
+    let own = own_margins(node, margins[0].len())?;
+    let mut sides = [vec![], vec![]];
+    for (sum, (added, own)) in sides.iter_mut().zip(margins.iter().zip(&own)) {
+        *sum = added.iter().zip(own).map(|(a, b)| a.checked_add(*b)).collect::<Option<Vec<i64>>>()?;
     }
-    for (i, margin) in padding.iter_mut().enumerate() {
-        *margin = margin.checked_add(*own.get(if own.len() == 1 { 0 } else { i })?)?;
-    }
+    let [before, behind] = sides;
     let mut draft = node.draft();
     draft.args[0] = Argument::Tensor(image);
-    draft.args[PADDING] = Argument::ints(&padding);
+    (draft.op, draft.args[PADDING]) = if before == behind {
+        (Op::Convolution, Argument::ints(&before))
+    } else {
+        (Op::PaddedConvolution, Argument::ints(&[before, behind].concat()))
+    };
     Some((pad, draft))
+}
+
+/// What the convolution has before and behind each of `spatial` dimensions.
+fn own_margins(node: &Node, spatial: usize) -> Option<[Vec<i64>; 2]> {
+    let list = node.ints(PADDING)?;
+    match (&node.op, list) {
+        (Op::PaddedConvolution, _) => {
+            let (before, behind) = list.split_at_checked(spatial)?;
+            Some([before.to_vec(), behind.to_vec()])
+        }
+        (_, &[one]) => Some([vec![one; spatial], vec![one; spatial]]),
+        _ => (list.len() == spatial).then(|| [list.to_vec(), list.to_vec()]),
+    }
 }
 
 /// What a pad by zeros pads.
@@ -76,17 +93,18 @@ fn image_of(graph: &Graph, pad: &Node) -> Option<TensorId> {
     (pad.operator == PAD && pad.number(FILL) == Some(0.0) && is_alike).then_some(image)
 }
 
-/// One margin per spatial dimension, outermost first, of a list that has them in pairs, innermost first.
-fn margins(pads: &[i64], rank: usize) -> Option<Vec<i64>> {
+/// The margins before and behind each spatial dimension, outermost first, of a list that has them in pairs, innermost
+/// first.
+fn margins(pads: &[i64], rank: usize) -> Option<[Vec<i64>; 2]> {
     let spatial = rank.checked_sub(2)?;
     if !pads.len().is_multiple_of(2) {
         return None;
     }
-    let mut margins = vec![0; spatial];
+    let mut margins = [vec![0; spatial], vec![0; spatial]];
     for (i, pair) in pads.chunks_exact(2).enumerate() {
         let &[before, after] = pair else { return None };
-        match spatial.checked_sub(i + 1).and_then(|d| margins.get_mut(d)) {
-            Some(margin) if before == after && before >= 0 => *margin = before,
+        match spatial.checked_sub(i + 1) {
+            Some(d) if before >= 0 && after >= 0 => (margins[0][d], margins[1][d]) = (before, after),
             None if before == 0 && after == 0 => {}
             _ => return None,
         }
@@ -140,12 +158,14 @@ mod tests {
         assert_eq!(padding(&mut padded(&[1, 1, 2, 2], 0.0)), Some(vec![2, 2]));
         assert_eq!(padding(&mut padded(&[0, 0, 0, 0], 0.0)), Some(vec![0, 1]));
         assert_eq!(padding(&mut padded(&[3, 3], -0.0)), Some(vec![0, 4]));
+        // More behind than before: all before, then all behind.
+        assert_eq!(padding(&mut padded(&[0, 1, 2, 0], 0.0)), Some(vec![2, 1, 0, 2]));
     }
 
     #[test]
     fn other_paddings_stay() {
         for (pads, fill) in
-            [(&[0i64, 1, 0, 1][..], 0.0), (&[1, 1, 1, 1], 1.0), (&[-1, -1], 0.0), (&[0, 0, 0, 0, 1, 1], 0.0)]
+            [(&[1i64, -1][..], 0.0), (&[1, 1, 1, 1], 1.0), (&[-1, -1], 0.0), (&[0, 0, 0, 0, 1, 1], 0.0)]
         {
             assert_eq!(padding(&mut padded(pads, fill)), None, "{pads:?}");
         }

@@ -38,7 +38,7 @@ fn find(graph: &Graph, consumer: NodeId) -> Option<(NodeId, Draft)> {
     let (input, output) = (node.input(0)?, node.output()?);
     let producer = graph.sole_producer(input)?;
     let before = graph.node(producer);
-    let is_fusible = matches!(before.op, Op::Linear | Op::Convolution)
+    let is_fusible = before.op.takes_epilogue()
         && before.epilogue.clamp.is_none()
         && before.epilogue.post.is_none()
         && graph.tensor(input).spec == graph.tensor(output).spec;

@@ -54,7 +54,7 @@ fn fused(graph: &Graph, sum: &Node, of: usize, other: usize) -> Option<(NodeId, 
     let spec = &graph.tensor(output).spec;
     let producer = graph.sole_producer(input)?;
     let before = graph.node(producer);
-    let is_fusible = matches!(before.op, Op::Linear | Op::Convolution)
+    let is_fusible = before.op.takes_epilogue()
         && before.epilogue.is_none()
         && graph.tensor(input).spec == *spec
         && graph.tensor(residual).spec == *spec;

@@ -47,10 +47,7 @@ struct Tail {
 
 fn find(graph: &Graph, producer: NodeId) -> Option<(Vec<NodeId>, Draft)> {
     let before = graph.node(producer);
-    if !graph.is_live(producer)
-        || !matches!(before.op, Op::Linear | Op::Convolution)
-        || before.epilogue.post.is_some()
-    {
+    if !graph.is_live(producer) || !before.op.takes_epilogue() || before.epilogue.post.is_some() {
         return None;
     }
     let y = before.output()?;

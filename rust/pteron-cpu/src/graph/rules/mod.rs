@@ -1,6 +1,7 @@
 //! The rewrite rules, one per file, in the order in which they run. Each has a switch.
 
 mod channels_last;
+mod fold_affine;
 mod fold_batch_norm;
 mod fold_constants;
 mod fold_padding;
@@ -49,6 +50,8 @@ pub const RULES: &[Rule] = &[
     fold_batch_norm::RULE,
     fold_padding::RULE,
     sink_views::RULE,
+    // Behind what leaves products and calls side by side.
+    fold_affine::RULE,
     // Before those that fuse: they ask for tensors that lie alike.
     channels_last::RULE,
     fuse_residual::RULE,

@@ -3,7 +3,8 @@
 //! *Before*: `y = linear(x, W); v = view(y, [b, l, n]); z = gelu(v)`. *After*: `t = gelu(y); z = view(t)`; with
 //! `z = add(v, r)`: `t = add(y, view(r)); z = view(t)`.
 //!
-//! Applies when nobody else reads `y` or `v` and `z` is seen by this run alone. Exact: the same numbers, in
+//! Other operands are constants, one number or one per column, which stay, or a summand like `r`. Applies when
+//! nobody else reads `y` or `v` and `z` is seen by this run alone. Exact: the same numbers, in
 //! the same order in memory. Views cost nothing; what is gained is that the other rules see the call
 //! right behind the product.
 
@@ -21,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
     apply,
 };
 
-/// Calls whose tensors all have the shape of the first, or are one further summand.
+/// Calls with one operand or two.
 const ELEMENTWISE: &[&str] = &[
     "aten::relu.out",
     "aten::gelu.out",
@@ -30,8 +31,18 @@ const ELEMENTWISE: &[&str] = &[
     "aten::hardtanh.out",
     "aten::clamp.out",
     "aten::leaky_relu.out",
+    "aten::add.Scalar_out",
+    "aten::sub.Scalar_out",
+    "aten::mul.Scalar_out",
+    "aten::div.Scalar_out",
     "aten::add.out",
+    "aten::sub.out",
+    "aten::mul.out",
+    "aten::div.out",
 ];
+
+/// Those with a second tensor: a constant row or number, or, of the first, a summand of the shape of the view.
+const PAIRS: &[&str] = &["aten::add.out", "aten::sub.out", "aten::mul.out", "aten::div.out"];
 
 const ET_VIEW: &str = "executorch_prim::et_view.default";
 
@@ -46,7 +57,7 @@ fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
     Ok(count)
 }
 
-/// `y`, `v`, the node between them, and the other summand.
+/// `y`, `v`, the node between them, and the other summand if it has to be seen as rows, too.
 struct Found {
     y: TensorId,
     v: TensorId,
@@ -62,25 +73,55 @@ fn find(graph: &Graph, call: NodeId, position: usize) -> Option<Found> {
     let (v, z) = (node.input(position)?, node.output()?);
     let view = graph.sole_producer(v)?;
     let y = graph.node(view).input(0).filter(|_| graph.node(view).op == Op::View)?;
-    let product = graph.sole_producer(y)?;
     let (from, to) = (&graph.tensor(y).spec, &graph.tensor(v).spec);
     let is_plain = |s: &TensorSpec| s.dtype == DType::Float32 && s.dim_order.is_contiguous();
-    let is_fit = graph.node(product).op == Op::Linear
+    let is_fit = is_of_product(graph, y)
         && from.shape.len() == 2
         && is_plain(from)
         && is_plain(to)
         && to.shape.last() == from.shape.last()
         && graph.tensor(z).is_private()
         && graph.tensor(z).spec == *to;
-    let is_sum = node.operator == "aten::add.out";
-    let other = node.input(1 - position).filter(|_| is_sum);
-    let is_alike = other.is_none_or(|r| r != v && graph.tensor(r).spec == *to);
-    (is_fit && is_alike && (position == 0 || is_sum) && other.is_some() == is_sum).then_some(Found {
-        y,
-        v,
-        view,
-        other,
-    })
+    let other = node.input(1 - position).filter(|r| *r != v);
+    if !is_fit || other.is_some() != PAIRS.contains(&node.operator.as_str()) {
+        return None;
+    }
+    let other = match other {
+        Some(r) if is_row(graph, r, to.shape.last().copied()?) => None,
+        Some(r) if node.operator == PAIRS[0] && graph.tensor(r).spec == *to => Some(r),
+        Some(_) => return None,
+        None => None,
+    };
+    Some(Found { y, v, view, other })
+}
+
+/// A product that nobody else reads, or one that went through calls with constants?
+fn is_of_product(graph: &Graph, mut y: TensorId) -> bool {
+    while let Some(producer) = graph.sole_producer(y) {
+        let node = graph.node(producer);
+        if node.op == Op::Linear {
+            return true;
+        }
+        let is_constant = |t: &TensorId| graph.tensor(*t).is_constant();
+        let mut others = node.inputs().filter(|t| !is_constant(t));
+        let (Some(other), None) = (others.next(), others.next()) else { return false };
+        if !ELEMENTWISE.contains(&node.operator.as_str()) || !node.epilogue.is_none() {
+            return false;
+        }
+        y = other;
+    }
+    false
+}
+
+/// A constant that is the same for every row of so many columns?
+fn is_row(graph: &Graph, tensor: TensorId, columns: usize) -> bool {
+    let t = graph.tensor(tensor);
+    t.is_constant()
+        && match &*t.spec.shape {
+            [] => true,
+            [n] | [1, n] => *n == 1 || *n == columns,
+            _ => false,
+        }
 }
 
 fn sink(graph: &mut Graph, call: NodeId, found: &Found) -> bool {

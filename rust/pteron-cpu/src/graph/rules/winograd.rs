@@ -21,7 +21,7 @@ fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     let mut count = 0;
     for id in graph.ids() {
         let node = graph.node(id);
-        if !graph.is_live(id) || node.op != Op::Convolution {
+        if !graph.is_live(id) || !node.op.is_convolution() {
             continue;
         }
         let mut draft = node.draft();

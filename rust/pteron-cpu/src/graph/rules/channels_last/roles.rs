@@ -14,7 +14,7 @@ pub(super) enum Role {
     Agnostic,
     /// Reads either order; has no image as result.
     Reduces,
-    /// Copies elements from any order into any other.
+    /// Moves elements from any order into any other.
     Copies,
     /// The same bytes under another shape: blind to the order of images that lie alike in both.
     Views,
@@ -38,6 +38,19 @@ const TABLE: &[(&str, Role)] = &[
     ("aten::upsample_bilinear2d.out", Role::Agnostic),
     ("aten::upsample_nearest2d.vec_out", Role::Agnostic),
     ("aten::upsample_nearest2d.out", Role::Agnostic),
+    ("aten::upsample_nearest3d.out", Role::Agnostic),
+    ("aten::upsample_bicubic2d.out", Role::Agnostic),
+    ("aten::upsample_trilinear3d.out", Role::Agnostic),
+    ("aten::adaptive_max_pool2d.out", Role::Agnostic),
+    ("aten::adaptive_max_pool3d.out", Role::Agnostic),
+    ("aten::reflection_pad2d.out", Role::Agnostic),
+    ("aten::reflection_pad3d.out", Role::Agnostic),
+    ("aten::replication_pad2d.out", Role::Agnostic),
+    ("aten::replication_pad3d.out", Role::Agnostic),
+    ("aten::flip.out", Role::Agnostic),
+    ("aten::roll.out", Role::Agnostic),
+    ("aten::pixel_shuffle.out", Role::Copies),
+    ("aten::pixel_unshuffle.out", Role::Copies),
     ("aten::mean.out", Role::Reduces),
     ("aten::sum.IntList_out", Role::Reduces),
     ("aten::amax.out", Role::Reduces),
@@ -88,7 +101,7 @@ pub(super) fn is_neutral(spec: &TensorSpec) -> bool {
 pub(super) fn role(graph: &Graph, id: NodeId) -> Role {
     let node = graph.node(id);
     match node.op {
-        Op::Convolution => {
+        Op::Convolution | Op::PaddedConvolution => {
             let is_constant = node.input(WEIGHT).is_some_and(|w| graph.tensor(w).is_constant());
             if is_constant { Role::Prefers } else { Role::Fixed }
         }
