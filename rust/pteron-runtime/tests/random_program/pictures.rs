@@ -110,7 +110,10 @@ impl Generator<'_> {
     fn sliding(&mut self, album: &Album, x: Picture, kind: Kind) -> Picture {
         let x = match self.rng.below(6) {
             0 => self.padded(album, x, [2, 2, 1, 1], 0.0),
-            1 => self.padded(album, x, [[0; 4], [0, 1, 0, 1], [2, 0, 0, 1]][self.rng.below(3)], 0.0),
+            1 => {
+                let margins = [[0; 4], [0, 1, 0, 1], [2, 0, 0, 1]][self.rng.below(3)];
+                self.padded(album, x, margins, 0.0)
+            }
             _ => x,
         };
         let [c, h, w] = x.shape;

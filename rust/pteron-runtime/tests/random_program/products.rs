@@ -36,9 +36,11 @@ impl Generator<'_> {
             self.touch(x);
             let out = self.node(width, 2);
             let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
-            let alpha = self.value(ValueDraft::Int([1, 2, -1][self.rng.below(3)]));
+            let alpha = [1, 2, -1][self.rng.below(3)];
+            let alpha = self.value(ValueDraft::Int(alpha));
             if self.rng.chance(3) {
-                let number = self.value(ValueDraft::Double(f64::from(self.rng.float()) + 1.5));
+                let number = f64::from(self.rng.float()) + 1.5;
+                let number = self.value(ValueDraft::Double(number));
                 match self.rng.below(3) {
                     0 => self.call("aten::add", "Scalar_out", vec![xv, number, alpha, ov]),
                     1 => self.call("aten::div", "Scalar_out", vec![xv, number, ov]),
