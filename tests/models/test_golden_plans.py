@@ -39,6 +39,33 @@ def cnn() -> tuple[nn.Module, Tensor]:
     return model.eval(), torch.randn(1, 3, 8, 8)
 
 
+class Scaled(nn.Module):
+    """Scales and shifts by constants behind everything that has a weight, and uneven margins."""
+
+    scale: Tensor
+    shift: Tensor
+    offset: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(3, 8, 3, stride=2)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2, groups=2, bias=False)
+        self.head = nn.Linear(4 * 8 * 8, 5, bias=False)
+        self.register_buffer("scale", torch.rand(8, 1, 1) + 0.5)
+        self.register_buffer("shift", torch.randn(8, 1, 1))
+        self.register_buffer("offset", torch.randn(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.pad(x, (0, 1, 0, 1))
+        x = torch.relu(self.down(x) * self.scale + self.shift)
+        x = torch.relu((1 - self.up(x)) / self.scale[:4])
+        return self.head(x.flatten(1)) * 0.5 + self.offset
+
+
+def scaled() -> tuple[nn.Module, Tensor]:
+    return Scaled().eval(), torch.randn(1, 3, 8, 8)
+
+
 def exported_here(model: nn.Module, x: Tensor) -> bytes:
     return to_edge(torch.export.export(model, (x,))).to_executorch().buffer
 
@@ -64,7 +91,7 @@ def loaded(buffer: bytes) -> pteron.Program:
 
 
 @pytest.mark.parametrize(("exporter", "export"), EXPORTERS)
-@pytest.mark.parametrize("build", [mlp, cnn])
+@pytest.mark.parametrize("build", [mlp, cnn, scaled])
 def test_the_plan_is_the_reviewed_one(
     build: Callable[[], tuple[nn.Module, Tensor]], exporter: str, export: Callable[[nn.Module, Tensor], bytes]
 ) -> None:
