@@ -7,13 +7,16 @@ BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 MODEL  ?=
 THREADS ?= 1
+TARGET ?= kernel_args
+SECONDS ?= 60
+SEED ?= 0
 
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint features types \
-	imports stubs gen gen-check operators operators-check docs api wheel bench bench-gemm bench-models bench-ops fuzz-files \
-	fuzz-attacks instruction-gate clean
+	imports stubs gen gen-check operators operators-check errors errors-check fuzz fuzz-here fuzz-files fuzz-attacks \
+	instruction-gate deny docs api wheel bench bench-gemm bench-models bench-ops clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,7 +79,7 @@ fuzz-attacks: ## each field of every seed program at its bounds, each argument a
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 
-check: lint features gen-check operators-check types imports stubs docs test ## everything that must hold before a change lands
+check: lint features gen-check operators-check errors-check types imports stubs docs test ## everything that must hold before a change lands
 
 format: $(VENV)/.packages ## rewrite sources in the house format
 	cargo fmt --all
@@ -113,6 +116,27 @@ operators: $(VENV)/.installed ## write docs/operators.md, the table of operators
 
 operators-check: $(VENV)/.installed
 	$(BIN)/python docs/operator_table.py --check
+
+errors: $(VENV)/.installed ## write docs/errors.md, the table of all errors, from the sources
+	$(BIN)/python docs/error_table.py
+
+errors-check: $(VENV)/.installed
+	$(BIN)/python docs/error_table.py --check
+
+# --- fuzzing ------------------------------------------------------------------------------------------------------
+
+# Needs `cargo install cargo-fuzz --version 0.13.2` once. Sanitizers are unstable options of the stable compiler.
+fuzz: ## run a fuzz target under libFuzzer and AddressSanitizer (TARGET=, SECONDS=); docs/security-fuzzing.md
+	@mkdir -p fuzz/corpus/$(TARGET)
+	cd fuzz && RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir . $(TARGET) corpus/$(TARGET) \
+		$(addprefix ../,$(wildcard rust/pteron-fuzz/seeds/$(TARGET))) -- -max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=3000
+
+fuzz-here: ## run a fuzz target on random bytes without a fuzzer (TARGET=, SECONDS=, SEED=)
+	cargo run --release --quiet -p pteron-fuzz --bin fuzz_here -- $(TARGET) $(SECONDS) $(SEED)
+
+# Needs `cargo install cargo-deny --version 0.20.2` once, and the network for advisories.
+deny: ## licences, duplicates, sources and advisories of the crates (deny.toml)
+	cargo deny check
 
 docs: api ## build the API documentation, Rust and Python, in target/doc; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude pteron-python --no-deps --quiet

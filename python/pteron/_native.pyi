@@ -215,11 +215,28 @@ class Runtime:
 
 @final
 class Limits:
-    def __new__(cls, *, arena_bytes: int | None = None, instructions: int | None = None) -> Limits: ...
+    def __new__(
+        cls,
+        *,
+        arena_bytes: int | None = None,
+        instructions: int | None = None,
+        time: float | None = None,
+        nesting: int | None = None,
+        values: int | None = None,
+        rank: int | None = None,
+    ) -> Limits: ...
     @property
     def arena_bytes(self) -> int | None: ...
     @property
     def instructions(self) -> int | None: ...
+    @property
+    def time(self) -> float | None: ...
+    @property
+    def nesting(self) -> int | None: ...
+    @property
+    def values(self) -> int | None: ...
+    @property
+    def rank(self) -> int | None: ...
 
 @final
 class ValueSpec:

@@ -186,7 +186,9 @@ def test_limits() -> None:
     with pytest.raises(pteron.LimitExceeded, match="1000"):
         method(X, X)
     assert pteron.Limits(arena_bytes=5) == pteron.Limits(arena_bytes=5)
-    assert repr(pteron.Limits(arena_bytes=5)) == "pteron.Limits(arena_bytes=5, instructions=None)"
+    assert repr(pteron.Limits(arena_bytes=5, time=0.5)) == "pteron.Limits(arena_bytes=5, time=0.5)"
+    limits = pteron.Limits(nesting=1, values=2, rank=3)
+    assert (limits.nesting, limits.values, limits.rank, limits.time) == (1, 2, 3, None)
 
 
 def test_budget_and_deadline() -> None:

@@ -1,7 +1,7 @@
 //! Constants as kernels see them at load: bytes of the program, possibly through a layout-only
 //! change (permute, view) that was folded symbolically.
 
-use crate::{DType, Dims, Element, Error, Result};
+use crate::{DType, Dims, Element, Error, Result, memory_reserve};
 
 /// Identifies the bytes of a constant within a program, for sharing packed copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +39,9 @@ impl<'a> ConstantView<'a> {
                 .expected(T::DTYPE.name())
                 .got(self.dtype.name()));
         }
+        if self.data.is_empty() {
+            return Ok(&[]);
+        }
         bytemuck::try_cast_slice(self.data)
             .map_err(|e| Error::program("constant is misaligned for its dtype").got(e.to_string()))
     }
@@ -57,9 +60,7 @@ impl<'a> ConstantView<'a> {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let data = self.elements::<T>()?;
         let numel = self.numel()?;
-        let mut out = Vec::new();
-        out.try_reserve_exact(numel)
-            .map_err(|_| Error::limit("memory could not be allocated").got(format!("{numel} elements")))?;
+        let mut out = memory_reserve::list_of(numel)?;
         let rank = self.shape.len();
         let mut index = Dims::filled(rank, 0)?;
         for _ in 0..numel {

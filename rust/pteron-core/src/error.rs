@@ -1,6 +1,7 @@
 //! The one error type of the Rust half. Its text says what happened, where, what was expected,
 //! what was found, and what to do; `pteron-python` maps [`ErrorKind`] to an exception class.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Shorthand for results with [`Error`].
@@ -251,21 +252,21 @@ impl ErrorDetail {
         if !place.is_empty() {
             write!(f, "{}: ", place.join(", "))?;
         }
-        f.write_str(&self.message)?;
+        f.write_str(&cut(&self.message))?;
         if let Some(e) = &self.expected {
-            write!(f, "; expected {e}")?;
+            write!(f, "; expected {}", cut(e))?;
         }
         if let Some(g) = &self.got {
-            write!(f, "; got {g}")?;
+            write!(f, "; got {}", cut(g))?;
         }
         if let Some(h) = self.debug_handle {
             write!(f, "; debug handle is: {h}")?;
         }
         if let Some(s) = &self.source_line {
-            write!(f, "; model source: {s}")?;
+            write!(f, "; model source: {}", cut(s))?;
         }
         if let Some(h) = &self.hint {
-            write!(f, " (hint: {h})")?;
+            write!(f, " (hint: {})", cut(h))?;
         }
         Ok(())
     }
@@ -286,6 +287,18 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.cause.as_deref().map(|c| c as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// Longest part of a text, in characters: a list of all operators that are missing is long, the names of a
+/// hostile file have no end.
+const LONGEST_PART: usize = 4000;
+
+/// The beginning of a part of a text that is too long.
+fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(LONGEST_PART) {
+        Some((at, _)) => Cow::Owned(format!("{}…", text.get(..at).unwrap_or_default())),
+        None => Cow::Borrowed(text),
     }
 }
 
@@ -378,6 +391,14 @@ mod tests {
         let text = e.to_string();
         assert!(!text.contains(is_unprintable), "{text:?}");
         assert_eq!(text.matches("a\\u{1b}[2J\\u{a}b\\u{202e}").count(), 9, "{text}");
+    }
+
+    #[test]
+    fn long_parts_are_cut() {
+        let long = "x".repeat(100_000);
+        let e = Error::delegate(&*long).got(&*long).expected(&*long).hint(&*long).method(&*long);
+        let text = e.to_string();
+        assert!(text.chars().count() < 5 * LONGEST_PART && text.contains("…; expected x"));
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! `pteron-format` (bytes → verified views) → `pteron-runtime` (values, instructions, steps) →
 //! kernels, which see only the types defined here.
 //!
-//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`] and [`args`], nowhere else: the compiler
-//! refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
+//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`], [`args`] and [`memory_reserve`], nowhere
+//! else: the compiler refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
 
 #![deny(unsafe_code)]
 
@@ -22,6 +22,8 @@ pub mod error;
 pub mod instruction;
 #[allow(unsafe_code)]
 pub mod kernel;
+#[allow(unsafe_code)]
+pub mod memory_reserve;
 #[allow(unsafe_code)]
 pub mod owned_tensor;
 pub mod packs;

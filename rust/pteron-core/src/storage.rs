@@ -1,7 +1,7 @@
 //! Memory that arenas, packed weights and scratch live in: owned, zeroed and 64-byte aligned, or bytes
 //! that somebody else keeps. Unsafe island.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result, memory_reserve};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -30,18 +30,15 @@ unsafe impl Send for AlignedBuffer {}
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
-    /// `len` zero bytes. Errors with [`ErrorKind::LimitExceeded`] when the memory cannot be had.
+    /// `len` zero bytes. Errors with [`crate::ErrorKind::LimitExceeded`] when the memory cannot be had.
     pub fn zeroed(len: usize) -> Result<Self> {
-        let fail = || {
-            Error::new(ErrorKind::LimitExceeded, "memory could not be allocated")
-                .got(format!("a request for {len} bytes"))
-        };
+        let fail = || memory_reserve::out_of_memory(format!("a request for {len} bytes"));
         if len == 0 {
             return Ok(AlignedBuffer { ptr: Self::dangling(), len: 0, base: std::ptr::null_mut() });
         }
         let layout = Self::layout(len).ok_or_else(fail)?;
         // SAFETY: `layout` has non-zero size.
-        let base = unsafe { alloc_zeroed(layout) };
+        let base = memory_reserve::refusable(|| unsafe { alloc_zeroed(layout) });
         if base.is_null() {
             return Err(fail());
         }

@@ -9,7 +9,7 @@ use pteron_core::{Error, ErrorKind, Result};
 use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program, Tracer};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Limits of one call.
 #[derive(Default, Clone, Copy)]
@@ -32,24 +32,11 @@ impl CallLimits {
         num_threads: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         const SECONDS: &str = "a number of seconds from now, at least 0";
-        let deadline = match deadline {
-            None => None,
-            Some(given) => {
-                let seconds = given.extract::<f64>().map_err(|_| {
-                    parameter::wrong_type(given, "deadline", SECONDS, "half a second is deadline=0.5")
-                })?;
-                if seconds.is_nan() || seconds < 0.0 {
-                    return Err(parameter::out_of_range(given, "deadline", SECONDS));
-                }
-                Some(seconds)
-            }
-        };
+        let deadline = parameter::seconds(deadline, "deadline", SECONDS)?;
         let budget = parameter::count(budget, "budget", 0)?;
         let num_threads = parameter::size(num_threads, "num_threads", 1)?;
         // A deadline beyond what the clock can count is none.
-        let deadline = deadline
-            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-            .and_then(|wait| Instant::now().checked_add(wait));
+        let deadline = deadline.and_then(|wait| Instant::now().checked_add(wait));
         Ok(CallLimits { deadline, budget, num_threads, lend_outputs: false })
     }
 }

@@ -52,6 +52,11 @@ mod torch;
 mod tracer;
 mod tree;
 
+/// Small lists that load makes end in an error, not the process, when memory runs out.
+#[global_allocator]
+static ALLOCATOR: pteron_core::memory_reserve::ReservingAllocator =
+    pteron_core::memory_reserve::ReservingAllocator(std::alloc::System);
+
 /// The native half of pteron.
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {

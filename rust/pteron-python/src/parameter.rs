@@ -7,6 +7,7 @@ use pteron_core::error::printable;
 use pyo3::PyClass;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyMapping, PyString};
+use std::time::Duration;
 
 /// The exception for a parameter of the wrong type.
 #[cold]
@@ -69,6 +70,17 @@ pub fn size(object: Option<&Bound<'_, PyAny>>, name: &str, min: u64) -> PyResult
         }
         _ => Ok(None),
     }
+}
+
+/// A number of seconds; infinity, and what a clock cannot count, is a time without end.
+pub fn seconds(object: Option<&Bound<'_, PyAny>>, name: &str, expected: &str) -> PyResult<Option<Duration>> {
+    let Some(object) = object.filter(|o| !o.is_none()) else { return Ok(None) };
+    let hint = format!("half a second is {name}=0.5");
+    let seconds: f64 = object.extract().map_err(|_| wrong_type(object, name, expected, &hint))?;
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(out_of_range(object, name, expected));
+    }
+    Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
 }
 
 /// A string.

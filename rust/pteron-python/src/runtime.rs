@@ -120,8 +120,11 @@ impl Runtime {
 
 /// What a program may use; None stands for the default.
 ///
-/// `arena_bytes`: most bytes of planned memory of one session (default: half of the machine's memory or
-/// of the control group's limit). `instructions`: most instructions of one call (default: no limit).
+/// `arena_bytes`: most bytes of memory of one session, planned memory and the scratch of kernels (default:
+/// half of the machine's memory or of the control group's limit). `instructions`: most instructions of one
+/// call (default: no limit). `time`: most seconds of one call (default: no limit). `nesting`: most programs
+/// inside each other (default: 8). `values`: most values, and most instructions, of a method in its file
+/// (default: 1,048,576). `rank`: most dimensions of a tensor (default, and never more: 16).
 #[pyclass(frozen, eq, module = "pteron")]
 #[derive(PartialEq, Eq)]
 pub struct Limits {
@@ -139,18 +142,29 @@ impl Limits {
 #[pymethods]
 impl Limits {
     #[new]
-    #[pyo3(signature = (*, arena_bytes=None, instructions=None))]
+    #[pyo3(signature = (*, arena_bytes=None, instructions=None, time=None, nesting=None, values=None, rank=None))]
     fn new(
         arena_bytes: Option<&Bound<'_, PyAny>>,
         instructions: Option<&Bound<'_, PyAny>>,
+        time: Option<&Bound<'_, PyAny>>,
+        nesting: Option<&Bound<'_, PyAny>>,
+        values: Option<&Bound<'_, PyAny>>,
+        rank: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let arena_bytes = parameter::size(arena_bytes, "arena_bytes", 0)?;
-        let instructions = parameter::count(instructions, "instructions", 0)?;
-        Ok(Limits { limits: pteron_runtime::Limits { arena_bytes, instructions } })
+        Ok(Limits {
+            limits: pteron_runtime::Limits {
+                arena_bytes: parameter::size(arena_bytes, "arena_bytes", 0)?,
+                instructions: parameter::count(instructions, "instructions", 0)?,
+                time: parameter::seconds(time, "time", "a number of seconds, at least 0")?,
+                nesting: parameter::size(nesting, "nesting", 1)?,
+                values: parameter::size(values, "values", 0)?,
+                rank: parameter::size(rank, "rank", 0)?,
+            },
+        })
     }
 
     #[getter]
-    /// Most bytes of planned memory of one session; None for the default.
+    /// Most bytes of memory of one session; None for the default.
     fn arena_bytes(&self) -> Option<usize> {
         self.limits.arena_bytes
     }
@@ -161,13 +175,42 @@ impl Limits {
         self.limits.instructions
     }
 
+    #[getter]
+    /// Most seconds of one run; None for the default.
+    fn time(&self) -> Option<f64> {
+        self.limits.time.map(|t| t.as_secs_f64())
+    }
+
+    #[getter]
+    /// Most programs inside each other; None for the default.
+    fn nesting(&self) -> Option<usize> {
+        self.limits.nesting
+    }
+
+    #[getter]
+    /// Most values of a method; None for the default.
+    fn values(&self) -> Option<usize> {
+        self.limits.values
+    }
+
+    #[getter]
+    /// Most dimensions of a tensor; None for the default.
+    fn rank(&self) -> Option<usize> {
+        self.limits.rank
+    }
+
     fn __repr__(&self) -> String {
-        let show = |v: Option<String>| v.unwrap_or_else(|| "None".to_string());
-        format!(
-            "pteron.Limits(arena_bytes={}, instructions={})",
-            show(self.limits.arena_bytes.map(|v| v.to_string())),
-            show(self.limits.instructions.map(|v| v.to_string()))
-        )
+        let l = &self.limits;
+        let fields = [
+            ("arena_bytes", l.arena_bytes.map(|v| v.to_string())),
+            ("instructions", l.instructions.map(|v| v.to_string())),
+            ("time", l.time.map(|v| v.as_secs_f64().to_string())),
+            ("nesting", l.nesting.map(|v| v.to_string())),
+            ("values", l.values.map(|v| v.to_string())),
+            ("rank", l.rank.map(|v| v.to_string())),
+        ];
+        let set = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        format!("pteron.Limits({})", set.collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -7,7 +7,9 @@ use crate::kernel_registry::KernelRegistry;
 use crate::memory_map::{ArgumentRole, MemoryMap};
 use crate::prepare::Preparer;
 use crate::step::{Action, KernelStep, Step};
-use pteron_core::{AliasRule, Error, Instruction, Prepared, Result, Schema, Scratch, ValueId};
+use pteron_core::{
+    AliasRule, Error, Instruction, Prepared, Result, Schema, Scratch, ValueId, memory_reserve,
+};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,8 +52,9 @@ impl<'a> CodeBuilder<'a> {
     /// Adds all steps. `entries`: the step where the code of each instruction that can be jumped to begins.
     pub(crate) fn add_steps(&mut self, steps: &[StepIr], entries: &[u32]) -> Result<()> {
         // Where each step's code starts; a removed one's is that of the next.
-        let mut starts: Vec<u32> = Vec::with_capacity(steps.len());
+        let mut starts: Vec<u32> = memory_reserve::list_of(steps.len())?;
         for step in steps {
+            memory_reserve::check()?;
             starts.push(u32::try_from(self.steps.len()).unwrap_or(u32::MAX));
             self.add(step).map_err(|e| {
                 let first = step.covers.first().copied().unwrap_or_default();

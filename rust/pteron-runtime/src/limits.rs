@@ -1,13 +1,35 @@
 //! Limits on what a program may use.
 
-/// Limits for loading and running. `None` means the default.
+use crate::method_code::MethodCode;
+use pteron_core::error::printable;
+use pteron_core::{Error, MAX_RANK, Result};
+use pteron_format::{MethodDef, ProgramFile, ValueDef};
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Most programs inside each other when the caller says nothing.
+const DEFAULT_NESTING: usize = 8;
+/// Most values of a method when the caller says nothing: a hundred times what large models have.
+const DEFAULT_VALUES: usize = 1 << 20;
+
+/// Limits for loading and running. `None` means the default. Reaching one is an error of kind
+/// [`pteron_core::ErrorKind::LimitExceeded`] (of kind `DeadlineExceeded` for `time`) that names the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Most bytes of planned memory of one session. Default: half of the smaller of the machine's
-    /// memory and the control group's limit.
+    /// Most bytes of memory of one session: planned memory and the scratch of kernels. Default: half of the
+    /// smaller of the machine's memory and the control group's limit.
     pub arena_bytes: Option<usize>,
     /// Most instructions that one call may execute. Default: no limit.
     pub instructions: Option<u64>,
+    /// Longest time that one call may take. Default: no limit.
+    pub time: Option<Duration>,
+    /// Most programs inside each other: a delegate may run a program whose delegate runs a program. 1 allows
+    /// none inside. Default: 8. The limit of the outermost program holds.
+    pub nesting: Option<usize>,
+    /// Most values of a method, and most instructions in its file. Default: 1,048,576.
+    pub values: Option<usize>,
+    /// Largest rank of a tensor. Default, and never more: 16.
+    pub rank: Option<usize>,
 }
 
 impl Limits {
@@ -17,6 +39,10 @@ impl Limits {
         Limits {
             arena_bytes: self.arena_bytes.or(other.arena_bytes),
             instructions: self.instructions.or(other.instructions),
+            time: self.time.or(other.time),
+            nesting: self.nesting.or(other.nesting),
+            values: self.values.or(other.values),
+            rank: self.rank.or(other.rank),
         }
     }
 
@@ -24,6 +50,86 @@ impl Limits {
     pub(crate) fn arena_limit(&self) -> usize {
         self.arena_bytes.unwrap_or_else(default_arena_limit)
     }
+
+    /// Checks what load can see of a file.
+    ///
+    /// Errors: `LimitExceeded` for too many values or instructions, or too large a rank.
+    pub(crate) fn check_file(&self, file: &ProgramFile) -> Result<()> {
+        file.methods.iter().try_for_each(|m| self.check_method(m).map_err(|e| e.method(m.name.as_str())))
+    }
+
+    /// As [`Limits::check_file`] for one method.
+    pub(crate) fn check_method(&self, method: &MethodDef) -> Result<()> {
+        let most = self.values.unwrap_or(DEFAULT_VALUES);
+        for (what, count) in [("values", method.values.len()), ("instructions", method.instructions.len())] {
+            if count > most {
+                return Err(reached("values", &format!("the method has too many {what}"))
+                    .expected(format!("at most {most} {what}"))
+                    .got(count.to_string()));
+            }
+        }
+        let most = self.rank.unwrap_or(MAX_RANK).min(MAX_RANK);
+        let tensors = method.values.iter().filter_map(ValueDef::as_tensor);
+        match tensors.clone().map(|t| t.spec.shape.len()).max() {
+            Some(rank) if rank > most => {
+                let name = tensors.filter(|t| t.spec.shape.len() > most).find_map(|t| t.name.as_deref());
+                Err(reached("rank", "a tensor has too many dimensions")
+                    .expected(format!("rank at most {most}"))
+                    .got(match name {
+                        Some(name) => format!("rank {rank} (tensor '{}')", printable(name)),
+                        None => format!("rank {rank}"),
+                    }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Limits::check_file`] for a method that is built: a session may have tighter limits than its program.
+    pub(crate) fn check_built(&self, code: &MethodCode) -> Result<()> {
+        match code.data.file().method(&code.ir.name) {
+            Some(method) => self.check_method(method),
+            None => Ok(()),
+        }
+    }
+
+    /// Enters a program; an error when that is one inside the other too often. Programs inside of this one
+    /// count, on this thread, while the guard lives.
+    pub(crate) fn enter(&self) -> Result<Nested> {
+        let outer = NESTING.get();
+        let depth = outer.map_or(1, |(depth, _)| depth.saturating_add(1));
+        let most = outer.map_or(self.nesting.unwrap_or(DEFAULT_NESTING), |(_, most)| most);
+        if depth > most {
+            return Err(reached("nesting", "too many programs run inside each other")
+                .expected(format!("at most {most}"))
+                .got(format!("{depth}, the outermost one included")));
+        }
+        NESTING.set(Some((depth, most)));
+        Ok(Nested { outer })
+    }
+}
+
+thread_local! {
+    /// Programs that this thread is in, and how many it may be in.
+    static NESTING: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+/// See [`Limits::enter`].
+pub(crate) struct Nested {
+    outer: Option<(usize, usize)>,
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        NESTING.set(self.outer);
+    }
+}
+
+/// The error for a limit called `name`, which says how to raise it.
+#[cold]
+pub(crate) fn reached(name: &str, message: &str) -> Error {
+    Error::limit(message)
+        .argument(format!("limits.{name}"))
+        .hint(format!("raise the limit if the program is trusted: Limits({name}=...)"))
 }
 
 fn default_arena_limit() -> usize {
@@ -61,13 +167,27 @@ mod tests {
     fn the_default_is_half_of_something_real() {
         let limit = Limits::default().arena_limit();
         assert!(limit > 64 << 20, "{limit}");
-        assert_eq!(Limits { arena_bytes: Some(5), instructions: None }.arena_limit(), 5);
+        assert_eq!(Limits { arena_bytes: Some(5), ..Limits::default() }.arena_limit(), 5);
     }
 
     #[test]
     fn set_fields_win() {
-        let outer = Limits { arena_bytes: Some(1), instructions: Some(2) };
-        let inner = Limits { arena_bytes: None, instructions: Some(3) };
-        assert_eq!(inner.or(outer), Limits { arena_bytes: Some(1), instructions: Some(3) });
+        let outer = Limits { arena_bytes: Some(1), instructions: Some(2), ..Limits::default() };
+        let inner = Limits { instructions: Some(3), rank: Some(4), ..Limits::default() };
+        let both = Limits { arena_bytes: Some(1), instructions: Some(3), rank: Some(4), ..Limits::default() };
+        assert_eq!(inner.or(outer), both);
+    }
+
+    #[test]
+    fn the_outermost_program_sets_the_nesting() {
+        let outer = Limits { nesting: Some(2), ..Limits::default() };
+        let first = outer.enter().unwrap();
+        let second = Limits { nesting: Some(100), ..Limits::default() }.enter().unwrap();
+        let text = Limits::default().enter().err().unwrap().to_string();
+        assert!(text.contains("limits.nesting") && text.contains("at most 2; got 3"), "{text}");
+        drop(second);
+        drop(Limits::default().enter().unwrap());
+        drop(first);
+        assert!(NESTING.get().is_none());
     }
 }

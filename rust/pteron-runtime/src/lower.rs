@@ -3,6 +3,7 @@
 use crate::external_tensors::resolve;
 use crate::ir::{ConstantRef, DelegateIr, MethodIr, Place, TensorIr, ValueIr};
 use crate::program_data::{FILE_ORIGIN, ProgramData};
+use pteron_core::memory_reserve::collected;
 use pteron_core::{ConstantKey, Result};
 use pteron_format::{InitialData, MethodDef, Placement, TensorDef, ValueDef};
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ pub(crate) fn lower(method: &MethodDef, data: &ProgramData) -> Result<MethodIr> 
     let external = resolve(method, data)?;
     Ok(MethodIr {
         name: method.name.clone(),
-        values: method.values.iter().map(|v| value(v, &external)).collect(),
+        values: collected(method.values.iter().map(|v| value(v, &external)))?,
         inputs: method.inputs.clone(),
         outputs: method.outputs.clone(),
         operators: method.operators.clone(),

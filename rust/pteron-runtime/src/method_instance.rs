@@ -16,6 +16,7 @@ use crate::watch::Watch;
 use crate::{
     Allocation, ExecuteOptions, InputValue, Limits, MethodOptions, OutputValue, Outputs, OwnedTensor, Tracer,
 };
+use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, ErrorKind, RandomStream, Result};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Instant;
 
 /// See the module.
 pub(crate) struct MethodInstance {
@@ -78,6 +80,8 @@ impl MethodInstance {
             return Err(no_threads().method(code.ir.name.as_str()).hint(hint));
         }
         let limits = options.limits.or(limits);
+        limits.check_built(&code).map_err(|e| e.method(code.ir.name.as_str()))?;
+        let _nested = limits.enter().map_err(|e| e.method(code.ir.name.as_str()))?;
         let pool = code.runtime.pool();
         let max_threads = options.num_threads.unwrap_or(pool.threads()).clamp(1, pool.threads().max(1));
         let mut session = Session::new(&code, max_threads, &limits, shared)?;
@@ -159,7 +163,7 @@ impl MethodInstance {
     pub(crate) fn execute(&self, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
         let mut guard = self.lock()?;
         let Guarded { session, is_poisoned, is_abandoned } = &mut *guard;
-        match catch_unwind(AssertUnwindSafe(|| self.run(session, inputs, options))) {
+        match catch_unwind(AssertUnwindSafe(|| or_limit(|| self.run(session, inputs, options)))) {
             Ok(Err(error)) if error.detail().is_memory_kept => {
                 *is_abandoned = true;
                 // Constants can be arguments of delegates as well.
@@ -193,7 +197,7 @@ impl MethodInstance {
         check_buffers(code, options.outputs)?;
         session.end_loans(code)?;
         session.begin(code, inputs, options.outputs)?;
-        let watch = options.deadline.map(|when| (Deadline::set(when, &self.cancel), when));
+        let watch = self.deadline(&options).map(|when| (Deadline::set(when, &self.cancel), when));
         let budget = self.budget(&options);
         let deadline = watch.as_ref().and_then(|(w, when)| w.is_none().then_some(*when));
         let (poll, mut tracer) = shortened(options.poll, options.tracer);
@@ -229,6 +233,15 @@ impl MethodInstance {
             _ => session.drop_fresh(),
         }
         outputs
+    }
+
+    /// When a call that begins now has to end.
+    fn deadline(&self, options: &ExecuteOptions<'_>) -> Option<Instant> {
+        let own = self.limits.time.and_then(|time| Instant::now().checked_add(time));
+        match (options.deadline, own) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     /// Most instructions of a call.
@@ -296,7 +309,7 @@ impl MethodInstance {
             session.end_loans(&self.code)?;
         }
         let name = self.code.ir.name.as_str();
-        catch_unwind(AssertUnwindSafe(|| work(session, &self.code)))
+        catch_unwind(AssertUnwindSafe(|| or_limit(|| work(session, &self.code))))
             .unwrap_or_else(|panic| {
                 *is_poisoned = true;
                 Err(Error::internal("a panic while state was read or written")

@@ -14,6 +14,7 @@ use crate::{
     Runtime, TensorIo,
 };
 use pteron_core::error::printable;
+use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
 use pteron_format::{BundleFile, MethodDef, Placement};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,7 +64,7 @@ impl Program {
     /// method is first used.
     ///
     /// Errors: `NotFound` for a file that is not there, `Program` for one that breaks a rule of the
-    /// format.
+    /// format, `LimitExceeded` for one beyond `limits` or when memory cannot be had.
     pub fn load(runtime: &Arc<Runtime>, source: ProgramSource, limits: Limits) -> Result<Arc<Program>> {
         Self::load_with_data(runtime, source, Vec::new(), limits)
     }
@@ -86,6 +87,7 @@ impl Program {
             };
             let (storage, bundle) = unpack(storage)?;
             let data = Arc::new(ProgramData::new(storage, ExternalFiles::open(data)?)?);
+            limits.check_file(data.file())?;
             let interface = Interface::parse(data.own(INTERFACE_KEY))?;
             let methods = data
                 .file()
@@ -370,9 +372,9 @@ fn unpack(storage: Storage) -> Result<(Storage, Option<Arc<BundleFile>>)> {
     Ok((Storage::borrow(Arc::new(BundledProgram(bundle.clone())))?, Some(bundle)))
 }
 
-/// Turns a panic into an internal error.
+/// Turns a panic into an internal error, and memory that ran out on the way into one that says so.
 fn catching<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(|| or_limit(f))).unwrap_or_else(|panic| {
         Err(Error::internal("the loader panicked; this is a bug in pteron")
             .got(crate::delegate_call::panic_text(&*panic))
             .hint("please report this with the program"))

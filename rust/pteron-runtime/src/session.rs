@@ -9,12 +9,14 @@ use crate::bound_outputs;
 use crate::delegate_call::SessionDelegate;
 use crate::input_rule::{RuleKind, TensorRule};
 use crate::ir::{Place, TensorIr, ValueIr};
+use crate::limits::reached;
 use crate::memory::Memory;
 use crate::method_code::MethodCode;
 use crate::session_layout::FoldedMemory;
 use crate::shared_state::SharedState;
 use crate::strided_copy::{Layout, copy_strided, is_dense, signed};
 use crate::{Allocation, InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{
     AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, ErrorKind, Grid, MAX_RANK, OwnedTensor,
     RandomStream, Result, TensorMeta, TensorSlot, Value, ValueId,
@@ -73,19 +75,20 @@ impl Session {
         shared: Option<&SharedState>,
     ) -> Result<Session> {
         let limit = limits.arena_limit();
-        if code.layout.nbytes > limit {
-            return Err(Error::limit("the method needs more memory than the limit allows")
+        let scratch = code.scratch.per_worker.saturating_mul(threads).saturating_add(code.scratch.shared);
+        let nbytes = code.layout.nbytes.saturating_add(scratch);
+        if nbytes > limit {
+            return Err(reached("arena_bytes", "the method needs more memory than the limit allows")
                 .method(code.ir.name.as_str())
-                .expected(format!("at most {limit} bytes of planned memory"))
-                .got(format!("{} bytes", code.layout.nbytes))
-                .hint("raise Limits::arena_bytes if the program is trusted"));
+                .expected(format!("at most {limit} bytes of planned memory and scratch"))
+                .got(format!("{} bytes and {scratch} of scratch", code.layout.nbytes)));
         }
         let buffers = |sizes: &mut dyn Iterator<Item = usize>| -> Result<Vec<AlignedBuffer>> {
             sizes.map(AlignedBuffer::zeroed).collect()
         };
         let mut session = Session {
-            values: Vec::with_capacity(code.ir.values.len()),
-            calls: Vec::with_capacity(code.kernel_count),
+            values: list_of(code.ir.values.len())?,
+            calls: list_of(code.kernel_count)?,
             scratch: SessionScratch::new(threads, code.scratch)?,
             delegates: vec![],
             random: RandomStream::from_system(),
@@ -93,7 +96,7 @@ impl Session {
             loans: vec![],
             own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
             input_copies: code.input_rules.rules.iter().map(|_| None).collect(),
-            input_allocations: Vec::with_capacity(code.input_rules.rules.len()),
+            input_allocations: list_of(code.input_rules.rules.len())?,
             fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
             spare: code.layout.fresh_outputs.iter().map(|_| None).collect(),
             bases: vec![],

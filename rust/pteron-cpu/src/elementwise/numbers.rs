@@ -37,6 +37,11 @@ macro_rules! of_tensors {
     )* };
 }
 
+/// Is `alpha` 1, and not a float between integers, which the operator refuses?
+fn has_no_factor<T: Number>(args: &[ArgSpec<'_>]) -> bool {
+    is_one(args.get(2)) && args.get(2).is_some_and(T::holds)
+}
+
 /// The only number that is not equal to itself.
 #[inline(always)]
 #[allow(clippy::eq_op)]
@@ -45,8 +50,8 @@ fn is_nan<T: PartialOrd + Copy>(v: T) -> bool {
 }
 
 of_tensors! {
-    Add, 2: "add", 3, [Number], |args| is_one(args.get(2)), |[a, b]| a.plus(b);
-    Sub, 2: "sub", 3, [Number], |args| is_one(args.get(2)), |[a, b]| a.minus(b);
+    Add, 2: "add", 3, [Number], has_no_factor::<T>, |[a, b]| a.plus(b);
+    Sub, 2: "sub", 3, [Number], has_no_factor::<T>, |[a, b]| a.minus(b);
     Mul, 2: "mul", 2, [Number], |_| true, |[a, b]| a.times(b);
     Maximum, 2: "maximum", 2, [Number], |_| true, |[a, b]| if is_nan(a) || a > b { a } else { b };
     Minimum, 2: "minimum", 2, [Number], |_| true, |[a, b]| if is_nan(a) || a < b { a } else { b };
@@ -125,8 +130,8 @@ macro_rules! with_number {
 }
 
 with_number! {
-    AddNumber: "add", 3, |args| is_one(args.get(2)), |a, b| a.plus(b);
-    SubNumber: "sub", 3, |args| is_one(args.get(2)), |a, b| a.minus(b);
+    AddNumber: "add", 3, has_no_factor::<T>, |a, b| a.plus(b);
+    SubNumber: "sub", 3, |args| !matches!(args.get(1), Some(ArgSpec::Bool(_))) && has_no_factor::<T>(args), |a, b| a.minus(b);
     MulNumber: "mul", 2, |_| true, |a, b| a.times(b);
 }
 

@@ -80,6 +80,10 @@ plain! {
 
 /// Bounds at 1 and 2 are known (or absent) and not NaN: a NaN bound has a meaning of its own.
 fn bounds_are_plain(args: &[ArgSpec<'_>]) -> bool {
+    // The reference kernel refuses a call without any.
+    if [1, 2].into_iter().all(|i| matches!(args.get(i), Some(ArgSpec::None))) {
+        return false;
+    }
     [1, 2].into_iter().all(|i| match args.get(i) {
         Some(ArgSpec::None) => true,
         Some(bound) => bound.number().is_some_and(|v| !v.is_nan()),
@@ -108,7 +112,7 @@ functions! {
         |args| AddScalar { addend: (args.double(1)? * args.double(2)?) as f32 },
         |f, s, [x]| s.add(x, s.splat(f.addend));
     /// x - alpha * other.
-    SubScalar<1> { subtrahend }: "sub", 3, CHEAP, always,
+    SubScalar<1> { subtrahend }: "sub", 3, CHEAP, |args| !matches!(args.get(1), Some(ArgSpec::Bool(_))),
         |args| SubScalar { subtrahend: (args.double(1)? * args.double(2)?) as f32 },
         |f, s, [x]| s.sub(x, s.splat(f.subtrahend));
     /// x * other.

@@ -43,7 +43,10 @@ fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
         && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
     let Some(ArgSpec::IntList(normalized)) = ctx.args.get(NORMALIZED_SHAPE) else { return Ok(None) };
     let is_float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
-    if !fits || !is_float || normalized.is_empty() {
+    // Rows of nothing have a mean that is not a number.
+    let shape = ctx.tensor(INPUT).map(|t| t.shape).unwrap_or(Dims::EMPTY);
+    let is_nothing = shape.iter().rev().take(normalized.len()).any(|e| *e == 0);
+    if !fits || !is_float || normalized.is_empty() || is_nothing {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);

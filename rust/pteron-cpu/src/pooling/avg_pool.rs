@@ -50,6 +50,16 @@ fn prepare_fixed(ctx: &PrepareContext<'_>, rank: usize) -> Result<Option<Box<dyn
     prepare(ctx, Windows::Fixed { window, counts_padding: *counts_padding, divisor }, rank, FIXED_OUT)
 }
 
+fn prepare_adaptive(ctx: &PrepareContext<'_>, rank: usize) -> Result<Option<Box<dyn Prepared>>> {
+    match ctx.args.get(1) {
+        Some(ArgSpec::IntList(size)) if size.len() == rank => {
+            prepare(ctx, Windows::Adaptive, rank, ADAPTIVE_OUT)
+        }
+        // One number for all dimensions.
+        _ => Ok(None),
+    }
+}
+
 fn prepare(
     ctx: &PrepareContext<'_>,
     windows: Windows,
@@ -402,7 +412,7 @@ pub static KERNELS: &[StaticKernel] = &[
     StaticKernel {
         schema: "aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
         variant: "f32",
-        prepare: |ctx| prepare(ctx, Windows::Adaptive, 2, ADAPTIVE_OUT),
+        prepare: |ctx| prepare_adaptive(ctx, 2),
     },
     StaticKernel {
         schema: "aten::avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
@@ -414,6 +424,6 @@ pub static KERNELS: &[StaticKernel] = &[
     StaticKernel {
         schema: "aten::_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!)",
         variant: "f32",
-        prepare: |ctx| prepare(ctx, Windows::Adaptive, 3, ADAPTIVE_OUT),
+        prepare: |ctx| prepare_adaptive(ctx, 3),
     },
 ];

@@ -42,6 +42,9 @@ struct Rows {
     columns: Vec<Neighbours>,
 }
 
+/// Most columns of an output; the reference kernel takes wider ones.
+const LONGEST_ROW: usize = 1 << 16;
+
 fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Result<Option<Box<dyn Prepared>>> {
     let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(form.out)], 2) else {
         return Ok(None);
@@ -49,6 +52,10 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Result<Option<Box<dyn Prepar
     let (Some(out), Some(ArgSpec::Bool(_))) = (ctx.tensor(form.out), ctx.args.get(form.align)) else {
         return Ok(None);
     };
+    // Extents of an empty tensor may be anything; the table of columns is made without asking.
+    if out.shape[3] > LONGEST_ROW {
+        return Ok(None);
+    }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     Ok(Some(Box::new(Bilinear {
         level,

@@ -1,6 +1,6 @@
 //! A bundled program: where the program is, and its test cases.
 
-use super::place::{InPlace, explained, list_of, required};
+use super::place::{InPlace, explained, required};
 use super::table::FileTable;
 use super::tensor_layout::{layout_spec, unknown_code};
 use crate::generated::bundle_wire;
@@ -8,6 +8,7 @@ use crate::header::{BUNDLE_IDENTIFIER, BUNDLE_VERSION, IDENTIFIER_OFFSET};
 use crate::{BundleFile, BundledValue, TestCaseDef, TestSuiteDef};
 use flatbuffers::{ForwardsUOffset, Vector};
 use pteron_core::error::printable;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{AlignedBuffer, Error, Result};
 
 /// Does a file that begins like this claim to be a bundled program?

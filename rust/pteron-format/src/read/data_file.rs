@@ -1,7 +1,7 @@
 //! A data file: header, table, entries.
 
 use super::container::{read_u32, read_u64, within};
-use super::place::{InPlace, explained, list_of, required};
+use super::place::{InPlace, explained, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use super::tensor_layout::layout_spec;
@@ -11,6 +11,7 @@ use crate::header::{
 };
 use crate::{DataEntryDef, DataFile};
 use pteron_core::error::printable;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{Error, ErrorKind, Result, TensorSpec};
 use std::ops::Range;
 

@@ -1,10 +1,11 @@
 //! The delegate table of a method.
 
-use super::place::{InPlace, index_below, list_of, required};
+use super::place::{InPlace, index_below, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use crate::DelegateDef;
 use crate::generated::wire;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{CompileSpec, Error, Result};
 use std::ops::Range;
 

@@ -1,9 +1,10 @@
 //! The instructions of a method.
 
-use super::place::{InPlace, index_below, list_of, required};
+use super::place::{InPlace, index_below, required};
 use crate::generated::wire;
 use crate::{DelegateDef, ValueDef};
 use flatbuffers::Vector;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{DType, Error, Instruction, Result, ValueId, ValueKind};
 
 /// What instructions may refer to.

@@ -2,7 +2,7 @@
 
 use super::delegates::delegates;
 use super::instructions::InstructionContext;
-use super::place::{InPlace, index_below, list_of, required};
+use super::place::{InPlace, index_below, required};
 use super::segments::Segments;
 use super::stored_data::StoredData;
 use super::tensors::{TensorContext, check_device};
@@ -10,6 +10,7 @@ use super::values::values;
 use crate::generated::wire;
 use crate::{MethodDef, ValueDef};
 use flatbuffers::Vector;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{Error, Result, ValueId, ValueKind};
 use std::ops::Range;
 

@@ -59,11 +59,3 @@ fn no_such(index: i64, len: usize, what: &str) -> Error {
         _ => error.expected(format!("an index below {len}")),
     }
 }
-
-/// An empty list with room for `n`, or an error when memory cannot be had.
-pub(super) fn list_of<T>(n: usize) -> Result<Vec<T>> {
-    let mut out = Vec::new();
-    out.try_reserve_exact(n)
-        .map_err(|_| Error::limit("memory could not be allocated").got(format!("a table of {n} entries")))?;
-    Ok(out)
-}

@@ -3,13 +3,14 @@
 use super::container::Container;
 use super::delegates::inline_blobs;
 use super::method::MethodContext;
-use super::place::{InPlace, explained, list_of, required};
+use super::place::{InPlace, explained, required};
 use super::segments::Segments;
 use super::stored_data::StoredData;
 use super::table::FileTable;
 use crate::generated::wire;
 use crate::{MethodDef, NamedDataDef, ProgramFile};
 use pteron_core::error::printable;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{Error, Result};
 use std::collections::HashSet;
 

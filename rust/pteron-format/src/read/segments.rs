@@ -1,8 +1,9 @@
 //! The segment table: byte ranges behind the program table.
 
 use super::container::Container;
-use super::place::{InPlace, index_below, list_of};
+use super::place::{InPlace, index_below};
 use crate::generated::wire;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{Error, Result};
 use std::ops::Range;
 

@@ -1,9 +1,10 @@
 //! Numbered blobs that tensors refer to: constants and the first contents of mutable buffers.
 
-use super::place::{InPlace, index_below, list_of, required};
+use super::place::{InPlace, index_below, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use crate::generated::wire;
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{Error, Result};
 use std::ops::Range;
 

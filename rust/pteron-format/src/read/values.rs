@@ -1,10 +1,11 @@
 //! The value table of a method.
 
-use super::place::{InPlace, index_below, list_of, required};
+use super::place::{InPlace, index_below, required};
 use super::tensors::TensorContext;
 use crate::ValueDef;
 use crate::generated::wire;
 use flatbuffers::{ForwardsUOffset, Vector};
+use pteron_core::memory_reserve::list_of;
 use pteron_core::{Error, Result, ValueId, ValueKind};
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@ use crate::{
     TensorInput,
 };
 use pteron_core::{
-    ArgView, Backend, CompileSpec, Delegate, DelegateState, Error, ErrorKind, ExecuteContext, InitContext,
-    OutputView, OwnedTensor, Result, TensorView,
+    AlignedBuffer, ArgView, Backend, CompileSpec, Delegate, DelegateState, Error, ErrorKind, ExecuteContext,
+    InitContext, OutputView, OwnedTensor, Result, TensorView,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
@@ -39,7 +39,7 @@ impl Backend for ExecutorBackend {
         _specs: &[CompileSpec],
     ) -> Result<Box<dyn Delegate>> {
         let runtime = self.runtime.upgrade().ok_or_else(|| Error::delegate("the runtime is gone"))?;
-        let source = ProgramSource::Bytes(Arc::new(processed.to_vec()));
+        let source = ProgramSource::Bytes(Arc::new(AlignedBuffer::copy_of(processed)?));
         let program = Program::load(&runtime, source, Limits::default()).map_err(nested)?;
         let method = program.load_method(METHOD, MethodOptions::default()).map_err(nested)?;
         Ok(Box::new(ExecutorDelegate { method }))
@@ -48,7 +48,7 @@ impl Backend for ExecutorBackend {
 
 /// An error of the nested program as one of the delegate; what the nested error says stays readable.
 fn nested(inner: Error) -> Error {
-    if matches!(inner.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded) {
+    if matches!(inner.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded | ErrorKind::LimitExceeded) {
         return inner;
     }
     let mut out = Error::delegate("the nested program failed").got(inner.to_string());

@@ -17,7 +17,9 @@ mod tests;
 pub use listing::listing;
 
 use crate::ir::{FoldedConstant, MethodIr, StepIr, StepKind};
-use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Result, Schema, TensorSpec, ValueId};
+use pteron_core::{
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Result, Schema, TensorSpec, ValueId, memory_reserve,
+};
 use pteron_cpu::graph::rules::{self, Rule};
 use pteron_cpu::plan::{PlanSpec, RuleSwitches};
 use pteron_cpu::single_call::CallArg;
@@ -62,15 +64,11 @@ pub struct Optimized {
 
 /// Folds and fuses. `ir.values` and the arenas may change; `ir.instructions` stays as the file has it.
 pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches) -> Result<Optimized> {
-    let mut steps: Vec<StepIr> = ir
-        .instructions
-        .iter()
-        .enumerate()
-        .map(|(i, instruction)| StepIr {
+    let mut steps: Vec<StepIr> =
+        memory_reserve::collected(ir.instructions.iter().enumerate().map(|(i, instruction)| StepIr {
             kind: StepKind::Instruction(instruction.clone()),
             covers: vec![u32::try_from(i).unwrap_or(u32::MAX)],
-        })
-        .collect();
+        }))?;
     let mut folded = Vec::new();
     // The flow analysis costs more than the rest of load, so it runs only where it can lead to something.
     if switches.is_on(fold_layout::RULE) && fold_layout::has_candidate(ir) {
@@ -79,6 +77,7 @@ pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches)
             fold_layout::fold(ir, &mut steps, &mut folded, &effects, &flow);
         }
     }
+    memory_reserve::check()?;
     let rules: Vec<&'static Rule> = rules::candidates(&ir.operators, switches).collect();
     if !rules.is_empty() {
         let effects = effects::Effects::new(ir, &steps, loader);

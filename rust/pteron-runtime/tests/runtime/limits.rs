@@ -133,3 +133,108 @@ fn the_memory_limit_is_checked_before_memory_is_taken() {
     let method = program.load_method("forward", limits(8192)).unwrap();
     assert_eq!(run_one(&method, &[(&[1024], &[1.0; 1024])]), [2.0; 1024]);
 }
+
+/// Loads the bytes with `limits`.
+fn load_with(bytes: &Arc<Vec<u8>>, limits: Limits) -> pteron_core::Result<Arc<Program>> {
+    Program::load(&runtime(), ProgramSource::Bytes(bytes.clone()), limits)
+}
+
+#[test]
+fn the_number_of_values_and_instructions_is_limited_on_both_sides() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    m.add(x, x, t);
+    let count = m.draft.values.len();
+    let bytes = Arc::new(ProgramBuilder::of(m).bytes());
+    let limits = |n| Limits { values: Some(n), ..Default::default() };
+    assert!(load_with(&bytes, limits(count)).is_ok());
+    let e = load_with(&bytes, limits(count - 1)).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::LimitExceeded);
+    assert_eq!(
+        e.to_string(),
+        "method 'forward', argument 'limits.values': the method has too many values; expected at most 2 values; \
+         got 3 (hint: raise the limit if the program is trusted: Limits(values=...))"
+    );
+    // A session may be tighter than its program.
+    let program = load_with(&bytes, Limits::default()).unwrap();
+    let options = MethodOptions { limits: limits(count - 1), ..Default::default() };
+    assert_eq!(program.load_method("forward", options).err().unwrap().kind(), ErrorKind::LimitExceeded);
+    assert!(program.load_method("forward", MethodOptions::default()).is_ok());
+}
+
+#[test]
+fn the_rank_is_limited_on_both_sides() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2, 1, 2]), m.planned(&[2, 1, 2]));
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    m.add(x, x, t);
+    let bytes = Arc::new(ProgramBuilder::of(m).bytes());
+    let limits = |n| Limits { rank: Some(n), ..Default::default() };
+    assert!(load_with(&bytes, limits(3)).is_ok());
+    let e = load_with(&bytes, limits(2)).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::LimitExceeded);
+    assert!(
+        e.to_string().contains("limits.rank") && e.to_string().contains("rank at most 2; got rank 3"),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_limit_on_time_holds_for_every_call_and_is_no_earlier() {
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    m.add(x, x, t);
+    let bytes = Arc::new(ProgramBuilder::of(m).bytes());
+    let limits = |ms| Limits { time: Some(Duration::from_millis(ms)), ..Default::default() };
+    let method = forward(&load_with(&bytes, limits(600_000)).unwrap());
+    assert!(execute(&method, ExecuteOptions::default()).is_ok());
+    let endless = endless();
+    let options = MethodOptions { limits: limits(20), ..Default::default() };
+    let tight = endless.program().load_method("forward", options).unwrap();
+    for _ in 0..2 {
+        let start = Instant::now();
+        let e = execute(&tight, ExecuteOptions::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+        assert!(start.elapsed() >= Duration::from_millis(20));
+    }
+}
+
+/// A program whose delegate runs a program whose delegate ... `depth` programs in all.
+fn nested(depth: usize) -> Vec<u8> {
+    let mut p = ProgramBuilder::new();
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    if depth == 1 {
+        m.add(x, x, t);
+    } else {
+        let blob = p.blob(&nested(depth - 1));
+        m.delegate("ExecutorBackend", blob, &[x, t]);
+    }
+    p.with(m).bytes()
+}
+
+#[test]
+fn programs_inside_each_other_are_limited_on_both_sides() {
+    let runtime = runtime();
+    pteron_runtime::demo::register(&runtime).unwrap();
+    let load = |depth, nesting| {
+        let bytes = Arc::new(nested(depth));
+        let limits = Limits { nesting, ..Default::default() };
+        Program::load(&runtime, ProgramSource::Bytes(bytes), limits)?
+            .load_method("forward", MethodOptions::default())
+    };
+    assert_eq!(run_one(&load(3, Some(3)).unwrap(), &[(&[2], &[1.0, 2.0])]), [2.0, 4.0]);
+    let e = load(3, Some(2)).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::LimitExceeded);
+    assert!(e.to_string().contains("limits.nesting") && e.to_string().contains("at most 2; got 3"), "{e}");
+    assert!(load(8, None).is_ok());
+    // A file of some KiB that would otherwise nest as deep as the stack is long.
+    assert_eq!(load(60, None).err().unwrap().kind(), ErrorKind::LimitExceeded);
+}

@@ -1,0 +1,28 @@
+//! Every operator of the kernel table with its kernels in the order in which load asks them.
+
+use pteron_core::{Schema, StaticKernel};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// An operator.
+pub struct Operator {
+    /// Its schema, that of the reference kernel.
+    pub schema: Schema,
+    /// Fast kernels, then kernels on complex numbers, then the reference kernel.
+    pub kernels: Vec<&'static StaticKernel>,
+}
+
+/// All operators, by name.
+pub static OPERATORS: LazyLock<Vec<Operator>> = LazyLock::new(|| {
+    let all = pteron_cpu::kernels().chain(pteron_kernels::complex_kernels()).chain(pteron_kernels::kernels());
+    let mut found: BTreeMap<String, Operator> = BTreeMap::new();
+    for kernel in all {
+        let Ok(schema) = Schema::parse(kernel.schema) else { continue };
+        let entry = found
+            .entry(schema.name.clone())
+            .or_insert_with(|| Operator { schema: schema.clone(), kernels: vec![] });
+        entry.schema = schema;
+        entry.kernels.push(kernel);
+    }
+    found.into_values().collect()
+});

@@ -1,0 +1,57 @@
+//! What fuzzing runs. Every target is a function of bytes that panics at a finding, so that the same code runs
+//! under libFuzzer (`fuzz/`), under the driver `fuzz_here` that needs no fuzzer, and over the kept seeds in the
+//! tests.
+//!
+//! Unsafe code lives in `kernel_args::call` and `call_method`.
+
+#![deny(unsafe_code)]
+
+pub mod api_calls;
+#[path = "../../pteron-runtime/tests/runtime/builder.rs"]
+#[allow(dead_code, missing_docs, clippy::new_without_default)]
+pub mod builder;
+#[allow(unsafe_code)]
+pub mod call_method;
+pub mod choices;
+pub mod files;
+pub mod kernel_args;
+#[path = "../../pteron-runtime/tests/random_program/mod.rs"]
+#[allow(dead_code, missing_docs, clippy::should_implement_trait)]
+pub mod random_program;
+pub mod seed_programs;
+pub mod structured_program;
+
+/// A target by name.
+pub fn target(name: &str) -> Option<fn(&[u8])> {
+    Some(match name {
+        "load_bytes" => files::load_bytes,
+        "load_and_run" => files::load_and_run,
+        "structured_program" => structured_program::run,
+        "ptd" => files::ptd,
+        "delegate_blob" => files::delegate_blob,
+        "packed_weights" => files::packed_weights,
+        "kernel_args" => |data| drop(kernel_args::run(data)),
+        "api_calls" => api_calls::run,
+        _ => return None,
+    })
+}
+
+/// Runs the target called `name`.
+pub fn run(name: &str, data: &[u8]) {
+    match target(name) {
+        Some(run) => run(data),
+        None => panic!("there is no target called {name}"),
+    }
+}
+
+/// Names of all targets.
+pub const TARGETS: [&str; 8] = [
+    "load_bytes",
+    "load_and_run",
+    "structured_program",
+    "ptd",
+    "delegate_blob",
+    "packed_weights",
+    "kernel_args",
+    "api_calls",
+];
