@@ -120,8 +120,8 @@ impl Runtime {
 
 /// What a program may use; None stands for the default.
 ///
-/// `arena_bytes`: most bytes of memory of one session, planned memory and the scratch of kernels (default:
-/// half of the machine's memory or of the control group's limit). `instructions`: most instructions of one
+/// `arena_bytes`: most bytes of planned memory of one session, and of its kernels' scratch where that is more
+/// than 16 MiB (default: half of the machine's memory or of the control group's limit). `instructions`: most instructions of one
 /// call (default: no limit). `time`: most seconds of one call (default: no limit). `nesting`: most programs
 /// inside each other (default: 8). `values`: most values, and most instructions, of a method in its file
 /// (default: 1,048,576). `rank`: most dimensions of a tensor (default, and never more: 16).
@@ -164,7 +164,7 @@ impl Limits {
     }
 
     #[getter]
-    /// Most bytes of memory of one session; None for the default.
+    /// Most bytes of planned memory of one session; None for the default.
     fn arena_bytes(&self) -> Option<usize> {
         self.limits.arena_bytes
     }

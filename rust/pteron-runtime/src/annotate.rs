@@ -41,7 +41,10 @@ pub(crate) fn step_error(code: &MethodCode, step: &Step, values: &[Value], error
 /// A delegate's handle is looked up in the delegate's own table.
 fn delegate_error(code: &MethodCode, delegate: u32, step: &Step, values: &[Value], error: Error) -> Error {
     let mut error = match error.kind() {
-        ErrorKind::Cancelled | ErrorKind::DeadlineExceeded | ErrorKind::MethodBusy => error,
+        ErrorKind::Cancelled
+        | ErrorKind::DeadlineExceeded
+        | ErrorKind::LimitExceeded
+        | ErrorKind::MethodBusy => error,
         _ => error.with_kind(ErrorKind::Delegate),
     };
     if let Some(backend) = code.ir.delegates.get(delegate as usize) {

@@ -61,7 +61,7 @@ pub(crate) fn init_delegates(
     for (i, (def, backend)) in code.ir.delegates.iter().zip(backends).enumerate() {
         let at = |e: Error| {
             let e = match e.kind() {
-                pteron_core::ErrorKind::Cancelled => e,
+                pteron_core::ErrorKind::Cancelled | pteron_core::ErrorKind::LimitExceeded => e,
                 _ => e.with_kind(pteron_core::ErrorKind::Delegate),
             };
             let message = format!("delegate {i} of the method could not be made: {}", e.detail().message);

@@ -16,8 +16,8 @@ const DEFAULT_VALUES: usize = 1 << 20;
 /// [`pteron_core::ErrorKind::LimitExceeded`] (of kind `DeadlineExceeded` for `time`) that names the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Most bytes of memory of one session: planned memory and the scratch of kernels. Default: half of the
-    /// smaller of the machine's memory and the control group's limit.
+    /// Most bytes of planned memory of one session, and of the scratch of its kernels where that is more than
+    /// 16 MiB. Default: half of the smaller of the machine's memory and the control group's limit.
     pub arena_bytes: Option<usize>,
     /// Most instructions that one call may execute. Default: no limit.
     pub instructions: Option<u64>,

@@ -65,6 +65,29 @@ pub(crate) struct Session {
     scalars: Vec<(ValueId, Value)>,
 }
 
+/// Scratch that is not counted: what kernels of small programs take.
+const SMALL_SCRATCH: usize = 16 << 20;
+
+/// Refuses a session that needs more memory than `limits` allow, before any is taken.
+fn check_memory(code: &MethodCode, threads: usize, limits: &Limits) -> Result<()> {
+    let limit = limits.arena_limit();
+    if code.layout.nbytes > limit {
+        return Err(reached("arena_bytes", "the method needs more memory than the limit allows")
+            .expected(format!("at most {limit} bytes of planned memory"))
+            .got(format!("{} bytes", code.layout.nbytes)));
+    }
+    let scratch = code.scratch.per_worker.saturating_mul(threads).saturating_add(code.scratch.shared);
+    if scratch > limit.max(SMALL_SCRATCH) {
+        return Err(reached(
+            "arena_bytes",
+            "the kernels of the method need more scratch than the limit allows",
+        )
+        .expected(format!("at most {} bytes for {threads} threads", limit.max(SMALL_SCRATCH)))
+        .got(format!("{scratch} bytes")));
+    }
+    Ok(())
+}
+
 impl Session {
     /// Allocates and fills everything but delegates, and binds what never changes. `shared`: memory that
     /// other sessions have too.
@@ -74,15 +97,7 @@ impl Session {
         limits: &Limits,
         shared: Option<&SharedState>,
     ) -> Result<Session> {
-        let limit = limits.arena_limit();
-        let scratch = code.scratch.per_worker.saturating_mul(threads).saturating_add(code.scratch.shared);
-        let nbytes = code.layout.nbytes.saturating_add(scratch);
-        if nbytes > limit {
-            return Err(reached("arena_bytes", "the method needs more memory than the limit allows")
-                .method(code.ir.name.as_str())
-                .expected(format!("at most {limit} bytes of planned memory and scratch"))
-                .got(format!("{} bytes and {scratch} of scratch", code.layout.nbytes)));
-        }
+        check_memory(code, threads, limits).map_err(|e| e.method(code.ir.name.as_str()))?;
         let buffers = |sizes: &mut dyn Iterator<Item = usize>| -> Result<Vec<AlignedBuffer>> {
             sizes.map(AlignedBuffer::zeroed).collect()
         };

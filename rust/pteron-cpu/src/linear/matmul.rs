@@ -83,9 +83,6 @@ impl MatMul {
             problem.addend = strides;
             let is_matrix = strides[1] != 0;
             problem.is_combined = strides[2] != 1 && n > 1 || is_matrix && self.epilogue.residual.is_some();
-        } else if let Some(i) = s.addend {
-            // Times zero, but it has to fit all the same.
-            self.addend_strides(&args.tensor(i)?, &out)?;
         }
         problem.is_combined |= self.factors.is_some();
         Ok((problem, out))

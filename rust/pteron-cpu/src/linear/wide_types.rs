@@ -120,9 +120,6 @@ impl Multiplication {
         };
         if let Some(i) = self.addend {
             p.addend = self.addend_strides(&args.tensor(i)?, &out)?;
-        } else if let Some(i) = s.addend {
-            // Times zero, but it has to fit all the same.
-            self.addend_strides(&args.tensor(i)?, &out)?;
         }
         Ok((p, out))
     }
