@@ -10,6 +10,7 @@ use crate::generated::wire;
 use crate::header::{HEADER_LEN, HEADER_OFFSET};
 use crate::read::table::FileTable;
 use crate::write::FileLayout;
+use pteron_core::memory_reserve::{collected, list_of};
 use pteron_core::{Error, Result};
 use std::ops::Range;
 
@@ -21,9 +22,9 @@ pub const DEBUG_KEY: &str = "pteron.debug";
 /// # Errors
 /// As for [`ProgramFile::parse`].
 pub fn strip(bytes: &[u8]) -> Result<Vec<u8>> {
-    let Some(cut) = Cut::of(bytes, bytes.len() as u64)? else { return Ok(bytes.to_vec()) };
+    let Some(cut) = Cut::of(bytes, bytes.len() as u64)? else { return copy_of(bytes) };
     let len = usize::try_from(cut.len).unwrap_or(bytes.len());
-    let mut out = bytes.get(..len).unwrap_or(bytes).to_vec();
+    let mut out = copy_of(bytes.get(..len).unwrap_or(bytes))?;
     let hole = start_of(&cut.hole)..end_of(&cut.hole).min(out.len());
     if let Some(hole) = out.get_mut(hole) {
         hole.fill(0);
@@ -31,6 +32,10 @@ pub fn strip(bytes: &[u8]) -> Result<Vec<u8>> {
     let table = out.get_mut(..cut.table.len()).ok_or_else(lost)?;
     table.copy_from_slice(&cut.table);
     Ok(out)
+}
+
+fn copy_of(bytes: &[u8]) -> Result<Vec<u8>> {
+    collected(bytes.iter().copied())
 }
 
 impl FileLayout<'_> {
@@ -71,7 +76,7 @@ impl Cut {
         let list = table.range_of(named.bytes());
         let is_shared = references(&root).filter(|s| *s == segment).count() > 1 || overlaps(&file, segment);
         let mut cut =
-            Cut { table: head.get(..file.program_size).ok_or_else(lost)?.to_vec(), hole: 0..0, len };
+            Cut { table: copy_of(head.get(..file.program_size).ok_or_else(lost)?)?, hole: 0..0, len };
         remove_entry(&mut cut.table, &list, entry)?;
         if !is_shared {
             cut.remove_segment(&root, &table, &file, segment)?;
@@ -82,7 +87,8 @@ impl Cut {
 
     /// The new table followed by what the old head had behind it.
     fn padded(&self, head: &[u8]) -> Result<Vec<u8>> {
-        let mut out = self.table.clone();
+        let mut out = list_of(head.len())?;
+        out.extend_from_slice(&self.table);
         out.extend_from_slice(head.get(self.table.len()..).ok_or_else(lost)?);
         Ok(out)
     }

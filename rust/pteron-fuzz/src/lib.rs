@@ -44,6 +44,23 @@ pub fn run(name: &str, data: &[u8]) {
     }
 }
 
+/// An input for a target, of a seed: edited files for targets that read files, else pseudo-random bytes.
+pub fn input(target: &str, seed: u64) -> Vec<u8> {
+    let noise = choices::random_bytes(seed, 512);
+    let mut choices = choices::Choices::new(&noise);
+    let mut file = match target {
+        "load_bytes" | "load_and_run" => seed_programs::any(&mut choices),
+        "ptd" => seed_programs::data_file(),
+        "delegate_blob" => match choices.below(2) {
+            0 => [&[0], &*seed_programs::sum()].concat(),
+            _ => [&[1], seed_programs::DEMO_BLOB].concat(),
+        },
+        _ => return noise,
+    };
+    seed_programs::damage(&mut file, &mut choices);
+    file
+}
+
 /// Names of all targets.
 pub const TARGETS: [&str; 8] = [
     "load_bytes",

@@ -1,6 +1,8 @@
 //! Programs that targets put mutated parts into.
 
 use crate::builder::{MethodBuilder, ProgramBuilder};
+use crate::choices::Choices;
+use crate::random_program::RandomProgram;
 use pteron_core::DType;
 use pteron_format::write::{
     DataEntryDraft, DataFileDraft, ExtraTensorDraft, LayoutDraft, NamedDataDraft, ValueDraft,
@@ -136,4 +138,50 @@ pub fn stateful() -> Vec<u8> {
         p = p.with(m);
     }
     p.bytes()
+}
+
+/// One of the programs of this module, a data file, or a program of several random operators.
+pub fn any(choices: &mut Choices<'_>) -> Vec<u8> {
+    match choices.below(8) {
+        0 => mlp().bytes(),
+        1 => stateful(),
+        2 => with_delegate("ExecutorBackend", &sum()),
+        3 => with_external_tensors(),
+        4 => data_file(),
+        5 => sum(),
+        _ => RandomProgram::new(choices.word(), 1 + choices.below(8)).bytes,
+    }
+}
+
+/// One to six edits: bytes, words of small, large and negative numbers, blocks moved, the end cut off.
+pub fn damage(file: &mut Vec<u8>, choices: &mut Choices<'_>) {
+    const WORDS: [u32; 10] = [0, 1, 2, 3, 7, 16, 255, 1 << 20, i32::MAX as u32, u32::MAX];
+    for _ in 0..1 + choices.below(6) {
+        let place = usize::from(u16::from_le_bytes([choices.byte(), choices.byte()]));
+        let at = place % file.len().max(1);
+        match choices.below(8) {
+            0 => file.truncate(at),
+            1 | 2 => {
+                let bit = 1u8 << choices.below(8);
+                file.get_mut(at).into_iter().for_each(|b| *b ^= bit);
+            }
+            3 => {
+                let value = choices.byte();
+                file.get_mut(at).into_iter().for_each(|b| *b = value);
+            }
+            4 => {
+                let from = choices.below(file.len().max(1));
+                let block: Vec<u8> = file.iter().skip(from).take(16).copied().collect();
+                for (to, byte) in file.iter_mut().skip(at).zip(block) {
+                    *to = byte;
+                }
+            }
+            _ => {
+                let word = choices.pick(&WORDS).to_le_bytes();
+                for (to, byte) in file.iter_mut().skip(at & !3).zip(word) {
+                    *to = byte;
+                }
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use pteron_fuzz::choices::random_bytes;
 use pteron_fuzz::kernel_args::operators::OPERATORS;
 use pteron_fuzz::kernel_args::{self, Reach};
-use pteron_fuzz::{TARGETS, files, run, seed_programs};
+use pteron_fuzz::{TARGETS, files, input, run, seed_programs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ fn random_inputs_bring_out_nothing() {
     for target in TARGETS.into_iter().filter(|t| *t != "kernel_args") {
         let cases = if target == "structured_program" { 25 } else { 150 };
         for seed in 0..cases {
-            run(target, &random_bytes(seed, 128));
+            run(target, &input(target, seed));
         }
     }
 }

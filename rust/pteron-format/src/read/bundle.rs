@@ -1,6 +1,6 @@
 //! A bundled program: where the program is, and its test cases.
 
-use super::place::{InPlace, explained, required};
+use super::place::{InPlace, explained, name, required};
 use super::table::FileTable;
 use super::tensor_layout::{layout_spec, unknown_code};
 use crate::generated::bundle_wire;
@@ -51,7 +51,7 @@ fn suite(entry: &bundle_wire::BundledMethodTestSuite<'_>, table: &FileTable) -> 
         let place = || format!("method '{}', test case {index}", printable(method));
         cases.push(test_case(&case, table).in_place(place)?);
     }
-    Ok(TestSuiteDef { method: method.to_owned(), cases })
+    Ok(TestSuiteDef { method: name(method)?, cases })
 }
 
 fn test_case(case: &bundle_wire::BundledMethodTestCase<'_>, table: &FileTable) -> Result<TestCaseDef> {

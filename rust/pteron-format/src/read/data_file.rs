@@ -1,7 +1,7 @@
 //! A data file: header, table, entries.
 
 use super::container::{read_u32, read_u64, within};
-use super::place::{InPlace, explained, required};
+use super::place::{InPlace, explained, name, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use super::tensor_layout::layout_spec;
@@ -107,7 +107,7 @@ fn read_entry(entry: &data_wire::NamedData<'_>, key: &str, segments: &Segments) 
         }
         None => None,
     };
-    Ok(DataEntryDef { key: key.to_owned(), range, layout })
+    Ok(DataEntryDef { key: name(key)?, range, layout })
 }
 
 fn check_bytes(spec: &TensorSpec, range: &Range<usize>) -> Result<()> {

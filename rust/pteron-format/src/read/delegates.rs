@@ -1,6 +1,6 @@
 //! The delegate table of a method.
 
-use super::place::{InPlace, index_below, required};
+use super::place::{InPlace, index_below, name, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use crate::DelegateDef;
@@ -39,7 +39,7 @@ fn delegate(
     inline: &[Range<usize>],
     segments: &Segments,
 ) -> Result<DelegateDef> {
-    let backend = required(entry.id(), "id")?.to_owned();
+    let backend = name(required(entry.id(), "id")?)?;
     let place = required(entry.processed(), "processed")?;
     let blob = match place.location() {
         wire::DataLocation::SEGMENT => segments.get(place.index())?,
@@ -54,7 +54,7 @@ fn delegate(
     let table = entry.compile_specs().unwrap_or_default();
     let mut specs = list_of(table.len())?;
     for (index, spec) in table.iter().enumerate() {
-        let key = required(spec.key(), "key").in_place(|| format!("compile spec {index}"))?.to_owned();
+        let key = required(spec.key(), "key").and_then(name).in_place(|| format!("compile spec {index}"))?;
         let bytes = spec.value().unwrap_or_default();
         let mut value = list_of(bytes.len())?;
         value.extend_from_slice(bytes.bytes());

@@ -2,7 +2,7 @@
 
 use super::delegates::delegates;
 use super::instructions::InstructionContext;
-use super::place::{InPlace, index_below, required};
+use super::place::{self, InPlace, index_below, required};
 use super::segments::Segments;
 use super::stored_data::StoredData;
 use super::tensors::{TensorContext, check_device};
@@ -44,9 +44,8 @@ impl MethodContext<'_> {
         let inputs = borders(required(plan.inputs(), "inputs")?, &values, "input")?;
         let outputs = borders(required(plan.outputs(), "outputs")?, &values, "output")?;
         let trees = plan.container_meta_type();
-        let text = |s: Option<&str>| s.unwrap_or_default().to_owned();
         Ok(MethodDef {
-            name: name.to_owned(),
+            name: place::name(name)?,
             values,
             inputs,
             outputs,
@@ -54,8 +53,8 @@ impl MethodContext<'_> {
             delegates,
             instructions,
             arenas,
-            input_tree: text(trees.as_ref().and_then(|t| t.encoded_inp_str())),
-            output_tree: text(trees.as_ref().and_then(|t| t.encoded_out_str())),
+            input_tree: place::tree(trees.as_ref().and_then(|t| t.encoded_inp_str()))?,
+            output_tree: place::tree(trees.as_ref().and_then(|t| t.encoded_out_str()))?,
         })
     }
 }
@@ -84,8 +83,8 @@ fn operators(plan: &wire::ExecutionPlan<'_>) -> Result<Vec<String>> {
     for (index, entry) in table.iter().enumerate() {
         let name = required(entry.name(), "name").in_place(|| format!("operator {index}"))?;
         out.push(match entry.overload().unwrap_or_default() {
-            "" => name.to_owned(),
-            overload => format!("{name}.{overload}"),
+            "" => place::name(name)?,
+            overload => format!("{}.{}", place::name(name)?, place::name(overload)?),
         });
     }
     Ok(out)

@@ -59,3 +59,51 @@ fn no_such(index: i64, len: usize, what: &str) -> Error {
         _ => error.expected(format!("an index below {len}")),
     }
 }
+
+/// Longest name, in bytes.
+const LONGEST_NAME: usize = 64 << 10;
+/// Longest text of a structure, in bytes.
+const LONGEST_TREE: usize = 16 << 20;
+/// Most items of a list value.
+const MOST_ITEMS: usize = 1 << 20;
+
+fn checked_len(len: usize, most: usize, what: &str, unit: &str) -> Result<()> {
+    if len <= most {
+        return Ok(());
+    }
+    Err(Error::program(format!("{what} is too long"))
+        .expected(format!("at most {most} {unit}"))
+        .got(format!("{len} {unit}")))
+}
+
+/// A name of the file, as owned text.
+pub(super) fn name(text: &str) -> Result<String> {
+    checked_len(text.len(), LONGEST_NAME, "a name", "bytes")?;
+    Ok(text.to_owned())
+}
+
+/// The text of a structure of inputs or outputs, empty where there is none.
+pub(super) fn tree(text: Option<&str>) -> Result<String> {
+    let text = text.unwrap_or_default();
+    checked_len(text.len(), LONGEST_TREE, "a structure of inputs or outputs", "bytes")?;
+    Ok(text.to_owned())
+}
+
+/// Refuses lists that no model has.
+pub(super) fn check_items(len: usize) -> Result<()> {
+    checked_len(len, MOST_ITEMS, "a list", "items")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_bounded_on_both_sides() {
+        assert!(name(&"x".repeat(LONGEST_NAME)).is_ok());
+        let text = name(&"x".repeat(LONGEST_NAME + 1)).unwrap_err().to_string();
+        assert_eq!(text, "a name is too long; expected at most 65536 bytes; got 65537 bytes");
+        assert!(tree(None).unwrap().is_empty());
+        assert!(check_items(MOST_ITEMS).is_ok() && check_items(MOST_ITEMS + 1).is_err());
+    }
+}

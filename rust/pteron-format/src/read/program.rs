@@ -3,7 +3,7 @@
 use super::container::Container;
 use super::delegates::inline_blobs;
 use super::method::MethodContext;
-use super::place::{InPlace, explained, required};
+use super::place::{InPlace, explained, name, required};
 use super::segments::Segments;
 use super::stored_data::StoredData;
 use super::table::FileTable;
@@ -74,7 +74,7 @@ fn named_data(root: &wire::Program<'_>, segments: &Segments) -> Result<Vec<Named
         let key = required(entry.key(), "key").in_place(|| format!("named data {index}"))?;
         let place = || format!("named data '{}'", printable(key));
         let range = segments.get(entry.segment_index()).in_place(place)?;
-        out.push(NamedDataDef { key: key.to_owned(), range });
+        out.push(NamedDataDef { key: name(key)?, range });
     }
     out.sort_by(|a, b| a.key.cmp(&b.key));
     let twice = out.iter().zip(out.iter().skip(1)).find(|(a, b)| a.key == b.key);

@@ -1,5 +1,6 @@
 //! Tensor values: dtype, shape, memory order, and where their bytes are.
 
+use super::place;
 use super::stored_data::StoredData;
 use super::tensor_layout::{layout_spec, unknown_code};
 use crate::generated::wire;
@@ -26,7 +27,7 @@ impl TensorContext<'_> {
         if let Some(extra) = &extra {
             check_device(extra.device_type())?;
         }
-        let name = extra.as_ref().and_then(|e| e.fully_qualified_name()).map(str::to_owned);
+        let name = extra.as_ref().and_then(|e| e.fully_qualified_name()).map(place::name).transpose()?;
         let is_external = match extra.as_ref().map(|e| e.location()) {
             None | Some(wire::TensorDataLocation::SEGMENT) => false,
             Some(wire::TensorDataLocation::EXTERNAL) => true,

@@ -1,6 +1,6 @@
 //! The value table of a method.
 
-use super::place::{InPlace, index_below, required};
+use super::place::{self, InPlace, index_below, required};
 use super::tensors::TensorContext;
 use crate::ValueDef;
 use crate::generated::wire;
@@ -38,7 +38,7 @@ fn value(entry: &wire::EValue<'_>, count: usize, context: &TensorContext<'_>) ->
         Kind::Double => Ok(ValueDef::Double(required(entry.val_as_double(), "val")?.double_val())),
         Kind::String => {
             let string = required(entry.val_as_string(), "val")?;
-            Ok(ValueDef::String(Arc::from(required(string.string_val(), "string_val")?)))
+            Ok(ValueDef::String(place::name(required(string.string_val(), "string_val")?)?.into()))
         }
         Kind::Tensor => {
             let tensor = required(entry.val_as_tensor(), "val")?;
@@ -64,6 +64,7 @@ fn value(entry: &wire::EValue<'_>, count: usize, context: &TensorContext<'_>) ->
         }
         Kind::OptionalTensorList => {
             let items = required(required(entry.val_as_optional_tensor_list(), "val")?.items(), "items")?;
+            place::check_items(items.len())?;
             let mut out = list_of(items.len())?;
             for item in items.iter() {
                 out.push(match item {
@@ -81,12 +82,14 @@ fn value(entry: &wire::EValue<'_>, count: usize, context: &TensorContext<'_>) ->
 }
 
 fn collect<T>(items: impl Iterator<Item = T>, len: usize) -> Result<Vec<T>> {
+    place::check_items(len)?;
     let mut out = list_of(len)?;
     out.extend(items);
     Ok(out)
 }
 
 fn ids(items: impl Iterator<Item = i64>, len: usize, count: usize) -> Result<Arc<[ValueId]>> {
+    place::check_items(len)?;
     let mut out = list_of(len)?;
     for item in items {
         out.push(ValueId(index_below(item, count, "value")?));

@@ -1,9 +1,8 @@
-//! `fuzz_here TARGET SECONDS [FIRST_SEED]`: runs a target on pseudo-random bytes in this process, without a fuzzer.
+//! `fuzz_here TARGET SECONDS [FIRST_SEED]`: runs a target on inputs of seeds in this process, without a fuzzer.
 //!
 //! Findings are printed once per text. The seed of the case that runs is in the file that `PTERON_FUZZ_SEED`
 //! names, for what ends the process; `0` seconds print the case of a seed.
 
-use pteron_fuzz::choices::random_bytes;
 use pteron_fuzz::kernel_args::{self, Reach};
 use std::collections::BTreeMap;
 use std::io::{Seek, Write};
@@ -73,7 +72,7 @@ fn main() {
     limit_memory();
     let describe = |data: &[u8]| if is_kernels { kernel_args::describe(data) } else { target.clone() };
     if seconds == 0 {
-        println!("seed {first}: {}", describe(&random_bytes(first, 512)));
+        println!("seed {first}: {}", describe(&pteron_fuzz::input(target, first)));
         return;
     }
     std::panic::set_hook(Box::new(|info| {
@@ -90,7 +89,7 @@ fn main() {
         if let Some(file) = &mut file {
             let _ = file.rewind().and_then(|()| writeln!(file, "{seed:>20}"));
         }
-        let data = random_bytes(seed, 512);
+        let data = pteron_fuzz::input(target, seed);
         let begun = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(|| {
             if is_kernels {
