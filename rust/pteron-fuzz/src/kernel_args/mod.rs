@@ -26,7 +26,9 @@ use std::sync::LazyLock;
 
 static PROCESSORS: LazyLock<Vec<CpuProfile>> = LazyLock::new(|| {
     let isas = pteron_cpu::cpu_detect::available_isas();
-    isas.into_iter().map(|isa| CpuProfile { isa, l1_bytes: 32 << 10, l2_bytes: 1 << 20 }).collect()
+    isas.into_iter()
+        .map(|isa| CpuProfile { isa, l1_bytes: 32 << 10, l2_bytes: 1 << 20, load_threads: 1 })
+        .collect()
 });
 
 /// How far a call came, for a driver that counts.
