@@ -180,7 +180,8 @@ def _as_strided_scatter(
     # Dimensions as they lie in memory, the outermost first: extents of one have no place there.
     order = list(range(base.dim()))
     if not base.is_contiguous():
-        order.sort(key=lambda d: (-base.stride(d), base.shape[d] == 1))
+        strides = base.stride()
+        order.sort(key=lambda d: (-strides[d], base.shape[d] == 1))
     in_memory = aten.permute.default(base, order)
     if base.numel() and not in_memory.is_contiguous():
         raise NotImplementedError(

@@ -149,7 +149,10 @@ impl<T: Number> Lanewise<T, 1> for Clamp<T> {
     /// A NaN bound has a meaning of its own.
     fn accepts(args: &[ArgSpec<'_>]) -> bool {
         let is_plain = |bound: &ArgSpec<'_>| T::holds(bound) && bound.number().is_some_and(|v| !v.is_nan());
-        [1, 2].into_iter().all(|i| args.get(i).is_some_and(|a| matches!(a, ArgSpec::None) || is_plain(a)))
+        let is_absent = |bound: &ArgSpec<'_>| matches!(bound, ArgSpec::None);
+        // The reference kernel refuses a call without any.
+        [1, 2].into_iter().any(|i| args.get(i).is_some_and(is_plain))
+            && [1, 2].into_iter().all(|i| args.get(i).is_some_and(|a| is_absent(a) || is_plain(a)))
     }
     fn from_args(args: &Args<'_>) -> Result<Self> {
         Ok(Clamp {

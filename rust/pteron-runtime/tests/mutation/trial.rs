@@ -14,8 +14,15 @@ use std::time::{Duration, Instant};
 
 /// Rules whose results round in another order; all others give the very same bytes
 /// (`docs/load-time-rewrites.md`).
-const ROUNDED: [&str; 6] =
-    ["fold_layout", "fold_batch_norm", "fold_padding", "channels_last", "winograd", "fuse_attention"];
+const ROUNDED: [&str; 7] = [
+    "fold_layout",
+    "fold_batch_norm",
+    "fold_affine",
+    "fold_padding",
+    "channels_last",
+    "winograd",
+    "fuse_attention",
+];
 
 /// The place that says that a file has packed weights.
 const PACKS: &str = "packed weights";
