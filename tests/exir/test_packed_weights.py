@@ -16,6 +16,8 @@ from pteron.errors import ExportError, ProgramError
 from pteron.exir import ExecutorchBackendConfig
 
 # A fully connected, a convolutional and a recurrent model: between them every packed format.
+# Constants (count, bytes) that a rewrite rule computes at load, packs in the file or not: a bias with what is added.
+_COMPUTED = {"everything": (1, 24)}
 _MODELS = ("mlp_dynamic", "convolutional", "depthwise", "lstm", "everything")
 
 
@@ -47,8 +49,10 @@ def test_load_packs_nothing_and_results_are_the_same_bytes(name, isa, packed, ra
     results = _results(with_packs, name)
     for result, expected in zip(results, _results(without, name), strict=True):
         np.testing.assert_array_equal(result, expected)
-    assert with_packs.pack_stats == (0, 0)
-    assert with_packs.stored_pack_stats == without.pack_stats
+    computed = _COMPUTED.get(name, (0, 0))
+    assert with_packs.pack_stats == computed
+    stored = with_packs.stored_pack_stats
+    assert (stored[0] + computed[0], stored[1] + computed[1]) == without.pack_stats
     assert without.pack_stats[0] >= 2
     assert without.stored_pack_stats == (0, 0)
 
