@@ -15,9 +15,9 @@ from exir.small_models import CASES, edge_program_of
 from pteron.errors import ExportError, ProgramError
 from pteron.exir import ExecutorchBackendConfig
 
-# A fully connected, a convolutional and a recurrent model: between them every packed format.
-# Constants (count, bytes) that a rewrite rule computes at load, packs in the file or not: a bias with what is added.
+# Constants (count, bytes) that a rule computes at load, packs in the file or not: a bias with what is added.
 _COMPUTED = {"everything": (1, 24)}
+# A fully connected, a convolutional and a recurrent model: between them every packed format.
 _MODELS = ("mlp_dynamic", "convolutional", "depthwise", "lstm", "everything")
 
 

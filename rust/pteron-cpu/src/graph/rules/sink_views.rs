@@ -45,6 +45,8 @@ const ELEMENTWISE: &[&str] = &[
 const PAIRS: &[&str] = &["aten::add.out", "aten::sub.out", "aten::mul.out", "aten::div.out"];
 
 const ET_VIEW: &str = "executorch_prim::et_view.default";
+/// Views whose argument 1 is the sizes of their result.
+const NAMES_SIZES: &[&str] = &[ET_VIEW, "aten::view_copy.out"];
 
 fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
     let mut count = 0;
@@ -128,10 +130,13 @@ fn sink(graph: &mut Graph, call: NodeId, found: &Found) -> bool {
     let Found { y, v, view, other } = *found;
     let Some(z) = graph.node(call).output() else { return false };
     let spec = graph.tensor(y).spec.clone();
-    let mut sizes = graph.node(view).args.get(1).cloned().unwrap_or_else(Argument::none);
-    if graph.node(view).instruction.is_none() {
-        sizes = Argument::ints(&graph.tensor(v).spec.shape.iter().map(|n| *n as i64).collect::<Vec<_>>());
-    }
+    // A view that names its sizes hands them on: those of a dynamic tensor are known in the call alone.
+    let shown = graph.node(view);
+    let sizes = match shown.args.get(1) {
+        Some(sizes) if NAMES_SIZES.contains(&shown.operator.as_str()) => sizes.clone(),
+        _ if graph.tensor(v).spec.is_dynamic() => return false,
+        _ => Argument::ints(&graph.tensor(v).spec.shape.iter().map(|n| *n as i64).collect::<Vec<_>>()),
+    };
     let t = graph.new_tensor(spec.clone());
     let after = Draft {
         op: Op::View,
