@@ -101,10 +101,7 @@ impl Prepared for Reduction {
         if self.kind == Kind::LogSumExp && volumes.inner != 1 {
             return Err(Error::internal("logsumexp of rows was bound to columns"));
         }
-        let (count, size) = match volumes.inner {
-            1 => (volumes.outer, volumes.reduced),
-            inner => (volumes.outer * inner.div_ceil(COLUMNS), volumes.reduced * inner.min(COLUMNS)),
-        };
+        let (count, size) = volumes.units(COLUMNS);
         let per_chunk = CHUNK.div_ceil(size.max(1));
         *bound.get_mut::<Units>()? = Units { volumes, count, per_chunk };
         Ok(Grid::chunks(count.div_ceil(per_chunk), per_chunk.min(count) * size / 8))

@@ -250,10 +250,7 @@ impl<F: Fold<T>, T: Element> Prepared for Reduction<F, T> {
         if outputs == 0 {
             return Ok(Grid::EMPTY);
         }
-        let (count, size) = match volumes.inner {
-            1 => (volumes.outer, volumes.reduced),
-            inner => (volumes.outer * inner.div_ceil(COLUMNS), volumes.reduced * inner.min(COLUMNS)),
-        };
+        let (count, size) = volumes.units(COLUMNS);
         let per_chunk = CHUNK.div_ceil(size.max(1));
         *bound.get_mut::<Units>()? = Units { volumes, count, per_chunk };
         Ok(Grid::chunks(count.div_ceil(per_chunk), per_chunk.min(count) * size / 4))
