@@ -15,8 +15,8 @@ class OperatorCase:
 
     `namespace` is the library's name in a program file. `function` stands for the functional operator where
     the library has none. `args` and `kwargs` are those of the functional operator. `outputs` limits how many
-    results are compared; `largest` is the shape to make room for where the data decides the shape, or one
-    for each result.
+    results are compared; `largest` is the shape to make room for where the data decides the shape or the
+    call is refused, or one for each result.
     """
 
     operator: str

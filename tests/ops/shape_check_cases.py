@@ -82,6 +82,18 @@ def convolved() -> Iterator[Case]:
     yield Case("convolution", "out", (x, values((3, 0, 2, 2)), None, *options, True, [0, 0], 1))
 
 
+def multiplied() -> Iterator[Case]:
+    """What is added to a product and what is not, since its factor is zero: both have to fit."""
+    for dtype in [torch.float32, torch.float64, torch.float16, torch.int32, torch.complex64]:
+        a, b = values((3, 2), dtype), values((2, 4), dtype)
+        for shape in [(), (1,), (4,), (3, 1), (3, 4), (3,), (2, 4), (1, 3, 4)]:
+            for beta in (0, 1):
+                added, factor = values(shape, dtype), {"beta": beta}
+                yield Case("addmm", "out", (added, a, b), factor, largest=(3, 4))
+                pair = a.expand(2, 3, 2), b.expand(2, 2, 4)
+                yield Case("baddbmm", "out", (added, *pair), factor, largest=(2, 3, 4))
+
+
 def smallest() -> Iterator[Case]:
     """Divisors and multiples of the smallest integer, which has no absolute value."""
     for dtype in [torch.int8, torch.int16, torch.int32, torch.int64]:
@@ -102,5 +114,5 @@ def of_half() -> Iterator[Case]:
 
 def every_shape_check() -> Iterator[Case]:
     """The whole table."""
-    for table in [padded, pooled, without_dimensions, convolved, smallest, of_half]:
+    for table in [padded, pooled, without_dimensions, convolved, multiplied, smallest, of_half]:
         yield from table()

@@ -83,6 +83,8 @@ impl MatMul {
             problem.addend = strides;
             let is_matrix = strides[1] != 0;
             problem.is_combined = strides[2] != 1 && n > 1 || is_matrix && self.epilogue.residual.is_some();
+        } else {
+            self.check_uncounted_addend(args, &out)?;
         }
         problem.is_combined |= self.factors.is_some();
         Ok((problem, out))
@@ -100,6 +102,12 @@ impl MatMul {
             if self.signature.is_right_transposed { (rank - 1, rank - 2) } else { (rank - 2, rank - 1) };
         let batch_stride = if rank == 3 { strides[0] } else { 0 };
         Ok((shape[row], shape[column], [batch_stride, strides[row], strides[column]]))
+    }
+
+    /// What a `beta` of zero keeps out of the sum has to fit nevertheless, as in PyTorch.
+    fn check_uncounted_addend(&self, args: &Args<'_>, out: &Dims) -> Result<()> {
+        let Some(i) = self.signature.addend else { return Ok(()) };
+        args.optional_tensor(i)?.map_or(Ok(()), |t| self.addend_strides(&t, out).map(drop))
     }
 
     /// Strides of what is added along batch, row and column of the result; 0 where it is repeated.

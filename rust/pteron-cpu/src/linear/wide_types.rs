@@ -120,8 +120,16 @@ impl Multiplication {
         };
         if let Some(i) = self.addend {
             p.addend = self.addend_strides(&args.tensor(i)?, &out)?;
+        } else {
+            self.check_uncounted_addend(args, &out)?;
         }
         Ok((p, out))
+    }
+
+    /// What a `beta` of zero keeps out of the sum has to fit nevertheless, as in PyTorch.
+    fn check_uncounted_addend(&self, args: &Args<'_>, out: &Dims) -> Result<()> {
+        let Some(i) = self.signature.addend else { return Ok(()) };
+        args.optional_tensor(i)?.map_or(Ok(()), |t| self.addend_strides(&t, out).map(drop))
     }
 
     /// Strides of what is added along batch, row and column of the result; 0 where it is repeated.
