@@ -164,6 +164,21 @@ def test_dynamic_outputs_into_memory_of_the_caller() -> None:
         method.execute([x[:2], x[:2]], outputs=[target])
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1,), (2, 3), (1, 1, 4)])
+def test_outputs_are_ordinary_arrays(shape: tuple[int, ...]) -> None:
+    """Made through NumPy's C interface: flags, strides and base are those of an array that NumPy made."""
+    method = pteron.load(build(add_method(shape=shape))).load_method()
+    x = np.ones(shape, np.float32)
+    result = method(x, x)
+    ours, theirs = result.flags, np.ones(shape, np.float32).flags
+    for flag in ["C_CONTIGUOUS", "F_CONTIGUOUS", "WRITEABLE", "ALIGNED", "WRITEBACKIFCOPY"]:
+        assert ours[flag] == theirs[flag], flag
+    assert (result.shape, result.strides, result.dtype) == (shape, x.strides, x.dtype)
+    assert not ours.owndata
+    result += 1
+    np.testing.assert_array_equal(result.base.numpy(), np.full(shape, 3, np.float32))
+
+
 def test_memory_is_freed_with_the_last_reference() -> None:
     method = pteron.load(build(add_method())).load_method()
     result = method(X, X)

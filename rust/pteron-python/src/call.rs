@@ -55,7 +55,7 @@ struct OnThisThread<F>(F);
 // SAFETY: `Python::detach` runs the closure on the calling thread; nothing is sent anywhere.
 unsafe impl<F> Send for OnThisThread<F> {}
 
-/// Runs the callee with these inputs, into this memory where there is some.
+/// Runs the callee with these inputs, into this memory where there is some; gives `results`.
 pub fn execute(
     py: Python<'_>,
     callee: &Callee<'_>,
@@ -63,7 +63,8 @@ pub fn execute(
     outputs: &mut SmallVec<[Option<OutputMemory>; 2]>,
     limits: CallLimits,
     mut tracer: Option<PyTracer<'_>>,
-) -> PyResult<Outputs> {
+    results: &mut Outputs,
+) -> PyResult<()> {
     let inputs: SmallVec<[InputValue<'_>; 4]> = arguments.iter().map(Argument::as_input).collect();
     let buffers: SmallVec<[Option<OutputBuffer<'_>>; 2]> =
         outputs.iter().map(|o| o.as_ref().map(OutputMemory::as_buffer)).collect();
@@ -79,8 +80,8 @@ pub fn execute(
             poll: Some(&mut poll),
         };
         match callee {
-            Callee::Session(method) => method.execute(&inputs, options),
-            Callee::Pool(program, name) => program.run(name, &inputs, options),
+            Callee::Session(method) => method.execute_into(&inputs, options, results),
+            Callee::Pool(program, name) => program.run_into(name, &inputs, options, results),
         }
     })?;
     drop((inputs, buffers));
@@ -94,7 +95,7 @@ pub fn execute(
             to_python(py, error)
         })
         // What a tracer raised says more than the cancellation that it caused.
-        .and_then(|outputs| failure.as_ref().map_or(Ok(outputs), |f| Err(f.clone_ref(py))))
+        .and_then(|()| failure.as_ref().map_or(Ok(()), |f| Err(f.clone_ref(py))))
         .map_err(|error| failure.unwrap_or(error))
 }
 

@@ -7,6 +7,7 @@ use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use crate::tracer::PyTracer;
 use pteron_core::{Error, Result};
+use pteron_runtime::Outputs;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 use smallvec::SmallVec;
@@ -46,9 +47,10 @@ impl<'py> FlatCall<'_, 'py> {
             None => Default::default(),
         };
         let tracer = self.tracer.map(|t| PyTracer::new(py, t)).transpose()?;
-        let values = call::execute(py, callee, &mut arguments, &mut memory, self.limits, tracer)?;
+        let mut values = Outputs::new();
+        call::execute(py, callee, &mut arguments, &mut memory, self.limits, tracer, &mut values)?;
         let objects = values
-            .into_iter()
+            .drain(..)
             .enumerate()
             .map(|(i, value)| output::to_object(py, value, form, bound.get(i)))
             .collect::<PyResult<SmallVec<[_; 4]>>>()?;

@@ -157,7 +157,7 @@ impl MethodInterface {
     pub fn build<'py>(
         &self,
         py: Python<'py>,
-        mut outputs: Outputs,
+        outputs: &mut Outputs,
         form: TensorForm,
     ) -> PyResult<Bound<'py, PyAny>> {
         if outputs.len() == 1
@@ -168,7 +168,7 @@ impl MethodInterface {
         }
         let mut failure = None;
         let mut values =
-            outputs.into_iter().map_while(|value| match output::to_object(py, value, form, None) {
+            outputs.drain(..).map_while(|value| match output::to_object(py, value, form, None) {
                 Ok(object) => Some(object),
                 Err(error) => {
                     failure = Some(error);

@@ -33,6 +33,8 @@ mod interface;
 mod kernel_check;
 mod method;
 mod numpy;
+#[allow(unsafe_code)]
+mod numpy_api;
 mod output;
 mod pack;
 mod parameter;

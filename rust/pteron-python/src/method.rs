@@ -7,7 +7,7 @@ use crate::input::{Argument, Arguments};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use crate::parameter;
-use pteron_runtime::{CancelHandle, InputValue, Method as Session};
+use pteron_runtime::{CancelHandle, InputValue, Method as Session, Outputs};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
@@ -194,9 +194,9 @@ pub fn call_with_structure<'py>(
     let mut arguments = Arguments::new();
     interface.read_inputs(leaves.iter(), &mut arguments).or_raise(py)?;
     let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
-    let values =
-        call::execute(py, callee, &mut arguments, &mut SmallVec::new(), CallLimits::default(), None)?;
-    interface.build(py, values, form)
+    let (mut memory, mut values) = (SmallVec::new(), Outputs::new());
+    call::execute(py, callee, &mut arguments, &mut memory, CallLimits::default(), None, &mut values)?;
+    interface.build(py, &mut values, form)
 }
 
 /// `forward(x: float32[2, 3]) -> float32[2, 3]`

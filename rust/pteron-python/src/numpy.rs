@@ -1,4 +1,5 @@
-//! NumPy arrays over our memory, made through NumPy's Python interface with cached objects.
+//! NumPy arrays over our memory: outputs through NumPy's C interface, lent memory, whose views are counted,
+//! through the buffer protocol and cached objects of NumPy's Python interface.
 
 use crate::dtype;
 use crate::errors::OrRaise;
@@ -61,17 +62,20 @@ fn find_ndarray(py: Python<'_>) -> Option<Py<PyType>> {
 pub fn array_over<'py>(tensor: &Bound<'py, Tensor>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = tensor.py();
     let numpy = cached(py)?;
-    // The shape of a row-major tensor; metadata is copied only for the others.
-    let (dtype, plain) = tensor.get().with_meta(|meta| {
-        (meta.dtype(), meta.is_contiguous().then(|| PyTuple::new(py, meta.shape().iter())))
-    });
+    let dtype = tensor.get().with_meta(TensorMeta::dtype);
     let Some(dtype) = numpy.dtypes.get(dtype.code() as usize).and_then(Option::as_ref) else {
         return Ok(None);
     };
-    let ndarray = numpy.ndarray.bind(py);
+    let (ndarray, dtype) = (numpy.ndarray.bind(py), dtype.bind(py));
+    if let Some(array) = Tensor::array_of_owned(tensor, ndarray.as_any(), dtype) {
+        return array.map(Some);
+    }
+    // The shape of a row-major tensor; metadata is copied only for the others.
+    let plain =
+        tensor.get().with_meta(|meta| meta.is_contiguous().then(|| PyTuple::new(py, meta.shape().iter())));
     match plain {
         Some(shape) => ndarray.call1((shape?, dtype, tensor)).map(Some),
-        None => array_in_memory_order(tensor, ndarray, dtype.bind(py)).map(Some),
+        None => array_in_memory_order(tensor, ndarray, dtype).map(Some),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::dlpack;
 use crate::dtype;
 use crate::errors::OrRaise;
 use crate::numpy;
+use crate::numpy_api;
 use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta, TensorSlot};
 use pteron_runtime::{Export, LentTensor, Memory};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -110,6 +111,22 @@ impl Tensor {
     pub fn revoke(&self) {
         self.layout().slot = None;
         self.memory.revoke();
+    }
+
+    /// An array over memory that the tensor owns, which no revocation can reach: no export need be counted.
+    /// `None` for lent memory, and for a NumPy that can only be asked through Python. `dtype` must be the
+    /// object for this tensor's element type.
+    pub fn array_of_owned<'py>(
+        slf: &Bound<'py, Self>,
+        ndarray: &Bound<'py, PyAny>,
+        dtype: &Bound<'py, PyAny>,
+    ) -> Option<PyResult<Bound<'py, PyAny>>> {
+        let tensor = slf.get();
+        let data = tensor.memory.owned_data()?;
+        // A copy: making an array may run the garbage collector, and that anything, with the lock held.
+        let meta = tensor.with_meta(TensorMeta::clone);
+        // SAFETY: the memory holds a tensor of `meta`, aligned for every dtype, and lives as long as this object.
+        unsafe { numpy_api::array_at(ndarray, dtype, &meta, data, slf.as_any()) }
     }
 
     /// Are there exports alive?

@@ -60,6 +60,11 @@ impl Memory {
             .map(|_| self.data)
     }
 
+    /// The start of the bytes where the memory owns them: they are there as long as it is, exported or not.
+    pub fn owned_data(&self) -> Option<*mut u8> {
+        matches!(self.owner, Owner::Own { .. }).then_some(self.data)
+    }
+
     /// Ends one export. Touches nothing of Python: it may run on any thread.
     pub fn release(&self) {
         self.state.fetch_sub(1, Ordering::Release);

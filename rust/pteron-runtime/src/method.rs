@@ -46,7 +46,20 @@ impl Method {
     /// Runs once. Inputs are checked before anything is touched, so after a refused call the next one
     /// finds everything as it was.
     pub fn execute(&self, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
-        self.instance.execute(inputs, options)
+        let mut outputs = Outputs::new();
+        self.execute_into(inputs, options, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// As [`Method::execute`], into a list of the caller's, which is emptied first: outputs are large values, and
+    /// a list that is kept spares moving them from place to place. It is empty after an error.
+    pub fn execute_into(
+        &self,
+        inputs: &[InputValue<'_>],
+        options: ExecuteOptions<'_>,
+        outputs: &mut Outputs,
+    ) -> Result<()> {
+        self.instance.execute(inputs, options, outputs)
     }
 
     /// Stops a run from any thread.

@@ -159,11 +159,22 @@ impl MethodInstance {
         }
     }
 
-    /// Runs once.
-    pub(crate) fn execute(&self, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
+    /// Runs once; `outputs` are those of this call, none after an error.
+    pub(crate) fn execute(
+        &self,
+        inputs: &[InputValue<'_>],
+        options: ExecuteOptions<'_>,
+        outputs: &mut Outputs,
+    ) -> Result<()> {
+        outputs.clear();
         let mut guard = self.lock()?;
         let Guarded { session, is_poisoned, is_abandoned } = &mut *guard;
-        match catch_unwind(AssertUnwindSafe(|| or_limit(|| self.run(session, inputs, options)))) {
+        let result =
+            catch_unwind(AssertUnwindSafe(|| or_limit(|| self.run(session, inputs, options, outputs))));
+        if !matches!(result, Ok(Ok(()))) {
+            outputs.clear();
+        }
+        match result {
             Ok(Err(error)) if error.detail().is_memory_kept => {
                 *is_abandoned = true;
                 // Constants can be arguments of delegates as well.
@@ -186,7 +197,8 @@ impl MethodInstance {
         session: &mut Session,
         inputs: &[InputValue<'_>],
         options: ExecuteOptions<'_>,
-    ) -> Result<Outputs> {
+        outputs: &mut Outputs,
+    ) -> Result<()> {
         let code = &*self.code;
         self.cancel.reset();
         if options.num_threads == Some(0) {
@@ -220,19 +232,17 @@ impl MethodInstance {
             observers: Observers { tracer, watch: callers_watch.as_ref() },
             open_calls: &self.open_calls,
         };
-        let result = run.execute(session);
-        let outputs = match result {
-            Ok(()) => collect(code, session, options.outputs, options.lend_outputs),
-            Err(e) => Err(e),
-        };
-        if let (Some(tracer), Ok(outputs)) = (&mut run.observers.tracer, &outputs) {
+        let result = run
+            .execute(session)
+            .and_then(|()| collect(code, session, options.outputs, options.lend_outputs, outputs));
+        if let (Some(tracer), Ok(())) = (&mut run.observers.tracer, &result) {
             report_outputs(outputs, &mut **tracer);
         }
-        match &outputs {
+        match &result {
             Err(error) if error.detail().is_memory_kept => session.abandon_memory(),
             _ => session.drop_fresh(),
         }
-        outputs
+        result
     }
 
     /// When a call that begins now has to end.

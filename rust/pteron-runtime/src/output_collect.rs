@@ -76,30 +76,32 @@ fn check_disjoint(code: &MethodCode, buffers: &[Option<OutputBuffer<'_>>]) -> Re
         .hint("make a buffer for each output, or bind none where the method is to make it"))
 }
 
-/// All outputs, in order.
+/// Appends all outputs, in order.
 pub(crate) fn collect(
     code: &MethodCode,
     session: &mut Session,
     buffers: &[Option<OutputBuffer<'_>>],
     is_lending: bool,
-) -> Result<Outputs> {
-    let mut out = Outputs::new();
+    out: &mut Outputs,
+) -> Result<()> {
     for (i, id) in code.ir.outputs.iter().enumerate() {
         let buffer = buffers.get(i).and_then(Option::as_ref);
         // Fresh memory goes to the last output that shows the value; earlier ones get copies.
         let is_shown_again = code.ir.outputs.get(i.saturating_add(1)..).is_some_and(|rest| rest.contains(id));
         let lent = if is_lending && buffer.is_none() { session.lend(*id, i) } else { None };
-        let value = match lent {
-            Some(lent) => Ok(OutputValue::Lent(lent)),
-            None => output(code, session, *id, buffer, is_shown_again),
+        let result = match lent {
+            Some(lent) => {
+                out.push(OutputValue::Lent(lent));
+                Ok(())
+            }
+            None => output(code, session, *id, buffer, is_shown_again, out),
         };
-        let value = value.map_err(|e| {
+        result.map_err(|e| {
             let name = code.outputs.get(i).map_or("?", |s| s.name.as_str());
             e.method(code.ir.name.as_str()).argument(name)
         })?;
-        out.push(value);
     }
-    Ok(out)
+    Ok(())
 }
 
 fn output(
@@ -108,9 +110,10 @@ fn output(
     id: ValueId,
     buffer: Option<&OutputBuffer<'_>>,
     is_shown_again: bool,
-) -> Result<OutputValue> {
+    out: &mut Outputs,
+) -> Result<()> {
     let value = session.values.get(id.index()).ok_or_else(|| Error::internal("output out of range"))?;
-    Ok(match value {
+    out.push(match value {
         Value::None => OutputValue::None,
         Value::Int(v) => OutputValue::Int(*v),
         Value::Bool(v) => OutputValue::Bool(*v),
@@ -133,7 +136,8 @@ fn output(
             }
         },
         _ => return Err(Error::internal("an output is a list")),
-    })
+    });
+    Ok(())
 }
 
 /// A tensor with a copy of the slot's bytes.

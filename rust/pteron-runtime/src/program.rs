@@ -335,6 +335,20 @@ impl Program {
     /// Runs a stateless method in a session from a pool; any number of threads may do so at once. A
     /// method whose calls depend on each other is refused.
     pub fn run(&self, name: &str, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
+        let mut outputs = Outputs::new();
+        self.run_into(name, inputs, options, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// As [`Program::run`], into a list of the caller's, which is emptied first and empty after an error.
+    pub fn run_into(
+        &self,
+        name: &str,
+        inputs: &[InputValue<'_>],
+        options: ExecuteOptions<'_>,
+        outputs: &mut Outputs,
+    ) -> Result<()> {
+        outputs.clear();
         let entry = self.method(name)?.1;
         if options.lend_outputs {
             return Err(Error::input("outputs of pooled sessions cannot be lent").method(name).hint(
@@ -353,7 +367,7 @@ impl Program {
             .method(name)
             .hint("use load_method, which gives a session of its own, and call that"));
         }
-        let result = instance.execute(inputs, options);
+        let result = instance.execute(inputs, options, outputs);
         let is_usable = !matches!(&result, Err(e) if e.kind() == pteron_core::ErrorKind::Internal
             || e.detail().is_memory_kept);
         if is_usable && let Ok(mut pool) = entry.pool.lock() {

@@ -40,8 +40,10 @@ impl<'a> Watch<'a> {
             deadline,
             cancel,
             last_look: Cell::new(now),
-            next_poll: Cell::new(now),
-            untimed_steps: Cell::new(0),
+            // Callers have just looked for signals themselves: a short run is not to pay for it again.
+            next_poll: Cell::new(now.checked_add(POLL_INTERVAL).unwrap_or(now)),
+            // The clock was just read: not again before the first step, unless it would be too late by then.
+            untimed_steps: Cell::new(u32::from(deadline.is_none())),
         })
     }
 
