@@ -173,7 +173,9 @@ def test_outputs_are_ordinary_arrays(shape: tuple[int, ...]) -> None:
     ours, theirs = result.flags, np.ones(shape, np.float32).flags
     for flag in ["C_CONTIGUOUS", "F_CONTIGUOUS", "WRITEABLE", "ALIGNED", "WRITEBACKIFCOPY"]:
         assert ours[flag] == theirs[flag], flag
-    assert (result.shape, result.strides, result.dtype) == (shape, x.strides, x.dtype)
+    assert (result.shape, result.dtype) == (shape, x.dtype)
+    # NumPy itself gives empty arrays various strides.
+    assert result.strides == x.strides or result.size == 0
     assert not ours.owndata
     result += 1
     np.testing.assert_array_equal(result.base.numpy(), np.full(shape, 3, np.float32))
