@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -28,10 +32,21 @@ X = torch.arange(6, dtype=torch.float32).reshape(2, 3)
         X[:1].expand(2, 3),
         torch.nn.Parameter(X.clone()),
         X.clone().requires_grad_(),
+        X.as_subclass(type("Other", (torch.Tensor,), {})),
         -(X * 1j).imag,
         torch.view_as_complex(torch.stack([X, -X], dim=-1)).conj().imag,
     ],
-    ids=["dense", "transposed", "strided", "expanded", "parameter", "grad", "computed", "lazily negated"],
+    ids=[
+        "dense",
+        "transposed",
+        "strided",
+        "expanded",
+        "parameter",
+        "grad",
+        "subclass",
+        "computed",
+        "lazily negated",
+    ],
 )
 def test_every_kind_of_tensor(add: pteron.Method, tensor: torch.Tensor) -> None:
     result = add(tensor, X)
@@ -96,9 +111,10 @@ def test_other_memory_orders() -> None:
         (lambda: X.to_sparse(), r"layout torch.sparse_coo.*to_dense"),
         (lambda: X.to("meta"), r"device meta"),
         (lambda: X.to(torch.float64), r"expected .*float32.*got.*float64"),
+        (lambda: torch._efficientzerotensor(2, 3), r"without memory|no memory"),
         (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), r"dtype torch.qint8"),
     ],
-    ids=["sparse", "meta", "float64", "quantised"],
+    ids=["sparse", "meta", "float64", "zeros", "quantised"],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -120,3 +136,23 @@ def test_fake_tensors_have_no_memory(add: pteron.Method) -> None:
 def test_pteron_tensor_from_dlpack() -> None:
     result = pteron.load(build(add_method())).load_method()(X.numpy(), X.numpy())
     assert torch.equal(torch.from_dlpack(result.base), X + X)
+
+
+OLDER = """
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+import pteron
+from programs import add_method, build
+x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+method = pteron.load(build(add_method())).load_method()
+result = method(x.t().contiguous().t(), x)
+assert type(result) is torch.Tensor and torch.equal(result, x + x)
+target = torch.zeros(2, 3)
+assert method.execute([x, x], outputs=[target])[0] is target and torch.equal(target, x + x)
+"""
+
+
+def test_a_torch_that_has_no_table_of_functions() -> None:
+    """Versions before the DLPack exchange table are read through Python."""
+    tests = Path(__file__).resolve().parents[1]
+    subprocess.run([sys.executable, "-c", OLDER], cwd=tests, check=True)

@@ -35,8 +35,9 @@ pub struct DLDataType {
     pub lanes: u16,
 }
 
+/// A strided tensor of somebody else.
 #[repr(C)]
-struct DLTensor {
+pub struct DLTensor {
     data: *mut c_void,
     device_type: i32,
     device_id: i32,
@@ -54,8 +55,9 @@ struct DLManagedTensor {
     deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
 }
 
+/// A tensor with what ends its life, since DLPack 1.0.
 #[repr(C)]
-struct DLManagedTensorVersioned {
+pub struct DLManagedTensorVersioned {
     major: u32,
     minor: u32,
     manager_ctx: *mut c_void,
@@ -113,6 +115,45 @@ pub fn export<'py>(
             "read-only memory cannot be exported as a legacy DLPack capsule; ask for max_version=(1, 0), or copy",
         ));
     }
+    let (pointer, name) = match is_versioned {
+        true => (managed(tensor, is_writable, is_copied)?.cast(), VERSIONED),
+        false => (managed_legacy(tensor)?, LEGACY),
+    };
+    // SAFETY: `pointer` stays valid until a deleter runs; the name is static. A null result is an error
+    // that CPython has set (the export is then leaked, which is safe).
+    unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), Some(drop_capsule)))
+    }
+}
+
+/// An export of `tensor`'s memory, which its deleter ends: the consumer's to call.
+pub fn managed(
+    tensor: &Tensor,
+    is_writable: bool,
+    is_copied: bool,
+) -> PyResult<*mut DLManagedTensorVersioned> {
+    let flags = u64::from(!is_writable) * FLAG_READ_ONLY + u64::from(is_copied) * FLAG_IS_COPIED;
+    let make = |dl_tensor, manager_ctx| DLManagedTensorVersioned {
+        major: 1,
+        minor: 1,
+        manager_ctx,
+        deleter: Some(delete_versioned),
+        flags,
+        dl_tensor,
+    };
+    described(tensor, make).map(<*mut c_void>::cast)
+}
+
+fn managed_legacy(tensor: &Tensor) -> PyResult<*mut c_void> {
+    described(tensor, |dl_tensor, manager_ctx| DLManagedTensor {
+        dl_tensor,
+        manager_ctx,
+        deleter: Some(delete_legacy),
+    })
+}
+
+/// Counts an export and puts its description on the heap; gives the address of the managed struct.
+fn described<M>(tensor: &Tensor, make: impl FnOnce(DLTensor, *mut c_void) -> M) -> PyResult<*mut c_void> {
     let (memory, data, meta) = tensor.export(|memory, data, meta| (memory.clone(), data, meta.clone()))?;
     let Some(dtype) = dtype::to_dlpack(meta.dtype()) else {
         memory.release();
@@ -126,48 +167,19 @@ pub fn export<'py>(
     for (to, &from) in strides.iter_mut().zip(meta.strides().iter()) {
         *to = from as i64;
     }
-    let described = |shape: *mut i64, strides: *mut i64| DLTensor {
-        data: data.cast(),
-        device_type: CPU.0,
-        device_id: CPU.1,
-        ndim: meta.rank() as i32,
-        dtype,
-        shape,
-        strides,
-        byte_offset: 0,
-    };
-    let (pointer, name) = if is_versioned {
-        let flags = u64::from(!is_writable) * FLAG_READ_ONLY + u64::from(is_copied) * FLAG_IS_COPIED;
-        (
-            leak(Export { managed: None, shape, strides, memory }, |context, shape, strides| {
-                DLManagedTensorVersioned {
-                    major: 1,
-                    minor: 1,
-                    manager_ctx: context,
-                    deleter: Some(delete_versioned),
-                    flags,
-                    dl_tensor: described(shape, strides),
-                }
-            }),
-            VERSIONED,
-        )
-    } else {
-        (
-            leak(Export { managed: None, shape, strides, memory }, |context, shape, strides| {
-                DLManagedTensor {
-                    dl_tensor: described(shape, strides),
-                    manager_ctx: context,
-                    deleter: Some(delete_legacy),
-                }
-            }),
-            LEGACY,
-        )
-    };
-    // SAFETY: `pointer` stays valid until a deleter runs; the name is static. A null result is an error
-    // that CPython has set (the export is then leaked, which is safe).
-    unsafe {
-        Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), Some(drop_capsule)))
-    }
+    Ok(leak(Export { managed: None, shape, strides, memory }, |context, shape, strides| {
+        let dl_tensor = DLTensor {
+            data: data.cast(),
+            device_type: CPU.0,
+            device_id: CPU.1,
+            ndim: meta.rank() as i32,
+            dtype,
+            shape,
+            strides,
+            byte_offset: 0,
+        };
+        make(dl_tensor, context)
+    }))
 }
 
 /// Puts the export on the heap, lets `make` describe it by its final addresses, and gives the address
@@ -301,25 +313,36 @@ fn read(imported: &Imported) -> Result<ImportedView, ImportError> {
             Managed::Legacy(m) => &(*m).dl_tensor,
             Managed::Versioned(m) => &(*m).dl_tensor,
         };
-        if !HOST_READABLE.contains(&t.device_type) {
-            return Err(ImportError::Device(t.device_type));
-        }
-        let dtype = dtype::from_dlpack(t.dtype).ok_or(ImportError::DType(t.dtype))?;
-        let rank = usize::try_from(t.ndim).ok().filter(|&r| r <= MAX_RANK).ok_or(ImportError::Shape)?;
-        let mut shape = [0usize; MAX_RANK];
-        let mut strides = [0isize; MAX_RANK];
-        for i in 0..rank {
+        view(t)
+    }
+}
+
+/// What `tensor` says of itself.
+///
+/// # Safety
+/// It has `ndim` extents, and as many strides when there are any: DLPack's promise of a filled struct.
+pub unsafe fn view(t: &DLTensor) -> Result<ImportedView, ImportError> {
+    if !HOST_READABLE.contains(&t.device_type) {
+        return Err(ImportError::Device(t.device_type));
+    }
+    let dtype = dtype::from_dlpack(t.dtype).ok_or(ImportError::DType(t.dtype))?;
+    let rank = usize::try_from(t.ndim).ok().filter(|&r| r <= MAX_RANK).ok_or(ImportError::Shape)?;
+    let mut shape = [0usize; MAX_RANK];
+    let mut strides = [0isize; MAX_RANK];
+    for i in 0..rank {
+        // SAFETY: the caller's contract.
+        unsafe {
             shape[i] = usize::try_from(*t.shape.add(i)).map_err(|_| ImportError::Shape)?;
             if !t.strides.is_null() {
                 strides[i] = *t.strides.add(i) as isize;
             }
         }
-        Ok(ImportedView {
-            dtype,
-            rank,
-            shape,
-            strides: (!t.strides.is_null()).then_some(strides),
-            data: t.data.cast::<u8>().wrapping_add(t.byte_offset as usize),
-        })
     }
+    Ok(ImportedView {
+        dtype,
+        rank,
+        shape,
+        strides: (!t.strides.is_null()).then_some(strides),
+        data: t.data.cast::<u8>().wrapping_add(t.byte_offset as usize),
+    })
 }

@@ -1,6 +1,6 @@
 //! From Python objects to the values of a call. Unsafe island (memory of buffers and tensors).
 
-use crate::dlpack::{self, ImportError, Imported};
+use crate::dlpack::{self, ImportError, Imported, ImportedView};
 use crate::dtype;
 use crate::errors::type_name;
 use crate::numpy;
@@ -267,6 +267,17 @@ impl Strided {
     ) -> Result<Strided> {
         let py = object.py();
         let failed = |e: PyErr| unreadable(object, place, "that has no memory of its own").cause(e);
+        let flag = |name| object.call_method0(name).and_then(|b| b.is_truthy()).map_err(failed);
+        let is_lazy = |dtype: DType| -> Result<bool> {
+            Ok(flag(pyo3::intern!(py, "is_neg"))?
+                || dtype.is_complex() && flag(pyo3::intern!(py, "is_conj"))?)
+        };
+        if let Some(view) = torch.view(object)
+            && (!view.data.is_null() || view.shape.iter().take(view.rank).any(|n| *n == 0))
+            && !is_lazy(view.dtype)?
+        {
+            return Ok(Self::from_view(view, true, Hold::Object(object.clone().unbind())));
+        }
         let device = object.getattr(pyo3::intern!(py, "device")).map_err(failed)?;
         let kind = device.getattr(pyo3::intern!(py, "type")).map_err(failed)?;
         if !kind.eq(pyo3::intern!(py, "cpu")).unwrap_or(false) {
@@ -281,8 +292,7 @@ impl Strided {
         let dtype = object.getattr(pyo3::intern!(py, "dtype")).map_err(failed)?;
         let dtype =
             torch.dtype(&dtype).ok_or_else(|| unreadable(object, place, format!("of dtype {dtype}")))?;
-        let flag = |name| object.call_method0(name).and_then(|b| b.is_truthy()).map_err(failed);
-        if flag(pyo3::intern!(py, "is_neg"))? || dtype.is_complex() && flag(pyo3::intern!(py, "is_conj"))? {
+        if is_lazy(dtype)? {
             if is_output {
                 return Err(unreadable(object, place, "that is a lazy negation or conjugate"));
             }
@@ -326,18 +336,23 @@ impl Strided {
             ImportError::Shape => unreadable(object, place, "whose rank or extents are out of range"),
             ImportError::Python(e) => unreadable(object, place, "whose DLPack export failed").cause(e),
         })?;
+        Ok(Self::from_view(view, false, Hold::DLPack(imported)))
+    }
+
+    /// What DLPack describes, kept alive by `hold`.
+    fn from_view(view: ImportedView, is_torch: bool, hold: Hold) -> Strided {
         let shape = SmallVec::from_slice(view.shape.get(..view.rank).unwrap_or_default());
         let strides: SmallVec<[isize; INLINE_RANK]> =
             view.strides.iter().flat_map(|s| s.iter().take(view.rank).copied()).collect();
-        Ok(Strided {
+        Strided {
             dtype: view.dtype,
             is_dense: view.strides.is_none() || is_row_major(&shape, &strides),
             shape,
             strides,
             data: view.data.cast_mut(),
-            is_torch: false,
-            _hold: Hold::DLPack(imported),
-        })
+            is_torch,
+            _hold: hold,
+        }
     }
 
     /// Can elements be reached with strides counted in elements?

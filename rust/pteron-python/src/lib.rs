@@ -1,7 +1,7 @@
 //! Python bindings of pteron: conversions, no logic. The module is `pteron._native`; what users see of
 //! it is re-exported by the package `pteron`.
 //!
-//! Unsafe code lives in the islands `tensor`, `dlpack`, `blob`, `contents`, `input`, `call`,
+//! Unsafe code lives in the islands `tensor`, `dlpack`, `dlpack_exchange`, `numpy_api`, `blob`, `contents`, `input`, `call`,
 //! `execute_context`, `pending_exception`, `plugin`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
 //! else: the compiler refuses it.
 
@@ -22,6 +22,8 @@ mod data_file;
 mod delegate_state;
 #[allow(unsafe_code)]
 mod dlpack;
+#[allow(unsafe_code)]
+mod dlpack_exchange;
 mod dtype;
 mod errors;
 #[allow(unsafe_code)]

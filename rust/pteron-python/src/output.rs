@@ -63,9 +63,6 @@ pub fn tensor_object<'py>(
             None => tensor.into_any(),
         }),
         TensorForm::Tensor => Ok(tensor.into_any()),
-        TensorForm::Torch(torch) => {
-            let capsule = crate::dlpack::export(py, tensor.get(), true, false, false)?;
-            torch.tensor_of(&capsule)
-        }
+        TensorForm::Torch(torch) => torch.tensor_of(py, tensor.get()),
     }
 }

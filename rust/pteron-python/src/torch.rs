@@ -1,5 +1,8 @@
 //! PyTorch tensors, found through `sys.modules` and never imported.
 
+use crate::dlpack::{self, ImportedView};
+use crate::dlpack_exchange::Exchange;
+use crate::tensor::Tensor;
 use pteron_core::DType;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -8,6 +11,9 @@ use pyo3::types::PyType;
 /// What we use of PyTorch, once somebody has imported it.
 pub struct Torch {
     tensor: Py<PyType>,
+    /// Types whose objects are ordinary tensors, and the functions that read those.
+    ordinary: Vec<Py<PyAny>>,
+    exchange: Option<Exchange>,
     strided: Py<PyAny>,
     from_dlpack: Py<PyAny>,
     dtypes: Vec<(Py<PyAny>, DType)>,
@@ -37,8 +43,12 @@ impl Torch {
             .into_iter()
             .filter_map(|d| Some((torch.getattr(d.name()).ok()?.unbind(), d)))
             .collect();
+        let tensor = torch.getattr("Tensor").ok()?;
+        let parameter = torch.getattr("nn").and_then(|nn| nn.getattr("Parameter")).ok();
         Some(Torch {
-            tensor: torch.getattr("Tensor").ok()?.cast_into().ok()?.unbind(),
+            exchange: Exchange::of(&tensor),
+            ordinary: [Some(tensor.clone()), parameter].into_iter().flatten().map(Bound::unbind).collect(),
+            tensor: tensor.cast_into().ok()?.unbind(),
             strided: torch.getattr("strided").ok()?.unbind(),
             from_dlpack: torch
                 .getattr("utils")
@@ -57,6 +67,15 @@ impl Torch {
         object.is_instance(self.tensor.bind(object.py())).unwrap_or(false)
     }
 
+    /// Memory of an ordinary tensor, in one call; `None` where it has to be asked about one thing after the other.
+    /// Whether elements are to be negated or conjugated is not looked at.
+    pub fn view(&self, object: &Bound<'_, PyAny>) -> Option<ImportedView> {
+        let exchange = self.exchange?;
+        let ty = object.get_type();
+        // Subclasses may stand for anything, such as a tensor without memory.
+        self.ordinary.iter().any(|t| ty.is(t)).then(|| exchange.view(object)).flatten()
+    }
+
     /// Is `layout` the one of ordinary dense tensors?
     pub fn is_strided(&self, layout: &Bound<'_, PyAny>) -> bool {
         layout.is(&self.strided)
@@ -67,8 +86,12 @@ impl Torch {
         self.dtypes.iter().find(|(object, _)| dtype.is(object)).map(|(_, d)| *d)
     }
 
-    /// A tensor over the memory of a DLPack capsule.
-    pub fn tensor_of<'py>(&self, capsule: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.from_dlpack.bind(capsule.py()).call1((capsule,))
+    /// A torch tensor over `tensor`'s memory.
+    pub fn tensor_of<'py>(&self, py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(made) = self.exchange.and_then(|exchange| exchange.object_of(py, tensor)) {
+            return made;
+        }
+        let capsule = dlpack::export(py, tensor, true, false, false)?;
+        self.from_dlpack.bind(py).call1((capsule,))
     }
 }
