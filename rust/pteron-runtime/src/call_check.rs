@@ -123,20 +123,43 @@ fn check_return(ir: &MethodIr, schema: &Schema, args: &[ValueId], last: ValueId)
             _ => Err(wrong("a number")),
         };
     }
-    if schema.returns > 1 || found.kind() == ValueKind::TensorList {
-        return match found.kind() {
-            ValueKind::TensorList => Ok(()),
-            _ => Err(wrong("Tensor[]")),
-        };
+    // Kernels write their outputs; the return only names them again.
+    let outputs: Vec<ValueId> =
+        schema.outputs().filter_map(|i| args.get(i)).flat_map(|out| each(ir, *out)).collect();
+    let is_list = found.kind() == ValueKind::TensorList;
+    match found.kind() {
+        ValueKind::TensorList => {}
+        ValueKind::Tensor if schema.returns <= 1 => {}
+        _ => return Err(wrong(if schema.returns > 1 { "Tensor[]" } else { "Tensor" })),
     }
-    let outputs: Vec<ValueId> = schema.outputs().filter_map(|i| args.get(i).copied()).collect();
-    match outputs.as_slice() {
-        [out] if *out != last => Err(Error::program("the return of a call is not its output")
-            .expected(format!("value {}", out.0))
-            .got(format!("value {}", last.0))),
-        _ if found.kind() == ValueKind::Tensor => Ok(()),
-        _ => Err(wrong("Tensor")),
+    let returned = each(ir, last);
+    let names_outputs = if is_list || outputs.len() == 1 {
+        returned == outputs
+    } else {
+        outputs.is_empty() || outputs.contains(&last)
+    };
+    match names_outputs {
+        true => Ok(()),
+        false => Err(Error::program("the return of a call is not its output")
+            .expected(listed(&outputs))
+            .got(listed(&returned))),
     }
+}
+
+/// The tensors of a list, or the value itself.
+fn each(ir: &MethodIr, id: ValueId) -> Vec<ValueId> {
+    match ir.values.get(id.index()) {
+        Some(ValueIr::TensorList(ids)) => ids.to_vec(),
+        _ => vec![id],
+    }
+}
+
+/// `value 3`, or `values 3, 4`; a few of many.
+fn listed(ids: &[ValueId]) -> String {
+    const MOST: usize = 16;
+    let numbers: Vec<String> = ids.iter().take(MOST).map(|id| id.0.to_string()).collect();
+    let rest = if ids.len() > MOST { ", ..." } else { "" };
+    format!("value{} {}{rest}", if ids.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
 fn check_writable(ir: &MethodIr, id: ValueId) -> Result<()> {

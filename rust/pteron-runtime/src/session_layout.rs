@@ -74,7 +74,11 @@ impl SessionLayout {
         }
         layout.moving.sort_unstable();
         let add = |total: usize, n: usize| {
-            total.checked_add(n).ok_or_else(|| Error::program("the memory plan exceeds the address space"))
+            total.checked_add(n).ok_or_else(|| {
+                Error::program("the memory plan exceeds the address space")
+                    .expected(format!("at most {} bytes in all", usize::MAX))
+                    .got(format!("{n} bytes besides {total}"))
+            })
         };
         for n in &ir.arenas {
             layout.nbytes = add(layout.nbytes, *n)?;

@@ -167,7 +167,8 @@ fn step_effects(ir: &MethodIr, step: &StepIr, loader: &dyn Loader) -> StepEffect
                 }
             }
             Instruction::JumpFalse { condition, .. } => expand(ir, *condition, 0, &mut e.reads),
-            Instruction::Free { value } => e.writes.push(Access { value: *value, position: 0 }),
+            // Memory of a plan is never given back: nothing happens.
+            Instruction::Free { .. } => {}
         },
     }
     e

@@ -3,12 +3,19 @@
 //! Forward data flow on an interval map: which step last wrote each byte? At joins the sets of
 //! candidates are united. The classic analysis (Aho, Lam, Sethi, Ullman, *Compilers*, 9.2.4), with byte
 //! ranges in place of variables.
+//!
+//! A tensor of changing shape may write fewer bytes than its range has. Readers of its own shape, the value
+//! itself and views made of it since, see what it wrote; all others may see what was there before
+//! ([`Reads::beneath`]).
 
-use super::effects::{Effects, Location, Region, Space};
+mod reads;
+
+use super::effects::{ET_VIEW, Effects, Location, Region, Space, kernel_call};
 use crate::ir::{MethodIr, StepIr, StepKind};
-use pteron_core::Instruction;
+use pteron_core::{Instruction, ValueId};
+use reads::Reads;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// "What was there when the chain started."
 const ENTRY: u32 = u32::MAX;
@@ -17,6 +24,8 @@ const ENTRY: u32 = u32::MAX;
 const WORK_LIMIT: usize = 1 << 22;
 
 type Definitions = SmallVec<[u32; 2]>;
+/// The value behind each view that was made so far in a block, and what it held then.
+type Views = HashMap<ValueId, (ValueId, Reach)>;
 
 /// Where a read's bytes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +57,8 @@ pub(super) struct Flow {
     pub is_pinned: Vec<bool>,
     /// For each step: the number of its basic block.
     pub block_of: Vec<u32>,
+    /// Bytes of which a read may see more than was written last: they have to keep what they hold.
+    pub kept: Vec<Region>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -213,29 +224,37 @@ impl Flow {
             readers: vec![Vec::new(); steps.len()],
             is_pinned: vec![false; steps.len()],
             block_of: vec![0; steps.len()],
+            kept: Vec::new(),
         };
-        let written = written_regions(effects);
-        let mut stale = Vec::new();
-        let mut exits: Vec<State> = Vec::new();
+        let mut reads = Reads::new(ir, effects);
+        let mut exits = Vec::new();
         for (number, (block, entry)) in blocks.iter().zip(&entry_states).enumerate() {
             let Some(entry) = entry else { continue };
             let mut state = entry.clone();
+            reads.views.clear();
             for i in block.start..block.end {
                 if let Some(slot) = flow.block_of.get_mut(i) {
                     *slot = u32::try_from(number).unwrap_or(u32::MAX);
                 }
                 for a in &effects.step(i).reads {
-                    let reach =
-                        flow.resolve(&state, effects, effects.location(a.value), &written, &mut stale);
+                    let reach = flow.resolve(&state, a.value, &mut reads);
                     flow.record(i, a.position, reach);
+                    if a.position == 0
+                        && let Some((ET_VIEW, &[_, _, out, ..])) =
+                            steps.get(i).and_then(|s| kernel_call(ir, s))
+                    {
+                        reads.view(a.value, out, reach);
+                    }
                 }
+                reads.cover(&state, i);
                 apply(&mut state, i, effects);
             }
             if block.next.contains(&blocks.len()) {
-                exits.push(state);
+                exits.push((state, reads.views.clone()));
             }
         }
-        flow.pin_live_out(ir, effects, &exits, &written, &stale);
+        flow.pin_live_out(ir, &exits, &mut reads);
+        flow.pin_beneath(reads);
         Some(flow)
     }
 
@@ -264,14 +283,9 @@ impl Flow {
         }
     }
 
-    fn resolve(
-        &mut self,
-        state: &State,
-        effects: &Effects,
-        location: Location,
-        written: &[SmallVec<[Region; 1]>],
-        stale: &mut Vec<Region>,
-    ) -> Reach {
+    fn resolve(&mut self, state: &State, value: ValueId, reads: &mut Reads<'_>) -> Reach {
+        let effects = reads.effects;
+        let location = effects.location(value);
         let region = match location {
             Location::Constant => return Reach::Entry,
             Location::At(region) => region,
@@ -281,14 +295,17 @@ impl Flow {
                     let seen: Vec<u32> =
                         state.overlapping(region).flat_map(|(_, _, d)| d.iter().copied()).collect();
                     self.pin(&seen);
-                    stale.push(*region);
+                    reads.may_see_more(*region, &seen);
+                    reads.stale.push(*region);
                 }
                 return Reach::Mixed;
             }
             Location::Unknown => {
-                // It may look at anything that was written so far.
+                // It may look at anything that was written so far, or by an earlier call.
                 let all: Vec<u32> = state.map.values().flat_map(|(_, d)| d.iter().copied()).collect();
                 self.pin(&all);
+                reads.deep.extend(all);
+                reads.is_anything_stale = true;
                 return Reach::Mixed;
             }
         };
@@ -303,8 +320,8 @@ impl Flow {
         has_gap |= covered < region.end;
         all.sort_unstable();
         all.dedup();
-        if has_gap || all.contains(&ENTRY) {
-            stale.push(region);
+        if (has_gap || all.contains(&ENTRY)) && !reads.is_given(value, &region) {
+            reads.stale.push(region);
         }
         match all.as_slice() {
             [] if !state.is_clobbered => Reach::Entry,
@@ -312,12 +329,13 @@ impl Flow {
                 if *one != ENTRY
                     && !has_gap
                     && !state.is_clobbered
-                    && written.get(*one as usize).is_some_and(|w| w.contains(&region)) =>
+                    && reads.sees_what_was_written(value, &region, *one) =>
             {
                 Reach::Step(*one)
             }
             many => {
                 self.pin(many);
+                reads.may_see_more(region, many);
                 Reach::Mixed
             }
         }
@@ -325,39 +343,39 @@ impl Flow {
 
     /// What outputs and the next call see cannot be removed. The next call sees a byte when some step
     /// reads it before writing it; inputs are set anew every time and do not count.
-    fn pin_live_out(
-        &mut self,
-        ir: &MethodIr,
-        effects: &Effects,
-        exits: &[State],
-        written: &[SmallVec<[Region; 1]>],
-        stale: &[Region],
-    ) {
-        let inputs: HashSet<(Space, usize, usize)> = ir
-            .inputs
-            .iter()
-            .filter_map(|v| match effects.location(*v) {
-                Location::At(r) => Some((r.space, r.start, r.end)),
-                _ => None,
-            })
-            .collect();
-        let persistent: Vec<Region> =
-            stale.iter().filter(|r| !inputs.contains(&(r.space, r.start, r.end))).copied().collect();
-        let mut ignored = Vec::new();
-        for state in exits {
+    fn pin_live_out(&mut self, ir: &MethodIr, exits: &[(State, Views)], reads: &mut Reads<'_>) {
+        for (state, views) in exits {
+            reads.views.clone_from(views);
             for output in &ir.outputs {
-                if let Reach::Step(d) =
-                    self.resolve(state, effects, effects.location(*output), written, &mut ignored)
-                {
+                if let Reach::Step(d) = self.resolve(state, *output, reads) {
                     self.pin(&[d]);
                 }
             }
-            for region in &persistent {
-                let seen: Vec<u32> =
-                    state.overlapping(region).flat_map(|(_, _, d)| d.iter().copied()).collect();
-                self.pin(&seen);
+        }
+        for (state, _) in exits {
+            let everything = reads.is_anything_stale.then(|| state.map.values().map(|(_, d)| d));
+            let left = reads.stale.iter().flat_map(|r| state.overlapping(r).map(|(_, _, d)| d));
+            let seen: Vec<u32> = everything.into_iter().flatten().chain(left).flatten().copied().collect();
+            self.pin(&seen);
+            reads.deep.extend(seen);
+        }
+    }
+
+    /// What writes of changing shape may have left standing where somebody looks.
+    fn pin_beneath(&mut self, reads: Reads<'_>) {
+        let Reads { mut deep, beneath, kept, .. } = reads;
+        let mut is_done = vec![false; beneath.len()];
+        while let Some(step) = deep.pop() {
+            let (Some(done), Some(below)) = (is_done.get_mut(step as usize), beneath.get(step as usize))
+            else {
+                continue;
+            };
+            if !std::mem::replace(done, true) {
+                self.pin(below);
+                deep.extend_from_slice(below);
             }
         }
+        self.kept = kept;
     }
 }
 
@@ -416,20 +434,4 @@ fn apply(state: &mut State, step: usize, effects: &Effects) {
             Location::Constant => {}
         }
     }
-}
-
-fn written_regions(effects: &Effects) -> Vec<SmallVec<[Region; 1]>> {
-    effects
-        .steps
-        .iter()
-        .map(|s| {
-            s.writes
-                .iter()
-                .filter_map(|a| match effects.location(a.value) {
-                    Location::At(r) => Some(r),
-                    _ => None,
-                })
-                .collect()
-        })
-        .collect()
 }

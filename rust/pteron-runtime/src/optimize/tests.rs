@@ -299,3 +299,66 @@ fn a_move_makes_unknown_only_what_it_may_touch() {
     // Now it looks at what the linear wrote.
     assert!(!mlp_with_move(Some(4), 2).contains("plan"), "{}", mlp_with_move(Some(4), 2));
 }
+
+#[test]
+fn a_freed_tensor_keeps_its_bytes() {
+    // The result of the linear lies where the freed tensor was.
+    let mut b = mlp(8192);
+    let freed = b.planned(&[4, 16], 4096);
+    b.0.instructions.insert(2, Instruction::Free { value: freed });
+    let text = b.plan(&RuleSwitches::all_on());
+    assert!(text.contains("plan aten::addmm.out + clamp(0, inf)"), "{text}");
+    let mut b = mlp(8192);
+    b.0.instructions.push(Instruction::Free { value: ValueId(5) });
+    let text = b.plan(&RuleSwitches::all_on());
+    assert!(text.contains("[1 2] plan aten::addmm.out + clamp(0, inf) (%2, %0, %10, %6, %6, %5)"), "{text}");
+}
+
+fn set_bounded(b: &mut Builder, ids: &[ValueId]) {
+    for id in ids {
+        if let ValueIr::Tensor(t) = &mut b.0.values[id.index()] {
+            t.spec.dynamism = pteron_core::Dynamism::Bounded;
+        }
+    }
+}
+
+#[test]
+fn a_shape_that_the_next_call_finds_is_kept() {
+    let mut b = mlp(8192);
+    let (x, y, z) = (ValueId(0), ValueId(4), ValueId(5));
+    let first = b.planned(&[4, 16], 16384);
+    set_bounded(&mut b, &[x, y, z, first]);
+    assert!(Builder(b.0.clone()).plan(&RuleSwitches::all_on()).contains("plan aten::addmm.out + clamp"));
+    b.call("aten::neg.out", &[y, first]);
+    b.0.outputs.push(first);
+    let read = b.0.instructions.pop().unwrap();
+    b.0.instructions.insert(0, read);
+    let text = b.plan(&RuleSwitches::all_on());
+    assert!(!text.contains("plan"), "{text}");
+}
+
+#[test]
+fn what_lies_beneath_a_tensor_of_changing_shape_stays_where_somebody_sees_it() {
+    let beneath = |is_bounded: bool, reads_itself: bool| {
+        let mut b = Builder::new();
+        let x = b.planned(&[4, 16], 0);
+        let w = b.constant(&[16, 16], 0);
+        let below = b.planned(&[4, 16], 4096);
+        let above = b.planned(&[4, 16], 4096);
+        let other = b.planned(&[4, 16], 4096);
+        let out = b.planned(&[4, 16], 8192);
+        if is_bounded {
+            set_bounded(&mut b, &[x, above, out]);
+        }
+        b.0.inputs.push(x);
+        b.0.outputs.push(out);
+        b.call("aten::mm.out", &[x, w, below]);
+        b.call("aten::neg.out", &[x, above]);
+        b.call("aten::neg.out", &[if reads_itself { above } else { other }, out]);
+        b.plan(&RuleSwitches::all_on())
+    };
+    // A part of it may be all that the second call writes.
+    assert!(beneath(true, false).contains("mm"), "{}", beneath(true, false));
+    assert!(!beneath(true, true).contains("mm"), "{}", beneath(true, true));
+    assert!(!beneath(false, false).contains("mm"), "{}", beneath(false, false));
+}

@@ -202,9 +202,10 @@ fn many(tools: &Tools, from: u64, count: u64) -> ExitCode {
     if tally.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One file, in this very process, for a debugger.
+/// One file, in this very process, for a debugger; and which rule is to blame.
 fn one_file(tools: &Tools, path: &Path) -> ExitCode {
     let seed = Seed::read(path);
     println!("{:?}", tools.runtimes.verdict(&seed.program, seed.data.as_ref()));
+    print!("{}", tools.runtimes.blame(&seed.program, seed.data.as_ref()));
     ExitCode::SUCCESS
 }

@@ -83,17 +83,11 @@ pub enum Agreement {
 
 impl Runtimes {
     pub fn new() -> Self {
-        let make = |rules| {
-            let runtime =
-                Runtime::new(RuntimeOptions { rules, threads: Some(1), isa: None }).expect("a runtime");
-            demo::register(&runtime).expect("the demo backends");
-            runtime
-        };
         let exact = ROUNDED.iter().filter(|r| pteron_runtime::rule_names().any(|known| known == **r));
         Runtimes {
-            all_rules: make(RuleSwitches::all_on()),
-            exact_rules: make(exact.fold(RuleSwitches::all_on(), |s, r| s.without(r))),
-            no_rules: make(RuleSwitches::all_off()),
+            all_rules: runtime(RuleSwitches::all_on()),
+            exact_rules: runtime(exact.fold(RuleSwitches::all_on(), |s, r| s.without(r))),
+            no_rules: runtime(RuleSwitches::all_off()),
         }
     }
 
@@ -118,6 +112,39 @@ impl Runtimes {
 impl Runtimes {
     /// Compares what was done without plans with what was done with all of them; `exact`: with those that may
     /// not round.
+    /// What each rule, on by itself, changes, and the plans with all rules that may not round.
+    pub fn blame(&self, program: &Arc<Vec<u8>>, data: Option<&Arc<Vec<u8>>>) -> String {
+        let plain = steps(&self.no_rules, program, data);
+        let mut out = String::new();
+        for rule in pteron_runtime::rule_names() {
+            let alone = pteron_runtime::rule_names()
+                .filter(|other| *other != rule)
+                .fold(RuleSwitches::all_on(), |s, other| s.without(other));
+            if let Some(at) = difference(&plain, &steps(&runtime(alone), program, data), &same_numbers) {
+                out.push_str(&format!("{rule} alone: {at}\n"));
+            }
+        }
+        for (title, runtime) in [("exact rules", &self.exact_rules), ("no rules", &self.no_rules)] {
+            let data =
+                data.map(|d| DataSource { source: ProgramSource::Bytes(d.clone()), name: "seed.ptd".into() });
+            let source = ProgramSource::Bytes(program.clone());
+            let Ok(loaded) =
+                Program::load_with_data(runtime, source, data.into_iter().collect(), Limits::default())
+            else {
+                continue;
+            };
+            for name in loaded.methods() {
+                if loaded.load_method(name, MethodOptions::default()).is_ok() {
+                    out.push_str(&format!(
+                        "{title}, {name}:\n{}",
+                        loaded.plan_listing(name).unwrap_or_default()
+                    ));
+                }
+            }
+        }
+        out
+    }
+
     fn agreement(
         &self,
         plain: &[(String, Step)],
@@ -152,6 +179,12 @@ impl Runtimes {
             None => Ok(Agreement::Rounded),
         }
     }
+}
+
+fn runtime(rules: RuleSwitches) -> Arc<Runtime> {
+    let runtime = Runtime::new(RuntimeOptions { rules, threads: Some(1), isa: None }).expect("a runtime");
+    demo::register(&runtime).expect("the demo backends");
+    runtime
 }
 
 /// Did a kernel that stands for several calls refuse the shapes that it was given?
@@ -223,7 +256,11 @@ fn difference(
         let Some((_, y)) = b.iter().find(|(other, _)| other == place) else {
             match place.starts_with("state") || place == PACKS {
                 true => continue,
-                false => return Some(format!("{place} came about in one setting only: {x:.300?}")),
+                false => {
+                    return Some(format!(
+                        "{place} came about in one setting only: {x:.300?}, not in {b:.300?}"
+                    ));
+                }
             }
         };
         match (x, y) {

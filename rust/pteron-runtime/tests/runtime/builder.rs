@@ -65,6 +65,16 @@ impl MethodBuilder {
     /// f32 of changing shape in planned memory of its own.
     pub fn bounded(&mut self, shape: &[usize]) -> i32 {
         let id = self.planned(shape);
+        self.set_bounded(id)
+    }
+
+    /// f32 of changing shape in planned memory at a given place.
+    pub fn bounded_at(&mut self, shape: &[usize], offset: u64) -> i32 {
+        let id = self.planned_at(shape, offset);
+        self.set_bounded(id)
+    }
+
+    fn set_bounded(&mut self, id: i32) -> i32 {
         let ValueDraft::Tensor(t) = &mut self.draft.values[id as usize] else { unreachable!() };
         t.shape_dynamism = 1;
         id

@@ -87,7 +87,12 @@ fn calls_that_differ_from_the_schema_are_refused_at_load() {
     let mut m = add_method();
     let one = m.int(1);
     m.call("aten::add.out", &[0, 1, one, 2, 1]);
-    says(&load_error(m), ErrorKind::Program, &["argument 'return'"]);
+    says(&load_error(m), ErrorKind::Program, &["argument 'return'", "expected value 2", "got value 1"]);
+    let mut m = add_method();
+    let one = m.int(1);
+    let others = m.value(ValueDraft::TensorList(vec![1, 2]));
+    m.call("aten::add.out", &[0, 1, one, 2, others]);
+    says(&load_error(m), ErrorKind::Program, &["argument 'return'", "expected value 2", "got values 1, 2"]);
 }
 
 #[test]

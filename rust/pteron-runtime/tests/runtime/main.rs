@@ -10,6 +10,7 @@ mod errors;
 mod hostile_programs;
 mod limits;
 mod memory;
+mod odd_programs;
 mod sharing;
 mod state;
 mod test_kernels;

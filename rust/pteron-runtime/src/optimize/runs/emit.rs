@@ -3,6 +3,7 @@
 
 use super::super::Optimized;
 use super::super::effects::{ET_VIEW, Effects};
+use super::super::flow::Flow;
 use super::MOST_MEMORY_PERCENT;
 use super::host::plan_of;
 use super::place::{Blocks, Plan};
@@ -18,6 +19,7 @@ pub(super) fn emit(
     steps: &[StepIr],
     folded: &mut Vec<FoldedConstant>,
     effects: &Effects,
+    flow: &Flow,
     graphs: &[(usize, Graph)],
 ) -> Result<Option<Optimized>> {
     let mut emitter = Emitter {
@@ -36,7 +38,7 @@ pub(super) fn emit(
     }
     emitter.enter(steps.len());
     let Emitter { steps, entries, made, blocks, .. } = emitter;
-    let Some(plan) = Plan::new(ir, &steps, &made, effects, blocks, MOST_MEMORY_PERCENT) else {
+    let Some(plan) = Plan::new(ir, &steps, &made, effects, flow, blocks, MOST_MEMORY_PERCENT) else {
         return Ok(None);
     };
     plan.apply(ir, made);
@@ -241,25 +243,27 @@ impl RunEmitter<'_, '_, '_> {
             return;
         }
         let root = self.id(self.graph.through_views(base));
-        let place = self.out.ir.values.get(root.index()).and_then(ValueIr::as_tensor).map(|t| &t.place);
+        let root_tensor = self.out.ir.values.get(root.index()).and_then(ValueIr::as_tensor);
         let is_static = !to.spec.is_dynamic() && !from.spec.is_dynamic();
-        let id = match place {
+        let nbytes = to.spec.nbytes().unwrap_or(usize::MAX);
+        let (id, is_placed) = match root_tensor.map(|t| &t.place) {
             // Made here.
             None => {
                 let id = self.out.tensor(to.spec.clone(), IrPlace::Unplanned);
-                self.out.blocks.look(id, root);
-                id
+                self.out.blocks.look(id, root, nbytes);
+                (id, self.out.blocks.is_placed(id))
             }
-            Some(IrPlace::Planned { arena, offset, .. }) => {
+            Some(IrPlace::Planned { arena, offset, .. })
+                if root_tensor.and_then(|t| t.spec.nbytes().ok()).is_some_and(|n| nbytes <= n) =>
+            {
                 let place = IrPlace::Planned { arena: *arena, offset: *offset, initial: None };
-                self.out.tensor(to.spec.clone(), place)
+                (self.out.tensor(to.spec.clone(), place), true)
             }
             Some(_) => match to.value {
-                Some(value) => ValueId(value),
-                None => self.out.tensor(to.spec.clone(), IrPlace::Unplanned),
+                Some(value) => (ValueId(value), false),
+                None => (self.out.tensor(to.spec.clone(), IrPlace::Unplanned), false),
             },
         };
-        let is_placed = matches!(place, None | Some(IrPlace::Planned { .. }));
         self.name(out, id);
         if !(is_static && is_placed) {
             self.view_step(node);

@@ -347,9 +347,10 @@ impl<'a> Lowering<'a> {
             .tensor(value)
             .is_some_and(|t| t.name.is_none() && matches!(t.place, IrPlace::Planned { initial: None, .. }));
         let is_pinned = self.flow.is_pinned.get(i).copied().unwrap_or(true);
-        // A shape that the call sets outlasts its bytes: whoever names the value sees it, the caller too.
+        // A shape that the call sets outlasts its bytes: whoever names the value sees it, the caller and the
+        // next call too.
         let is_shape_seen = self.tensor(value).is_some_and(|t| t.spec.is_dynamic())
-            && !self.mentions.is_within(value, start, end);
+            && (!self.mentions.is_within(value, start, end) || self.mentions.is_read_first(value));
         let mut readers = self.flow.readers.get(i).into_iter().flatten();
         is_planned
             && !is_pinned

@@ -7,14 +7,23 @@ use pteron_core::ValueId;
 /// First and last step that names each value.
 pub(super) struct Mentions {
     spans: Vec<Option<(usize, usize)>>,
+    is_read_first: Vec<bool>,
 }
 
 impl Mentions {
     pub fn new(ir: &MethodIr, steps: &[StepIr], effects: &Effects) -> Self {
-        let mut mentions = Mentions { spans: vec![None; ir.values.len()] };
+        let mut mentions =
+            Mentions { spans: vec![None; ir.values.len()], is_read_first: vec![false; ir.values.len()] };
         for (i, step) in steps.iter().enumerate() {
             let e = effects.step(i);
-            e.reads.iter().chain(&e.writes).for_each(|a| mentions.add(a.value, i));
+            for a in &e.reads {
+                let is_first = mentions.spans.get(a.value.index()) == Some(&None);
+                if let Some(slot) = mentions.is_read_first.get_mut(a.value.index()) {
+                    *slot |= is_first;
+                }
+                mentions.add(a.value, i);
+            }
+            e.writes.iter().for_each(|a| mentions.add(a.value, i));
             // The result of a view is no byte that is written.
             if let Some((_, args)) = kernel_call(ir, step) {
                 args.iter().for_each(|v| mentions.add(*v, i));
@@ -31,6 +40,11 @@ impl Mentions {
             let (first, last) = span.unwrap_or((step, step));
             *span = Some((first.min(step), last.max(step)));
         }
+    }
+
+    /// Does the first step that names `value` read it? Then it finds what an earlier call left.
+    pub fn is_read_first(&self, value: ValueId) -> bool {
+        self.is_read_first.get(value.index()).copied().unwrap_or(true)
     }
 
     /// Is `value` named in `start..end` only?

@@ -69,7 +69,7 @@ fn attempt(
     if count == 0 {
         return Ok(None);
     }
-    let Some(emitted) = emit::emit(ir, steps, folded, effects, &graphs)? else { return Ok(None) };
+    let Some(emitted) = emit::emit(ir, steps, folded, effects, flow, &graphs)? else { return Ok(None) };
     Ok(Some(emitted))
 }
 

@@ -7,10 +7,11 @@
 //! order of steps no guide; an output over an input leaves the steps between them free. Greedy, the largest first, each into the lowest gap; several orders are tried.
 
 use super::super::effects::{Effects, Location, Region, Space};
+use super::super::flow::Flow;
 use crate::ir::{MethodIr, Place as IrPlace, StepIr, StepKind, ValueIr};
 use pteron_core::{Instruction, ValueId};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Every offset is a multiple of this.
 const ALIGNMENT: usize = 64;
@@ -24,6 +25,8 @@ const HOME: u32 = 0;
 pub(super) struct Blocks {
     blocks: Vec<Block>,
     of: HashMap<ValueId, usize>,
+    /// Views that get their memory when their step runs.
+    pointed: HashSet<ValueId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,11 +45,19 @@ impl Blocks {
         self.blocks.push(Block { nbytes, from: now, to: now, prefers: None });
     }
 
-    /// `id` looks at the bytes of `base`.
-    pub fn look(&mut self, id: ValueId, base: ValueId) {
-        if let Some(block) = self.of.get(&base).copied() {
-            self.of.insert(id, block);
+    /// `id` looks at the bytes of `base`; where that has fewer than the largest `id`, only running tells that
+    /// they suffice, and the step that makes the view points `id` there.
+    pub fn look(&mut self, id: ValueId, base: ValueId, nbytes: usize) {
+        let Some(block) = self.of.get(&base).copied() else { return };
+        self.of.insert(id, block);
+        if self.blocks.get(block).is_none_or(|b| b.nbytes < nbytes) {
+            self.pointed.insert(id);
         }
+    }
+
+    /// Does `id` lie in its block from the start?
+    pub fn is_placed(&self, id: ValueId) -> bool {
+        self.of.contains_key(&id) && !self.pointed.contains(&id)
     }
 
     /// `id` is read or written at step `now`.
@@ -143,11 +154,12 @@ impl Plan {
         steps: &[StepIr],
         made: &[ValueIr],
         effects: &Effects,
+        flow: &Flow,
         blocks: Blocks,
         percent: usize,
     ) -> Option<Plan> {
         let uses = Uses::new(ir, steps, made, effects);
-        let clusters = uses.clusters(ir, steps, made, effects);
+        let clusters = uses.clusters(ir, steps, made, effects, &flow.kept);
         let (groups, group_of) = merged(&blocks.blocks);
         let mut ranges: Vec<Range> = clusters
             .iter()
@@ -164,6 +176,7 @@ impl Plan {
         let offsets = blocks
             .of
             .iter()
+            .filter(|(id, _)| blocks.is_placed(**id))
             .filter_map(|(id, block)| Some((*id, *group_offsets.get(*group_of.get(*block)?)?)))
             .collect();
         Some(Plan {
@@ -261,8 +274,10 @@ impl Uses {
                     uses.name(ir, made, *from, at);
                     uses.name(ir, made, *to, at);
                 }
-                StepKind::Instruction(Instruction::JumpFalse { condition: value, .. })
-                | StepKind::Instruction(Instruction::Free { value }) => uses.name(ir, made, *value, at),
+                StepKind::Instruction(Instruction::JumpFalse { condition, .. }) => {
+                    uses.name(ir, made, *condition, at);
+                }
+                StepKind::Instruction(Instruction::Free { .. }) => {}
             }
         }
         ir.inputs.iter().for_each(|v| uses.name(ir, made, *v, 0));
@@ -289,7 +304,14 @@ impl Uses {
     }
 
     /// What is left of the file's plan, in order.
-    fn clusters(&self, ir: &MethodIr, steps: &[StepIr], made: &[ValueIr], effects: &Effects) -> Vec<Cluster> {
+    fn clusters(
+        &self,
+        ir: &MethodIr,
+        steps: &[StepIr],
+        made: &[ValueIr],
+        effects: &Effects,
+        kept: &[Region],
+    ) -> Vec<Cluster> {
         let read_first = read_before_written(ir, effects);
         let mut ranges: Vec<Cluster> = Vec::new();
         let mut add = |start: usize, end: usize, (from, to): (usize, usize), is_written: bool| {
@@ -328,6 +350,9 @@ impl Uses {
             {
                 add(start, end, (from, to), is_written);
             }
+        }
+        for region in kept.iter().filter(|r| r.space == Space::Arena(HOME)) {
+            add(region.start, region.end, (0, self.last), false);
         }
         ranges.sort_unstable_by_key(|c| (c.start, c.end));
         let mut clusters: Vec<Cluster> = Vec::new();
