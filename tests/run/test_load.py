@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import io
 import mmap
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -61,6 +63,46 @@ def test_unmapped_files_may_change_after_load() -> None:
         program = pteron.load(file.name, mmap=False)
         file.truncate(10)
         np.testing.assert_array_equal(program.run("forward", np.zeros(4, np.float32)), np.arange(4))
+
+
+def changed_after_load(path: Path, change: str, use_mmap: bool) -> subprocess.CompletedProcess[str]:
+    """Loads ``path`` in a process of its own, changes it there, then uses the program."""
+    script = f"""
+import numpy as np, pteron
+program = pteron.load({str(path)!r}, mmap={use_mmap})
+method = program.load_method() if {use_mmap} else None
+with open({str(path)!r}, "r+b") as file:
+    {change}
+assert program.methods == ("forward",) and program.operators("forward") == ("aten::add.out",)
+if not {use_mmap}:
+    x = np.zeros(100_000, np.float32)
+    np.testing.assert_array_equal(program.load_method()(x), np.arange(100_000))
+print("whole")
+"""
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "file.truncate(0)",
+        "file.truncate(4096)",
+        "file.write(bytes(450_000))",
+        "file.write(b'\\xff' * 450_000)",
+    ],
+)
+def test_a_file_that_somebody_else_cuts_or_overwrites(tmp_path: Path, change: str) -> None:
+    """Without a map nothing of the file is read after load; with one, its table at least is a copy."""
+    m = MethodBuilder()
+    x = m.input(m.tensor([100_000]), "x")
+    out = m.output(m.tensor([100_000]))
+    m.add(x, m.constant(np.arange(100_000, dtype=np.float32)), out)
+    path = tmp_path / "big.pte"
+    for use_mmap in (False, True):
+        path.write_bytes(build(m))
+        done = changed_after_load(path, change, use_mmap)
+        assert (done.returncode, done.stdout) == (0, "whole\n"), (use_mmap, done.stderr)
 
 
 def test_a_program_describes_itself() -> None:

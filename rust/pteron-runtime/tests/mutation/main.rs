@@ -8,6 +8,7 @@
 mod attacks;
 mod campaign;
 mod child;
+mod cycles;
 mod exhaustive;
 mod filling_allocator;
 mod generator;
@@ -62,6 +63,9 @@ fn main() -> ExitCode {
         let number = |text: &str| text.parse::<u64>().unwrap_or_else(|e| panic!("{text}: {e}"));
         let from = value_of(&arguments, "--from").map_or(0, |text| number(&text));
         return many(&tools, from, number(&count));
+    }
+    if let Some(count) = value_of(&arguments, "--cycles") {
+        return cycles::run(&tools, count.parse().unwrap_or_else(|e| panic!("{count}: {e}")));
     }
     if arguments.iter().any(|a| a == "--attacks") {
         return attacks::all(&tools);

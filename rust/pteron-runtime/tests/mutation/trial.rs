@@ -112,6 +112,11 @@ impl Runtimes {
 impl Runtimes {
     /// Compares what was done without plans with what was done with all of them; `exact`: with those that may
     /// not round.
+    /// Loads, builds, calls and drops once, with all rules.
+    pub fn once(&self, program: &Arc<Vec<u8>>, data: Option<&Arc<Vec<u8>>>) {
+        drop(steps(&self.all_rules, program, data));
+    }
+
     /// What each rule, on by itself, changes, and the plans with all rules that may not round.
     pub fn blame(&self, program: &Arc<Vec<u8>>, data: Option<&Arc<Vec<u8>>>) -> String {
         let plain = steps(&self.no_rules, program, data);
