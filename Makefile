@@ -16,7 +16,8 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check fuzz fuzz-here fuzz-files fuzz-attacks \
-	instruction-gate deny docs api wheel bench bench-gemm bench-models bench-ops clean
+	instruction-gate deny advisories reproducible error-texts docs api wheel release-wheel bench bench-gemm \
+	bench-models bench-ops clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,9 +37,18 @@ $(VENV)/.packages: pyproject.toml | $(UV)
 $(VENV)/.installed: $(VENV)/.packages $(RUST_SOURCES) $(PYTHON_SOURCES) README.md
 	@echo "building the wheel (release)"
 	@rm -rf target/wheels
-	$(BIN)/maturin build --quiet --release --out target/wheels --interpreter $(BIN)/python
+	@$(MAKE) --silent release-wheel
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --force-reinstall target/wheels/*.whl
 	@touch $@
+
+# The same bytes wherever it is built: panics name their place in the sources of crates, not on this machine, and
+# files in the archive carry the time of the commit.
+CARGO_SOURCES := $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src
+
+release-wheel: # the wheel alone, in target/wheels
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+	RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CARGO_SOURCES)=registry" \
+	$(BIN)/maturin build --quiet --release --out target/wheels --interpreter $(BIN)/python
 
 # --- the two commands ---------------------------------------------------------------------------------------------
 
@@ -123,6 +133,9 @@ errors: $(VENV)/.installed ## write docs/errors.md, the table of all errors, fro
 errors-check: $(VENV)/.installed
 	$(BIN)/python docs/error_table.py --check
 
+error-texts: $(VENV)/.installed ## write the kept texts of failing calls anew (tests/error_texts)
+	PYTHONPATH=tests $(BIN)/python -m error_texts.keep
+
 # --- fuzzing ------------------------------------------------------------------------------------------------------
 
 # Needs `cargo install cargo-fuzz --version 0.13.2` once. Sanitizers are unstable options of the stable compiler.
@@ -134,9 +147,17 @@ fuzz: ## run a fuzz target under libFuzzer and AddressSanitizer (TARGET=, SECOND
 fuzz-here: ## run a fuzz target on random bytes without a fuzzer (TARGET=, SECONDS=, SEED=)
 	cargo run --release --quiet -p pteron-fuzz --bin fuzz_here -- $(TARGET) $(SECONDS) $(SEED)
 
-# Needs `cargo install cargo-deny --version 0.20.2` once, and the network for advisories.
-deny: ## licences, duplicates, sources and advisories of the crates (deny.toml)
-	cargo deny check
+# Both need `cargo install cargo-deny --version 0.20.2` once; advisories are fetched from RustSec's repository.
+deny: ## licences, duplicates and sources of the crates, fuzz targets included (deny.toml)
+	cargo deny check licenses bans sources
+	cargo deny --manifest-path fuzz/Cargo.toml check licenses bans sources
+
+advisories: ## known vulnerabilities and withdrawn versions of the crates (needs the network)
+	cargo deny check advisories
+	cargo deny --manifest-path fuzz/Cargo.toml check advisories
+
+reproducible: $(VENV)/.packages ## build the wheel of HEAD twice in different folders and compare (ten minutes)
+	$(BIN)/python tests/reproducible_wheel.py
 
 docs: api ## build the API documentation, Rust and Python, in target/doc; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude pteron-python --no-deps --quiet

@@ -201,6 +201,13 @@ def build(
     *methods: MethodBuilder, named_data: dict[str, bytes] | None = None, debug: dict[str, Any] | None = None
 ) -> bytes:
     """The bytes of a program. Constants of the methods are laid one after the other."""
+    return serialize_program(assemble(*methods, named_data=named_data, debug=debug))
+
+
+def assemble(
+    *methods: MethodBuilder, named_data: dict[str, bytes] | None = None, debug: dict[str, Any] | None = None
+) -> Any:
+    """The program as `pteron.exir.schema` has it."""
     program = schema.Program(version=0)
     blobs: list[bytes] = []
     for m in methods:
@@ -238,7 +245,7 @@ def build(
         program.named_data.append(schema.NamedData("pteron.debug", json.dumps(debug).encode(), 1))
     for key, data in (named_data or {}).items():
         program.named_data.append(schema.NamedData(key, data, 16))
-    return serialize_program(program)
+    return program
 
 
 def add_method(
