@@ -158,6 +158,7 @@ PLUGINS = {
 # packed weights that the kept calls, of fixed shapes and one value, do not have. `kernel_args` of
 # rust/pteron-fuzz meets them, and unit tests beside the kernels assert many.
 KERNELS = {
+    "an index into a dimension without elements",
     "a block of attention is too large to address",
     "a dimension is too long",
     "a dimension is too long to sort",

@@ -251,6 +251,8 @@ CALLS: dict[str, Callable[[], object]] = {
         inputs=[{"name": "x", "shape": [{"min": 3, "max": 1}, 3]}] * 2
     ),
     "an interface of another rank": _interface(inputs=[{"name": "x", "shape": [2]}] * 2),
+    "an interface with too many entries": _with_named("pteron.interface", b"[0" + b",0" * (1 << 20) + b",0]"),
+    "an interface that is too long": _with_named("pteron.interface", b'"' + b"x" * (16 << 20) + b'"'),
     "packed weights that are no JSON": _with_named("pteron.packed", b"no"),
     "packed weights of another version": _with_named("pteron.packed", b'{"version": 7}'),
     "packed weights without a list": _with_named("pteron.packed", b'{"version": 1}'),

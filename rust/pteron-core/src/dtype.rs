@@ -83,14 +83,11 @@ impl DType {
         }
     }
 
-    /// Alignment an element needs in memory, in bytes.
+    /// Alignment an element needs in memory, in bytes: its size up to 8, as kernels that only move elements
+    /// take them for integers of that size. (PyTorch's complex numbers are aligned like this too.)
     pub const fn align(self) -> usize {
-        match self {
-            DType::Complex32 => 2,
-            DType::Complex64 => 4,
-            DType::Complex128 => 8,
-            other => other.size(),
-        }
+        let size = self.size();
+        if size < 8 { size } else { 8 }
     }
 
     /// The name PyTorch and NumPy users know (`float32`, `int64`, `bool`, ...).

@@ -218,6 +218,26 @@ pub fn filled<T: Clone>(value: T, n: usize) -> Result<Vec<T>> {
     Ok(out)
 }
 
+/// A text that grows in ways that can fail.
+struct Text(String);
+
+impl std::fmt::Write for Text {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        refusable(|| self.0.try_reserve(part.len())).map_err(|_| std::fmt::Error)?;
+        self.0.push_str(part);
+        Ok(())
+    }
+}
+
+/// The text of `value`, which may be long; an error when memory cannot be had.
+pub fn text_of(value: &impl std::fmt::Display) -> Result<String> {
+    let mut out = Text(String::new());
+    match std::fmt::write(&mut out, format_args!("{value}")) {
+        Ok(()) => Ok(out.0),
+        Err(_) => Err(out_of_memory(format!("a text of more than {} bytes", out.0.len()))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,5 +298,6 @@ mod tests {
         assert!(list_of::<u64>(usize::MAX / 4).unwrap_err().to_string().contains("a list of"));
         assert_eq!(filled(3, 2).unwrap(), [3, 3]);
         assert_eq!(collected([1, 2].into_iter()).unwrap(), [1, 2]);
+        assert_eq!(text_of(&"a text").unwrap(), "a text");
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::listing::SpecText;
 use crate::read;
+use pteron_core::memory_reserve::{or_limit, text_of};
 use pteron_core::{Result, TensorSpec};
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
 /// What a `.ptd` file says, as owned plain data. Byte ranges are positions in the file.
@@ -45,18 +46,26 @@ impl DataFile {
     }
 
     /// Text form: one line per entry.
-    pub fn listing(&self) -> String {
-        let mut out = format!("data file: {} entries\n", self.entries.len());
-        for e in &self.entries {
-            let key = pteron_core::error::printable(&e.key);
-            // Writing to a string cannot fail.
-            let _ = match &e.layout {
-                Some(spec) => {
-                    writeln!(out, "'{key}': {}, {} bytes at {}", SpecText(spec), e.range.len(), e.range.start)
-                }
-                None => writeln!(out, "'{key}': {} bytes at {}", e.range.len(), e.range.start),
-            };
+    ///
+    /// # Errors
+    /// `ErrorKind::LimitExceeded` when memory for it cannot be had.
+    pub fn listing(&self) -> Result<String> {
+        or_limit(|| text_of(&Listing(self)))
+    }
+}
+
+struct Listing<'a>(&'a DataFile);
+
+impl Display for Listing<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "data file: {} entries", self.0.entries.len())?;
+        for e in &self.0.entries {
+            write!(f, "'{}': ", pteron_core::error::printable(&e.key))?;
+            if let Some(spec) = &e.layout {
+                write!(f, "{}, ", SpecText(spec))?;
+            }
+            writeln!(f, "{} bytes at {}", e.range.len(), e.range.start)?;
         }
-        out
+        Ok(())
     }
 }

@@ -3,7 +3,8 @@
 
 use crate::{InitialData, MethodDef, Placement, ProgramFile, TensorDef, ValueDef};
 use pteron_core::error::printable;
-use pteron_core::{Instruction, TensorSpec, ValueId};
+use pteron_core::memory_reserve::{or_limit, text_of};
+use pteron_core::{Instruction, Result, TensorSpec, ValueId};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
@@ -12,8 +13,11 @@ use std::ops::Range;
 ///
 /// `%3` is value 3 and `%3=7` value 3 with its initial value; `constant 2` counts distinct constants
 /// in order of first use; `float32[<=8, <=4]` is a tensor whose extents may shrink.
-pub fn listing(program: &ProgramFile) -> String {
-    Listing { program, constants: number_constants(program) }.to_string()
+///
+/// # Errors
+/// `ErrorKind::LimitExceeded` when memory for it cannot be had.
+pub fn listing(program: &ProgramFile) -> Result<String> {
+    or_limit(|| text_of(&Listing { program, constants: number_constants(program) }))
 }
 
 struct Listing<'a> {

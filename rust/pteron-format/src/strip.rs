@@ -10,7 +10,7 @@ use crate::generated::wire;
 use crate::header::{HEADER_LEN, HEADER_OFFSET};
 use crate::read::table::FileTable;
 use crate::write::FileLayout;
-use pteron_core::memory_reserve::{collected, list_of};
+use pteron_core::memory_reserve::{collected, list_of, or_limit};
 use pteron_core::{Error, Result};
 use std::ops::Range;
 
@@ -22,6 +22,10 @@ pub const DEBUG_KEY: &str = "pteron.debug";
 /// # Errors
 /// As for [`ProgramFile::parse`].
 pub fn strip(bytes: &[u8]) -> Result<Vec<u8>> {
+    or_limit(|| stripped(bytes))
+}
+
+fn stripped(bytes: &[u8]) -> Result<Vec<u8>> {
     let Some(cut) = Cut::of(bytes, bytes.len() as u64)? else { return copy_of(bytes) };
     let len = usize::try_from(cut.len).unwrap_or(bytes.len());
     let mut out = copy_of(bytes.get(..len).unwrap_or(bytes))?;

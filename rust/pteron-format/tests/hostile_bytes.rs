@@ -14,7 +14,7 @@ fn sample() -> Vec<u8> {
 
 /// Reads, and prints what could be read: the printer trusts what the reader let through.
 fn read(bytes: &[u8]) -> bool {
-    ProgramFile::parse(bytes).map(|p| listing(&p)).is_ok()
+    ProgramFile::parse(bytes).is_ok_and(|p| listing(&p).is_ok())
 }
 
 #[test]

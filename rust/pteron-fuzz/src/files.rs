@@ -45,7 +45,7 @@ fn no_bug<T>(result: Result<T>) -> Option<T> {
 /// Reads `data` as every format there is.
 pub fn load_bytes(data: &[u8]) {
     if let Some(file) = no_bug(ProgramFile::parse(data)) {
-        listing(&file);
+        no_bug(listing(&file));
     }
     no_bug(DataFile::parse(data));
     no_bug(BundleFile::parse(data));

@@ -83,6 +83,13 @@ impl Plan {
         if plan.numel == 0 {
             return Ok(plan);
         }
+        // The output has elements, so an input without any is empty along a listed dimension.
+        let is_listed = |d: &usize| map.listed & 1 << d != 0;
+        if let Some(d) = (0..map.shape.len()).filter(is_listed).find(|d| map.extents[*d] == 0) {
+            return Err(Error::kernel("an index into a dimension without elements")
+                .expected(format!("no indices along dimension {d}"))
+                .got(format!("{} indices", map.shape[d])));
+        }
         let mut reach = 0usize;
         for (extent, stride) in map.extents.iter().zip(&map.strides).take(map.shape.len().max(1)) {
             let far = usize::try_from(*stride).ok().and_then(|s| extent.checked_sub(1)?.checked_mul(s));

@@ -1,6 +1,7 @@
 //! Backends written in Python, on the contract of [`pteron_core::Backend`].
 
 use crate::blob::Blob;
+use crate::bytes::python_bytes;
 use crate::delegate_state;
 use crate::errors::type_name;
 use crate::execute_context::ExecuteContext as PyExecuteContext;
@@ -13,7 +14,7 @@ use pteron_core::{
 };
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyMemoryView, PyString, PyTuple};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -148,7 +149,7 @@ fn init_arguments<'py>(
     let spec_dict = PyDict::new(py);
     let mut pairs = Vec::with_capacity(specs.len());
     for spec in specs {
-        let value = PyBytes::new(py, &spec.value);
+        let value = python_bytes(py, &spec.value)?;
         spec_dict.set_item(&spec.key, &value)?;
         pairs.push((&spec.key, value));
     }
@@ -159,7 +160,7 @@ fn init_arguments<'py>(
         named_data: ctx.named_data.clone(),
     };
     // A copy: Python code keeps views of the blob as it likes.
-    let processed = PyMemoryView::from(PyBytes::new(py, processed).as_any())?;
+    let processed = PyMemoryView::from(python_bytes(py, processed)?.as_any())?;
     Ok((Bound::new(py, context)?, processed, spec_dict))
 }
 

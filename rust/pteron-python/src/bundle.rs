@@ -1,9 +1,12 @@
 //! Test cases of bundled programs for Python, and the writer of bundles.
 
+use crate::bytes::python_bytes;
+use crate::call;
 use crate::contents::Contents;
 use crate::errors::OrRaise;
 use crate::output::{TensorForm, tensor_object};
 use crate::serialize::{LayoutFields, field};
+use pteron_core::memory_reserve::collected;
 use pteron_core::{AlignedBuffer, Error, Result, TensorMeta};
 use pteron_format::write::{BundleDraft, BundledValueDraft, TestCaseDraft, TestSuiteDraft};
 use pteron_format::{BundleFile, BundledValue, TestCaseDef};
@@ -77,8 +80,8 @@ pub fn serialize_bundle<'py>(
         drafts.push(TestSuiteDraft { method, cases });
     }
     let draft = BundleDraft { program: Cow::Borrowed(program.bytes()), suites: drafts };
-    let bytes = py.detach(|| draft.to_bytes()).or_raise(py)?;
-    Ok(PyBytes::new(py, &bytes))
+    let bytes = call::detached(py, || draft.to_bytes())?;
+    python_bytes(py, &bytes)
 }
 
 fn value(object: &Bound<'_, PyAny>) -> PyResult<BundledValueDraft<'static>> {
@@ -92,6 +95,6 @@ fn value(object: &Bound<'_, PyAny>) -> PyResult<BundledValueDraft<'static>> {
         return Ok(BundledValueDraft::Double(object.extract()?));
     }
     let data: Bound<'_, PyAny> = field(object, "data")?;
-    let data = Contents::of(&data)?.bytes().to_vec();
+    let data = collected(Contents::of(&data)?.bytes().iter().copied()).or_raise(object.py())?;
     Ok(BundledValueDraft::Tensor(LayoutFields::of(object)?.draft(), data.into()))
 }

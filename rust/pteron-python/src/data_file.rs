@@ -1,7 +1,7 @@
 //! The writer of data files for Python.
 
+use crate::call;
 use crate::contents::Contents;
-use crate::errors::OrRaise;
 use crate::serialize::{LayoutFields, PyLayout, field, python_layout};
 use pteron_format::DataFile;
 use pteron_format::write::{DataEntryDraft, DataFileDraft};
@@ -31,7 +31,7 @@ pub fn layout_data_file<'py>(
             layout: layout.map(|l| LayoutFields::of(&l)).transpose()?.map(LayoutFields::draft),
         });
     }
-    let layout = py.detach(|| draft.lay_out(segment_alignment)).or_raise(py)?;
+    let layout = call::detached(py, || draft.lay_out(segment_alignment))?;
     python_layout(py, &layout, contents.iter())
 }
 
@@ -41,5 +41,5 @@ pub fn data_listing(data: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = data.py();
     let contents = Contents::of(data)?;
     let bytes = contents.bytes();
-    py.detach(|| DataFile::parse(bytes).map(|f| f.listing())).or_raise(py)
+    call::detached(py, || DataFile::parse(bytes)?.listing())
 }

@@ -14,6 +14,7 @@ mod backend;
 #[allow(unsafe_code)]
 mod blob;
 mod bundle;
+mod bytes;
 #[allow(unsafe_code)]
 mod call;
 #[allow(unsafe_code)]

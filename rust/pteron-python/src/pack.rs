@@ -1,6 +1,7 @@
 //! Packed weights for the compile half: what load would pack, as named data to store with the program.
 
 use crate::blob::Blob;
+use crate::bytes::python_bytes;
 use crate::call;
 use crate::runtime::Runtime;
 use crate::source::borrowed;
@@ -21,7 +22,7 @@ pub fn pack_weights<'py>(data: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyLi
     let weights = call::detached(py, || Program::load(&runtime, source, Limits::default())?.pack_all())?;
     let out = PyList::empty(py);
     let (name, index) = weights.index();
-    out.append((name, PyBytes::new(py, index)))?;
+    out.append((name, python_bytes(py, index)?))?;
     for (name, pack) in weights.packs() {
         out.append((name, Blob::of_pack(py, pack.clone())?))?;
     }

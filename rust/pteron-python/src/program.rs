@@ -248,8 +248,8 @@ impl Program {
     }
 
     /// The program as text: methods, values, instructions, constants, delegates, named data.
-    fn listing(&self) -> String {
-        self.program.listing()
+    fn listing(&self, py: Python<'_>) -> PyResult<String> {
+        call::detached(py, || self.program.listing())
     }
 
     /// What runs, as text: one line per step of a method, after folding and fusion.

@@ -1,8 +1,10 @@
 //! The writer for Python: a `pteron.exir.schema.Program` object to the bytes of a file, and the text
 //! form of a file. Objects are read by attribute name; a union is told apart by the name of the class.
 
+use crate::bytes::python_bytes;
+use crate::call;
 use crate::contents::Contents;
-use crate::errors::{OrRaise, to_python, type_name};
+use crate::errors::{to_python, type_name};
 use pteron_core::CompileSpec;
 use pteron_format::ProgramFile;
 use pteron_format::write::{
@@ -42,8 +44,8 @@ pub fn serialize_program<'py>(
     };
     let blobs = ProgramBlobs::of(program)?;
     let draft = blobs.draft(program)?;
-    let bytes = py.detach(|| draft.to_bytes(&options)).or_raise(py)?;
-    Ok(PyBytes::new(py, &bytes))
+    let bytes = call::detached(py, || draft.to_bytes(&options))?;
+    python_bytes(py, &bytes)
 }
 
 /// As `serialize_program` without making the file: its first bytes, the buffers behind them as pairs of
@@ -70,14 +72,13 @@ pub fn layout_program<'py>(
     };
     let blobs = ProgramBlobs::of(program)?;
     let draft = blobs.draft(program)?;
-    let layout = py.detach(|| {
+    let layout = call::detached(py, || {
         let mut layout = draft.lay_out(&options)?;
         if strip {
             layout.strip()?;
         }
         Ok(layout)
-    });
-    let layout = layout.or_raise(py)?;
+    })?;
     python_layout(py, &layout, blobs.all())
 }
 
@@ -99,7 +100,7 @@ pub fn python_layout<'py, 'a>(
         })?;
         pieces.push((*offset, owner.view().clone_ref(py)));
     }
-    Ok((PyBytes::new(py, &layout.head), pieces, layout.len))
+    Ok((python_bytes(py, &layout.head)?, pieces, layout.len))
 }
 
 /// What an object says about a tensor's dtype, shape and memory order.
@@ -134,8 +135,8 @@ pub fn strip<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let py = data.py();
     let contents = Contents::of(data)?;
     let bytes = contents.bytes();
-    let stripped = py.detach(|| pteron_format::strip(bytes)).or_raise(py)?;
-    Ok(PyBytes::new(py, &stripped))
+    let stripped = call::detached(py, || pteron_format::strip(bytes))?;
+    python_bytes(py, &stripped)
 }
 
 /// The large parts of a program, borrowed from its objects.
@@ -187,7 +188,7 @@ pub fn listing(data: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = data.py();
     let contents = Contents::of(data)?;
     let bytes = contents.bytes();
-    py.detach(|| ProgramFile::parse(bytes).map(|p| pteron_format::listing(&p))).or_raise(py)
+    call::detached(py, || pteron_format::listing(&ProgramFile::parse(bytes)?))
 }
 
 fn blobs(program: &Bound<'_, PyAny>, list: &str, name: &str) -> PyResult<Vec<Contents>> {

@@ -1,10 +1,11 @@
 //! Tracers written in Python: objects with any of the methods of [`pteron_runtime::Tracer`].
 
+use crate::bytes::python_bytes;
 use crate::output::{self, TensorForm};
 use pteron_core::{AlignedBuffer, ArgView, DelegateEvent, Error, EventId, OwnedTensor, TensorView};
 use pteron_runtime::{Allocation, StepInfo, Tracer};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::PyTuple;
 
 /// A step of a run, as a tracer is told of it.
 #[pyclass(frozen, get_all, module = "pteron._native")]
@@ -110,7 +111,7 @@ impl Tracer for PyTracer<'_> {
                 EventId::Int(id) => id.into_pyobject(py)?.into_any(),
                 EventId::Name(name) => name.into_pyobject(py)?.into_any(),
             };
-            let metadata = PyBytes::new(py, event.metadata);
+            let metadata = python_bytes(py, event.metadata)?;
             (current(py, step), backend, id, event.start_ns, event.end_ns, metadata).into_pyobject(py)
         });
     }

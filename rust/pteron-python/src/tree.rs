@@ -54,7 +54,7 @@ fn damaged(what: impl Into<String>) -> Error {
 impl Tree {
     /// Reads a stored tree.
     pub fn parse(py: Python<'_>, text: &str) -> Result<Tree> {
-        let json: Json = serde_json::from_str(text).map_err(|e| damaged(e.to_string()))?;
+        let json = pteron_runtime::json::parse(text.as_bytes(), damaged)?;
         match json.as_array().map(Vec::as_slice) {
             Some([version, root]) if version.as_u64() == Some(1) => Self::node(py, root, 0),
             Some([version, _]) => Err(damaged(format!("protocol {version}")).expected("protocol 1")),

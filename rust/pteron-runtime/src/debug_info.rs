@@ -2,6 +2,7 @@
 //! the model. Never needed to run and easily stripped, so nothing in it can make a load fail: what is
 //! missing or damaged is simply not known.
 
+use pteron_core::Error;
 use pteron_core::error::printable;
 use serde_json::Value as Json;
 
@@ -21,7 +22,7 @@ pub(crate) struct HandleSource {
 impl DebugInfo {
     /// Reads the JSON text of version 1; anything else counts as absent.
     pub(crate) fn parse(text: &[u8]) -> Self {
-        let json = serde_json::from_slice::<Json>(text).ok();
+        let json = crate::json::parse(text, Error::program).ok();
         DebugInfo(json.filter(|j| j.get("version").and_then(Json::as_i64) == Some(1)))
     }
 

@@ -17,7 +17,7 @@ impl Interface {
     /// Reads the JSON text; an error when it is not JSON of version 1.
     pub(crate) fn parse(text: Option<&[u8]>) -> Result<Interface> {
         let Some(text) = text else { return Ok(Interface(None)) };
-        let json: Json = serde_json::from_slice(text).map_err(|e| bad("is not JSON").got(e.to_string()))?;
+        let json = crate::json::parse(text, |why| bad("is not JSON").got(why))?;
         if json.get("version").and_then(Json::as_i64) != Some(1) {
             return Err(bad("has a version that this runtime does not know")
                 .expected("version 1")

@@ -44,6 +44,7 @@ mod input_value;
 mod interface;
 mod io_spec;
 pub mod ir;
+pub mod json;
 mod kernel_check;
 mod kernel_registry;
 mod limits;

@@ -100,7 +100,7 @@ impl MethodCode {
     }
 
     /// The optimised steps as text.
-    pub(crate) fn listing(&self) -> String {
+    pub(crate) fn listing(&self) -> Result<String> {
         optimize::listing(&self.ir, &self.optimized)
     }
 

@@ -31,7 +31,7 @@ impl PackedIndex {
     ///
     /// Errors: no JSON of version 1, a missing field, an unknown format or element type.
     pub(crate) fn parse(text: &[u8]) -> Result<PackedIndex> {
-        let json: Json = serde_json::from_slice(text).map_err(|e| bad("is not JSON").got(e.to_string()))?;
+        let json = crate::json::parse(text, |why| bad("is not JSON").got(why))?;
         if json.get("version").and_then(Json::as_i64) != Some(1) {
             return Err(bad("has a version that this runtime does not know")
                 .expected("version 1")

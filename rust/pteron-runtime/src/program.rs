@@ -147,14 +147,14 @@ impl Program {
         Ok(&self.method(method)?.1.outputs)
     }
 
-    /// Text form of the file.
-    pub fn listing(&self) -> String {
+    /// Text form of the file; an error when memory for it cannot be had.
+    pub fn listing(&self) -> Result<String> {
         pteron_format::listing(self.data.file())
     }
 
     /// Text form of a method after load's rewrites: one line per step.
     pub fn plan_listing(&self, method: &str) -> Result<String> {
-        Ok(self.code(method)?.listing())
+        self.code(method)?.listing()
     }
 
     /// The kernel of every step of a method, in order.

@@ -11,6 +11,11 @@ mod random_program;
 use builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_core::memory_reserve::ReservingAllocator;
 use pteron_core::{DType, ErrorKind, Result};
+use pteron_format::write::{
+    BundleDraft, BundledValueDraft, DataEntryDraft, DataFileDraft, LayoutDraft, TestCaseDraft,
+    TestSuiteDraft, WriteOptions,
+};
+use pteron_format::{ProgramFile, listing, strip};
 use pteron_runtime::{
     ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, TensorInput,
 };
@@ -87,8 +92,8 @@ struct Case {
     input: Vec<f32>,
 }
 
-/// Loads, builds and runs twice; the bytes of the outputs.
-fn work(runtime: &Arc<Runtime>, case: &Case) -> Result<Vec<Vec<f32>>> {
+/// Loads, builds and runs twice; the bits of the outputs.
+fn work(runtime: &Arc<Runtime>, case: &Case) -> Result<Vec<Vec<u32>>> {
     let source = ProgramSource::Bytes(case.bytes.clone());
     let program = Program::load(runtime, source, Limits::default())?;
     let method = program.load_method("forward", MethodOptions::default())?;
@@ -97,46 +102,40 @@ fn work(runtime: &Arc<Runtime>, case: &Case) -> Result<Vec<Vec<f32>>> {
         let input = InputValue::Tensor(TensorInput::from_slice(&case.shape, &case.input).unwrap());
         let outputs = method.execute(&[input], ExecuteOptions::default())?;
         for output in &outputs {
-            results.push(output.tensor()?.elements::<f32>()?.to_vec());
+            results.push(output.tensor()?.elements::<f32>()?.iter().map(|v| v.to_bits()).collect());
         }
     }
     Ok(results)
-}
-
-fn is_same(a: &[Vec<f32>], b: &[Vec<f32>]) -> bool {
-    let bits = |list: &[Vec<f32>]| -> Vec<u32> { list.iter().flatten().map(|v| v.to_bits()).collect() };
-    bits(a) == bits(b)
 }
 
 /// Fails every request of `case` in turn; how many there were.
 fn fail_each(case: &Case, is_lasting: bool) -> usize {
     let runtime = runtime();
     pteron_runtime::demo::register(&runtime).unwrap();
-    let expected = work(&runtime, case).unwrap();
+    fail_each_of(&case.name, is_lasting, || work(&runtime, case))
+}
+
+/// Fails every request of `work` in turn; how many there were.
+fn fail_each_of<T: PartialEq>(name: &str, is_lasting: bool, work: impl Fn() -> Result<T>) -> usize {
+    let expected = work().unwrap();
     for n in 0.. {
         PLAN.set(Some(Plan { left: n, is_lasting }));
         REFUSED.set(0);
-        let result = catch_unwind(AssertUnwindSafe(|| work(&runtime, case)));
+        let result = catch_unwind(AssertUnwindSafe(&work));
         PLAN.set(None);
         let refused = REFUSED.get();
-        let result = result.unwrap_or_else(|_| panic!("{}: request {n}: a panic", case.name));
+        let result = result.unwrap_or_else(|_| panic!("{name}: request {n}: a panic"));
         match result {
             Err(e) => {
-                assert!(refused > 0, "{}: {e}", case.name);
-                assert_eq!(e.kind(), ErrorKind::LimitExceeded, "{}: request {n}: {e}", case.name);
-                assert!(
-                    e.to_string().contains("memory could not be allocated"),
-                    "{}: request {n}: {e}",
-                    case.name
-                );
+                assert!(refused > 0, "{name}: {e}");
+                assert_eq!(e.kind(), ErrorKind::LimitExceeded, "{name}: request {n}: {e}");
+                assert!(e.to_string().contains("could not be allocated"), "{name}: request {n}: {e}");
             }
             // What can do without the memory does: a constant that is not folded, say.
-            Ok(got) => assert!(is_same(&got, &expected), "{}: request {n}: another result", case.name),
+            Ok(got) => assert!(got == expected, "{name}: request {n}: another result"),
         }
-        let again = work(&runtime, case);
-        let again =
-            again.unwrap_or_else(|e| panic!("{}: after request {n} the next try fails: {e}", case.name));
-        assert!(is_same(&again, &expected), "{}: after request {n}: another result", case.name);
+        let again = work().unwrap_or_else(|e| panic!("{name}: after request {n} the next try fails: {e}"));
+        assert!(again == expected, "{name}: after request {n}: another result");
         if refused == 0 {
             return n;
         }
@@ -343,5 +342,44 @@ fn one_request_fails() {
 fn all_requests_fail_from_one_on() {
     for case in &cases() {
         fail_each(case, true);
+    }
+}
+
+type Writer<'a> = &'a dyn Fn() -> Result<Vec<u8>>;
+
+#[test]
+fn requests_of_writers_fail() {
+    let program = mlp();
+    let inline = WriteOptions { extract_delegate_segments: false, ..WriteOptions::default() };
+    let delegated = delegated();
+    let file = program.bytes();
+    let tensor = LayoutDraft::contiguous(DType::UInt8, &[file.len()]).unwrap();
+    let entry = |key: &str| DataEntryDraft {
+        key: key.repeat(3000),
+        data: file.as_slice().into(),
+        alignment: 16,
+        layout: Some(tensor.clone()),
+    };
+    let data = DataFileDraft { entries: vec![entry("a"), entry("b")] };
+    let case = TestCaseDraft {
+        inputs: vec![BundledValueDraft::Tensor(tensor.clone(), file.as_slice().into())],
+        expected_outputs: vec![],
+    };
+    let suite = TestSuiteDraft { method: "forward".into(), cases: vec![case] };
+    let bundle = BundleDraft { program: file.as_slice().into(), suites: vec![suite] };
+    let long = long().bytes();
+    let writers: [(&str, Writer<'_>); 6] = [
+        ("a program", &|| program.draft.to_bytes(&WriteOptions::default())),
+        ("a program with its blobs inside", &|| delegated.draft.to_bytes(&inline)),
+        ("a data file", &|| data.lay_out(128)?.to_bytes()),
+        ("a bundle", &|| bundle.to_bytes()),
+        ("a stripped program", &|| strip(&file)),
+        ("a listing", &|| Ok(listing(&ProgramFile::parse(&long)?)?.into_bytes())),
+    ];
+    for (name, write) in writers {
+        for is_lasting in [false, true] {
+            let requests = fail_each_of(name, is_lasting, write);
+            assert!(requests > 0, "{name} needs no memory");
+        }
     }
 }

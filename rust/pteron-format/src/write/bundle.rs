@@ -3,10 +3,12 @@
 use super::LayoutDraft;
 use super::container::with_gap;
 use super::table::aligned_bytes;
+use super::table_memory::{Builder, built};
 use crate::BundleFile;
 use crate::generated::bundle_wire;
 use crate::header::{BUNDLE_IDENTIFIER, BUNDLE_VERSION};
-use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
+use flatbuffers::{UnionWIPOffset, WIPOffset};
+use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, Result};
 use std::borrow::Cow;
 
@@ -74,7 +76,11 @@ impl BundleDraft<'_> {
                 .got(format!("{nbytes} bytes"))
                 .hint("keep the weights in a data file: ExecutorchBackendConfig(external_constants=True)"));
         }
-        let table = self.table();
+        or_limit(|| self.checked_bytes())
+    }
+
+    fn checked_bytes(&self) -> Result<Vec<u8>> {
+        let table = built(|b| self.table(b))?;
         // Blobs are aligned from the end; a length that is a multiple of the alignment makes it so from the
         // start too.
         let gap = table.len().next_multiple_of(PROGRAM_ALIGNMENT).saturating_sub(table.len());
@@ -88,9 +94,7 @@ impl BundleDraft<'_> {
         self.suites.iter().flat_map(|s| &s.cases).flat_map(|c| c.inputs.iter().chain(&c.expected_outputs))
     }
 
-    fn table(&self) -> Vec<u8> {
-        let mut builder = FlatBufferBuilder::new();
-        let b = &mut builder;
+    fn table(&self, b: &mut Builder<'_>) -> Result<()> {
         let suites: Vec<_> = self.suites.iter().map(|s| suite(b, s)).collect();
         let args = bundle_wire::BundledProgramArgs {
             version: BUNDLE_VERSION,
@@ -99,11 +103,9 @@ impl BundleDraft<'_> {
         };
         let root = bundle_wire::BundledProgram::create(b, &args);
         b.finish(root, Some(BUNDLE_IDENTIFIER));
-        builder.finished_data().to_vec()
+        Ok(())
     }
 }
-
-type Builder<'b> = FlatBufferBuilder<'b>;
 
 fn suite<'b>(
     b: &mut Builder<'b>,

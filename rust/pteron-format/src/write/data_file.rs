@@ -4,11 +4,12 @@ use super::container::{with_gap, write_header};
 use super::file_layout::FileLayout;
 use super::segment_layout::place_keyed;
 use super::segments::{Segments, align_up, lcm, too_large};
+use super::table_memory::{Builder, built};
 use super::write_options::check_alignment;
 use crate::generated::data_wire;
 use crate::header::{DATA_HEADER_LEN, DATA_HEADER_MAGIC, DATA_IDENTIFIER};
 use crate::read;
-use flatbuffers::FlatBufferBuilder;
+use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, Result};
 use std::borrow::Cow;
 
@@ -54,12 +55,16 @@ impl DataFileDraft<'_> {
     /// `ErrorKind::ExternalData` when the draft is not a legal data file, `ErrorKind::Program` when an
     /// alignment cannot be kept, `ErrorKind::LimitExceeded` when it is too large.
     pub fn lay_out(&self, segment_alignment: u32) -> Result<FileLayout<'_>> {
+        or_limit(|| self.arranged(segment_alignment))
+    }
+
+    fn arranged(&self, segment_alignment: u32) -> Result<FileLayout<'_>> {
         check_alignment("segment_alignment", segment_alignment)?;
         let wanted = self.entries.iter().map(|e| (e.key.as_str(), e.data.as_ref(), e.alignment));
         let mut segments = Vec::new();
         let placed = place_keyed(wanted, u64::from(segment_alignment), &mut segments)?;
         let segments = Segments::arrange(segments)?;
-        let table = self.table(&segments, &placed);
+        let table = built(|b| self.table(b, &segments, &placed))?;
         let inserted = DATA_HEADER_LEN.next_multiple_of(TABLE_ALIGNMENT);
         let mut head = with_gap(&table, inserted)?;
         // The base is aligned as if there were data, so that the layout of an empty file is no special case.
@@ -74,9 +79,7 @@ impl DataFileDraft<'_> {
         Ok(layout)
     }
 
-    fn table(&self, segments: &Segments<'_>, placed: &[u32]) -> Vec<u8> {
-        let mut builder = FlatBufferBuilder::new();
-        let b = &mut builder;
+    fn table(&self, b: &mut Builder<'_>, segments: &Segments<'_>, placed: &[u32]) -> Result<()> {
         let extents: Vec<_> = segments
             .extents
             .iter()
@@ -108,7 +111,7 @@ impl DataFileDraft<'_> {
         };
         let root = data_wire::FlatTensor::create(b, &args);
         b.finish(root, Some(DATA_IDENTIFIER));
-        builder.finished_data().to_vec()
+        Ok(())
     }
 }
 

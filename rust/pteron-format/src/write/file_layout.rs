@@ -1,5 +1,6 @@
 //! A file that is laid out but not written yet: its first bytes, and where the large pieces go.
 
+use pteron_core::memory_reserve::refusable;
 use pteron_core::{Error, ErrorKind, Result};
 use std::io::{self, Write};
 
@@ -30,8 +31,8 @@ impl FileLayout<'_> {
                 .hint("write it to a file instead, which needs no copy of the weights")
         };
         let mut out = Vec::new();
-        out.try_reserve_exact(usize::try_from(self.len).map_err(|_| no_memory())?)
-            .map_err(|_| no_memory())?;
+        let len = usize::try_from(self.len).map_err(|_| no_memory())?;
+        refusable(|| out.try_reserve_exact(len)).map_err(|_| no_memory())?;
         // A vector takes every byte it has room for.
         self.write_to(&mut out).map_err(|_| no_memory())?;
         Ok(out)

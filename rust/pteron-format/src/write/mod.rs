@@ -14,6 +14,7 @@ mod program_draft;
 mod segment_layout;
 mod segments;
 mod table;
+mod table_memory;
 mod write_options;
 
 pub use bundle::{BundleDraft, BundledValueDraft, TestCaseDraft, TestSuiteDraft};

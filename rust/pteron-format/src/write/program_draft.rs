@@ -2,6 +2,7 @@
 
 use super::{FileLayout, WriteOptions, container};
 use crate::ProgramFile;
+use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, Result};
 use std::borrow::Cow;
 
@@ -196,13 +197,15 @@ impl ProgramDraft<'_> {
     /// `ErrorKind::Program` when the draft is not a legal program (with the place and what was
     /// expected) or an alignment cannot be kept; `ErrorKind::LimitExceeded` when it is too large.
     pub fn lay_out(&self, options: &WriteOptions) -> Result<FileLayout<'_>> {
-        let layout = container::lay_out(self, options)?;
-        if options.verify {
-            ProgramFile::parse_head(&layout.head, layout.len).map_err(|e| {
-                e.hint("the program given to the writer is illegal at this place; nothing was written")
-            })?;
-        }
-        Ok(layout)
+        or_limit(|| {
+            let layout = container::lay_out(self, options)?;
+            if options.verify {
+                ProgramFile::parse_head(&layout.head, layout.len).map_err(|e| {
+                    e.hint("the program given to the writer is illegal at this place; nothing was written")
+                })?;
+            }
+            Ok(layout)
+        })
     }
 
     /// The whole file in memory; errors as for [`ProgramDraft::lay_out`].

@@ -1,16 +1,16 @@
 //! The program table: drafts to FlatBuffers tables.
 
 use super::segment_layout::{DelegatePlace, SegmentLayout};
+use super::table_memory::{Builder, built};
 use super::{
     ChainDraft, DelegateDraft, FrameDraft, InstructionDraft, MethodDraft, ProgramDraft, TensorDraft,
     ValueDraft,
 };
 use crate::generated::wire;
 use crate::header::FILE_IDENTIFIER;
-use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Push, UnionWIPOffset, Vector, WIPOffset};
+use flatbuffers::{ForwardsUOffset, Push, UnionWIPOffset, Vector, WIPOffset};
 use pteron_core::{Error, Result};
 
-type Builder<'b> = FlatBufferBuilder<'b>;
 type TableVector<'b, T> = WIPOffset<Vector<'b, ForwardsUOffset<T>>>;
 
 /// Largest table that FlatBuffers offsets can address, less room for everything but blobs.
@@ -34,8 +34,15 @@ pub(super) fn build(
             .got(format!("{inline_bytes} bytes"))
             .hint("write with extract_delegate_segments=True"));
     }
-    let mut builder = Builder::new();
-    let b = &mut builder;
+    built(|b| program(b, draft, layout, inline_alignment))
+}
+
+fn program<'b>(
+    b: &mut Builder<'b>,
+    draft: &ProgramDraft<'_>,
+    layout: &SegmentLayout<'_>,
+    inline_alignment: usize,
+) -> Result<()> {
     let mut inline = Vec::new();
     for blob in &layout.inline_delegates {
         let data = Some(aligned_bytes(b, blob, inline_alignment));
@@ -61,7 +68,7 @@ pub(super) fn build(
     };
     let root = wire::Program::create(b, &args);
     b.finish(root, Some(FILE_IDENTIFIER));
-    Ok(builder.finished_data().to_vec())
+    Ok(())
 }
 
 /// Compile specs are stored in the table too.

@@ -60,6 +60,14 @@ pub fn elements(choices: &mut Choices<'_>, contents: Contents, dtype: DType, num
 }
 
 /// Appends one number (half of a complex one), saturated.
+/// `numel` elements of one value.
+pub fn filled(dtype: DType, value: f64, numel: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let parts = if dtype.is_complex() { 2 } else { 1 };
+    (0..numel * parts).for_each(|_| push(&mut out, dtype, value));
+    out
+}
+
 fn push(out: &mut Vec<u8>, dtype: DType, v: f64) {
     match dtype {
         DType::UInt8 => out.extend((v as u8).to_le_bytes()),

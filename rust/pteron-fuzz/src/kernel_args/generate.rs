@@ -3,6 +3,7 @@
 use super::argument::{Argument, TensorArgument};
 use super::contents::{Contents, elements};
 use super::recipes;
+use super::right_calls;
 use crate::choices::Choices;
 use pteron_core::{ArgKind, DType, DimOrder, Dims, Dynamism, Schema, SchemaArg, TensorSpec};
 
@@ -363,6 +364,9 @@ impl<'c, 'b> Generator<'c, 'b> {
         let mut args: Vec<Argument> = schema.args.iter().map(|declared| self.argument(declared)).collect();
         if !self.is_wild {
             recipes::apply(self, schema, &mut args);
+            if self.choices.chance(30) {
+                args = right_calls::any(self, schema).unwrap_or(args);
+            }
         }
         // Something else in one place.
         if self.choices.chance(5) {

@@ -14,6 +14,7 @@ pub mod contents;
 pub mod generate;
 pub mod operators;
 mod recipes;
+mod right_calls;
 
 use crate::choices::Choices;
 use agreement::check_agreement;
@@ -21,7 +22,7 @@ use argument::Argument;
 use call::{Outcome, Setting};
 use generate::Generator;
 use operators::{OPERATORS, Operator};
-use pteron_core::{CpuProfile, DType, Dims, Error, StaticKernel};
+use pteron_core::{CpuProfile, DType, Dims, Error, ErrorKind, StaticKernel};
 use std::sync::LazyLock;
 
 static PROCESSORS: LazyLock<Vec<CpuProfile>> = LazyLock::new(|| {
@@ -158,6 +159,10 @@ fn compare(operator: &Operator, args: &[Argument], setting: Setting<'_>, is_exac
                 panic!("the kernel {} fails when its chunks run in another order", kernel.variant)
             };
             assert!(*outputs == reversed, "the order of chunks of {} changes its result", kernel.variant);
+        }
+        if let Outcome::Refused { error, .. } = &outcome {
+            let is_bug = error.kind() == ErrorKind::Internal;
+            assert!(!is_bug, "the kernel {} calls its arguments a bug of its own: {error}", kernel.variant);
         }
         (kernel.variant, outcome)
     };

@@ -115,6 +115,18 @@ mod tests {
         assert!(error_text(look(&[-1])).contains("got -1"));
     }
 
+    #[test]
+    fn an_empty_dimension_has_no_positions() {
+        let empty = || Tensor::of::<f32>(&[0, 2], &[]);
+        let select = |n: usize| {
+            let args = [empty().into(), 0i64.into(), Tensor::of(&[n], &vec![0i64; n]).into()];
+            run_out("aten::index_select.out", &args, DType::Float32, &[n, 2])
+        };
+        assert!(select(0).is_ok());
+        let text = error_text(select(3));
+        assert!(text.contains("without elements; expected no indices along dimension 0; got 3 indices"), "{text}");
+    }
+
     proptest! {
         // Hostile positions are refused or used, never followed outside.
         #[test]

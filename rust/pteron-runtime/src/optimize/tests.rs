@@ -97,7 +97,7 @@ impl Builder {
     }
     fn plan(mut self, switches: &RuleSwitches) -> String {
         let done = optimize(&mut self.0, &TestLoader::new(), switches).unwrap();
-        listing(&self.0, &done.steps)
+        listing(&self.0, &done.steps).unwrap()
     }
 }
 
@@ -220,7 +220,7 @@ fn views_elided_and_explicit_lead_to_the_same_constant() {
     b.call("aten::neg.out", &[elided, out]);
     b.call("aten::neg.out", &[viewed, out2]);
     let done = optimize(&mut b.0, &TestLoader::new(), &RuleSwitches::all_on()).unwrap();
-    let text = listing(&b.0, &done.steps);
+    let text = listing(&b.0, &done.steps).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
     assert_eq!(done.folded.len(), 2);
     assert_eq!(done.folded[0].key, done.folded[1].key);
