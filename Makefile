@@ -16,7 +16,7 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check fuzz fuzz-here fuzz-files fuzz-attacks \
-	instruction-gate deny advisories reproducible error-texts docs api wheel release-wheel bench bench-gemm \
+	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible error-texts docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops clean
 
 help: ## list the commands
@@ -146,6 +146,15 @@ fuzz: ## run a fuzz target under libFuzzer and AddressSanitizer (TARGET=, SECOND
 
 fuzz-here: ## run a fuzz target on random bytes without a fuzzer (TARGET=, SECONDS=, SEED=)
 	cargo run --release --quiet -p pteron-fuzz --bin fuzz_here -- $(TARGET) $(SECONDS) $(SEED)
+
+sanitize-address: $(VENV)/.packages ## AddressSanitizer over the Rust tests and a set of Python tests (half an hour)
+	tests/sanitizers/address.sh
+
+sanitize-thread: ## ThreadSanitizer over the Rust tests of pool, sessions, cancelling, lifetimes (needs a nightly toolchain)
+	tests/sanitizers/thread.sh
+
+valgrind: $(VENV)/.installed ## memcheck over tests of the runtime and a Python run with portable kernels (half an hour)
+	tests/sanitizers/valgrind.sh
 
 # Both need `cargo install cargo-deny --version 0.20.2` once; advisories are fetched from RustSec's repository.
 deny: ## licences, duplicates and sources of the crates, fuzz targets included (deny.toml)

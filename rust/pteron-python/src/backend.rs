@@ -6,6 +6,7 @@ use crate::delegate_state;
 use crate::errors::type_name;
 use crate::execute_context::ExecuteContext as PyExecuteContext;
 use crate::pending_exception::PendingException;
+use crate::python_call;
 use crate::tensor::{self, Tensor};
 use pteron_core::error::printable;
 use pteron_core::{
@@ -94,7 +95,7 @@ impl Backend for PyBackend {
             let object = self.object.bind(py);
             let answer = match object.getattr_opt(pyo3::intern!(py, "is_available")) {
                 Ok(None) => return Ok(Availability::Available),
-                Ok(Some(method)) => method.call0(),
+                Ok(Some(method)) => python_call::call(&method, &PyTuple::empty(py)),
                 Err(error) => Err(error),
             };
             let answer = answer.map_err(|e| raised(py, "is_available", e))?;
@@ -119,10 +120,7 @@ impl Backend for PyBackend {
     ) -> Result<Box<dyn Delegate>> {
         attached(|py| {
             let arguments = init_arguments(py, ctx, processed, specs).map_err(|e| raised(py, "init", e))?;
-            let delegate = self
-                .object
-                .bind(py)
-                .call_method1(pyo3::intern!(py, "init"), arguments)
+            let delegate = python_call::method(self.object.bind(py), "init", arguments)
                 .map_err(|e| raised(py, "init", e))?;
             let delegate = PyDelegate::new(&delegate, ctx.method)?;
             Ok(Box::new(delegate) as Box<dyn Delegate>)
@@ -216,7 +214,8 @@ impl PyDelegate {
                 .expected("an object with num_outputs and execute(ctx, inputs, outputs)")
                 .got(type_name(object)));
         }
-        let count = object.getattr("num_outputs").map_err(|e| raised(py, "num_outputs", e))?;
+        let count =
+            python_call::attribute(object, "num_outputs").map_err(|e| raised(py, "num_outputs", e))?;
         let num_outputs = match count.extract::<usize>() {
             Ok(num_outputs) if !count.is_instance_of::<PyBool>() => num_outputs,
             _ => {
@@ -359,10 +358,8 @@ impl PyDelegate {
         let outputs = PyTuple::new(py, arguments)?;
         // SAFETY: the guard ends the loan of `ctx` before this function returns.
         let context = unsafe { PyExecuteContext::lend(py, &self.method, ctx)? };
-        let result = self
-            .object
-            .bind(py)
-            .call_method1(pyo3::intern!(py, "execute"), (context.object().clone(), inputs, outputs));
+        let arguments = (context.object().clone(), inputs, outputs);
+        let result = python_call::method(self.object.bind(py), "execute", arguments);
         let events = context.take_events();
         drop(context);
         if let Some(report) = &mut ctx.events {
@@ -404,7 +401,7 @@ impl Drop for PyDelegate {
             let object = self.object.bind(py);
             let destroyed = match object.getattr_opt(pyo3::intern!(py, "destroy")) {
                 Ok(None) => return,
-                Ok(Some(destroy)) => destroy.call0().map(drop),
+                Ok(Some(destroy)) => python_call::call(&destroy, &PyTuple::empty(py)).map(drop),
                 Err(error) => Err(error),
             };
             if let Err(error) = destroyed {

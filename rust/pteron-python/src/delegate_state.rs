@@ -4,11 +4,12 @@ use crate::backend::{PyDelegate, attached, raised};
 use crate::errors::type_name;
 use crate::input::Argument;
 use crate::output::{self, TensorForm};
+use crate::python_call;
 use crate::tracer::copy;
 use pteron_core::{DelegateState, Error, OwnedTensor, Result, TensorView};
 use pteron_runtime::InputValue;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::{PyDict, PyMapping, PyTuple};
 
 const METHODS: [&str; 3] = ["get_state", "set_state", "reset_state"];
 
@@ -27,11 +28,23 @@ pub fn is_offered(object: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(has.iter().all(|h| *h))
 }
 
+impl PyDelegate {
+    /// Calls a method of the object; what it raises is an error with that method's name.
+    fn tell<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        arguments: Bound<'py, PyTuple>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let method = python_call::attribute(self.object().bind(py), name);
+        method.and_then(|m| python_call::call(&m, &arguments)).map_err(|e| raised(py, name, e))
+    }
+}
+
 impl DelegateState for PyDelegate {
     fn get_state(&self) -> Result<Vec<(String, OwnedTensor)>> {
         attached(|py| {
-            let given =
-                self.object().bind(py).call_method0("get_state").map_err(|e| raised(py, "get_state", e))?;
+            let given = self.tell(py, "get_state", PyTuple::empty(py))?;
             let wrong = |got: &Bound<'_, PyAny>| {
                 Error::delegate("get_state of a delegate gave something else than buffers by name")
                     .expected("a dict from str to arrays")
@@ -52,8 +65,7 @@ impl DelegateState for PyDelegate {
 
     fn is_empty(&self) -> Result<bool> {
         attached(|py| {
-            let given =
-                self.object().bind(py).call_method0("get_state").map_err(|e| raised(py, "get_state", e))?;
+            let given = self.tell(py, "get_state", PyTuple::empty(py))?;
             Ok(given.len().is_ok_and(|n| n == 0))
         })
     }
@@ -66,15 +78,12 @@ impl DelegateState for PyDelegate {
                 let set = array.and_then(|a| given.set_item(name, a));
                 set.map_err(|e| raised(py, "set_state", e))?;
             }
-            let done = self.object().bind(py).call_method1("set_state", (given,));
-            done.map(drop).map_err(|e| raised(py, "set_state", e))
+            let arguments = PyTuple::new(py, [given]).map_err(|e| raised(py, "set_state", e))?;
+            self.tell(py, "set_state", arguments).map(drop)
         })
     }
 
     fn reset_state(&mut self) -> Result<()> {
-        attached(|py| {
-            let done = self.object().bind(py).call_method0("reset_state");
-            done.map(drop).map_err(|e| raised(py, "reset_state", e))
-        })
+        attached(|py| self.tell(py, "reset_state", PyTuple::empty(py)).map(drop))
     }
 }

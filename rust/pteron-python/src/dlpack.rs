@@ -1,12 +1,14 @@
 //! DLPack, versioned (1.x) and legacy, both directions. Unsafe island. Layouts: dlpack.h 1.1.
 
 use crate::dtype;
+use crate::python_call;
 use crate::tensor::Tensor;
 use pteron_core::MAX_RANK;
 use pteron_runtime::Memory;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
@@ -259,19 +261,18 @@ pub struct ImportedView {
 /// Imports what `object.__dlpack__` gives, without a copy.
 pub fn import(object: &Bound<'_, PyAny>) -> Result<(Imported, ImportedView), ImportError> {
     let py = object.py();
-    let (device, _): (i32, i32) = object
-        .call_method0(pyo3::intern!(py, "__dlpack_device__"))?
-        .extract()
-        .map_err(ImportError::Python)?;
+    let (device, _): (i32, i32) =
+        python_call::method(object, "__dlpack_device__", ())?.extract().map_err(ImportError::Python)?;
     if !HOST_READABLE.contains(&device) {
         return Err(ImportError::Device(device));
     }
     let kwargs = pyo3::types::PyDict::new(py);
     kwargs.set_item(pyo3::intern!(py, "max_version"), (1u32, 1u32))?;
     let method = object.getattr(pyo3::intern!(py, "__dlpack__"))?;
-    let capsule = match method.call((), Some(&kwargs)) {
+    let none = PyTuple::empty(py);
+    let capsule = match python_call::call_with(&method, &none, Some(&kwargs)) {
         // Exporters older than DLPack 1.0 do not know the keyword.
-        Err(e) if e.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => method.call0()?,
+        Err(e) if e.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => python_call::call(&method, &none)?,
         other => other?,
     };
     let imported = consume(&capsule)?;

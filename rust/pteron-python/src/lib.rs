@@ -2,7 +2,7 @@
 //! it is re-exported by the package `pteron`.
 //!
 //! Unsafe code lives in the islands `tensor`, `dlpack`, `dlpack_exchange`, `numpy_api`, `blob`, `contents`, `input`, `call`,
-//! `execute_context`, `pending_exception`, `plugin`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
+//! `execute_context`, `pending_exception`, `plugin`, `python_call`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
 //! else: the compiler refuses it.
 
 #![deny(unsafe_code)]
@@ -46,6 +46,8 @@ mod pending_exception;
 #[allow(unsafe_code)]
 mod plugin;
 mod program;
+#[allow(unsafe_code)]
+mod python_call;
 mod runtime;
 mod serialize;
 #[allow(unsafe_code)]

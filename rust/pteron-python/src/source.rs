@@ -1,6 +1,7 @@
 //! Where the bytes of a file come from: a path, bytes, another buffer, or a binary file. Unsafe island.
 
 use crate::parameter;
+use crate::python_call;
 use pteron_runtime::{DataSource, ProgramSource, StableBytes};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -41,7 +42,7 @@ pub fn file_source(
         return Ok((borrowed(&copy), None));
     }
     if source.hasattr("read")? {
-        let content = source.call_method0("read")?;
+        let content = python_call::method(source, "read", ())?;
         let content = content.cast::<PyBytes>().map_err(|_| {
             parameter::wrong_type(
                 &content,

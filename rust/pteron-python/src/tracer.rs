@@ -2,6 +2,7 @@
 
 use crate::bytes::python_bytes;
 use crate::output::{self, TensorForm};
+use crate::python_call;
 use pteron_core::{AlignedBuffer, ArgView, DelegateEvent, Error, EventId, OwnedTensor, TensorView};
 use pteron_runtime::{Allocation, StepInfo, Tracer};
 use pyo3::prelude::*;
@@ -59,7 +60,7 @@ impl<'py> PyTracer<'py> {
             return;
         }
         let told = Python::try_attach(|py| match self.object.bind(py).getattr_opt(name)? {
-            Some(method) => method.call1(arguments(py, &self.step)?).map(drop),
+            Some(method) => python_call::call(&method, &arguments(py, &self.step)?).map(drop),
             None => Ok(()),
         });
         if let Some(Err(error)) = told {

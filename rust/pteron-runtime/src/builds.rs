@@ -30,6 +30,11 @@ impl Builds {
         self.running.load(Ordering::Acquire) > 0 && self.process.load(Ordering::Relaxed) != std::process::id()
     }
 
+    /// Is a thread of this process building?
+    pub(crate) fn are_running_here(&self) -> bool {
+        self.running.load(Ordering::Acquire) > 0 && self.process.load(Ordering::Relaxed) == std::process::id()
+    }
+
     /// What such a program can still say.
     #[cold]
     pub(crate) fn error() -> Error {

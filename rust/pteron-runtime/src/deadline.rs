@@ -4,8 +4,9 @@
 //! starts with the first deadline and starts again in a forked child, where the parent's is gone.
 
 use crate::CancelHandle;
+use crate::fork_lock::ForkLock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
@@ -25,6 +26,8 @@ struct State {
 pub(crate) struct Deadline {
     watch: Arc<Watch>,
     key: (Instant, u64),
+    // The process whose thread watches it.
+    process: u32,
 }
 
 impl Deadline {
@@ -39,24 +42,30 @@ impl Deadline {
             key
         };
         watch.is_changed.notify_one();
-        Some(Deadline { watch, key })
+        Some(Deadline { watch, key, process: std::process::id() })
     }
 }
 
 impl Drop for Deadline {
     fn drop(&mut self) {
-        if let Ok(mut state) = self.watch.pending.lock() {
+        // In a child that was forked during the run (by a delegate) nobody watches, and the lock may be held for ever.
+        if self.process == std::process::id()
+            && let Ok(mut state) = self.watch.pending.lock()
+        {
             state.runs.remove(&self.key);
         }
     }
 }
 
-/// The watch of this process, with its thread running.
+/// How long a forked child waits for what a thread of the parent may have held.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The watch of this process, with its thread running; `None` where there is none to be had.
 fn watch() -> Option<Arc<Watch>> {
     // The process that owns the watch's thread, and the watch.
     type Owned = (u32, Arc<Watch>);
-    static WATCH: OnceLock<Mutex<Option<Owned>>> = OnceLock::new();
-    let mut slot = WATCH.get_or_init(Mutex::default).lock().ok()?;
+    static WATCH: ForkLock<Option<Owned>> = ForkLock::new(None);
+    let mut slot = WATCH.lock_within(PATIENCE)?;
     let pid = std::process::id();
     if let Some((owner, watch)) = slot.as_ref()
         && *owner == pid

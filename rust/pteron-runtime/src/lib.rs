@@ -37,6 +37,7 @@ mod execute_options;
 mod extent_expression;
 mod external_file;
 mod external_tensors;
+mod fork_lock;
 mod input_check;
 mod input_rule;
 #[allow(unsafe_code)]

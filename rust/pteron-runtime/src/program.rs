@@ -2,6 +2,7 @@
 
 use crate::builds::Builds;
 use crate::external_file::ExternalFiles;
+use crate::fork_lock::ForkLock;
 use crate::interface::{INTERFACE_KEY, Interface};
 use crate::method_code::{BuildInput, MethodCode};
 use crate::method_instance::MethodInstance;
@@ -19,7 +20,8 @@ use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
 use pteron_format::{BundleFile, MethodDef, Placement};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Where a program comes from.
 pub enum ProgramSource {
@@ -54,9 +56,9 @@ struct MethodEntry {
     outputs: Arc<[IoSpec]>,
     delegate_buffers: Arc<[(usize, Vec<String>)]>,
     // Built when first needed. The lock is held while building, so it happens once.
-    code: Mutex<Option<Arc<MethodCode>>>,
+    code: ForkLock<Option<Arc<MethodCode>>>,
     // Sessions of stateless methods, idle.
-    pool: Mutex<Vec<MethodInstance>>,
+    pool: ForkLock<Vec<MethodInstance>>,
 }
 
 impl Program {
@@ -98,8 +100,8 @@ impl Program {
                         inputs: interface.inputs(m)?.into(),
                         outputs: interface.outputs(m)?.into(),
                         delegate_buffers: interface.delegate_buffers(m)?.into(),
-                        code: Mutex::new(None),
-                        pool: Mutex::new(vec![]),
+                        code: ForkLock::new(None),
+                        pool: ForkLock::new(vec![]),
                     })
                 })
                 .collect::<Result<Vec<_>>>()?;
@@ -275,11 +277,16 @@ impl Program {
     fn code(&self, name: &str) -> Result<Arc<MethodCode>> {
         let (def, entry) = self.method(name)?;
         if self.builds.is_cut_off() {
-            let built = entry.code.try_lock().ok().and_then(|slot| slot.clone());
+            let built = entry.code.lock_within(Duration::ZERO).and_then(|slot| slot.clone());
             return built.ok_or_else(|| Builds::error().method(name));
         }
-        let mut slot =
-            entry.code.lock().map_err(|_| Error::internal("building this method panicked earlier"))?;
+        let mut slot = loop {
+            match entry.code.lock_within(Duration::from_secs(1)) {
+                Some(slot) => break slot,
+                None if self.builds.are_running_here() => {}
+                None => return Err(Builds::error().method(name)),
+            }
+        };
         if let Some(code) = &*slot {
             return Ok(code.clone());
         }
@@ -355,7 +362,7 @@ impl Program {
                 "use load_method, which gives a session of its own, or take outputs that own their memory",
             ));
         }
-        let pooled = entry.pool.lock().ok().and_then(|mut p| p.pop());
+        let pooled = entry.pool.lock_within(Duration::ZERO).and_then(|mut p| p.pop());
         let instance = match pooled {
             Some(instance) => instance,
             None => self.instance(name, &MethodOptions::default())?,
@@ -370,7 +377,7 @@ impl Program {
         let result = instance.execute(inputs, options, outputs);
         let is_usable = !matches!(&result, Err(e) if e.kind() == pteron_core::ErrorKind::Internal
             || e.detail().is_memory_kept);
-        if is_usable && let Ok(mut pool) = entry.pool.lock() {
+        if is_usable && let Some(mut pool) = entry.pool.lock_within(Duration::ZERO) {
             pool.push(instance);
         }
         result

@@ -11,6 +11,7 @@
 //!
 //! Unsafe island (`team.rs`).
 
+mod primitives;
 mod region;
 mod team;
 

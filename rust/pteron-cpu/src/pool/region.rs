@@ -1,9 +1,8 @@
 //! One parallel region: the work, how many chunks it has, and how it ended.
 
+use super::primitives::{AtomicU32, Mutex, Ordering};
 use pteron_core::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a region computes.
 pub(super) type Work<'a> = &'a (dyn Fn(u32, usize) -> Result<()> + Sync);

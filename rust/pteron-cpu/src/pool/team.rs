@@ -7,14 +7,13 @@
 //! one of its chunks was claimed *and* finished; so the region pointer is read after the claim and
 //! is valid until the claimed chunk is reported as done.
 
-use super::SPIN;
+use super::primitives::{
+    Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, JoinHandle, Mutex, Ordering, Thread, current, park,
+    spawn, spin_until, store_then_load,
+};
 use super::region::{Region, Work};
 use pteron_core::Result;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{JoinHandle, Thread};
-use std::time::Instant;
 
 /// State that the workers share with the callers.
 struct Shared {
@@ -58,10 +57,7 @@ impl Team {
         let mut workers = Vec::with_capacity(wanted);
         for index in 1..threads {
             let shared = shared.clone();
-            let started = std::thread::Builder::new()
-                .name(format!("pteron-{index}"))
-                .spawn(move || shared.work_until_end(index));
-            match started {
+            match spawn(format!("pteron-{index}"), move || shared.work_until_end(index)) {
                 Ok(handle) => workers.push(handle),
                 Err(_) => break,
             }
@@ -87,6 +83,7 @@ impl Team {
         // worker touches it after it has reported its last chunk.
         shared.region.store(ptr::from_ref(&region).cast_mut().cast(), Ordering::Relaxed);
         shared.ticket.store((limit as u64) << 32 | chunks as u64, Ordering::SeqCst);
+        store_then_load();
         for (worker, asleep) in self.workers.iter().zip(&shared.asleep).take(limit - 1) {
             if asleep.load(Ordering::SeqCst) {
                 worker.thread().unpark();
@@ -140,7 +137,9 @@ impl Shared {
         let region = unsafe { &*region };
         region.run(region.chunks - remaining, worker);
         // From here on the region may be gone.
-        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1
+        let is_last = self.pending.fetch_sub(1, Ordering::SeqCst) == 1;
+        store_then_load();
+        if is_last
             && worker != 0
             && self.is_caller_waiting.load(Ordering::SeqCst)
             && let Some(caller) = self.caller.lock().unwrap_or_else(|p| p.into_inner()).as_ref()
@@ -155,10 +154,11 @@ impl Shared {
         if spin_until(|| self.pending.load(Ordering::Acquire) == 0) {
             return;
         }
-        *self.caller.lock().unwrap_or_else(|p| p.into_inner()) = Some(std::thread::current());
+        *self.caller.lock().unwrap_or_else(|p| p.into_inner()) = Some(current());
         self.is_caller_waiting.store(true, Ordering::SeqCst);
+        store_then_load();
         while self.pending.load(Ordering::SeqCst) != 0 {
-            std::thread::park();
+            park();
         }
         self.is_caller_waiting.store(false, Ordering::SeqCst);
     }
@@ -184,29 +184,14 @@ impl Shared {
             }
             // Announced before the last look: whoever stores a ticket afterwards sees it and unparks.
             asleep.store(true, Ordering::SeqCst);
+            store_then_load();
             while !self.has_work_for(index, Ordering::SeqCst) {
                 if self.is_ending.load(Ordering::SeqCst) {
                     return;
                 }
-                std::thread::park();
+                park();
             }
             asleep.store(false, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Spins for up to [`SPIN`]; true as soon as `is_done` is.
-fn spin_until(is_done: impl Fn() -> bool) -> bool {
-    let mut start = None;
-    loop {
-        for _ in 0..64 {
-            if is_done() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if start.get_or_insert_with(Instant::now).elapsed() >= SPIN {
-            return is_done();
         }
     }
 }

@@ -8,6 +8,7 @@ mod demo;
 mod dynamic_shapes;
 mod errors;
 mod hostile_programs;
+mod lifetimes;
 mod limits;
 mod memory;
 mod odd_programs;
