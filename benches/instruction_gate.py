@@ -25,8 +25,8 @@ STEPS = 200
 
 #: Row: what it counts; what the instructions of a call are divided by; few calls and many; limit.
 ROWS: dict[str, tuple[str, int, int, int, int]] = {
-    "call": ("one-add call from NumPy", 1, 1000, 5000, 19_700),
-    "bound": ("one-add call with a bound output", 1, 1000, 5000, 19_900),
+    "call": ("one-add call from NumPy", 1, 1000, 5000, 14_700),
+    "bound": ("one-add call with a bound output", 1, 1000, 5000, 17_700),
     "step": ("elementwise step of 16 elements, plans off", STEPS, 50, 250, 1_000),
 }
 
