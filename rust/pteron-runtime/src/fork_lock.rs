@@ -21,14 +21,17 @@ impl<T> ForkLock<T> {
     /// Waits as long as it takes in the process where the lock was first taken, and for `patience` in one that was
     /// forked from it. `None` after that, and when a holder panicked.
     pub(crate) fn lock_within(&self, patience: Duration) -> Option<MutexGuard<'_, T>> {
-        let this = std::process::id();
-        let first = self.process.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed);
+        if self.process.load(Ordering::Relaxed) == 0 {
+            // Asking for the process is a system call: once, and where the lock is held.
+            let this = std::process::id();
+            let _ = self.process.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed);
+        }
         match self.mutex.try_lock() {
             Ok(guard) => return Some(guard),
             Err(TryLockError::Poisoned(_)) => return None,
             Err(TryLockError::WouldBlock) => {}
         }
-        if first.is_ok() || first == Err(this) {
+        if self.process.load(Ordering::Relaxed) == std::process::id() {
             return self.mutex.lock().ok();
         }
         let start = Instant::now();
