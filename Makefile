@@ -140,7 +140,8 @@ error-texts: $(VENV)/.installed ## write the kept texts of failing calls anew (t
 
 # Needs `cargo install cargo-fuzz --version 0.13.2` once. Sanitizers are unstable options of the stable compiler.
 fuzz: ## run a fuzz target under libFuzzer and AddressSanitizer (TARGET=, SECONDS=); docs/security-fuzzing.md
-	@mkdir -p fuzz/corpus/$(TARGET)
+	test -d fuzz/corpus/$(TARGET) || \
+		cargo run --quiet -p pteron-fuzz --bin fuzz_here -- --write $(TARGET) 300 fuzz/corpus/$(TARGET)
 	cd fuzz && RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir . $(TARGET) corpus/$(TARGET) \
 		$(addprefix ../,$(wildcard rust/pteron-fuzz/seeds/$(TARGET))) -- -max_total_time=$(SECONDS) -timeout=20 -rss_limit_mb=3000
 

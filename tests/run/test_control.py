@@ -168,6 +168,24 @@ def test_control_c_stops_a_long_run() -> None:
         method.execute([X, X], budget=100)
 
 
+def test_control_c_stops_a_program_inside_a_delegate() -> None:
+    runtime = pteron.Runtime()
+    pteron._native.register_demo_backends(runtime)
+    inside = endless_method()
+    outside = MethodBuilder()
+    x, y, out = (outside.tensor([2, 3]) for _ in range(3))
+    outside.delegate("ExecutorBackend", [outside.input(x), outside.input(y), out], build(inside))
+    outside.output(out)
+    method = pteron.load(build(outside), runtime=runtime).load_method()
+    timer = threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        method.execute([X, X], deadline=20)
+    timer.join()
+    with pytest.raises(pteron.LimitExceeded):
+        method.execute([X, X], budget=100)
+
+
 def test_what_a_signal_handler_raises_comes_out() -> None:
     class Alarm(Exception):
         pass

@@ -119,6 +119,9 @@ pub struct ExecuteContext<'a> {
     pub instruction: usize,
     /// Should the delegate stop early? Polled by long-running delegates.
     pub is_cancelled: &'a dyn Fn() -> bool,
+    /// What the calling thread looks at while it runs (signals, a deadline without a watch of its own): for a delegate
+    /// that runs a program on this thread. An error ends the run and is the delegate's result as it is. `None`: nothing.
+    pub poll: Option<&'a dyn Fn() -> Result<()>>,
     /// Who is told what happens inside the delegate; `None` in calls that nobody traces.
     pub events: Option<&'a mut dyn FnMut(DelegateEvent<'_>)>,
 }

@@ -5,7 +5,7 @@
 //! `pteron-format` (bytes → verified views) → `pteron-runtime` (values, instructions, steps) →
 //! kernels, which see only the types defined here.
 //!
-//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`], [`args`] and [`memory_reserve`], nowhere
+//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`], [`args`], [`memory_reserve`] and `large_pages`, nowhere
 //! else: the compiler refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
 
 #![deny(unsafe_code)]
@@ -22,6 +22,8 @@ pub mod error;
 pub mod instruction;
 #[allow(unsafe_code)]
 pub mod kernel;
+#[allow(unsafe_code)]
+mod large_pages;
 #[allow(unsafe_code)]
 pub mod memory_reserve;
 #[allow(unsafe_code)]

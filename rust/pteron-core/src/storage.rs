@@ -1,6 +1,7 @@
 //! Memory that arenas, packed weights and scratch live in: owned, zeroed and 64-byte aligned, or bytes
 //! that somebody else keeps. Unsafe island.
 
+use crate::large_pages::Mapping;
 use crate::{Error, Result, memory_reserve};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
@@ -14,8 +15,10 @@ pub const ALIGNMENT: usize = 64;
 pub struct AlignedBuffer {
     ptr: NonNull<u8>,
     len: usize,
-    // What the allocator gave; null for an empty buffer. `ptr` is the first aligned byte of it.
+    // What the allocator gave; null for an empty or mapped buffer. `ptr` is the first aligned byte of it.
     base: *mut u8,
+    // In place of `base`.
+    _mapping: Option<Mapping>,
 }
 
 /// Alignment that is asked of the allocator. Up to this one it can hand out fresh pages of the system,
@@ -34,7 +37,12 @@ impl AlignedBuffer {
     pub fn zeroed(len: usize) -> Result<Self> {
         let fail = || memory_reserve::out_of_memory(format!("a request for {len} bytes"));
         if len == 0 {
-            return Ok(AlignedBuffer { ptr: Self::dangling(), len: 0, base: std::ptr::null_mut() });
+            return Ok(AlignedBuffer {
+                ptr: Self::dangling(),
+                len: 0,
+                base: std::ptr::null_mut(),
+                _mapping: None,
+            });
         }
         let layout = Self::layout(len).ok_or_else(fail)?;
         // SAFETY: `layout` has non-zero size.
@@ -44,7 +52,21 @@ impl AlignedBuffer {
         }
         // At most ALIGNMENT - BASE_ALIGNMENT bytes, which `layout` has room for.
         let aligned = base.wrapping_add(base.align_offset(ALIGNMENT));
-        Ok(AlignedBuffer { ptr: NonNull::new(aligned).ok_or_else(fail)?, len, base })
+        Ok(AlignedBuffer { ptr: NonNull::new(aligned).ok_or_else(fail)?, len, base, _mapping: None })
+    }
+
+    /// `len` zero bytes for what is written once, whole, and read for long, such as packed weights. Large ones
+    /// lie in large pages where the system has them ([`crate::large_pages`]). Not for memory that may stay unused
+    /// in part, which would become resident too.
+    ///
+    /// Errors: as [`AlignedBuffer::zeroed`].
+    pub fn zeroed_to_keep(len: usize) -> Result<Self> {
+        if !Mapping::is_worth_it(len) {
+            return Self::zeroed(len);
+        }
+        let mapping = Mapping::new(len)
+            .ok_or_else(|| memory_reserve::out_of_memory(format!("a request for {len} bytes")))?;
+        Ok(AlignedBuffer { ptr: mapping.start(), len, base: std::ptr::null_mut(), _mapping: Some(mapping) })
     }
 
     fn layout(len: usize) -> Option<Layout> {
@@ -252,5 +274,17 @@ mod tests {
         assert_eq!(b.as_elements::<f32>().len(), 25);
         assert!(AlignedBuffer::zeroed(usize::MAX).is_err());
         assert!(AlignedBuffer::zeroed(0).unwrap().as_slice().is_empty());
+    }
+
+    #[test]
+    fn buffers_to_keep_are_zeroed_and_aligned_too() {
+        for len in [0, 100, (4 << 20) - 1, 4 << 20, (4 << 20) + 12_345] {
+            let mut b = AlignedBuffer::zeroed_to_keep(len).unwrap();
+            assert!((b.as_ptr() as usize).is_multiple_of(ALIGNMENT));
+            assert!(b.len() == len && b.as_slice().iter().all(|x| *x == 0));
+            b.as_mut_slice().fill(1);
+        }
+        assert!(AlignedBuffer::zeroed_to_keep(usize::MAX).is_err());
+        assert!(AlignedBuffer::zeroed_to_keep(usize::MAX / 4).is_err());
     }
 }

@@ -140,8 +140,8 @@ impl TensorMeta {
 pub struct TensorSlot {
     data: *mut u8,
     capacity: usize,
-    is_static: bool,
-    bound: Dims,
+    // The largest extents; a static tensor keeps those it has.
+    bound: Option<Box<Dims>>,
     meta: TensorMeta,
 }
 
@@ -157,8 +157,7 @@ impl TensorSlot {
         Ok(TensorSlot {
             data: std::ptr::null_mut(),
             capacity: 0,
-            is_static: !spec.is_dynamic(),
-            bound: spec.shape,
+            bound: spec.is_dynamic().then(|| Box::new(spec.shape)),
             meta: TensorMeta::new(spec.dtype, spec.shape, spec.dim_order)?,
         })
     }
@@ -190,11 +189,11 @@ impl TensorSlot {
     }
     /// Largest extents.
     pub fn bound(&self) -> &Dims {
-        &self.bound
+        self.bound.as_deref().unwrap_or(&self.meta.shape)
     }
     /// Never changes its extents?
     pub fn is_static(&self) -> bool {
-        self.is_static
+        self.bound.is_none()
     }
 
     /// Gives the value new extents: same rank, element count within the bound, and equal to the
@@ -208,13 +207,14 @@ impl TensorSlot {
     }
 
     fn check_shape(&self, shape: &[usize], numel: usize) -> Result<()> {
-        let limit = self.bound.numel()?;
-        if shape.len() != self.bound.len() || numel > limit || (self.is_static && *shape != *self.bound) {
+        let bound = self.bound();
+        let limit = bound.numel()?;
+        if shape.len() != bound.len() || numel > limit || (self.is_static() && *shape != **bound) {
             return Err(Error::kernel("a tensor cannot take the shape that was computed for it")
-                .expected(if self.is_static {
-                    format!("exactly {}", self.bound)
+                .expected(if self.is_static() {
+                    format!("exactly {bound}")
                 } else {
-                    format!("rank {} and at most {limit} elements (bound {})", self.bound.len(), self.bound)
+                    format!("rank {} and at most {limit} elements (bound {bound})", bound.len())
                 })
                 .got(format!("{shape:?}")));
         }
@@ -223,12 +223,12 @@ impl TensorSlot {
 
     fn resize_slow(&mut self, shape: &[usize]) -> Result<()> {
         let numel = sizes::checked_numel(shape)?;
-        if shape.len() != self.bound.len() || self.is_static {
+        if shape.len() != self.meta.rank() || self.is_static() {
             self.check_shape(shape, numel)?;
         }
         let nbytes = sizes::checked_nbytes(shape, self.meta.dtype)?;
         if (!self.data.is_null() && nbytes > self.capacity)
-            || (self.data.is_null() && numel > self.bound.numel()?)
+            || (self.data.is_null() && numel > self.bound().numel()?)
         {
             self.check_shape(shape, numel)?;
             return Err(Error::kernel("a tensor outgrew its planned memory")

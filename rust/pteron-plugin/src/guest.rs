@@ -349,6 +349,7 @@ unsafe extern "C" fn execute(
                 method: text(&told.method)?,
                 instruction: usize::try_from(told.instruction).unwrap_or(usize::MAX),
                 is_cancelled: &ask,
+                poll: None,
                 events: match told.event {
                     Some(_) => Some(&mut report),
                     None => None,

@@ -7,9 +7,10 @@ use crate::memory_map::{ArgumentRole, MemoryMap};
 use crate::method_code::MethodCode;
 use crate::session::Session;
 use crate::step::{Action, Step};
+use crate::watch::Watch;
 use pteron_core::error::printable;
 use pteron_core::{
-    AliasRule, ArgView, Backend, BackendOption, Delegate, DelegateEvent, DelegateState, Error,
+    AliasRule, ArgView, Backend, BackendOption, Delegate, DelegateEvent, DelegateState, Error, ErrorKind,
     ExecuteContext, InitContext, OutputView, Result, Value, ValueId, ValueKind,
 };
 use smallvec::SmallVec;
@@ -61,8 +62,8 @@ pub(crate) fn init_delegates(
     for (i, (def, backend)) in code.ir.delegates.iter().zip(backends).enumerate() {
         let at = |e: Error| {
             let e = match e.kind() {
-                pteron_core::ErrorKind::Cancelled | pteron_core::ErrorKind::LimitExceeded => e,
-                _ => e.with_kind(pteron_core::ErrorKind::Delegate),
+                ErrorKind::Cancelled | ErrorKind::LimitExceeded => e,
+                _ => e.with_kind(ErrorKind::Delegate),
             };
             let message = format!("delegate {i} of the method could not be made: {}", e.detail().message);
             e.with_message(message).method(code.ir.name.as_str()).backend(def.backend.as_str())
@@ -191,6 +192,7 @@ pub(crate) fn call(
     delegate: u32,
     step: &Step,
     cancel: &CancelHandle,
+    watch: Option<&Watch<'_>>,
     events: Option<&mut dyn FnMut(DelegateEvent<'_>)>,
 ) -> Result<()> {
     let Session { values, delegates, .. } = session;
@@ -217,10 +219,12 @@ pub(crate) fn call(
         outputs.push(OutputView::new(slot));
     }
     let is_cancelled = || !cancel.is_running();
+    let poll = || watch.map_or(Ok(()), Watch::between_chunks);
     let mut ctx = ExecuteContext {
         method: &code.ir.name,
         instruction: step.covers.first().copied().unwrap_or_default() as usize,
         is_cancelled: &is_cancelled,
+        poll: watch.is_some().then_some(&poll),
         events: match events {
             Some(report) => Some(report),
             None => None,
@@ -228,6 +232,10 @@ pub(crate) fn call(
     };
     let delegate = &mut known.delegate;
     match catch_unwind(AssertUnwindSafe(|| delegate.execute(&mut ctx, &inputs, &mut outputs))) {
+        // Stopped by what stops this run: a delegate does not know whether that was its deadline.
+        Ok(Err(e)) if e.kind() == ErrorKind::Cancelled && e.detail().cause.is_none() && is_cancelled() => {
+            Err(cancel.error())
+        }
         Ok(result) => result,
         Err(panic) => {
             known.is_poisoned = true;

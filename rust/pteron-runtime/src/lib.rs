@@ -22,6 +22,7 @@
 mod annotate;
 mod backend_registry;
 mod bound_outputs;
+mod budget;
 mod builds;
 mod call_check;
 mod cancel;

@@ -16,10 +16,10 @@ const DEFAULT_VALUES: usize = 1 << 20;
 /// [`pteron_core::ErrorKind::LimitExceeded`] (of kind `DeadlineExceeded` for `time`) that names the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Most bytes of planned memory of one session, and of the scratch of its kernels where that is more than
-    /// 16 MiB. Default: half of the smaller of the machine's memory and the control group's limit.
+    /// Most bytes of planned memory of one session, sessions of programs inside it included, and of the scratch
+    /// of its kernels where that is more than 16 MiB. Default: half of the smaller of the machine's memory and the control group's limit.
     pub arena_bytes: Option<usize>,
-    /// Most instructions that one call may execute. Default: no limit.
+    /// Most instructions that one call may execute, those of programs inside included. Default: no limit.
     pub instructions: Option<u64>,
     /// Longest time that one call may take. Default: no limit.
     pub time: Option<Duration>,
@@ -92,35 +92,81 @@ impl Limits {
         }
     }
 
+    /// No looser than those of the program that this thread is in, if it is in one: a file cannot escape the limits
+    /// of its caller through a delegate that runs a program.
+    #[must_use]
+    pub(crate) fn inside(self) -> Limits {
+        let Some(outer) = ENCLOSING.get().map(|e| e.limits) else { return self };
+        fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+            match (a, b) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            }
+        }
+        Limits {
+            arena_bytes: least(self.arena_bytes, outer.arena_bytes),
+            instructions: least(self.instructions, outer.instructions),
+            time: least(self.time, outer.time),
+            nesting: least(self.nesting, outer.nesting),
+            values: least(self.values, outer.values),
+            rank: least(self.rank, outer.rank),
+        }
+    }
+
     /// Enters a program; an error when that is one inside the other too often. Programs inside of this one
     /// count, on this thread, while the guard lives.
     pub(crate) fn enter(&self) -> Result<Nested> {
-        let outer = NESTING.get();
-        let depth = outer.map_or(1, |(depth, _)| depth.saturating_add(1));
-        let most = outer.map_or(self.nesting.unwrap_or(DEFAULT_NESTING), |(_, most)| most);
+        let outer = ENCLOSING.get();
+        let depth = outer.map_or(1, |e| e.depth.saturating_add(1));
+        let most = outer.map_or(self.nesting.unwrap_or(DEFAULT_NESTING), |e| e.most);
         if depth > most {
             return Err(reached("nesting", "too many programs run inside each other")
                 .expected(format!("at most {most}"))
                 .got(format!("{depth}, the outermost one included")));
         }
-        NESTING.set(Some((depth, most)));
-        Ok(Nested { outer })
+        let limit = self.arena_limit();
+        let arena_left = outer.map_or(limit, |e| e.arena_left.min(limit));
+        ENCLOSING.set(Some(Enclosing { depth, most, limits: *self, arena_left }));
+        Ok(Nested { outer, arena_left })
     }
 }
 
+/// The programs that a thread is in while it makes a session.
+#[derive(Clone, Copy)]
+struct Enclosing {
+    depth: usize,
+    /// Most of them.
+    most: usize,
+    /// Of the innermost.
+    limits: Limits,
+    /// Bytes of planned memory that may still be taken.
+    arena_left: usize,
+}
+
 thread_local! {
-    /// Programs that this thread is in, and how many it may be in.
-    static NESTING: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+    static ENCLOSING: Cell<Option<Enclosing>> = const { Cell::new(None) };
+}
+
+/// Takes planned memory from what the programs that this thread is in may have; an error, with what is left, where
+/// that is less.
+pub(crate) fn take_arena(nbytes: usize) -> std::result::Result<(), usize> {
+    let Some(enclosing) = ENCLOSING.get() else { return Ok(()) };
+    let arena_left = enclosing.arena_left.checked_sub(nbytes).ok_or(enclosing.arena_left)?;
+    ENCLOSING.set(Some(Enclosing { arena_left, ..enclosing }));
+    Ok(())
 }
 
 /// See [`Limits::enter`].
 pub(crate) struct Nested {
-    outer: Option<(usize, usize)>,
+    outer: Option<Enclosing>,
+    // At the start.
+    arena_left: usize,
 }
 
 impl Drop for Nested {
     fn drop(&mut self) {
-        NESTING.set(self.outer);
+        let taken = self.arena_left.saturating_sub(ENCLOSING.get().map_or(0, |e| e.arena_left));
+        ENCLOSING.set(self.outer.map(|e| Enclosing { arena_left: e.arena_left.saturating_sub(taken), ..e }));
     }
 }
 
@@ -188,6 +234,25 @@ mod tests {
         drop(second);
         drop(Limits::default().enter().unwrap());
         drop(first);
-        assert!(NESTING.get().is_none());
+        assert!(ENCLOSING.get().is_none());
+    }
+
+    #[test]
+    fn programs_inside_share_the_limits_of_the_outermost() {
+        let outer = Limits { arena_bytes: Some(100), rank: Some(3), ..Limits::default() };
+        assert_eq!(outer.inside(), outer);
+        let first = outer.enter().unwrap();
+        take_arena(40).unwrap();
+        let inner = Limits { arena_bytes: Some(1000), rank: Some(2), ..Limits::default() }.inside();
+        assert_eq!((inner.arena_bytes, inner.rank, inner.instructions), (Some(100), Some(2), None));
+        for left in [60, 10] {
+            let second = inner.enter().unwrap();
+            assert_eq!(take_arena(left + 1), Err(left));
+            take_arena(left.min(50)).unwrap();
+            drop(second);
+        }
+        assert_eq!(take_arena(1), Err(0));
+        drop(first);
+        assert!(take_arena(usize::MAX).is_ok() && ENCLOSING.get().is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! A session behind its lock: what [`crate::Method`] and the session pool of a program hold.
 
+use crate::budget::Budget;
 use crate::cancel::CancelHandle;
 use crate::deadline::Deadline;
 use crate::delegate_call::{check_calls, init_delegates, panic_text};
@@ -79,7 +80,7 @@ impl MethodInstance {
             let hint = "leave it out to use all threads of the runtime's pool";
             return Err(no_threads().method(code.ir.name.as_str()).hint(hint));
         }
-        let limits = options.limits.or(limits);
+        let limits = options.limits.or(limits).inside();
         limits.check_built(&code).map_err(|e| e.method(code.ir.name.as_str()))?;
         let _nested = limits.enter().map_err(|e| e.method(code.ir.name.as_str()))?;
         let pool = code.runtime.pool();
@@ -210,7 +211,7 @@ impl MethodInstance {
         session.end_loans(code)?;
         session.begin(code, inputs, options.outputs)?;
         let watch = self.deadline(&options).map(|when| (Deadline::set(when, &self.cancel), when));
-        let budget = self.budget(&options);
+        let budget = Budget::begin(self.budget(&options));
         let deadline = watch.as_ref().and_then(|(w, when)| w.is_none().then_some(*when));
         let (poll, mut tracer) = shortened(options.poll, options.tracer);
         let callers_watch = Watch::new(poll, deadline, &self.cancel);
@@ -227,14 +228,15 @@ impl MethodInstance {
                 stop: self.cancel.word(),
                 watch: callers_watch.is_some().then_some(&between_chunks),
             },
-            budget,
-            full_budget: budget,
+            budget: budget.full,
+            full_budget: budget.full,
             observers: Observers { tracer, watch: callers_watch.as_ref() },
             open_calls: &self.open_calls,
         };
-        let result = run
-            .execute(session)
-            .and_then(|()| collect(code, session, options.outputs, options.lend_outputs, outputs));
+        let result = run.execute(session);
+        budget.end(run.budget);
+        let result =
+            result.and_then(|()| collect(code, session, options.outputs, options.lend_outputs, outputs));
         if let (Some(tracer), Ok(())) = (&mut run.observers.tracer, &result) {
             report_outputs(outputs, &mut **tracer);
         }

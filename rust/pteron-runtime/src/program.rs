@@ -89,6 +89,7 @@ impl Program {
             };
             let (storage, bundle) = unpack(storage)?;
             let data = Arc::new(ProgramData::new(storage, ExternalFiles::open(data)?)?);
+            let limits = limits.inside();
             limits.check_file(data.file())?;
             let interface = Interface::parse(data.own(INTERFACE_KEY))?;
             let methods = data

@@ -9,7 +9,7 @@ use crate::bound_outputs;
 use crate::delegate_call::SessionDelegate;
 use crate::input_rule::{RuleKind, TensorRule};
 use crate::ir::{Place, TensorIr, ValueIr};
-use crate::limits::reached;
+use crate::limits::{reached, take_arena};
 use crate::memory::Memory;
 use crate::method_code::MethodCode;
 use crate::session_layout::FoldedMemory;
@@ -76,6 +76,14 @@ fn check_memory(code: &MethodCode, threads: usize, limits: &Limits) -> Result<()
             .expected(format!("at most {limit} bytes of planned memory"))
             .got(format!("{} bytes", code.layout.nbytes)));
     }
+    if let Err(left) = take_arena(code.layout.nbytes) {
+        return Err(reached(
+            "arena_bytes",
+            "the method and the programs around it need more memory than the limit allows",
+        )
+        .expected(format!("at most {left} bytes more of planned memory"))
+        .got(format!("{} bytes", code.layout.nbytes)));
+    }
     let scratch = code.scratch.per_worker.saturating_mul(threads).saturating_add(code.scratch.shared);
     if scratch > limit.max(SMALL_SCRATCH) {
         return Err(reached(
@@ -119,7 +127,10 @@ impl Session {
         };
         for (i, value) in code.ir.values.iter().enumerate() {
             let id = ValueId(u32::try_from(i).map_err(|_| Error::internal("too many values"))?);
-            let value = session.initial_value(code, id, value)?;
+            let value = match code.layout.is_used(id) {
+                true => session.initial_value(code, id, value)?,
+                false => Value::None,
+            };
             session.values.push(value);
         }
         for (at, (id, nbytes)) in code.layout.own.iter().enumerate() {

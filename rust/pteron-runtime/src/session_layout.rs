@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// What sessions of a method have in common.
 pub(crate) struct SessionLayout {
+    /// Does a session need the value at all? Most of what a plan fused away, folded or packed is in no step any more.
+    pub is_used: Box<[bool]>,
     /// Memory of constants that load made, by value. Constants that every kernel took from a packed copy
     /// have none.
     pub folded: HashMap<ValueId, FoldedMemory>,
@@ -54,6 +56,7 @@ impl SessionLayout {
         let inputs: HashSet<ValueId> = ir.inputs.iter().copied().collect();
         let outputs: HashSet<ValueId> = ir.outputs.iter().copied().collect();
         let mut layout = SessionLayout {
+            is_used: used_values(ir, built),
             folded: folded_memory(ir, &built.steps, preparer)?,
             own: vec![],
             fresh_outputs: vec![],
@@ -94,12 +97,13 @@ impl SessionLayout {
             match &tensor.place {
                 Place::Unplanned if inputs.contains(&id) => {}
                 Place::Unplanned if outputs.contains(&id) => layout.fresh_outputs.push(id),
+                Place::Unplanned if !layout.is_used(id) => {}
                 Place::Unplanned => {
                     let nbytes = tensor.spec.nbytes()?;
                     layout.nbytes = add(layout.nbytes, nbytes)?;
                     layout.own.push((id, nbytes));
                 }
-                Place::Planned { initial, .. } if initial.is_some() || tensor.name.is_some() => {
+                Place::Planned { .. } if is_state(tensor) => {
                     let name = tensor.name.clone().unwrap_or_else(|| format!("state{}", layout.state.len()));
                     layout.state.push((name, id));
                 }
@@ -108,6 +112,45 @@ impl SessionLayout {
         }
         Ok(layout)
     }
+
+    /// See the field.
+    pub(crate) fn is_used(&self, id: ValueId) -> bool {
+        self.is_used.get(id.index()).copied().unwrap_or(false)
+    }
+}
+
+/// What steps, callers and those who keep state can name, directly or in a list.
+fn used_values(ir: &MethodIr, built: &BuiltCode) -> Box<[bool]> {
+    let mut is_used = vec![false; ir.values.len()];
+    let mut mark = |id: ValueId| {
+        for id in named_by(ir, id) {
+            if let Some(used) = is_used.get_mut(id.index()) {
+                *used = true;
+            }
+        }
+    };
+    for step in &built.steps {
+        step.args.iter().copied().for_each(&mut mark);
+        match &step.action {
+            Action::Move { from, to } => [*from, *to].into_iter().for_each(&mut mark),
+            Action::JumpFalse { condition, .. } => mark(*condition),
+            Action::Kernel(_) | Action::Delegate { .. } | Action::Free => {}
+        }
+    }
+    ir.inputs.iter().chain(&ir.outputs).copied().for_each(&mut mark);
+    built.links.iter().flat_map(|(from, to)| [*from, *to]).for_each(&mut mark);
+    for (i, value) in ir.values.iter().enumerate() {
+        let is_kept = value.as_tensor().is_some_and(is_state);
+        if let (true, Ok(index)) = (is_kept, u32::try_from(i)) {
+            mark(ValueId(index));
+        }
+    }
+    is_used.into()
+}
+
+/// Is it a mutable buffer?
+fn is_state(tensor: &TensorIr) -> bool {
+    matches!(&tensor.place, Place::Planned { initial, .. } if initial.is_some() || tensor.name.is_some())
 }
 
 /// Memory for the folded constants that some kernel reads as memory.
@@ -134,10 +177,10 @@ fn folded_memory(
     Ok(memory)
 }
 
-/// The value itself, or what the list of tensors that it is names.
+/// The value itself, and what the list that it is names.
 fn named_by(ir: &MethodIr, id: ValueId) -> impl Iterator<Item = ValueId> + '_ {
     let (all, some) = match ir.values.get(id.index()) {
-        Some(ValueIr::TensorList(ids)) => (&ids[..], &[][..]),
+        Some(ValueIr::TensorList(ids) | ValueIr::IntList(ids)) => (&ids[..], &[][..]),
         Some(ValueIr::OptionalTensorList(ids)) => (&[][..], &ids[..]),
         _ => (&[][..], &[][..]),
     };

@@ -4,6 +4,7 @@
 //! subtraction, a match and the kernel.
 
 use crate::annotate::step_error;
+use crate::budget::lend;
 use crate::cancel::CancelHandle;
 use crate::delegate_call;
 use crate::memory_map::{ArgumentRole, pair_rule};
@@ -77,7 +78,12 @@ impl Run<'_, '_> {
             Action::Kernel(kernel) => self.kernel(session, kernel, step).map(|()| None),
             Action::Delegate { delegate } => {
                 self.check_delegate_call(session, at)?;
-                delegate_call::call(self.code, session, *delegate, step, self.cancel, None).map(|()| None)
+                let (code, cancel, watch) = (self.code, self.cancel, self.observers.watch);
+                let (result, left) = lend(self.budget, || {
+                    delegate_call::call(code, session, *delegate, step, cancel, watch, None)
+                });
+                self.budget = left;
+                result.map(|()| None)
             }
             Action::Move { from, to } => move_value(&mut session.values, *from, *to).map(|()| None),
             Action::JumpFalse { condition, target } => {
@@ -185,15 +191,19 @@ impl Run<'_, '_> {
         let result = match &step.action {
             Action::Delegate { delegate } => {
                 tracer.delegate_begin(&info, info.name);
-                let result = self.check_delegate_call(session, at).and_then(|()| {
+                let checked = self.check_delegate_call(session, at);
+                let (cancel, watch) = (self.cancel, self.observers.watch);
+                let (result, left) = lend(self.budget, || {
+                    checked?;
                     let mut report = |event: DelegateEvent<'_>| {
                         tracer.delegate_event(&info, info.name, &event);
                         if tracer.stops_run() {
-                            self.cancel.cancel();
+                            cancel.cancel();
                         }
                     };
-                    delegate_call::call(code, session, *delegate, step, self.cancel, Some(&mut report))
+                    delegate_call::call(code, session, *delegate, step, cancel, watch, Some(&mut report))
                 });
+                self.budget = left;
                 tracer.delegate_end(&info, info.name, result.as_ref().err());
                 result.map(|()| None)
             }

@@ -81,7 +81,7 @@ pub(super) fn pack_panels(view: &ConstantView<'_>, width: usize) -> Result<Align
     let [groups, outputs, inputs, kh, kw] = [0, 1, 2, 3, 4].map(|d| view.shape[d]);
     let panels = outputs.div_ceil(width);
     let numel = Dims::new(&[groups, panels, kh, kw, inputs, width])?.numel()?;
-    let mut pack = AlignedBuffer::zeroed(numel * size_of::<f32>())?;
+    let mut pack = AlignedBuffer::zeroed_to_keep(numel * size_of::<f32>())?;
     let mut rows = pack.as_mut_elements::<f32>().chunks_exact_mut(width);
     for g in 0..groups {
         for p in 0..panels {

@@ -27,7 +27,8 @@ struct Chain {
     is_predicate: bool,
 }
 
-type Plans = [BroadcastPlan<1>; MAX_INPUTS];
+/// One for each input.
+type Plans = Box<[BroadcastPlan<1>]>;
 
 /// Prepares `program` on the tensors of `ctx`; `None` when their number or dtypes are others.
 pub fn prepare(ctx: &PrepareContext<'_>, program: &Arc<Program>) -> Result<Option<Box<dyn Prepared>>> {
@@ -72,7 +73,7 @@ impl Prepared for Chain {
     }
 
     fn new_bound(&self) -> Bound {
-        Bound::of::<Plans>([const { BroadcastPlan::EMPTY }; MAX_INPUTS])
+        Bound::of::<Plans>((0..self.program.inputs()).map(|_| BroadcastPlan::EMPTY).collect())
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
@@ -86,7 +87,7 @@ impl Prepared for Chain {
         let args = args.args();
         let out = args.output(inputs)?;
         let plans = bound.get_mut::<Plans>()?;
-        for (i, plan) in plans.iter_mut().enumerate().take(inputs) {
+        for (i, plan) in plans.iter_mut().enumerate() {
             *plan = BroadcastPlan::new(out.meta(), [args.tensor(i)?.meta()]);
         }
         let numel = out.meta().numel();

@@ -70,7 +70,7 @@ pub fn pack(isa: Isa, threads: usize, view: &ConstantView<'_>) -> Result<Aligned
         return Err(Error::internal("only a matrix can be packed").got(format!("shape {}", view.shape)));
     };
     let elements = view.elements::<f32>()?;
-    let mut packed = AlignedBuffer::zeroed(packed_bytes(k, n)?)?;
+    let mut packed = AlignedBuffer::zeroed_to_keep(packed_bytes(k, n)?)?;
     if k == 0 || n == 0 {
         return Ok(packed);
     }

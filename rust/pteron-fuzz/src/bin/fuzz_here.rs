@@ -1,4 +1,5 @@
 //! `fuzz_here TARGET SECONDS [FIRST_SEED]`: runs a target on inputs of seeds in this process, without a fuzzer.
+//! `fuzz_here --write TARGET COUNT FOLDER` writes the inputs of the first seeds to files, for a fuzzer to start from.
 //!
 //! Findings are printed once per text. The seed of the case that runs is in the file that `PTERON_FUZZ_SEED`
 //! names, for what ends the process; `0` seconds print the case of a seed.
@@ -7,6 +8,7 @@ use pteron_fuzz::kernel_args::{self, Reach};
 use std::collections::BTreeMap;
 use std::io::{Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -58,8 +60,13 @@ impl Report {
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
+    if let [_, write, target, count, folder] = args.as_slice()
+        && write == "--write"
+    {
+        return write_inputs(target, count.parse().unwrap_or(100), Path::new(folder));
+    }
     let [_, target, seconds, rest @ ..] = args.as_slice() else {
-        eprintln!("fuzz_here TARGET SECONDS [FIRST_SEED]");
+        eprintln!("fuzz_here TARGET SECONDS [FIRST_SEED], or fuzz_here --write TARGET COUNT FOLDER");
         std::process::exit(2);
     };
     let seconds: u64 = seconds.parse().unwrap_or(10);
@@ -109,6 +116,18 @@ fn main() {
     }
     report.print(seed - first);
     std::process::exit(i32::from(!report.findings.is_empty()));
+}
+
+fn write_inputs(target: &str, count: u64, folder: &Path) {
+    let written = std::fs::create_dir_all(folder).and_then(|()| {
+        (0..count).try_for_each(|seed| {
+            std::fs::write(folder.join(format!("{seed:06}")), pteron_fuzz::input(target, seed))
+        })
+    });
+    if let Err(e) = written {
+        eprintln!("{}: {e}", folder.display());
+        std::process::exit(1);
+    }
 }
 
 /// Requests without bounds fail instead of filling the machine.

@@ -92,10 +92,10 @@ impl Delegate for ExecutorDelegate {
                 })
             })
             .collect::<Result<_>>()?;
-        // A cancel of the outer run stops the inner one.
+        // What stops the outer run stops the inner one.
         let mut poll = || match (ctx.is_cancelled)() {
             true => Err(Error::new(ErrorKind::Cancelled, "the run was cancelled")),
-            false => Ok(()),
+            false => ctx.poll.map_or(Ok(()), |poll| poll()),
         };
         let options = ExecuteOptions { poll: Some(&mut poll), ..ExecuteOptions::default() };
         let results = self.method.execute(&values, options).map_err(nested)?;

@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 
 /// Loops until a bool input... which is baked in as false: for ever.
 fn endless() -> Method {
+    forward(&endless_program().load(&runtime()))
+}
+
+fn endless_program() -> ProgramBuilder {
     let mut m = MethodBuilder::new("forward");
     let (x, t) = (m.planned(&[2]), m.planned(&[2]));
     let never = m.bool(false);
@@ -20,7 +24,7 @@ fn endless() -> Method {
     m.outputs(&[t]);
     let top = m.add(x, x, t);
     m.jump_false(never, top);
-    forward(&ProgramBuilder::of(m).load(&runtime()))
+    ProgramBuilder::of(m)
 }
 
 fn execute(method: &Method, options: ExecuteOptions<'_>) -> pteron_core::Result<pteron_runtime::Outputs> {
@@ -237,4 +241,75 @@ fn programs_inside_each_other_are_limited_on_both_sides() {
     assert!(load(8, None).is_ok());
     // A file of some KiB that would otherwise nest as deep as the stack is long.
     assert_eq!(load(60, None).err().unwrap().kind(), ErrorKind::LimitExceeded);
+}
+
+/// A method that runs `programs` one after the other, each in a delegate.
+fn running(programs: &[&[u8]]) -> Arc<Program> {
+    let runtime = runtime();
+    pteron_runtime::demo::register(&runtime).unwrap();
+    let mut p = ProgramBuilder::new();
+    let mut m = MethodBuilder::new("forward");
+    let (x, t) = (m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[t]);
+    for program in programs {
+        let blob = p.blob(program);
+        m.delegate("ExecutorBackend", blob, &[x, t]);
+    }
+    p.with(m).load(&runtime)
+}
+
+#[test]
+fn programs_inside_share_the_instructions_of_the_call() {
+    let call = |program: &Arc<Program>, limit| {
+        let limits = Limits { instructions: limit, ..Default::default() };
+        program.load_method("forward", MethodOptions { limits, ..Default::default() }).unwrap()
+    };
+    let budget = |budget| ExecuteOptions { budget, ..Default::default() };
+    // Two delegate calls, with one instruction each inside.
+    let two = running(&[&nested(1), &nested(1)]);
+    assert!(execute(&call(&two, None), budget(Some(4))).is_ok());
+    assert!(execute(&call(&two, None), ExecuteOptions::default()).is_ok());
+    for method in [call(&two, Some(3)), call(&two, Some(2))] {
+        let e = execute(&method, ExecuteOptions::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::LimitExceeded, "{e}");
+    }
+    let loops = running(&[&endless_program().bytes()]);
+    for (method, options) in [
+        (call(&loops, None), budget(Some(1000))),
+        (call(&loops, Some(1000)), ExecuteOptions::default()),
+        (call(&loops, Some(1000)), budget(Some(u64::MAX))),
+    ] {
+        let e = execute(&method, options).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::LimitExceeded, "{e}");
+        assert!(e.to_string().contains("at most 999 instructions"), "{e}");
+    }
+    let soon = Instant::now() + Duration::from_millis(20);
+    let e = execute(&call(&loops, None), ExecuteOptions { deadline: Some(soon), ..Default::default() });
+    assert_eq!(e.unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+    // Nothing is left of it for other calls on this thread.
+    let e = execute(&endless(), budget(Some(5000))).unwrap_err();
+    assert!(e.to_string().contains("at most 5000 instructions"), "{e}");
+}
+
+#[test]
+fn programs_inside_share_the_memory_of_the_session() {
+    // Four programs in all, with the same two tensors.
+    let three = running(&[&nested(1), &nested(2)]);
+    let load = |nbytes| {
+        let limits = Limits { arena_bytes: Some(nbytes), ..Default::default() };
+        three.load_method("forward", MethodOptions { limits, ..Default::default() })
+    };
+    let most = (0..=1000).find(|n| load(*n).is_ok()).unwrap();
+    let alone = running(&[]);
+    let single = (0..=1000)
+        .find(|n| {
+            let limits = Limits { arena_bytes: Some(*n), ..Default::default() };
+            alone.load_method("forward", MethodOptions { limits, ..Default::default() }).is_ok()
+        })
+        .unwrap();
+    assert_eq!(most, 4 * single);
+    let e = load(most - 1).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::LimitExceeded);
+    assert!(e.to_string().contains("limits.arena_bytes") && e.to_string().contains("bytes more"), "{e}");
 }

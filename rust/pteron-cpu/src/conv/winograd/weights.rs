@@ -30,7 +30,7 @@ pub fn transformed(
 
 fn transform(view: &ConstantView<'_>, spec: &TensorSpec) -> Result<AlignedBuffer> {
     let data = view.elements::<f32>()?;
-    let mut buffer = AlignedBuffer::zeroed(spec.nbytes()?)?;
+    let mut buffer = AlignedBuffer::zeroed_to_keep(spec.nbytes()?)?;
     let (panels, inputs, outputs) = (spec.shape[1], spec.shape[2], view.shape[1]);
     let points = panels * inputs * PANEL;
     let target = buffer.as_mut_elements::<f32>();
