@@ -170,12 +170,13 @@ def _demo(method: MethodBuilder, **options: Any) -> Callable[[], object]:
     return call
 
 
-def nested(most: int) -> None:
-    """A program in a program, where `most` may lie inside each other."""
+def nested(most: int | None = None, arena_bytes: int | None = None) -> None:
+    """A program in a program, where `most` may lie inside each other, and together have so many bytes."""
     runtime = pteron.Runtime()
     _native.register_demo_backends(runtime)
     data = build(delegate_method("ExecutorBackend", blob=build(add_method())))
-    pteron.load(data, runtime=runtime, limits=pteron.Limits(nesting=most)).load_method()(X, X)
+    limits = pteron.Limits(nesting=most, arena_bytes=arena_bytes)
+    pteron.load(data, runtime=runtime, limits=limits).load_method()(X, X)
 
 
 def _twice() -> None:
@@ -255,6 +256,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "limits.rank": _limit(rank=1),
     "limits.instructions": lambda: endless(pteron.Limits(instructions=9))(X, X),
     "limits.nesting": lambda: nested(1),
+    "limits.arena_bytes with a program inside": lambda: nested(arena_bytes=400),
     "a budget": lambda: add().execute([X, X], budget=0),
     # State.
     "state of no buffer": lambda: counter().set_state({"none": X}),

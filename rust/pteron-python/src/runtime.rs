@@ -122,7 +122,7 @@ impl Runtime {
 ///
 /// `arena_bytes`: most bytes of planned memory of one session, and of its kernels' scratch where that is more
 /// than 16 MiB (default: half of the machine's memory or of the control group's limit). `instructions`: most instructions of one
-/// call (default: no limit). `time`: most seconds of one call (default: no limit). `nesting`: most programs
+/// call (default: no limit). Programs inside, which delegates run, count for both. `time`: most seconds of one call (default: no limit). `nesting`: most programs
 /// inside each other (default: 8). `values`: most values, and most instructions, of a method in its file
 /// (default: 1,048,576). `rank`: most dimensions of a tensor (default, and never more: 16).
 #[pyclass(frozen, eq, module = "pteron")]
