@@ -4,20 +4,23 @@ use super::super::effects::{Effects, kernel_call};
 use crate::ir::{MethodIr, StepIr};
 use pteron_core::ValueId;
 
+/// The span of a value that no step names.
+const NOWHERE: (usize, usize) = (usize::MAX, 0);
+
 /// First and last step that names each value.
 pub(super) struct Mentions {
-    spans: Vec<Option<(usize, usize)>>,
+    spans: Vec<(usize, usize)>,
     is_read_first: Vec<bool>,
 }
 
 impl Mentions {
     pub fn new(ir: &MethodIr, steps: &[StepIr], effects: &Effects) -> Self {
         let mut mentions =
-            Mentions { spans: vec![None; ir.values.len()], is_read_first: vec![false; ir.values.len()] };
+            Mentions { spans: vec![NOWHERE; ir.values.len()], is_read_first: vec![false; ir.values.len()] };
         for (i, step) in steps.iter().enumerate() {
             let e = effects.step(i);
             for a in &e.reads {
-                let is_first = mentions.spans.get(a.value.index()) == Some(&None);
+                let is_first = mentions.spans.get(a.value.index()) == Some(&NOWHERE);
                 if let Some(slot) = mentions.is_read_first.get_mut(a.value.index()) {
                     *slot |= is_first;
                 }
@@ -36,9 +39,9 @@ impl Mentions {
     }
 
     fn add(&mut self, value: ValueId, step: usize) {
-        if let Some(span) = self.spans.get_mut(value.index()) {
-            let (first, last) = span.unwrap_or((step, step));
-            *span = Some((first.min(step), last.max(step)));
+        if let Some((first, last)) = self.spans.get_mut(value.index()) {
+            *first = step.min(*first);
+            *last = step.max(*last);
         }
     }
 
@@ -50,7 +53,7 @@ impl Mentions {
     /// Is `value` named in `start..end` only?
     pub fn is_within(&self, value: ValueId, start: usize, end: usize) -> bool {
         match self.spans.get(value.index()) {
-            Some(Some((first, last))) => *first >= start && *last < end,
+            Some(span) if *span != NOWHERE => span.0 >= start && span.1 < end,
             _ => false,
         }
     }
