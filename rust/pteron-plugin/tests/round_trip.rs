@@ -179,7 +179,8 @@ fn run_with(
     let mut slot = TensorSlot::new(&spec).unwrap();
     // SAFETY: `memory` outlives the slot and is used through it alone.
     unsafe { slot.set_data(memory.as_mut_ptr().cast(), 64) };
-    let mut ctx = ExecuteContext { method: "forward", instruction: 3, is_cancelled: &|| true, events };
+    let mut ctx =
+        ExecuteContext { method: "forward", instruction: 3, is_cancelled: &|| true, poll: None, events };
     delegate.execute(&mut ctx, &[ArgView::Tensor(view), second], &mut [OutputView::new(&mut slot)])?;
     assert_eq!(**slot.meta().shape(), [rows, 2]);
     Ok(slot.view().as_slice::<f32>().unwrap().to_vec())

@@ -363,10 +363,11 @@ fn steps(runtime: &Arc<Runtime>, program: &Arc<Vec<u8>>, data: Option<&Arc<Vec<u
                 for call in 0..2 {
                     let step = call_once(&method, call);
                     // A refused call may have written a part of the state, and with plans another part.
-                    if matches!(step, Step::Refused(..)) && method.is_stateful() {
-                        if let Err(e) = method.reset_state() {
-                            out.push((format!("reset after call {call} of method {at}"), refused(&e)));
-                        }
+                    if matches!(step, Step::Refused(..))
+                        && method.is_stateful()
+                        && let Err(e) = method.reset_state()
+                    {
+                        out.push((format!("reset after call {call} of method {at}"), refused(&e)));
                     }
                     out.push((format!("call {call} of method {at}"), step));
                 }
