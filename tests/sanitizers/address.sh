@@ -25,8 +25,9 @@ if [ "$what" != rust ]; then
     # The runtime of rustc as a library that an interpreter can load first; what has to be in a program stays out.
     cp "$(rustc --print sysroot)/lib/rustlib/$target/lib/librustc-stable_rt.asan.a" $place/asan.a
     ar d $place/asan.a asan_preinit.cpp.o
-    g++ -shared -o $place/libasan.so -Wl,--whole-archive $place/asan.a -Wl,--no-whole-archive -lpthread -ldl -lrt -lm
-    LD_PRELOAD=$PWD/$place/libasan.so PYTHONMALLOC=malloc PYTHONPATH=$PWD/$place \
+    # Not called libasan.so: the runtime takes that name for a second one of its kind, and ends.
+    g++ -shared -o $place/libaddress.so -Wl,--whole-archive $place/asan.a -Wl,--no-whole-archive -lpthread -ldl -lrt -lm
+    LD_PRELOAD=$PWD/$place/libaddress.so PYTHONMALLOC=malloc PYTHONPATH=$PWD/$place \
         ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PTERON_STRESS_SECONDS=10 \
         .venv/bin/python -m pytest -q -p no:cacheprovider tests/run/test_lifetimes.py tests/run/test_stress.py \
         tests/run/test_delegate_phases.py tests/run/test_python_delegates.py tests/run/test_lent_outputs.py \
