@@ -119,7 +119,8 @@ fn vectorised() -> Vec<Function> {
                 if x <= 0.0 { x.exp_m1() } else { x }
             },
         ),
-        plain("mish", 4.0, |x| tail(x, mish)),
+        // The error of e^x enters e^2x + 2 e^x almost twice, then come a quotient and a product: 4.683 at -3.2350252.
+        plain("mish", 5.0, |x| tail(x, mish)),
         with(
             "softplus",
             "softplus.out",
