@@ -56,8 +56,8 @@ impl AlignedBuffer {
     }
 
     /// `len` zero bytes for what is written once, whole, and read for long, such as packed weights. Large ones
-    /// lie in large pages where the system has them ([`crate::large_pages`]). Not for memory that may stay unused
-    /// in part, which would become resident too.
+    /// lie in large pages where the system has them. Not for memory that may stay unused in part, which would become
+    /// resident too.
     ///
     /// Errors: as [`AlignedBuffer::zeroed`].
     pub fn zeroed_to_keep(len: usize) -> Result<Self> {

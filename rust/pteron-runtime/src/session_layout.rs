@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// What sessions of a method have in common.
 pub(crate) struct SessionLayout {
     /// Does a session need the value at all? Most of what a plan fused away, folded or packed is in no step any more.
-    pub is_used: Box<[bool]>,
+    is_used: Box<[bool]>,
     /// Memory of constants that load made, by value. Constants that every kernel took from a packed copy
     /// have none.
     pub folded: HashMap<ValueId, FoldedMemory>,

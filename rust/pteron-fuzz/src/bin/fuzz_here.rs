@@ -63,7 +63,11 @@ fn main() {
     if let [_, write, target, count, folder] = args.as_slice()
         && write == "--write"
     {
-        return write_inputs(target, count.parse().unwrap_or(100), Path::new(folder));
+        if let Err(e) = write_inputs(target, count, Path::new(folder)) {
+            eprintln!("{e}");
+            std::process::exit(1);
+        }
+        return;
     }
     let [_, target, seconds, rest @ ..] = args.as_slice() else {
         eprintln!("fuzz_here TARGET SECONDS [FIRST_SEED], or fuzz_here --write TARGET COUNT FOLDER");
@@ -118,16 +122,21 @@ fn main() {
     std::process::exit(i32::from(!report.findings.is_empty()));
 }
 
-fn write_inputs(target: &str, count: u64, folder: &Path) {
-    let written = std::fs::create_dir_all(folder).and_then(|()| {
-        (0..count).try_for_each(|seed| {
-            std::fs::write(folder.join(format!("{seed:06}")), pteron_fuzz::input(target, seed))
-        })
-    });
-    if let Err(e) = written {
-        eprintln!("{}: {e}", folder.display());
-        std::process::exit(1);
+/// Writes to a folder that appears when it is complete.
+fn write_inputs(target: &str, count: &str, folder: &Path) -> Result<(), String> {
+    if !pteron_fuzz::TARGETS.contains(&target) {
+        return Err(format!("no such target; there are {}", pteron_fuzz::TARGETS.join(", ")));
     }
+    let count: u64 = count.parse().map_err(|e| format!("{count}: {e}"))?;
+    let unfinished = folder.with_extension("unfinished");
+    let write = || {
+        std::fs::create_dir_all(&unfinished)?;
+        for seed in 0..count {
+            std::fs::write(unfinished.join(format!("{seed:06}")), pteron_fuzz::input(target, seed))?;
+        }
+        std::fs::rename(&unfinished, folder)
+    };
+    write().map_err(|e| format!("{}: {e}", folder.display()))
 }
 
 /// Requests without bounds fail instead of filling the machine.
