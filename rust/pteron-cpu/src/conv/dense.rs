@@ -58,7 +58,7 @@ impl DenseConvolution {
     ) -> Result<Option<Box<dyn Prepared>>> {
         let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
         let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
-        let Some(weights) = packed(ctx.packs, weight, &geometry)? else { return Ok(None) };
+        let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
         let level = SimdLevel::at_most(ctx.cpu.isa);
         Ok(Some(Box::new(DenseConvolution {
             level,

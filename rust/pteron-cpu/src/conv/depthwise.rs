@@ -24,10 +24,6 @@ pub const PACKED_INTERLEAVED: PackedFormat = PackedFormat {
     name: INTERLEAVED_FORMAT,
     dtype: Some(DType::Float32),
     elements: |shape| shape.iter().try_fold(1, |n: usize, d| n.checked_mul(*d)),
-    position: |shape, index| {
-        let tap = shape.iter().zip(index).skip(1).fold(0, |at, (n, i)| at * n + i);
-        tap * shape.first().copied().unwrap_or(0) + index.first().copied().unwrap_or(0)
-    },
 };
 
 /// Output elements of a chunk, about.

@@ -4,10 +4,10 @@
 //! The weight is seen as [G, O, I, KH, KW], as in [`super::f32_conv_nr32_v1`]. The pack is the row-major f32
 //! array [G, KH, KW, I, O]. It holds numbers only and is the same for every instruction set.
 
-use super::f32_conv_nr32_v1::{five_dimensional, pack_panels};
+use super::f32_conv_nr32_v1::five_dimensional;
 use super::geometry::Geometry;
 use crate::packed::PackedFormat;
-use pteron_core::{ConstantView, DType, PackKey, PackStore, PackedBytes, Result};
+use pteron_core::{AlignedBuffer, ConstantView, DType, Error, PackKey, PackStore, PackedBytes, Result};
 use std::sync::Arc;
 
 /// Name of the format.
@@ -21,12 +21,6 @@ pub const PACKED: PackedFormat = PackedFormat {
         [g, o, i, kh, kw] => [o, i, kh, kw].iter().try_fold(g, |n, d| n.checked_mul(*d)),
         _ => None,
     },
-    position: |shape, index| match (shape, index) {
-        (&[_, outputs, inputs, kh, kw], &[g, o, i, ky, kx]) => {
-            (((g * kh + ky) * kw + kx) * inputs + i) * outputs + o
-        }
-        _ => 0,
-    },
 };
 
 /// The pack of `weight` from `packs`, made if it is not there yet; `None` for a weight that lies in a way
@@ -37,5 +31,27 @@ pub fn packed(
     geometry: &Geometry,
 ) -> Result<Option<Arc<PackedBytes>>> {
     let Some(view) = five_dimensional(weight, geometry)? else { return Ok(None) };
-    packs.get_or_pack(PackKey::new(&view, FORMAT), || pack_panels(&view, geometry.out_channels)).map(Some)
+    packs.get_or_pack(PackKey::new(&view, FORMAT), || pack(&view)).map(Some)
+}
+
+fn pack(view: &ConstantView<'_>) -> Result<AlignedBuffer> {
+    let data = view.elements::<f32>()?;
+    let [groups, outputs, inputs, kh, kw] = [0, 1, 2, 3, 4].map(|d| view.shape[d]);
+    let mut pack = AlignedBuffer::zeroed_to_keep(PACKED.nbytes(DType::Float32, &view.shape)?)?;
+    let mut slots = pack.as_mut_elements::<f32>().iter_mut();
+    for g in 0..groups {
+        for ky in 0..kh {
+            for kx in 0..kw {
+                for i in 0..inputs {
+                    let first = view.position(&[g, 0, i, ky, kx]);
+                    for (o, slot) in slots.by_ref().take(outputs).enumerate() {
+                        *slot = *data
+                            .get(first + o * view.strides[1])
+                            .ok_or_else(|| Error::program("convolution weight leaves its storage"))?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(pack)
 }

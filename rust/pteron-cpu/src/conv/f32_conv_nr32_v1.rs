@@ -6,8 +6,11 @@
 //! where 32 p + c ≥ O. It holds numbers only and is the same for every instruction set.
 
 use super::geometry::Geometry;
-use crate::packed::PackedFormat;
-use pteron_core::{AlignedBuffer, ConstantView, DType, Dims, Error, PackKey, PackStore, PackedBytes, Result};
+use super::window_panel::WindowPanels;
+use crate::packed::{PackedFormat, in_parts};
+use pteron_core::{
+    AlignedBuffer, ConstantView, CpuProfile, DType, Dims, PackKey, PackStore, PackedBytes, Result,
+};
 use std::sync::Arc;
 
 /// Name of the format.
@@ -24,13 +27,6 @@ pub const PACKED: PackedFormat = PackedFormat {
             [o.div_ceil(PANEL), kh, kw, i, PANEL].iter().try_fold(g, |n, d| n.checked_mul(*d))
         }
         _ => None,
-    },
-    position: |shape, index| match (shape, index) {
-        (&[_, outputs, inputs, kh, kw], &[g, o, i, ky, kx]) => {
-            let panel = g * outputs.div_ceil(PANEL) + o / PANEL;
-            (((panel * kh + ky) * kw + kx) * inputs + i) * PANEL + o % PANEL
-        }
-        _ => 0,
     },
 };
 
@@ -68,38 +64,22 @@ pub(super) fn five_dimensional<'a>(
 /// that the format has no key for.
 pub fn packed(
     packs: &PackStore,
+    cpu: &CpuProfile,
     weight: &ConstantView<'_>,
     geometry: &Geometry,
 ) -> Result<Option<Arc<PackedBytes>>> {
     let Some(view) = five_dimensional(weight, geometry)? else { return Ok(None) };
-    packs.get_or_pack(PackKey::new(&view, FORMAT), || pack_panels(&view, PANEL)).map(Some)
+    packs.get_or_pack(PackKey::new(&view, FORMAT), || pack(cpu, &view)).map(Some)
 }
 
-/// The weight as panels of `width` output channels, the last one filled up with zeros.
-pub(super) fn pack_panels(view: &ConstantView<'_>, width: usize) -> Result<AlignedBuffer> {
-    let data = view.elements::<f32>()?;
-    let [groups, outputs, inputs, kh, kw] = [0, 1, 2, 3, 4].map(|d| view.shape[d]);
-    let panels = outputs.div_ceil(width);
-    let numel = Dims::new(&[groups, panels, kh, kw, inputs, width])?.numel()?;
-    let mut pack = AlignedBuffer::zeroed_to_keep(numel * size_of::<f32>())?;
-    let mut rows = pack.as_mut_elements::<f32>().chunks_exact_mut(width);
-    for g in 0..groups {
-        for p in 0..panels {
-            let columns = width.min(outputs - p * width);
-            for ky in 0..kh {
-                for kx in 0..kw {
-                    for i in 0..inputs {
-                        let Some(row) = rows.next() else { return Err(Error::internal("pack is too small")) };
-                        let first = view.position(&[g, p * width, i, ky, kx]);
-                        for (c, slot) in row.iter_mut().enumerate().take(columns) {
-                            *slot = *data
-                                .get(first + c * view.strides[1])
-                                .ok_or_else(|| Error::program("convolution weight leaves its storage"))?;
-                        }
-                    }
-                }
-            }
-        }
+fn pack(cpu: &CpuProfile, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
+    let windows = WindowPanels::new(cpu.isa, view)?;
+    let (floats, panels) = (windows.panel_floats()?, windows.count());
+    let mut pack = AlignedBuffer::zeroed_to_keep(PACKED.nbytes(DType::Float32, &view.shape)?)?;
+    if !pack.is_empty() {
+        in_parts(cpu.load_threads, pack.as_mut_elements::<f32>(), floats, &|i, panel| {
+            windows.copy(i / panels, i % panels, panel);
+        });
     }
     Ok(pack)
 }

@@ -26,6 +26,7 @@ mod shallow_band;
 #[cfg(test)]
 mod tests;
 pub mod window;
+mod window_panel;
 pub mod winograd;
 mod written_out;
 

@@ -65,7 +65,11 @@ pub fn prepare(
             let packed = f32_conv_groups_v1::packed(ctx.packs, weight, &geometry)?;
             (f32_conv_groups_v1::FORMAT, geometry.out_channels, packed)
         }
-        false => (f32_conv_nr32_v1::FORMAT, PANEL, f32_conv_nr32_v1::packed(ctx.packs, weight, &geometry)?),
+        false => (
+            f32_conv_nr32_v1::FORMAT,
+            PANEL,
+            f32_conv_nr32_v1::packed(ctx.packs, ctx.cpu, weight, &geometry)?,
+        ),
     };
     let Some(weights) = packed else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);

@@ -57,7 +57,7 @@ pub fn prepare(
         Some([least, _]) if least <= MOST_FLOATS => least.max(FLOATS),
         _ => return Ok(None),
     };
-    let Some(weights) = packed(ctx.packs, weight, &geometry)? else { return Ok(None) };
+    let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     Ok(Some(Box::new(Shallow {
         level,

@@ -570,11 +570,12 @@ fn the_pack_holds_exactly_the_weights_and_is_shared() {
         strides: Dims::new(&[30, 6, 2, 1]).unwrap(),
     };
     let packs = PackStore::new();
-    let first = packed(&packs, &view, &geometry).unwrap().unwrap();
-    let second = packed(&packs, &view, &geometry).unwrap().unwrap();
+    let cpu = profile(Isa::Portable).unwrap();
+    let first = packed(&packs, &cpu, &view, &geometry).unwrap().unwrap();
+    let second = packed(&packs, &cpu, &view, &geometry).unwrap().unwrap();
     assert!(std::sync::Arc::ptr_eq(&first, &second));
     assert_eq!(unpack(first.as_elements::<f32>(), &geometry), w);
     let regrouped = Geometry { groups: 1, out_channels: 70, ..geometry };
-    packed(&packs, &view, &regrouped).unwrap().unwrap();
+    packed(&packs, &cpu, &view, &regrouped).unwrap().unwrap();
     assert_eq!(packs.totals().made.0, 2);
 }

@@ -29,10 +29,6 @@ pub const PACKED: PackedFormat = PackedFormat {
         [k, n] => panel_count(n).checked_mul(NR)?.checked_mul(k),
         _ => None,
     },
-    position: |shape, index| match (shape, index) {
-        (&[k, _], &[row, column]) => (column / NR * k + row) * NR + column % NR,
-        _ => 0,
-    },
 };
 
 /// Columns of a panel.

@@ -327,7 +327,7 @@ unsafe fn spread_columns<S: Simd>(s: S, table: &[usize], x: usize, c: usize, lan
 /// # Safety
 /// Four whole vectors, `between` apart, are writable.
 #[inline(always)]
-unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usize) {
+pub(super) unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         s.store(to, v[0]);

@@ -19,10 +19,10 @@ use crate::gemm::{TileSet, part};
 use crate::vector_math::SimdLevel;
 use block::{BlockTask, MOST_PANELS, MOST_TILES, product_floats, table_entries, transformed_floats};
 use pteron_core::{
-    AlignedBuffer, Args, BindArgs, Bound, Grid, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+    Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
 use std::sync::Arc;
-use weights::transformed;
+pub(crate) use weights::PACKED;
 
 /// Fewest channels on both sides: the transforms cost as much for each channel as a product with so many.
 const FEWEST_CHANNELS: usize = 32;
@@ -36,7 +36,7 @@ struct Winograd {
     tiles: &'static TileSet,
     name: String,
     geometry: Geometry,
-    weights: Arc<AlignedBuffer>,
+    weights: Arc<PackedBytes>,
     epilogue: Epilogue,
 }
 
@@ -85,7 +85,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Result<Option<B
     if !is_fit(&geometry, &extents) {
         return Ok(None);
     }
-    let Some(weights) = transformed(ctx.packs, weight, &geometry)? else { return Ok(None) };
+    let Some(weights) = weights::packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     Ok(Some(Box::new(Winograd {
         level,
