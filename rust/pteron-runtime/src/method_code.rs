@@ -148,6 +148,7 @@ struct BuildLoader<'a> {
     operators: &'a ResolvedOperators,
     data: &'a ProgramData,
     packs: &'a PackStore,
+    trial: PackStore,
     cpu: &'a CpuProfile,
     written: HashSet<ValueId>,
 }
@@ -164,6 +165,7 @@ impl<'a> BuildLoader<'a> {
             operators,
             data: input.data,
             packs: input.packs,
+            trial: PackStore::trial(),
             cpu: input.runtime.cpu(),
             written: written_values(ir, operators),
         }
@@ -181,11 +183,8 @@ impl Loader for BuildLoader<'_> {
     }
 
     fn can_prepare(&self, plan: &PlanSpec, args: &[ArgSpec<'_>]) -> Result<bool> {
-        let prepared = plan.prepare(&PrepareContext { args, packs: self.packs, cpu: self.cpu })?;
-        if let Some(prepared) = &prepared {
-            self.stored().release_packed(args, &**prepared);
-        }
-        Ok(prepared.is_some())
+        // A pack is made when the plan is settled: rules that come later may want another one.
+        Ok(plan.prepare(&PrepareContext { args, packs: &self.trial, cpu: self.cpu })?.is_some())
     }
 
     fn arg_spec<'s>(&'s self, ir: &'s MethodIr, folded: &'s [FoldedConstant], value: ValueId) -> ArgSpec<'s> {

@@ -9,8 +9,8 @@ use crate::epilogue::Epilogue;
 use crate::packed::PackedFormat;
 use crate::vector_math::SimdLevel;
 use pteron_core::{
-    AlignedBuffer, Args, BindArgs, Bound, DType, Error, Grid, PackKey, PackedBytes, PrepareContext, Prepared,
-    Result, Scratch, WorkerScratch,
+    AlignedBuffer, Args, BindArgs, Bound, ConstantView, DType, Dims, Error, Grid, PackKey, PackedBytes,
+    PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +25,32 @@ pub const PACKED_INTERLEAVED: PackedFormat = PackedFormat {
     dtype: Some(DType::Float32),
     elements: |shape| shape.iter().try_fold(1, |n: usize, d| n.checked_mul(*d)),
 };
+
+/// The pack of a weight.
+fn interleaved(weight: &ConstantView<'_>) -> Result<AlignedBuffer> {
+    let data = weight.elements::<f32>()?;
+    let mut pack = AlignedBuffer::zeroed(PACKED_INTERLEAVED.nbytes(DType::Float32, &weight.shape)?)?;
+    let (Some(channels), Some(stride)) = (weight.shape.first(), weight.strides.first()) else {
+        return Err(Error::internal("a depthwise weight has channels"));
+    };
+    let mut index = Dims::filled(weight.shape.len(), 0)?;
+    for row in pack.as_mut_elements::<f32>().chunks_exact_mut((*channels).max(1)) {
+        let first = weight.position(&index);
+        for (c, slot) in row.iter_mut().enumerate() {
+            let x = data.get(first + c * stride);
+            *slot = *x.ok_or_else(|| Error::program("depthwise weight leaves its storage"))?;
+        }
+        // The next tap.
+        for d in (1..index.len()).rev() {
+            index[d] += 1;
+            if index[d] < weight.shape[d] {
+                break;
+            }
+            index[d] = 0;
+        }
+    }
+    Ok(pack)
+}
 
 /// Output elements of a chunk, about.
 const CHUNK: usize = 8 << 10;
@@ -76,16 +102,8 @@ impl Depthwise {
         if geometry.in_channels != 1 || geometry.is_transposed || geometry.taps() > 4096 {
             return Ok(None);
         }
-        let weights = ctx.packs.get_or_pack(PackKey::new(weight, INTERLEAVED_FORMAT), || {
-            let (values, taps) = (weight.to_vec::<f32>()?, geometry.taps());
-            let channels = geometry.total_out_channels();
-            let mut pack = AlignedBuffer::zeroed(values.len() * size_of::<f32>())?;
-            for (i, slot) in pack.as_mut_elements::<f32>().iter_mut().enumerate() {
-                let at = i % channels * taps + i / channels;
-                *slot = *values.get(at).ok_or_else(|| Error::internal("depthwise weight is too small"))?;
-            }
-            Ok(pack)
-        })?;
+        let weights =
+            ctx.packs.get_or_pack(PackKey::new(weight, INTERLEAVED_FORMAT), || interleaved(weight))?;
         let level = SimdLevel::at_most(ctx.cpu.isa);
         let name = format!("convolution.{INTERLEAVED_FORMAT}.{}", level.isa().name());
         Ok(Some(Depthwise { level, name, geometry, weights, epilogue: epilogue.clone(), repeated }))

@@ -2,7 +2,7 @@
 //!
 //! The weight is seen as [1, O, I, 3, 3]. The pack is the row-major f32 array [16, ceil(O / 32), I, 32]: element
 //! (4 y + x, p, i, c) is element (y, x) of G·g·Gᵀ for the window g of output 32 p + c and input i, or zero where
-//! 32 p + c ≥ O. It is the same for every instruction set but for the last bit. Unsafe island.
+//! 32 p + c ≥ O. It is the same for every instruction set. Unsafe island.
 
 use super::block::put;
 use crate::conv::f32_conv_nr32_v1::{PANEL, five_dimensional};
@@ -103,19 +103,20 @@ unsafe fn column<S: Simd>(s: S, from: *const f32, step: usize) -> [S::F; 4] {
     unsafe { line(s, [s.load(from), s.load(from.add(3 * step)), s.load(from.add(6 * step))]) }
 }
 
-/// G·g for one line: g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2, the sums rounded twice.
+/// G·g for one line: g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2, the sums rounded twice. No fused products:
+/// files hold what comes out, so it has to be the same on every processor.
 #[inline(always)]
 fn line<S: Simd>(s: S, [a, b, c]: [S::F; 3]) -> [S::F; 4] {
     let half = s.splat(0.5);
-    let outer = s.fma(c, half, s.mul(a, half));
-    [a, s.fma(b, half, outer), s.fnma(b, half, outer), c]
+    let (outer, inner) = (s.add(s.mul(a, half), s.mul(c, half)), s.mul(b, half));
+    [a, s.add(outer, inner), s.sub(outer, inner), c]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cpu_detect::{available_isas, profile_for};
-    use pteron_core::{ConstantKey, Dims};
+    use pteron_core::{ConstantKey, Dims, Isa};
 
     #[test]
     fn windows_are_transformed_to_the_last_bits() {
@@ -130,8 +131,10 @@ mod tests {
             strides: Dims::new(&[0, inputs * TAPS, TAPS, 3, 1]).unwrap(),
         };
         const G: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+        let portable = pack(&profile_for(Isa::Portable).unwrap(), &view).unwrap();
         for isa in available_isas() {
             let pack = pack(&profile_for(isa).unwrap(), &view).unwrap();
+            assert!(pack.as_slice() == portable.as_slice(), "{isa:?}");
             let points = pack.as_elements::<f32>();
             assert_eq!(points.len(), POINTS * 2 * inputs * PANEL);
             for (at, got) in points.iter().enumerate() {
