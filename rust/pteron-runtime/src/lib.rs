@@ -75,6 +75,7 @@ mod session;
 mod session_layout;
 mod session_state;
 mod shared_state;
+mod small_constants;
 mod state_analysis;
 mod state_file;
 mod step;

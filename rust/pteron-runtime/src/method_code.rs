@@ -81,6 +81,7 @@ impl MethodCode {
         let built = builder.finish()?;
         let input_rules = input_rules(&ir, &input.inputs, &built.copied_inputs)?;
         let layout = SessionLayout::new(&ir, &built, &written, preparer)?;
+        input.data.release_again();
         Ok(MethodCode {
             runtime: input.runtime.clone(),
             data: input.data.clone(),

@@ -9,7 +9,7 @@ use pteron_core::error::printable;
 use pteron_core::{ConstantKey, Error, NamedData, PackStore, Result, StableBytes};
 use pteron_format::{DEBUG_KEY, ProgramFile};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The bytes of a program and what they say.
 pub(crate) struct ProgramData {
@@ -17,6 +17,8 @@ pub(crate) struct ProgramData {
     file: ProgramFile,
     external: ExternalFiles,
     debug: OnceLock<DebugInfo>,
+    /// What was given back to the system since [`ProgramData::release_again`].
+    released: Mutex<Vec<ConstantKey>>,
 }
 
 /// Origin of constants that lie in the program file itself; their offset is the file offset. Data file n
@@ -27,7 +29,13 @@ impl ProgramData {
     /// Checks the program; a key that it shares with a data file must stand for the same bytes.
     pub(crate) fn new(storage: Storage, external: ExternalFiles) -> Result<Self> {
         let file = ProgramFile::parse(storage.bytes())?;
-        let data = ProgramData { storage: Arc::new(storage), file, external, debug: OnceLock::new() };
+        let data = ProgramData {
+            storage: Arc::new(storage),
+            file,
+            external,
+            debug: OnceLock::new(),
+            released: Mutex::default(),
+        };
         for named in &data.file.named_data {
             if let Some((_, file, _)) = data.external.find(&named.key)
                 && data.external.get(&named.key) != data.bytes(&named.range)
@@ -68,6 +76,25 @@ impl ProgramData {
         if let Some(storage) = self.storage_of(key) {
             storage.release(key.offset, key.nbytes);
         }
+        if let Ok(mut released) = self.released.lock() {
+            released.push(*key);
+        }
+    }
+
+    /// Once more for all that was released, at the end of load: whatever was read next to it has brought pages
+    /// of it back.
+    pub(crate) fn release_again(&self) {
+        let released = self.released.lock().map(|mut released| std::mem::take(&mut *released));
+        for key in released.unwrap_or_default() {
+            if let Some(storage) = self.storage_of(&key) {
+                storage.release(key.offset, key.nbytes);
+            }
+        }
+    }
+
+    /// Does the constant lie in a mapped file?
+    pub(crate) fn is_mapped(&self, key: &ConstantKey) -> bool {
+        self.storage_of(key).is_some_and(Storage::is_mapped)
     }
 
     fn storage_of(&self, key: &ConstantKey) -> Option<&Storage> {

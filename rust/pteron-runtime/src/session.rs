@@ -175,7 +175,8 @@ impl Session {
                 arena.as_ptr().wrapping_add(*offset)
             }
             Place::Constant(c) => {
-                let bytes = code.data.constant(&c.key).ok_or_else(lost)?;
+                let small = code.layout.small.get(&c.key);
+                let bytes = small.or_else(|| code.data.constant(&c.key)).ok_or_else(lost)?;
                 if bytes.len() < nbytes {
                     return Err(lost());
                 }

@@ -7,6 +7,7 @@ use crate::constants::dense_copy;
 use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
 use crate::planned_outputs;
 use crate::prepare::Preparer;
+use crate::small_constants::SmallConstants;
 use crate::step::{Action, Step};
 use pteron_core::{Error, PackedBytes, Result, ValueId};
 use std::collections::{HashMap, HashSet};
@@ -19,6 +20,8 @@ pub(crate) struct SessionLayout {
     /// Memory of constants that load made, by value. Constants that every kernel took from a packed copy
     /// have none.
     pub folded: HashMap<ValueId, FoldedMemory>,
+    /// Copies of small constants of a mapped file.
+    pub small: SmallConstants,
     /// Unplanned values that get memory of the session's own: bytes.
     pub own: Vec<(ValueId, usize)>,
     /// Unplanned outputs that get fresh memory per run.
@@ -55,8 +58,12 @@ impl SessionLayout {
     ) -> Result<SessionLayout> {
         let inputs: HashSet<ValueId> = ir.inputs.iter().copied().collect();
         let outputs: HashSet<ValueId> = ir.outputs.iter().copied().collect();
+        let is_used = used_values(ir, built);
+        let is_read = |id: ValueId| is_used.get(id.index()).copied().unwrap_or(false);
+        let small = SmallConstants::copy(ir, preparer.constants.data, is_read)?;
         let mut layout = SessionLayout {
-            is_used: used_values(ir, built),
+            is_used,
+            small,
             folded: folded_memory(ir, &built.steps, preparer)?,
             own: vec![],
             fresh_outputs: vec![],

@@ -91,6 +91,11 @@ impl Storage {
         Ok(Storage { owner: Owner::Stable(owner) })
     }
 
+    /// Is it a mapped file?
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.owner, Owner::Mapped(_))
+    }
+
     /// Gives the pages of a mapped part back to the system; they are read from the file again if somebody
     /// needs them after all. Does nothing for bytes that are not mapped.
     pub(crate) fn release(&self, offset: u64, nbytes: u64) {
