@@ -39,6 +39,7 @@ fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
 }
 
 /// A call that may be a step.
+#[derive(Clone)]
 struct Member {
     node: NodeId,
     call: ElementwiseCall,
@@ -65,20 +66,25 @@ fn find(graph: &Graph, last: NodeId) -> Option<(Vec<NodeId>, Draft)> {
     let mut members = vec![member(graph, last)?];
     let mut program = None;
     let mut refused: Vec<NodeId> = Vec::new();
-    while let Some(next) = candidate(graph, &members, &refused) {
-        let node = next.node;
-        members.push(next);
-        members.sort_by(|a, b| match (a.node == b.node, graph.is_before(a.node, b.node)) {
-            (true, _) => std::cmp::Ordering::Equal,
-            (_, true) => std::cmp::Ordering::Less,
-            _ => std::cmp::Ordering::Greater,
-        });
-        match build(&members) {
-            Some(built) => program = Some(built),
-            None => {
-                members.retain(|m| m.node != node);
-                refused.push(node);
+    // A program is built for several more calls at once, twice as many after each that had room: building one for
+    // every call would take time that grows with the square of their number.
+    let mut batch = 1;
+    loop {
+        let (mut grown, mut newest) = (members.clone(), None);
+        while grown.len() < members.len() + batch {
+            let Some(next) = candidate(graph, &grown, &refused) else { break };
+            newest = Some(next.node);
+            grown.insert(grown.partition_point(|m| graph.is_before(m.node, next.node)), next);
+        }
+        let (Some(newest), added) = (newest, grown.len() - members.len()) else { break };
+        match build(&grown) {
+            Some(built) => {
+                program = Some(built);
+                members = grown;
+                batch = 2 * added;
             }
+            None if added > 1 => batch = added / 2,
+            None => refused.push(newest),
         }
     }
     let (program, inputs) = program?;
