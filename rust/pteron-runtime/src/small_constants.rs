@@ -10,6 +10,8 @@ use std::collections::HashMap;
 
 /// Bytes of a constant that is copied, at most.
 const MOST_BYTES: usize = 16 << 10;
+/// Bytes of all copies, at most: the constants of a damaged file may lie on top of each other.
+const MOST_IN_ALL: usize = 4 << 20;
 /// What kernels read begins at a line of the cache.
 const ALIGNMENT: usize = 64;
 
@@ -41,14 +43,18 @@ impl SmallConstants {
             if !is_used(id) || places.contains_key(&constant.key) {
                 continue;
             }
+            let next = end.saturating_add(bytes.len().next_multiple_of(ALIGNMENT));
+            if next > MOST_IN_ALL {
+                break;
+            }
             places.insert(constant.key, end);
             found.push((bytes, end));
-            end += bytes.len().next_multiple_of(ALIGNMENT);
+            end = next;
         }
         let mut memory = AlignedBuffer::zeroed(end)?;
         for (bytes, at) in found {
-            let to = memory.as_mut_slice().get_mut(at..at + bytes.len());
-            to.ok_or_else(|| Error::internal("copied constants have no room"))?.copy_from_slice(bytes);
+            let room = memory.as_mut_slice().get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()));
+            room.ok_or_else(|| Error::internal("copied constants have no room"))?.copy_from_slice(bytes);
         }
         Ok(SmallConstants { memory, places })
     }
@@ -56,6 +62,6 @@ impl SmallConstants {
     /// The copy of a constant, if it has one.
     pub(crate) fn get(&self, key: &ConstantKey) -> Option<&[u8]> {
         let at = *self.places.get(key)?;
-        self.memory.as_slice().get(at..at.checked_add(usize::try_from(key.nbytes).ok()?)?)
+        self.memory.as_slice().get(at..)?.get(..usize::try_from(key.nbytes).ok()?)
     }
 }
