@@ -313,3 +313,34 @@ fn outputs_whose_bytes_others_use_stay_in_the_plan() {
     let unbound = run_one(&method, &[(&[2], &[1.0, 2.0])]);
     assert_eq!(run_bound(&method, &[1.0, 2.0], 1).0, unbound);
 }
+
+/// Small constants of a mapped file are copied, so long as there is room for copies; results do not show which.
+#[test]
+fn a_mapped_file_gives_the_bytes_of_one_in_memory_however_many_small_constants_it_has() {
+    let (count, n) = (300u32, 4096);
+    let mut p = ProgramBuilder::new();
+    let indices: Vec<u32> = (0..count).map(|i| p.constant(&vec![i as f32; n])).collect();
+    let mut m = MethodBuilder::new("forward");
+    let (x, first, second) = (m.planned(&[n]), m.planned(&[n]), m.planned(&[n]));
+    m.inputs(&[x]);
+    let (mut from, mut to, mut spare) = (x, first, second);
+    for index in indices {
+        let constant = m.constant(&[n], index);
+        m.add(from, constant, to);
+        (from, to, spare) = (to, if from == x { second } else { spare }, to);
+    }
+    m.outputs(&[from]);
+    let p = p.with(m);
+    let path = std::env::temp_dir().join(format!("pteron-constants-{}.pte", std::process::id()));
+    std::fs::write(&path, p.bytes()).unwrap();
+    let source = ProgramSource::File { path: path.clone(), is_mapped: true };
+    let mapped = Program::load(&runtime(), source, Limits::default());
+    let want = (0..count).sum::<u32>() as f32 + 0.5;
+    for program in [mapped.unwrap(), p.load(&runtime())] {
+        for _ in 0..2 {
+            let got = run_one(&forward(&program), &[(&[n], &vec![0.5; n])]);
+            assert!(got.len() == n && got.iter().all(|v| *v == want), "{} {want}", got[0]);
+        }
+    }
+    std::fs::remove_file(path).unwrap();
+}
