@@ -56,7 +56,6 @@ BEHIND = {
     "constant view leaves its storage",
     "convolution weight leaves its storage",
     "shape and dim_order differ in rank",
-    "weight leaves its storage",
 }
 # Sizes that a test cannot make: gigabytes, or more entries than memory holds. Memory that runs out:
 # rust/pteron-runtime/tests/failing_allocations.rs.

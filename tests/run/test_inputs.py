@@ -327,3 +327,50 @@ def test_damaged_structure_leaves_flat_execution() -> None:
         with pytest.raises(pteron.ProgramError, match=r"structure of the arguments.*method\.execute"):
             method(X, Y)
         np.testing.assert_array_equal(method.execute([X, Y])[0], X + Y)
+
+
+class Stopped(Exception):
+    """Raised by an iterable of inputs."""
+
+
+@pytest.mark.parametrize("error", [Stopped, KeyboardInterrupt])
+def test_what_an_iterable_of_inputs_raises_comes_out(error: type[BaseException]) -> None:
+    method = pteron.load(build(add_method())).load_method()
+    x = np.ones((2, 3), np.float32)
+
+    def inputs() -> Any:
+        yield x
+        raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        method.execute(inputs())
+    with pytest.raises(error, match="mine"):
+        method.execute([x, x], outputs=inputs())
+    np.testing.assert_array_equal(method.execute(v for v in (x, x))[0], 2 * x)
+
+
+def test_numpy_scalars_are_scalars() -> None:
+    method = _scalars()
+    x = np.ones((2, 3), np.float32)
+    results = method.execute([x, np.int64(2), np.bool_(True), np.float32(0.5), "fast", None])
+    assert results[1:] == [2, True, 0.5, None]
+    with pytest.raises(pteron.InputError, match="does not fit 64 bits"):
+        method.execute([x, np.uint64(2**63), True, 0.5, "fast", None])
+    with pytest.raises(pteron.InputError, match="fixed in the program"):
+        method.execute([x, 2, np.bool_(False), 0.5, "fast", None])
+
+
+def test_computed_scalars_have_no_value() -> None:
+    m = MethodBuilder()
+    a = m.input(m.int(2), "a")
+    m.ranges[a] = [0, 10]
+    three, larger, half = m.int(3), m.bool(False), m.double(0.0)
+    m.call("executorch_prim::gt.Scalar", [a, three, larger])
+    m.call("executorch_prim::truediv.Scalar", [a, three, half])
+    fixed = m.bool(True)
+    for value in (larger, half, fixed):
+        m.output(value)
+    method = pteron.load(build(m)).load_method()
+    assert [spec.value for spec in method.outputs] == [None, None, True]
+    assert "-> bool, float, bool (always true)" in repr(method)
+    assert method.execute([6])[:1] == [True]

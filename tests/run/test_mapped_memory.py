@@ -19,7 +19,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/sel
 def _resident(file: Path) -> int:
     """Bytes of this process's mapping of `file` that are in memory."""
     maps = Path("/proc/self/smaps").read_text()
-    return 1024 * sum(int(n) for n in re.findall(rf"{re.escape(str(file))}\n(?:\w.*\n)*?Rss: +(\d+) kB", maps))
+    return 1024 * sum(
+        int(n) for n in re.findall(rf"{re.escape(str(file))}\n(?:\w.*\n)*?Rss: +(\d+) kB", maps)
+    )
 
 
 def test_reading_a_bias_does_not_bring_the_weights_around_it_back(tmp_path: Path) -> None:

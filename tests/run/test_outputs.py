@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 
 import numpy as np
@@ -127,6 +128,64 @@ def test_an_unplanned_output_in_several_places_and_orders() -> None:
     unaligned = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
     method.execute([X, X], outputs=[unaligned, None, None])
     np.testing.assert_array_equal(unaligned, 2 * X)
+
+
+def _swapped() -> pteron.Method:
+    """`(y, x, x + y)` of unplanned `x` and `y`: two outputs show what the caller gave."""
+    m = MethodBuilder()
+    x, y = (m.input(m.tensor([2, 3], planned=False)) for _ in range(2))
+    out = m.tensor([2, 3], planned=False)
+    m.add(x, y, out)
+    for value in (y, x, out):
+        m.output(value)
+    return pteron.load(build(m)).load_method()
+
+
+@pytest.mark.parametrize("bound", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_outputs_that_are_inputs_survive_other_outputs_over_them(bound: tuple[int, ...]) -> None:
+    method = _swapped()
+    rng = np.random.default_rng(0)
+    for places in itertools.permutations(range(3), len(bound)):
+        # Inputs at 0 and 1; each bound output over one of them or beside both.
+        memory = rng.random((3, 2, 3), dtype=np.float32)
+        x, y = memory[0].copy(), memory[1].copy()
+        outputs: list[np.ndarray | None] = [None] * 3
+        for output, place in zip(bound, places, strict=True):
+            outputs[output] = memory[place]
+        results = method.execute([memory[0], memory[1]], outputs=outputs)
+        for result, want in zip(results, [y, x, x + y], strict=True):
+            np.testing.assert_array_equal(result, want, err_msg=f"{places}")
+
+
+def test_memory_between_the_fields_of_records_is_no_output() -> None:
+    # Strides of 5 bytes, which whole elements of 4 do not make.
+    records = np.zeros((2, 3), [("a", "f4"), ("b", "i1")])
+    records["b"] = 7
+    method = pteron.load(build(add_method())).load_method()
+    with pytest.raises(pteron.InputError, match="dense and row-major"):
+        method.execute([X, X], outputs=[records["a"]])
+    assert (records["a"] == 0).all()
+    assert (records["b"] == 7).all()
+
+
+def test_dtypes_that_buffers_cannot_name_are_outputs_too() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    m = MethodBuilder()
+    x = m.input(m.tensor([2, 3], "bfloat16"))
+    out = m.output(m.tensor([2, 3], "bfloat16"))
+    m.call("aten::clone.out", [x, m.none(), out, out])
+    method = pteron.load(build(m)).load_method()
+    given = X.astype(ml_dtypes.bfloat16)
+    target = np.zeros_like(given)
+    (result,) = method.execute([given], outputs=[target])
+    assert result is target
+    np.testing.assert_array_equal(target, given)
+    read_only = np.zeros_like(given)
+    read_only.flags.writeable = False
+    with pytest.raises(pteron.InputTypeError, match="cannot be written"):
+        method.execute([given], outputs=[read_only])
+    with pytest.raises(pteron.InputError, match="dense and row-major"):
+        method.execute([given], outputs=[np.zeros((3, 2), given.dtype).T])
 
 
 def _read_only() -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,66 @@ def test_state_goes_through_a_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["state.ptd"]
     listing = _native.data_listing((tmp_path / "state.ptd").read_bytes())
     assert "'total': float32[2]" in listing
+
+
+def test_threads_that_save_to_one_path_leave_a_whole_file(tmp_path: Path) -> None:
+    m = MethodBuilder()
+    n = 50_000
+    names = ["a", "b"]
+    for name in names:
+        m.state(name, np.zeros(n, np.float32))
+    x = m.input(m.tensor([2]), "x")
+    m.add(x, x, m.output(m.tensor([2])))
+    program = pteron.load(build(m))
+    path = tmp_path / "state.ptd"
+    program.load_method().save_state(path)
+    failures: list[BaseException] = []
+
+    def save(value: int) -> None:
+        try:
+            method = program.load_method()
+            method.set_state({name: np.full(n, value, np.float32) for name in names})
+            for _ in range(30):
+                method.save_state(path)
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=save, args=(i,)) for i in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    reader = program.load_method()
+    while any(thread.is_alive() for thread in threads):
+        reader.load_state(path)
+        state = reader.get_state()
+        assert len({float(v) for name in names for v in (state[name].min(), state[name].max())}) == 1
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert [p.name for p in tmp_path.iterdir()] == ["state.ptd"]
+
+
+def test_a_state_file_behind_a_link_is_the_one_that_is_written(tmp_path: Path) -> None:
+    method = _counter()
+    (tmp_path / "real").mkdir()
+    target = tmp_path / "real" / "state.ptd"
+    method.save_state(target)
+    link = tmp_path / "link.ptd"
+    link.symlink_to(target)
+    method(ONE)
+    method.save_state(link)
+    assert link.is_symlink()
+    other = _counter()
+    other.load_state(target)
+    np.testing.assert_array_equal(other.get_state()["total"], [11, 21])
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(pteron.ExternalDataError, match="which is no file"):
+        _counter().save_state(pipe)
+    assert pipe.is_fifo()
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_method_without_state_has_an_empty_file(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ impl<'py> FlatCall<'_, 'py> {
         callee: &Callee<'_>,
         inputs: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let inputs = sequence(inputs, "inputs").or_raise(py)?;
+        let inputs = sequence(inputs, "inputs")?;
         let mut arguments = Arguments::new();
         interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;
         let form = match self.limits.lend_outputs {
@@ -40,7 +40,7 @@ impl<'py> FlatCall<'_, 'py> {
         };
         let (bound, mut memory) = match self.outputs {
             Some(outputs) => {
-                let bound = sequence(outputs, "outputs").or_raise(py)?;
+                let bound = sequence(outputs, "outputs")?;
                 let memory = read_outputs(interface, &bound).or_raise(py)?;
                 (bound, memory)
             }
@@ -79,7 +79,7 @@ fn read_outputs(
 }
 
 /// The elements of a list or tuple (a tensor or string is most likely a mistake).
-fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> Result<SmallVec<[Bound<'py, PyAny>; 4]>> {
+fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<SmallVec<[Bound<'py, PyAny>; 4]>> {
     if let Ok(list) = object.cast::<PyList>() {
         return Ok(list.iter().collect());
     }
@@ -89,8 +89,9 @@ fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> Result<SmallVec<[Bou
     let is_iterable = !object.is_instance_of::<PyString>()
         && object.try_iter().is_ok()
         && !object.hasattr("dtype").unwrap_or(false);
-    if is_iterable && let Ok(items) = object.try_iter().and_then(|i| i.collect::<PyResult<_>>()) {
-        return Ok(items);
+    if is_iterable {
+        // What it raises is its caller's: a Ctrl-C, or an error in a generator.
+        return object.try_iter()?.collect();
     }
     Err(Error::input_type(format!("{what} must be a list or tuple"))
         .argument(what)
@@ -100,4 +101,5 @@ fn sequence<'py>(object: &Bound<'py, PyAny>, what: &str) -> Result<SmallVec<[Bou
             "outputs" => "wrap a single buffer: method.execute([x], outputs=[y])",
             _ => "wrap a single tensor: method.execute([x])",
         }))
+    .or_raise(object.py())
 }

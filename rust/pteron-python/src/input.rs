@@ -8,6 +8,7 @@ use crate::torch::Torch;
 use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, Result};
 use pteron_runtime::{InputValue, IoKind, IoSpec, OutputBuffer, TensorInput};
 use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
@@ -98,13 +99,18 @@ impl Argument {
             }),
             IoKind::Int { .. } => match object.extract::<i64>() {
                 Ok(v) if !object.is_instance_of::<PyBool>() => Ok(Argument::Int(v)),
+                Err(e) if e.is_instance_of::<PyOverflowError>(object.py()) => Err(too_large(place, e)),
                 _ => scalar(object, place),
             },
             IoKind::Double { .. } => match object.extract::<f64>() {
                 Ok(v) if !object.is_instance_of::<PyBool>() => Ok(Argument::Double(v)),
                 _ => scalar(object, place),
             },
-            IoKind::Bool { .. } | IoKind::String { .. } | IoKind::None => scalar(object, place),
+            // NumPy's bool is no Python bool, but nothing else.
+            IoKind::Bool { .. } => {
+                object.extract().map(Argument::Bool).or_else(|_: PyErr| scalar(object, place))
+            }
+            IoKind::String { .. } | IoKind::None => scalar(object, place),
         }
     }
 
@@ -146,13 +152,7 @@ fn scalar(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Argument> {
         return object.extract().map(Argument::Bool).map_err(|e| wrong_type(object, place).cause(e));
     }
     if object.is_instance_of::<PyInt>() {
-        return object.extract().map(Argument::Int).map_err(|e| {
-            Error::input("an integer does not fit 64 bits")
-                .argument(place.name)
-                .expected(place.expected())
-                .got("an int beyond 64 bits")
-                .cause(e)
-        });
+        return object.extract().map(Argument::Int).map_err(|e| too_large(place, e));
     }
     if object.is_instance_of::<PyFloat>() {
         return object.extract().map(Argument::Double).map_err(|e| wrong_type(object, place).cause(e));
@@ -161,6 +161,15 @@ fn scalar(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Argument> {
         return object.extract().map(Argument::String).map_err(|e| wrong_type(object, place).cause(e));
     }
     Err(wrong_type(object, place))
+}
+
+#[cold]
+fn too_large(place: Place<'_>, error: PyErr) -> Error {
+    Error::input("an integer does not fit 64 bits")
+        .argument(place.name)
+        .expected(place.expected())
+        .got("an int beyond 64 bits")
+        .cause(error)
 }
 
 #[cold]
@@ -249,10 +258,7 @@ impl Strided {
     /// Arrays of dtypes that the buffer protocol cannot name (bfloat16, float8): read as plain bytes
     /// of the same size, named by their dtype.
     fn from_named_array(object: &Bound<'_, PyAny>, place: Place<'_>) -> Option<Result<Strided>> {
-        let name: String = object.getattr("dtype").ok()?.getattr("name").ok()?.extract().ok()?;
-        let dtype = dtype::from_name(&name).filter(|d| dtype::needs_ml_dtypes(*d))?;
-        let plain = if dtype.size() == 2 { "uint16" } else { "uint8" };
-        let bytes = object.call_method1("view", (plain,)).ok()?;
+        let (dtype, bytes) = named_bytes(object)?;
         Some(Self::from_buffer(&bytes, place, false).map(|mut strided| {
             strided.dtype = dtype;
             strided
@@ -294,7 +300,9 @@ impl Strided {
             torch.dtype(&dtype).ok_or_else(|| unreadable(object, place, format!("of dtype {dtype}")))?;
         if is_lazy(dtype)? {
             if is_output {
-                return Err(unreadable(object, place, "that is a lazy negation or conjugate"));
+                return Err(
+                    unwritable(object, place).hint("a lazy negation or conjugate has no memory of its own")
+                );
             }
             let resolved = object.call_method0("resolve_conj").and_then(|t| t.call_method0("resolve_neg"));
             return Self::from_torch(&resolved.map_err(failed)?, place, torch, false);
@@ -391,6 +399,27 @@ impl Strided {
     }
 }
 
+/// An array whose dtype the buffer protocol cannot name: its dtype, and itself as plain numbers of that size.
+fn named_bytes<'py>(object: &Bound<'py, PyAny>) -> Option<(DType, Bound<'py, PyAny>)> {
+    let name: String = object.getattr("dtype").ok()?.getattr("name").ok()?.extract().ok()?;
+    let dtype = dtype::from_name(&name).filter(|d| dtype::needs_ml_dtypes(*d))?;
+    let plain = if dtype.size() == 2 { "uint16" } else { "uint8" };
+    Some((dtype, object.call_method1("view", (plain,)).ok()?))
+}
+
+/// The memory of `object`, if it may be written.
+fn writable_view(object: &Bound<'_, PyAny>) -> PyResult<BufferGuard> {
+    let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
+    // SAFETY: `view` is written by a successful call, and only then read.
+    let status =
+        unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_FULL as c_int) };
+    if status != 0 {
+        return Err(PyErr::fetch(object.py()));
+    }
+    // SAFETY: the call succeeded.
+    Ok(BufferGuard(unsafe { view.assume_init() }))
+}
+
 /// dtype, shape and strides of a filled view; `None` when the elements are nothing a tensor can hold.
 fn describe(view: &ffi::Py_buffer, object: &Bound<'_, PyAny>) -> Option<Strided> {
     let itemsize = usize::try_from(view.itemsize).ok()?;
@@ -404,16 +433,21 @@ fn describe(view: &ffi::Py_buffer, object: &Bound<'_, PyAny>) -> Option<Strided>
     let rank = usize::try_from(view.ndim).ok().filter(|r| *r <= MAX_RANK)?;
     let mut shape: SmallVec<[usize; INLINE_RANK]> = SmallVec::new();
     let mut strides: SmallVec<[isize; INLINE_RANK]> = SmallVec::new();
+    // A field of records can lie between elements, where strides counted in elements do not reach.
+    let mut is_in_elements = true;
     for i in 0..rank {
         // SAFETY: PyBUF_FULL_RO asks for shape and strides; where given they have `ndim` entries.
         unsafe {
             shape.push(usize::try_from(*view.shape.add(i)).ok()?);
             if !view.strides.is_null() {
-                strides.push(*view.strides.add(i) / view.itemsize);
+                let stride = *view.strides.add(i);
+                is_in_elements &= stride % view.itemsize == 0;
+                strides.push(stride / view.itemsize);
             }
         }
     }
-    let is_dense = view.suboffsets.is_null() && (view.strides.is_null() || is_row_major(&shape, &strides));
+    let is_dense = view.suboffsets.is_null()
+        && (view.strides.is_null() || is_in_elements && is_row_major(&shape, &strides));
     Some(Strided {
         dtype,
         shape,
@@ -452,6 +486,15 @@ fn too_many_dimensions(rank: usize, place: Place<'_>) -> Error {
         .got(format!("rank {rank}"))
 }
 
+#[cold]
+fn unwritable(object: &Bound<'_, PyAny>, place: Place<'_>) -> Error {
+    Error::input_type("an output buffer cannot be written")
+        .argument(place.name)
+        .expected("a writable NumPy array, torch tensor or buffer")
+        .got(type_name(object))
+        .hint("numpy.empty(shape, dtype) makes a buffer that can be written")
+}
+
 /// Memory that a caller offers for an output.
 pub struct OutputMemory(Strided);
 
@@ -463,32 +506,7 @@ impl OutputMemory {
         let torch = Torch::loaded(object.py()).filter(|t| t.is_tensor(object));
         let strided = match torch {
             Some(torch) => Strided::from_torch(object, place, torch, true)?,
-            None => {
-                let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
-                // SAFETY: `view` is written by a successful call, and only then read.
-                let status = unsafe {
-                    ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), ffi::PyBUF_FULL as c_int)
-                };
-                if status != 0 {
-                    return Err(Error::input_type("an output buffer cannot be written")
-                        .argument(place.name)
-                        .expected("a writable NumPy array, torch tensor or buffer")
-                        .got(type_name(object))
-                        .hint("numpy.empty(shape, dtype) makes a buffer that can be written")
-                        .cause(PyErr::fetch(object.py())));
-                }
-                // SAFETY: the call succeeded.
-                let guard = BufferGuard(unsafe { view.assume_init() });
-                let mut strided = describe(&guard.0, object).ok_or_else(|| {
-                    Error::input_type("an output buffer has elements that a tensor cannot hold")
-                        .argument(place.name)
-                        .expected(place.expected())
-                        .got(type_name(object))
-                        .hint("numpy.empty(shape, dtype) makes a buffer that can be written")
-                })?;
-                strided._hold = Hold::Buffer(Box::new(guard));
-                strided
-            }
+            None => Self::of_buffer(object, place)?,
         };
         if !strided.is_dense {
             return Err(Error::input("an output buffer must be dense and row-major")
@@ -498,6 +516,29 @@ impl OutputMemory {
                 .hint("pass a contiguous array, and copy from it where the result should go"));
         }
         Ok(OutputMemory(strided))
+    }
+
+    /// Memory through the buffer protocol; arrays whose dtype that cannot name, as bytes (see
+    /// [`Strided::from_named_array`]).
+    fn of_buffer(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Strided> {
+        let (guard, dtype) = match writable_view(object) {
+            Ok(guard) => (guard, None),
+            Err(error) => {
+                let named = named_bytes(object);
+                let bytes = named.and_then(|(dtype, bytes)| Some((writable_view(&bytes).ok()?, Some(dtype))));
+                bytes.ok_or_else(|| unwritable(object, place).cause(error))?
+            }
+        };
+        let mut strided = describe(&guard.0, object).ok_or_else(|| {
+            Error::input_type("an output buffer has elements that a tensor cannot hold")
+                .argument(place.name)
+                .expected(place.expected())
+                .got(type_name(object))
+                .hint("numpy.empty(shape, dtype) makes a buffer that can be written")
+        })?;
+        strided.dtype = dtype.unwrap_or(strided.dtype);
+        strided._hold = Hold::Buffer(Box::new(guard));
+        Ok(strided)
     }
 
     /// As the runtime takes it.

@@ -7,7 +7,7 @@ use crate::input::{Argument, Arguments};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use crate::parameter;
-use pteron_runtime::{CancelHandle, InputValue, Method as Session, Outputs};
+use pteron_runtime::{CancelHandle, InputValue, IoSpec, Method as Session, Outputs};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
@@ -203,7 +203,7 @@ pub fn call_with_structure<'py>(
 pub fn describe(interface: &MethodInterface) -> String {
     let inputs =
         interface.inputs.iter().map(|i| format!("{}: {}", pteron_core::error::printable(&i.name), i.kind));
-    let outputs = interface.outputs.iter().map(|o| o.kind.to_string());
+    let outputs = interface.outputs.iter().map(IoSpec::description);
     format!(
         "pteron.Method {}({}) -> {}",
         pteron_core::error::printable(&interface.name),

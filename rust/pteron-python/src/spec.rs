@@ -141,9 +141,13 @@ impl ValueSpec {
         }
     }
 
-    /// The value that a plain int, float, bool or str was exported with, which an input must equal.
+    /// The value that a plain int, float, bool or str was exported with, which an input must equal and an output
+    /// always has; None where it varies.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.spec.is_computed {
+            return Ok(py.None().into_bound(py));
+        }
         Ok(match &self.spec.kind {
             IoKind::Int { traced, range: None, .. } => PyInt::new(py, *traced).into_any(),
             IoKind::Bool { traced } => traced.into_pyobject(py)?.to_owned().into_any(),
@@ -154,6 +158,6 @@ impl ValueSpec {
     }
 
     fn __repr__(&self) -> String {
-        format!("{}: {}", pteron_core::error::printable(&self.spec.name), self.spec.kind)
+        format!("{}: {}", pteron_core::error::printable(&self.spec.name), self.spec.description())
     }
 }

@@ -71,7 +71,7 @@ fn run(options: &Options) -> Result<()> {
         method.inputs().iter().map(|s| make(s, options.is_random)).collect::<Result<_>>()?;
     let mut inputs = Vec::new();
     for (spec, owned) in method.inputs().iter().zip(&owned) {
-        println!("  {}: {}", spec.name, spec.kind);
+        println!("  {}: {}", spec.name, spec.description());
         inputs.push(match (&spec.kind, owned) {
             (_, Some(o)) => {
                 // SAFETY: `o` holds a dense row-major tensor of this shape and outlives the calls.

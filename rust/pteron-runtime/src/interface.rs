@@ -3,9 +3,10 @@
 
 use crate::{Extent, IoKind, IoSpec, TensorIo};
 use pteron_core::error::printable;
-use pteron_core::{Error, Result, ValueId};
+use pteron_core::{Error, Instruction, Result, ValueId};
 use pteron_format::{MethodDef, Placement, TensorDef, ValueDef};
 use serde_json::Value as Json;
+use std::collections::HashSet;
 
 /// Named data that holds the interface.
 pub(crate) const INTERFACE_KEY: &str = "pteron.interface";
@@ -34,7 +35,15 @@ impl Interface {
 
     /// Outputs of a method.
     pub(crate) fn outputs(&self, method: &MethodDef) -> Result<Vec<IoSpec>> {
-        self.side(method, "outputs", "output", &method.outputs)
+        let mut specs = self.side(method, "outputs", "output", &method.outputs)?;
+        let is_plain = |spec: &IoSpec| !matches!(spec.kind, IoKind::Tensor(_) | IoKind::None);
+        if specs.iter().any(is_plain) {
+            let written = written_values(method);
+            for (spec, id) in specs.iter_mut().zip(&method.outputs) {
+                spec.is_computed = is_plain(spec) && written.contains(id);
+            }
+        }
+        Ok(specs)
     }
 
     /// Names of the mutable buffers that delegates own, by index of the delegate.
@@ -87,10 +96,23 @@ impl Interface {
             };
             let value = method.values.get(id.index()).ok_or_else(|| Error::internal("value out of range"))?;
             let kind = io_kind(value, entry).map_err(|e| place(e).argument(name.as_str()))?;
-            out.push(IoSpec { name, kind });
+            out.push(IoSpec { name, kind, is_computed: false });
         }
         Ok(out)
     }
+}
+
+/// Values that instructions write, or may write: delegates do not say what they do.
+fn written_values(method: &MethodDef) -> HashSet<ValueId> {
+    let written = |instruction: &Instruction| -> Vec<ValueId> {
+        match instruction {
+            Instruction::Kernel { args, .. } => args.last().copied().into_iter().collect(),
+            Instruction::Delegate { args, .. } => args.to_vec(),
+            Instruction::Move { to, .. } => vec![*to],
+            Instruction::JumpFalse { .. } | Instruction::Free { .. } => vec![],
+        }
+    };
+    method.instructions.iter().flat_map(written).collect()
 }
 
 fn io_kind(value: &ValueDef, entry: Option<&Json>) -> Result<IoKind> {

@@ -10,6 +10,21 @@ pub struct IoSpec {
     pub name: String,
     /// What stands there.
     pub kind: IoKind,
+    /// An output that the method computes: the value that its kind was `traced` with says nothing.
+    pub is_computed: bool,
+}
+
+impl IoSpec {
+    /// What stands there, as text: `float32[s0=1..8, 2]`, `int in 0..7`, `bool (always true)`.
+    pub fn description(&self) -> String {
+        match (&self.kind, self.is_computed) {
+            (IoKind::Int { range: None, .. }, true) => "int".into(),
+            (IoKind::Bool { .. }, true) => "bool".into(),
+            (IoKind::Double { .. }, true) => "float".into(),
+            (IoKind::String { .. }, true) => "str".into(),
+            (kind, _) => kind.to_string(),
+        }
+    }
 }
 
 /// The kind of an input or output.

@@ -11,13 +11,15 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Alignment of every tensor in the file, enough for any dtype.
 const ALIGNMENT: u32 = 16;
 
 /// Writes `state` to `path`: all of it, or nothing that replaces what was there.
 ///
-/// Errors: `NotFound` for a directory that is not there, `ExternalData` for other failures of the system.
+/// A link is followed. Errors: `NotFound` for a directory that is not there, `ExternalData` for what is no file and
+/// for other failures of the system.
 pub(crate) fn write(path: &Path, state: &[(String, OwnedTensor)]) -> Result<()> {
     let draft = |(name, tensor): &'_ (String, OwnedTensor)| -> Result<DataEntryDraft<'static>> {
         let layout = LayoutDraft {
@@ -33,13 +35,13 @@ pub(crate) fn write(path: &Path, state: &[(String, OwnedTensor)]) -> Result<()> 
     }
     let file = DataFileDraft { entries };
     let layout = file.lay_out(ALIGNMENT)?;
-    let partial = beside(path);
-    let written = File::create(&partial).and_then(|f| {
-        let mut sink = BufWriter::new(f);
-        layout.write_to(&mut sink)?;
+    let target = target_of(path)?;
+    let (partial, unfinished) = create_beside(&target).map_err(|e| failed(path, e))?;
+    let mut sink = BufWriter::new(unfinished);
+    let written = layout.write_to(&mut sink).and_then(|()| {
         sink.flush()?;
         sink.get_ref().sync_all()?;
-        std::fs::rename(&partial, path)
+        std::fs::rename(&partial, &target)
     });
     written.map_err(|e| {
         // What is left of it is of no use; that it cannot be removed either changes nothing.
@@ -48,11 +50,34 @@ pub(crate) fn write(path: &Path, state: &[(String, OwnedTensor)]) -> Result<()> 
     })
 }
 
-/// A name for the unfinished file, in the same directory.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.partial", std::process::id()));
-    path.with_file_name(name)
+/// The file that `path` names, or would: what a link points to, so that the link stays one.
+fn target_of(path: &Path) -> Result<PathBuf> {
+    let Ok(target) = path.canonicalize() else { return Ok(path.to_path_buf()) };
+    match target.metadata() {
+        // Renaming a file to its name would replace a device or a pipe.
+        Ok(meta) if !meta.is_file() => Err(Error::external_data("the state file cannot be written")
+            .expected("the path of a file, or of one that is to be made")
+            .got(format!("{}, which is no file", printable(&path.to_string_lossy())))
+            .hint("pass the path of a regular file")),
+        _ => Ok(target),
+    }
+}
+
+/// A new file in the same directory, for this call alone: other threads, and processes with the same number on
+/// another machine, may save to the same path.
+fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let partial = path.with_file_name(name);
+        match File::create_new(&partial) {
+            Ok(file) => return Ok((partial, file)),
+            // Left behind by a process that was killed, or being written elsewhere.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 #[cold]

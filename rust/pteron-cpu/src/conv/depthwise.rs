@@ -38,7 +38,7 @@ fn interleaved(weight: &ConstantView<'_>) -> Result<AlignedBuffer> {
         let first = weight.position(&index);
         for (c, slot) in row.iter_mut().enumerate() {
             let x = data.get(first + c * stride);
-            *slot = *x.ok_or_else(|| Error::program("depthwise weight leaves its storage"))?;
+            *slot = *x.ok_or_else(|| Error::program("convolution weight leaves its storage"))?;
         }
         // The next tap.
         for d in (1..index.len()).rev() {
