@@ -384,6 +384,54 @@ def test_context_ends_with_the_call() -> None:
     assert kept[0].method == "forward"
     with pytest.raises(RuntimeError, match="has ended"):
         kept[0].is_cancelled()
+    with pytest.raises(RuntimeError, match="has ended"):
+        kept[0].event("late", 1, 2)
+    assert not kept[0].is_traced
+
+
+@pytest.mark.parametrize("is_promoted", [False, True])
+def test_arguments_in_circles_of_references_are_not_kept(is_promoted: bool) -> None:
+    def execute(self: Any, ctx: Any, inputs: Any, outputs: Any) -> None:
+        def value(n: Any) -> Any:
+            # Refers to itself, so to its closure, so to `inputs`.
+            return inputs[n].numpy() if isinstance(n, int) else sum(value(k) for k in n)
+
+        try:
+            raise KeyError("caught")
+        except KeyError as e:
+            error = e  # noqa: F841  The traceback refers to this frame.
+        outputs[0].numpy()[...] = value((0, (1, 0)))
+        if is_promoted:
+            gc.collect(0)
+            gc.collect(1)
+
+    method = _method(execute)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(3):
+            np.testing.assert_array_equal(method(X, Y), 2 * X + Y)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def test_pooled_sessions_follow_a_backend_that_is_replaced() -> None:
+    runtime = _runtime(Sum=SumBackend())
+    program = pteron.load(build(delegate_method("Sum")), runtime=runtime)
+    loaded = program.load_method()
+    np.testing.assert_array_equal(program.run("forward", X, Y), X + Y)
+
+    class Negated(Sum):
+        def execute(self, ctx: Any, inputs: Any, outputs: Any) -> None:
+            super().execute(ctx, inputs, outputs)
+            outputs[0].numpy()[...] *= -1
+
+    pteron.register_backend("Sum", SumBackend(Negated), runtime=runtime, replace=True)
+    np.testing.assert_array_equal(program.run("forward", X, Y), -(X + Y))
+    np.testing.assert_array_equal(program.load_method()(X, Y), -(X + Y))
+    # A method keeps the backend that it was loaded with.
+    np.testing.assert_array_equal(loaded(X, Y), X + Y)
 
 
 def test_reentry_is_busy_and_other_sessions_work() -> None:

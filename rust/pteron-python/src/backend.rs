@@ -102,6 +102,9 @@ impl Backend for PyBackend {
             Ok(match (answer.cast::<PyBool>(), answer.cast::<PyString>()) {
                 (Ok(is_available), _) if is_available.is_true() => Availability::Available,
                 (Ok(_), _) => Availability::Unavailable("is_available() gave False".to_string()),
+                (_, Ok(reason)) if reason.to_string().is_empty() => {
+                    Availability::Unavailable("is_available() gave an empty reason".to_string())
+                }
                 (_, Ok(reason)) => Availability::Unavailable(reason.to_string()),
                 _ => Availability::Unavailable(format!(
                     "is_available() gave {} instead of True or the reason why not",
@@ -274,6 +277,9 @@ impl Delegate for PyDelegate {
                     Err(raised(py, "execute", error))
                 }
             };
+            if lent.iter().any(is_referenced) {
+                collect_cycles(py, &lent);
+            }
             let kept = end_loan(lent, inputs);
             match outcome {
                 Ok(()) => kept,
@@ -289,6 +295,20 @@ fn is_referenced(tensor: &Bound<'_, Tensor>) -> bool {
     // SAFETY: `tensor` is a reference to a live object, and this thread is attached.
     let references = unsafe { pyo3::ffi::Py_REFCNT(tensor.as_ptr()) };
     references != 1 || tensor.get().has_exports()
+}
+
+/// Frees what only circles of references hold: a nested function that calls itself, an exception that was kept in a
+/// variable of its own frame. The young objects first, which are most likely all that there are.
+#[cold]
+fn collect_cycles(py: Python<'_>, lent: &Lent<'_>) {
+    let Ok(collect) = py.import("gc").and_then(|gc| gc.getattr("collect")) else { return };
+    for generation in 0..3 {
+        // What cannot be collected keeps its references, which `end_loan` sees.
+        let _ = collect.call1((generation,));
+        if !lent.iter().any(is_referenced) {
+            return;
+        }
+    }
 }
 
 /// Clears the local variables of all frames of an exception's traceback, and of the exceptions it came

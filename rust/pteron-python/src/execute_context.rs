@@ -1,9 +1,9 @@
 //! What a delegate written in Python may ask while it executes. Unsafe island (a borrowed closure).
 
 use pteron_core::{DelegateEvent, EventId, ExecuteContext as Inner};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyInt, PyString};
 use std::sync::Mutex;
 
 /// Told to a delegate with every call; valid until its `execute` returns.
@@ -99,6 +99,11 @@ impl ExecuteContext {
     }
 }
 
+#[cold]
+fn has_ended() -> PyErr {
+    PyRuntimeError::new_err("the delegate call that this context belongs to has ended")
+}
+
 #[pymethods]
 impl ExecuteContext {
     /// The method that runs.
@@ -118,14 +123,14 @@ impl ExecuteContext {
         match &*self.question() {
             // SAFETY: the closure is there, so the call that lent it has not ended, and the lock is held.
             Some(Question(closure)) => Ok(unsafe { (**closure)() }),
-            None => Err(PyRuntimeError::new_err("the delegate call that this context belongs to has ended")),
+            None => Err(has_ended()),
         }
     }
 
-    /// Is somebody told of events in this call? Without, `event` does nothing.
+    /// Is somebody told of events in this call? Without, `event` does nothing. False when the call has ended.
     #[getter]
     fn is_traced(&self) -> bool {
-        self.events().is_some()
+        self.question().is_some() && self.events().is_some()
     }
 
     /// Reports that a part of the delegate has run. `identifier`: int or str, as in the mapping that its exporter gave;
@@ -138,9 +143,14 @@ impl ExecuteContext {
         end_ns: u64,
         metadata: Option<Vec<u8>>,
     ) -> PyResult<()> {
-        let id = identifier
-            .extract::<ReportedId>()
-            .map_err(|_| PyTypeError::new_err("the id of an event is an int or a str"))?;
+        if self.question().is_none() {
+            return Err(has_ended());
+        }
+        let id =
+            identifier.extract::<ReportedId>().map_err(|_| match identifier.is_instance_of::<PyInt>() {
+                true => PyOverflowError::new_err("the id of an event does not fit 64 bits"),
+                false => PyTypeError::new_err("the id of an event is an int or a str"),
+            })?;
         if let Some(events) = self.events().as_mut() {
             events.push(ReportedEvent { id, start_ns, end_ns, metadata: metadata.unwrap_or_default() });
         }

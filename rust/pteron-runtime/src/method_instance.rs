@@ -36,6 +36,8 @@ pub(crate) struct MethodInstance {
     limits: Limits,
     open_calls: HashMap<usize, Box<[ArgumentRole]>>,
     is_stateful: bool,
+    // As `Runtime::replaced_backends` had it before delegates were initialised.
+    replaced_backends: u64,
     // Sessions that share memory take turns.
     turn: Option<Arc<Mutex<()>>>,
 }
@@ -89,6 +91,7 @@ impl MethodInstance {
         if let Some(seed) = options.seed {
             session.random = RandomStream::new(seed);
         }
+        let replaced_backends = code.runtime.replaced_backends();
         session.delegates = init_delegates(&code, &options.backend_options)?;
         let open_calls = check_calls(&code, &session.delegates)?;
         let outputs: Vec<usize> = session.delegates.iter().map(|d| d.num_outputs).collect();
@@ -102,6 +105,7 @@ impl MethodInstance {
             limits,
             open_calls,
             is_stateful,
+            replaced_backends,
             turn: shared.map(|s| s.turn.clone()),
             code,
         })
@@ -109,6 +113,11 @@ impl MethodInstance {
 
     pub(crate) fn code(&self) -> &Arc<MethodCode> {
         &self.code
+    }
+
+    /// Could a delegate of it belong to a backend that another one has replaced?
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.replaced_backends != self.code.runtime.replaced_backends()
     }
 
     /// Does one call leave something for the next?

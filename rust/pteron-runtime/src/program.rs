@@ -268,7 +268,7 @@ impl Program {
                     bound: tensor.spec.shape,
                     is_planned: true,
                 });
-                found.push(IoSpec { name, kind });
+                found.push(IoSpec { name, kind, is_computed: false });
             }
         }
         Ok(found)
@@ -363,7 +363,11 @@ impl Program {
                 "use load_method, which gives a session of its own, or take outputs that own their memory",
             ));
         }
-        let pooled = entry.pool.lock_within(Duration::ZERO).and_then(|mut p| p.pop());
+        let take = || entry.pool.lock_within(Duration::ZERO).and_then(|mut pool| pool.pop());
+        let mut pooled = take();
+        while pooled.as_ref().is_some_and(MethodInstance::is_outdated) {
+            pooled = take();
+        }
         let instance = match pooled {
             Some(instance) => instance,
             None => self.instance(name, &MethodOptions::default())?,

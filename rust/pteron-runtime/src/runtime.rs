@@ -6,6 +6,7 @@ use crate::optimize::rule_names;
 use pteron_core::error::printable;
 use pteron_core::{Availability, Backend, CpuProfile, Error, Isa, Kernel, Result};
 use pteron_cpu::plan::RuleSwitches;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 
 /// How a runtime is made; the default suits this machine.
@@ -23,6 +24,8 @@ pub struct RuntimeOptions {
 pub struct Runtime {
     kernels: RwLock<Arc<KernelRegistry>>,
     backends: RwLock<BackendRegistry>,
+    /// How often a backend took another's place.
+    replaced: AtomicU64,
     cpu: CpuProfile,
     rules: RuleSwitches,
     pool: PoolChoice,
@@ -62,6 +65,7 @@ impl Runtime {
         Ok(Arc::new(Runtime {
             kernels: RwLock::new(Arc::new(KernelRegistry::built_in())),
             backends: RwLock::default(),
+            replaced: AtomicU64::new(0),
             cpu,
             rules: options.rules,
             pool,
@@ -79,9 +83,18 @@ impl Runtime {
     }
 
     /// Makes a backend known to programs. A name that is taken is an error unless `is_replacing`;
-    /// sessions that exist keep the backend they were loaded with.
+    /// methods that are loaded keep the backend they were loaded with, pooled sessions are made anew.
     pub fn register_backend(&self, backend: Arc<dyn Backend>, is_replacing: bool) -> Result<()> {
-        self.backends.write().map_err(|_| poisoned())?.register(backend, is_replacing)
+        self.backends.write().map_err(|_| poisoned())?.register(backend, is_replacing)?;
+        if is_replacing {
+            self.replaced.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// How often a backend took another's place: a session made before the last time may hold an old one.
+    pub(crate) fn replaced_backends(&self) -> u64 {
+        self.replaced.load(Ordering::Acquire)
     }
 
     /// Ids of the registered backends, sorted.
