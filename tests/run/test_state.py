@@ -242,6 +242,24 @@ def test_state_of_a_delegate_is_checked_before_anything_is_set() -> None:
     np.testing.assert_array_equal(method.get_state()["total"], [10, 20])
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"calls": 5}, r"'calls'.*something else than buffers by name.*got int"),
+        ({1: np.zeros(1)}, "something else than buffers by name.*got int"),
+        ([np.zeros(1)], "something else than buffers by name.*got list"),
+    ],
+)
+def test_what_get_state_must_not_give_is_named(given: object, text: str) -> None:
+    class Wrong(Stateful):
+        def get_state(self) -> Any:
+            return given
+
+    method = _program(Wrong).load_method()
+    with pytest.raises(pteron.DelegateError, match=text):
+        method.get_state()
+
+
 def test_a_delegate_that_refuses_leaves_the_buffers_of_the_method_alone() -> None:
     delegate = Stateful()
     delegate.refuses = True

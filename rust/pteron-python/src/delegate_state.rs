@@ -54,8 +54,11 @@ impl DelegateState for PyDelegate {
             let items = mapping.items().map_err(|e| raised(py, "get_state", e))?;
             let mut out = Vec::with_capacity(items.len());
             for item in items.iter() {
-                let (name, array) = item.extract::<(String, Bound<'_, PyAny>)>().map_err(|_| wrong(&item))?;
-                let argument = Argument::read_state(&array, &name)?;
+                let (name, array) =
+                    item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| wrong(&item))?;
+                let name: String = name.extract().map_err(|_| wrong(&name))?;
+                let argument = Argument::read_state(&array, &name)
+                    .map_err(|e| wrong(&array).argument(name.as_str()).hint(e.detail().message.clone()))?;
                 let InputValue::Tensor(tensor) = argument.as_input() else { return Err(wrong(&array)) };
                 out.push((name, tensor.to_owned_tensor()?));
             }
