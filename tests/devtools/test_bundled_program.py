@@ -92,12 +92,51 @@ def test_cases_are_verified(bundle: bytes) -> None:
     assert failed.outputs[0].largest_difference == pytest.approx(1.0)
     assert "output 0: 2 elements out of tolerance, largest difference 1" in str(failed)
     assert program.verify("forward", 2, atol=1.5)
-    with pytest.raises(ValueError, match="case 3 of method 'forward' has no expected outputs"):
+    with pytest.raises(pteron.InputError, match="case 3 of method 'forward' has no expected outputs"):
         program.verify("forward", 3)
-    with pytest.raises(ValueError, match="has 4 test cases; there is no case 4"):
+    with pytest.raises(pteron.InputError, match="has 4 test cases; there is no case 4"):
         program.verify("forward", 4)
     with pytest.raises(pteron.MethodNotFoundError):
         program.verify("backward")
+
+
+class _Copied(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+
+def _case_of_a_copy(given: torch.Tensor, expected: torch.Tensor) -> bytes:
+    manager = to_edge(torch.export.export(_Copied(), (given,))).to_executorch()
+    suite = _suite(MethodTestCase((given,), (expected,)))
+    return serialize_from_bundled_program_to_flatbuffer(BundledProgram(manager, [suite]))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "tolerances", "difference"),
+    [
+        (torch.tensor([150000]), torch.tensor([150001]), {}, 1.0),
+        (torch.tensor([2**53, 1]), torch.tensor([2**53 + 1, 1]), {}, 1.0),
+        (torch.tensor([-(2**63)]), torch.tensor([2**63 - 1]), {"rtol": 9.0}, 2.0**64),
+        (torch.tensor([250], dtype=torch.uint8), torch.tensor([251], dtype=torch.uint8), {"atol": 1.5}, 1.0),
+        (torch.tensor([-100], dtype=torch.int8), torch.tensor([100], dtype=torch.int8), {"atol": 1e3}, 200.0),
+        (torch.tensor([True]), torch.tensor([False]), {"atol": 2.0}, 1.0),
+    ],
+)
+def test_tolerances_are_for_floats(
+    given: torch.Tensor, expected: torch.Tensor, tolerances: dict[str, float], difference: float
+) -> None:
+    result = pteron.load(_case_of_a_copy(given, expected)).verify(**tolerances)
+    assert not result
+    assert (result.outputs[0].mismatches, result.outputs[0].largest_difference) == (1, difference)
+    assert pteron.load(_case_of_a_copy(given, given)).verify(rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+def test_floats_of_every_width_have_tolerances(dtype: torch.dtype) -> None:
+    x = torch.ones(2).to(dtype)
+    bundle = _case_of_a_copy(x, x * 1.5)
+    assert pteron.load(bundle).verify(atol=0.6)
+    assert not pteron.load(bundle).verify(atol=0.4)
 
 
 def test_a_program_without_cases(manager: ExecutorchProgramManager) -> None:

@@ -102,6 +102,14 @@ SESSIONS = {
     "the state file cannot be written",
     "there are no outputs yet",
 }
+# Test cases of bundled programs, and what only code written for ExecuTorch calls:
+# tests/devtools/test_bundled_program.py and tests/compat/test_portable_lib.py.
+BUNDLES = {
+    "Result verification failed: {...}",
+    "case {...} of method {...} expects {...} outputs, the method gives {...}",
+    "case {...} of method {...} has no expected outputs to compare with",
+    "method {...} has {...} test cases; there is no case {...}",
+}
 # Delegates that panic, demo payloads, state of delegates: {delegates,demo}.rs of
 # rust/pteron-runtime/tests/runtime, tests/run/test_python_delegates.py and test_state.py.
 DELEGATES = {
@@ -255,4 +263,4 @@ KERNELS = {
     "weights with zero points are not multiplied",
     "what is added to a convolution does not have the shape of its result",
 }
-NOT_CALLED = PROGRAMS | TABLES | BEHIND | SIZES | SESSIONS | DELEGATES | PLUGINS | KERNELS
+NOT_CALLED = PROGRAMS | TABLES | BEHIND | SIZES | SESSIONS | BUNDLES | DELEGATES | PLUGINS | KERNELS
