@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from pteron import _native
-from pteron.errors import InputError
+from pteron.errors import InputError, PteronError
+from pteron.torch_form import outputs_without_tensor_inputs
 
 __all__ = [
     "BackendRegistry",
@@ -199,6 +200,10 @@ class Sessions:
                 self._sessions[name] = self.program.load_method(name)
         return self._sessions[name]
 
+    def takes_tensors(self, name: str) -> bool:
+        """Is one of the method's inputs a tensor? Then those of a call tell what form its results have."""
+        return any(spec.kind == "tensor" for spec in self.program.inputs(name))
+
     def _with_common_buffers(self, name: str) -> list[str]:
         """The methods that have a buffer of a name in common with `name`, or with one that has."""
         names = {method: {b.name for b in self.program.buffers(method)} for method in self.program.methods}
@@ -224,11 +229,17 @@ class Method:
 
     def __init__(self, sessions: Sessions, name: str) -> None:
         self._method = sessions.get(name)
+        self._takes_tensors = sessions.takes_tensors(name)
         self._metadata = MethodMeta(sessions.program, name)
 
     def execute(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs with a flat sequence of inputs; gives a flat list of outputs that own their memory."""
-        return self._method.execute(inputs, num_threads=THREADS.for_a_call)
+        """Runs with a flat sequence of inputs; gives a flat list of outputs that own their memory.
+
+        torch tensors where one came in, else NumPy arrays. A method that takes no tensors gives torch tensors
+        where torch is loaded, as in ExecuTorch.
+        """
+        outputs = self._method.execute(inputs, num_threads=THREADS.for_a_call)
+        return outputs if self._takes_tensors else outputs_without_tensor_inputs(outputs, inputs)
 
     @property
     def metadata(self) -> MethodMeta:
@@ -279,9 +290,9 @@ def refuse_etdump(enable_etdump: bool) -> None:
         )
 
 
-def no_etdump() -> RuntimeError:
+def no_etdump() -> PteronError:
     """The error of asking for a profile that was not made."""
-    return RuntimeError("No etdump found: they are not made here; execute(inputs, tracer=...) traces a call")
+    return PteronError("No etdump found: they are not made here; execute(inputs, tracer=...) traces a call")
 
 
 class BackendRegistry:

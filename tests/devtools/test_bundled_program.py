@@ -189,9 +189,15 @@ def test_damaged_bundles_are_refused(bundle: bytes) -> None:
 
 def test_the_older_loader_verifies(bundle: bytes) -> None:
     loaded = portable_lib._load_bundled_program_from_buffer(bundle)
-    assert len(loaded.verify_result_with_bundled_expected_output("forward", 1)) == 2
-    with pytest.raises(RuntimeError, match="case 2: FAILED"):
+    outputs = loaded.verify_result_with_bundled_expected_output("forward", 1)
+    with torch.no_grad():
+        torch.testing.assert_close(tuple(outputs), MODEL(INPUTS[1]))
+    with pytest.raises(pteron.PteronError, match=r"verification failed: .*case 2: FAILED; output 0: 2 el"):
         loaded.verify_result_with_bundled_expected_output("forward", 2)
+    with pytest.raises(pteron.InputError, match="case 3 of method 'forward' has no expected outputs"):
+        loaded.verify_result_with_bundled_expected_output("forward", 3)
+    with pytest.raises(pteron.MethodNotFoundError):
+        loaded.verify_result_with_bundled_expected_output("backward", 0)
     module = portable_lib._load_for_executorch_from_bundled_program(loaded)
     assert len(module.forward([INPUTS[0].numpy()])) == 2
 

@@ -105,6 +105,7 @@ SESSIONS = {
 # Test cases of bundled programs, and what only code written for ExecuTorch calls:
 # tests/devtools/test_bundled_program.py and tests/compat/test_portable_lib.py.
 BUNDLES = {
+    "No etdump found: they are not made here; execute(inputs, tracer=...) traces a call",
     "Result verification failed: {...}",
     "case {...} of method {...} expects {...} outputs, the method gives {...}",
     "case {...} of method {...} has no expected outputs to compare with",

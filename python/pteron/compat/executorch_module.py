@@ -1,6 +1,8 @@
 """`ExecuTorchModule` and `BundledModule`: flat lists of inputs in, flat lists of outputs out.
 
-torch tensors in, torch tensors out, NumPy arrays in, NumPy arrays out. Outputs are always the caller's own.
+torch tensors in, torch tensors out, NumPy arrays in, NumPy arrays out. Where none are passed (to methods
+that take none, or with the inputs of test cases), results are torch tensors if torch is loaded, else NumPy
+arrays. Outputs are always the caller's own.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import pteron
 from pteron import bundled
 from pteron.errors import InputError
 from pteron.runtime import THREADS, MethodMeta, Sessions, no_etdump
+from pteron.torch_form import outputs_without_tensor_inputs, torch_where_loaded
 
 
 class ExecuTorchModule:
@@ -21,6 +24,7 @@ class ExecuTorchModule:
         self._program = program
         self._sessions = Sessions(program)
         self._inputs: dict[str, list[Any]] = {}
+        self._without_tensors = {m for m in program.methods if not self._sessions.takes_tensors(m)}
 
     def forward(self, inputs: Any = (), clone_outputs: bool = True) -> list[Any]:
         """Runs the method `forward`; see `run_method`."""
@@ -77,9 +81,10 @@ class ExecuTorchModule:
 
         Raises:
             MethodNotFoundError: there is no such method.
-            ValueError: there is no such case.
+            InputError: there is no such case.
         """
-        self._inputs[method_name] = list(bundle.test_case(method_name, testset_idx).inputs)
+        case = bundle.test_case(method_name, testset_idx)
+        self._inputs[method_name] = [torch_where_loaded(value) for value in case.inputs]
 
     def verify_result_with_bundled_expected_output(
         self,
@@ -92,17 +97,13 @@ class ExecuTorchModule:
         """Runs a test case in this module and returns the outputs.
 
         Raises:
-            RuntimeError: they are not as the case expects.
-            ValueError: there is no such case, or it expects nothing.
+            PteronError: they are not as the case expects.
+            InputError: there is no such case, or it expects nothing.
         """
-        case = bundle.test_case(method_name, testset_idx)
-        if not case.expected_outputs:
-            raise ValueError(f"case {testset_idx} of method {method_name!r} has no expected outputs")
-        outputs = self._execute(method_name, list(case.inputs))
-        result = bundled.compare(method_name, testset_idx, case, outputs, rtol, atol)
-        if not result:
-            raise RuntimeError(str(result))
-        return outputs
+        case = bundle.comparable_case(method_name, testset_idx)
+        session = self._sessions.get(method_name)
+        outputs = session.execute(case.inputs, num_threads=THREADS.for_a_call)
+        return _verified(bundled.compare(method_name, testset_idx, case, outputs, rtol, atol))
 
     def method_names(self) -> list[str]:
         """Names of the methods."""
@@ -121,11 +122,14 @@ class ExecuTorchModule:
         return False
 
     def write_etdump_result_to_file(self, path: object, debug_buffer_path: object = None) -> None:
-        """RuntimeError: there is none."""
+        """PteronError: there is none."""
         raise no_etdump()
 
     def _execute(self, method_name: str, flat: list[Any]) -> list[Any]:
-        return self._sessions.get(method_name).execute(flat, num_threads=THREADS.for_a_call)
+        outputs = self._sessions.get(method_name).execute(flat, num_threads=THREADS.for_a_call)
+        if method_name in self._without_tensors:
+            return outputs_without_tensor_inputs(outputs, flat)
+        return outputs
 
 
 class BundledModule:
@@ -136,8 +140,12 @@ class BundledModule:
         self._program = pteron.load(buffer)
 
     def test_case(self, method_name: str, testset_idx: int) -> bundled.TestCase:
-        """A test case; ValueError where there is none."""
+        """A test case; InputError where there is none."""
         return bundled.test_case(self._program, method_name, testset_idx)
+
+    def comparable_case(self, method_name: str, testset_idx: int) -> bundled.TestCase:
+        """A test case with expected outputs; InputError where there is none."""
+        return bundled.comparable_case(self._program, method_name, testset_idx)
 
     def verify_result_with_bundled_expected_output(
         self, method_name: str, testset_idx: int, rtol: float = 1e-5, atol: float = 1e-8
@@ -145,13 +153,17 @@ class BundledModule:
         """Runs a test case in a new session and returns the outputs.
 
         Raises:
-            RuntimeError: they are not as the case expects.
-            ValueError: there is no such case, or it expects nothing.
+            PteronError: they are not as the case expects.
+            InputError: there is no such case, or it expects nothing.
         """
-        result = self._program.verify(method_name, testset_idx, rtol=rtol, atol=atol)
-        if not result:
-            raise RuntimeError(str(result))
-        return list(result.values)
+        return _verified(bundled.verify(self._program, method_name, testset_idx, rtol, atol))
+
+
+def _verified(result: bundled.CaseResult) -> list[Any]:
+    """The outputs of a case that passed; PteronError where it did not."""
+    if not result:
+        raise bundled.verification_failure(result)
+    return [torch_where_loaded(value) for value in result.values]
 
 
 def flat_inputs(inputs: Any) -> list[Any]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import pteron
-from pteron import _native
 from pteron.compat.executorch_module import flat_inputs
-from pteron.errors import InputError, MethodNotFoundError, PteronError
+from pteron.errors import LimitExceeded, MethodNotFoundError, PteronError
 from pteron.runtime import THREADS, MethodMeta, Sessions, no_etdump
+from pteron.torch_form import outputs_without_tensor_inputs, torch_where_loaded
 
 
 class ExecuTorchProgram:
@@ -39,7 +39,7 @@ class ExecuTorchProgram:
 
     def load_method(self, method_name: str) -> ExecuTorchMethod:
         """A method; MethodNotFoundError where there is none of that name."""
-        return ExecuTorchMethod(self._program, self._sessions.get(method_name))
+        return ExecuTorchMethod(self._sessions, method_name)
 
     def method_meta(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it; MethodNotFoundError where there is none."""
@@ -50,16 +50,19 @@ class ExecuTorchProgram:
         return False
 
     def write_etdump_result_to_file(self, path: object, debug_buffer_path: object = None) -> None:
-        """RuntimeError: there is none."""
+        """PteronError: there is none."""
         raise no_etdump()
 
 
 class ExecuTorchMethod:
-    """A loaded method that keeps its inputs and outputs between calls."""
+    """A loaded method that keeps its inputs and outputs between calls. Results have the form that
+    `ExecuTorchModule` gives them.
+    """
 
-    def __init__(self, program: pteron.Program, session: _native.Method) -> None:
-        self._program = program
-        self._session = session
+    def __init__(self, sessions: Sessions, name: str) -> None:
+        self._program = sessions.program
+        self._session = sessions.get(name)
+        self._takes_tensors = sessions.takes_tensors(name)
         self._inputs: list[Any] | None = None
         self._outputs: list[Any] | None = None
 
@@ -68,20 +71,19 @@ class ExecuTorchMethod:
         makes no difference.
 
         Raises:
-            InputError: there are too few or too many. dtypes and shapes are checked by `execute`.
+            InputError: the inputs do not fit. Those that were set before stay.
         """
         flat = flat_inputs(inputs)
-        self._check_count(flat)
+        self._check(flat)
         self._inputs = [_copy(value) for value in flat]
 
     def execute(self) -> None:
-        """Runs with the inputs that were set.
+        """Runs with the inputs that were set, or those of the last `call` if that came later. The latter are
+        read anew, so changes in their memory count.
 
         Raises:
-            InputError: none were set, or they do not fit.
+            InputError: there are none yet.
         """
-        if self._inputs is None:
-            self._check_count([])
         self._outputs = self._run(self._inputs or [])
 
     def get_outputs(self, clone_outputs: bool = True) -> list[Any]:
@@ -104,7 +106,9 @@ class ExecuTorchMethod:
         Raises:
             InputError: the inputs do not fit.
         """
-        outputs = self._run(flat_inputs(inputs))
+        flat = flat_inputs(inputs)
+        outputs = self._run(flat)
+        self._inputs = flat
         self._outputs = [_copy(value) for value in outputs]
         return outputs
 
@@ -131,25 +135,19 @@ class ExecuTorchMethod:
                 got=name,
             )
         array = state[name]
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
-        if isinstance(array, np.ndarray):
+        tensor = torch_where_loaded(array)
+        if tensor is array and isinstance(array, np.ndarray):
             array.flags.writeable = False
-        return array
+        return tensor
 
     def _run(self, flat: list[Any]) -> list[Any]:
-        return self._session.execute(flat, num_threads=THREADS.for_a_call)
+        outputs = self._session.execute(flat, num_threads=THREADS.for_a_call)
+        return outputs if self._takes_tensors else outputs_without_tensor_inputs(outputs, flat)
 
-    def _check_count(self, flat: list[Any]) -> None:
-        expected = len(self._session.inputs)
-        if len(flat) != expected:
-            raise InputError(
-                "wrong number of inputs",
-                method=self._session.name,
-                expected=str(expected),
-                got=str(len(flat)),
-            )
+    def _check(self, flat: list[Any]) -> None:
+        """Let the runtime read the inputs as a call does, which raises where they do not fit."""
+        with contextlib.suppress(LimitExceeded):  # of the steps: the call may take none
+            self._session.execute(flat, budget=0)
 
 
 def _copy(value: Any) -> Any:
