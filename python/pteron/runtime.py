@@ -35,6 +35,9 @@ class Verification(enum.Enum):
     def __int__(self) -> int:
         return int(self.value)
 
+    def __index__(self) -> int:
+        return int(self.value)
+
 
 _DTYPE_CODES = {
     "uint8": 0,

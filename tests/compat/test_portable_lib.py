@@ -583,6 +583,36 @@ def test_bundled_programs_of_theirs(theirs: ModuleType) -> None:
         module.write_etdump_result_to_file("dump")
 
 
+def test_bytes_are_a_path_where_a_path_is_asked_for(
+    theirs: ModuleType, program: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.pte"
+    path.write_bytes(program)
+    for lib in (ours, theirs):
+        assert "forward" in lib._load_for_executorch(os.fsencode(path)).method_names()
+        assert lib._load_program(os.fsencode(path)).num_methods() == 2
+        for given in (str(path), path):
+            for load in (
+                lib._load_for_executorch_from_buffer,
+                lib._load_program_from_buffer,
+                lib._load_bundled_program_from_buffer,
+                lambda data, lib=lib: lib._load_for_executorch_from_buffer(program, data),
+            ):
+                with pytest.raises(TypeError):
+                    load(given)
+        with pytest.raises(TypeError):
+            lib._load_for_executorch(io.BytesIO(program))
+        with pytest.raises((RuntimeError, FileNotFoundError)):
+            lib._load_for_executorch(b"nothing.pte")
+    with pytest.raises(pteron.InputTypeError, match=r"contents of a file.*got str"):
+        ours._load_for_executorch_from_buffer("p.pte")
+
+
+def test_verifications_are_numbers(theirs: ModuleType) -> None:
+    for verification in (ours.Verification, theirs.Verification):
+        assert [hex(v) for v in verification.__members__.values()] == ["0x0", "0x1"]
+
+
 def test_registries_and_threads(theirs: ModuleType) -> None:
     assert "aten::add.out" in set(ours._get_operator_names()) & set(theirs._get_operator_names())
     assert ours._is_available("nothing") == theirs._is_available("nothing") is False

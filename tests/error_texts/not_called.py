@@ -107,6 +107,7 @@ SESSIONS = {
 BUNDLES = {
     "No etdump found: they are not made here; execute(inputs, tracer=...) traces a call",
     "Result verification failed: {...}",
+    "a path is passed for the contents of a file",
     "case {...} of method {...} expects {...} outputs, the method gives {...}",
     "case {...} of method {...} has no expected outputs to compare with",
     "method {...} has {...} test cases; there is no case {...}",

@@ -18,6 +18,7 @@ from pteron import _native
 from pteron.backends.demo.registration import register_missing_demo_backends
 from pteron.compat.executorch_module import BundledModule, ExecuTorchModule
 from pteron.compat.executorch_program import ExecuTorchMethod, ExecuTorchProgram
+from pteron.errors import InputTypeError
 from pteron.runtime import THREADS, MethodMeta, TensorInfo, Verification, refuse_etdump
 
 __all__ = [
@@ -58,13 +59,13 @@ def __getattr__(name: str) -> Any:
 
 
 def _load_for_executorch(
-    program_path: str | os.PathLike[str],
-    data_path: str | os.PathLike[str] | None = None,
+    program_path: str | bytes | os.PathLike[str],
+    data_path: str | bytes | os.PathLike[str] | None = None,
     enable_etdump: bool = False,
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
-    """Loads a program from a file, with its data file (`.ptd`).
+    """Loads a program from a file, with its data file (`.ptd`). Bytes are a path here, as in `open`.
 
     Everything is verified, whichever `program_verification` is asked for. `enable_etdump=True` is refused
     (`pteron.runtime.refuse_etdump`); `debug_buffer_size` means nothing without it.
@@ -74,7 +75,7 @@ def _load_for_executorch(
         ProgramError, ExternalDataError: a file is damaged.
     """
     refuse_etdump(enable_etdump)
-    return ExecuTorchModule(_load(program_path, data_path, program_verification))
+    return ExecuTorchModule(_load(_path(program_path), _path(data_path), program_verification))
 
 
 def _load_for_executorch_from_buffer(
@@ -84,9 +85,14 @@ def _load_for_executorch_from_buffer(
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
-    """As `_load_for_executorch`, from the bytes of the program and of its data file."""
+    """As `_load_for_executorch`, from the bytes of the program and of its data file.
+
+    Raises:
+        InputTypeError: a path is passed for one of them.
+    """
     refuse_etdump(enable_etdump)
-    return ExecuTorchModule(_load(buffer, data_map_buffer, program_verification))
+    program, data = _buffer(buffer, "buffer"), _buffer(data_map_buffer, "data_map_buffer")
+    return ExecuTorchModule(_load(program, data, program_verification))
 
 
 def _load_for_executorch_from_bundled_program(
@@ -97,26 +103,27 @@ def _load_for_executorch_from_bundled_program(
 ) -> ExecuTorchModule:
     """The program of a bundled program, with the bytes of its data file."""
     refuse_etdump(enable_etdump)
-    return ExecuTorchModule(_load(module.buffer, data_map_buffer, Verification.InternalConsistency))
+    data = _buffer(data_map_buffer, "data_map_buffer")
+    return ExecuTorchModule(_load(module.buffer, data, Verification.InternalConsistency))
 
 
 def _load_bundled_program_from_buffer(buffer: Any, non_const_pool_size: int = 16384) -> BundledModule:
     """Loads a bundled program from bytes. Memory is as large as the program needs, whatever
     `non_const_pool_size` says.
     """
-    return BundledModule(buffer)
+    return BundledModule(_buffer(buffer, "buffer"))
 
 
 def _load_program(
-    path: str | os.PathLike[str],
+    path: str | bytes | os.PathLike[str],
     enable_etdump: bool = False,
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.Minimal,
-    data_path: str | os.PathLike[str] | None = None,
+    data_path: str | bytes | os.PathLike[str] | None = None,
 ) -> ExecuTorchProgram:
     """Loads a program from a file; its methods are loaded one by one. See `_load_for_executorch`."""
     refuse_etdump(enable_etdump)
-    return ExecuTorchProgram(_load(path, data_path, program_verification))
+    return ExecuTorchProgram(_load(_path(path), _path(data_path), program_verification))
 
 
 def _load_program_from_buffer(
@@ -124,11 +131,11 @@ def _load_program_from_buffer(
     enable_etdump: bool = False,
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.Minimal,
-    data_path: str | os.PathLike[str] | None = None,
+    data_path: str | bytes | os.PathLike[str] | None = None,
 ) -> ExecuTorchProgram:
     """As `_load_program`, from the bytes of the program."""
     refuse_etdump(enable_etdump)
-    return ExecuTorchProgram(_load(buffer, data_path, program_verification))
+    return ExecuTorchProgram(_load(_buffer(buffer, "buffer"), _path(data_path), program_verification))
 
 
 def _is_available(backend_name: str) -> bool:
@@ -158,6 +165,24 @@ def _unsafe_reset_threadpool(num_threads: int) -> None:
         InputError: `num_threads` is below 1.
     """
     THREADS.set(num_threads)
+
+
+def _path(path: str | bytes | os.PathLike[str] | None) -> str | None:
+    """A path as text, so that the bytes of one are not taken for a program."""
+    return None if path is None else os.fsdecode(path)
+
+
+def _buffer(buffer: Any, argument: str) -> Any:
+    """Bytes as they are; InputTypeError for a path, which `pteron.load` would open."""
+    if isinstance(buffer, (str, os.PathLike)):
+        raise InputTypeError(
+            "a path is passed for the contents of a file",
+            argument=argument,
+            expected="bytes, or another buffer",
+            got=type(buffer).__name__,
+            hint="_load_for_executorch and _load_program take paths",
+        )
+    return buffer
 
 
 def _load(source: Any, data: Any, verification: Verification) -> _native.Program:
