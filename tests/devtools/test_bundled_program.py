@@ -96,6 +96,8 @@ def test_cases_are_verified(bundle: bytes) -> None:
         program.verify("forward", 3)
     with pytest.raises(pteron.InputError, match="has 4 test cases; there is no case 4"):
         program.verify("forward", 4)
+    with pytest.raises(pteron.InputError, match="has 4 test cases; there is no case -1"):
+        program.verify("forward", -1)
     with pytest.raises(pteron.MethodNotFoundError):
         program.verify("backward")
 

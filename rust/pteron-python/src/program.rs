@@ -328,9 +328,9 @@ impl Program {
     }
 
     /// Runs a bundled test case in a new session of its method and compares what comes out with what the case
-    /// expects: equal within `atol + rtol * abs(expected)`, NaN equal to NaN. Returns a
-    /// `pteron.bundled.CaseResult`, which is true where everything agrees. ValueError where there is no such
-    /// case, or it expects nothing.
+    /// expects: floats and complex numbers within `atol + rtol * abs(expected)`, NaN equal to NaN, everything
+    /// else exactly. Returns a `pteron.bundled.CaseResult`, which is true where everything agrees. InputError
+    /// where there is no such case, or it expects nothing.
     #[pyo3(
         signature = (method=forward(), case=0, *, rtol=1e-5, atol=1e-8),
         text_signature = "($self, method='forward', case=0, *, rtol=1e-5, atol=1e-8)"
@@ -338,7 +338,7 @@ impl Program {
     fn verify<'py>(
         slf: &Bound<'py, Self>,
         #[pyo3(from_py_with = owned_method_name)] method: String,
-        case: usize,
+        case: i64,
         rtol: f64,
         atol: f64,
     ) -> PyResult<Bound<'py, PyAny>> {
