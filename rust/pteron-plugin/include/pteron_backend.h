@@ -4,11 +4,11 @@
  * pteron_backend; pteron.register_backend(name, capsule) makes it known. The struct, and the code behind it,
  * must stay until the process ends.
  *
- * Functions return PTERON_OK, or PTERON_FAILED after giving the reason to error->set. Nothing may unwind
- * (no C++ exception) through them. Whatever a struct points to is valid during the call only, unless it says
- * otherwise. Functions of a backend may be called from any thread, several at once; those of one delegate are
- * called one at a time. `processed`, the compile specs and the named data come from files that nobody vouches
- * for: check them.
+ * Functions return PTERON_OK, or PTERON_FAILED after giving the reason to error->set; any other number counts as
+ * PTERON_FAILED. Nothing may unwind (no C++ exception) through them. Whatever a struct points to is valid during the
+ * call only, unless it says otherwise. Functions of a backend may be called from any thread, several at once; those
+ * of one delegate are called one at a time. `processed`, the compile specs and the named data come from files that
+ * nobody vouches for: check them.
  *
  * Within a major version structs only grow at their ends: those with a struct_size say how much of them is there.
  */
@@ -34,8 +34,8 @@ struct pteron_bytes {
 
 struct pteron_error {
   void *host;
-  /* The host copies the text (UTF-8). debug_handle: of the operator at fault in the numbering of this delegate,
-   * or -1. */
+  /* The host copies the text (UTF-8, the first 4096 bytes of it). debug_handle: of the operator at fault in the
+   * numbering of this delegate, or -1. To be called from the thread of the call; the last text counts. */
   void (*set)(void *host, struct pteron_bytes text, int64_t debug_handle);
 };
 
@@ -65,13 +65,26 @@ struct pteron_init {
   int32_t (*named_data)(void *host, struct pteron_bytes key, struct pteron_bytes *out);
 };
 
+/* Element types are the numbers of the file format (schema/scalar_type.fbs):
+ *
+ *   0 uint8       1 int8        2 int16       3 int32       4 int64
+ *   5 float16     6 float32     7 float64    11 bool (a byte; 0 is false)
+ *   8 complex32   9 complex64  10 complex128 (real and imaginary part, 4, 8 and 16 bytes together)
+ *  15 bfloat16   22 bits16     27 uint16     28 uint32     29 uint64
+ *  23 float8_e5m2  24 float8_e4m3fn  25 float8_e5m2fnuz  26 float8_e4m3fnuz
+ *
+ * Other numbers do not come (12, 13, 14, 16 and 17 are PyTorch's quantised types, whose tensors are stored as
+ * integers). A backend refuses those that it does not know.
+ *
+ * Tensors of the host are dense in some order of their dimensions, which the strides tell; row-major where the
+ * program does not say otherwise. There are at most 16 dimensions, and none for a scalar. */
 struct pteron_tensor {
-  void *data;
-  int32_t dtype; /* the file format's number of the element type: float32 is 6, int64 is 4 */
+  void *data;    /* may be null when nbytes is 0 */
+  int32_t dtype; /* see above */
   int32_t ndim;
   const int64_t *shape;
   const int64_t *strides; /* in elements */
-  size_t nbytes;
+  size_t nbytes;          /* of all elements */
 };
 
 #define PTERON_KIND_NONE 0
@@ -89,12 +102,18 @@ struct pteron_arg {
   struct pteron_bytes text;
 };
 
+/* A tensor to write; its memory is apart from that of the inputs and of the other outputs, and holds anything. In the
+ * first call of a session it has the extents of `bound`. Without resize it keeps the extents that it has, which may be
+ * those of an earlier call: resize in every call where they can vary. */
 struct pteron_output {
   struct pteron_tensor tensor;
   const int64_t *bound; /* largest extents, tensor.ndim of them */
   size_t capacity;      /* bytes at tensor.data that may be written */
   void *host;
-  /* Gives the output its extents for this call and updates `tensor`. */
+  /* Gives the output its extents for this call and updates `tensor`: same rank, at most as many elements as the bound
+   * has, and no others than the bound where the program fixes the shape. PTERON_FAILED changes nothing; when execute
+   * then fails without a text, the caller reads why. The host does not know what the extents have to be: that they
+   * are right, and each within its bound, is up to the backend. To be called from the thread of the call. */
   int32_t (*resize)(struct pteron_output *output, const int64_t *shape, size_t ndim);
 };
 
@@ -105,14 +124,17 @@ struct pteron_execute {
   uint64_t instruction;
   struct pteron_bytes method; /* UTF-8 */
   void *host;
-  int32_t (*is_cancelled)(void *host); /* not 0: stop early; may be asked from any thread */
+  /* Not 0: stop early. May be asked from any thread, until execute returns. A backend that works for long asks now
+   * and then, and stops by returning PTERON_FAILED, whatever the text: the call then ends as Cancelled or
+   * DeadlineExceeded. Outputs need not be written, and the delegate must be fit for the next call. */
+  int32_t (*is_cancelled)(void *host);
   /* Takes an event; null in calls that nobody traces. To be called from the thread of the call. */
   void (*event)(void *host, const struct pteron_event *event);
 };
 
 /* Something that took time inside a delegate. */
 struct pteron_event {
-  uint32_t struct_size;
+  uint32_t struct_size; /* sizeof(struct pteron_event); a smaller one is ignored */
   struct pteron_bytes name; /* part of the delegate, UTF-8; data null: id says it */
   int64_t id;               /* as in the debug handle map of the exporter */
   uint64_t start_ns;        /* on a clock of the plugin's choice */
@@ -130,13 +152,24 @@ struct pteron_backend {
   void *plugin;
   /* May be null: always usable. Else PTERON_FAILED says why not. */
   int32_t (*is_available)(void *plugin, struct pteron_error *error);
-  /* num_outputs: how many of a call's last arguments are outputs. */
+  /* Makes a delegate, one for each call site and session. Before PTERON_OK it must set
+   *
+   *   *num_outputs: how many of a call's last arguments are outputs. It is 0 if it is not set: all arguments are then
+   *                 inputs, and nothing gets the results. More than a call has arguments, or one that is not a tensor,
+   *                 is an error of the program.
+   *   *delegate:    what the functions below are given. It is NULL if it is not set, which is no error: for a
+   *                 backend without anything to keep.
+   *
+   * After a failure both are ignored, and destroy is not called: init frees what it has made. */
   int32_t (*init)(void *plugin, const struct pteron_init *init, void **delegate, size_t *num_outputs,
                   struct pteron_error *error);
+  /* Computes the outputs. What they hold after a failure is not looked at; the delegate may be called again. */
   int32_t (*execute)(void *delegate, const struct pteron_execute *execute, const struct pteron_arg *inputs,
                      size_t input_count, struct pteron_output *outputs, size_t output_count,
                      struct pteron_error *error);
-  void (*destroy)(void *delegate); /* may be null */
+  /* May be null. Called once for each init that succeeded, with NULL where init gave NULL; no other function of the
+   * delegate runs then or later, nor may named_data be called after it. */
+  void (*destroy)(void *delegate);
 
   /* Mutable buffers that delegates own; called between runs. All four may be null, or missing: struct_size then
    * is smaller. Names are those of the model, since all delegates and the method share one space of names;
@@ -146,7 +179,7 @@ struct pteron_backend {
   int32_t (*has_state)(void *delegate);
   /* Calls give for each buffer. */
   int32_t (*get_state)(void *delegate, pteron_give_buffer give, void *host, struct pteron_error *error);
-  /* Sets the buffers named: each one that get_state gives, of its dtype and shape. */
+  /* Sets the buffers named, all or some of those that get_state gives, each of its dtype and shape. */
   int32_t (*set_state)(void *delegate, const struct pteron_bytes *names, const struct pteron_tensor *tensors,
                        size_t count, struct pteron_error *error);
   int32_t (*reset_state)(void *delegate, struct pteron_error *error); /* to the initial contents */
