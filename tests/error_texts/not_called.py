@@ -161,6 +161,7 @@ PLUGINS = {
     "the host told nothing to init",
     "the name of a backend has a null byte",
     "the name of a plugin's backend is not UTF-8",
+    "the plugin's init did not set the number of outputs",
     "{what}, and did not say why",
 }
 # Kernels: behind a check that comes first when a program is loaded, or for dynamic shapes, contents or

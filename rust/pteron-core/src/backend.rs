@@ -77,7 +77,7 @@ impl<'a> ArgView<'a> {
 
 /// One output of a delegate call: a tensor to write, which may be given a smaller shape within its bound.
 pub struct OutputView<'a> {
-    slot: &'a mut TensorSlot,
+    pub(crate) slot: &'a mut TensorSlot,
 }
 
 impl<'a> OutputView<'a> {
@@ -105,9 +105,17 @@ impl<'a> OutputView<'a> {
     pub fn view_mut(&mut self) -> TensorViewMut<'_> {
         self.slot.view_mut()
     }
-    /// The slot itself, for bindings that lend it to another language.
-    pub fn slot(&mut self) -> &mut TensorSlot {
-        self.slot
+    /// Largest extents: as many elements as these may be asked for.
+    pub fn bound(&self) -> &Dims {
+        self.slot.bound()
+    }
+    /// Bytes of the memory.
+    pub fn capacity(&self) -> usize {
+        self.slot.capacity()
+    }
+    /// Start of the memory.
+    pub fn data(&mut self) -> *mut u8 {
+        self.slot.data()
     }
 }
 

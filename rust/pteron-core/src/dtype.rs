@@ -199,12 +199,23 @@ pub struct Complex64 {
     pub im: f32,
 }
 
-/// A Rust type that is the element of a tensor of [`Element::DTYPE`].
-pub trait Element: bytemuck::Pod + Send + Sync {
+/// A Rust type that is the element of a tensor of [`Element::DTYPE`]. The types are these: a wrong size would read
+/// beyond a tensor.
+pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
     /// The dtype of tensors with this element.
     const DTYPE: DType;
 }
-macro_rules! elements { ($($t:ty => $d:ident),* $(,)?) => { $( impl Element for $t { const DTYPE: DType = DType::$d; } )* } }
+mod sealed {
+    pub trait Sealed {}
+}
+macro_rules! elements {
+    ($($t:ty => $d:ident),* $(,)?) => { $(
+        impl sealed::Sealed for $t {}
+        impl Element for $t {
+            const DTYPE: DType = DType::$d;
+        }
+    )* }
+}
 elements! {
     u8 => UInt8, i8 => Int8, i16 => Int16, i32 => Int32, i64 => Int64,
     half::f16 => Float16, f32 => Float32, f64 => Float64, Complex64 => Complex64, Bool8 => Bool,

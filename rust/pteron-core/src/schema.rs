@@ -162,9 +162,13 @@ impl Schema {
         let bad = |what: &str| Error::internal(format!("operator schema: {what}")).got(text.to_string());
         let open = text.find('(').ok_or_else(|| bad("no argument list"))?;
         let arrow = text.rfind("->").ok_or_else(|| bad("no returns"))?;
-        let close = text[..arrow].rfind(')').ok_or_else(|| bad("argument list is not closed"))?;
+        let inside = text.get(open + 1..arrow).ok_or_else(|| bad("no argument list before the returns"))?;
+        let (inside, rest) = inside.rsplit_once(')').ok_or_else(|| bad("argument list is not closed"))?;
+        if !rest.trim().is_empty() {
+            return Err(bad("something between arguments and returns"));
+        }
         let mut args = Vec::new();
-        for part in split_top(&text[open + 1..close]) {
+        for part in split_top(inside) {
             let part = part.trim();
             if part.is_empty() || part == "*" {
                 continue;

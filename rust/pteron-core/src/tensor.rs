@@ -274,6 +274,16 @@ impl TensorSlot {
     }
 }
 
+impl crate::OutputView<'_> {
+    /// The slot itself, for bindings that lend it to another language.
+    ///
+    /// # Safety
+    /// It must stay the session's: not exchanged for another, nor pointed at other memory.
+    pub unsafe fn slot(&mut self) -> &mut TensorSlot {
+        self.slot
+    }
+}
+
 /// A borrowed tensor for reading.
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
@@ -371,11 +381,12 @@ impl<'a> TensorView<'a> {
         Ok(self.data.cast())
     }
 
-    /// All elements in memory order. For kernels without aliasing (see the module contract).
+    /// All elements in memory order, none for a slot that has no memory yet. For kernels without aliasing (see the
+    /// module contract).
     #[inline(always)]
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         let ptr = self.ptr::<T>()?;
-        if self.numel() == 0 {
+        if self.numel() == 0 || self.data.is_null() {
             return Ok(&[]);
         }
         // SAFETY: module contract; Element types accept every bit pattern.
@@ -385,7 +396,7 @@ impl<'a> TensorView<'a> {
     /// All bytes in memory order. For kernels without aliasing.
     #[inline(always)]
     pub fn as_bytes(&self) -> &'a [u8] {
-        if self.numel() == 0 {
+        if self.numel() == 0 || self.data.is_null() {
             return &[];
         }
         // SAFETY: module contract.
@@ -425,7 +436,7 @@ impl<'a> TensorViewMut<'a> {
     #[inline(always)]
     pub fn into_slice<T: Element>(self) -> Result<&'a mut [T]> {
         let ptr = self.ptr::<T>()?;
-        if self.numel() == 0 {
+        if self.numel() == 0 || self.data.is_null() {
             return Ok(&mut []);
         }
         // SAFETY: module contract; the view is consumed.
@@ -435,7 +446,7 @@ impl<'a> TensorViewMut<'a> {
     /// All bytes in memory order; as [`Self::into_slice`].
     #[inline(always)]
     pub fn into_bytes(self) -> &'a mut [u8] {
-        if self.numel() == 0 {
+        if self.numel() == 0 || self.data.is_null() {
             return &mut [];
         }
         // SAFETY: module contract; the view is consumed.

@@ -102,9 +102,8 @@ struct pteron_arg {
   struct pteron_bytes text;
 };
 
-/* A tensor to write; its memory is apart from that of the inputs and of the other outputs, and holds anything. In the
- * first call of a session it has the extents of `bound`. Without resize it keeps the extents that it has, which may be
- * those of an earlier call: resize in every call where they can vary. */
+/* A tensor to write; its memory is apart from that of the inputs and of the other outputs, and holds anything. It
+ * has the extents of `bound` when a call begins, and keeps them without resize. */
 struct pteron_output {
   struct pteron_tensor tensor;
   const int64_t *bound; /* largest extents, tensor.ndim of them */
@@ -154,9 +153,8 @@ struct pteron_backend {
   int32_t (*is_available)(void *plugin, struct pteron_error *error);
   /* Makes a delegate, one for each call site and session. Before PTERON_OK it must set
    *
-   *   *num_outputs: how many of a call's last arguments are outputs. It is 0 if it is not set: all arguments are then
-   *                 inputs, and nothing gets the results. More than a call has arguments, or one that is not a tensor,
-   *                 is an error of the program.
+   *   *num_outputs: how many of a call's last arguments are outputs. Not to set it is an error. More than a call has
+   *                 arguments, or one that is not a tensor, is an error of the program.
    *   *delegate:    what the functions below are given. It is NULL if it is not set, which is no error: for a
    *                 backend without anything to keep.
    *

@@ -42,7 +42,8 @@ impl PluginBackend {
     /// fields, that stays as it is until the process ends; its functions must keep the contract of the header.
     pub unsafe fn from_table(table: *const PteronBackend) -> Result<PluginBackend> {
         if table.is_null() || !table.is_aligned() {
-            return Err(Error::input("a plugin gave no table of functions"));
+            return Err(Error::input("a plugin gave no table of functions")
+                .hint("pteron_backend.h says what a table has to hold"));
         }
         // SAFETY: the first two fields are there in every version; the rest is read after they were checked.
         let (major, size) = unsafe { ((*table).abi_major, (*table).struct_size as usize) };
@@ -67,14 +68,19 @@ impl PluginBackend {
         }
         let table = copy;
         if table.init.is_none() || table.execute.is_none() || table.name.is_null() {
-            return Err(Error::input("a plugin's table lacks its name, init or execute"));
+            return Err(Error::input("a plugin's table lacks its name, init or execute")
+                .hint("pteron_backend.h says what a table has to hold"));
         }
         if table.get_state.is_some() && (table.set_state.is_none() || table.reset_state.is_none()) {
-            return Err(Error::input("a plugin's table has get_state, but lacks set_state or reset_state"));
+            return Err(Error::input("a plugin's table has get_state, but lacks set_state or reset_state")
+                .hint("pteron_backend.h says what a table has to hold"));
         }
         // SAFETY: the contract of the header: null-terminated.
         let name = unsafe { CStr::from_ptr(table.name) };
-        let name = name.to_str().map_err(|_| Error::input("the name of a plugin's backend is not UTF-8"))?;
+        let name = name.to_str().map_err(|_| {
+            Error::input("the name of a plugin's backend is not UTF-8")
+                .hint("pteron_backend.h says what a table has to hold")
+        })?;
         Ok(PluginBackend { table: Table(Box::leak(table)), name: name.to_string() })
     }
 }
@@ -183,13 +189,19 @@ impl Backend for PluginBackend {
             named_data: Some(named_data),
         };
         let make = self.table.0.init.ok_or_else(|| Error::internal("a checked table has lost a function"))?;
-        let (mut delegate, mut num_outputs) = (std::ptr::null_mut(), 0usize);
+        let (mut delegate, mut num_outputs) = (std::ptr::null_mut(), usize::MAX);
         let mut failure = Failure::default();
         // SAFETY: everything lent lives until the call returns; the table's own function and data.
         let status =
             unsafe { make(self.table.0.plugin, &init, &mut delegate, &mut num_outputs, &mut failure.slot()) };
         if status != OK {
             return Err(failure.into_error("the plugin's init failed"));
+        }
+        if num_outputs == usize::MAX {
+            // SAFETY: made by this plugin just now, and given to nobody.
+            drop(PluginDelegate { table: self.table, delegate, num_outputs: 0, _named: named });
+            return Err(Error::delegate("the plugin's init did not set the number of outputs")
+                .hint("set *num_outputs: how many of a call's last arguments are outputs"));
         }
         Ok(Box::new(PluginDelegate { table: self.table, delegate, num_outputs, _named: named }))
     }
@@ -312,7 +324,7 @@ unsafe extern "C" fn resize(output: *mut PteronOutput, shape: *const i64, ndim: 
     match result {
         Ok(()) => {
             host.layout = Layout::of(host.view.meta());
-            let data = host.view.slot().data();
+            let data = host.view.data();
             output.tensor = host.layout.tensor(host.view.meta(), data);
             OK
         }
@@ -394,7 +406,7 @@ impl Delegate for PluginDelegate {
             .iter_mut()
             .map(|view| {
                 let mut bound = [0; MAX_RANK];
-                for (to, from) in bound.iter_mut().zip(view.slot().bound().iter()) {
+                for (to, from) in bound.iter_mut().zip(view.bound().iter()) {
                     *to = *from as i64;
                 }
                 OutputHost { layout: Layout::of(view.meta()), bound, view, failure: None }
@@ -403,9 +415,9 @@ impl Delegate for PluginDelegate {
         let mut results: Vec<PteronOutput> = hosts
             .iter_mut()
             .map(|host| {
-                let data = host.view.slot().data();
+                let data = host.view.data();
                 let tensor = host.layout.tensor(host.view.meta(), data);
-                let (bound, capacity) = (host.bound.as_ptr(), host.view.slot().capacity());
+                let (bound, capacity) = (host.bound.as_ptr(), host.view.capacity());
                 PteronOutput {
                     tensor,
                     bound,

@@ -5,8 +5,11 @@ use pteron_core::{
     DelegateEvent, DelegateState, Dims, Dynamism, Error, ErrorKind, EventId, ExecuteContext, InitContext,
     NamedData, OutputView, OwnedTensor, Result, TensorMeta, TensorSlot, TensorSpec, TensorView,
 };
-use pteron_plugin::abi::{FAILED, GiveBuffer, OK, PteronBackend, PteronBytes, PteronError, PteronTensor};
+use pteron_plugin::abi::{
+    FAILED, GiveBuffer, OK, PteronBackend, PteronBytes, PteronError, PteronInit, PteronTensor,
+};
 use pteron_plugin::{PluginBackend, table};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -251,6 +254,34 @@ fn changed(change: impl FnOnce(&mut PteronBackend)) -> PluginBackend {
     change(&mut copy);
     // SAFETY: a table of its own that is never freed.
     unsafe { PluginBackend::from_table(Box::leak(copy)) }.unwrap()
+}
+
+unsafe extern "C" fn forgetful_init(
+    _: *mut c_void,
+    _: *const PteronInit,
+    _: *mut *mut c_void,
+    _: *mut usize,
+    _: *mut PteronError,
+) -> i32 {
+    OK
+}
+
+static FORGOTTEN: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn count_destroyed(delegate: *mut c_void) {
+    assert!(delegate.is_null());
+    FORGOTTEN.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn an_init_that_does_not_say_how_many_outputs_there_are_is_refused() {
+    let backend = changed(|t| {
+        t.init = Some(forgetful_init);
+        t.destroy = Some(count_destroyed);
+    });
+    let e = made(&backend, b"").err().unwrap();
+    assert!(e.to_string().contains("did not set the number of outputs"), "{e}");
+    assert_eq!(FORGOTTEN.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -357,7 +357,9 @@ impl PyDelegate {
         for input in inputs {
             arguments.push(match input {
                 ArgView::Tensor(view) => {
-                    let tensor = Bound::new(py, Tensor::lent_input(view.meta().clone(), view.as_ptr()))?;
+                    // SAFETY: contract of this function.
+                    let lent_input = unsafe { Tensor::lent_input(view.meta().clone(), view.as_ptr()) };
+                    let tensor = Bound::new(py, lent_input)?;
                     lent.push(tensor.clone());
                     tensor.into_any()
                 }

@@ -78,7 +78,8 @@ struct Export<M> {
 
 impl<M> Drop for Export<M> {
     fn drop(&mut self) {
-        self.memory.release();
+        // SAFETY: the export that `described` counted, ended once.
+        unsafe { self.memory.release() };
     }
 }
 
@@ -158,7 +159,8 @@ fn managed_legacy(tensor: &Tensor) -> PyResult<*mut c_void> {
 fn described<M>(tensor: &Tensor, make: impl FnOnce(DLTensor, *mut c_void) -> M) -> PyResult<*mut c_void> {
     let (memory, data, meta) = tensor.export(|memory, data, meta| (memory.clone(), data, meta.clone()))?;
     let Some(dtype) = dtype::to_dlpack(meta.dtype()) else {
-        memory.release();
+        // SAFETY: the export above, which nobody uses.
+        unsafe { memory.release() };
         return Err(PyBufferError::new_err(format!("DLPack has no type for {}", meta.dtype())));
     };
     let mut shape = [0i64; MAX_RANK];

@@ -62,18 +62,18 @@ impl Tensor {
 
     /// An output that a session lends until its next call: to be read, since it may be state.
     pub fn lent_by_session(lent: LentTensor) -> Self {
-        Tensor {
-            memory: lent.memory,
-            is_writable: false,
-            layout: Mutex::new(Layout { meta: lent.meta, slot: None }),
-            _export: None,
-        }
+        let (meta, memory) = lent.into_parts();
+        Tensor { memory, is_writable: false, layout: Mutex::new(Layout { meta, slot: None }), _export: None }
     }
 
-    /// An input of a delegate call: `data` stays valid and unchanged until [`Tensor::revoke`].
-    pub fn lent_input(meta: TensorMeta, data: *const u8) -> Self {
+    /// An input of a delegate call.
+    ///
+    /// # Safety
+    /// `data` must stay valid and unchanged until [`Tensor::revoke`], and as long as an export lives.
+    pub unsafe fn lent_input(meta: TensorMeta, data: *const u8) -> Self {
         Tensor {
-            memory: Arc::new(Memory::lent(data.cast_mut())),
+            // SAFETY: the caller's promise.
+            memory: Arc::new(unsafe { Memory::lent(data.cast_mut()) }),
             is_writable: false,
             layout: Mutex::new(Layout { meta, slot: None }),
             _export: None,
@@ -86,7 +86,8 @@ impl Tensor {
     /// `slot` must stay valid, and be used by nobody else, until [`Tensor::revoke`] was called.
     pub unsafe fn lent_output(slot: &mut TensorSlot) -> Self {
         Tensor {
-            memory: Arc::new(Memory::lent(slot.data())),
+            // SAFETY: the caller's promise.
+            memory: Arc::new(unsafe { Memory::lent(slot.data()) }),
             is_writable: true,
             layout: Mutex::new(Layout {
                 meta: slot.meta().clone(),
@@ -257,7 +258,8 @@ impl Tensor {
             }
             Ok(())
         });
-        self.memory.release();
+        // SAFETY: the export above, whose bytes have been copied.
+        unsafe { self.memory.release() };
         bytes
     }
 
@@ -303,7 +305,8 @@ impl Tensor {
         if copy == Some(true) {
             let (copied, meta) = self.export(|memory, data, meta| {
                 let copied = copy_bytes(data, meta.nbytes());
-                memory.release();
+                // SAFETY: the export of this closure, whose bytes have been copied.
+                unsafe { memory.release() };
                 (copied, meta.clone())
             })?;
             let copied = Tensor::owned(meta, copied.or_raise(py)?);
@@ -334,7 +337,8 @@ impl Tensor {
             // SAFETY: as above.
             let filled = fill_view(unsafe { &mut *view }, meta, data, this.is_writable, flags);
             if filled.is_err() {
-                memory.release();
+                // SAFETY: the export above; no view was made of it.
+                unsafe { memory.release() };
             }
             filled
         })?;
@@ -353,7 +357,8 @@ impl Tensor {
                 drop(Box::from_raw(dims));
             }
         }
-        self.memory.release();
+        // SAFETY: the export of this view, which is released once.
+        unsafe { self.memory.release() };
     }
 }
 

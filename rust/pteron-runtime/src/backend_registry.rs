@@ -12,9 +12,13 @@ pub struct BackendRegistry {
 }
 
 impl BackendRegistry {
-    /// Adds `backend`. A name that is taken is an error unless `is_replacing`.
-    pub(crate) fn register(&mut self, backend: Arc<dyn Backend>, is_replacing: bool) -> Result<()> {
-        let name = backend.name().to_string();
+    /// Adds `backend` under its `name`. A name that is taken is an error unless `is_replacing`.
+    pub(crate) fn register(
+        &mut self,
+        name: String,
+        backend: Arc<dyn Backend>,
+        is_replacing: bool,
+    ) -> Result<()> {
         if name.is_empty() {
             return Err(Error::input("a backend cannot be registered under an empty name")
                 .argument("name")
@@ -89,10 +93,11 @@ mod tests {
     #[test]
     fn twice_is_an_error_unless_replacing() {
         let mut r = BackendRegistry::default();
-        r.register(Arc::new(Named("A", Availability::Available)), false).unwrap();
-        let again = r.register(Arc::new(Named("A", Availability::Available)), false).unwrap_err();
+        r.register("A".into(), Arc::new(Named("A", Availability::Available)), false).unwrap();
+        let again = r.register("A".into(), Arc::new(Named("A", Availability::Available)), false).unwrap_err();
         assert_eq!(again.kind(), ErrorKind::Delegate);
-        r.register(Arc::new(Named("A", Availability::Unavailable("no GPU".into()))), true).unwrap();
+        r.register("A".into(), Arc::new(Named("A", Availability::Unavailable("no GPU".into()))), true)
+            .unwrap();
         let e = r.get("A").err().unwrap();
         assert_eq!(e.kind(), ErrorKind::MissingBackend);
         assert!(e.to_string().contains("no GPU"), "{e}");
@@ -101,7 +106,7 @@ mod tests {
     #[test]
     fn an_empty_name_is_refused() {
         let mut r = BackendRegistry::default();
-        let e = r.register(Arc::new(Named("", Availability::Available)), true).unwrap_err();
+        let e = r.register("".into(), Arc::new(Named("", Availability::Available)), true).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Input);
         assert!(e.detail().hint.is_some() && r.names().is_empty(), "{e}");
     }
@@ -110,8 +115,8 @@ mod tests {
     fn a_missing_backend_lists_the_registered_ones() {
         let mut r = BackendRegistry::default();
         assert!(r.get("X").err().unwrap().to_string().contains("none is registered"));
-        r.register(Arc::new(Named("A", Availability::Available)), false).unwrap();
-        r.register(Arc::new(Named("B", Availability::Available)), false).unwrap();
+        r.register("A".into(), Arc::new(Named("A", Availability::Available)), false).unwrap();
+        r.register("B".into(), Arc::new(Named("B", Availability::Available)), false).unwrap();
         let text = r.get("X").err().unwrap().to_string();
         assert!(text.contains("A, B") && text.contains("backend X"), "{text}");
     }

@@ -33,6 +33,10 @@ pub(crate) struct Deadline {
 impl Deadline {
     /// Stops `run` at `when`. `None` when no thread can be had; the caller then checks the clock itself.
     pub(crate) fn set(when: Instant, run: &CancelHandle) -> Option<Deadline> {
+        if when <= Instant::now() {
+            // A short run would be over before the thread looked.
+            run.expire();
+        }
         let watch = watch()?;
         let key = {
             let mut state = watch.pending.lock().ok()?;

@@ -15,17 +15,28 @@ use pteron_core::{
 };
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A delegate of one session.
 pub(crate) struct SessionDelegate {
-    delegate: Box<dyn Delegate>,
+    delegate: ManuallyDrop<Box<dyn Delegate>>,
     pub num_outputs: usize,
     // A panic leaves it in a state that nobody knows.
     is_poisoned: bool,
     // Kept: a backend outlives its delegates.
     _backend: Arc<dyn Backend>,
+}
+
+impl Drop for SessionDelegate {
+    fn drop(&mut self) {
+        // A panic would go on in whoever drops a session, and end the process where a second delegate panics too.
+        // SAFETY: dropped here and nowhere else; nobody uses it afterwards.
+        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut self.delegate) }));
+        // What a panic carries may panic when it is dropped.
+        std::mem::forget(dropped);
+    }
 }
 
 impl SessionDelegate {
@@ -88,7 +99,12 @@ pub(crate) fn init_delegates(
                 return Err(at(Error::delegate("the backend panicked in init").got(panic_text(&*panic))));
             }
         };
-        out.push(SessionDelegate { delegate, num_outputs, is_poisoned: false, _backend: backend });
+        out.push(SessionDelegate {
+            delegate: ManuallyDrop::new(delegate),
+            num_outputs,
+            is_poisoned: false,
+            _backend: backend,
+        });
     }
     Ok(out)
 }
@@ -216,6 +232,11 @@ pub(crate) fn call(
         // SAFETY: as above; outputs are different from each other, so every `&mut` is the only one.
         let value = unsafe { &mut *entry(base, len, *id)? };
         let slot = value.as_tensor_mut().ok_or_else(|| Error::internal("a delegate output is no tensor"))?;
+        if !slot.is_static() {
+            // Not as an earlier call left it.
+            let bound = *slot.bound();
+            slot.resize(&bound)?;
+        }
         outputs.push(OutputView::new(slot));
     }
     let is_cancelled = || !cancel.is_running();
@@ -232,10 +253,11 @@ pub(crate) fn call(
     };
     let delegate = &mut known.delegate;
     match catch_unwind(AssertUnwindSafe(|| delegate.execute(&mut ctx, &inputs, &mut outputs))) {
-        // Stopped by what stops this run: a delegate does not know whether that was its deadline.
-        Ok(Err(e)) if e.kind() == ErrorKind::Cancelled && e.detail().cause.is_none() && is_cancelled() => {
-            Err(cancel.error())
-        }
+        // It stopped because it was told to, in whatever words: it does not know whether that was a deadline.
+        Ok(Err(e)) if is_cancelled() && !e.detail().is_memory_kept => Err(match e.detail().cause {
+            None => cancel.error(),
+            Some(_) => e.with_kind(cancel.error().kind()),
+        }),
         Ok(result) => result,
         Err(panic) => {
             known.is_poisoned = true;

@@ -59,7 +59,7 @@ impl<'a> TensorInput<'a> {
         TensorInput { dtype, shape, strides, data }
     }
 
-    /// A dense row-major tensor over `elements`; the count is checked when the call is made.
+    /// A dense row-major tensor over `elements`; `None` where `shape` asks for another number of them.
     pub fn from_slice<T: pteron_core::Element>(shape: &'a [usize], elements: &'a [T]) -> Option<Self> {
         let numel = pteron_core::sizes::checked_numel(shape).ok()?;
         (numel == elements.len()).then_some(TensorInput {

@@ -66,11 +66,17 @@ impl KernelRegistry {
         KernelRegistry { operators: lists.into_iter().map(|(n, l)| (n, Arc::new(l))).collect() }
     }
 
-    /// Puts `kernel` before all others of its operator. Errors when its schema does not parse, or has
-    /// other argument kinds than the kernels that are there.
-    pub(crate) fn register(&mut self, kernel: Arc<dyn Kernel>) -> Result<()> {
-        let schema =
-            Schema::parse(kernel.schema()).map_err(|e| e.with_kind(pteron_core::ErrorKind::Kernel))?;
+    /// The schema that a kernel of a caller states. Asked for before the registry is locked: the caller's code may
+    /// panic.
+    ///
+    /// Errors: it does not parse.
+    pub(crate) fn schema_of(kernel: &dyn Kernel) -> Result<Schema> {
+        Schema::parse(kernel.schema()).map_err(|e| e.with_kind(pteron_core::ErrorKind::Kernel))
+    }
+
+    /// Puts `kernel` before all others of its operator. Errors when `schema` has other argument kinds than the
+    /// kernels that are there.
+    pub(crate) fn register(&mut self, kernel: Arc<dyn Kernel>, schema: Schema) -> Result<()> {
         let mut list = OperatorKernels::default();
         list.kernels.push(KernelEntry::Registered(kernel));
         if let Some(found) = self.operators.get(&schema.name) {
@@ -87,7 +93,9 @@ impl KernelRegistry {
             }
             list.kernels.extend(found.kernels.iter().cloned());
         }
-        self.operators.insert(schema.name.clone(), Arc::new(list));
+        let name = schema.name.clone();
+        list.schema = OnceLock::from(Arc::new(schema));
+        self.operators.insert(name, Arc::new(list));
         Ok(())
     }
 

@@ -46,7 +46,10 @@ impl Memory {
     }
 
     /// Bytes of somebody else, until [`Memory::revoke`].
-    pub fn lent(data: *mut u8) -> Self {
+    ///
+    /// # Safety
+    /// `data` must be valid for what exports are used for until then, and as long as an export lives.
+    pub unsafe fn lent(data: *mut u8) -> Self {
         Memory { data, state: AtomicUsize::new(0), owner: Owner::Lender }
     }
 
@@ -66,7 +69,10 @@ impl Memory {
     }
 
     /// Ends one export. Touches nothing of Python: it may run on any thread.
-    pub fn release(&self) {
+    ///
+    /// # Safety
+    /// The export was counted by [`Memory::export`], has not ended, and nobody uses the bytes by it any more.
+    pub unsafe fn release(&self) {
         self.state.fetch_sub(1, Ordering::Release);
     }
 
@@ -123,7 +129,8 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        self.0.release();
+        // SAFETY: counted in `of`, and ended here alone.
+        unsafe { self.0.release() };
     }
 }
 

@@ -44,7 +44,8 @@ impl Method {
     }
 
     /// Runs once. Inputs are checked before anything is touched, so after a refused call the next one
-    /// finds everything as it was.
+    /// finds everything as it was. (A bound output whose shape is legal, but not the one that this call's inputs
+    /// give it, is refused when the output is there: state has advanced then.)
     pub fn execute(&self, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
         let mut outputs = Outputs::new();
         self.execute_into(inputs, options, &mut outputs)?;

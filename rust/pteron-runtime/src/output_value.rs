@@ -63,13 +63,31 @@ impl OutputValue {
 /// A tensor in memory of a session, dense in its `dim_order`. It may outlive the session.
 #[derive(Debug)]
 pub struct LentTensor {
-    /// dtype, shape, strides.
-    pub meta: TensorMeta,
-    /// Where it is, for bindings that count exports of their own.
-    pub memory: Arc<Memory>,
+    meta: TensorMeta,
+    memory: Arc<Memory>,
 }
 
 impl LentTensor {
+    /// `memory` holds a whole tensor of `meta`.
+    pub(crate) fn new(meta: TensorMeta, memory: Arc<Memory>) -> Self {
+        LentTensor { meta, memory }
+    }
+
+    /// dtype, shape, strides.
+    pub fn meta(&self) -> &TensorMeta {
+        &self.meta
+    }
+
+    /// Where it is.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// What it is and where, for bindings that count exports of their own.
+    pub fn into_parts(self) -> (TensorMeta, Arc<Memory>) {
+        (self.meta, self.memory)
+    }
+
     /// Borrows the bytes; while the borrow lives, the session refuses its next call.
     ///
     /// Errors: `OutputsInUse` when the session's next call has begun, since the bytes are its own again.

@@ -85,7 +85,9 @@ impl Runtime {
     /// Makes a backend known to programs. A name that is taken is an error unless `is_replacing`;
     /// methods that are loaded keep the backend they were loaded with, pooled sessions are made anew.
     pub fn register_backend(&self, backend: Arc<dyn Backend>, is_replacing: bool) -> Result<()> {
-        self.backends.write().map_err(|_| poisoned())?.register(backend, is_replacing)?;
+        // Asked before the lock is taken: the backend's code may panic.
+        let name = backend.name().to_string();
+        self.backends.write().map_err(|_| poisoned())?.register(name, backend, is_replacing)?;
         if is_replacing {
             self.replaced.fetch_add(1, Ordering::Release);
         }
@@ -110,7 +112,8 @@ impl Runtime {
 
     /// Puts a kernel before the built-in ones of its operator, for methods built from now on.
     pub fn register_kernel(&self, kernel: Arc<dyn Kernel>) -> Result<()> {
-        Arc::make_mut(&mut *self.kernels.write().map_err(|_| poisoned())?).register(kernel)
+        let schema = KernelRegistry::schema_of(&*kernel)?;
+        Arc::make_mut(&mut *self.kernels.write().map_err(|_| poisoned())?).register(kernel, schema)
     }
 
     /// Full names of all operators that have a kernel (`aten::add.out`), sorted.

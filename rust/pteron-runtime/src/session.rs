@@ -390,7 +390,7 @@ impl Session {
         let (meta, data) = (slot.meta().clone(), slot.data());
         let memory = Arc::new(Memory::of_arena(arena.memory.clone(), data));
         self.loans.push((index, memory.clone()));
-        Some(LentTensor { meta, memory })
+        Some(LentTensor::new(meta, memory))
     }
 
     /// Takes back what the last call lent. An error, with nothing taken back, while somebody looks at it.

@@ -6,9 +6,10 @@ use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, Error, ErrorKind, ExecuteContext,
     InitContext, OutputView, Result,
 };
-use pteron_runtime::{MethodOptions, Runtime};
+use pteron_runtime::{ExecuteOptions, InputValue, MethodOptions, Runtime, TensorInput};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 #[derive(Default)]
 struct Counts {
@@ -68,6 +69,13 @@ impl Delegate for DoublerDelegate {
             "fail" => return Err(Error::delegate("cannot do this").debug_handle(1)),
             "kernel error" => return Err(Error::kernel("inner trouble")),
             "panic" => panic!("execute panics"),
+            "keep the shape" => return Ok(()),
+            "give up" => {
+                while !(ctx.is_cancelled)() {
+                    std::thread::yield_now();
+                }
+                return Err(Error::delegate("gave up"));
+            }
             "wait" => {
                 while !(ctx.is_cancelled)() {
                     std::thread::yield_now();
@@ -90,6 +98,7 @@ impl Delegate for DoublerDelegate {
 impl Drop for DoublerDelegate {
     fn drop(&mut self) {
         self.counts.dropped.fetch_add(1, Ordering::SeqCst);
+        assert!(self.what != "panic in drop", "drop panics");
     }
 }
 
@@ -243,6 +252,66 @@ fn a_delegate_sees_a_cancel() {
     let e =
         cancelled_until_done(method.cancel_handle(), || run(&method, &[(&[2], &[1.0, 2.0])])).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Cancelled);
+}
+
+/// Whatever a delegate says when it stops, the call ends as what stopped it.
+#[test]
+fn a_delegate_that_gives_up_when_told_to_stop_was_cancelled() {
+    let (runtime, _) = with_backend();
+    let method = forward(&program("give up", &[]).load(&runtime));
+    let e =
+        cancelled_until_done(method.cancel_handle(), || run(&method, &[(&[2], &[1.0, 2.0])])).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
+    let soon = Some(Instant::now() + Duration::from_millis(20));
+    let options = ExecuteOptions { deadline: soon, ..Default::default() };
+    let x = TensorInput::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
+    let e = method.execute(&[InputValue::Tensor(x)], options).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+}
+
+#[test]
+fn a_deadline_that_has_passed_stops_the_shortest_run() {
+    let (runtime, _) = with_backend();
+    let method = forward(&program("double", &[]).load(&runtime));
+    for _ in 0..200 {
+        let options = ExecuteOptions { deadline: Some(Instant::now()), ..Default::default() };
+        let x = TensorInput::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
+        let e = method.execute(&[InputValue::Tensor(x)], options).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::DeadlineExceeded, "{e}");
+    }
+    assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.0])]), [4.0, 8.0]);
+}
+
+#[test]
+fn a_panic_while_a_delegate_is_dropped_is_contained() {
+    let (runtime, counts) = with_backend();
+    // Two: a panic while another one unwinds would end the process.
+    let program = program("panic in drop", &["panic in drop"]).load(&runtime);
+    let method = forward(&program);
+    assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.0])]), [4.0, 8.0]);
+    drop(method);
+    let x = TensorInput::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
+    program.run("forward", &[InputValue::Tensor(x)], ExecuteOptions::default()).unwrap();
+    drop(program);
+    assert_eq!(counts.dropped.load(Ordering::SeqCst), 4);
+}
+
+/// An output has its largest shape when a call begins, whatever the call before made of it.
+#[test]
+fn outputs_begin_with_their_largest_shape_in_every_call() {
+    let (runtime, _) = with_backend();
+    let mut p = ProgramBuilder::new();
+    let (double, keep) = (p.blob(b"double"), p.blob(b"keep the shape"));
+    let mut m = MethodBuilder::new("forward");
+    let (x, y) = (m.bounded(&[4]), m.bounded(&[4]));
+    m.inputs(&[x]);
+    m.outputs(&[y]);
+    m.delegate("Doubler", double, &[x, y]);
+    m.delegate("Doubler", keep, &[x, y]);
+    let method = forward(&p.with(m).load(&runtime));
+    for _ in 0..2 {
+        assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.0])]).len(), 4);
+    }
 }
 
 #[test]

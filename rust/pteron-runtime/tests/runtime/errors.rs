@@ -246,6 +246,16 @@ fn two_kernels_of_one_operator_must_agree_on_the_schema() {
 }
 
 #[test]
+fn a_schema_that_is_none_leaves_the_registry_as_it_was() {
+    let runtime = runtime();
+    for bad in ["x)(->", ")(", "->", "x(->", "a::b(Tensor(a!) out) nothing -> Tensor(a!)"] {
+        let e = runtime.register_kernel(TestKernel::of(bad, Behaviour::Fail)).unwrap_err();
+        says(&e, ErrorKind::Kernel, &["operator schema"]);
+    }
+    assert!(runtime.operator_names().len() > 100);
+}
+
+#[test]
 fn output_buffers_that_share_memory_are_refused() {
     let mut m = MethodBuilder::new("forward");
     let (x, a, b) = (m.unplanned(&[2]), m.planned(&[2]), m.planned(&[2]));

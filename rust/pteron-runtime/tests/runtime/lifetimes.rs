@@ -224,7 +224,7 @@ impl World {
 
     fn look(&mut self, at: u8) {
         let Some(lent) = pick(&mut self.lent, at) else { return };
-        self.looks.extend(Export::of(&lent.tensor.memory).map(|export| (export, lent.of)));
+        self.looks.extend(Export::of(lent.tensor.memory()).map(|export| (export, lent.of)));
     }
 
     fn state(&mut self, at: u8) {
