@@ -157,6 +157,35 @@ def test_outputs_that_are_inputs_survive_other_outputs_over_them(bound: tuple[in
             np.testing.assert_array_equal(result, want, err_msg=f"{places}")
 
 
+def _passed_on(count: int, dim_order: list[int] | None = None) -> pteron.Method:
+    """An unplanned input, given back `count` times."""
+    m = MethodBuilder()
+    x = m.input(m.tensor([2, 3], planned=False, dim_order=dim_order))
+    m.add(x, x, m.tensor([2, 3], dim_order=dim_order))
+    for _ in range(count):
+        m.output(x)
+    return pteron.load(build(m)).load_method()
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1, 3])
+def test_an_input_given_back_twice_survives_a_buffer_across_it(shift: int) -> None:
+    method = _passed_on(2)
+    memory = np.arange(20, dtype=np.float32)
+    given, target = memory[6:12].reshape(2, 3), memory[6 + shift : 12 + shift].reshape(2, 3)
+    want = given.copy()
+    for result in method.execute([given], outputs=[target, None]):
+        np.testing.assert_array_equal(result, want)
+
+
+def test_an_input_in_another_order_is_given_back_row_major_in_its_own_memory() -> None:
+    method = _passed_on(1, dim_order=[1, 0])
+    memory = np.arange(6, dtype=np.float32)
+    given = memory.reshape(3, 2).T
+    want = given.copy()
+    method.execute([given], outputs=[memory.reshape(2, 3)])
+    np.testing.assert_array_equal(memory.reshape(2, 3), want)
+
+
 def test_memory_between_the_fields_of_records_is_no_output() -> None:
     # Strides of 5 bytes, which whole elements of 4 do not make.
     records = np.zeros((2, 3), [("a", "f4"), ("b", "i1")])
@@ -165,6 +194,9 @@ def test_memory_between_the_fields_of_records_is_no_output() -> None:
     with pytest.raises(pteron.InputError, match="dense and row-major"):
         method.execute([X, X], outputs=[records["a"]])
     assert (records["a"] == 0).all()
+    # An extent of one has no stride that matters.
+    pteron.load(build(add_method((1,)))).load_method().execute([X[0, 1:2]] * 2, outputs=[records["a"][0, :1]])
+    assert records["a"][0].tolist() == [2, 0, 0]
     assert (records["b"] == 7).all()
 
 

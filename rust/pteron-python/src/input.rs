@@ -441,7 +441,7 @@ fn describe(view: &ffi::Py_buffer, object: &Bound<'_, PyAny>) -> Option<Strided>
             shape.push(usize::try_from(*view.shape.add(i)).ok()?);
             if !view.strides.is_null() {
                 let stride = *view.strides.add(i);
-                is_in_elements &= stride % view.itemsize == 0;
+                is_in_elements &= *view.shape.add(i) <= 1 || stride % view.itemsize == 0;
                 strides.push(stride / view.itemsize);
             }
         }

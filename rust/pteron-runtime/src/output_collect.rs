@@ -138,7 +138,9 @@ fn shown_where_buffers_lie(
         let start = slot.data() as usize;
         let end = start.saturating_add(slot.meta().nbytes());
         let is_overwritten = buffers.iter().zip(&code.ir.outputs).take(i).any(|(buffer, other)| {
-            let Some(buffer) = buffer.as_ref().filter(|_| other != id) else { return false };
+            // In place: nothing is written.
+            let is_in_place = |b: &&OutputBuffer<'_>| other == id && std::ptr::eq(b.data, slot.data());
+            let Some(buffer) = buffer.as_ref().filter(|b| !is_in_place(b)) else { return false };
             let nbytes = Dims::new(buffer.shape).and_then(|shape| checked_nbytes(&shape, buffer.dtype));
             let first = buffer.data as usize;
             first < end && start < first.saturating_add(nbytes.unwrap_or(usize::MAX))
@@ -204,13 +206,12 @@ unsafe fn fill(meta: &TensorMeta, data: *const u8, buffer: &OutputBuffer<'_>) ->
             .got(format!("{:?}", buffer.shape))
             .hint("the shape follows from the inputs of this call; bind a buffer of it, or none"));
     }
-    if meta.nbytes() == 0 || std::ptr::eq(data, buffer.data) {
+    let row_major = DimOrder::contiguous(meta.rank()).strides(meta.shape());
+    if meta.nbytes() == 0 || (std::ptr::eq(data, buffer.data) && row_major == *meta.strides()) {
         // Nothing to copy, or computed in place.
         return Ok(());
     }
-    let row_major = DimOrder::contiguous(meta.rank()).strides(meta.shape());
-    // SAFETY: the caller's promise. The buffer is valid for writes of
-    // the same shape by its contract. It may overlap an input that the slot still shows (an output that
+    // SAFETY: the caller's promise. The buffer is valid for writes of the same shape by its contract. It may overlap an input that the slot still shows (an output that
     // is an input, unchanged), so the dense case uses a copy that allows overlap, and the other case goes
     // through memory of its own.
     unsafe {
