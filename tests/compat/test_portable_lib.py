@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import pteron
+from compat.peer import bundled, same
 from pteron import runtime as our_runtime
 from pteron.compat import portable_lib as ours
 
@@ -26,13 +27,6 @@ pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning"
 exir = pytest.importorskip("executorch.exir")
 
 X, Y = torch.arange(6.0).reshape(3, 2), torch.ones(2)
-
-
-@pytest.fixture(scope="module")
-def theirs() -> ModuleType:
-    import executorch.extension.pybindings.portable_lib as theirs
-
-    return theirs
 
 
 class Counting(nn.Module):
@@ -139,17 +133,6 @@ def test_runtime_has_their_names() -> None:
     assert list(inspect.signature(our_runtime.Runtime.load_program).parameters) == list(wanted)
 
 
-def _same(a: Any, b: Any) -> None:
-    assert len(a) == len(b)
-    for left, right in zip(a, b, strict=True):
-        assert type(left) is type(right)
-        if isinstance(left, Tensor):
-            assert left.dtype == right.dtype
-            torch.testing.assert_close(left, right)
-        else:
-            assert left == right
-
-
 def test_the_same_calls_give_the_same_results(theirs: ModuleType, program: bytes, tmp_path: Path) -> None:
     (tmp_path / "p.pte").write_bytes(program)
 
@@ -171,10 +154,10 @@ def test_the_same_calls_give_the_same_results(theirs: ModuleType, program: bytes
         return results
 
     for a, b in zip(calls(ours), calls(theirs), strict=True):
-        _same(a, b)
+        same(a, b)
 
 
-def test_metadata_is_the_same(theirs: ModuleType, program: bytes, with_numbers: bytes) -> None:
+def test_metadata_is_thesame(theirs: ModuleType, program: bytes, with_numbers: bytes) -> None:
     def told(lib: ModuleType) -> list[Any]:
         module = lib._load_for_executorch_from_buffer(program)
         found: list[Any] = [sorted(module.method_names()), module.has_etdump()]
@@ -278,16 +261,16 @@ def test_outputs_are_the_callers_own_and_set_inputs_are_copies(program: bytes) -
     first = module.forward([X, Y], clone_outputs=False)
     kept = [t.clone() for t in first]
     module.forward([X * 5, Y], clone_outputs=False)
-    _same(first, kept)
+    same(first, kept)
     method = ours._load_program_from_buffer(program).load_method("forward")
     x = X.clone()
     method.set_inputs([x, Y])
     x.zero_()
     method.execute()
     outputs = method.get_outputs()
-    _same(outputs, kept)
+    same(outputs, kept)
     outputs[0].zero_()
-    _same(method.get_outputs(), kept)
+    same(method.get_outputs(), kept)
     arrays = ours._load_for_executorch_from_buffer(program).forward([X.numpy(), Y.numpy()])
     assert all(isinstance(a, np.ndarray) for a in arrays)
 
@@ -313,8 +296,8 @@ def test_execute_runs_with_the_inputs_that_came_last(theirs: ModuleType) -> None
         return [*found, *other.get_outputs()]
 
     found = runs(ours)
-    _same(found, runs(theirs))
-    _same(found, [(X + 1) * 2, (X + 2) * 2, X * 2, X * 2])
+    same(found, runs(theirs))
+    same(found, [(X + 1) * 2, (X + 2) * 2, X * 2, X * 2])
 
 
 def test_set_inputs_runs_nothing(program: bytes) -> None:
@@ -347,7 +330,7 @@ def test_without_tensor_inputs_results_are_torch_tensors_too(
         found += method.get_outputs()
         return [*found, *runtime.load_program(buffer).load_method("forward").execute(args)]
 
-    _same(results(ours, our_runtime.Runtime.get()), results(theirs, Runtime.get()))
+    same(results(ours, our_runtime.Runtime.get()), results(theirs, Runtime.get()))
 
 
 def test_results_follow_numpy_where_numpy_comes_in() -> None:
@@ -380,7 +363,7 @@ assert "torch" not in sys.modules
 
 def test_without_torch_results_are_arrays(tmp_path: Path) -> None:
     (tmp_path / "ones.pte").write_bytes(_exported(Ones()))
-    (tmp_path / "doubled.bpte").write_bytes(_bundled(Doubled(), (X, X * 2)))
+    (tmp_path / "doubled.bpte").write_bytes(bundled(Doubled(), (X, X * 2)))
     command = [sys.executable, "-c", _WITHOUT_TORCH, tmp_path / "ones.pte", tmp_path / "doubled.bpte"]
     paths = [str(Path(pteron.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
@@ -456,7 +439,7 @@ def test_methods_share_buffers_where_the_program_says_so(theirs: ModuleType, is_
 
     found = run(our_runtime.Runtime.get())
     if is_shared:
-        _same(found, run(Runtime.get()))
+        same(found, run(Runtime.get()))
     # Without sharing their methods overwrite each other's buffers: one arena serves them all.
     assert [t[0].item() for t in found] == ([2.0, 4.0, 6.0] if is_shared else [2.0, 0.0, 4.0])
 
@@ -485,102 +468,13 @@ def test_programs_with_weights_in_a_data_file_of_theirs(theirs: ModuleType, tmp_
         return found + [m.load_method("forward").call([x])[0] for m in methods]
 
     results = runs(ours)
-    _same(results, runs(theirs))
+    same(results, runs(theirs))
     with torch.no_grad():
         torch.testing.assert_close(results[0], model(x))
     loaded = our_runtime.Runtime.get().load_program(program, data_path=data)
-    _same(loaded.load_method("forward").execute([x]), results[:1])
+    same(loaded.load_method("forward").execute([x]), results[:1])
     with pytest.raises(pteron.ExternalDataError, match="weight"):
         ours._load_for_executorch(program).forward([x])
-
-
-def _bundled(model: nn.Module, *cases: tuple[Tensor, Tensor]) -> bytes:
-    """A bundle of theirs: a model of one input and one output, and pairs of both; the last may lack one."""
-    from executorch.devtools import BundledProgram
-    from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
-    from executorch.devtools.bundled_program.serialize import (
-        serialize_from_bundled_program_to_flatbuffer as serialize,
-    )
-
-    manager = exir.to_edge(torch.export.export(model, cases[0][:1])).to_executorch()
-    suite = MethodTestSuite("forward", [MethodTestCase(case[:1], case[1:]) for case in cases])
-    return bytes(serialize(BundledProgram(manager, [suite])))
-
-
-@pytest.mark.parametrize(
-    ("dtype", "off_by", "tolerances"),
-    [
-        (torch.int64, 1, {"rtol": 0.5}),
-        (torch.int32, 1, {"rtol": 0.5}),
-        (torch.uint8, 1, {"atol": 1.5}),
-        (torch.bool, 1, {"atol": 2.0}),
-        (torch.float32, 1, {"atol": 1.5}),
-        (torch.float32, 1, {}),
-        (torch.float64, 1, {"rtol": 0.5}),
-    ],
-)
-def test_tolerances_are_for_what_theirs_are_for(
-    theirs: ModuleType, dtype: torch.dtype, off_by: int, tolerances: dict[str, float]
-) -> None:
-    class Copied(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.clone()
-
-    x = torch.tensor([2, 200]).to(dtype)
-    wrong = x.logical_not() if dtype == torch.bool else x + off_by
-    bundle = _bundled(Copied(), (x, wrong))
-
-    def passes(lib: ModuleType) -> bool:
-        loaded = lib._load_bundled_program_from_buffer(bundle)
-        try:
-            _same(loaded.verify_result_with_bundled_expected_output("forward", 0, **tolerances), [x])
-        except RuntimeError:
-            return False
-        return True
-
-    assert passes(ours) == passes(theirs) == (dtype.is_floating_point and tolerances != {})
-
-
-def test_bundled_programs_of_theirs(theirs: ModuleType) -> None:
-    class Tripled(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x * 3
-
-    bundle = _bundled(Tripled(), (X, X * 3), (X + 1, X), (X,))
-
-    for lib in (ours, theirs):
-        loaded = lib._load_bundled_program_from_buffer(bundle)
-        _same(loaded.verify_result_with_bundled_expected_output("forward", 0), [X * 3])
-        for case in (1, 2, 3, 10**6):
-            with pytest.raises(RuntimeError):
-                loaded.verify_result_with_bundled_expected_output("forward", case)
-        module = lib._load_for_executorch_from_bundled_program(loaded)
-        torch.testing.assert_close(module.forward([X])[0], X * 3)
-
-    loaded = ours._load_bundled_program_from_buffer(bundle)
-    module = ours._load_for_executorch_from_bundled_program(loaded)
-    module.load_bundled_input(loaded, "forward", 1)
-    _same(module.plan_execute("forward"), [(X + 1) * 3])
-    _same(module.verify_result_with_bundled_expected_output(loaded, "forward", 0), [X * 3])
-    with pytest.raises(pteron.PteronError, match=r"Result verification failed: .*out of tolerance"):
-        module.verify_result_with_bundled_expected_output(loaded, "forward", 1)
-    # Not there: a RuntimeError, as all is that they refuse, and a ValueError.
-    for case in (3, -1, 10**30, -(10**30)):
-        for call in (
-            lambda case=case: loaded.verify_result_with_bundled_expected_output("forward", case),
-            lambda case=case: module.verify_result_with_bundled_expected_output(loaded, "forward", case),
-            lambda case=case: module.load_bundled_input(loaded, "forward", case),
-        ):
-            with pytest.raises(pteron.InputError, match=f"3 test cases; there is no case {case}"):
-                call()
-    for call in (
-        lambda: loaded.verify_result_with_bundled_expected_output("forward", 2),
-        lambda: module.verify_result_with_bundled_expected_output(loaded, "forward", 2),
-    ):
-        with pytest.raises(pteron.InputError, match="case 2 of method 'forward' has no expected outputs"):
-            call()
-    with pytest.raises(pteron.PteronError, match="No etdump"):
-        module.write_etdump_result_to_file("dump")
 
 
 def test_bytes_are_a_path_where_a_path_is_asked_for(
@@ -653,7 +547,7 @@ def test_sources_that_load_program_takes(program: bytes, tmp_path: Path) -> None
             results.append(loaded.load_method("forward").execute([X, Y]))
             if hasattr(given, "close"):
                 given.close()
-        _same(*results)
+        same(*results)
     for runtime in (our_runtime.Runtime.get(), Runtime.get()):
         with pytest.raises(TypeError):
             runtime.load_program(3)
