@@ -113,18 +113,7 @@ impl<'a> WindowPanels<'a> {
 mod tests {
     use super::*;
     use crate::cpu_detect::available_isas;
-    use pteron_core::{ConstantKey, DType};
-
-    fn view(data: &[f32], offset: usize, shape: [usize; 5], strides: [usize; 5]) -> ConstantView<'_> {
-        ConstantView {
-            key: ConstantKey { origin: 0, offset: 0, nbytes: size_of_val(data) as u64 },
-            data: bytemuck::cast_slice(data),
-            dtype: DType::Float32,
-            offset,
-            shape: Dims::new(&shape).unwrap(),
-            strides: Dims::new(&strides).unwrap(),
-        }
-    }
+    use crate::packed::testing::view;
 
     /// Strides of [G, O, I, KH, KW] whose dimensions lie in memory in the order `outermost_first`, with `gap`
     /// elements behind each innermost line.
@@ -148,7 +137,7 @@ mod tests {
                 let last: usize = shape.iter().zip(strides).map(|(n, s)| (n - 1) * s).sum();
                 // Exactly as long as it has to be.
                 let data: Vec<f32> = (0..=offset + last).map(|i| i as f32).collect();
-                let view = view(&data, offset, shape, strides);
+                let view = view(&data, offset, &shape, &strides);
                 for isa in available_isas() {
                     let windows = WindowPanels::new(isa, &view).unwrap();
                     let [groups, outputs, inputs, height, width] = shape;
@@ -178,17 +167,17 @@ mod tests {
     fn a_view_outside_its_storage_is_an_error_and_an_empty_one_is_not() {
         let data = vec![0.0; 36];
         let new = |view: &ConstantView<'_>| WindowPanels::new(Isa::Portable, view).map(|w| w.panel_floats());
-        assert!(new(&view(&data, 0, [1, 2, 2, 3, 3], [36, 18, 9, 3, 1])).is_ok());
+        assert!(new(&view(&data, 0, &[1, 2, 2, 3, 3], &[36, 18, 9, 3, 1])).is_ok());
         for bad in [
-            view(&data, 1, [1, 2, 2, 3, 3], [36, 18, 9, 3, 1]),
-            view(&data, 0, [1, 2, 2, 3, 3], [36, 19, 9, 3, 1]),
-            view(&data, 0, [2, 2, 2, 3, 3], [usize::MAX, 18, 9, 3, 1]),
-            view(&data, usize::MAX, [1, 2, 2, 3, 3], [36, 18, 9, 3, 1]),
+            view(&data, 1, &[1, 2, 2, 3, 3], &[36, 18, 9, 3, 1]),
+            view(&data, 0, &[1, 2, 2, 3, 3], &[36, 19, 9, 3, 1]),
+            view(&data, 0, &[2, 2, 2, 3, 3], &[usize::MAX, 18, 9, 3, 1]),
+            view(&data, usize::MAX, &[1, 2, 2, 3, 3], &[36, 18, 9, 3, 1]),
         ] {
             let e = new(&bad).unwrap_err();
             assert!(e.to_string().contains("leaves its storage"), "{e}");
         }
-        let empty = view(&data, 90, [1, 2, 0, 3, 3], [36, 18, 9, 3, 1]);
+        let empty = view(&data, 90, &[1, 2, 0, 3, 3], &[36, 18, 9, 3, 1]);
         let windows = WindowPanels::new(Isa::Portable, &empty).unwrap();
         windows.copy(0, 0, &mut []);
     }

@@ -116,21 +116,10 @@ pub fn unpack(packed: &PackedBytes, k: usize, n: usize) -> Result<Vec<f32>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::view;
     use super::*;
     use crate::cpu_detect::available_isas;
     use proptest::prelude::*;
-    use pteron_core::{ConstantKey, Dims};
-
-    fn view(data: &[f32], offset: usize, shape: [usize; 2], strides: [usize; 2]) -> ConstantView<'_> {
-        ConstantView {
-            key: ConstantKey { origin: 0, offset: 0, nbytes: size_of_val(data) as u64 },
-            data: bytemuck::cast_slice(data),
-            dtype: DType::Float32,
-            offset,
-            shape: Dims::new(&shape).unwrap(),
-            strides: Dims::new(&strides).unwrap(),
-        }
-    }
 
     proptest! {
         #[test]
@@ -139,7 +128,7 @@ mod tests {
             let len = offset + (k * strides[0] + n * strides[1]) + 1;
             // Every bit pattern must survive, NaN payloads too.
             let data: Vec<f32> = (0..len as u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).collect();
-            let v = view(&data, offset, [k, n], strides);
+            let v = view(&data, offset, &[k, n], &strides);
             for isa in available_isas() {
                 let packed = pack(isa, 1 + k % 3, &v).unwrap();
                 prop_assert_eq!(packed.len(), n.div_ceil(32) * k * 128);
@@ -154,7 +143,7 @@ mod tests {
     fn the_layout_is_as_documented() {
         let (k, n) = (3, 40);
         let data: Vec<f32> = (0..k * n).map(|i| i as f32).collect();
-        let packed = pack(Isa::Portable, 1, &view(&data, 0, [k, n], [n, 1])).unwrap();
+        let packed = pack(Isa::Portable, 1, &view(&data, 0, &[k, n], &[n, 1])).unwrap();
         let values = packed.as_elements::<f32>();
         assert_eq!(values[2 * 32 + 5], data[2 * n + 5]);
         let second = &values[k * 32..];
@@ -165,8 +154,8 @@ mod tests {
     #[test]
     fn a_view_outside_its_storage_is_an_error() {
         let data = vec![0.0; 12];
-        assert!(pack(Isa::Portable, 1, &view(&data, 0, [3, 4], [4, 1])).is_ok());
-        for bad in [view(&data, 1, [3, 4], [4, 1]), view(&data, 0, [3, 4], [usize::MAX, 1])] {
+        assert!(pack(Isa::Portable, 1, &view(&data, 0, &[3, 4], &[4, 1])).is_ok());
+        for bad in [view(&data, 1, &[3, 4], &[4, 1]), view(&data, 0, &[3, 4], &[usize::MAX, 1])] {
             let e = pack(Isa::Portable, 1, &bad).unwrap_err();
             assert!(e.to_string().contains("leaves its storage"), "{e}");
         }
@@ -179,8 +168,8 @@ mod tests {
         let packs = PackStore::new();
         let data: Vec<f32> = (0..64 * 48).map(|i| i as f32).collect();
         let cpu = crate::cpu_detect::profile_for(Isa::Portable).unwrap();
-        let a = get_or_pack(&packs, &cpu, &view(&data, 0, [48, 64], [1, 48])).unwrap();
-        let b = get_or_pack(&packs, &cpu, &view(&data, 0, [48, 64], [1, 48])).unwrap();
+        let a = get_or_pack(&packs, &cpu, &view(&data, 0, &[48, 64], &[1, 48])).unwrap();
+        let b = get_or_pack(&packs, &cpu, &view(&data, 0, &[48, 64], &[1, 48])).unwrap();
         assert!(Arc::ptr_eq(&a, &b));
         assert_eq!(packs.totals().made, (1, 64 * 48 * 4));
     }

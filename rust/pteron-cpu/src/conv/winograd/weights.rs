@@ -116,20 +116,15 @@ fn line<S: Simd>(s: S, [a, b, c]: [S::F; 3]) -> [S::F; 4] {
 mod tests {
     use super::*;
     use crate::cpu_detect::{available_isas, profile_for};
-    use pteron_core::{ConstantKey, Dims, Isa};
+    use crate::packed::testing::view;
+    use pteron_core::Isa;
 
     #[test]
     fn windows_are_transformed_to_the_last_bits() {
         let (outputs, inputs) = (40, 33);
         let data: Vec<f32> = (0..outputs * inputs * TAPS).map(|i| (i as f32 * 0.7).sin()).collect();
-        let view = ConstantView {
-            key: ConstantKey { origin: 0, offset: 0, nbytes: data.len() as u64 * 4 },
-            data: bytemuck::cast_slice(&data),
-            dtype: DType::Float32,
-            offset: 0,
-            shape: Dims::new(&[1, outputs, inputs, 3, 3]).unwrap(),
-            strides: Dims::new(&[0, inputs * TAPS, TAPS, 3, 1]).unwrap(),
-        };
+        let shape = [1, outputs, inputs, 3, 3];
+        let view = view(&data, 0, &shape, &[0, inputs * TAPS, TAPS, 3, 1]);
         const G: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
         let portable = pack(&profile_for(Isa::Portable).unwrap(), &view).unwrap();
         for isa in available_isas() {
