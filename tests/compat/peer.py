@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+exir = pytest.importorskip("executorch.exir")
+
 
 def same(a: Any, b: Any) -> None:
     """The same kinds of values, and the same values."""
@@ -23,7 +25,6 @@ def same(a: Any, b: Any) -> None:
 
 def bundled(model: nn.Module, *cases: tuple[Tensor, Tensor]) -> bytes:
     """A bundle of theirs: a model of one input and one output, and pairs of both; the last may lack one."""
-    exir = pytest.importorskip("executorch.exir")
     from executorch.devtools import BundledProgram
     from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
     from executorch.devtools.bundled_program.serialize import (

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 import pteron
-from compat.peer import bundled, same
+from compat.peer import bundled, exir, same
 from pteron import runtime as our_runtime
 from pteron.compat import portable_lib as ours
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
-exir = pytest.importorskip("executorch.exir")
 
 X, Y = torch.arange(6.0).reshape(3, 2), torch.ones(2)
 
