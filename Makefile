@@ -93,14 +93,14 @@ check: lint features gen-check operators-check errors-check types imports stubs 
 
 format: $(VENV)/.packages ## rewrite sources in the house format
 	cargo fmt --all
-	$(BIN)/ruff format python tests benches docs
-	$(BIN)/ruff check --fix python tests benches docs
+	$(BIN)/ruff format python tests benches
+	$(BIN)/ruff check --fix python tests benches
 
 lint: $(VENV)/.packages
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	$(BIN)/ruff format --check python tests benches docs
-	$(BIN)/ruff check python tests benches docs
+	$(BIN)/ruff format --check python tests benches
+	$(BIN)/ruff check python tests benches
 
 features: ## the run half with operator families left out (docs/embedding.md) builds
 	cargo check --quiet -p pteron-runtime --no-default-features
@@ -121,17 +121,17 @@ gen: $(VENV)/.packages ## regenerate the FlatBuffers readers
 gen-check: $(VENV)/.packages
 	cargo xtask gen --check
 
-operators: $(VENV)/.installed ## write docs/operators.md, the table of operators and element types, from the kernel table
-	$(BIN)/python docs/operator_table.py
+operators: $(VENV)/.installed ## write docs/reference/operators.md, the table of operators and element types, from the kernel table
+	$(BIN)/python python/tools/operator_table.py
 
 operators-check: $(VENV)/.installed
-	$(BIN)/python docs/operator_table.py --check
+	$(BIN)/python python/tools/operator_table.py --check
 
-errors: $(VENV)/.installed ## write docs/errors.md, the table of all errors, from the sources
-	$(BIN)/python docs/error_table.py
+errors: $(VENV)/.installed ## write docs/reference/errors.md, the table of all errors, from the sources
+	$(BIN)/python python/tools/error_table.py
 
 errors-check: $(VENV)/.installed
-	$(BIN)/python docs/error_table.py --check
+	$(BIN)/python python/tools/error_table.py --check
 
 error-texts: $(VENV)/.installed ## write the kept texts of failing calls anew (tests/error_texts)
 	PYTHONPATH=tests $(BIN)/python -m error_texts.keep
@@ -139,7 +139,7 @@ error-texts: $(VENV)/.installed ## write the kept texts of failing calls anew (t
 # --- fuzzing ------------------------------------------------------------------------------------------------------
 
 # Needs `cargo install cargo-fuzz --version 0.13.2` once. Sanitizers are unstable options of the stable compiler.
-fuzz: ## run a fuzz target under libFuzzer and AddressSanitizer (TARGET=, SECONDS=); docs/security-fuzzing.md
+fuzz: ## run a fuzz target under libFuzzer and AddressSanitizer (TARGET=, SECONDS=); docs/why/fuzzing.md
 	test -d fuzz/corpus/$(TARGET) || \
 		cargo run --quiet -p pteron-fuzz --bin fuzz_here -- --write $(TARGET) 300 fuzz/corpus/$(TARGET)
 	cd fuzz && RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir . $(TARGET) corpus/$(TARGET) \
@@ -173,7 +173,7 @@ docs: api ## build the API documentation, Rust and Python, in target/doc; warnin
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude pteron-python --no-deps --quiet
 
 api: $(VENV)/.installed ## build the Python API reference from the docstrings, in target/doc/python
-	$(BIN)/python docs/api_reference.py target/doc/python
+	$(BIN)/python python/tools/api_reference.py target/doc/python
 
 wheel: $(VENV)/.installed ## the wheel that users install, in target/wheels
 	@ls -l target/wheels/*.whl

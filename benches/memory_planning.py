@@ -2,7 +2,7 @@
 
     python benches/memory_planning.py [--models resnet unet ...] [--without-peer]
 
-Prints the table of docs/memory-planning.md: bytes, inputs and outputs planned too, alignment 16.
+Prints the table of docs/why/memory-planning.md: bytes, inputs and outputs planned too, alignment 16.
 `--without-peer` leaves ExecuTorch out.
 """
 

@@ -1,6 +1,6 @@
 """For every exception class of the run half a call that ends in it.
 
-Examples of `docs/errors.md`, and what the tests of error texts look at.
+Examples of `docs/reference/errors.md`, and what the tests of error texts look at.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "why" / "security.md"
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 ROW = re.compile(r"^\| (T\d+) \| (.+) \|$", flags=re.MULTILINE)
 

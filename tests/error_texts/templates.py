@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "python" / "tools"))
 
 from error_table import python_texts, rust_texts  # noqa: E402
 
@@ -24,7 +24,7 @@ def run_half() -> dict[str, str]:
     found: dict[str, str] = {}
     for cls, text, _ in [*rust_texts(), *python_texts()]:
         if not issubclass(cls, (errors.ExportError, errors.InternalError)):
-            # What the tables of docs/errors.md add is not in the message.
+            # What the tables of docs/reference/errors.md add is not in the message.
             text = re.sub(r" \(limits\.\w+\)$", "", " ".join(text.split()))
             found[text] = cls.__name__
     return found

@@ -152,6 +152,6 @@ def test_every_name_is_there_once() -> None:
 
 
 def test_the_page_has_the_list() -> None:
-    assert documented() in (ROOT / "docs" / "models.md").read_text(), (
-        "put models.transformers_zoo.documented() into docs/models.md"
+    assert documented() in (ROOT / "docs" / "reference" / "models.md").read_text(), (
+        "put models.transformers_zoo.documented() into docs/reference/models.md"
     )

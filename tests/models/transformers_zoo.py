@@ -1,7 +1,7 @@
 """The architectures of `transformers` that must work: small configurations with random weights.
 
-Tested by `test_transformers.py`; the table in `docs/models.md` is made from this list. A row that does not
-work says why in `fails`.
+Tested by `test_transformers.py`; the table in `docs/reference/models.md` is made from this list. A row that
+does not work says why in `fails`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
 
 
 def documented() -> str:
-    """The list as the table of `docs/models.md`."""
+    """The list as the table of `docs/reference/models.md`."""
     lines = ["| architecture | kind | dynamic | covers | works |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.name} | {row.kind} | {row.dynamic} | {row.covers} | {row.fails or 'yes'} |"

@@ -14,7 +14,7 @@ from pteron import _native
 from pteron.exir.edge.kernel_table import has_kernel
 from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
 
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "operators-without-kernel.md"
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators-without-kernel.md"
 NAMES = frozenset(_native.operator_names())
 
 # Kernels that no case of the operator table calls: their results have other tests, or no contents to compare.

@@ -2,7 +2,7 @@
 
 Names, arguments and results are ExecuTorch's. Where ExecuTorch crashes, returns memory that the next call
 overwrites, or goes on with inputs of an earlier call, there is an error or a copy here;
-`docs/executorch-runtime.md` lists the differences.
+`docs/how-to/executorch-runtime.md` lists the differences.
 
 Programs run in the default runtime. The examples register no backend, so a program that names a demo backend
 gets it: those that are not registered yet are registered with the default runtime when it is loaded.

@@ -114,5 +114,5 @@ struct ReadMe;
 
 /// The backend of the guide runs.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/backend-guide.md")]
+#[doc = include_str!("../../../docs/how-to/backend-guide.md")]
 struct BackendGuide;

@@ -3,7 +3,7 @@
 //!
 //! The usual test takes every 50 021st of the 2^32 inputs, of every kernel on every instruction set. The ignored
 //! one takes all inputs of the kernel that a program gets on this processor (a minute or two of a core for each
-//! function) and prints a row of the table in `docs/accuracy.md` for each. `PTERON_ULPS=exp,tanh` limits it to some
+//! function) and prints a row of the table in `docs/reference/accuracy.md` for each. `PTERON_ULPS=exp,tanh` limits it to some
 //! functions, `PTERON_ULPS_KERNELS=all` takes every kernel, `PTERON_ULPS_STEP=101` every 101st input.
 //!
 //! ```text

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Rules whose results round in another order; all others give the very same bytes
-/// (`docs/load-time-rewrites.md`).
+/// (`docs/why/load-time-rewrites.md`).
 const ROUNDED: [&str; 7] = [
     "fold_layout",
     "fold_batch_norm",

@@ -1,7 +1,7 @@
 """Write the API reference, from docstrings, into the folder that the command line names.
 
-`python docs/api_reference.py target/doc/python`. Every public module of the package is a page. Exits with 1
-when something that the front doors export has no docstring.
+`python python/tools/api_reference.py target/doc/python`. Every public module of the package is a page.
+Exits with 1 when something that the front doors export has no docstring.
 """
 
 from __future__ import annotations

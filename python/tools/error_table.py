@@ -1,7 +1,7 @@
-"""Writes `docs/errors.md`: every exception class with an example, a remedy, and all texts that it comes with.
+"""Writes `docs/reference/errors.md`: every exception class with an example, a remedy, and its texts.
 
-    python docs/error_table.py           writes the page
-    python docs/error_table.py --check   fails where the page is not what the code says
+    python python/tools/error_table.py           writes the page
+    python python/tools/error_table.py --check   fails where the page is not what the code says
 
 Texts are those that the sources construct errors with: calls of `Error::...` in Rust, calls of exception
 classes in Python. Examples are made by running something that fails. A changed text thus shows as a
@@ -18,19 +18,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from failing_calls import EXAMPLES  # noqa: E402
 from pteron import errors  # noqa: E402
 
-PAGE = ROOT / "docs" / "errors.md"
+PAGE = ROOT / "docs" / "reference" / "errors.md"
 
 HEAD = """# Errors
 
 Every exception of pteron: when it comes, an example, what to do, and all messages that it comes with.
-Written by `docs/error_table.py` from the sources and from calls that fail; `make check` compares, so that no
-text changes unseen.
+Written by `python/tools/error_table.py` from the sources and from calls that fail; `make check` compares, so
+that no text changes unseen.
 
 The text of an exception is its place (method, instruction, operator, argument), the message, what was
 expected, what was found, the line of the model where the file tells, and a hint; fields of the exception hold
@@ -208,7 +208,7 @@ def main() -> int:
     if PAGE.exists() and PAGE.read_text() == text:
         return 0
     print(
-        f"{PAGE.relative_to(ROOT)} is not what the code says; run: python docs/error_table.py",
+        f"{PAGE.relative_to(ROOT)} is not what the code says; run: python python/tools/error_table.py",
         file=sys.stderr,
     )
     return 1

@@ -1,7 +1,7 @@
-"""Writes `docs/operators.md`: every operator of the kernel table, and which kernel each element type gets.
+"""Writes `docs/reference/operators.md`: every operator, and which kernel each element type gets.
 
-    python docs/operator_table.py           writes the page
-    python docs/operator_table.py --check   fails where the page is not what the kernels give
+    python python/tools/operator_table.py           writes the page
+    python python/tools/operator_table.py --check   fails where the page is not what the kernels give
 
 Nothing is listed by hand: for each operator of the table a call of the operator cases (`tests/ops`) is made
 with its main tensors in every element type, and the program that holds it is asked for its kernel, on the
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import pteron  # noqa: E402
@@ -31,7 +31,7 @@ from ops.sample_tensors import ALL  # noqa: E402
 from ops.tolerance import TOLERANCE  # noqa: E402
 from pteron import _native  # noqa: E402
 
-PAGE = ROOT / "docs" / "operators.md"
+PAGE = ROOT / "docs" / "reference" / "operators.md"
 DTYPES = [*ALL, torch.complex64]
 MOST_CALLS = 4
 HEADINGS = ["f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "bool", "c64"]
@@ -39,7 +39,7 @@ HEADINGS = ["f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "bool"
 HEAD = """# Operators
 
 The operators of the kernel table: out-variants under the names that program files have. Written by
-`docs/operator_table.py`; `make check` compares.
+`python/tools/operator_table.py`; `make check` compares.
 
 `F`: a fast kernel of `pteron-cpu` takes one of the operator's first calls among the cases; with other
 arguments it may leave the call to the reference kernel. `r`: a reference kernel of `pteron-kernels` does.
@@ -127,7 +127,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Writes docs/operators.md.")
+    parser = argparse.ArgumentParser(description="Writes docs/reference/operators.md.")
     parser.add_argument("--check", action="store_true", help="compare only")
     is_check = parser.parse_args().check
     torch.set_num_threads(1)
@@ -139,7 +139,7 @@ def main() -> int:
     if known == text:
         return 0
     differing = sorted(set(text.splitlines()) ^ set(known.splitlines()))
-    print("docs/operators.md is not what the kernels give; run `python docs/operator_table.py`")
+    print("docs/reference/operators.md is not what the kernels give; run `make operators`")
     print("\n".join(differing[:20]))
     return 1
 
