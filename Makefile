@@ -14,7 +14,7 @@ SEED ?= 0
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format lint features types \
+.PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible error-texts docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops clean
@@ -96,11 +96,14 @@ format: $(VENV)/.packages ## rewrite sources in the house format
 	$(BIN)/ruff format python tests benches
 	$(BIN)/ruff check --fix python tests benches
 
-lint: $(VENV)/.packages
+style: $(VENV)/.packages ## formats, Python rules and the workflows of .github (seconds; the hook of every commit)
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/ruff check python tests benches
+	$(BIN)/zizmor --quiet --offline --strict-collection --persona=pedantic .github
+
+lint: style
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 features: ## the run half with operator families left out (docs/embedding.md) builds
 	cargo check --quiet -p pteron-runtime --no-default-features
