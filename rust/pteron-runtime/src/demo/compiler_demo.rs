@@ -3,7 +3,7 @@
 
 use super::blob::{Instruction, read_blob};
 use super::wiring::{Argument, Wiring, read_wiring, wiring_from_operators, wiring_key};
-use crate::strided_copy::copy_tensor;
+use crate::session::strided_copy::copy_tensor;
 use pteron_core::error::printable;
 use pteron_core::{
     AlignedBuffer, ArgView, Backend, CompileSpec, DType, Delegate, Error, ExecuteContext, InitContext,
@@ -132,7 +132,7 @@ impl Array {
 
 /// A writable view of a row-major array.
 fn view_mut<'a>(meta: &'a TensorMeta, data: &'a mut AlignedBuffer) -> TensorViewMut<'a> {
-    crate::output_value::view_of_buffer_mut(meta, data)
+    crate::session::output_value::view_of_buffer_mut(meta, data)
 }
 
 struct CompilerDemoDelegate {
@@ -183,7 +183,10 @@ impl Delegate for CompilerDemoDelegate {
         for (number, output) in self.wiring.outputs.iter().zip(outputs) {
             let result = pick(*number, &inputs, &self.constants, &results)?;
             output.resize(result.shape())?;
-            copy_tensor(crate::output_value::view_of_buffer(&result.meta, &result.data), output.view_mut())?;
+            copy_tensor(
+                crate::session::output_value::view_of_buffer(&result.meta, &result.data),
+                output.view_mut(),
+            )?;
         }
         Ok(())
     }

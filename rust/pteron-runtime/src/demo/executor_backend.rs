@@ -104,8 +104,8 @@ impl Delegate for ExecutorDelegate {
                 return Err(Error::delegate("an output of the nested program is no tensor"));
             };
             output.resize(tensor.meta.shape())?;
-            let view = crate::output_value::view_of_buffer(&tensor.meta, &tensor.data);
-            crate::strided_copy::copy_tensor(view, output.view_mut())?;
+            let view = crate::session::output_value::view_of_buffer(&tensor.meta, &tensor.data);
+            crate::session::strided_copy::copy_tensor(view, output.view_mut())?;
         }
         Ok(())
     }

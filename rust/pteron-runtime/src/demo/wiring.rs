@@ -53,7 +53,7 @@ pub(super) fn wiring_key(blob: &[u8]) -> String {
 
 /// The wiring of these instructions, checked: every value is there before it is used.
 pub(super) fn read_wiring(text: &[u8], instructions: &[Instruction]) -> Result<Wiring> {
-    let json = crate::json::parse(text, |why| damaged("it is not JSON").got(why))?;
+    let json = crate::load::json::parse(text, |why| damaged("it is not JSON").got(why))?;
     if json.get("version").and_then(Json::as_i64) != Some(1) {
         return Err(damaged("it has another version").expected("version 1"));
     }

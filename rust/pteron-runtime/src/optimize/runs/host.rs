@@ -1,8 +1,8 @@
 //! What the rules ask of the loader.
 
 use super::super::Loader;
-use crate::constants::dense_bytes;
 use crate::ir::{FoldedConstant, MethodIr, Place as IrPlace, TensorIr, ValueIr};
+use crate::load::constants::dense_bytes;
 use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Dynamism, Result, TensorSpec, ValueId};
 use pteron_cpu::graph::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Place, Tensor, TensorId};
 use pteron_cpu::plan::PlanSpec;

@@ -1,0 +1,12 @@
+//! What callers hold: programs, methods and their options, with the locks, deadlines and pools between callers and
+//! sessions.
+
+pub(crate) mod builds;
+pub(crate) mod deadline;
+pub(crate) mod execute_options;
+pub(crate) mod fork_lock;
+pub(crate) mod kernel_check;
+pub(crate) mod method;
+pub(crate) mod method_instance;
+pub(crate) mod method_options;
+pub(crate) mod program;

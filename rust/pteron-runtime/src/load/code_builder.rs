@@ -1,0 +1,292 @@
+//! Turns optimised steps into the executable: prepares kernels, finds out what must be bound before
+//! every run, where views and moves point, and which overlaps need a look at run time.
+
+use crate::ir::{MethodIr, Place, StepIr, StepKind, ValueIr};
+use crate::load::call_check::{ResolvedOperator, ResolvedOperators};
+use crate::load::kernel_registry::KernelRegistry;
+use crate::load::memory_map::{ArgumentRole, MemoryMap};
+use crate::load::prepare::Preparer;
+use crate::load::step::{Action, KernelStep, Step};
+use pteron_core::{
+    AliasRule, Error, Instruction, Prepared, Result, Schema, Scratch, ValueId, memory_reserve,
+};
+use smallvec::SmallVec;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Builds the executable of one method.
+pub(crate) struct CodeBuilder<'a> {
+    preparer: Preparer<'a>,
+    operators: &'a ResolvedOperators,
+    registry: &'a KernelRegistry,
+    steps: Vec<Step>,
+    kernel_count: usize,
+}
+
+/// The executable and what sessions need to know about it.
+pub(crate) struct BuiltCode {
+    pub steps: Vec<Step>,
+    pub kernel_count: usize,
+    pub scratch: Scratch,
+    /// Unplanned inputs that an instruction may write: copied on entry.
+    pub copied_inputs: HashSet<ValueId>,
+    /// Tensors whose pointer changes within a session: put back before every run.
+    pub moving: HashSet<ValueId>,
+    /// (from, to) of every move and view.
+    pub links: Vec<(ValueId, ValueId)>,
+}
+
+impl<'a> CodeBuilder<'a> {
+    pub(crate) fn new(
+        preparer: Preparer<'a>,
+        operators: &'a ResolvedOperators,
+        registry: &'a KernelRegistry,
+    ) -> Self {
+        CodeBuilder { preparer, operators, registry, steps: vec![], kernel_count: 0 }
+    }
+
+    fn ir(&self) -> &'a MethodIr {
+        self.preparer.ir
+    }
+
+    /// Adds all steps. `entries`: the step where the code of each instruction that can be jumped to begins.
+    pub(crate) fn add_steps(&mut self, steps: &[StepIr], entries: &[u32]) -> Result<()> {
+        // Where each step's code starts; a removed one's is that of the next.
+        let mut starts: Vec<u32> = memory_reserve::list_of(steps.len())?;
+        for step in steps {
+            memory_reserve::check()?;
+            starts.push(u32::try_from(self.steps.len()).unwrap_or(u32::MAX));
+            self.add(step).map_err(|e| {
+                let first = step.covers.first().copied().unwrap_or_default();
+                e.method(self.ir().name.as_str()).instruction(first as usize)
+            })?;
+        }
+        let end = u32::try_from(self.steps.len())
+            .map_err(|_| Error::limit("the method has too many instructions"))?;
+        for step in &mut self.steps {
+            if let Action::JumpFalse { target, .. } = &mut step.action {
+                let entry = entries.get(*target as usize).copied().filter(|e| *e as usize <= steps.len());
+                let entry = entry.ok_or_else(|| Error::internal("a jump leads to no step"))?;
+                *target = starts.get(entry as usize).copied().unwrap_or(end);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, step: &StepIr) -> Result<()> {
+        let none: Box<[ValueId]> = Box::default();
+        let (action, args) = match &step.kind {
+            StepKind::Removed => return Ok(()),
+            StepKind::Plan { args, plan } => {
+                let op = match plan.operator.as_str() {
+                    "" => None,
+                    name => Some(self.operator_named(name)?),
+                };
+                let mut prepared = self.preparer.plan(plan, args)?;
+                if let (None, true, Some(op)) = (&prepared, plan.is_call(), &op) {
+                    prepared = Some(self.preparer.call(op, args)?);
+                }
+                let prepared =
+                    prepared.ok_or_else(|| Error::internal("a plan that was accepted finds no kernel"))?;
+                let schema = Arc::new(plan.schema(op.as_ref().map(|o| &*o.schema), args.len()));
+                (self.kernel(prepared, &plan.to_string(), schema), args.clone())
+            }
+            StepKind::Instruction(Instruction::Kernel { operator, args }) => {
+                let op = self
+                    .operators
+                    .get(*operator as usize)
+                    .and_then(Option::as_ref)
+                    .ok_or_else(|| Error::internal("an operator was not resolved"))?;
+                let prepared =
+                    self.preparer.call(op, args).map_err(|e| e.operator(op.schema.name.as_str()))?;
+                (self.kernel(prepared, &op.schema.name, op.schema.clone()), args.clone())
+            }
+            StepKind::Instruction(Instruction::Delegate { delegate, args }) => {
+                (Action::Delegate { delegate: *delegate }, args.clone())
+            }
+            StepKind::Instruction(Instruction::Move { from, to }) => {
+                (Action::Move { from: *from, to: *to }, none)
+            }
+            StepKind::Instruction(Instruction::JumpFalse { condition, destination }) => {
+                (Action::JumpFalse { condition: *condition, target: *destination }, none)
+            }
+            StepKind::Instruction(Instruction::Free { .. }) => (Action::Free, none),
+        };
+        self.steps.push(Step { action, args, covers: SmallVec::from_slice(&step.covers) });
+        Ok(())
+    }
+
+    fn operator_named(&self, name: &str) -> Result<ResolvedOperator> {
+        let kernels = self
+            .registry
+            .get(name)
+            .ok_or_else(|| Error::internal("a plan names an operator without kernels").got(name))?;
+        let schema = kernels.schema()?;
+        Ok(ResolvedOperator { kernels, schema })
+    }
+
+    fn kernel(&mut self, prepared: Box<dyn Prepared>, operator: &str, schema: Arc<Schema>) -> Action {
+        let state = self.kernel_count;
+        self.kernel_count = state.saturating_add(1);
+        Action::Kernel(KernelStep {
+            alias: prepared.alias(),
+            has_finish: prepared.has_finish(),
+            operator: operator.into(),
+            schema,
+            state,
+            // Decided in `finish`, when all views and moves are known.
+            is_rebound: true,
+            has_bound_check: false,
+            overlap_check: None,
+            prepared,
+        })
+    }
+
+    /// Decides what depends on the whole method.
+    pub(crate) fn finish(mut self) -> Result<BuiltCode> {
+        let links = self.links();
+        let moving = self.decide_rebinding(&links);
+        let pairs: Vec<(ValueId, ValueId)> = links.iter().map(|l| (l.from, l.to)).collect();
+        let map = MemoryMap::new(self.ir(), &pairs);
+        let mut copied_inputs = HashSet::new();
+        let ir = self.ir();
+        for step in &mut self.steps {
+            let Action::Kernel(kernel) = &mut step.action else { continue };
+            let roles = tensor_roles(ir, &kernel.schema, &step.args);
+            if kernel.alias != AliasRule::View {
+                copied_inputs.extend(map.inputs_written_by(&roles));
+            }
+            let is_safe = map.is_safe(&roles, kernel.alias).map_err(|e| {
+                let first = step.covers.first().copied().unwrap_or_default();
+                e.method(ir.name.as_str()).instruction(first as usize).operator(&*kernel.operator)
+            })?;
+            if !is_safe {
+                kernel.overlap_check = Some(roles.into_boxed_slice());
+            }
+        }
+        let scratch =
+            pteron_cpu::executor::largest_scratch(self.steps.iter().filter_map(|s| match &s.action {
+                Action::Kernel(k) => Some(k.prepared.scratch()),
+                _ => None,
+            }));
+        Ok(BuiltCode {
+            kernel_count: self.kernel_count,
+            scratch,
+            copied_inputs,
+            moving,
+            links: pairs,
+            steps: self.steps,
+        })
+    }
+
+    /// Every move of a tensor and every view, in step order.
+    fn links(&self) -> Vec<Link> {
+        let mut links = Vec::new();
+        for (i, step) in self.steps.iter().enumerate() {
+            match &step.action {
+                Action::Move { from, to }
+                    if self.ir().values.get(to.index()).is_some_and(|v| v.as_tensor().is_some()) =>
+                {
+                    links.push(Link { from: *from, to: *to, view: None });
+                }
+                Action::Kernel(k) if k.alias == AliasRule::View => {
+                    let out = k.schema.outputs().next().and_then(|o| step.args.get(o));
+                    if let (Some(base), Some(out)) = (step.args.first(), out) {
+                        links.push(Link { from: *base, to: *out, view: Some(i) });
+                    }
+                }
+                _ => {}
+            }
+        }
+        links
+    }
+
+    /// Sets `is_rebound` and `has_bound_check` of every kernel step; returns the tensors whose pointer
+    /// changes within a session.
+    fn decide_rebinding(&mut self, links: &[Link]) -> HashSet<ValueId> {
+        let ir = self.ir();
+        let mut is_varying: Vec<bool> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            is_varying.push(match &step.action {
+                Action::Kernel(k) => {
+                    k.has_finish
+                        || k.prepared.takes_random()
+                        || k.schema.has_scalar_return
+                        || step.args.iter().any(|v| varies(ir, self.preparer.written, *v))
+                }
+                _ => false,
+            });
+        }
+        let moving = moving_values(ir, links, &is_varying);
+        for (i, step) in self.steps.iter_mut().enumerate() {
+            let Action::Kernel(kernel) = &mut step.action else { continue };
+            let is_moving_view = links.iter().any(|l| l.view == Some(i) && moving.contains(&l.to));
+            kernel.is_rebound = is_varying.get(i).copied().unwrap_or(true) || is_moving_view;
+            kernel.has_bound_check = kernel.is_rebound && kernel.prepared.scratch() != Scratch::NONE;
+        }
+        moving
+    }
+}
+
+/// A value that takes the place of another.
+struct Link {
+    from: ValueId,
+    to: ValueId,
+    /// The step, when it is a view and not a move.
+    view: Option<usize>,
+}
+
+/// Targets of moves, of views that are bound before every run, of several views, and of views of such.
+fn moving_values(ir: &MethodIr, links: &[Link], is_varying: &[bool]) -> HashSet<ValueId> {
+    let mut moving = HashSet::new();
+    let mut defined = HashSet::new();
+    for link in links {
+        let is_again = !defined.insert(link.to);
+        let is_rebound = link.view.is_none_or(|i| is_varying.get(i).copied().unwrap_or(true));
+        if is_again || is_rebound {
+            moving.insert(link.to);
+        }
+    }
+    let has_own_pointer_per_call = |v: ValueId| {
+        ir.values
+            .get(v.index())
+            .and_then(ValueIr::as_tensor)
+            .is_some_and(|t| matches!(t.place, Place::Unplanned))
+    };
+    loop {
+        let before = moving.len();
+        for link in links {
+            if moving.contains(&link.from) || has_own_pointer_per_call(link.from) {
+                moving.insert(link.to);
+            }
+        }
+        if moving.len() == before {
+            return moving;
+        }
+    }
+}
+
+/// Can what a kernel's `bind` reads of this value differ between two runs?
+fn varies(ir: &MethodIr, written: &HashSet<ValueId>, id: ValueId) -> bool {
+    match ir.values.get(id.index()) {
+        Some(ValueIr::Tensor(t)) => t.spec.is_dynamic(),
+        Some(ValueIr::IntList(ids) | ValueIr::TensorList(ids)) => ids.iter().any(|v| varies(ir, written, *v)),
+        Some(ValueIr::OptionalTensorList(ids)) => ids.iter().flatten().any(|v| varies(ir, written, *v)),
+        _ => written.contains(&id),
+    }
+}
+
+/// The tensors among the arguments of a call, list elements included, with what the call does to them.
+pub(crate) fn tensor_roles(ir: &MethodIr, schema: &Schema, args: &[ValueId]) -> Vec<ArgumentRole> {
+    let mut roles = Vec::new();
+    for (arg, id) in schema.args.iter().zip(args) {
+        let mut add = |value: ValueId| roles.push(ArgumentRole { value, is_output: arg.is_output });
+        match ir.values.get(id.index()) {
+            Some(ValueIr::Tensor(_)) => add(*id),
+            Some(ValueIr::TensorList(ids)) => ids.iter().copied().for_each(&mut add),
+            Some(ValueIr::OptionalTensorList(ids)) => ids.iter().flatten().copied().for_each(&mut add),
+            _ => {}
+        }
+    }
+    roles
+}

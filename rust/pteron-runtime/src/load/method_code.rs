@@ -1,0 +1,236 @@
+//! A method made executable: checked, optimised, prepared. Immutable, built once per method, shared by
+//! all its sessions.
+
+use crate::ir::{FoldedConstant, MethodIr, StepIr};
+use crate::load::call_check::{ResolvedOperator, ResolvedOperators, check_instructions, resolve_operators};
+use crate::load::code_builder::CodeBuilder;
+use crate::load::constants::Constants;
+use crate::load::input_rule::{InputRules, input_rules};
+use crate::load::lower::lower;
+use crate::load::prepare::Preparer;
+use crate::load::program_data::ProgramData;
+use crate::load::session_layout::SessionLayout;
+use crate::load::step::Step;
+use crate::optimize::{self, Loader, Optimized};
+use crate::{IoSpec, Runtime};
+use pteron_core::{
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Instruction, PackStore, PrepareContext,
+    Result, Schema, Scratch, TensorSpec, ValueId,
+};
+use pteron_cpu::plan::PlanSpec;
+use pteron_cpu::single_call::{CallArg, SingleCall};
+use pteron_format::MethodDef;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+/// Everything about a method that does not change between sessions.
+pub(crate) struct MethodCode {
+    pub runtime: Arc<Runtime>,
+    pub data: Arc<ProgramData>,
+    pub ir: MethodIr,
+    pub steps: Vec<Step>,
+    pub layout: SessionLayout,
+    pub inputs: Arc<[IoSpec]>,
+    pub outputs: Arc<[IoSpec]>,
+    pub input_rules: InputRules,
+    /// Names of the mutable buffers that delegates own, by index of the delegate, where the file says so.
+    pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
+    /// Number of kernel steps, each with a state per session.
+    pub kernel_count: usize,
+    /// The largest scratch that any kernel needs.
+    pub scratch: Scratch,
+    /// (from, to) of every move and view.
+    pub links: Vec<(ValueId, ValueId)>,
+    // Kept for the listing: what the optimiser left of each instruction.
+    optimized: Vec<StepIr>,
+    // Debug handles per step, looked up when a tracer first asks.
+    handles: OnceLock<Vec<Vec<i64>>>,
+}
+
+/// What the build of a method takes from its program.
+pub(crate) struct BuildInput<'a> {
+    pub runtime: &'a Arc<Runtime>,
+    pub data: &'a Arc<ProgramData>,
+    pub packs: &'a PackStore,
+    pub method: &'a MethodDef,
+    pub inputs: Arc<[IoSpec]>,
+    pub outputs: Arc<[IoSpec]>,
+    pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
+}
+
+impl MethodCode {
+    /// Checks, optimises and prepares a method.
+    pub(crate) fn build(input: BuildInput<'_>) -> Result<MethodCode> {
+        let mut ir = lower(input.method, input.data)?;
+        let registry = input.runtime.kernels()?;
+        let operators = resolve_operators(&ir, &registry)?;
+        check_instructions(&ir, &operators)?;
+        let loader = BuildLoader::new(&ir, &operators, &input);
+        let Optimized { steps, entries, folded } =
+            optimize::optimize(&mut ir, &loader, input.runtime.rules())?;
+        let written = written_values(&ir, &operators);
+        let preparer = Preparer {
+            ir: &ir,
+            constants: Constants { data: Some(input.data), folded: &folded },
+            written: &written,
+            packs: input.packs,
+            cpu: input.runtime.cpu(),
+        };
+        let mut builder = CodeBuilder::new(preparer, &operators, &registry);
+        builder.add_steps(&steps, &entries)?;
+        let built = builder.finish()?;
+        let input_rules = input_rules(&ir, &input.inputs, &built.copied_inputs)?;
+        let layout = SessionLayout::new(&ir, &built, &written, preparer)?;
+        input.data.release_again();
+        Ok(MethodCode {
+            runtime: input.runtime.clone(),
+            data: input.data.clone(),
+            steps: built.steps,
+            kernel_count: built.kernel_count,
+            scratch: built.scratch,
+            layout,
+            ir,
+            inputs: input.inputs,
+            outputs: input.outputs,
+            delegate_buffers: input.delegate_buffers,
+            input_rules,
+            links: built.links,
+            optimized: steps,
+            handles: OnceLock::new(),
+        })
+    }
+
+    /// The optimised steps as text.
+    pub(crate) fn listing(&self) -> Result<String> {
+        optimize::listing(&self.ir, &self.optimized)
+    }
+
+    /// Debug handles that a step stands for.
+    pub(crate) fn handles(&self, step: usize) -> &[i64] {
+        let all = self.handles.get_or_init(|| {
+            let debug = self.data.debug();
+            let of = |s: &Step| {
+                let mut handles: Vec<i64> =
+                    s.covers.iter().flat_map(|i| debug.handles(&self.ir.name, *i)).collect();
+                handles.dedup();
+                handles
+            };
+            self.steps.iter().map(of).collect()
+        });
+        all.get(step).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Values whose contents are not those of the file: set by callers, moves or scalar results.
+fn written_values(ir: &MethodIr, operators: &ResolvedOperators) -> HashSet<ValueId> {
+    let mut written: HashSet<ValueId> = ir.inputs.iter().copied().collect();
+    for instruction in &ir.instructions {
+        match instruction {
+            Instruction::Kernel { operator, args } => {
+                let op = operators.get(*operator as usize).and_then(Option::as_ref);
+                if let (Some(op), Some(last)) = (op, args.last())
+                    && op.schema.has_scalar_return
+                {
+                    written.insert(*last);
+                }
+            }
+            Instruction::Move { to, .. } => {
+                written.insert(*to);
+            }
+            _ => {}
+        }
+    }
+    written
+}
+
+/// The optimiser's view of kernels and constants.
+struct BuildLoader<'a> {
+    schemas: HashMap<&'a str, &'a Schema>,
+    operators: &'a ResolvedOperators,
+    data: &'a ProgramData,
+    packs: &'a PackStore,
+    trial: PackStore,
+    cpu: &'a CpuProfile,
+    written: HashSet<ValueId>,
+}
+
+impl<'a> BuildLoader<'a> {
+    fn new(ir: &MethodIr, operators: &'a ResolvedOperators, input: &'a BuildInput<'_>) -> Self {
+        let schemas = operators
+            .iter()
+            .flatten()
+            .map(|op: &ResolvedOperator| (op.schema.name.as_str(), &*op.schema))
+            .collect();
+        BuildLoader {
+            schemas,
+            operators,
+            data: input.data,
+            packs: input.packs,
+            trial: PackStore::trial(),
+            cpu: input.runtime.cpu(),
+            written: written_values(ir, operators),
+        }
+    }
+
+    /// Constants as the file has them.
+    fn stored(&self) -> Constants<'a> {
+        Constants { data: Some(self.data), folded: &[] }
+    }
+}
+
+impl Loader for BuildLoader<'_> {
+    fn schema(&self, operator: &str) -> Option<&Schema> {
+        self.schemas.get(operator).copied()
+    }
+
+    fn can_prepare(&self, plan: &PlanSpec, args: &[ArgSpec<'_>]) -> Result<bool> {
+        // A pack is made when the plan is settled: rules that come later may want another one.
+        Ok(plan.prepare(&PrepareContext { args, packs: &self.trial, cpu: self.cpu })?.is_some())
+    }
+
+    fn arg_spec<'s>(&'s self, ir: &'s MethodIr, folded: &'s [FoldedConstant], value: ValueId) -> ArgSpec<'s> {
+        Preparer {
+            ir,
+            constants: Constants { data: Some(self.data), folded },
+            written: &self.written,
+            packs: self.packs,
+            cpu: self.cpu,
+        }
+        .arg_spec(value)
+    }
+
+    fn derive(
+        &self,
+        recipe: &str,
+        sources: &[ConstantView<'_>],
+        spec: &TensorSpec,
+        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>> {
+        let derived = self.packs.derive(recipe, sources, spec, make)?;
+        if derived.is_some() {
+            sources.iter().for_each(|source| self.stored().release(source));
+        }
+        Ok(derived)
+    }
+
+    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Option<AlignedBuffer> {
+        let op = self.operators.iter().flatten().find(|op| op.schema.name == operator)?;
+        let prepare = |ctx: &PrepareContext<'_>| {
+            for kernel in op.kernels.kernels() {
+                if let Some(prepared) = kernel.prepare(ctx)? {
+                    return Ok(Some(prepared));
+                }
+            }
+            Ok(None)
+        };
+        // What fails here fails where it is executed, with the place in the program.
+        let mut call = SingleCall::of(prepare, self.cpu, args).ok()??;
+        let expected = call.shape(out).ok()?;
+        if call.prepared().has_finish() || call.prepared().takes_random() {
+            return None;
+        }
+        call.call().ok()?;
+        let is_whole = call.shape(out).ok()? == expected;
+        is_whole.then(|| AlignedBuffer::copy_of(call.output_bytes(out).ok()?).ok()).flatten()
+    }
+}

@@ -1,0 +1,112 @@
+//! Says where a run failed: method, instruction, operator, the arguments with dtype and shape, and the
+//! line of the model that the instruction came from.
+
+use crate::load::method_code::MethodCode;
+use crate::load::step::{Action, Step};
+use pteron_core::error::printable;
+use pteron_core::{Error, ErrorKind, Value, ValueId};
+
+/// Most arguments that a message lists.
+const MOST_ARGUMENTS: usize = 16;
+
+/// Adds the place of `step` to an error.
+#[cold]
+pub(crate) fn step_error(code: &MethodCode, step: &Step, values: &[Value], error: Error) -> Error {
+    let kind = error.kind();
+    let first = step.covers.first().copied().unwrap_or_default();
+    let mut error = match &step.action {
+        Action::Kernel(k) => {
+            let names: Vec<&str> = k.schema.args.iter().map(|a| a.name.as_str()).collect();
+            with_arguments(error, &names, values, &step.args).operator(&*k.operator)
+        }
+        Action::Delegate { delegate } => delegate_error(code, *delegate, step, values, error),
+        Action::Move { .. } | Action::JumpFalse { .. } | Action::Free => error,
+    };
+    error = error.method(code.ir.name.as_str()).instruction(first as usize);
+    if matches!(kind, ErrorKind::Cancelled | ErrorKind::DeadlineExceeded) {
+        error = crate::session::cancel::explain(error);
+    }
+    let debug = code.data.debug();
+    let source = step
+        .covers
+        .iter()
+        .flat_map(|i| debug.handles(&code.ir.name, *i))
+        .find_map(|h| debug.source(&code.ir.name, h)?.source_line);
+    match source {
+        Some(line) => error.source_line(line),
+        None => error,
+    }
+}
+
+/// A delegate's handle is looked up in the delegate's own table.
+fn delegate_error(code: &MethodCode, delegate: u32, step: &Step, values: &[Value], error: Error) -> Error {
+    let mut error = match error.kind() {
+        ErrorKind::Cancelled
+        | ErrorKind::DeadlineExceeded
+        | ErrorKind::LimitExceeded
+        | ErrorKind::MethodBusy => error,
+        _ => error.with_kind(ErrorKind::Delegate),
+    };
+    if let Some(backend) = code.ir.delegates.get(delegate as usize) {
+        error = error.backend(backend.backend.as_str());
+    }
+    if let Some(handle) = error.detail().debug_handle
+        && let Some(source) = code.data.debug().delegate_source(&code.ir.name, delegate, handle)
+    {
+        if let Some(operator) = source.operator {
+            error = error.operator(operator);
+        }
+        if let Some(line) = source.source_line {
+            error = error.source_line(line);
+        }
+    }
+    with_arguments(error, &[], values, &step.args)
+}
+
+/// Puts the arguments behind the message.
+fn with_arguments(error: Error, names: &[&str], values: &[Value], args: &[ValueId]) -> Error {
+    let mut list: Vec<String> = args
+        .iter()
+        .take(MOST_ARGUMENTS)
+        .take(if names.is_empty() { args.len() } else { names.len() })
+        .enumerate()
+        .map(|(i, id)| match names.get(i) {
+            Some(name) => format!("{name} {}", describe(values, *id)),
+            None => describe(values, *id),
+        })
+        .collect();
+    if args.len() > MOST_ARGUMENTS {
+        list.push("...".into());
+    }
+    let message = format!("{} [arguments: {}]", error.detail().message, list.join(", "));
+    error.with_message(message)
+}
+
+/// One value: dtype and shape of a tensor, contents of a scalar.
+fn describe(values: &[Value], id: ValueId) -> String {
+    match values.get(id.index()) {
+        None => "?".into(),
+        Some(Value::None) => "None".into(),
+        Some(Value::Int(v)) => v.to_string(),
+        Some(Value::Bool(v)) => v.to_string(),
+        Some(Value::Double(v)) => v.to_string(),
+        Some(Value::String(s)) => format!("'{}'", printable(s)),
+        Some(Value::Tensor(t)) => format!("{}{}", t.meta().dtype(), t.meta().shape()),
+        Some(Value::IntList(ids)) => list_of(ids.iter().map(|v| describe(values, *v))),
+        Some(Value::TensorList(ids)) => list_of(ids.iter().map(|v| describe(values, *v))),
+        Some(Value::OptionalTensorList(ids)) => {
+            list_of(ids.iter().map(|v| v.map_or("None".into(), |v| describe(values, v))))
+        }
+        Some(Value::DoubleList(l)) => list_of(l.iter().map(f64::to_string)),
+        Some(Value::BoolList(l)) => list_of(l.iter().map(bool::to_string)),
+    }
+}
+
+fn list_of(items: impl ExactSizeIterator<Item = String>) -> String {
+    let count = items.len();
+    let mut shown: Vec<String> = items.take(MOST_ARGUMENTS).collect();
+    if count > MOST_ARGUMENTS {
+        shown.push("...".into());
+    }
+    format!("[{}]", shown.join(", "))
+}

@@ -1,0 +1,33 @@
+//! One session of a method and what happens in it: memory, slots, inputs and outputs, delegates, the step loop, state.
+//! It trusts what `load` has checked.
+//!
+//! Unsafe islands: `delegate_call`, `input_value`, `memory`, `output_collect`, `output_value`, `slots`, `step_loop` and
+//! `strided_copy`.
+
+pub(crate) mod annotate;
+pub(crate) mod bound_outputs;
+pub(crate) mod budget;
+pub(crate) mod cancel;
+#[allow(unsafe_code)]
+pub(crate) mod delegate_call;
+pub(crate) mod delegate_data;
+pub(crate) mod input_check;
+#[allow(unsafe_code)]
+pub(crate) mod input_value;
+#[allow(unsafe_code)]
+pub(crate) mod memory;
+#[allow(unsafe_code)]
+pub(crate) mod output_collect;
+#[allow(unsafe_code)]
+pub(crate) mod output_value;
+pub(crate) mod session_state;
+pub(crate) mod shared_state;
+#[allow(unsafe_code)]
+pub(crate) mod slots;
+pub(crate) mod state_file;
+#[allow(unsafe_code)]
+pub(crate) mod step_loop;
+#[allow(unsafe_code)]
+pub(crate) mod strided_copy;
+pub(crate) mod tracer;
+pub(crate) mod watch;

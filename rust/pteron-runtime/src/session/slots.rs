@@ -1,0 +1,574 @@
+//! The memory and state of one session. Unsafe island: it points tensor slots at arenas, constants,
+//! callers' inputs and fresh outputs.
+//!
+//! What makes the slots sound: arenas and own memory live as long as the session, constants as long as
+//! the method's code, and an input's or fresh output's memory for the run in which it is set; every run
+//! sets all inputs and fresh outputs, and puts all moving slots back, before its first step.
+
+use crate::ir::{Place, TensorIr, ValueIr};
+use crate::load::input_rule::{RuleKind, TensorRule};
+use crate::load::limits::{reached, take_arena};
+use crate::load::method_code::MethodCode;
+use crate::load::session_layout::FoldedMemory;
+use crate::session::bound_outputs;
+use crate::session::delegate_call::SessionDelegate;
+use crate::session::memory::Memory;
+use crate::session::shared_state::SharedState;
+use crate::session::strided_copy::{Layout, copy_strided, is_dense, signed};
+use crate::{Allocation, InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
+use pteron_core::memory_reserve::list_of;
+use pteron_core::{
+    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, ErrorKind, Grid, MAX_RANK, OwnedTensor,
+    RandomStream, Result, TensorMeta, TensorSlot, Value, ValueId,
+};
+use pteron_cpu::SessionScratch;
+use std::sync::Arc;
+
+/// State of a kernel step.
+pub(crate) struct BoundCall {
+    pub bound: Bound,
+    pub grid: Grid,
+}
+
+/// Planned memory.
+struct Arena {
+    // Lent outputs hold it too.
+    memory: Arc<AlignedBuffer>,
+    // Other sessions have it as well; they take turns.
+    is_shared: bool,
+}
+
+/// See the module.
+pub(crate) struct Session {
+    pub values: Vec<Value>,
+    pub calls: Vec<BoundCall>,
+    pub scratch: SessionScratch,
+    pub delegates: Vec<SessionDelegate>,
+    /// What random operators draw from.
+    pub random: RandomStream,
+    arenas: Vec<Arena>,
+    // Outputs of the last call that callers look at where they are: index of the output, memory.
+    loans: Vec<(usize, Arc<Memory>)>,
+    own: Vec<AlignedBuffer>,
+    // Copies of inputs that could not be used in place; kept for the next run.
+    input_copies: Vec<Option<AlignedBuffer>>,
+    // Memory made for inputs by the current run: position, bytes.
+    input_allocations: Vec<(usize, usize)>,
+    // Memory of unplanned outputs for the current run.
+    fresh: Vec<Option<AlignedBuffer>>,
+    // Memory of unplanned outputs that go to buffers of the caller which they cannot be computed in; kept, so
+    // that calls with bound outputs allocate nothing.
+    spare: Vec<Option<AlignedBuffer>>,
+    // Where moving tensors are before a run.
+    bases: Vec<(ValueId, TensorSlot)>,
+    // What written scalars are before a run.
+    scalars: Vec<(ValueId, Value)>,
+}
+
+/// Scratch that is not counted: what kernels of small programs take.
+const SMALL_SCRATCH: usize = 16 << 20;
+
+/// Refuses a session that needs more memory than `limits` allow, before any is taken.
+fn check_memory(code: &MethodCode, threads: usize, limits: &Limits) -> Result<()> {
+    let limit = limits.arena_limit();
+    if code.layout.nbytes > limit {
+        return Err(reached("arena_bytes", "the method needs more memory than the limit allows")
+            .expected(format!("at most {limit} bytes of planned memory"))
+            .got(format!("{} bytes", code.layout.nbytes)));
+    }
+    if let Err(left) = take_arena(code.layout.nbytes) {
+        return Err(reached(
+            "arena_bytes",
+            "the method and the programs around it need more memory than the limit allows",
+        )
+        .expected(format!("at most {left} bytes more of planned memory"))
+        .got(format!("{} bytes", code.layout.nbytes)));
+    }
+    let scratch = code.scratch.per_worker.saturating_mul(threads).saturating_add(code.scratch.shared);
+    if scratch > limit.max(SMALL_SCRATCH) {
+        return Err(reached(
+            "arena_bytes",
+            "the kernels of the method need more scratch than the limit allows",
+        )
+        .expected(format!("at most {} bytes for {threads} threads", limit.max(SMALL_SCRATCH)))
+        .got(format!("{scratch} bytes")));
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Allocates and fills everything but delegates, and binds what never changes. `shared`: memory that
+    /// other sessions have too.
+    pub(crate) fn new(
+        code: &MethodCode,
+        threads: usize,
+        limits: &Limits,
+        shared: Option<&SharedState>,
+    ) -> Result<Session> {
+        check_memory(code, threads, limits).map_err(|e| e.method(code.ir.name.as_str()))?;
+        let buffers = |sizes: &mut dyn Iterator<Item = usize>| -> Result<Vec<AlignedBuffer>> {
+            sizes.map(AlignedBuffer::zeroed).collect()
+        };
+        let mut session = Session {
+            values: list_of(code.ir.values.len())?,
+            calls: list_of(code.kernel_count)?,
+            scratch: SessionScratch::new(threads, code.scratch)?,
+            delegates: vec![],
+            random: RandomStream::from_system(),
+            arenas: arenas(code, shared)?,
+            loans: vec![],
+            own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
+            input_copies: code.input_rules.rules.iter().map(|_| None).collect(),
+            input_allocations: list_of(code.input_rules.rules.len())?,
+            fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
+            spare: code.layout.fresh_outputs.iter().map(|_| None).collect(),
+            bases: vec![],
+            scalars: vec![],
+        };
+        for (i, value) in code.ir.values.iter().enumerate() {
+            let id = ValueId(u32::try_from(i).map_err(|_| Error::internal("too many values"))?);
+            let value = match code.layout.is_used(id) {
+                true => session.initial_value(code, id, value)?,
+                false => Value::None,
+            };
+            session.values.push(value);
+        }
+        for (at, (id, nbytes)) in code.layout.own.iter().enumerate() {
+            let data = session.own.get(at).map_or(std::ptr::null_mut(), AlignedBuffer::as_ptr);
+            if let Some(slot) = session.slot_mut(*id) {
+                // SAFETY: own memory of `nbytes` bytes that lives as long as the session.
+                unsafe { slot.set_data(data, *nbytes) };
+            }
+        }
+        session.copy_initial(code)?;
+        session.remember_start(code);
+        session.bind_fixed(code)?;
+        Ok(session)
+    }
+
+    fn initial_value(&self, code: &MethodCode, id: ValueId, value: &ValueIr) -> Result<Value> {
+        Ok(match value {
+            ValueIr::None => Value::None,
+            ValueIr::Int(v) => Value::Int(*v),
+            ValueIr::Bool(v) => Value::Bool(*v),
+            ValueIr::Double(v) => Value::Double(*v),
+            ValueIr::String(s) => Value::String(s.clone()),
+            ValueIr::IntList(l) => Value::IntList(l.clone()),
+            ValueIr::DoubleList(l) => Value::DoubleList(l.clone()),
+            ValueIr::BoolList(l) => Value::BoolList(l.clone()),
+            ValueIr::TensorList(l) => Value::TensorList(l.clone()),
+            ValueIr::OptionalTensorList(l) => Value::OptionalTensorList(l.clone()),
+            ValueIr::Tensor(t) => Value::Tensor(Box::new(self.initial_slot(code, id, t)?)),
+        })
+    }
+
+    fn initial_slot(&self, code: &MethodCode, id: ValueId, tensor: &TensorIr) -> Result<TensorSlot> {
+        let mut slot = TensorSlot::new(&tensor.spec)?;
+        let nbytes = tensor.spec.nbytes()?;
+        let lost = || Error::internal("a checked range lies outside its memory");
+        let data: *mut u8 = match &tensor.place {
+            Place::Planned { arena, offset, .. } => {
+                let arena = &self.arenas.get(*arena as usize).ok_or_else(lost)?.memory;
+                if offset.checked_add(nbytes).is_none_or(|end| end > arena.len()) {
+                    return Err(lost());
+                }
+                arena.as_ptr().wrapping_add(*offset)
+            }
+            Place::Constant(c) => {
+                let small = code.layout.small.get(&c.key);
+                let bytes = small.or_else(|| code.data.constant(&c.key)).ok_or_else(lost)?;
+                if bytes.len() < nbytes {
+                    return Err(lost());
+                }
+                bytes.as_ptr().cast_mut()
+            }
+            Place::Folded(_) => match code.layout.folded.get(&id) {
+                // Every kernel took it from a packed copy.
+                None => return Ok(slot),
+                Some(FoldedMemory::Copied(buffer)) if buffer.len() >= nbytes => buffer.as_ptr().cast_mut(),
+                Some(FoldedMemory::Stored(key, offset)) => {
+                    let bytes = code.data.constant(key).and_then(|b| b.get(*offset..)).ok_or_else(lost)?;
+                    if bytes.len() < nbytes {
+                        return Err(lost());
+                    }
+                    bytes.as_ptr().cast_mut()
+                }
+                Some(FoldedMemory::Copied(_)) => return Err(lost()),
+            },
+            // Set later: own memory, inputs, fresh outputs.
+            Place::Unplanned => return Ok(slot),
+        };
+        // SAFETY: `nbytes` bytes from `data` were just checked to lie within an arena of this session or a
+        // constant of the code; format and loader checked the alignment. Load refuses or checks at run time
+        // every instruction that could write to a constant.
+        unsafe { slot.set_data(data, nbytes) };
+        Ok(slot)
+    }
+
+    fn slot_mut(&mut self, id: ValueId) -> Option<&mut TensorSlot> {
+        self.values.get_mut(id.index()).and_then(Value::as_tensor_mut)
+    }
+
+    /// The tensor `id`.
+    pub(crate) fn slot(&self, id: ValueId) -> Result<&TensorSlot> {
+        self.values
+            .get(id.index())
+            .and_then(Value::as_tensor)
+            .ok_or_else(|| Error::internal("a value that was a tensor is none"))
+    }
+
+    /// Copies the initial contents of mutable buffers.
+    fn copy_initial(&mut self, code: &MethodCode) -> Result<()> {
+        for value in &code.ir.values {
+            let ValueIr::Tensor(TensorIr {
+                place: Place::Planned { arena, offset, initial: Some(initial) },
+                ..
+            }) = value
+            else {
+                continue;
+            };
+            let lost = || Error::internal("initial contents lie outside their memory");
+            let bytes = code.data.constant(&initial.key).ok_or_else(lost)?;
+            let arena = &self.arenas.get(*arena as usize).ok_or_else(lost)?.memory;
+            if offset.checked_add(bytes.len()).is_none_or(|end| end > arena.len()) {
+                return Err(lost());
+            }
+            // SAFETY: the range was just checked to lie within the arena, which nobody else looks at
+            // meanwhile: it is this session's, or it is this session's turn.
+            unsafe { arena.as_ptr().add(*offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+        Ok(())
+    }
+
+    fn remember_start(&mut self, code: &MethodCode) {
+        for id in &code.layout.moving {
+            if let Some(slot) = self.values.get(id.index()).and_then(Value::as_tensor)
+                && !slot.data().is_null()
+            {
+                self.bases.push((*id, slot.clone()));
+            }
+        }
+        for id in &code.layout.scalars {
+            if let Some(value) = self.values.get(id.index()) {
+                self.scalars.push((*id, value.clone()));
+            }
+        }
+    }
+
+    /// Binds the kernels whose arguments keep their shapes.
+    fn bind_fixed(&mut self, code: &MethodCode) -> Result<()> {
+        for step in &code.steps {
+            let crate::load::step::Action::Kernel(kernel) = &step.action else { continue };
+            let mut call = BoundCall { bound: kernel.prepared.new_bound(), grid: Grid::EMPTY };
+            if !kernel.is_rebound {
+                // SAFETY: every slot has its memory or, for inputs and fresh outputs, none yet; `bind`
+                // reads shapes and scalars only.
+                let mut args = unsafe { BindArgs::new(&mut self.values, &step.args) };
+                call.grid = kernel
+                    .prepared
+                    .bind(&mut args, &mut call.bound)
+                    .map_err(|e| crate::session::annotate::step_error(code, step, &self.values, e))?;
+            }
+            self.calls.push(call);
+        }
+        Ok(())
+    }
+
+    /// Puts moving tensors and written scalars back to where a run starts, gives unplanned outputs their
+    /// memory, and brings the (checked) inputs in.
+    pub(crate) fn begin(
+        &mut self,
+        code: &MethodCode,
+        inputs: &[InputValue<'_>],
+        buffers: &[Option<OutputBuffer<'_>>],
+    ) -> Result<()> {
+        for (id, base) in &self.bases {
+            if let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) {
+                // SAFETY: memory of the session, see `initial_slot`. A view's or move's target never
+                // exceeds its own bound, so its current shape fits.
+                unsafe { slot.set_data(base.data(), base.capacity()) };
+            }
+        }
+        for (id, start) in &self.scalars {
+            if let Some(value) = self.values.get_mut(id.index()) {
+                value.clone_from(start);
+            }
+        }
+        for (at, id) in code.layout.fresh_outputs.iter().enumerate() {
+            let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) else { continue };
+            let nbytes = pteron_core::sizes::checked_nbytes(slot.bound(), slot.meta().dtype())?;
+            let direct = match code.layout.has_direct_outputs {
+                true => bound_outputs::direct(*id, slot, &code.ir.outputs, buffers, inputs),
+                false => None,
+            };
+            if let Some(buffer) = direct {
+                // SAFETY: `nbytes` of the caller's memory, which is the output's alone until the call returns.
+                unsafe { slot.set_data(buffer.data, nbytes) };
+                continue;
+            }
+            let is_bound = code.ir.outputs.iter().zip(buffers).any(|(o, b)| o == id && b.is_some());
+            let kept = if is_bound { &mut self.spare } else { &mut self.fresh };
+            let Some(kept) = kept.get_mut(at) else { continue };
+            match kept {
+                // What no step writes is zero, as in fresh memory.
+                Some(buffer) if !code.layout.has_direct_outputs => buffer.as_mut_slice().fill(0),
+                Some(_) => {}
+                None => *kept = Some(AlignedBuffer::zeroed(nbytes)?),
+            }
+            if let Some(buffer) = kept {
+                // SAFETY: the session keeps the buffer until the run has ended.
+                unsafe { slot.set_data(buffer.as_ptr(), nbytes) };
+            }
+        }
+        if buffers.iter().any(Option::is_some) {
+            self.move_outputs(code, inputs, buffers);
+        }
+        self.input_allocations.clear();
+        for (at, (rule, input)) in code.input_rules.rules.iter().zip(inputs).enumerate() {
+            let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
+            match (&rule.kind, input) {
+                (RuleKind::Tensor(rule), InputValue::Tensor(t)) => {
+                    let Some(slot) = value.as_tensor_mut() else { continue };
+                    let Some(copy) = self.input_copies.get_mut(at) else { continue };
+                    let before = copy.as_ref().map_or(0, AlignedBuffer::len);
+                    bring_in(slot, rule, t, copy)?;
+                    let after = copy.as_ref().map_or(0, AlignedBuffer::len);
+                    if after != before {
+                        self.input_allocations.push((at, after));
+                    }
+                }
+                (RuleKind::Int { .. }, InputValue::Int(v)) => *value = Value::Int(*v),
+                // Other kinds equal what the file has, or were refused.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets planned outputs be computed in buffers of the caller, where they can.
+    fn move_outputs(
+        &mut self,
+        code: &MethodCode,
+        inputs: &[InputValue<'_>],
+        buffers: &[Option<OutputBuffer<'_>>],
+    ) {
+        for id in &code.layout.movable_outputs {
+            let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) else { continue };
+            if let Some(buffer) = bound_outputs::direct(*id, slot, &code.ir.outputs, buffers, inputs) {
+                let nbytes = slot.capacity();
+                // SAFETY: the buffer has the tensor's largest shape, so as many bytes as its place in the plan,
+                // and is the output's alone until the call returns; the next run puts the pointer back.
+                unsafe { slot.set_data(buffer.data, nbytes) };
+            }
+        }
+    }
+
+    /// The memory of an unplanned output, taken out of the session, if the output still lies there.
+    pub(crate) fn take_fresh(&mut self, code: &MethodCode, id: ValueId) -> Option<AlignedBuffer> {
+        let at = code.layout.fresh_outputs.iter().position(|v| *v == id)?;
+        let data = self.slot(id).ok()?.data();
+        let kept = self.fresh.get_mut(at)?;
+        kept.take_if(|buffer| buffer.as_ptr() == data)
+    }
+
+    /// Memory that `begin` has made for copies of inputs.
+    pub(crate) fn input_allocations(&self, report: &mut dyn FnMut(Allocation)) {
+        for (input, nbytes) in &self.input_allocations {
+            report(Allocation::InputCopy { input: *input, nbytes: *nbytes });
+        }
+    }
+
+    /// Lends output number `index` where it lies, if that is in memory of this session alone.
+    pub(crate) fn lend(&mut self, id: ValueId, index: usize) -> Option<LentTensor> {
+        let slot = self.slot(id).ok()?;
+        let (start, nbytes) = (slot.data() as usize, slot.meta().nbytes());
+        let arena = self.arenas.iter().find(|a| {
+            let own = a.memory.as_ptr() as usize;
+            let end = own.saturating_add(a.memory.len());
+            !a.is_shared && start >= own && start.checked_add(nbytes).is_some_and(|e| e <= end)
+        })?;
+        let (meta, data) = (slot.meta().clone(), slot.data());
+        let memory = Arc::new(Memory::of_arena(arena.memory.clone(), data));
+        self.loans.push((index, memory.clone()));
+        Some(LentTensor::new(meta, memory))
+    }
+
+    /// Takes back what the last call lent. An error, with nothing taken back, while somebody looks at it.
+    pub(crate) fn end_loans(&mut self, code: &MethodCode) -> Result<()> {
+        let is_used = |(_, memory): &&(usize, Arc<Memory>)| memory.exports() != 0;
+        if let Some((index, _)) = self.loans.iter().find(is_used) {
+            return Err(in_use(code, *index));
+        }
+        while let Some((index, memory)) = self.loans.last() {
+            // Another thread may have begun to look just now.
+            if !memory.take_back() {
+                return Err(in_use(code, *index));
+            }
+            self.loans.pop();
+        }
+        Ok(())
+    }
+
+    /// Gives up all memory without freeing it, for a session that is never used again: something
+    /// outside still looks at it.
+    pub(crate) fn abandon_memory(&mut self) {
+        let copies = std::mem::take(&mut self.input_copies);
+        let fresh = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.spare));
+        std::mem::forget((std::mem::take(&mut self.arenas), std::mem::take(&mut self.own), copies, fresh));
+    }
+
+    /// Lets go of the memory of outputs that nobody took.
+    pub(crate) fn drop_fresh(&mut self) {
+        self.fresh.iter_mut().for_each(|f| *f = None);
+    }
+
+    /// Does this range lie in memory that instructions may write?
+    pub(crate) fn is_writable(&self, data: *const u8, nbytes: usize) -> bool {
+        let start = data as usize;
+        let lies_in = |b: &AlignedBuffer| -> bool {
+            let own = b.as_ptr() as usize;
+            start >= own && start.checked_add(nbytes).is_some_and(|end| end <= own.saturating_add(b.len()))
+        };
+        self.arenas.iter().map(|a| &*a.memory).chain(&self.own).any(lies_in)
+            || self.input_copies.iter().chain(&self.fresh).chain(&self.spare).flatten().any(lies_in)
+    }
+
+    /// Zeroes mutable buffers and the session's own memory and copies the initial contents again.
+    pub(crate) fn reset_state(&mut self, code: &MethodCode) -> Result<()> {
+        for (_, id) in &code.layout.state {
+            let slot = self.slot(*id)?;
+            if slot.meta().nbytes() > 0 {
+                // SAFETY: planned memory of this session, whose turn it is, of as many bytes.
+                unsafe { slot.data().write_bytes(0, slot.meta().nbytes()) };
+            }
+        }
+        for arena in self.arenas.iter().filter(|a| !a.is_shared) {
+            // SAFETY: this session's alone; nobody looks at what it lent (`end_loans`).
+            unsafe { arena.memory.as_ptr().write_bytes(0, arena.memory.len()) };
+        }
+        self.copy_initial(code)
+    }
+
+    /// Overwrites a mutable buffer.
+    pub(crate) fn set_tensor(&mut self, id: ValueId, input: &TensorInput<'_>) -> Result<()> {
+        let slot = self.slot_mut(id).ok_or_else(|| Error::internal("a mutable buffer is no tensor"))?;
+        slot.resize(input.shape)?;
+        // SAFETY: planned memory of this session, large enough after `resize`; the input's own contract.
+        unsafe { copy_into(slot.data(), slot, input) };
+        Ok(())
+    }
+}
+
+#[cold]
+fn in_use(code: &MethodCode, index: usize) -> Error {
+    let name = code.outputs.get(index).map_or("?", |spec| spec.name.as_str());
+    Error::new(ErrorKind::OutputsInUse, "an output that an earlier call lent is still looked at")
+        .method(code.ir.name.as_str())
+        .argument(name)
+        .expected("no array, buffer or capsule over lent outputs when the method is used again")
+        .got(format!("exports of output {index} that are alive"))
+        .hint("drop them, copy what is needed, or ask for outputs that own their memory (copy=True)")
+}
+
+/// Zeroed memory of the method's own, and memory that it shares.
+fn arenas(code: &MethodCode, shared: Option<&SharedState>) -> Result<Vec<Arena>> {
+    let arena = |(index, size): (usize, &usize)| match shared.and_then(|s| s.arena(index)) {
+        Some(arena) if arena.len() >= *size => Ok(Arena { memory: arena.clone(), is_shared: true }),
+        Some(_) => Err(Error::internal("a shared arena is too small")),
+        None => Ok(Arena { memory: Arc::new(AlignedBuffer::zeroed(*size)?), is_shared: false }),
+    };
+    code.ir.arenas.iter().enumerate().map(arena).collect()
+}
+
+/// A row-major copy of a tensor of the caller's.
+pub(crate) fn copy_of_input(input: &TensorInput<'_>) -> Result<OwnedTensor> {
+    let meta = TensorMeta::contiguous(input.dtype, input.shape)?;
+    let data = AlignedBuffer::zeroed(meta.nbytes())?;
+    // SAFETY: fresh memory of `meta.nbytes()` bytes; the input's own contract.
+    unsafe { copy_strided_into(data.as_ptr(), &meta, input) };
+    Ok(OwnedTensor { meta, data })
+}
+
+/// Strides of an input, row-major where it states none.
+fn input_strides(input: &TensorInput<'_>) -> [isize; MAX_RANK] {
+    match input.strides {
+        Some(strides) => {
+            let mut out = [0isize; MAX_RANK];
+            for (o, s) in out.iter_mut().zip(strides) {
+                *o = *s;
+            }
+            out
+        }
+        None => Dims::new(input.shape)
+            .map(|shape| signed(&DimOrder::contiguous(shape.len()).strides(&shape)))
+            .unwrap_or([0; MAX_RANK]),
+    }
+}
+
+/// Gives the slot the input's shape and bytes: in place where it may and can be, else as a copy.
+fn bring_in(
+    slot: &mut TensorSlot,
+    rule: &TensorRule,
+    input: &TensorInput<'_>,
+    copy: &mut Option<AlignedBuffer>,
+) -> Result<()> {
+    if rule.is_planned {
+        slot.resize(input.shape)?;
+        // SAFETY: planned memory of this session, large enough after `resize`; callers' memory never
+        // overlaps it; the input's own contract.
+        unsafe { copy_into(slot.data(), slot, input) };
+        return Ok(());
+    }
+    let shape = Dims::new(input.shape)?;
+    let nbytes = pteron_core::sizes::checked_nbytes(&shape, rule.dtype)?;
+    let dense = rule.dim_order.strides(&shape);
+    let is_aligned = (input.data as usize).is_multiple_of(rule.dtype.align());
+    if !rule.is_copied && is_aligned && is_dense(input.shape, &input_strides(input), &dense) {
+        // SAFETY: the input is dense, aligned, and valid for the run by its own contract. Load makes sure
+        // that nothing writes to it (`is_copied` otherwise).
+        unsafe { slot.set_data(input.data.cast_mut(), nbytes) };
+        return slot.resize(input.shape);
+    }
+    // A copy that instructions may write needs room for whatever shape they give it.
+    let room = pteron_core::sizes::checked_nbytes(slot.bound(), rule.dtype)?.max(nbytes);
+    if copy.as_ref().is_none_or(|c| c.len() < room) {
+        *copy = Some(AlignedBuffer::zeroed(room)?);
+    }
+    let Some(buffer) = copy else { return Ok(()) };
+    // SAFETY: the buffer is kept by the session.
+    unsafe { slot.set_data(buffer.as_ptr(), room) };
+    slot.resize(input.shape)?;
+    // SAFETY: `room` covers the shape; the input's own contract.
+    unsafe { copy_into(slot.data(), slot, input) };
+    Ok(())
+}
+
+/// # Safety
+/// `to` must be valid for writes of the slot's current bytes and not overlap the input, whose shape is
+/// the slot's.
+unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInput<'_>) {
+    // SAFETY: the caller's contract.
+    unsafe { copy_strided_into(to, slot.meta(), input) }
+}
+
+/// # Safety
+/// As `copy_into`, with `meta` for the slot's.
+unsafe fn copy_strided_into(to: *mut u8, meta: &TensorMeta, input: &TensorInput<'_>) {
+    let strides = input_strides(input);
+    if is_dense(input.shape, &strides, meta.strides()) {
+        if meta.nbytes() > 0 {
+            // SAFETY: both sides are dense in the same order, `nbytes` long, and disjoint.
+            unsafe { std::ptr::copy_nonoverlapping(input.data, to, meta.nbytes()) };
+        }
+        return;
+    }
+    // SAFETY: the input's contract for its elements, the caller's for the target.
+    unsafe {
+        copy_strided(
+            input.shape,
+            meta.dtype().size(),
+            Layout { data: input.data, strides },
+            Layout { data: to, strides: signed(meta.strides()) },
+        )
+    }
+}
