@@ -172,11 +172,12 @@ advisories: ## known vulnerabilities and withdrawn versions of the crates (needs
 reproducible: $(VENV)/.packages ## build the wheel of HEAD twice in different folders and compare (ten minutes)
 	$(BIN)/python tests/reproducible_wheel.py
 
-docs: api ## build the API documentation, Rust and Python, in target/doc; warnings are errors
+docs: api ## build the site in target/site and the Rust API in target/doc; warnings and dead links are errors
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning -c python/tools/site -d target/site-cache . target/site
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude pteron-python --no-deps --quiet
 
-api: $(VENV)/.installed ## build the Python API reference from the docstrings, in target/doc/python
-	$(BIN)/python python/tools/api_reference.py target/doc/python
+api: $(VENV)/.installed ## write the pages of the Python API, from the docstrings, for the site
+	$(BIN)/python python/tools/api_reference.py docs/reference/api
 
 wheel: $(VENV)/.installed ## the wheel that users install, in target/wheels
 	@ls -l target/wheels/*.whl

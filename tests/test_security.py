@@ -1,4 +1,4 @@
-"""The table of threats is complete, and what it names exists; dependencies are pinned."""
+"""The list of threats is complete, and what it names exists; dependencies are pinned."""
 
 from __future__ import annotations
 
@@ -11,33 +11,39 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "why" / "security.md"
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
-ROW = re.compile(r"^\| (T\d+) \| (.+) \|$", flags=re.MULTILINE)
+THREAT = re.compile(
+    r"^### (T\d+): [^\n]+\n\nCheck: (.+?)\n\nTests:\n\n(.+?)\n*(?=\n### |\Z)", flags=re.M | re.S
+)
+TESTS = re.compile(r"^- \[[^\]]+\]\(([^)]+)\):((?:\s+`\w+`(?: \([^)]+\))?,?)+)$", flags=re.MULTILINE)
 
 
-def _rows() -> dict[str, list[str]]:
-    """Threat, check and tests of each row."""
-    return {name: rest.split(" | ") for name, rest in ROW.findall(PAGE.read_text())}
+def _threats() -> dict[str, tuple[str, str]]:
+    """Check and tests of each threat."""
+    return {name: (check, tests) for name, check, tests in THREAT.findall(PAGE.read_text())}
 
 
 def test_every_threat_has_a_check_and_a_test() -> None:
-    rows = _rows()
-    assert list(rows) == [f"T{n}" for n in range(1, 29)]
-    for name, cells in rows.items():
-        assert len(cells) == 3, name
-        assert LINK.search(cells[2]), f"{name} has no test"
+    threats = _threats()
+    assert list(threats) == [f"T{n}" for n in range(1, 29)]
+    for name, (check, tests) in threats.items():
+        assert check, name
+        listed = [line for line in tests.splitlines() if line.startswith("- ")]
+        assert listed, f"{name} has no test"
+        assert len(TESTS.findall(tests)) == len(listed), f"{name}: a line of tests is not as the others"
 
 
-@pytest.mark.parametrize("row", [f"T{n}" for n in range(1, 29)])
-def test_what_the_table_names_exists(row: str) -> None:
-    _, check, tests = _rows()[row]
+@pytest.mark.parametrize("threat", [f"T{n}" for n in range(1, 29)])
+def test_what_the_table_names_exists(threat: str) -> None:
+    check, tests = _threats()[threat]
     for name, target in LINK.findall(check):
         source = (PAGE.parent / target).read_text()
         definition = rf"\b(?:fn|struct|const|def|impl)(?:<[^>]*>)? {name}\b"
         assert re.search(definition, source), f"{target} defines no {name}"
-    for name, target in LINK.findall(tests):
+    for target, names in TESTS.findall(tests):
         source = (PAGE.parent / target).read_text()
-        definition = rf"\b(?:fn|def) {name}\(|\(\"{name}\", "
-        assert re.search(definition, source), f"{target} has no test {name}"
+        for name in re.findall(r"`(\w+)`", names):
+            definition = rf"\b(?:fn|def) {name}\(|\(\"{name}\", "
+            assert re.search(definition, source), f"{target} has no test {name}"
 
 
 def test_every_dependency_is_pinned() -> None:

@@ -49,13 +49,17 @@ operator also takes by type promotion has no column. Rows without letters are of
 no main tensor, or no result that can be compared (`CALLED_ELSEWHERE` in
 `tests/ops/test_operator_coverage.py` says which test runs them).
 
-What has no kernel is in [operators-without-kernel.md](operators-without-kernel.md).
+| about an operator | page |
+|---|---|
+| which kernel takes which element type, and the tolerance of its results | this page |
+| the largest error of a function of one float32 number, in ulps | [accuracy](accuracy.md) |
+| what it was compared with eager PyTorch on, and where the two differ | [comparison](operator-proof.md) |
+| why it has no kernel | [operators without a kernel](operators-without-kernel.md) |
 
 ## Tolerances
 
 Results are compared with eager PyTorch's within these bounds (`tests/ops/tolerance.py`, the one table of
-them), relative, and absolute where the largest result is one or more; all other dtypes are exact. The largest
-errors of functions of one float32 number are in [accuracy.md](accuracy.md).
+them), relative, and absolute where the largest result is one or more; all other dtypes are exact.
 
 | dtype | tolerance |
 |---|---|
