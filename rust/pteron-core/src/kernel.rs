@@ -287,6 +287,7 @@ pub trait Kernel: Send + Sync {
 pub type PrepareFn = fn(&PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>>;
 
 /// A kernel as an entry of a static table.
+#[derive(Clone, Copy)]
 pub struct StaticKernel {
     /// See [`Kernel::schema`].
     pub schema: &'static str,

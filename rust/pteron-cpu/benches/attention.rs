@@ -8,8 +8,8 @@ mod ceiling;
 
 use pteron_core::{DType, Isa};
 use pteron_cpu::attention::{AttentionSpec, Axes, Causality, EmptyRow, Operand, prepare_attention};
-use pteron_cpu::cpu_detect;
-use pteron_cpu::single_call::{CallArg, HostTensor, SingleCall};
+use pteron_kernels::cpu_detect;
+use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall};
 use std::time::{Duration, Instant};
 
 const HEADS: usize = 12;

@@ -1,7 +1,7 @@
 //! What a matrix product or convolution does with its result before it leaves the registers or the
 //! cache: fused from the calls that follow it.
 
-use crate::elementwise::program::Program;
+use pteron_kernels::elementwise::program::Program;
 use std::fmt;
 use std::sync::Arc;
 

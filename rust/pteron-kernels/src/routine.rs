@@ -2,8 +2,7 @@
 //! one chunk. Unsafe island: the `Prepared` contract is turned into safe calls here.
 
 use pteron_core::{
-    AliasRule, Args, BindArgs, Bound, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
-    WorkerScratch, kernel::PrepareFn,
+    AliasRule, Args, BindArgs, Bound, Grid, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -229,11 +228,6 @@ impl Prepared for BindOnly {
     ) -> Result<()> {
         Ok(())
     }
-}
-
-/// An entry of the kernel table.
-pub const fn kernel(schema: &'static str, prepare: PrepareFn) -> StaticKernel {
-    StaticKernel { schema, variant: "reference", prepare }
 }
 
 /// The dtype of tensor argument `i` at prepare time; an error when there is none.

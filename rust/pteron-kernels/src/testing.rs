@@ -175,10 +175,10 @@ fn spec_of(arg: &Arg) -> ArgSpec<'_> {
 /// gives the arguments back as they are afterwards; a scalar result is appended. Chunks run in reverse
 /// order, since the order within a phase must not matter.
 pub fn call(operator: &str, args: &[Arg]) -> Result<Vec<Arg>> {
-    for kernel in crate::complex_kernels().chain(crate::kernels()) {
+    for kernel in crate::complex_kernels().chain(crate::plain_kernels()) {
         let schema = Schema::parse(kernel.schema)?;
         if schema.name == operator
-            && let Some(done) = call_if_taken(kernel, &schema, args)?
+            && let Some(done) = call_if_taken(&kernel, &schema, args)?
         {
             return Ok(done);
         }
@@ -286,4 +286,17 @@ pub fn error_text<T>(result: Result<T>) -> String {
 /// Extents as [`Dims`].
 pub fn dims(shape: &[usize]) -> Dims {
     Dims::new(shape).unwrap()
+}
+
+/// Numbers of mixed sign and size, reproducible.
+pub fn numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..n)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 8.0
+        })
+        .collect()
 }

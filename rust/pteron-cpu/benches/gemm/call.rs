@@ -8,7 +8,8 @@ use pteron_core::{
 };
 use pteron_cpu::epilogue::Epilogue;
 use pteron_cpu::executor::{Executor, SessionScratch};
-use pteron_cpu::{Pool, cpu_detect, stop_word};
+use pteron_cpu::{Pool, stop_word};
+use pteron_kernels::cpu_detect;
 use std::sync::atomic::AtomicU32;
 
 /// A constant matrix over the start of `data`.

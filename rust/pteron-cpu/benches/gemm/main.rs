@@ -18,8 +18,9 @@ mod shapes;
 use call::Call;
 use clock::{best, thread_time};
 use pteron_core::{AlignedBuffer, Isa};
+use pteron_cpu::Pool;
 use pteron_cpu::packed::f32_nr32_v1;
-use pteron_cpu::{Pool, cpu_detect};
+use pteron_kernels::cpu_detect;
 use report::{Report, Row, Timed};
 use shapes::{Kind, SHAPES, Shape};
 

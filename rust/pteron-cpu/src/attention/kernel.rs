@@ -14,8 +14,8 @@ use super::spec::AttentionSpec;
 use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
 use crate::gemm::{TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
-use crate::vector_math::SimdLevel;
 use pteron_core::{Args, BindArgs, Bound, CpuProfile, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
+use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 
 pub(super) struct Attention {

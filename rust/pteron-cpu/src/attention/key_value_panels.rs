@@ -2,7 +2,7 @@
 
 use crate::packed::f32_nr32_v1::NR;
 use crate::packed::pack_block;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 /// Packs `keys` rows of `depth` elements transposed: panel p holds keys 32p.., row d of it element d.
 /// Columns of missing keys keep what was there.

@@ -3,7 +3,7 @@
 
 use crate::gemm::{Fetch, Tile, TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
-use crate::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::{Simd, SimdTask};
 
 /// C = A·B or C += A·B over packed panels of B.
 pub(super) struct TiledProduct {

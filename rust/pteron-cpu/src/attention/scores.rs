@@ -6,9 +6,9 @@
 //! Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
 //! "FlashAttention" (2022).
 
-use crate::vector_math::exp::exp;
-use crate::vector_math::simd::MAX_LANES;
-use crate::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::exp::exp;
+use pteron_kernels::vector_math::simd::MAX_LANES;
+use pteron_kernels::vector_math::{Simd, SimdTask};
 
 /// What is added to the scores of a block; pointers to the entry of its first row and key.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 use super::*;
-use crate::elementwise::tests::numbers;
-use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_core::{Bool8, DType, Isa};
+use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_kernels::testing::numbers;
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 

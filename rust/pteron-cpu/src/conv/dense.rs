@@ -11,10 +11,10 @@ use super::reorder::{CHUNK_PIXELS, Interleave};
 use super::window::{phase, phase_count};
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
-use crate::vector_math::SimdLevel;
 use pteron_core::{
     Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
 /// Fewest chunks worth having, so that threads find work; panels of a block are not split below

@@ -7,8 +7,8 @@ use super::gather::{BLOCK_PIXELS, Pixel, Source, pixels_of};
 use super::operands::{Operands, apply_post};
 use super::window::{Phase, phase};
 use crate::gemm::{Fetch, K_BLOCK, Tile, k_blocks, part};
-use crate::vector_math::simd::MAX_LANES;
-use crate::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::simd::MAX_LANES;
+use pteron_kernels::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
 /// Weight panels of a block at most, so that its sums stay in the second-level cache.

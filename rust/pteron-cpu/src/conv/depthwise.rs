@@ -7,11 +7,11 @@ use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
 use super::operands::{Operands, apply_post, bind_shapes, post_floats, split_worker};
 use crate::epilogue::Epilogue;
 use crate::packed::PackedFormat;
-use crate::vector_math::SimdLevel;
 use pteron_core::{
     AlignedBuffer, Args, BindArgs, Bound, ConstantView, DType, Dims, Error, Grid, PackKey, PackedBytes,
     PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
+use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 use std::sync::Arc;
 

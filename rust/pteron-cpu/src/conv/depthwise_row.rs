@@ -6,7 +6,7 @@
 use super::depthwise::Depthwise;
 use super::geometry::{Extents, Geometry};
 use super::written_out::written_out;
-use crate::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
 /// Outputs of a tile along a line.

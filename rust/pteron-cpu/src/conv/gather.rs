@@ -3,7 +3,7 @@
 //! matrix of all pixels never exists. Unsafe island.
 
 use super::window::{Axis, Phase};
-use crate::vector_math::Simd;
+use pteron_kernels::vector_math::Simd;
 use std::ops::Range;
 
 /// Output pixels of a block at most: eight of the tallest AVX-512 tiles, and even rows of the usual

@@ -32,9 +32,9 @@ mod written_out;
 
 use crate::epilogue::Epilogue;
 use crate::gemm::k_blocks;
-use crate::vector_math::SimdLevel;
 use geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
 use pteron_core::{ArgSpec, DType, PrepareContext, Prepared, Result, StaticKernel, TensorSpec};
+use pteron_kernels::vector_math::SimdLevel;
 
 /// Output channels of a group up to which pixels fill vectors better than channels do.
 const FEW_OUTPUTS: usize = 16;

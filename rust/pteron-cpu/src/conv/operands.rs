@@ -2,8 +2,8 @@
 
 use super::geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
 use crate::epilogue::Epilogue;
-use crate::vector_math::SimdLevel;
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorSpec};
+use pteron_kernels::vector_math::SimdLevel;
 
 /// Addresses of a call's tensors.
 #[derive(Clone, Copy)]

@@ -9,10 +9,10 @@ use super::operands::{Operands, bind_shapes, post_floats, split_worker};
 use super::planar_band::{Band, BandTask, PointwiseTask};
 use super::{f32_conv_groups_v1, f32_conv_nr32_v1};
 use crate::epilogue::Epilogue;
-use crate::vector_math::SimdLevel;
 use pteron_core::{
     Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
 /// Output elements of a chunk, about.

@@ -4,8 +4,8 @@ use super::geometry::{Extents, Geometry};
 use super::operands::{Operands, apply_post};
 use super::planar::{PlanarConvolution, Units};
 use super::planar_tile::{MAX_VECTORS, PlanarTile, Vector, channels_of_tile, most_vectors};
-use crate::vector_math::simd::MAX_LANES;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_kernels::vector_math::simd::MAX_LANES;
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::ops::Range;
 
 /// Output columns of a band at most.

@@ -2,8 +2,8 @@
 //! stay in registers while the depth runs; weights are broadcast. Unsafe island.
 
 use super::written_out::written_out;
-use crate::vector_math::Simd;
-use crate::vector_math::simd::MAX_LANES;
+use pteron_kernels::vector_math::Simd;
+use pteron_kernels::vector_math::simd::MAX_LANES;
 use std::mem::MaybeUninit;
 
 /// Most output channels of a tile.

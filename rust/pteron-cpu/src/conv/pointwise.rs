@@ -6,10 +6,10 @@ use super::geometry::{Geometry, WEIGHT};
 use super::operands::{Operands, bind_shapes, split_worker};
 use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Lhs, Rhs, TileSet, Tiling, scratch_elements};
-use crate::vector_math::SimdLevel;
 use pteron_core::{
     Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
 /// How a call splits up.

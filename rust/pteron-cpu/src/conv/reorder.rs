@@ -1,7 +1,7 @@
 //! Channel planes (NCHW) into channels-last and back, a stretch of pixels at a time. Unsafe island.
 
-use crate::vector_math::simd::MAX_LANES;
-use crate::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::simd::MAX_LANES;
+use pteron_kernels::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
 /// Pixels of a chunk.

@@ -7,10 +7,10 @@ use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
 use super::operands::{Operands, apply_post, bind_shapes, post_floats, split_worker};
 use super::shallow_band::{BandTask, Copy, MOST_ROWS};
 use crate::epilogue::Epilogue;
-use crate::vector_math::SimdLevel;
 use pteron_core::{
     Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
 /// Floats of a band that are aimed at: a small part of the second-level cache.

@@ -6,7 +6,7 @@ use super::geometry::{Extents, Geometry};
 use super::operands::Operands;
 use super::shallow::Shallow;
 use super::written_out::written_out;
-use crate::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
 /// Output rows of a band at most.

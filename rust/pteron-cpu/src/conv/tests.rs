@@ -3,15 +3,15 @@
 use super::f32_conv_nr32_v1::{packed, unpack};
 use super::geometry::{Geometry, OUT};
 use super::{prepare_convolution, winograd};
-use crate::elementwise::function::Function;
-use crate::elementwise::program::Program;
-use crate::elementwise::tests::numbers;
 use crate::epilogue::Epilogue;
-use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_core::kernel::PrepareFn;
 use pteron_core::{
     ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, PrepareContext, Prepared, Result,
 };
+use pteron_kernels::elementwise::function::Function;
+use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_kernels::testing::numbers;
 use std::sync::Arc;
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];

@@ -112,8 +112,8 @@ impl<'a> WindowPanels<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu_detect::available_isas;
     use crate::packed::testing::view;
+    use pteron_kernels::cpu_detect::available_isas;
 
     /// Strides of [G, O, I, KH, KW] whose dimensions lie in memory in the order `outermost_first`, with `gap`
     /// elements behind each innermost line.

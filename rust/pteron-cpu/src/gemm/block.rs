@@ -6,10 +6,10 @@ use super::tile::{Fetch, Tile};
 use super::tile_set::{TileSet, TileVariant};
 use super::tiling::{PACKED_ROWS, ROWS};
 use super::{K_BLOCK, k_blocks, longest_k_block, part};
-use crate::elementwise::program::Program;
 use crate::packed::f32_nr32_v1::NR;
 use crate::packed::pack_block;
-use crate::vector_math::SimdLevel;
+use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 
 /// Where A comes from.

@@ -3,7 +3,7 @@
 //! starts at `k` is number `k * m + r * length of the K-block`. Unsafe island.
 
 use super::{k_blocks, part};
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::ops::Range;
 
 /// A matrix of `m` rows, `stride` apart, whose columns are neighbours.
@@ -89,8 +89,8 @@ impl SimdTask for PackTile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu_detect::available_isas;
     use crate::gemm::{TileSet, tests::noise};
+    use pteron_kernels::cpu_detect::available_isas;
 
     #[test]
     fn every_value_is_where_it_should_be() {

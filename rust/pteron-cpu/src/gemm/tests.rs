@@ -1,10 +1,10 @@
 use super::*;
-use crate::cpu_detect::available_isas;
-use crate::elementwise::function::Function;
-use crate::elementwise::program::Program;
 use crate::packed::f32_nr32_v1;
-use crate::vector_math::SimdLevel;
 use pteron_core::{ConstantKey, ConstantView, DType, Dims, Isa};
+use pteron_kernels::cpu_detect::available_isas;
+use pteron_kernels::elementwise::function::Function;
+use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::vector_math::SimdLevel;
 
 /// Numbers in [-1, 1] that depend on nothing but the seed.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {

@@ -161,7 +161,7 @@ fn panel_ns(rows: usize, k: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu_detect::available_isas;
+    use pteron_kernels::cpu_detect::available_isas;
 
     fn grid(batch: usize, m: usize, n: usize, k: usize) -> Tiling {
         Tiling::new(TileSet::for_isa(Isa::Portable), batch, m, n, k)

@@ -2,8 +2,8 @@
 
 use super::TensorId;
 use super::argument::{Argument, Literal};
-use crate::elementwise::program::Program;
 use crate::epilogue::Epilogue;
+use pteron_kernels::elementwise::program::Program;
 use smallvec::SmallVec;
 use std::sync::Arc;
 

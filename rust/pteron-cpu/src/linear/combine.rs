@@ -1,8 +1,8 @@
 //! `C = alpha * C + beta * addend`, then residual, clamp and post program, on a block that the tiles have
 //! just written: for what the tiles do not do themselves. Unsafe island.
 
-use crate::elementwise::program::Program;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::ops::Range;
 
 #[derive(Clone, Copy)]

@@ -1,11 +1,11 @@
 use super::tests::{Arg, assert_close, execute, execute_with_output, prepare};
-use crate::cpu_detect::{available_isas, best_isa};
-use crate::elementwise::function::Function;
-use crate::elementwise::program::{Operand, Program, Step};
 use crate::epilogue::Epilogue;
 use crate::gemm::tests::{noise, reference};
-use crate::vector_math::SimdLevel;
 use pteron_core::PackStore;
+use pteron_kernels::cpu_detect::{available_isas, best_isa};
+use pteron_kernels::elementwise::function::Function;
+use pteron_kernels::elementwise::program::{Operand, Program, Step};
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
 /// A constant and a computed weight.

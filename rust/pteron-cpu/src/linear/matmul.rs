@@ -8,11 +8,11 @@ use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Lhs, Rhs, RowMatrix, TileSet, part, scratch_elements};
 use crate::packed::f32_nr32_v1::{FORMAT, NR};
 use crate::packed::pack_block;
-use crate::vector_math::SimdLevel;
 use pteron_core::{
     Args, BindArgs, Bound, Dims, Error, Grid, PackedBytes, Prepared, Result, Scratch, TensorView,
     WorkerScratch,
 };
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
 /// B.

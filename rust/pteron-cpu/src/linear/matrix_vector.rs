@@ -1,11 +1,11 @@
 //! Products of a matrix and one column in f32: `mv`, and `mm` of one column. Each result is a dot product of a row, in an
 //! order that its length and the instruction set fix. Unsafe island.
 
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
     Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
     WorkerScratch,
 };
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 const OUT: usize = 2;
 /// Rows that share the loads of the column.
@@ -185,9 +185,9 @@ pub static KERNELS: &[StaticKernel] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elementwise::tests::numbers;
-    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
     use pteron_core::Isa;
+    use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
+    use pteron_kernels::testing::numbers;
 
     #[test]
     fn columns_agree_with_f64() {

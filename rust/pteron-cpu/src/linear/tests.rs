@@ -2,11 +2,12 @@ use super::*;
 use crate::epilogue::Epilogue;
 use crate::executor::{Executor, SessionScratch};
 use crate::gemm::tests::{noise, reference};
-use crate::{Pool, cpu_detect, stop_word};
+use crate::{Pool, stop_word};
 use pteron_core::{
     AlignedBuffer, ArgSpec, Args, BindArgs, ConstantKey, ConstantView, DType, DimOrder, Dims, Dynamism, Isa,
     Kernel, PackStore, PrepareContext, Prepared, Result, TensorSlot, TensorSpec, Value, ValueId,
 };
+use pteron_kernels::cpu_detect;
 use std::sync::atomic::AtomicU32;
 
 /// An argument of a test call.

@@ -1,11 +1,11 @@
 //! `mm` of one row and a matrix that is computed at run time, in f32. The matrix is read once, row by row, as memory
 //! gives it fastest; every sum runs over k in order, whatever the number of chunks. Unsafe island.
 
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
     Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
     WorkerScratch,
 };
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 const OUT: usize = 2;
 /// Columns of a chunk: their sums stay in the first-level cache, and of every row a page is read.
@@ -167,9 +167,9 @@ pub static KERNELS: &[StaticKernel] = &[StaticKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elementwise::tests::numbers;
-    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
     use pteron_core::Isa;
+    use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
+    use pteron_kernels::testing::numbers;
 
     #[test]
     fn rows_agree_with_f64() {

@@ -3,13 +3,13 @@
 //! wrap. Sums run over k in order, whatever the number of chunks. Unsafe island.
 
 use super::accept::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
 use product::{Double, Long, Product, Sixteen, Whole};
 use pteron_core::{
     Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
     TensorView, WorkerScratch,
 };
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 /// Columns of a panel.
 const PANEL: usize = 32;

@@ -1,8 +1,8 @@
 //! Packs up to 32 columns of a strided f32 matrix into one panel block. Unsafe island.
 
 use super::f32_nr32_v1::NR;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::Isa;
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 /// Packs `k` rows of `columns` ≤ 32 columns into `k * 32` elements at `dst`; missing columns become
 /// zero. Element (row, column) of the source is at `src + row * stride_k + column * stride_n`.

@@ -118,8 +118,8 @@ pub fn unpack(packed: &PackedBytes, k: usize, n: usize) -> Result<Vec<f32>> {
 mod tests {
     use super::super::testing::view;
     use super::*;
-    use crate::cpu_detect::available_isas;
     use proptest::prelude::*;
+    use pteron_kernels::cpu_detect::available_isas;
 
     proptest! {
         #[test]
@@ -167,7 +167,7 @@ mod tests {
     fn a_weight_and_its_transposed_view_share_one_copy() {
         let packs = PackStore::new();
         let data: Vec<f32> = (0..64 * 48).map(|i| i as f32).collect();
-        let cpu = crate::cpu_detect::profile_for(Isa::Portable).unwrap();
+        let cpu = pteron_kernels::cpu_detect::profile_for(Isa::Portable).unwrap();
         let a = get_or_pack(&packs, &cpu, &view(&data, 0, &[48, 64], &[1, 48])).unwrap();
         let b = get_or_pack(&packs, &cpu, &view(&data, 0, &[48, 64], &[1, 48])).unwrap();
         assert!(Arc::ptr_eq(&a, &b));

@@ -26,7 +26,7 @@ use pteron_core::{CpuProfile, DType, Dims, Error, ErrorKind, StaticKernel};
 use std::sync::LazyLock;
 
 static PROCESSORS: LazyLock<Vec<CpuProfile>> = LazyLock::new(|| {
-    let isas = pteron_cpu::cpu_detect::available_isas();
+    let isas = pteron_kernels::cpu_detect::available_isas();
     isas.into_iter()
         .map(|isa| CpuProfile { isa, l1_bytes: 32 << 10, l2_bytes: 1 << 20, load_threads: 1 })
         .collect()
@@ -55,7 +55,7 @@ pub fn run(data: &[u8]) -> (&'static str, Reach) {
     if generator.is_wild && generator.choices.chance(20) {
         enlarge(&mut args, generator.choices);
         for kernel in &operator.kernels {
-            call::prepare(*kernel, &operator.schema, &args, setting);
+            call::prepare(kernel, &operator.schema, &args, setting);
         }
         return (&operator.schema.name, Reach::TooLarge);
     }
@@ -99,8 +99,7 @@ fn fit_outputs(operator: &Operator, args: &mut [Argument], setting: Setting<'_>)
     let Some(kernel) = operator.kernels.last() else { return };
     let mut is_tried = vec![false; args.len()];
     for _ in 0..6 {
-        let Outcome::Refused { error, .. } = call::run(*kernel, &operator.schema, args, setting, false)
-        else {
+        let Outcome::Refused { error, .. } = call::run(kernel, &operator.schema, args, setting, false) else {
             return;
         };
         let Some(wanted) = Wanted::of(&error) else { return };

@@ -9,14 +9,13 @@ pub struct Operator {
     /// Its schema, that of the reference kernel.
     pub schema: Schema,
     /// Fast kernels, then kernels on complex numbers, then the reference kernel.
-    pub kernels: Vec<&'static StaticKernel>,
+    pub kernels: Vec<StaticKernel>,
 }
 
 /// All operators, by name.
 pub static OPERATORS: LazyLock<Vec<Operator>> = LazyLock::new(|| {
-    let all = pteron_cpu::kernels().chain(pteron_kernels::complex_kernels()).chain(pteron_kernels::kernels());
     let mut found: BTreeMap<String, Operator> = BTreeMap::new();
-    for kernel in all {
+    for kernel in pteron_cpu::kernels() {
         let Ok(schema) = Schema::parse(kernel.schema) else { continue };
         let entry = found
             .entry(schema.name.clone())

@@ -5,9 +5,10 @@
 //!
 //! Formulas that overflow or cancel somewhere in the range of float32 are computed in float64 and rounded.
 
-use crate::elementwise::{Dtypes, Positions, float, number};
-use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float, number};
+use crate::routine::{Preparation, dtype_of};
+use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 fn own(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
     Ok(Dtypes::same(dtype_of(ctx, 0)?))
@@ -165,7 +166,7 @@ fn hardtanh(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// relu and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", relu),
     kernel("aten::gelu.out(Tensor self, *, str approximate=\"none\", Tensor(a!) out) -> Tensor(a!)", gelu),
     kernel(

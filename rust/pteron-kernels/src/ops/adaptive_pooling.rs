@@ -5,14 +5,15 @@
 //! accumulate in float64; maxima of floats only, as in PyTorch. Edge cases: an output size of zero gives an
 //! empty output; NaN counts as largest; inputs may lack the batch dimension.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::pooling::largest;
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, integers, places, spatial_extents, volumes, with_extents};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{Preparation, Routine, dtype_of};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
 /// Extents of input and output. Which dimensions of the input may be empty depends on the operator, as in
 /// PyTorch: the first one always, batch or not; channels where the average of images or signals is asked for; a
@@ -110,7 +111,7 @@ fn prepare_max<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Adaptive pooling.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::adaptive_avg_pool1d.out(Tensor self, int[1] output_size, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_average::<1>,

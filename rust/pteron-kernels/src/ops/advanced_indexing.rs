@@ -6,6 +6,7 @@
 //! negative positions count from the end; one outside is an error that names it; repeated positions
 //! keep the last value or, accumulating, add up.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::Kind;
 use crate::elements::Reader;
@@ -16,11 +17,11 @@ use crate::ops::data_dependent::no_room;
 use crate::ops::index_items::{IndexItems, MaskCount, wrap_positions};
 use crate::ops::layout::same_dtype;
 use crate::region::{Region, RegionCopy, copy_to_update};
-use crate::routine::{Preparation, Routine, RunFn, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, RunFn, dtype_of};
 use crate::shape::check_expandable;
 use crate::walk::{Walk, broadcast_strides, signed};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel, TensorView,
+    ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, TensorView,
     TensorViewMut,
 };
 use std::ops::Range;
@@ -363,7 +364,7 @@ fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
 }
 
 /// index, index_put.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 2)?;
         let scratch = check_index_list(ctx)?;

@@ -4,13 +4,14 @@
 //! Shape: the output size. Dtype: floats; coordinates are computed as PyTorch does, in float32 unless the
 //! image is float64. Edge cases: taps beyond an edge are left out and the rest is scaled up.
 
+use crate::operator::{Operator, kernel};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::resampling::{Axis, axes, bind, cubic_weight, weighted_form};
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, places, volumes};
-use crate::routine::{Preparation, Routine, kernel};
-use pteron_core::{Args, PrepareContext, Result, StaticKernel};
+use crate::routine::{Preparation, Routine};
+use pteron_core::{Args, PrepareContext, Result};
 
 /// A filter: its reach in pixels when nothing shrinks, and its value at a distance.
 #[derive(Clone, Copy)]
@@ -94,7 +95,7 @@ fn prepare_cubic(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Antialiased resampling.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_linear,

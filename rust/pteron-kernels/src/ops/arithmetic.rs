@@ -3,10 +3,11 @@
 //! Shape: broadcast. Dtype: promoted. Edge cases: integers wrap, bool adds as "or", bool does not
 //! subtract, `alpha` must be an integer when the operands are.
 
-use crate::elementwise::{Dtypes, Positions, float, number};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float, number};
 use crate::promotion::Promotion;
-use crate::routine::{Preparation, kernel};
-use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::Preparation;
+use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 const TENSOR_ALPHA: Positions = Positions { inputs: &[0, 1], scalars: &[2], out: 3, shape_of: None };
 const SCALAR_ALPHA: Positions = Positions { inputs: &[0], scalars: &[1, 2], out: 3, shape_of: None };
@@ -114,7 +115,7 @@ macro_rules! float_pair {
 }
 
 /// add and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     linear!(
         "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         TENSOR_ALPHA, false, |a, b, s| float a + s.get(0) * b, int a.wrapping_add(s.get(0).wrapping_mul(b))

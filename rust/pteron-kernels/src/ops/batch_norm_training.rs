@@ -5,13 +5,14 @@
 //! statistics are accumulated in float64. Edge cases: the running variance takes the unbiased variance, so
 //! that of a single element is NaN; weight and bias may be absent.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, UpdateView, Writer};
 use crate::ops::normalization::{Affine, base, channel_members, check_batch, check_outputs, map_plane, optional, plane};
 use crate::ops::sums::moments;
-use crate::routine::{Routine, kernel};
+use crate::routine::Routine;
 use crate::shape::check_same;
-use pteron_core::{Args, BindArgs, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Result};
 
 const RUNNING: [usize; 2] = [3, 4];
 const OUT: usize = 8;
@@ -88,7 +89,7 @@ fn normalize(args: &Args<'_>) -> Result<()> {
 }
 
 /// _native_batch_norm_legit.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::_native_batch_norm_legit.out(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps, *, Tensor(d!) out, Tensor(e!) save_mean, Tensor(f!) save_invstd) -> (Tensor(d!), Tensor(e!), Tensor(f!))",
     |ctx| {
         check_outputs(ctx, [OUT, OUT + 1, OUT + 2])?;

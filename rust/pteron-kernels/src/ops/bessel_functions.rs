@@ -8,9 +8,10 @@
 //!
 //! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 9.6.10 (series) and 9.7.1 (asymptotic).
 
-use crate::elementwise::{Dtypes, Positions, float};
-use crate::routine::{Preparation, kernel};
-use pteron_core::{DType, Error, PrepareContext, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::routine::Preparation;
+use pteron_core::{DType, Error, PrepareContext};
 
 /// From here on the asymptotic series has all digits.
 const FAR: f64 = 30.0;
@@ -86,7 +87,7 @@ macro_rules! function {
 }
 
 /// Bessel functions.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     function!("bessel_j0", false, |x| finite(libm::j0, x)),
     function!("bessel_j1", false, |x| finite(libm::j1, x)),
     function!("bessel_y0", false, |x| finite(libm::y0, x)),

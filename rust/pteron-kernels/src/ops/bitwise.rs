@@ -3,9 +3,10 @@
 //! Shape: broadcast. Dtype: integers and bool, promoted; shifts refuse bool. Edge cases: a shift by
 //! a negative amount or by at least the width gives 0 to the left and the sign to the right.
 
-use crate::elementwise::{Dtypes, Positions, integer};
-use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{DType, Error, PrepareContext, Result, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, integer};
+use crate::routine::{Preparation, dtype_of};
+use pteron_core::{DType, Error, PrepareContext, Result};
 
 const SCALAR_FIRST: Positions = Positions { inputs: &[1], scalars: &[0], out: 2, shape_of: None };
 
@@ -77,10 +78,10 @@ fn shift(
     }
 }
 
-static OPERATORS: &[StaticKernel; 14] = &{
-    const BINARY: &[StaticKernel] = bit_operators!("bitwise_and" &, "bitwise_or" |, "bitwise_xor" ^);
-    const fn at(i: usize) -> StaticKernel {
-        StaticKernel { schema: BINARY[i].schema, variant: BINARY[i].variant, prepare: BINARY[i].prepare }
+static ROWS: &[Operator; 14] = &{
+    const BINARY: &[Operator] = bit_operators!("bitwise_and" &, "bitwise_or" |, "bitwise_xor" ^);
+    const fn at(i: usize) -> Operator {
+        BINARY[i]
     }
     [
         at(0),
@@ -113,7 +114,7 @@ static OPERATORS: &[StaticKernel; 14] = &{
 };
 
 /// Operators on bits.
-pub static KERNELS: &[StaticKernel] = OPERATORS;
+pub static OPERATORS: &[Operator] = ROWS;
 
 #[cfg(test)]
 mod tests {

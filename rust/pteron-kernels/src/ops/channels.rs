@@ -3,16 +3,17 @@
 //! Shape: glu halves a dimension; the shuffles trade channels for pixels. Dtype: glu needs floats,
 //! the shuffles move any dtype. Edge cases: extents that do not divide are errors.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::copy_in_chunks;
 use crate::ops::sums::check_float;
-use crate::reduction::row_major;
+use crate::reduction::plain::row_major;
 use crate::region::{Region, RegionCopy};
-use crate::routine::{Preparation, Routine, kernel};
+use crate::routine::{Preparation, Routine};
 use crate::shape::wrap_dim;
 use crate::walk::{Walk, signed};
-use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// The dimension and half its extent.
 fn halves(args: &Args<'_>) -> Result<(usize, usize)> {
@@ -117,7 +118,7 @@ fn prepare_shuffle<const UP: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// glu and pixel shuffles.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_float(ctx, 2)?;
         Routine::prepare(bind_glu, |args, _| glu(args))

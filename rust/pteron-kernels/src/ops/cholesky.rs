@@ -5,13 +5,14 @@
 //! order of the leading minor that is not), and is an error where PyTorch raises, as a singular factor is.
 //! Source: Golub & Van Loan, Matrix Computations, 4.2.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, check_exactly, common_batch, items, joined, largest, load, rooms, split, split_square,
     store, transpose,
 };
 use crate::ops::triangular::{Triangle, substitute};
-use crate::routine::{PerItem, Preparation, kernel};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{PerItem, Preparation};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// Replaces the lower triangle of `a` by L and clears the other; the order of the first leading minor that is
 /// not positive, or 0.
@@ -153,7 +154,7 @@ fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Cholesky.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_cholesky_ex.L(Tensor self, *, bool upper=False, bool check_errors=False, Tensor(a!) L, Tensor(b!) info) -> (Tensor(a!) L, Tensor(b!) info)",
         prepare_ex,

@@ -3,9 +3,10 @@
 //! Shape: broadcast. Dtype: promoted with the bounds. Edge cases: NaN in the value or in a bound gives
 //! NaN; when the bounds cross, the upper one wins; `clamp` needs at least one bound.
 
-use crate::elementwise::{Dtypes, Positions, number};
-use crate::routine::{Preparation, kernel};
-use pteron_core::{ArgSpec, Error, PrepareContext, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::routine::Preparation;
+use pteron_core::{ArgSpec, Error, PrepareContext};
 
 macro_rules! extremes {
     ($t:ty, $larger:ident, $smaller:ident) => {
@@ -83,7 +84,7 @@ fn smaller(ctx: &PrepareContext<'_>, p: Positions) -> Preparation {
 }
 
 /// clamp, maximum, minimum.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)",
         clamp_scalar,

@@ -3,14 +3,13 @@
 //! Shape: broadcast. Dtype: operands are promoted, the result is bool and may be stored in any dtype
 //! as 0 or 1. Edge cases: every comparison with NaN is false, except `ne`.
 
-use crate::elementwise::{Dtypes, Positions, number};
-use crate::routine::kernel;
-use pteron_core::StaticKernel;
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, number};
 
 macro_rules! comparisons {
     ($($name:literal $operator:tt),*) => {
         /// Comparisons with a tensor and with a number.
-        pub static KERNELS: &[StaticKernel] = &[ $(
+        pub static OPERATORS: &[Operator] = &[ $(
             kernel(
                 concat!("aten::", $name, ".Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
                 |ctx| {

@@ -7,7 +7,7 @@
 
 use crate::complex_number::{Number, number};
 use crate::compute::Compute;
-use crate::elementwise::{Dtypes, Positions, Scalars, complex};
+use crate::elementwise::plain::{Dtypes, Positions, Scalars, complex};
 use crate::ops::complex_elementwise::{check, is_complex, kernel};
 use crate::routine::Preparation;
 use pteron_core::{DType, PrepareContext, StaticKernel};

@@ -4,14 +4,15 @@
 //! float32; angle keeps floats and makes integers float32. Edge cases: the angle of a real number is pi below
 //! zero, 0 otherwise, NaN for NaN.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
-use crate::elementwise::{Dtypes, Positions, float};
+use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::elements::Reader;
-use crate::reduction::row_major;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::row_major;
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
 use crate::walk::{Walk, broadcast_strides};
-use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
 
 fn bind_view(args: &mut BindArgs<'_>) -> Result<()> {
     let shape = *args.args().tensor(0)?.shape();
@@ -79,7 +80,7 @@ fn pair(args: &Args<'_>, f: impl Fn(f32, f32) -> Complex64) -> Result<()> {
 }
 
 /// Pairs and angles.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::view_as_complex_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", |ctx| -> Preparation {
         check(ctx, &[0], 1)?;
         Routine::prepare(bind_view, |args, _| from_pairs(args))

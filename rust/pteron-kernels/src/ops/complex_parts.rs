@@ -3,10 +3,11 @@
 //! Shape: that of `self` and a last dimension of two, for the real and the imaginary part. Dtype: float32
 //! from complex64. Edge cases: none.
 
+use crate::operator::{Operator, kernel};
 use crate::elements::Writer;
-use crate::reduction::row_major;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::reduction::plain::row_major;
+use crate::routine::{Preparation, Routine, dtype_of};
+use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
 
 fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     let mut shape = *args.args().tensor(0)?.shape();
@@ -41,7 +42,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// view_as_real_copy.
-pub static KERNELS: &[StaticKernel] =
+pub static OPERATORS: &[Operator] =
     &[kernel("aten::view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", prepare)];
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::compute::{BLOCK, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::complex_elementwise::{is_complex, kernel};
 use crate::ops::layout::same_dtype;
-use crate::reduction::Reduction;
+use crate::reduction::plain::Reduction;
 use crate::routine::{Preparation, Routine};
 use crate::shape::wrap_dim;
 use pteron_core::{Args, BindArgs, PrepareContext, Result, StaticKernel};

@@ -5,7 +5,7 @@
 
 use crate::complex_blocks::{ComplexReader, number};
 use crate::ops::complex_elementwise::{check, is_complex, kernel};
-use crate::reduction::{Reduction, bind_reduced, listed_dims, row_major};
+use crate::reduction::plain::{Reduction, bind_reduced, listed_dims, row_major};
 use crate::routine::{Preparation, Routine};
 use crate::shape::all_dims;
 use pteron_core::{Args, BindArgs, Complex64, DType, PrepareContext, Result, StaticKernel};

@@ -3,11 +3,12 @@
 //! Shape: PyTorch's formula per spatial dimension. Dtype: all operands the same. Edge cases: empty
 //! batches; kernels larger than the padded input, zero strides and odd groups are errors.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_rank, check_same};
-use pteron_core::{Args, DType, Dims, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, DType, Dims, Error, PrepareContext, Result};
 
 /// Geometry of a call; spatial dimensions are filled up to three with leading ones.
 #[derive(Clone, Copy)]
@@ -315,7 +316,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Convolution.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
     prepare,
 )];

@@ -5,15 +5,16 @@
 //! convolution of the incoming gradient with the same weight (a plain one where the convolution itself is
 //! transposed). Edge cases: a result that `output_mask` does not ask for is left as it is.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::convolution::{Geometry, convolve_with, geometry, strides};
-use crate::reduction::LaneSum;
+use crate::reduction::plain::LaneSum;
 use crate::region::zero;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
 use crate::walk::{Walk, signed};
-use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
 const GRAD: usize = 0;
 const X: usize = 1;
@@ -211,7 +212,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// convolution_backward.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
     prepare,
 )];

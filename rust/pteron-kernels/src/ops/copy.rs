@@ -4,13 +4,14 @@
 //! become integers by truncation. Edge cases: equal dtypes move as bytes, so every dtype is copied,
 //! complex and eight-bit floats included.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Kind};
-use crate::elementwise::{Dtypes, Positions, complex, number};
+use crate::elementwise::plain::{Dtypes, Positions, complex, number};
 use crate::region::copy_whole;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_expandable;
 use crate::walk::broadcast_strides;
-use pteron_core::{BindArgs, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{BindArgs, Error, PrepareContext, Result};
 
 /// An elementwise copy that converts.
 fn convert(ctx: &PrepareContext<'_>, positions: Positions) -> Preparation {
@@ -81,7 +82,7 @@ fn copy_in_place(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// clone and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
         duplicate::<2>,

@@ -5,14 +5,15 @@
 //! the weights' float32, else float64; repeat_interleave keeps int32 and int64. Edge cases: histc leaves
 //! out NaN and what is out of range; negative counts are errors.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
 use crate::ops::data_dependent::no_room;
 use crate::ops::layout::same_dtype;
-use crate::reduction::row_major;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::row_major;
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_rank;
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, Scalar, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, Scalar};
 
 /// A float of the dtype that histc computes in.
 trait Edge: Compute + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Div<Output = Self> {
@@ -204,7 +205,7 @@ fn finish_repeats(args: &mut BindArgs<'_>) -> Result<()> {
 }
 
 /// histc, bincount, repeat_interleave.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

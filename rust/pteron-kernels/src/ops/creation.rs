@@ -3,6 +3,7 @@
 //! Shape: stated by the arguments. Dtype: that of the output. Edge cases: a number that an integer
 //! dtype cannot hold is refused; `empty` leaves its memory as it is.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
@@ -10,9 +11,9 @@ use crate::elements::Writer;
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
 use crate::region::{Region, copy_region, zero};
-use crate::routine::{BindFn, BindOnly, Preparation, Routine, dtype_of, kernel};
+use crate::routine::{BindFn, BindOnly, Preparation, Routine, dtype_of};
 use pteron_core::{
-    Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, StaticKernel, TensorViewMut,
+    Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, TensorViewMut,
 };
 use std::ops::Range;
 
@@ -228,7 +229,7 @@ macro_rules! number {
 }
 
 /// Tensors made of numbers.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     number!(
         "aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out) -> Tensor(a!)",
         bind_size::<2>, 1, 2

@@ -5,16 +5,17 @@
 //! Dtype: kept; positions are int64. Edge cases: NaN is chosen by nonzero; too few source elements are
 //! an error.
 
+use crate::operator::{Operator, kernel};
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
 use crate::indexed::{Named, Row, gather};
 use crate::ops::layout::same_dtype;
-use crate::reduction::row_major;
-use crate::routine::{Routine, dtype_of, kernel};
+use crate::reduction::plain::row_major;
+use crate::routine::{Routine, dtype_of};
 use crate::shape::{broadcast, check_expandable};
 use crate::walk::{Walk, broadcast_strides};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel, TensorView};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView};
 
 /// Visits the row-major positions of the elements of `x`, broadcast to `shape`, that are true: in order, in
 /// blocks of at most [`BLOCK`].
@@ -242,7 +243,7 @@ fn check(ctx: &PrepareContext<'_>, out: usize) -> Result<Kind> {
 }
 
 /// Data-dependent shapes.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::nonzero.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         if dtype_of(ctx, 1)? != DType::Int64 || Kind::of(dtype_of(ctx, 0)?).is_err() {
             return Err(Error::kernel("positions are int64 and the input a number").argument("out"));

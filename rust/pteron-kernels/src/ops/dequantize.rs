@@ -5,14 +5,15 @@
 //! and the zero points, then multiplied in the dtype of the scales. Source: `quantized_decomposed` of
 //! `torch.ao.quantization`, with ExecuTorch's out variants.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::quantized_layout::{Spread, Walks, check_scales, check_stated, limits, single, stated_limits};
 use crate::promotion::promote;
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of};
 use half::{bf16, f16};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
 /// How a zero point is taken away.
@@ -143,7 +144,7 @@ fn prepare(ctx: &PrepareContext<'_>, spread: Spread, out: usize, stated: usize) 
 }
 
 /// dequantize_per_tensor, dequantize_per_channel, dequantize_per_token.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "quantized_decomposed::dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| prepare(ctx, Spread::Whole, 7, 5),

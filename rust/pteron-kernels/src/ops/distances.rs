@@ -5,15 +5,16 @@
 //! p = 0 counts the places that differ, p = inf takes the largest difference; rows without elements are at
 //! distance 0; NaN stays NaN.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
-use crate::reduction::{LaneSum, row_major};
-use crate::routine::{Routine, kernel};
+use crate::reduction::plain::{LaneSum, row_major};
+use crate::routine::Routine;
 use crate::shape::{broadcast, check_rank};
 use crate::walk::{Walk, broadcast_strides};
-use pteron_core::{Args, BindArgs, Dims, Error, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Dims, Error, Result};
 
 /// The norm's exponent, checked.
 fn exponent(args: &Args<'_>, i: usize) -> Result<f64> {
@@ -129,7 +130,7 @@ fn pdist(args: &Args<'_>) -> Result<()> {
 }
 
 /// Distances.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_cdist_forward.out(Tensor x1, Tensor x2, float p, int? compute_mode, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

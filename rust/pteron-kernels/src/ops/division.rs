@@ -4,9 +4,10 @@
 //! dtype. Edge cases: integer division by zero is an error, float division by zero follows IEEE;
 //! the smallest integer divided by -1 wraps.
 
-use crate::elementwise::{Dtypes, Positions, float, number};
-use crate::routine::{Preparation, kernel};
-use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float, number};
+use crate::routine::Preparation;
+use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 const BINARY_MODE: Positions = Positions { inputs: &[0, 1], scalars: &[], out: 3, shape_of: None };
 const SCALAR_MODE: Positions = Positions { inputs: &[0], scalars: &[1], out: 3, shape_of: None };
@@ -149,7 +150,7 @@ fn remainder(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// div and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", divide),
     kernel("aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", divide),
     kernel(

@@ -4,14 +4,15 @@
 //! to the dtype after every addition, in the order of the indices, as PyTorch's do; integers are not scaled. Edge cases: rows that no
 //! index names are 0, the padding row takes nothing; an index outside the table is an error.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::layout::same_dtype;
-use crate::reduction::row_major;
+use crate::reduction::plain::row_major;
 use crate::region::zero;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_same};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 const OUT: usize = 5;
 
@@ -94,7 +95,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// embedding_dense_backward.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)",
     prepare,
 )];

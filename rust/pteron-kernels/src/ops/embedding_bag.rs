@@ -6,13 +6,14 @@
 //! empty bags give zeros; indices equal to `padding_idx` (unless -1) do not count; offsets start at 0, do not
 //! fall and stay within the indices; means and maxima take no weights.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::{check_index, check_rank, check_same};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result};
 use std::ops::Range;
 
 const OUT: usize = 9;
@@ -263,7 +264,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// _embedding_bag, _embedding_bag_forward_only.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_embedding_bag.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
         prepare,

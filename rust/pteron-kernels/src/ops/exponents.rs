@@ -3,13 +3,14 @@
 //! x = mantissa · 2^exponent with 0.5 ≤ |mantissa| < 1. Shape: that of `self`. Dtype: floats; the exponent is
 //! int32. Edge cases: zeros, infinities and NaN are their own mantissa, with exponent 0.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
-use crate::reduction::row_major;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::reduction::plain::row_major;
+use crate::routine::{Preparation, Routine, dtype_of};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 const MANTISSA_BITS: u64 = (1 << 52) - 1;
 
@@ -54,7 +55,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// frexp.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) -> (Tensor(a!) mantissa, Tensor(b!) exponent)",
     prepare,
 )];

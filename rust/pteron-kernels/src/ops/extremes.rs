@@ -4,13 +4,14 @@
 //! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of
 //! nothing is false and `all` true.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::reduction::{Reduction, bind_reduced, check_not_empty, in_parts, listed_dims, row_major};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::reduction::plain::{Reduction, bind_reduced, check_not_empty, in_parts, listed_dims, row_major};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::{all_dims, dim_set, wrap_dim};
-use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 use std::ops::Range;
 
 /// Does `candidate` replace `best`?
@@ -199,7 +200,7 @@ fn truth_all<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Extremes and truth values.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         listed_values::<true>,

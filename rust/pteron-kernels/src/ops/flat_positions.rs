@@ -4,14 +4,15 @@
 //! positions count from the end, one outside is an error; repeated positions keep the last value or,
 //! accumulating, add up.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::layout::same_dtype;
-use crate::reduction::row_major;
+use crate::reduction::plain::row_major;
 use crate::region::copy_to_update;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_index;
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
@@ -51,7 +52,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// put.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::put.out(Tensor self, Tensor index, Tensor source, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",
     prepare,
 )];

@@ -6,14 +6,15 @@
 //! dimension and takes the rest for its conjugate, so the imaginary parts of the ends do not count; a
 //! dimension without elements is an error.
 
+use crate::operator::{Operator, kernel};
 use crate::complex_blocks::{ComplexReader, number};
 use crate::fourier::{Number, Transform, memory, most_memory};
-use crate::reduction::{Reduction, row_major};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::{Reduction, row_major};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_dim;
 use crate::walk::{Walk, signed};
 use pteron_core::{
-    Args, BindArgs, Complex64, DType, Dims, Error, PrepareContext, Result, StaticKernel, WorkerScratch,
+    Args, BindArgs, Complex64, DType, Dims, Error, PrepareContext, Result, WorkerScratch,
 };
 
 /// The listed dimensions, wrapped and in order; at least one, none twice.
@@ -262,7 +263,7 @@ fn check(ctx: &PrepareContext<'_>, from: DType, to: DType) -> Result<()> {
 }
 
 /// Fourier transforms.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_fft_c2c.out(Tensor self, SymInt[] dim, int normalization, bool forward, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| -> Preparation {

@@ -5,12 +5,13 @@
 //! 2 bicubic; padding: 0 zeros, 1 border, 2 reflection. Edge cases: positions that are not finite give
 //! NaN in a bilinear sample padded with zeros, else what the padding gives for the first pixel.
 
+use crate::operator::{Operator, kernel};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
-use crate::routine::{Routine, kernel};
+use crate::routine::Routine;
 use crate::shape::check_rank;
-use pteron_core::{Args, BindArgs, Error, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Error, Result};
 
 /// The output's position in the arguments.
 const OUT: usize = 5;
@@ -172,7 +173,7 @@ fn sample(args: &Args<'_>) -> Result<()> {
 }
 
 /// Sampling.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::grid_sampler_2d.out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *, Tensor(a!) out) -> Tensor(a!)",
     |ctx| {
         same_dtype(ctx, 0, OUT)?;

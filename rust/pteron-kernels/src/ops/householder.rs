@@ -5,11 +5,12 @@
 //! element, and a column that is done already is left alone. Shape: batches of matrices. Dtype: float32 and
 //! float64, computed in float64. Source: Golub & Van Loan, Matrix Computations, 5.1 and 5.2.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, check_items, items, joined, largest, load, rooms, split, store, transpose,
 };
-use crate::routine::{PerItem, Preparation, kernel};
-use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{PerItem, Preparation};
+use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// A row-major matrix whose columns hold reflectors below the diagonal.
 struct Reflectors<'a> {
@@ -228,7 +229,7 @@ fn prepare_ormqr(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// QR and its reflectors.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_qr.out(Tensor A, str mode=\"reduced\", *, Tensor(a!) Q, Tensor(b!) R) -> (Tensor(a!) Q, Tensor(b!) R)",
         prepare_qr,

@@ -8,9 +8,10 @@
 //! evaluation of continued fractions (1976); N. M. Temme, "The asymptotic expansion of the incomplete gamma
 //! functions" (1979), for operands above 1e8.
 
-use crate::elementwise::{Dtypes, Positions, float};
-use crate::routine::{Preparation, kernel};
-use pteron_core::{Error, PrepareContext, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::routine::Preparation;
+use pteron_core::{Error, PrepareContext};
 use std::f64::consts::PI;
 
 /// Above this, the first term of the asymptotic expansion is exact to float64's digits.
@@ -173,7 +174,7 @@ fn prepare(ctx: &PrepareContext<'_>, f: fn(f64, f64) -> f64) -> Preparation {
 }
 
 /// igamma, igammac.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::igamma.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| prepare(ctx, igamma)),
     kernel("aten::igammac.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| prepare(ctx, igammac)),
 ];

@@ -4,15 +4,16 @@
 //! Edge cases: NaN wins every extreme; means of integers round down; without `include_self` a named slice
 //! starts from the first that meets it.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
 use crate::region::copy_whole;
-use crate::routine::{Routine, dtype_of, kernel};
+use crate::routine::{Routine, dtype_of};
 use crate::shape::{check_index, wrap_dim};
 use crate::walk::{Walk, signed};
-use pteron_core::{Args, BindArgs, Dims, Error, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Dims, Error, Result};
 
 /// How a slice meets the one that is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -118,7 +119,7 @@ fn without_dim(shape: &Dims, strides: &Dims, dim: usize) -> (usize, Walk) {
 }
 
 /// index_reduce.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::index_reduce.out(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True, Tensor(a!) out) -> Tensor(a!)",
     |ctx| {
         same_dtype(ctx, 0, REDUCED)?;

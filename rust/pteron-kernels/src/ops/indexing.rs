@@ -3,16 +3,17 @@
 //! Dtype: data keeps its dtype, any one; positions are int32 or int64. Every position is checked when it is
 //! used; a negative one, or one outside its dimension, is an error that names it.
 
+use crate::operator::{Operator, kernel};
 use crate::elements::Reader;
 use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
-use crate::reduction::row_major;
+use crate::reduction::plain::row_major;
 use crate::region::{Region, copy_region};
-use crate::routine::{Routine, dtype_of, kernel};
+use crate::routine::{Routine, dtype_of};
 use crate::shape::{check_index, wrap_dim};
 use crate::walk::{Walk, signed};
 use pteron_core::{
-    Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel,
+    Args, BindArgs, DType, Dims, Error, PrepareContext, Result,
 };
 
 pub(crate) fn check_positions(ctx: &PrepareContext<'_>, i: usize) -> Result<()> {
@@ -78,7 +79,7 @@ fn list_index_select(args: &Args<'_>, d: usize, first: usize, list: &mut [usize]
 }
 
 /// embedding, index_select.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

@@ -4,15 +4,16 @@
 //! Shape: stated by the arguments. Dtype: `cat` and `stack` convert to the output's, the others keep
 //! it. Edge cases: `cat` skips one-dimensional empty tensors, as PyTorch does.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
 use crate::region::{Region, copy_positions, copy_region, copy_to_update};
-use crate::routine::{PerItem, Preparation, Routine, dtype_of, kernel};
+use crate::routine::{PerItem, Preparation, Routine, dtype_of};
 use crate::shape::{check_same, slice_range, wrap_dim, wrap_index};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorListView, TensorView,
+    ArgSpec, Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorListView, TensorView,
 };
 use std::ops::Range;
 
@@ -379,7 +380,7 @@ fn scattering<const OUT: usize>(ctx: &PrepareContext<'_>, run: crate::routine::R
 }
 
 /// Joins, splits, repeats.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_list_cast(ctx)?;
         Routine::prepare(bind_cat, |args, _| cat(args))

@@ -4,13 +4,14 @@
 //! Shape: stated by the arguments. Dtype: kept, every dtype is moved. Edge cases: wrapped
 //! dimensions, clamped slices, empty tensors, any dim order on both sides.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::ops::tensor_prim::view_shape;
 use crate::region::{Region, RegionCopy, copy_reshaped_part};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::{dim_set, slice_range, wrap_dim, wrap_index};
 use crate::walk::broadcast_strides;
-use pteron_core::{Args, BindArgs, Dims, Error, MAX_RANK, PrepareContext, Result, StaticKernel, TensorView};
+use pteron_core::{Args, BindArgs, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView};
 
 /// The shape of the result and where in `self` its elements are.
 pub(crate) struct Selection {
@@ -304,7 +305,7 @@ fn view(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Rearrangements of one tensor.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     selecting!("aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)", 2, permute),
     selecting!(
         "aten::transpose_copy.int_out(Tensor self, int dim0, int dim1, *, Tensor(a!) out) -> Tensor(a!)",

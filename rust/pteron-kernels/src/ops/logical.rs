@@ -3,14 +3,13 @@
 //! Shape: broadcast. Dtype: any; the result is bool and may be stored in any dtype as 0 or 1. Edge
 //! cases: NaN is true.
 
-use crate::elementwise::{Dtypes, Positions, number};
-use crate::routine::kernel;
-use pteron_core::StaticKernel;
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, number};
 
 macro_rules! logical {
     ($($name:literal $operator:tt),*) => {
         /// Operators on two tensors.
-        pub static KERNELS: &[StaticKernel] = &[ $(
+        pub static OPERATORS: &[Operator] = &[ $(
             kernel(
                 concat!("aten::", $name, ".out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
                 |ctx| {

@@ -5,14 +5,15 @@
 //! in `info` (its place from 1) and divides as IEEE does, unless `check_errors` makes it an error; empty
 //! matrices have determinant 1. Source: Golub & Van Loan, Matrix Computations, 3.4.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, check_exactly, check_items, common_batch, items, joined, largest, load, rooms, split,
     split_square, store, transpose,
 };
 use crate::ops::triangular::{Triangle, substitute};
-use crate::routine::{PerItem, Preparation, Routine, kernel};
+use crate::routine::{PerItem, Preparation, Routine};
 use crate::shape::check_index;
-use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
 
 /// Factors the row-major matrix `a` in place; row `k` was exchanged with `pivots[k]`. Gives the number of the
 /// first zero pivot from 1, or 0.
@@ -447,7 +448,7 @@ fn prepare_unpack(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// LU and its uses.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_lu_factor_ex.out(Tensor A, *, bool pivot=True, bool check_errors=False, Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info)",
         prepare_factor,

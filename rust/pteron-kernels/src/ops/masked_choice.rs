@@ -4,10 +4,11 @@
 //! of `self`. Edge cases: the mask must be bool (`where` takes uint8 too); a number that the dtype
 //! cannot hold is refused.
 
-use crate::elementwise::{Dtypes, Positions, number};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, number};
 use crate::promotion::Promotion;
-use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{Preparation, dtype_of};
+use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 fn check_mask(ctx: &PrepareContext<'_>, position: usize, name: &str, allow_byte: bool) -> Result<()> {
     match dtype_of(ctx, position)? {
@@ -86,7 +87,7 @@ fn fill_tensor(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// where, masked_fill.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         choose,

@@ -4,13 +4,14 @@
 //! refused; float16 and bfloat16 accumulate in float32. Edge cases: an empty inner dimension gives
 //! zeros; `beta` 0 leaves the addend out, NaN included.
 
+use crate::operator::{Operator, kernel};
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_expandable, check_rank, check_same};
 use crate::walk::broadcast_strides;
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// A matrix within a tensor: first element, stride of rows, stride of columns.
 #[derive(Clone, Copy)]
@@ -203,7 +204,7 @@ fn bind_linear(args: &mut BindArgs<'_>) -> Result<()> {
 
 /// Rows of any number of leading dimensions times a transposed weight.
 fn linear<C: Compute>(args: &Args<'_>) -> Result<()> {
-    use crate::reduction::Reduction;
+    use crate::reduction::plain::Reduction;
     let (x, w) = (Reader::<C>::new(args.tensor(0)?)?, Reader::<C>::new(args.tensor(1)?)?);
     let mut y = Writer::<C>::new(args.output(3)?)?;
     let last = x.meta().rank() - 1;
@@ -293,7 +294,7 @@ fn bmm(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Matrix products.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", mm),
     kernel("aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", bmm),
     kernel(

@@ -4,12 +4,13 @@
 //! float32 and float64, computed in float64. Edge cases: what is not finite gives NaN. Source: N. Higham, The
 //! Scaling and Squaring Method for the Matrix Exponential Revisited, 2005.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::lu;
 use crate::ops::matrix_batch::{bytes_for, items, largest, load, rooms, split_square, store};
 use crate::ops::sums::check_float;
-use crate::routine::{PerItem, Preparation, kernel};
-use pteron_core::{Args, BindArgs, PrepareContext, Result, StaticKernel};
+use crate::routine::{PerItem, Preparation};
+use pteron_core::{Args, BindArgs, PrepareContext, Result};
 
 /// Coefficients of the numerator; those of the denominator alternate in sign.
 const PADE: [f64; 14] = [
@@ -89,7 +90,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// linalg_matrix_exp.
-pub static KERNELS: &[StaticKernel] =
+pub static OPERATORS: &[Operator] =
     &[kernel("aten::linalg_matrix_exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", prepare)];
 
 #[cfg(test)]

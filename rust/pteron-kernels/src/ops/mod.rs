@@ -21,13 +21,13 @@ macro_rules! families {
     )*) => {
         $($( pub mod $name; )*)*
         /// The tables of all families whose feature is on.
-        pub(crate) static TABLES: &[&[&[pteron_core::StaticKernel]]] = &[
-            $( $(#[cfg(feature = $feature)])? &[$($name::KERNELS),*], )*
+        pub(crate) static TABLES: &[&[&[crate::operator::Operator]]] = &[
+            $( $(#[cfg(feature = $feature)])? &[$($name::OPERATORS),*], )*
         ];
         /// The tables of the families that a feature leaves out, by feature.
         #[cfg(test)]
-        pub(crate) static OPTIONAL: &[(&str, &[&[pteron_core::StaticKernel]])] = &[
-            $( (concat!($($feature)?), &[$($name::KERNELS),*]), )*
+        pub(crate) static OPTIONAL: &[(&str, &[&[crate::operator::Operator]])] = &[
+            $( (concat!($($feature)?), &[$($name::OPERATORS),*]), )*
         ];
     };
 }

@@ -7,15 +7,16 @@
 //! weight and bias may be absent; a result that `output_mask` does not ask for is left as it is; without
 //! rows the gradients of weight and bias are 0.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::normalization::{base, check_optional, group_counts, optional, plane};
 use crate::ops::sums::check_float;
-use crate::reduction::{Reduction, row_major};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::{Reduction, row_major};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
 use crate::walk::Walk;
-use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
 const GRAD: usize = 0;
 const X: usize = 1;
@@ -306,7 +307,7 @@ fn prepare_group(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Gradients of normalisations.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         prepare_layer,

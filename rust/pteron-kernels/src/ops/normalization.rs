@@ -3,14 +3,15 @@
 //! Shape: that of the input; statistics as PyTorch returns them. Dtype: floats; statistics are
 //! accumulated in float64. Edge cases: weight and bias may be absent; empty batches.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::sums::{check_float, moments};
-use crate::reduction::{Reduction, row_major};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::{Reduction, row_major};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
 use crate::walk::{Walk, signed};
-use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 pub(crate) fn optional<'a>(args: &Args<'a>, i: usize) -> Result<Option<Reader<'a, f64>>> {
     args.optional_tensor(i)?.map(Reader::new).transpose()
@@ -278,7 +279,7 @@ fn prepare(ctx: &PrepareContext<'_>, outputs: [usize; 3], bind: crate::routine::
 }
 
 /// Normalisations.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         |ctx| prepare(ctx, [5, 6, 7], bind_layer, |args, _| layer(args)),

@@ -5,10 +5,11 @@
 //! nextafter steps in the common dtype, float16 and bfloat16 too; heaviside of NaN is 0; gcd(0, 0) is 0;
 //! fmax and fmin are NaN only where both numbers are.
 
-use crate::elementwise::{Dtypes, Positions, float, integer, number};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float, integer, number};
+use crate::routine::{Preparation, dtype_of};
 use half::{bf16, f16};
-use pteron_core::{DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{DType, Error, PrepareContext, Result};
 
 fn promoted(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
     Ok(Dtypes::same(Positions::BINARY.promoted(ctx)?))
@@ -128,7 +129,7 @@ macro_rules! unless_nan {
 }
 
 /// hypot and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot),
     kernel("aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", copysign),
     kernel("aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", copysign_number),

@@ -5,15 +5,16 @@
 //! every number, and the median of anything with NaN is the first NaN; of equal elements a rank takes
 //! the one that comes earlier for a lower rank, mode the last of the smallest value that is most frequent.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
-use crate::reduction::{Reduction, bind_reduced, check_not_empty, row_major};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::reduction::plain::{Reduction, bind_reduced, check_not_empty, row_major};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::{all_dims, wrap_dim};
-use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result};
 
 /// Which element is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -190,7 +191,7 @@ macro_rules! statistics {
 }
 
 /// median, nanmedian, kthvalue, mode.
-pub static KERNELS: &[StaticKernel] = statistics! {
+pub static OPERATORS: &[Operator] = statistics! {
     "aten::median.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)": WHOLE,
     "aten::nanmedian.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)": NANWHOLE,
     "aten::median.dim_values(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)": MEDIAN,

@@ -3,6 +3,7 @@
 //! Shape: every padded extent grows by its two paddings. Dtype: kept. Edge cases: a negative padding
 //! crops; a reflection must be smaller than what it reflects.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::Writer;
@@ -10,8 +11,8 @@ use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
 use crate::region::{Region, RegionCopy};
-use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, StaticKernel};
+use crate::routine::{Preparation, dtype_of};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result};
 
 /// The paddings of every dimension, leading and trailing, and the padded shape. With `dims`, the input has that
 /// many spatial ones.
@@ -146,7 +147,7 @@ fn prepare<const DIMS: usize, const REFLECT: bool>(ctx: &PrepareContext<'_>) -> 
 }
 
 /// Padding.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

@@ -4,14 +4,15 @@
 //! as in PyTorch; sums round to the dtype after every addition. Edge cases: what lies in the padding is 0;
 //! empty batches.
 
+use crate::operator::{Operator, kernel};
 use crate::complex_number::Number;
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::integers;
 use crate::region::zero;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, TensorMeta};
+use crate::routine::{Preparation, Routine, dtype_of};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorMeta};
 
 /// Geometry of a call, `[height, width]` each.
 #[derive(Clone, Copy)]
@@ -215,7 +216,7 @@ fn prepare_col2im(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// im2col, col2im.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::im2col.out(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_im2col,

@@ -5,12 +5,13 @@
 //! a window is reported; padding counts for an average when `count_include_pad` says so; inputs may lack the
 //! batch dimension.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{Preparation, Routine, dtype_of};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// One spatial dimension of a window.
 #[derive(Clone, Copy, Debug)]
@@ -220,7 +221,7 @@ fn prepare_average<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Pooling.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
         prepare_max::<2>,

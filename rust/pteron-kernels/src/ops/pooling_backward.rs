@@ -5,6 +5,7 @@
 //! row-major order of the windows, as PyTorch's do. Edge cases: inputs may lack the batch dimension; a
 //! position of a maximum outside the input is an error, one of -1 is skipped.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::adaptive_pooling;
@@ -13,9 +14,9 @@ use crate::ops::pooling::{Mean, axes, divisor_override, window};
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, extents, places, volumes, with_extents};
 use crate::region::zero;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_same};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 const GRAD: usize = 0;
 const X: usize = 1;
@@ -153,7 +154,7 @@ fn prepare_max<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Gradients of pooling.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::avg_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override, *, Tensor(a!) grad_input) -> Tensor(a!)",
         prepare_average::<2>,

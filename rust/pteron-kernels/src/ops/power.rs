@@ -3,9 +3,10 @@
 //! Shape: broadcast. Dtype: promoted; bool is refused. Edge cases: integer powers wrap; a negative
 //! integer exponent is refused as a number and gives 0, 1 or -1 as a tensor.
 
-use crate::elementwise::{Dtypes, Positions, number};
-use crate::routine::{Preparation, kernel};
-use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::routine::Preparation;
+use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 fn int_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
@@ -93,7 +94,7 @@ fn scalar_tensor(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// pow.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
         tensor_tensor,

@@ -5,15 +5,16 @@
 //! always lies in the range; NaN makes the scale NaN; without elements there is no range, an error. Source:
 //! `quantized_decomposed` of `torch.ao.quantization`.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::quantize::Rounded;
 use crate::ops::quantized_layout::limits;
-use crate::reduction::{Reduction, row_major};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::{Reduction, row_major};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::walk::Walk;
 use half::{bf16, f16};
-use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// Rounds to a dtype.
 fn narrow(dtype: DType, value: f32) -> f32 {
@@ -126,7 +127,7 @@ fn check(ctx: &PrepareContext<'_>, scale: usize) -> Result<()> {
 }
 
 /// choose_qparams, choose_qparams_per_token_asymmetric.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "quantized_decomposed::choose_qparams.Tensor_out(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype, *, Tensor(a!) scale_out, Tensor(b!) zero_point_out) -> (Tensor(a!), Tensor(b!))",
         |ctx| {

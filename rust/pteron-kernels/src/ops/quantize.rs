@@ -5,12 +5,13 @@
 //! Edge cases: half rounds to even; NaN becomes 0; what lies outside the range becomes its end. Source:
 //! `quantized_decomposed` of `torch.ao.quantization`, with ExecuTorch's out variants.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::{BLOCK, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::quantized_layout::{Spread, Walks, check_scales, check_stated, limits, single, stated_limits};
-use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{Preparation, dtype_of};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
 /// A float that is quantised.
@@ -145,7 +146,7 @@ fn prepare(ctx: &PrepareContext<'_>, spread: Spread, out: usize) -> Preparation 
 }
 
 /// quantize_per_tensor, quantize_per_channel, quantize_per_token.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "quantized_decomposed::quantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| prepare(ctx, Spread::Whole, 6),

@@ -6,16 +6,17 @@
 //! Edge cases: as quantize_per_tensor; weights with zero points are refused, as ExecuTorch refuses them.
 //! Source: ExecuTorch's quantised kernels.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::quantize::Rounded;
 use crate::ops::quantized_layout::{limits, stated_limits};
-use crate::reduction::row_major;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::row_major;
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{broadcast, check_rank};
 use crate::walk::{Walk, broadcast_strides};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel, TensorView};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, TensorView};
 use std::ops::Range;
 
 const SUM: usize = 14;
@@ -177,7 +178,7 @@ fn check_product(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
 }
 
 /// add, mixed_mm, mixed_linear.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "quantized_decomposed::add.out(Tensor a, float a_scale, int a_zero_point, int a_quant_min, int a_quant_max, Tensor b, float b_scale, int b_zero_point, int b_quant_min, int b_quant_max, float out_scale, int out_zero_point, int out_quant_min, int out_quant_max, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_sum,

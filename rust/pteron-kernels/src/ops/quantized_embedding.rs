@@ -6,14 +6,15 @@
 //! the table are errors. Source: `quantized_decomposed` with ExecuTorch's packing: four bits have the even
 //! column in the high half and are moved by 8, two bits have the first column lowest and are moved by 2.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
-use crate::reduction::row_major;
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::row_major;
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_rank, check_same};
 use crate::walk::Walk;
 use half::{bf16, f16};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// Columns in a byte of the table.
 fn bind(args: &mut BindArgs<'_>, packed: usize, out: usize) -> Result<()> {
@@ -143,7 +144,7 @@ fn prepare(ctx: &PrepareContext<'_>, packed: usize, out: usize) -> Preparation {
 }
 
 /// embedding_byte, embedding_4bit, embedding_2bit.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "quantized_decomposed::embedding_byte.out(Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, int weight_quant_min, int weight_quant_max, Tensor indices, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| prepare(ctx, 1, 6),

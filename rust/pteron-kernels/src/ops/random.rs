@@ -6,16 +6,17 @@
 //! in memory ([`pteron_core::random`]), the same for every number of threads; distributed as PyTorch's, not
 //! the same numbers. Edge cases: parameters outside a distribution's domain are errors, as in PyTorch.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::{BLOCK, Class};
 use crate::draws::Draws;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
 use crate::walk::{Walk, broadcast_strides};
 use pteron_core::{
-    Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, StaticKernel, TensorView,
+    Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, TensorView,
 };
 use std::ops::Range;
 
@@ -416,7 +417,7 @@ use Distribution as D;
 use Parameter::{Number, Tensor};
 
 /// Random numbers.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::rand.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         distributed(ctx, D::Standard, Shape::List(0), &[], 1)
     }),

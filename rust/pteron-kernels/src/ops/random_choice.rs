@@ -4,12 +4,13 @@
 //! the numbers; multinomial reads floats and gives int64. Edge cases: weights that are negative, not finite
 //! or all zero, and more samples than can be chosen, are errors, as in PyTorch.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::draws::Draws;
 use crate::elements::{Reader, UpdateView, Writer};
-use crate::reduction::{Reduction, row_major};
-use crate::routine::{Preparation, dtype_of, kernel};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, RandomDraws, Result, StaticKernel};
+use crate::reduction::plain::{Reduction, row_major};
+use crate::routine::{Preparation, dtype_of};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, RandomDraws, Result};
 
 /// Numbers 0 to n - 1 in a random order: what they lie in must hold them exactly.
 fn randperm(ctx: &PrepareContext<'_>) -> Preparation {
@@ -189,7 +190,7 @@ fn multinomial(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// randperm, multinomial.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::randperm.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)", randperm),
     kernel(
         "aten::multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",

@@ -7,15 +7,16 @@
 //! number. Edge cases: a rate below zero, NaN or infinite is an error; a probability outside of 0 to 1 counts
 //! as the nearer end and NaN gives NaN, as in PyTorch.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::BLOCK;
 use crate::draws::Draws;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::random::{Call, domain, walk_for};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
-use pteron_core::{Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{Error, PrepareContext, Result};
 
 /// From this variance on a count is a rounded normal number.
 const WIDE: f64 = 1e9;
@@ -132,7 +133,7 @@ fn prepare<const INPUTS: usize>(
 }
 
 /// poisson, binomial.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::poisson.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         prepare::<1>(ctx, |draws, place, [rate, _]| {
             if rate >= 0.0 && rate.is_finite() {

@@ -5,6 +5,7 @@
 //! (nearest: any number); coordinates are computed as PyTorch does, in float32 unless the input is
 //! float64. Edge cases: exactly one of size and factors is given; positions beyond an edge read the edge.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
@@ -12,9 +13,9 @@ use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, volumes, with_extents};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::check_rank;
-use pteron_core::{Args, BindArgs, Error, Grid, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Error, Grid, PrepareContext, Result};
 
 /// Where the arguments of a form stand; the size is argument 1.
 #[derive(Clone, Copy)]
@@ -363,7 +364,7 @@ fn prepare_linear<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Resampling.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_nearest_list,

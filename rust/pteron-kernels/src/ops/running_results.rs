@@ -5,17 +5,18 @@
 //! accumulates in float64. Edge cases: of equal extremes the last; from the first NaN on all is NaN, its
 //! position that of the last NaN so far.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::loops::{Loops, memory_order};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::{check_float, check_real};
-use crate::reduction::Reduction;
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::reduction::plain::Reduction;
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::walk::signed;
-use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result};
 use std::ops::Range;
 
 fn bind<const FIRST: usize, const LAST: usize>(args: &mut BindArgs<'_>) -> Result<()> {
@@ -307,7 +308,7 @@ fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
 }
 
 /// Running results.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| running(ctx, false),

@@ -4,9 +4,10 @@
 //! a float; `floordiv` and `mod` round down as Python does. Edge cases: integer overflow and
 //! division by zero are errors.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::division::{int_floor, int_remainder};
-use crate::routine::{BindOnly, kernel};
-use pteron_core::{BindArgs, Error, Result, Scalar, StaticKernel};
+use crate::routine::BindOnly;
+use pteron_core::{BindArgs, Error, Result, Scalar};
 
 #[cold]
 fn overflow() -> Error {
@@ -97,7 +98,7 @@ macro_rules! prim {
 }
 
 /// Number arithmetic.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     prim!("add.Scalar(Scalar a, Scalar b) -> Scalar", |a| {
         two(a, |x, y| x.checked_add(y).ok_or_else(overflow), |x, y| x + y)
     }),

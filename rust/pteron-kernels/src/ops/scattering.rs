@@ -5,6 +5,7 @@
 //! that names it. Edge cases: of values for one place the last replaces, the others meet in the order of the
 //! index; NaN wins every extreme; means of integers round down.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView};
@@ -13,11 +14,11 @@ use crate::loops::{Loops, memory_order};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
 use crate::region::{Region, RegionCopy};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::walk::signed;
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scalar, StaticKernel, TensorView,
+    ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scalar, TensorView,
 };
 
 /// Checks that an index tensor has the rank of the data and stays within it, save along `dim`.
@@ -382,7 +383,7 @@ fn scatter_reduce(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// gather, scatter.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::gather.out(Tensor self, int dim, Tensor index, *, bool sparse_grad=False, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

@@ -4,14 +4,15 @@
 //! refused; places are int64, or int32 on request. Edge cases: NaN goes behind every number, and every
 //! number behind a NaN of the sequence; from the right, equal numbers count as smaller.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::promotion::Promotion;
-use crate::reduction::{Reduction, row_major};
-use crate::routine::{Preparation, Routine, RunFn, dtype_of, kernel};
+use crate::reduction::plain::{Reduction, row_major};
+use crate::routine::{Preparation, Routine, RunFn, dtype_of};
 use crate::shape::{check_index, check_same};
 use half::{bf16, f16};
-use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// Where the arguments of an operator stand.
 #[derive(Clone, Copy)]
@@ -179,7 +180,7 @@ macro_rules! searches {
 }
 
 /// searchsorted, bucketize.
-pub static KERNELS: &[StaticKernel] = searches! {
+pub static OPERATORS: &[Operator] = searches! {
     "aten::searchsorted.Tensor_out(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)": SEARCH,
     "aten::searchsorted.Scalar_out(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)": SEARCH_NUMBER,
     "aten::bucketize.Tensor_out(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)": BUCKETS,

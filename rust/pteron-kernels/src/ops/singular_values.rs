@@ -7,13 +7,14 @@
 //! cases: what is not finite is an error; vectors of zero singular values complete an orthonormal basis.
 //! Source: Golub & Van Loan, Matrix Computations, 8.6.3.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::householder;
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, items, joined, largest, load, rooms, split, store, transpose,
 };
 use crate::ops::symmetric_eigen::rotation;
-use crate::routine::{PerItem, Preparation, kernel};
-use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{PerItem, Preparation};
+use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// Quadratic convergence ends far earlier.
 const MOST_SWEEPS: usize = 60;
@@ -152,7 +153,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// _linalg_svd.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::_linalg_svd.U(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None, Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh)",
     prepare,
 )];

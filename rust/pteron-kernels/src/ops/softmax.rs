@@ -1,15 +1,29 @@
-//! softmax and log_softmax along a dimension.
+//! softmax and log_softmax along a dimension: the rows of the table and the plain kernel. [`float`] is the fast one.
 //!
 //! Shape: that of `self`. Dtype: floats, computed in float32 or float64. Edge cases: a row of
 //! negative infinities gives NaN, as the quotient of two zeros does.
 
+use crate::operator::{Operator, operator};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::sums::check_float;
-use crate::reduction::{LaneSum, Reduction};
-use crate::routine::{Preparation, Routine, dtype_of, kernel};
+use crate::reduction::plain::{LaneSum, Reduction};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_dim;
-use pteron_core::{ArgSpec, Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{ArgSpec, Args, BindArgs, Error, PrepareContext, Result};
+
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod columns;
+mod float;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod rows;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Softmax,
+    LogSoftmax,
+}
 
 /// The function of compute types that a softmax needs.
 trait Exponential: Compute {
@@ -88,15 +102,13 @@ fn prepare<const LOG: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// softmax, log_softmax.
-pub static KERNELS: &[StaticKernel] = &[
-    kernel(
-        "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare::<false>,
-    ),
-    kernel(
-        "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare::<true>,
-    ),
+pub static OPERATORS: &[Operator] = &[
+    operator("aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("float", |ctx| float::prepare(ctx, Kind::Softmax))
+        .plain(prepare::<false>),
+    operator("aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("float", |ctx| float::prepare(ctx, Kind::LogSoftmax))
+        .plain(prepare::<true>),
 ];
 
 #[cfg(test)]

@@ -3,15 +3,16 @@
 //! Shape: that of `self`, the dimension cut to `k` for topk. Dtype: values keep theirs, positions are
 //! int64. Edge cases: NaN is larger than every number; equal elements keep their order.
 
+use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
-use crate::reduction::Reduction;
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::reduction::plain::Reduction;
+use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
-use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result};
 
 /// Where the arguments of an operator stand.
 #[derive(Clone, Copy)]
@@ -125,7 +126,7 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
 }
 
 /// sort, topk.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::sort.values(Tensor self, int dim=-1, bool descending=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
         |ctx| prepare(ctx, SORT),

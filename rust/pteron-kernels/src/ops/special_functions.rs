@@ -7,10 +7,9 @@
 //! Sources: Abramowitz and Stegun, Handbook of Mathematical Functions, 6.3 (digamma);
 //! S. Winitzki, "A handy approximation for the error function and its inverse" (2008).
 
-use crate::elementwise::{Dtypes, Positions, float};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::ops::bessel_functions::i0;
-use crate::routine::kernel;
-use pteron_core::StaticKernel;
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
 /// The number whose error function is `y`.
@@ -73,7 +72,7 @@ macro_rules! special_function {
 }
 
 /// erfc and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     special_function!("erfc", libm::erfc),
     special_function!("erfinv", erfinv),
     special_function!("lgamma", libm::lgamma),

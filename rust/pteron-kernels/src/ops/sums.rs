@@ -4,13 +4,14 @@
 //! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
 //! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
 
+use crate::operator::{Operator, kernel};
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
-use crate::reduction::{LaneSum, Reduction, RunPart, bind_reduced, in_parts, listed_dims, row_major};
-use crate::routine::{dtype_of, kernel};
+use crate::reduction::plain::{LaneSum, Reduction, RunPart, bind_reduced, in_parts, listed_dims, row_major};
+use crate::routine::dtype_of;
 use crate::shape::{all_dims, wrap_dim};
-use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, Scalar, StaticKernel};
+use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, Scalar};
 use std::ops::Range;
 
 /// An error unless inputs and output are real numbers.
@@ -273,7 +274,7 @@ fn bind_all(args: &mut BindArgs<'_>) -> Result<()> {
 }
 
 /// Sums and their kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

@@ -6,9 +6,10 @@
 //! Dtype: float32 and float64, computed in float64. Edge cases: one triangle is read; what is not finite
 //! gives NaN up to order two and is an error from three on, as in PyTorch. Source: Golub & Van Loan, Matrix Computations, 8.5.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{bytes_for, check_dtypes, items, joined, largest, load, rooms, split_square, store};
-use crate::routine::{PerItem, Preparation, kernel};
-use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{PerItem, Preparation};
+use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// Quadratic convergence ends far earlier.
 const MOST_SWEEPS: usize = 60;
@@ -130,7 +131,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// _linalg_eigh.
-pub static KERNELS: &[StaticKernel] = &[kernel(
+pub static OPERATORS: &[Operator] = &[kernel(
     "aten::_linalg_eigh.eigenvalues(Tensor A, str UPLO=\"L\", bool compute_v=True, *, Tensor(a!) eigenvalues, Tensor(b!) eigenvectors) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)",
     prepare,
 )];

@@ -4,12 +4,13 @@
 //! `et_view` makes its output a view of `self`: no bytes move. `et_copy_index` writes one slice of
 //! an output that grows along its first dimension; slices written earlier stay.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::Compute;
 use crate::elements::Reader;
 use crate::region::{Region, copy_region};
-use crate::routine::{BindOnly, Routine, kernel};
+use crate::routine::{BindOnly, Routine};
 use crate::shape::{check_same, wrap_dim};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, IntListView, Result, Scalar, StaticKernel};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, IntListView, Result, Scalar};
 
 fn sym_size(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
@@ -127,7 +128,7 @@ fn copy_index(args: &Args<'_>) -> Result<()> {
 }
 
 /// Sizes, items, views.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::sym_size.int(Tensor self, int dim) -> SymInt", |_| BindOnly::scalar(sym_size)),
     kernel("aten::sym_numel(Tensor self) -> SymInt", |_| BindOnly::scalar(sym_numel)),
     kernel("aten::_local_scalar_dense(Tensor self) -> Scalar", |_| {

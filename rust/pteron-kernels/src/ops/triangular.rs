@@ -4,11 +4,12 @@
 //! zero on the diagonal divides as IEEE does; the other triangle is never read. Source: substitution, Golub &
 //! Van Loan, Matrix Computations, 3.1.
 
+use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, common_batch, items, joined, largest, load, rooms, split, split_square, store, transpose,
 };
-use crate::routine::{PerItem, Preparation, Routine, kernel};
-use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, StaticKernel};
+use crate::routine::{PerItem, Preparation, Routine};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
 /// Which triangle of a matrix is meant, and how it is used.
 #[derive(Clone, Copy)]
@@ -124,7 +125,7 @@ fn prepare_old_solve(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 /// Triangular systems.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_solve_triangular.out(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False, Tensor(a!) out) -> Tensor(a!)",
         prepare_solve,

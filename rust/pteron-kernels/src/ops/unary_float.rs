@@ -3,9 +3,9 @@
 //! Shape: that of `self`. Dtype: integers and bool compute in float32; float16 and bfloat16 in
 //! float32. Edge cases: those of IEEE arithmetic, NaN stays NaN.
 
-use crate::elementwise::{Dtypes, Positions, float};
-use crate::routine::kernel;
-use pteron_core::{PrepareContext, StaticKernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float};
+use pteron_core::{PrepareContext};
 
 fn dtypes(ctx: &PrepareContext<'_>) -> pteron_core::Result<Dtypes> {
     Ok(Dtypes::same(Positions::UNARY.promoted_to_float(ctx)?))
@@ -36,7 +36,7 @@ macro_rules! float_function {
 }
 
 /// exp and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     float_function!("exp", |x| x.exp()),
     float_function!("exp2", |x| x.exp2()),
     float_function!("expm1", |x| x.exp_m1()),

@@ -4,10 +4,11 @@
 //! Shape: that of `self`. Dtype: that of `self`; bool is refused where PyTorch refuses it. Edge
 //! cases: `round` goes to the even neighbour, `sign` of NaN is 0, the smallest integer negates to itself.
 
-use crate::elementwise::{Dtypes, Positions, Scalars, float, number};
-use crate::routine::{Preparation, dtype_of, kernel};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, Scalars, float, number};
+use crate::routine::{Preparation, dtype_of};
 use half::{bf16, f16};
-use pteron_core::{DType, Error, PrepareContext, Result, StaticKernel};
+use pteron_core::{DType, Error, PrepareContext, Result};
 
 /// The dtypes of a call that bool has no place in.
 fn not_bool(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
@@ -88,7 +89,7 @@ macro_rules! function {
 }
 
 /// abs and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     function!("abs", not_bool, |x| float x.abs(), int x.wrapping_abs()),
     function!("neg", not_bool, |x| float -x, int x.wrapping_neg()),
     function!("sign", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum()),

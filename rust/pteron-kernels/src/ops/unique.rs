@@ -7,17 +7,18 @@
 //! but for slices, which always have them; slices of a vector along dimension 0 (not -1) are elements to
 //! unique_consecutive.
 
+use crate::operator::{Operator, kernel};
 use crate::compute::Class;
 use crate::elements::{Reader, Writer};
 use crate::ops::data_dependent::no_room;
 use crate::ops::layout::same_dtype;
 use crate::ordering::Key;
-use crate::reduction::row_major;
+use crate::reduction::plain::row_major;
 use crate::region::{Region, copy_region};
-use crate::routine::{Finding, FindFn, Preparation, dtype_of, kernel};
+use crate::routine::{Finding, FindFn, Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::walk::{Walk, signed};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, StaticKernel, WorkerScratch};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, WorkerScratch};
 
 /// Room in the scratch for `count` pairs of key and position.
 fn entries<'a>(scratch: &'a mut WorkerScratch<'_>, count: usize) -> Result<&'a mut [[u64; 2]]> {
@@ -210,7 +211,7 @@ const SLICES: Form = Form { dim: Some(1), is_sorted: true, takes_vectors_apart: 
 const NEIGHBOURING_SLICES: Form = Form { dim: Some(1), is_sorted: false, takes_vectors_apart: false, wants_places: 2, wants_counts: 3, out: 4 };
 
 /// _unique2 and its kin.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_unique2.out(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         |ctx| prepare(ctx, ELEMENTS),

@@ -8,10 +8,10 @@
 //! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 6.4.10, 23.1.30 (Euler and Maclaurin's
 //! summation).
 
-use crate::elementwise::{Dtypes, Positions, float};
+use crate::operator::{Operator, kernel};
+use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::ops::special_functions::digamma;
-use crate::routine::kernel;
-use pteron_core::{ArgSpec, Error, StaticKernel};
+use pteron_core::{ArgSpec, Error};
 use std::f64::consts::PI;
 
 /// Bernoulli numbers of even index over the factorial of the index.
@@ -97,7 +97,7 @@ fn polygamma(n: i64, x: f64) -> f64 {
 const OF_SECOND: Positions = Positions { inputs: &[1], scalars: &[], out: 2, shape_of: None };
 
 /// special_zeta, polygamma.
-pub static KERNELS: &[StaticKernel] = &[
+pub static OPERATORS: &[Operator] = &[
     kernel("aten::special_zeta.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         let common = Positions::BINARY.promoted_to_float(ctx)?;
         float(

@@ -8,14 +8,14 @@ use std::sync::{Arc, OnceLock};
 /// A kernel of the built-in tables or one that a caller registered.
 #[derive(Clone)]
 pub(crate) enum KernelEntry {
-    BuiltIn(&'static StaticKernel),
+    BuiltIn(StaticKernel),
     Registered(Arc<dyn Kernel>),
 }
 
 impl KernelEntry {
     pub(crate) fn as_kernel(&self) -> &dyn Kernel {
         match self {
-            KernelEntry::BuiltIn(k) => *k,
+            KernelEntry::BuiltIn(k) => k,
             KernelEntry::Registered(k) => &**k,
         }
     }
@@ -57,9 +57,7 @@ impl KernelRegistry {
     /// The built-in tables: fast kernels before reference kernels.
     pub(crate) fn built_in() -> Self {
         let mut lists: HashMap<String, OperatorKernels> = HashMap::new();
-        for kernel in
-            pteron_cpu::kernels().chain(pteron_kernels::complex_kernels()).chain(pteron_kernels::kernels())
-        {
+        for kernel in pteron_cpu::kernels() {
             let name = operator_name(kernel.schema);
             lists.entry(name.to_string()).or_default().kernels.push(KernelEntry::BuiltIn(kernel));
         }

@@ -18,8 +18,8 @@ use pteron_core::{
     Result, Schema, Scratch, TensorSpec, ValueId,
 };
 use pteron_cpu::plan::PlanSpec;
-use pteron_cpu::single_call::{CallArg, SingleCall};
 use pteron_format::MethodDef;
+use pteron_kernels::single_call::{CallArg, SingleCall};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 

@@ -42,7 +42,7 @@ impl Runtime {
     /// Errors: `Input` for a pool of no threads, or a rule that there is none of.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Runtime>> {
         check_rules(&options.rules)?;
-        let mut cpu = pteron_cpu::cpu_detect::detect()?;
+        let mut cpu = pteron_kernels::cpu_detect::detect()?;
         if let Some(isa) = options.isa {
             cpu.isa = cpu.isa.min(isa);
         }

@@ -22,7 +22,7 @@ use pteron_core::{
 };
 use pteron_cpu::graph::rules::{self, Rule};
 use pteron_cpu::plan::{PlanSpec, RuleSwitches};
-use pteron_cpu::single_call::CallArg;
+use pteron_kernels::single_call::CallArg;
 use std::sync::Arc;
 
 /// Names of all rewrites that can be switched off, in order.

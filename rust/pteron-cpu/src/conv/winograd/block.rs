@@ -5,7 +5,7 @@ use super::{Split, Winograd};
 use crate::conv::f32_conv_nr32_v1::PANEL;
 use crate::conv::operands::{Operands, apply_post};
 use crate::gemm::{Fetch, Tile, k_blocks, part};
-use crate::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
 /// Tiles of a block at most: four of the tallest tiles of the product.

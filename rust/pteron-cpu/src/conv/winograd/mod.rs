@@ -16,11 +16,11 @@ use super::geometry::{Extents, Geometry, WEIGHT};
 use super::operands::{Operands, bind_shapes, post_floats, split_worker};
 use crate::epilogue::Epilogue;
 use crate::gemm::{TileSet, part};
-use crate::vector_math::SimdLevel;
 use block::{BlockTask, MOST_PANELS, MOST_TILES, product_floats, table_entries, transformed_floats};
 use pteron_core::{
     Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
 };
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 pub(crate) use weights::PACKED;
 

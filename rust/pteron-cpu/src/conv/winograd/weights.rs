@@ -9,10 +9,10 @@ use crate::conv::f32_conv_nr32_v1::{PANEL, five_dimensional};
 use crate::conv::geometry::Geometry;
 use crate::conv::window_panel::WindowPanels;
 use crate::packed::PackedFormat;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
     AlignedBuffer, ConstantView, CpuProfile, DType, Error, PackKey, PackStore, PackedBytes, Result,
 };
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::sync::Arc;
 
 /// Name of the format.
@@ -115,9 +115,9 @@ fn line<S: Simd>(s: S, [a, b, c]: [S::F; 3]) -> [S::F; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu_detect::{available_isas, profile_for};
     use crate::packed::testing::view;
     use pteron_core::Isa;
+    use pteron_kernels::cpu_detect::{available_isas, profile_for};
 
     #[test]
     fn windows_are_transformed_to_the_last_bits() {

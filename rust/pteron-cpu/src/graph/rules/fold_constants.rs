@@ -9,9 +9,9 @@
 //! it is, to fail when it is executed.
 
 use super::Rule;
-use crate::elementwise::function::OPERATORS;
 use crate::graph::{Argument, Graph, Host, Literal, Node, NodeId, Op, TensorId};
 use pteron_core::Result;
+use pteron_kernels::elementwise::function::OPERATORS;
 
 pub(super) const RULE: Rule = Rule {
     name: "fold_constants",

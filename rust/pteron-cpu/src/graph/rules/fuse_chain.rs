@@ -9,11 +9,11 @@
 //! Runs behind the rules that put elementwise calls into products and convolutions.
 
 use super::Rule;
-use crate::elementwise::function::{ElementwiseCall, OPERATORS, recognise};
-use crate::elementwise::program::{Operand, Program, Step};
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::Result;
+use pteron_kernels::elementwise::function::{ElementwiseCall, OPERATORS, recognise};
+use pteron_kernels::elementwise::program::{Operand, Program, Step};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule {

@@ -9,10 +9,10 @@
 //! Saves a pass over the activations for each of them.
 
 use super::{Rule, WEIGHTED};
-use crate::elementwise::function::recognise;
-use crate::elementwise::program::{Operand, Program, Step};
 use crate::graph::{Draft, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::Result;
+use pteron_kernels::elementwise::function::recognise;
+use pteron_kernels::elementwise::program::{Operand, Program, Step};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule {

@@ -6,9 +6,9 @@
 //! no effect but their result and cannot fail on the contents of a tensor. Exact.
 
 use super::Rule;
-use crate::elementwise::function::recognise;
 use crate::graph::{Graph, Host, NodeId, Op};
 use pteron_core::Result;
+use pteron_kernels::elementwise::function::recognise;
 
 pub(super) const RULE: Rule = Rule {
     name: "remove_dead",

@@ -1,8 +1,8 @@
 //! Elements of matrices of each dtype, and the vectors that they are multiplied in.
 
-use crate::elementwise::operand::Half;
-use crate::vector_math::Simd;
 use pteron_core::Element;
+use pteron_kernels::elementwise::operand::Half;
+use pteron_kernels::vector_math::Simd;
 
 /// Elements of a matrix, and what they are computed in.
 pub(super) trait Product: Copy + Send + Sync + 'static {

@@ -1,9 +1,9 @@
 //! Products in every wide type against sums in f64.
 
 use super::*;
-use crate::elementwise::tests::numbers;
-use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_core::{Element, Isa};
+use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_kernels::testing::numbers;
 
 #[test]
 fn products_of_doubles_and_halves() {

@@ -6,7 +6,7 @@ use crate::load::constants::dense_bytes;
 use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Dynamism, Result, TensorSpec, ValueId};
 use pteron_cpu::graph::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Place, Tensor, TensorId};
 use pteron_cpu::plan::PlanSpec;
-use pteron_cpu::single_call::{CallArg, HostTensor};
+use pteron_kernels::single_call::{CallArg, HostTensor};
 use std::sync::Arc;
 
 /// The loader's half of [`Host`].

@@ -1,8 +1,8 @@
 //! What each operation asks of the memory order of images and volumes, in one table.
 
-use crate::elementwise::function::OPERATORS;
 use crate::graph::{Graph, Node, NodeId, Op, TensorId};
 use pteron_core::TensorSpec;
+use pteron_kernels::elementwise::function::OPERATORS;
 use smallvec::SmallVec;
 
 /// How an operation sees the memory order of its tensors.

@@ -1,8 +1,8 @@
 //! Reductions on every instruction set against plain loops.
 
 use super::{any, float};
-use crate::elementwise::tests::numbers;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use crate::testing::numbers;
 use pteron_core::{Bool8, DType, DimOrder, Isa};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];

@@ -3,8 +3,8 @@
 use super::chain;
 use super::function::{Function, recognise};
 use super::program::{Operand, Program, Step};
-use super::tests::numbers;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use crate::testing::numbers;
 use pteron_core::{ArgSpec, Bool8, DType, DimOrder, Isa, PrepareContext, Prepared, Result, TensorSpec};
 use std::cell::RefCell;
 use std::sync::Arc;

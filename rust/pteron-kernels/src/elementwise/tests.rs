@@ -2,22 +2,10 @@
 
 use super::{binary, boolean, choose, unary};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use crate::testing::numbers;
 use pteron_core::{Bool8, DType, DimOrder, Isa, StaticKernel, kernel::PrepareFn};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
-/// Numbers of mixed sign and size, reproducible.
-pub fn numbers(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..n)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 8.0
-        })
-        .collect()
-}
 
 fn prepare_of(tables: &[StaticKernel], schema_start: &str) -> Vec<PrepareFn> {
     let found: Vec<_> =

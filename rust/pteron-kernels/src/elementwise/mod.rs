@@ -15,8 +15,9 @@ pub mod floats;
 pub mod function;
 mod lanewise;
 pub mod numbers;
-pub(crate) mod operand;
+pub mod operand;
 pub mod pairs;
+pub mod plain;
 pub mod pointwise;
 pub mod program;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The functions of one tensor, their arguments, their values in f64 and the largest error they may have.
 
-use pteron_cpu::single_call::CallArg;
+use pteron_kernels::single_call::CallArg;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// A function of one f32 tensor.

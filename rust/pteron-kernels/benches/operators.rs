@@ -4,12 +4,12 @@
 //! instruction set. Prints nanoseconds per output element, and GFLOP/s for convolutions.
 
 use pteron_core::{DType, StaticKernel};
-use pteron_cpu::single_call::{CallArg, HostTensor, SingleCall};
+use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall};
 use std::hint::black_box;
 use std::time::Instant;
 
-fn kernels_of(schema_start: &str) -> Vec<&'static StaticKernel> {
-    pteron_cpu::kernels().filter(|k| k.schema.starts_with(schema_start)).collect()
+fn kernels_of(schema_start: &str) -> Vec<StaticKernel> {
+    pteron_kernels::fast_kernels().filter(|k| k.schema.starts_with(schema_start)).collect()
 }
 
 fn values(n: usize) -> Vec<f32> {
@@ -52,7 +52,7 @@ impl Bench {
         if !label.contains(&self.filter) {
             return;
         }
-        let cpu = pteron_cpu::cpu_detect::detect().expect("processor");
+        let cpu = pteron_kernels::cpu_detect::detect().expect("processor");
         let found =
             kernels_of(op).iter().find_map(|k| SingleCall::new(k.prepare, &cpu, args()).expect("prepare"));
         let Some(mut call) = found else {
@@ -212,7 +212,7 @@ impl Bench {
 fn main() {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with("--")).unwrap_or_default();
     let bench = Bench { filter };
-    println!("instruction set: {}", pteron_cpu::cpu_detect::detect().expect("processor").isa.name());
+    println!("instruction set: {}", pteron_kernels::cpu_detect::detect().expect("processor").isa.name());
     bench.elementwise();
     bench.rows();
     bench.layout();

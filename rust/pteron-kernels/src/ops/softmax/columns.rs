@@ -1,7 +1,8 @@
 //! softmax and log_softmax along a dimension that other dimensions follow in memory: neighbouring columns are computed
-//! together, a few vectors wide, so that every row is read in whole cache lines.
+//! together, a few vectors wide, so that every row is read in whole cache lines. Unsafe island (vector loads).
 
 use super::Kind;
+use crate::chunk::{ChunkOf, ChunkOfMut};
 use crate::vector_math::exp::exp;
 use crate::vector_math::log::log;
 use crate::vector_math::{Simd, SimdTask};
@@ -9,15 +10,15 @@ use crate::vector_math::{Simd, SimdTask};
 /// Vectors of columns that are computed together.
 const VECTORS: usize = 4;
 /// Columns of one unit of work, on every instruction set.
-pub(super) const COLUMNS: usize = 64;
+pub const COLUMNS: usize = 64;
 
 /// Up to [`COLUMNS`] neighbouring columns of one stretch.
-pub(super) struct ColumnsTask {
+pub struct ColumnsTask<'a> {
     pub kind: Kind,
-    /// First element of the first column.
-    pub input: *const f32,
-    /// Of the result.
-    pub out: *mut f32,
+    /// From the first element of the first column to the last of the last.
+    pub input: ChunkOf<'a, f32>,
+    /// The same of the result.
+    pub out: ChunkOfMut<'a, f32>,
     /// Elements of a column, at least one.
     pub length: usize,
     /// From one element of a column to the next.
@@ -26,15 +27,17 @@ pub(super) struct ColumnsTask {
     pub columns: usize,
 }
 
-impl SimdTask for ColumnsTask {
+impl SimdTask for ColumnsTask<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let width = VECTORS * S::LANES;
+        let needed = (self.length - 1) * self.step + self.columns;
+        assert!(self.input.len() >= needed && self.out.len() >= needed, "columns outside their tensor");
         for c in (0..self.columns).step_by(width) {
             let n = width.min(self.columns - c);
-            // SAFETY: whoever makes the task has `columns` columns of `length` elements behind both pointers.
-            unsafe { self.block(s, self.input.add(c), self.out.add(c), n) };
+            // SAFETY: the assertion: element `row * step + column` is inside both for every row and column.
+            unsafe { self.block(s, self.input.as_ptr().add(c), self.out.as_ptr().add(c), n) };
         }
     }
 }
@@ -67,7 +70,7 @@ unsafe fn store<S: Simd>(s: S, p: *mut f32, v: [S::F; VECTORS], n: usize) {
     }
 }
 
-impl ColumnsTask {
+impl ColumnsTask<'_> {
     /// # Safety
     /// `n ≤ VECTORS · LANES` columns behind both pointers.
     #[inline(always)]

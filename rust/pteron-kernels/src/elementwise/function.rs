@@ -178,7 +178,8 @@ pub struct ElementwiseCall {
     pub has_condition: bool,
 }
 
-type RecogniseFn = fn(&[ArgSpec<'_>]) -> Option<ElementwiseCall>;
+/// What a call is as an elementwise function, if it is one.
+pub type RecogniseFn = fn(&[ArgSpec<'_>]) -> Option<ElementwiseCall>;
 
 fn has_dtype(args: &[ArgSpec<'_>], i: usize, dtype: DType) -> bool {
     args.get(i).and_then(ArgSpec::tensor).is_some_and(|t| t.dtype == dtype)

@@ -1,8 +1,8 @@
 //! Pooling on every instruction set and in both memory orders against plain loops.
 
 use super::{avg_pool, max_pool};
-use crate::elementwise::tests::numbers;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use crate::testing::numbers;
 use pteron_core::{DType, DimOrder, Isa};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];

@@ -2,9 +2,9 @@
 
 use super::function::{Function, recognise};
 use super::program::{Input, Operand, Program, Step};
-use super::tests::numbers;
 use super::{binary, choose, unary};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use crate::testing::numbers;
 use crate::vector_math::SimdLevel;
 use pteron_core::{ArgSpec, Bool8, DType, Isa, StaticKernel, TensorSpec};
 

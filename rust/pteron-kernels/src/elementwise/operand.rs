@@ -10,12 +10,12 @@ use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::Bool8;
 
 /// Elements of a block.
-pub(crate) const BLOCK: usize = 1024;
+pub const BLOCK: usize = 1024;
 /// Floats that an operand needs: a block, and the period that a repeated one may have.
-pub(crate) const SPACE: usize = 2 * BLOCK;
+pub const SPACE: usize = 2 * BLOCK;
 
 /// An element of memory that is computed with as f32.
-pub(crate) trait Source: Copy + Send + Sync + 'static {
+pub trait Source: Copy + Send + Sync + 'static {
     /// May blocks be read where they lie?
     const IS_F32: bool = false;
     /// One element.
@@ -41,7 +41,7 @@ pub(crate) trait Source: Copy + Send + Sync + 'static {
 /// # Safety
 /// They are readable at `p`.
 #[inline(always)]
-pub(crate) unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> S::F {
+pub unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> S::F {
     // SAFETY: the caller's promise.
     unsafe {
         if n >= S::LANES {
@@ -63,7 +63,7 @@ pub(crate) unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize)
 /// # Safety
 /// `p` is writable for as many elements.
 #[inline(always)]
-pub(crate) unsafe fn store_up_to<S: Simd, B: Sink>(s: S, p: *mut B, v: S::F, n: usize) {
+pub unsafe fn store_up_to<S: Simd, B: Sink>(s: S, p: *mut B, v: S::F, n: usize) {
     // SAFETY: the caller's promise; the block has every lane.
     unsafe {
         if n >= S::LANES {
@@ -78,7 +78,7 @@ pub(crate) unsafe fn store_up_to<S: Simd, B: Sink>(s: S, p: *mut B, v: S::F, n: 
 }
 
 /// An element that results in f32 are stored as.
-pub(crate) trait Sink: Copy + Send + Sync + 'static {
+pub trait Sink: Copy + Send + Sync + 'static {
     /// One number.
     fn of_number(v: f32) -> Self;
     /// `LANES` numbers.
@@ -167,14 +167,17 @@ half!(half::f16, load_binary16, store_binary16, binary16_to, binary16_from);
 half!(half::bf16, load_brain16, store_brain16, brain16_to, brain16_from);
 
 /// A float of sixteen bits.
-pub(crate) trait Half: Source + Sink + pteron_core::Element {}
+pub trait Half: Source + Sink + pteron_core::Element {}
 impl Half for half::f16 {}
 impl Half for half::bf16 {}
 
 /// Converts `n` neighbouring elements.
-pub(crate) struct Convert<A, B> {
+pub struct Convert<A, B> {
+    /// First element to read.
     pub from: *const A,
+    /// First element to write.
     pub to: *mut B,
+    /// Number of elements.
     pub n: usize,
 }
 
@@ -195,6 +198,12 @@ impl<A: Source, B: Sink> SimdTask for Convert<A, B> {
             }
         }
     }
+}
+
+/// Converts every element of `from`; both are of one length, or the shorter one ends it.
+pub fn convert<A: Source, B: Sink>(level: SimdLevel, from: &[A], to: &mut [B]) {
+    let n = from.len().min(to.len());
+    level.dispatch(Convert { from: from.as_ptr(), to: to.as_mut_ptr(), n });
 }
 
 /// Lays out the elements for output elements `at..at + n`.
@@ -239,7 +248,7 @@ impl<T: Source> SimdTask for LayOut<'_, T> {
 
 /// Is `block`, of [`SPACE`] floats, filled for a whole chunk?
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Layout {
+pub enum Layout {
     /// Repeats with this period; laid out.
     Repeated(usize),
     /// Anything else.
@@ -250,7 +259,7 @@ pub(crate) enum Layout {
 ///
 /// # Safety
 /// `plan` is that of the operand at `source`; `block` has [`SPACE`] elements.
-pub(crate) unsafe fn begin<T: Source>(
+pub unsafe fn begin<T: Source>(
     level: SimdLevel,
     plan: &BroadcastPlan<1>,
     source: *const T,
@@ -275,7 +284,7 @@ pub(crate) unsafe fn begin<T: Source>(
 /// # Safety
 /// As for [`begin`], whose answer `layout` is; `at + n` is at most the output's element count.
 #[inline(always)]
-pub(crate) unsafe fn elements<T: Source>(
+pub unsafe fn elements<T: Source>(
     level: SimdLevel,
     plan: &BroadcastPlan<1>,
     source: *const T,

@@ -6,13 +6,12 @@
 use super::Kind;
 use super::columns::{COLUMNS, ColumnsTask};
 use super::rows::RowsTask;
-use crate::elementwise::operand::Convert;
+use crate::elementwise::operand::{Half, convert};
+use crate::frame::{Chunk, Split, UnitKernel, framed};
+use crate::routine::Preparation;
 use crate::vector_math::SimdLevel;
 use half::{bf16, f16};
-use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, DType, Error, Grid, PrepareContext, Prepared, Result, Scratch,
-    StaticKernel, WorkerScratch,
-};
+use pteron_core::{ArgSpec, BindArgs, DType, PrepareContext, Result, Scratch};
 
 const OUT: usize = 3;
 /// Elements that a chunk holds at least.
@@ -28,19 +27,20 @@ struct Softmax {
     scratch: usize,
 }
 
-/// Units of work: rows, or blocks of neighbouring columns.
+/// Units are rows, or blocks of neighbouring columns.
 #[derive(Debug, Clone, Copy, Default)]
-struct Units {
-    count: usize,
-    per_chunk: usize,
+struct Problem {
+    /// Elements along the dimension.
     length: usize,
+    /// Elements from one to the next along the dimension; 1 for rows.
     inner: usize,
 }
 
-fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Result<Option<Box<dyn Prepared>>> {
+/// The kernel for floats, if it takes the call.
+pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
     let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
     let Some(ArgSpec::Int(Some(dim))) = ctx.args.get(1) else { return Ok(None) };
-    // PyTorch refuses it on the CPU, and so does the reference kernel.
+    // PyTorch refuses it on the CPU, and so does the plain kernel.
     if !matches!(ctx.args.get(2), Some(ArgSpec::Bool(Some(false)))) {
         return Ok(None);
     }
@@ -62,10 +62,12 @@ fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Result<Option<Box<dyn Prepar
     let operator = if kind == Kind::Softmax { "softmax" } else { "log_softmax" };
     let dtype = if input.dtype == DType::Float32 { "f32" } else { input.dtype.name() };
     let name = format!("{operator}.{dtype}.{}", level.isa().name());
-    Ok(Some(Box::new(Softmax { kind, level, name, dim, dtype: input.dtype, scratch })))
+    framed(Softmax { kind, level, name, dim, dtype: input.dtype, scratch })
 }
 
-impl Prepared for Softmax {
+impl UnitKernel for Softmax {
+    type Problem = Problem;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -74,135 +76,74 @@ impl Prepared for Softmax {
         Scratch { per_worker: self.scratch.saturating_mul(size_of::<f32>()), shared: 0 }
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Units::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Problem) -> Result<Split> {
         let input = args.args().tensor(0)?;
         let (shape, numel, order) = (*input.shape(), input.numel(), *input.meta().dim_order());
         args.resize(OUT, &shape)?;
         if numel == 0 {
-            return Ok(Grid::EMPTY);
+            return Ok(Split::NONE);
         }
         let length = shape.get(self.dim).copied().unwrap_or(1);
         let behind = order.as_slice().iter().map(|d| *d as usize).skip_while(|d| *d != self.dim).skip(1);
         let inner: usize = behind.map(|d| shape.get(d).copied().unwrap_or(1)).product();
         let outer = numel / (length * inner);
-        let (count, size) = match inner {
+        let (units, size) = match inner {
             1 => (outer, length),
             _ => (outer * inner.div_ceil(COLUMNS), length * inner.min(COLUMNS)),
         };
-        let per_chunk = CHUNK.div_ceil(size);
-        *bound.get_mut::<Units>()? = Units { count, per_chunk, length, inner };
-        Ok(Grid::chunks(count.div_ceil(per_chunk), per_chunk.min(count) * size))
+        *problem = Problem { length, inner };
+        Ok(Split::sized(units, size, CHUNK, 1.0))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let units = *bound.get::<Units>()?;
-        let first = chunk as usize * units.per_chunk;
-        let count = units.per_chunk.min(units.count - first);
-        let at = first * units.length;
-        // SAFETY: both tensors have as many elements as units and their lengths say, of dtype `self.dtype`; the rows of a
-        // chunk begin at `at` and lie inside.
-        unsafe {
-            match self.dtype {
-                DType::Float16 => self.halves::<f16>(args, [at, count, units.length], scratch),
-                DType::BFloat16 => self.halves::<bf16>(args, [at, count, units.length], scratch),
-                _ => {
-                    let input = args.tensor(0)?.ptr::<f32>()?;
-                    let out = args.output(OUT)?.ptr::<f32>()?;
-                    if units.inner == 1 {
-                        self.rows(input.add(at), out.add(at), count, units.length);
-                    } else {
-                        self.columns(&units, input, out, first..first + count);
-                    }
-                    Ok(())
-                }
+    fn run(&self, problem: &Problem, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        match self.dtype {
+            DType::Float16 => self.halves::<f16>(problem.length, chunk),
+            DType::BFloat16 => self.halves::<bf16>(problem.length, chunk),
+            _ if problem.inner == 1 => {
+                let (kind, length) = (self.kind, problem.length);
+                let input = Some(chunk.input_units(0, length)?.as_slice()?);
+                let out = chunk.output_units(OUT, length)?.into_slice()?;
+                self.level.dispatch(RowsTask { kind, input, out, length });
+                Ok(())
             }
+            _ => self.columns(problem, chunk),
         }
     }
 }
 
 impl Softmax {
-    /// # Safety
-    /// `count` rows of `length` elements behind both pointers.
-    unsafe fn rows(&self, input: *const f32, out: *mut f32, count: usize, length: usize) {
-        self.level.dispatch(RowsTask { kind: self.kind, input, out, count, length });
-    }
-
-    /// # Safety
-    /// The units' elements lie behind both pointers.
-    unsafe fn columns(&self, units: &Units, input: *const f32, out: *mut f32, range: std::ops::Range<usize>) {
-        let &Units { length, inner, .. } = units;
+    fn columns(&self, &Problem { length, inner }: &Problem, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let blocks = inner.div_ceil(COLUMNS);
-        for unit in range {
+        let (input, mut out) = (chunk.input(0)?, chunk.output_shared(OUT)?);
+        for unit in chunk.units.clone() {
             let column = unit % blocks * COLUMNS;
-            let at = unit / blocks * length * inner + column;
-            self.level.dispatch(ColumnsTask {
-                kind: self.kind,
-                input: input.wrapping_add(at),
-                out: out.wrapping_add(at),
-                length,
-                step: inner,
-                columns: COLUMNS.min(inner - column),
-            });
+            let columns = COLUMNS.min(inner - column);
+            let first = unit / blocks * length * inner + column;
+            let range = first..first + (length - 1) * inner + columns;
+            let (input, out) = (input.part(range.clone())?, out.part(range)?);
+            self.level.dispatch(ColumnsTask { kind: self.kind, input, out, length, step: inner, columns });
         }
+        Ok(())
     }
 
-    /// # Safety
-    /// `count` rows of `length` elements of type `T` from element `at` on in input and output.
-    unsafe fn halves<T: crate::elementwise::operand::Half>(
-        &self,
-        args: &Args<'_>,
-        [at, count, length]: [usize; 3],
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let n = count * length;
-        let block: &mut [f32] = bytemuck::try_cast_slice_mut(scratch.worker).unwrap_or_default();
-        let Some(block) = block.get_mut(..n) else {
-            return Err(Error::internal("worker scratch is too small"));
-        };
-        let numbers = block.as_mut_ptr();
-        // SAFETY: the caller's promise, and `block` has `n` elements.
-        unsafe {
-            let from = args.tensor(0)?.ptr::<T>()?.add(at);
-            let to = args.output(OUT)?.ptr::<T>()?.add(at);
-            self.level.dispatch(Convert { from, to: numbers, n });
-            self.rows(numbers, numbers, count, length);
-            self.level.dispatch(Convert { from: numbers.cast_const(), to, n });
-        }
+    /// Rows of `length` elements of type `T`.
+    fn halves<T: Half>(&self, length: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        let numbers = chunk.take_scratch::<f32>(chunk.units.len() * length)?;
+        convert(self.level, chunk.input_units::<T>(0, length)?.as_slice()?, numbers);
+        self.level.dispatch(RowsTask { kind: self.kind, input: None, out: numbers, length });
+        convert(self.level, numbers, chunk.output_units::<T>(OUT, length)?.into_slice()?);
         Ok(())
     }
 }
 
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[
-    StaticKernel {
-        schema: "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Softmax),
-    },
-    StaticKernel {
-        schema: "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::LogSoftmax),
-    },
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elementwise::tests::numbers;
     use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
-    use pteron_core::Isa;
+    use crate::testing::numbers;
+    use pteron_core::{Isa, kernel::PrepareFn};
+
+    const PREPARE: [PrepareFn; 2] = [|ctx| prepare(ctx, Kind::Softmax), |ctx| prepare(ctx, Kind::LogSoftmax)];
 
     #[test]
     fn columns_give_what_rows_give() {
@@ -243,7 +184,7 @@ mod tests {
                 CallArg::bool(false),
                 CallArg::Tensor(HostTensor::zeros(DType::BFloat16, &[40, 33]).unwrap()),
             ];
-            let mut call = SingleCall::new(KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+            let mut call = SingleCall::new(|ctx| prepare(ctx, Kind::Softmax), &cpu, args).unwrap().unwrap();
             call.call().unwrap();
             for (got, want) in call.output::<bf16>(OUT).unwrap().iter().zip(want) {
                 assert_eq!(got.to_bits(), bf16::from_f32(want).to_bits());
@@ -262,7 +203,7 @@ mod tests {
             CallArg::bool(false),
             CallArg::Tensor(HostTensor::zeros(DType::Float32, shape).unwrap()),
         ];
-        let mut call = SingleCall::new(KERNELS[kernel].prepare, &profile(isa)?, args).unwrap().unwrap();
+        let mut call = SingleCall::new(PREPARE[kernel], &profile(isa)?, args).unwrap().unwrap();
         let grid = call.bind().unwrap();
         call.run(grid, true).unwrap();
         Some(call.output::<f32>(OUT).unwrap())

@@ -2,6 +2,7 @@
 
 pub mod any;
 pub mod float;
+pub mod plain;
 pub mod shape;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Norms on every instruction set against f64 arithmetic.
 
 use super::{batch_norm, group_norm, layer_norm};
-use crate::elementwise::tests::numbers;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use crate::testing::numbers;
 use pteron_core::{DType, DimOrder, Isa, StaticKernel};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];

@@ -1,38 +1,43 @@
 //! softmax and log_softmax of rows: stretches along the dimension that is innermost in memory. Each row has one
-//! summation order, fixed by its length and the instruction set.
+//! summation order, fixed by its length and the instruction set. Unsafe island (vector loads).
 
 use super::Kind;
 use crate::vector_math::exp::exp;
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdTask};
 
-/// `count` rows of `length` elements. Input and result may be the same.
-pub(super) struct RowsTask {
+/// Rows of `length` elements.
+pub struct RowsTask<'a> {
     pub kind: Kind,
-    pub input: *const f32,
-    pub out: *mut f32,
-    pub count: usize,
+    /// The rows; `out` holds them when absent.
+    pub input: Option<&'a [f32]>,
+    pub out: &'a mut [f32],
     pub length: usize,
 }
 
-impl SimdTask for RowsTask {
+impl SimdTask for RowsTask<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for row in 0..self.count {
-            // SAFETY: `count` rows of `length` elements behind both pointers.
+        let n = self.length;
+        for (row, y) in self.out.chunks_exact_mut(n).enumerate() {
+            let y = y.as_mut_ptr();
+            let x = match self.input {
+                Some(input) => input[row * n..(row + 1) * n].as_ptr(),
+                None => y.cast_const(),
+            };
+            // SAFETY: `x` and `y` are the start of `n` elements, by the slices they were taken from; where they are the
+            // same, every vector is read before it is written.
             unsafe {
-                let x = self.input.add(row * self.length);
-                let y = self.out.add(row * self.length);
-                let max = row_max(s, x, self.length);
+                let max = row_max(s, x, n);
                 match self.kind {
                     Kind::Softmax => {
-                        let sum = exp_sum::<S, true>(s, x, y, self.length, max);
-                        scale(s, y, self.length, 1.0 / sum);
+                        let sum = exp_sum::<S, true>(s, x, y, n, max);
+                        scale(s, y, n, 1.0 / sum);
                     }
                     Kind::LogSoftmax => {
-                        let sum = exp_sum::<S, false>(s, x, y, self.length, max);
-                        shift(s, x, y, self.length, max, sum.ln());
+                        let sum = exp_sum::<S, false>(s, x, y, n, max);
+                        shift(s, x, y, n, max, sum.ln());
                     }
                 }
             }

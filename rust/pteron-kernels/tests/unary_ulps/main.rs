@@ -15,7 +15,7 @@ mod ulps;
 
 use functions::{Function, functions};
 use pteron_core::{DType, Isa, StaticKernel};
-use pteron_cpu::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ulps::Worst;
@@ -26,7 +26,7 @@ const BLOCK: usize = 1 << 16;
 /// One kernel with the instruction set it is asked for.
 #[derive(Clone, Copy)]
 struct Candidate {
-    kernel: &'static StaticKernel,
+    kernel: StaticKernel,
     isa: Isa,
     is_reference: bool,
 }
@@ -55,8 +55,10 @@ impl Candidate {
 fn candidates(function: &Function) -> Vec<(String, Candidate)> {
     let start = format!("aten::{}(", function.operator);
     let mut found: Vec<(String, Candidate)> = vec![];
-    let tables =
-        [(pteron_cpu::kernels().collect::<Vec<_>>(), false), (pteron_kernels::kernels().collect(), true)];
+    let tables = [
+        (pteron_kernels::fast_kernels().collect::<Vec<_>>(), false),
+        (pteron_kernels::plain_kernels().collect(), true),
+    ];
     for (kernels, is_reference) in tables {
         for kernel in kernels.into_iter().filter(|k| k.schema.starts_with(&start)) {
             for isa in ISAS {

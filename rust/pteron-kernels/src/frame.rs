@@ -1,0 +1,234 @@
+//! The frame of a kernel whose work is a number of equal units, each independent of the others: rows, blocks of
+//! columns, planes, stretches of elements. The kernel says how many units a call has and computes a range of them;
+//! the typed problem, the chunks, and the memory that a chunk may touch are the frame's. Unsafe island: the contract
+//! of [`Prepared::run`] is turned into safe calls here.
+
+use crate::chunk::{ChunkOf, ChunkOfMut};
+use pteron_core::{
+    AliasRule, Args, BindArgs, Bound, Element, Error, Grid, Prepared, Result, Scratch, WorkerScratch,
+};
+use std::ops::Range;
+
+/// How a bound call splits: units of work, handed out in chunks of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Split {
+    units: usize,
+    per_chunk: usize,
+    chunk_ns: usize,
+}
+
+impl Split {
+    /// Nothing to compute.
+    pub const NONE: Split = Split { units: 0, per_chunk: 1, chunk_ns: 0 };
+
+    /// `units` in chunks of `per_chunk`, each of which takes about `chunk_ns` nanoseconds.
+    pub fn new(units: usize, per_chunk: usize, chunk_ns: usize) -> Split {
+        Split { units, per_chunk: per_chunk.max(1), chunk_ns }
+    }
+
+    /// `units` of `size` elements each, in chunks of at least `chunk` elements; a chunk of so many elements takes about
+    /// `ns_per_element` nanoseconds for each of them.
+    pub fn sized(units: usize, size: usize, chunk: usize, ns_per_element: f64) -> Split {
+        let per_chunk = chunk.div_ceil(size.max(1)).max(1);
+        let elements = per_chunk.min(units).saturating_mul(size);
+        Split { units, per_chunk, chunk_ns: (elements as f64 * ns_per_element) as usize }
+    }
+
+    fn grid(&self) -> Grid {
+        match self.units {
+            0 => Grid::EMPTY,
+            n => Grid::chunks(n.div_ceil(self.per_chunk), self.chunk_ns),
+        }
+    }
+
+    /// The units of a chunk.
+    #[inline(always)]
+    fn range(&self, chunk: u32) -> Range<usize> {
+        let first = (chunk as usize).saturating_mul(self.per_chunk).min(self.units);
+        first..first.saturating_add(self.per_chunk).min(self.units)
+    }
+}
+
+/// A kernel of units; [`framed`] makes a [`Prepared`] of it.
+pub trait UnitKernel: Send + Sync + 'static {
+    /// What `bind` finds out about the shapes of a call.
+    type Problem: Default + Send + Sync + 'static;
+
+    /// See [`Prepared::name`].
+    fn name(&self) -> &str;
+
+    /// See [`Prepared::scratch`].
+    fn scratch(&self) -> Scratch {
+        Scratch::NONE
+    }
+
+    /// See [`Prepared::alias`].
+    fn alias(&self) -> AliasRule {
+        AliasRule::None
+    }
+
+    /// See [`Prepared::needs`].
+    fn needs(&self, _index: usize) -> bool {
+        true
+    }
+
+    /// Takes the shapes, resizes outputs, fills the problem; see [`Prepared::bind`].
+    fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Self::Problem) -> Result<Split>;
+
+    /// Computes the units of a chunk.
+    fn run(&self, problem: &Self::Problem, chunk: &mut Chunk<'_, '_>) -> Result<()>;
+}
+
+/// One chunk of a call: its units, and the memory that they may touch.
+pub struct Chunk<'a, 's> {
+    /// The units to compute; never empty.
+    pub units: Range<usize>,
+    args: &'a Args<'a>,
+    scratch: &'s mut [u8],
+    is_exclusive: bool,
+    // Arguments that were asked for, by position: an output is handed out once, and never as an input too.
+    read: u64,
+    written: u64,
+}
+
+impl<'a, 's> Chunk<'a, 's> {
+    /// The arguments, for numbers and metadata.
+    #[inline(always)]
+    pub fn args(&self) -> &'a Args<'a> {
+        self.args
+    }
+
+    /// All elements of input `i`, in memory order.
+    ///
+    /// Errors: the argument is no tensor of this dtype; it was asked for as an output.
+    #[inline(always)]
+    pub fn input<T: Element>(&mut self, i: usize) -> Result<ChunkOf<'a, T>> {
+        let bit = 1u64.checked_shl(i as u32).unwrap_or(0);
+        if bit == 0 || self.written & bit != 0 {
+            return Err(asked_twice(i));
+        }
+        self.read |= bit;
+        ChunkOf::of(self.args.tensor(i)?, self.is_exclusive)
+    }
+
+    /// The elements of input `i` that belong to the units, `per_unit` each, one unit behind the other in memory.
+    ///
+    /// Errors: as for [`Chunk::input`]; the tensor has fewer elements.
+    #[inline(always)]
+    pub fn input_units<T: Element>(&mut self, i: usize, per_unit: usize) -> Result<ChunkOf<'a, T>> {
+        let range = self.elements(per_unit)?;
+        self.input(i)?.part(range)
+    }
+
+    /// The elements of output `i` that belong to the units, `per_unit` each, one unit behind the other in memory.
+    ///
+    /// Errors: the argument is no tensor of this dtype, has fewer elements, or was asked for before.
+    #[inline(always)]
+    pub fn output_units<T: Element>(&mut self, i: usize, per_unit: usize) -> Result<ChunkOfMut<'a, T>> {
+        self.take_output(i)?;
+        ChunkOfMut::of(self.args.output(i)?, self.elements(per_unit)?, self.is_exclusive)
+    }
+
+    /// Output `i` as a whole, for units whose elements do not lie side by side: vector tasks write those of the units
+    /// alone. It has no slice.
+    ///
+    /// Errors: the argument is no tensor of this dtype, or was asked for before.
+    #[inline(always)]
+    pub fn output_shared<T: Element>(&mut self, i: usize) -> Result<ChunkOfMut<'a, T>> {
+        self.take_output(i)?;
+        let out = self.args.output(i)?;
+        let numel = if out.as_ptr().is_null() { 0 } else { out.numel() };
+        ChunkOfMut::of(out, 0..numel, false)
+    }
+
+    /// `n` elements of this worker's scratch memory, with undefined contents; what is left can be taken later.
+    ///
+    /// Errors: the kernel asked for less in [`UnitKernel::scratch`].
+    #[inline(always)]
+    pub fn take_scratch<T: bytemuck::Pod>(&mut self, n: usize) -> Result<&'s mut [T]> {
+        let too_small = || Error::internal("worker scratch is too small");
+        let nbytes = n.checked_mul(size_of::<T>()).ok_or_else(too_small)?;
+        let (part, rest) =
+            std::mem::take(&mut self.scratch).split_at_mut_checked(nbytes).ok_or_else(too_small)?;
+        self.scratch = rest;
+        bytemuck::try_cast_slice_mut(part).map_err(|_| too_small())
+    }
+
+    #[inline(always)]
+    fn take_output(&mut self, i: usize) -> Result<()> {
+        let bit = 1u64.checked_shl(i as u32).unwrap_or(0);
+        if bit == 0 || (self.read | self.written) & bit != 0 {
+            return Err(asked_twice(i));
+        }
+        self.written |= bit;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn elements(&self, per_unit: usize) -> Result<Range<usize>> {
+        let too_many = || Error::internal("a chunk has more elements than can be addressed");
+        let first = self.units.start.checked_mul(per_unit).ok_or_else(too_many)?;
+        Ok(first..self.units.end.checked_mul(per_unit).ok_or_else(too_many)?)
+    }
+}
+
+#[cold]
+fn asked_twice(i: usize) -> Error {
+    Error::internal(format!("a kernel asks twice for argument {i}, which it writes"))
+}
+
+struct Framed<K>(K);
+
+struct State<P> {
+    problem: P,
+    split: Split,
+}
+
+/// The kernel in its frame.
+pub fn framed<K: UnitKernel>(kernel: K) -> Result<Option<Box<dyn Prepared>>> {
+    Ok(Some(Box::new(Framed(kernel))))
+}
+
+impl<K: UnitKernel> Prepared for Framed<K> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn scratch(&self) -> Scratch {
+        self.0.scratch()
+    }
+
+    fn alias(&self) -> AliasRule {
+        self.0.alias()
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        self.0.needs(index)
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(State { problem: K::Problem::default(), split: Split::NONE })
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let state = bound.get_mut::<State<K::Problem>>()?;
+        state.split = self.0.bind(args, &mut state.problem)?;
+        Ok(state.split.grid())
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        _phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let state = bound.get::<State<K::Problem>>()?;
+        let is_exclusive = self.0.alias() == AliasRule::None;
+        let units = state.split.range(chunk);
+        let scratch = &mut *scratch.worker;
+        let mut chunk = Chunk { units, args, scratch, is_exclusive, read: 0, written: 0 };
+        self.0.run(&state.problem, &mut chunk)
+    }
+}
