@@ -158,6 +158,13 @@ pub struct StepIr {
     pub covers: Vec<u32>,
 }
 
+impl StepIr {
+    /// Instruction number `index` as it is.
+    pub fn of(index: u32, instruction: Instruction) -> Self {
+        StepIr { kind: StepKind::Instruction(instruction), covers: vec![index] }
+    }
+}
+
 /// What a step does.
 #[derive(Debug, Clone)]
 pub enum StepKind {
@@ -170,6 +177,4 @@ pub enum StepKind {
         /// The compiled run's description.
         plan: pteron_cpu::plan::PlanSpec,
     },
-    /// An instruction that folding removed.
-    Removed,
 }

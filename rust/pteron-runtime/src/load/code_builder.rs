@@ -51,23 +51,20 @@ impl<'a> CodeBuilder<'a> {
 
     /// Adds all steps. `entries`: the step where the code of each instruction that can be jumped to begins.
     pub(crate) fn add_steps(&mut self, steps: &[StepIr], entries: &[u32]) -> Result<()> {
-        // Where each step's code starts; a removed one's is that of the next.
-        let mut starts: Vec<u32> = memory_reserve::list_of(steps.len())?;
         for step in steps {
             memory_reserve::check()?;
-            starts.push(u32::try_from(self.steps.len()).unwrap_or(u32::MAX));
             self.add(step).map_err(|e| {
                 let first = step.covers.first().copied().unwrap_or_default();
                 e.method(self.ir().name.as_str()).instruction(first as usize)
             })?;
         }
-        let end = u32::try_from(self.steps.len())
-            .map_err(|_| Error::limit("the method has too many instructions"))?;
+        if u32::try_from(self.steps.len()).is_err() {
+            return Err(Error::limit("the method has too many instructions"));
+        }
         for step in &mut self.steps {
             if let Action::JumpFalse { target, .. } = &mut step.action {
                 let entry = entries.get(*target as usize).copied().filter(|e| *e as usize <= steps.len());
-                let entry = entry.ok_or_else(|| Error::internal("a jump leads to no step"))?;
-                *target = starts.get(entry as usize).copied().unwrap_or(end);
+                *target = entry.ok_or_else(|| Error::internal("a jump leads to no step"))?;
             }
         }
         Ok(())
@@ -76,7 +73,6 @@ impl<'a> CodeBuilder<'a> {
     fn add(&mut self, step: &StepIr) -> Result<()> {
         let none: Box<[ValueId]> = Box::default();
         let (action, args) = match &step.kind {
-            StepKind::Removed => return Ok(()),
             StepKind::Plan { args, plan } => {
                 let op = match plan.operator.as_str() {
                     "" => None,

@@ -1,7 +1,7 @@
-//! What each step reads and writes, and where in memory values live.
+//! What each instruction reads and writes, and where in memory values live.
 
-use super::Loader;
-use crate::ir::{MethodIr, Place, StepIr, StepKind, ValueIr};
+use super::{Chain, Loader};
+use crate::ir::{MethodIr, Place, ValueIr};
 use pteron_core::{Instruction, ValueId};
 use std::collections::HashMap;
 
@@ -38,22 +38,22 @@ pub(super) enum Location {
     Unknown,
 }
 
-/// One argument that a step reads or writes.
+/// One argument that an instruction reads or writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
     pub value: ValueId,
-    /// Position in the step's arguments; `u32::MAX` for an element of a list argument.
+    /// Position in its arguments; `u32::MAX` for an element of a list argument.
     pub position: u32,
 }
 
-/// Accesses of one step.
+/// Accesses of one instruction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StepEffects {
     pub reads: Vec<Access>,
     pub writes: Vec<Access>,
 }
 
-/// Accesses of all steps and locations of all values.
+/// Accesses of all instructions and locations of all values.
 pub(super) struct Effects {
     pub steps: Vec<StepEffects>,
     pub locations: Vec<Location>,
@@ -62,10 +62,12 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    pub fn new(ir: &MethodIr, steps: &[StepIr], loader: &dyn Loader) -> Self {
-        let effects: Vec<StepEffects> = steps.iter().map(|s| step_effects(ir, s, loader)).collect();
-        let mut locations = locate(ir, steps, &effects);
-        let places = moved_places(ir, steps, &mut locations);
+    pub fn new(ir: &MethodIr, chain: &Chain, loader: &dyn Loader) -> Self {
+        let effect =
+            |i: &Option<Instruction>| i.as_ref().map(|i| step_effects(ir, i, loader)).unwrap_or_default();
+        let effects: Vec<StepEffects> = chain.iter().map(effect).collect();
+        let mut locations = locate(ir, chain, &effects);
+        let places = moved_places(ir, chain, &mut locations);
         Effects { steps: effects, locations, places }
     }
 
@@ -87,12 +89,13 @@ impl Effects {
     }
 }
 
-/// The kernel call of a step that is one.
-pub(super) fn kernel_call<'a>(ir: &'a MethodIr, step: &'a StepIr) -> Option<(&'a str, &'a [ValueId])> {
-    match &step.kind {
-        StepKind::Instruction(Instruction::Kernel { operator, args }) => {
-            Some((ir.operators.get(*operator as usize)?, args))
-        }
+/// The kernel call that an instruction is, if it is one: operator and arguments.
+pub(super) fn kernel_call<'a>(
+    ir: &'a MethodIr,
+    instruction: &'a Option<Instruction>,
+) -> Option<(&'a str, &'a [ValueId])> {
+    match instruction {
+        Some(Instruction::Kernel { operator, args }) => Some((ir.operators.get(*operator as usize)?, args)),
         _ => None,
     }
 }
@@ -109,95 +112,80 @@ fn expand(ir: &MethodIr, value: ValueId, position: u32, out: &mut Vec<Access>) {
     }
 }
 
-fn step_effects(ir: &MethodIr, step: &StepIr, loader: &dyn Loader) -> StepEffects {
+fn step_effects(ir: &MethodIr, instruction: &Instruction, loader: &dyn Loader) -> StepEffects {
     let mut e = StepEffects::default();
     let at = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
-    match &step.kind {
-        StepKind::Removed => {}
-        StepKind::Plan { args, .. } => {
-            let last = args.len().saturating_sub(2);
+    match instruction {
+        Instruction::Kernel { operator, args } => {
+            let name = ir.operators.get(*operator as usize);
+            if name.is_some_and(|n| n == ET_VIEW) {
+                // Points its output at its input; no byte is written.
+                for (i, v) in args.iter().take(2).enumerate() {
+                    expand(ir, *v, at(i), &mut e.reads);
+                }
+                return e;
+            }
+            let schema = name.and_then(|name| loader.schema(name));
             for (i, v) in args.iter().enumerate() {
-                expand(ir, *v, at(i), if i < last { &mut e.reads } else { &mut e.writes });
-            }
-        }
-        StepKind::Instruction(instruction) => match instruction {
-            Instruction::Kernel { operator, args } => {
-                let name = ir.operators.get(*operator as usize);
-                if name.is_some_and(|n| n == ET_VIEW) {
-                    // Points its output at its input; no byte is written.
-                    for (i, v) in args.iter().take(2).enumerate() {
-                        expand(ir, *v, at(i), &mut e.reads);
-                    }
-                    return e;
-                }
-                let schema = name.and_then(|name| loader.schema(name));
-                for (i, v) in args.iter().enumerate() {
-                    let Some(schema) = schema else {
-                        // Unknown operator: the loader reports it; assume the worst meanwhile.
-                        expand(ir, *v, at(i), &mut e.reads);
-                        expand(ir, *v, at(i), &mut e.writes);
-                        continue;
-                    };
-                    match schema.args.get(i) {
-                        Some(a) if a.is_output => {
-                            expand(ir, *v, at(i), &mut e.writes);
-                            // An output in front of the inputs is `self` of an in-place operator.
-                            if i == 0 {
-                                expand(ir, *v, at(i), &mut e.reads);
-                            }
-                        }
-                        Some(_) => expand(ir, *v, at(i), &mut e.reads),
-                        // The appended return: the same value again, or a scalar result.
-                        None => expand(ir, *v, at(i), &mut e.writes),
-                    }
-                }
-            }
-            Instruction::Delegate { args, .. } => {
-                // The split into inputs and outputs is known only after init.
-                for (i, v) in args.iter().enumerate() {
+                let Some(schema) = schema else {
+                    // Unknown operator: the loader reports it; assume the worst meanwhile.
                     expand(ir, *v, at(i), &mut e.reads);
                     expand(ir, *v, at(i), &mut e.writes);
+                    continue;
+                };
+                match schema.args.get(i) {
+                    Some(a) if a.is_output => {
+                        expand(ir, *v, at(i), &mut e.writes);
+                        // An output in front of the inputs is `self` of an in-place operator.
+                        if i == 0 {
+                            expand(ir, *v, at(i), &mut e.reads);
+                        }
+                    }
+                    Some(_) => expand(ir, *v, at(i), &mut e.reads),
+                    // The appended return: the same value again, or a scalar result.
+                    None => expand(ir, *v, at(i), &mut e.writes),
                 }
             }
-            Instruction::Move { from, to } => {
-                expand(ir, *from, 0, &mut e.reads);
-                // A tensor is pointed elsewhere; no byte is written.
-                if ir.values.get(to.index()).is_none_or(|v| v.as_tensor().is_none()) {
-                    e.writes.push(Access { value: *to, position: 1 });
-                }
+        }
+        Instruction::Delegate { args, .. } => {
+            // The split into inputs and outputs is known only after init.
+            for (i, v) in args.iter().enumerate() {
+                expand(ir, *v, at(i), &mut e.reads);
+                expand(ir, *v, at(i), &mut e.writes);
             }
-            Instruction::JumpFalse { condition, .. } => expand(ir, *condition, 0, &mut e.reads),
-            // Memory of a plan is never given back: nothing happens.
-            Instruction::Free { .. } => {}
-        },
+        }
+        Instruction::Move { from, to } => {
+            expand(ir, *from, 0, &mut e.reads);
+            // A tensor is pointed elsewhere; no byte is written.
+            if ir.values.get(to.index()).is_none_or(|v| v.as_tensor().is_none()) {
+                e.writes.push(Access { value: *to, position: 1 });
+            }
+        }
+        Instruction::JumpFalse { condition, .. } => expand(ir, *condition, 0, &mut e.reads),
+        // Memory of a plan is never given back: nothing happens.
+        Instruction::Free { .. } => {}
     }
     e
 }
 
 /// Locations: planned values where the plan says, scalars in themselves, `et_view` results where
 /// their base is, targets of moves unknown.
-fn locate(ir: &MethodIr, steps: &[StepIr], effects: &[StepEffects]) -> Vec<Location> {
+fn locate(ir: &MethodIr, chain: &Chain, effects: &[StepEffects]) -> Vec<Location> {
     let mut locations: Vec<Location> =
         ir.values.iter().enumerate().map(|(i, v)| own_location(i, v)).collect();
     let mut first_access: HashMap<ValueId, usize> = HashMap::new();
     let mut view_definitions: HashMap<ValueId, u32> = HashMap::new();
-    for (i, (step, e)) in steps.iter().zip(effects).enumerate() {
+    for (i, (instruction, e)) in chain.iter().zip(effects).enumerate() {
         for a in e.reads.iter().chain(&e.writes) {
             first_access.entry(a.value).or_insert(i);
         }
-        if let Some((ET_VIEW, &[_, _, out, ..])) = kernel_call(ir, step) {
+        if let Some((ET_VIEW, &[_, _, out, ..])) = kernel_call(ir, instruction) {
             first_access.entry(out).or_insert(i);
+            let count = view_definitions.entry(out).or_default();
+            *count = count.saturating_add(1);
         }
-        match &step.kind {
-            StepKind::Instruction(Instruction::Move { to, .. }) => {
-                view_definitions.insert(*to, 2);
-            }
-            _ => {
-                if let Some((ET_VIEW, &[_, _, out, ..])) = kernel_call(ir, step) {
-                    let count = view_definitions.entry(out).or_default();
-                    *count = count.saturating_add(1);
-                }
-            }
+        if let Some(Instruction::Move { to, .. }) = instruction {
+            view_definitions.insert(*to, 2);
         }
     }
     for (value, definitions) in &view_definitions {
@@ -205,8 +193,8 @@ fn locate(ir: &MethodIr, steps: &[StepIr], effects: &[StepEffects]) -> Vec<Locat
             set(&mut locations, *value, tensor_or(ir, *value, Location::Unknown));
         }
     }
-    for (i, step) in steps.iter().enumerate() {
-        if let Some((ET_VIEW, &[base, _, out, ..])) = kernel_call(ir, step)
+    for (i, instruction) in chain.iter().enumerate() {
+        if let Some((ET_VIEW, &[base, _, out, ..])) = kernel_call(ir, instruction)
             && view_definitions.get(&out) == Some(&1)
         {
             let is_used_before = first_access.get(&out).is_some_and(|first| *first < i);
@@ -227,13 +215,13 @@ const MOST_PLACES: usize = 8;
 
 /// All places of the tensors that moves and views point somewhere while running: their own and those of
 /// every value that they may take over, as far as these can be listed.
-fn moved_places(ir: &MethodIr, steps: &[StepIr], locations: &mut [Location]) -> Vec<Vec<Region>> {
+fn moved_places(ir: &MethodIr, chain: &Chain, locations: &mut [Location]) -> Vec<Vec<Region>> {
     let tensor = |v: ValueId| ir.values.get(v.index()).and_then(ValueIr::as_tensor);
-    let links: Vec<(ValueId, ValueId)> = steps
+    let links: Vec<(ValueId, ValueId)> = chain
         .iter()
-        .filter_map(|step| match &step.kind {
-            StepKind::Instruction(Instruction::Move { from, to }) => Some((*from, *to)),
-            _ => match kernel_call(ir, step) {
+        .filter_map(|instruction| match instruction {
+            Some(Instruction::Move { from, to }) => Some((*from, *to)),
+            _ => match kernel_call(ir, instruction) {
                 Some((ET_VIEW, &[base, _, out, ..])) => Some((base, out)),
                 _ => None,
             },

@@ -10,8 +10,9 @@
 
 mod reads;
 
+use super::Chain;
 use super::effects::{ET_VIEW, Effects, Location, Region, Space, kernel_call};
-use crate::ir::{MethodIr, StepIr, StepKind};
+use crate::ir::MethodIr;
 use pteron_core::{Instruction, ValueId};
 use reads::Reads;
 use smallvec::SmallVec;
@@ -187,11 +188,11 @@ struct Block {
     next: SmallVec<[usize; 2]>,
 }
 
-fn blocks(steps: &[StepIr]) -> Vec<Block> {
-    let n = steps.len();
+fn blocks(chain: &Chain) -> Vec<Block> {
+    let n = chain.len();
     let mut leaders: Vec<usize> = vec![0, n];
-    for (i, step) in steps.iter().enumerate() {
-        if let StepKind::Instruction(Instruction::JumpFalse { destination, .. }) = &step.kind {
+    for (i, instruction) in chain.iter().enumerate() {
+        if let Some(Instruction::JumpFalse { destination, .. }) = instruction {
             leaders.push((*destination as usize).min(n));
             leaders.push(i.saturating_add(1));
         }
@@ -204,8 +205,8 @@ fn blocks(steps: &[StepIr]) -> Vec<Block> {
         let [start, end] = *pair else { continue };
         let mut next = SmallVec::new();
         next.push(find(end));
-        if let Some(StepKind::Instruction(Instruction::JumpFalse { destination, .. })) =
-            end.checked_sub(1).and_then(|last| steps.get(last)).map(|s| &s.kind)
+        if let Some(Some(Instruction::JumpFalse { destination, .. })) =
+            end.checked_sub(1).and_then(|last| chain.get(last))
         {
             next.push(find((*destination as usize).min(n)));
         }
@@ -216,14 +217,14 @@ fn blocks(steps: &[StepIr]) -> Vec<Block> {
 
 impl Flow {
     /// Analyses the chain; `None` when it is too tangled to be worth it.
-    pub fn new(ir: &MethodIr, steps: &[StepIr], effects: &Effects) -> Option<Self> {
-        let blocks = blocks(steps);
+    pub fn new(ir: &MethodIr, chain: &Chain, effects: &Effects) -> Option<Self> {
+        let blocks = blocks(chain);
         let entry_states = solve(&blocks, effects)?;
         let mut flow = Flow {
             uses: Vec::new(),
-            readers: vec![Vec::new(); steps.len()],
-            is_pinned: vec![false; steps.len()],
-            block_of: vec![0; steps.len()],
+            readers: vec![Vec::new(); chain.len()],
+            is_pinned: vec![false; chain.len()],
+            block_of: vec![0; chain.len()],
             kept: Vec::new(),
         };
         let mut reads = Reads::new(ir, effects);
@@ -241,7 +242,7 @@ impl Flow {
                     flow.record(i, a.position, reach);
                     if a.position == 0
                         && let Some((ET_VIEW, &[_, _, out, ..])) =
-                            steps.get(i).and_then(|s| kernel_call(ir, s))
+                            chain.get(i).and_then(|s| kernel_call(ir, s))
                     {
                         reads.view(a.value, out, reach);
                     }

@@ -6,10 +6,11 @@
 //! Exporters reach every `addmm` weight through such a permute. Applies when the flow analysis knows
 //! every reader of the result; the readers' arguments are then redirected to a new constant value.
 
+use super::Chain;
 use super::effects::{ET_VIEW, Effects, Location, kernel_call};
 use super::flow::Flow;
 use super::strides::View;
-use crate::ir::{FoldedConstant, MethodIr, Place, StepIr, StepKind, TensorIr, ValueIr};
+use crate::ir::{FoldedConstant, MethodIr, Place, TensorIr, ValueIr};
 use pteron_core::{ConstantKey, DType, DimOrder, Dims, Dynamism, Instruction, TensorSpec, ValueId};
 use std::collections::{HashMap, HashSet};
 
@@ -52,7 +53,7 @@ pub(super) fn has_candidate(ir: &MethodIr) -> bool {
 
 pub(super) fn fold(
     ir: &mut MethodIr,
-    steps: &mut [StepIr],
+    chain: &mut Chain,
     folded: &mut Vec<FoldedConstant>,
     effects: &Effects,
     flow: &Flow,
@@ -63,11 +64,11 @@ pub(super) fn fold(
         .flat_map(|e| e.writes.iter().map(|a| a.value))
         .chain(ir.inputs.iter().copied())
         .collect();
-    let references = References::new(ir, steps);
+    let references = References::new(ir, chain);
     let mut made = Made::default();
-    for i in 0..steps.len() {
-        let Some(view) = layout_result(ir, steps, folded, &written, i) else { continue };
-        let Some(readers) = readers_of(ir, steps, effects, flow, &references, i) else { continue };
+    for i in 0..chain.len() {
+        let Some(view) = layout_result(ir, chain, folded, &written, i) else { continue };
+        let Some(readers) = readers_of(ir, chain, effects, flow, &references, i) else { continue };
         // An in-place operator on it would write into the constant.
         let is_written_to = readers.iter().any(|(step, position)| {
             effects.step(*step).writes.iter().any(|w| w.position as usize == *position)
@@ -75,7 +76,7 @@ pub(super) fn fold(
         if is_written_to {
             continue;
         }
-        redirect(ir, steps, folded, &mut made, i, &view, &readers);
+        redirect(ir, chain, folded, &mut made, i, &view, &readers);
     }
 }
 
@@ -88,12 +89,12 @@ struct LayoutResult {
 
 fn layout_result(
     ir: &MethodIr,
-    steps: &[StepIr],
+    chain: &Chain,
     folded: &[FoldedConstant],
     written: &HashSet<ValueId>,
     i: usize,
 ) -> Option<LayoutResult> {
-    let (name, args) = kernel_call(ir, steps.get(i)?)?;
+    let (name, args) = kernel_call(ir, chain.get(i)?)?;
     let input = ir.values.get(args.first()?.index())?.as_tensor()?;
     let (key, view) = constant_view(input, folded)?;
     let out = args.last()?;
@@ -168,13 +169,13 @@ fn swapped(rank: usize, a: i64, b: i64) -> Option<Vec<i64>> {
 /// redirected (elements of lists, outputs).
 fn readers_of(
     ir: &MethodIr,
-    steps: &[StepIr],
+    chain: &Chain,
     effects: &Effects,
     flow: &Flow,
     references: &References,
     i: usize,
 ) -> Option<Vec<Reference>> {
-    let (name, args) = kernel_call(ir, steps.get(i)?)?;
+    let (name, args) = kernel_call(ir, chain.get(i)?)?;
     if name == ET_VIEW {
         let out = *args.last()?;
         if effects.location(out) != Location::Constant || ir.outputs.contains(&out) {
@@ -210,7 +211,7 @@ struct References {
 }
 
 impl References {
-    fn new(ir: &MethodIr, steps: &[StepIr]) -> Self {
+    fn new(ir: &MethodIr, chain: &Chain) -> Self {
         let mut arguments: HashMap<ValueId, Vec<Reference>> = HashMap::new();
         let mut is_held: HashSet<ValueId> = HashSet::new();
         for value in &ir.values {
@@ -220,16 +221,16 @@ impl References {
                 _ => {}
             }
         }
-        for (i, step) in steps.iter().enumerate() {
-            match &step.kind {
-                StepKind::Instruction(Instruction::Kernel { args, .. }) => {
+        for (i, instruction) in chain.iter().enumerate() {
+            match instruction {
+                Some(Instruction::Kernel { args, .. }) => {
                     for (position, value) in args.iter().enumerate() {
                         arguments.entry(*value).or_default().push((i, position));
                     }
                 }
-                StepKind::Instruction(Instruction::Delegate { args, .. }) => is_held.extend(args.iter()),
-                StepKind::Instruction(Instruction::Move { from, to }) => is_held.extend([from, to]),
-                StepKind::Instruction(Instruction::JumpFalse { condition, .. }) => {
+                Some(Instruction::Delegate { args, .. }) => is_held.extend(args.iter()),
+                Some(Instruction::Move { from, to }) => is_held.extend([from, to]),
+                Some(Instruction::JumpFalse { condition, .. }) => {
                     is_held.insert(*condition);
                 }
                 _ => {}
@@ -252,7 +253,7 @@ impl References {
 /// can be served.
 fn redirect(
     ir: &mut MethodIr,
-    steps: &mut [StepIr],
+    chain: &mut Chain,
     folded: &mut Vec<FoldedConstant>,
     made: &mut Made,
     i: usize,
@@ -262,7 +263,7 @@ fn redirect(
     let mut plan: Vec<(Reference, View, TensorSpec)> = Vec::new();
     let mut views_to_drop: Vec<usize> = Vec::new();
     for &(step, position) in readers {
-        let Some((name, args)) = steps.get(step).and_then(|s| kernel_call(ir, s)) else { return };
+        let Some((name, args)) = chain.get(step).and_then(|s| kernel_call(ir, s)) else { return };
         let Some(spec) = args
             .get(position)
             .and_then(|v| ir.values.get(v.index()))
@@ -281,7 +282,7 @@ fn redirect(
     }
     // A view that is itself a reader of a folded constant by value (not by bytes) cannot be dropped
     // before it was folded on its own; that happens when its turn comes.
-    let is_view = steps.get(i).and_then(|s| kernel_call(ir, s)).is_some_and(|(n, _)| n == ET_VIEW);
+    let is_view = chain.get(i).and_then(|s| kernel_call(ir, s)).is_some_and(|(n, _)| n == ET_VIEW);
     if is_view {
         for step in std::mem::take(&mut views_to_drop) {
             plan.push(((step, 0), result.view, result.spec.clone()));
@@ -290,16 +291,15 @@ fn redirect(
     for ((step, position), view, mut spec) in plan {
         spec.dynamism = Dynamism::Static;
         let value = made.value(ir, folded, result.key, &view, spec);
-        if let Some(StepKind::Instruction(Instruction::Kernel { args, .. })) =
-            steps.get_mut(step).map(|s| &mut s.kind)
+        if let Some(Some(Instruction::Kernel { args, .. })) = chain.get_mut(step)
             && let Some(slot) = args.get_mut(position)
         {
             *slot = value;
         }
     }
     for step in views_to_drop.into_iter().chain([i]) {
-        if let Some(s) = steps.get_mut(step) {
-            s.kind = StepKind::Removed;
+        if let Some(removed) = chain.get_mut(step) {
+            *removed = None;
         }
     }
 }

@@ -30,7 +30,6 @@ fn line(f: &mut Formatter<'_>, ir: &MethodIr, step: &StepIr) -> fmt::Result {
         args.iter().map(|v| format!("%{}", v.0)).collect::<Vec<_>>().join(", ")
     };
     let text = match &step.kind {
-        StepKind::Removed => return Ok(()),
         StepKind::Plan { args, plan } => {
             let what = if plan.is_call() { "call" } else { "plan" };
             format!("{what} {plan} ({})", list(args))

@@ -16,9 +16,10 @@ mod tests;
 
 pub use listing::listing;
 
-use crate::ir::{FoldedConstant, MethodIr, StepIr, StepKind};
+use crate::ir::{FoldedConstant, MethodIr, StepIr};
 use pteron_core::{
-    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Result, Schema, TensorSpec, ValueId, memory_reserve,
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Instruction, Result, Schema, TensorSpec, ValueId,
+    memory_reserve,
 };
 use pteron_cpu::graph::rules::{self, Rule};
 use pteron_cpu::plan::{PlanSpec, RuleSwitches};
@@ -62,31 +63,44 @@ pub struct Optimized {
     pub folded: Vec<FoldedConstant>,
 }
 
+/// The instructions of a method while rules work on them, by their index in the file; `None` where one was
+/// folded away.
+type Chain = [Option<Instruction>];
+
 /// Folds and fuses. `ir.values` and the arenas may change; `ir.instructions` stays as the file has it.
 pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches) -> Result<Optimized> {
-    let mut steps: Vec<StepIr> =
-        memory_reserve::collected(ir.instructions.iter().enumerate().map(|(i, instruction)| StepIr {
-            kind: StepKind::Instruction(instruction.clone()),
-            covers: vec![u32::try_from(i).unwrap_or(u32::MAX)],
-        }))?;
+    let mut chain: Vec<Option<Instruction>> =
+        memory_reserve::collected(ir.instructions.iter().map(|i| Some(i.clone())))?;
     let mut folded = Vec::new();
     // The flow analysis costs more than the rest of load, so it runs only where it can lead to something.
     if switches.is_on(fold_layout::RULE) && fold_layout::has_candidate(ir) {
-        let effects = effects::Effects::new(ir, &steps, loader);
-        if let Some(flow) = flow::Flow::new(ir, &steps, &effects) {
-            fold_layout::fold(ir, &mut steps, &mut folded, &effects, &flow);
+        let effects = effects::Effects::new(ir, &chain, loader);
+        if let Some(flow) = flow::Flow::new(ir, &chain, &effects) {
+            fold_layout::fold(ir, &mut chain, &mut folded, &effects, &flow);
         }
     }
     memory_reserve::check()?;
     let rules: Vec<&'static Rule> = rules::candidates(&ir.operators, switches).collect();
     if !rules.is_empty() {
-        let effects = effects::Effects::new(ir, &steps, loader);
-        if let Some(flow) = flow::Flow::new(ir, &steps, &effects)
-            && let Some(compiled) = runs::compile(ir, &steps, &mut folded, &effects, &flow, loader, &rules)?
+        let effects = effects::Effects::new(ir, &chain, loader);
+        if let Some(flow) = flow::Flow::new(ir, &chain, &effects)
+            && let Some(compiled) = runs::compile(ir, &chain, &mut folded, &effects, &flow, loader, &rules)?
         {
             return Ok(compiled);
         }
     }
-    let entries = (0..=u32::try_from(steps.len()).unwrap_or(u32::MAX)).collect();
+    as_left(chain, folded)
+}
+
+/// One step for each instruction that is left.
+fn as_left(chain: Vec<Option<Instruction>>, folded: Vec<FoldedConstant>) -> Result<Optimized> {
+    let mut steps = memory_reserve::list_of(chain.len())?;
+    let mut entries = memory_reserve::list_of(chain.len().saturating_add(1))?;
+    let index = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    for (i, instruction) in chain.into_iter().enumerate() {
+        entries.push(index(steps.len()));
+        steps.extend(instruction.map(|instruction| StepIr::of(index(i), instruction)));
+    }
+    entries.push(index(steps.len()));
     Ok(Optimized { steps, entries, folded })
 }

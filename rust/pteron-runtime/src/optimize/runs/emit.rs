@@ -1,9 +1,9 @@
 //! Steps from graphs: names every tensor that only a run sees anew, leaves the others where the file
 //! has them, and places what is new.
 
-use super::super::Optimized;
 use super::super::effects::{ET_VIEW, Effects};
 use super::super::flow::Flow;
+use super::super::{Chain, Optimized};
 use super::MOST_MEMORY_PERCENT;
 use super::host::plan_of;
 use super::place::{Blocks, Plan};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The emitted steps; `None`, with `ir` as it was, where they would need too much memory.
 pub(super) fn emit(
     ir: &mut MethodIr,
-    steps: &[StepIr],
+    chain: &Chain,
     folded: &mut Vec<FoldedConstant>,
     effects: &Effects,
     flow: &Flow,
@@ -24,9 +24,9 @@ pub(super) fn emit(
 ) -> Result<Option<Optimized>> {
     let mut emitter = Emitter {
         ir,
-        file: steps,
-        steps: Vec::with_capacity(steps.len()),
-        entries: vec![u32::MAX; steps.len().saturating_add(1)],
+        file: chain,
+        steps: Vec::with_capacity(chain.len()),
+        entries: vec![u32::MAX; chain.len().saturating_add(1)],
         made: Vec::new(),
         lists: HashMap::new(),
         literals: Vec::new(),
@@ -36,7 +36,7 @@ pub(super) fn emit(
         emitter.enter(*start);
         RunEmitter { ids: vec![None; graph.tensor_count()], graph, out: &mut emitter }.run();
     }
-    emitter.enter(steps.len());
+    emitter.enter(chain.len());
     let Emitter { steps, entries, made, blocks, .. } = emitter;
     let Some(plan) = Plan::new(ir, &steps, &made, effects, flow, blocks, MOST_MEMORY_PERCENT) else {
         return Ok(None);
@@ -48,7 +48,7 @@ pub(super) fn emit(
 /// What all runs of a method share.
 struct Emitter<'a> {
     ir: &'a MethodIr,
-    file: &'a [StepIr],
+    file: &'a Chain,
     steps: Vec<StepIr>,
     /// Where each instruction that can be jumped to begins.
     entries: Vec<u32>,
@@ -136,8 +136,10 @@ impl RunEmitter<'_, '_, '_> {
     }
 
     fn fixed(&mut self, node: &Node) {
-        let Some(step) = node.instruction.and_then(|i| self.out.file.get(i as usize)) else { return };
-        self.out.steps.push(step.clone());
+        let Some(at) = node.instruction else { return };
+        if let Some(Some(instruction)) = self.out.file.get(at as usize) {
+            self.out.steps.push(StepIr::of(at, instruction.clone()));
+        }
     }
 
     fn kernel(&mut self, node: &Node) {
@@ -152,8 +154,8 @@ impl RunEmitter<'_, '_, '_> {
 
     /// The operator of a node that is still a call of the file.
     fn file_call(&self, node: &Node) -> Option<u32> {
-        match &self.out.file.get(node.instruction? as usize)?.kind {
-            StepKind::Instruction(Instruction::Kernel { operator, .. }) => Some(*operator),
+        match self.out.file.get(node.instruction? as usize)? {
+            Some(Instruction::Kernel { operator, .. }) => Some(*operator),
             _ => None,
         }
     }
@@ -176,8 +178,8 @@ impl RunEmitter<'_, '_, '_> {
     }
 
     fn is_optional_list(&self, node: &Node, position: usize) -> bool {
-        let file = node.instruction.and_then(|i| self.out.file.get(i as usize)).map(|s| &s.kind);
-        let Some(StepKind::Instruction(Instruction::Kernel { args, .. })) = file else { return false };
+        let file = node.instruction.and_then(|i| self.out.file.get(i as usize));
+        let Some(Some(Instruction::Kernel { args, .. })) = file else { return false };
         let value = args.get(position).and_then(|v| self.out.ir.values.get(v.index()));
         matches!(value, Some(ValueIr::OptionalTensorList(_)))
     }

@@ -3,12 +3,12 @@
 //! Which tensor a read sees is what the flow analysis says about its bytes. Where it is not sure, the
 //! bytes stay where the file has them: the read is one of the border, and what it may see is pinned.
 
-use super::super::Loader;
 use super::super::effects::{ET_VIEW, Effects, Location, Region, Space, kernel_call};
 use super::super::flow::{Flow, Reach, Use};
+use super::super::{Chain, Loader};
 use super::literals::Literals;
 use super::mentions::Mentions;
-use crate::ir::{MethodIr, Place as IrPlace, StepIr, StepKind, TensorIr, ValueIr};
+use crate::ir::{MethodIr, Place as IrPlace, TensorIr, ValueIr};
 use pteron_core::{Instruction, Schema, ValueId};
 use pteron_cpu::graph::{Argument, Graph, Literal, Node, Op, Place, Tensor, TensorId};
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ type Outputs = SmallVec<[(ValueId, TensorId); 1]>;
 /// Lowers one run.
 pub(super) struct Lowering<'a> {
     ir: &'a MethodIr,
-    steps: &'a [StepIr],
+    chain: &'a Chain,
     effects: &'a Effects,
     flow: &'a Flow,
     mentions: &'a Mentions,
@@ -70,7 +70,7 @@ fn place_of(region: &Region) -> Place {
 impl<'a> Lowering<'a> {
     pub fn new(
         ir: &'a MethodIr,
-        steps: &'a [StepIr],
+        chain: &'a Chain,
         effects: &'a Effects,
         flow: &'a Flow,
         mentions: &'a Mentions,
@@ -79,7 +79,7 @@ impl<'a> Lowering<'a> {
     ) -> Self {
         Lowering {
             ir,
-            steps,
+            chain,
             effects,
             flow,
             mentions,
@@ -100,18 +100,16 @@ impl<'a> Lowering<'a> {
     pub fn run(mut self, start: usize, end: usize) -> Graph {
         self.span = (start, end);
         for i in start..end {
-            let Some(step) = self.steps.get(i) else { continue };
-            if matches!(step.kind, StepKind::Removed) {
-                continue;
+            if let Some(call @ Some(_)) = self.chain.get(i) {
+                self.step(i, kernel_call(self.ir, call));
             }
-            self.step(i, step);
         }
         self.graph
     }
 
-    fn step(&mut self, i: usize, step: &'a StepIr) {
+    fn step(&mut self, i: usize, call: Option<(&'a str, &'a [ValueId])>) {
         let is_known = self.flow.uses_of(i).len() == self.effects.step(i).reads.len();
-        let Some((name, args)) = kernel_call(self.ir, step).filter(|_| is_known) else {
+        let Some((name, args)) = call.filter(|_| is_known) else {
             return self.fixed(i);
         };
         if name == ET_VIEW {
@@ -193,9 +191,9 @@ impl<'a> Lowering<'a> {
 
     /// The value that a move or view points at other bytes.
     fn pointed(&self, i: usize) -> Option<ValueId> {
-        let step = self.steps.get(i)?;
-        match (&step.kind, kernel_call(self.ir, step)) {
-            (StepKind::Instruction(Instruction::Move { to, .. }), _) => Some(*to),
+        let instruction = self.chain.get(i)?;
+        match (instruction, kernel_call(self.ir, instruction)) {
+            (Some(Instruction::Move { to, .. }), _) => Some(*to),
             (_, Some((ET_VIEW, &[_, _, out, ..]))) => Some(out),
             _ => None,
         }

@@ -1,7 +1,8 @@
 //! Where values are named: a value that only one run names needs no place of the file's.
 
+use super::super::Chain;
 use super::super::effects::{Effects, kernel_call};
-use crate::ir::{MethodIr, StepIr};
+use crate::ir::MethodIr;
 use pteron_core::ValueId;
 
 /// The span of a value that no step names.
@@ -14,10 +15,10 @@ pub(super) struct Mentions {
 }
 
 impl Mentions {
-    pub fn new(ir: &MethodIr, steps: &[StepIr], effects: &Effects) -> Self {
+    pub fn new(ir: &MethodIr, chain: &Chain, effects: &Effects) -> Self {
         let mut mentions =
             Mentions { spans: vec![NOWHERE; ir.values.len()], is_read_first: vec![false; ir.values.len()] };
-        for (i, step) in steps.iter().enumerate() {
+        for (i, instruction) in chain.iter().enumerate() {
             let e = effects.step(i);
             for a in &e.reads {
                 let is_first = mentions.spans.get(a.value.index()) == Some(&NOWHERE);
@@ -28,7 +29,7 @@ impl Mentions {
             }
             e.writes.iter().for_each(|a| mentions.add(a.value, i));
             // The result of a view is no byte that is written.
-            if let Some((_, args)) = kernel_call(ir, step) {
+            if let Some((_, args)) = kernel_call(ir, instruction) {
                 args.iter().for_each(|v| mentions.add(*v, i));
             }
         }

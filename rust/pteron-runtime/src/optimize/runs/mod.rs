@@ -14,8 +14,8 @@ mod place;
 
 use super::effects::Effects;
 use super::flow::Flow;
-use super::{Loader, Optimized};
-use crate::ir::{FoldedConstant, MethodIr, StepIr, StepKind};
+use super::{Chain, Loader, Optimized};
+use crate::ir::{FoldedConstant, MethodIr};
 use host::RunHost;
 use mentions::Mentions;
 use pteron_core::{Instruction, Result};
@@ -29,7 +29,7 @@ const MOST_MEMORY_PERCENT: usize = 105;
 /// program would need more memory than the file's, with and without copies of images in another order.
 pub(super) fn compile(
     ir: &mut MethodIr,
-    steps: &[StepIr],
+    chain: &Chain,
     folded: &mut Vec<FoldedConstant>,
     effects: &Effects,
     flow: &Flow,
@@ -38,29 +38,29 @@ pub(super) fn compile(
 ) -> Result<Option<Optimized>> {
     let others: Vec<&'static Rule> = rules.iter().filter(|r| r.name != COPIES_IMAGES).copied().collect();
     if others.len() < rules.len()
-        && let Some(compiled) = attempt(ir, steps, folded, effects, flow, loader, rules)?
+        && let Some(compiled) = attempt(ir, chain, folded, effects, flow, loader, rules)?
     {
         return Ok(Some(compiled));
     }
-    attempt(ir, steps, folded, effects, flow, loader, &others)
+    attempt(ir, chain, folded, effects, flow, loader, &others)
 }
 
 /// Constants that rules make stay in `ir` and `folded` in any case.
 fn attempt(
     ir: &mut MethodIr,
-    steps: &[StepIr],
+    chain: &Chain,
     folded: &mut Vec<FoldedConstant>,
     effects: &Effects,
     flow: &Flow,
     loader: &dyn Loader,
     rules: &[&'static Rule],
 ) -> Result<Option<Optimized>> {
-    let mentions = Mentions::new(ir, steps, effects);
+    let mentions = Mentions::new(ir, chain, effects);
     let literals = literals::Literals::new(ir, effects);
     let mut graphs: Vec<(usize, Graph)> = Vec::new();
     let mut count = 0usize;
-    for (start, end) in runs(steps, flow) {
-        let lowering = lower_run::Lowering::new(ir, steps, effects, flow, &mentions, &literals, loader);
+    for (start, end) in runs(chain, flow) {
+        let lowering = lower_run::Lowering::new(ir, chain, effects, flow, &mentions, &literals, loader);
         let mut graph = lowering.run(start, end);
         let mut host = RunHost { ir, folded, loader };
         count = count.saturating_add(rewrite(&mut graph, &mut host, rules)?);
@@ -69,23 +69,18 @@ fn attempt(
     if count == 0 {
         return Ok(None);
     }
-    let Some(emitted) = emit::emit(ir, steps, folded, effects, flow, &graphs)? else { return Ok(None) };
+    let Some(emitted) = emit::emit(ir, chain, folded, effects, flow, &graphs)? else { return Ok(None) };
     Ok(Some(emitted))
 }
 
 /// `start..end` of every run.
-fn runs(steps: &[StepIr], flow: &Flow) -> Vec<(usize, usize)> {
+fn runs(chain: &Chain, flow: &Flow) -> Vec<(usize, usize)> {
     let ends_run = |i: usize| {
-        steps.get(i).is_some_and(|s| {
-            matches!(
-                s.kind,
-                StepKind::Instruction(Instruction::Delegate { .. } | Instruction::JumpFalse { .. })
-            )
-        })
+        matches!(chain.get(i), Some(Some(Instruction::Delegate { .. } | Instruction::JumpFalse { .. })))
     };
     let mut out = Vec::new();
     let mut start = 0;
-    for i in 0..steps.len() {
+    for i in 0..chain.len() {
         let next = i.saturating_add(1);
         if ends_run(i) || flow.block_of.get(i) != flow.block_of.get(next) {
             out.push((start, next));

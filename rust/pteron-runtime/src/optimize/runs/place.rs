@@ -265,7 +265,6 @@ impl Uses {
         };
         for (at, step) in steps.iter().enumerate() {
             match &step.kind {
-                StepKind::Removed => {}
                 StepKind::Plan { args, .. }
                 | StepKind::Instruction(
                     Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. },
