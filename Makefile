@@ -137,7 +137,7 @@ errors-check: $(VENV)/.installed
 	$(BIN)/python python/tools/error_table.py --check
 
 error-texts: $(VENV)/.installed ## write the kept texts of failing calls anew (tests/error_texts)
-	PYTHONPATH=tests $(BIN)/python -m error_texts.keep
+	$(BIN)/python -m tests.error_texts.keep
 
 # --- fuzzing ------------------------------------------------------------------------------------------------------
 

@@ -33,8 +33,8 @@ ROWS: dict[str, tuple[str, int, int, int, int]] = {
 
 def chain() -> bytes:
     """`STEPS` sums of 16 elements, each with the input."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from programs import MethodBuilder, build
+    sys.path.insert(0, str(ROOT))
+    from tests.support.programs import MethodBuilder, build
 
     m = MethodBuilder()
     x = value = m.input(m.tensor([16]), "x")
@@ -54,8 +54,8 @@ def call_of(row: str) -> Callable[[], object]:
     import pteron
 
     if row in ("call", "bound"):
-        sys.path.insert(0, str(ROOT / "tests"))
-        from programs import add_method, build
+        sys.path.insert(0, str(ROOT))
+        from tests.support.programs import add_method, build
 
         program = pteron.load(build(add_method((4,))))
         method = program.load_method(num_threads=1)

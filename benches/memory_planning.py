@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python" / "examples" / "sentence_embedding")]
+sys.path[:0] = [str(ROOT), str(ROOT / "python" / "examples" / "sentence_embedding")]
 
 Captured = Callable[[], Any]
 
@@ -25,8 +25,8 @@ def zoo_models() -> dict[str, Captured]:
     """The models of the test suite, at the sizes that it checks."""
     import torch
 
-    from models.model_zoo import MODELS
-    from models.unet import unet
+    from tests.models.model_zoo import MODELS
+    from tests.models.unet import unet
 
     def capture(build: Callable[[], tuple[Any, tuple[Any, ...]]]) -> Any:
         torch.manual_seed(0)

@@ -26,7 +26,7 @@ from typing import Any
 from timing import cpu_model
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
+sys.path[:0] = [str(ROOT), str(ROOT / "benches")]
 ENGINES = ("pteron", "eager")
 
 
@@ -69,9 +69,9 @@ def our_call(case: Any, outputs: list[Any]) -> Callable[[], object]:
     import torch
 
     import pteron
-    from ops.operator_case import dim_order
-    from ops.runtime_call import _value
-    from programs import MethodBuilder, build, schema
+    from tests.ops.operator_case import dim_order
+    from tests.ops.runtime_call import _value
+    from tests.support.programs import MethodBuilder, build, schema
 
     method = MethodBuilder()
     inputs: list[Any] = []
@@ -132,7 +132,7 @@ def worker(options: argparse.Namespace) -> None:
     import torch
     from operator_rows import ROWS, SIZES
 
-    from ops.operator_case import OperatorCase
+    from tests.ops.operator_case import OperatorCase
 
     torch.set_num_threads(options.threads)
     torch.set_grad_enabled(mode=False)

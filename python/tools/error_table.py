@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
-from failing_calls import EXAMPLES  # noqa: E402
 from pteron import errors  # noqa: E402
+from tests.support.failing_calls import EXAMPLES  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "errors.md"
 

@@ -20,16 +20,16 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
 import pteron  # noqa: E402
-from ops.dtype_probe import cast, main_dtype, results  # noqa: E402
-from ops.operator_case import OperatorCase  # noqa: E402
-from ops.operator_cases import every_case  # noqa: E402
-from ops.runtime_call import program_of  # noqa: E402
-from ops.sample_tensors import ALL  # noqa: E402
-from ops.tolerance import TOLERANCE  # noqa: E402
 from pteron import _native  # noqa: E402
+from tests.ops.dtype_probe import cast, main_dtype, results  # noqa: E402
+from tests.ops.operator_case import OperatorCase  # noqa: E402
+from tests.ops.operator_cases import every_case  # noqa: E402
+from tests.ops.runtime_call import program_of  # noqa: E402
+from tests.ops.sample_tensors import ALL  # noqa: E402
+from tests.ops.tolerance import TOLERANCE  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "operators.md"
 DTYPES = [*ALL, torch.complex64]

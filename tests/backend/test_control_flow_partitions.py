@@ -8,13 +8,13 @@ import torch
 from torch.export import export
 
 import pteron
-from backend.lowering_cases import RecordingBackend, record
 from pteron.backends.demo import BackendWithCompilerDemo, ExecutorBackend, register_demo_backends
 from pteron.exir import to_edge
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.delegate_call import is_delegate_call
+from tests.backend.lowering_cases import RecordingBackend, record
 
 
 class Weighted(torch.nn.Module):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.lowering_cases import Function, edge
 from pteron.backends.demo import BackendWithDelegateMappingDemo
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.delegate_mapping_builder import DelegateMappingBuilder
+from tests.backend.lowering_cases import Function, edge
 
 
 @pytest.fixture(scope="module")

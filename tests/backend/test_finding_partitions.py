@@ -7,7 +7,6 @@ import logging
 import pytest
 import torch
 
-from backend.lowering_cases import Counter, Function, RecordingBackend, delegate_calls, edge, names, record
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.canonical_partitioners.all_node_partitioner import AllNodePartitioner
 from pteron.exir.backend.canonical_partitioners.config_partitioner import (
@@ -30,6 +29,15 @@ from pteron.exir.backend.partitioner import DelegationSpec
 from pteron.exir.backend.program_copy import deep_copy
 from pteron.exir.backend.why_no_partition import WhyNoPartition, WhyNoPartitionReporter
 from pteron.exir.edge.exir_ops import exir_ops
+from tests.backend.lowering_cases import (
+    Counter,
+    Function,
+    RecordingBackend,
+    delegate_calls,
+    edge,
+    names,
+    record,
+)
 
 
 def found(partitions):
@@ -101,7 +109,7 @@ def test_merged_groups_never_depend_on_each_other() -> None:
     partitions = proposer.propose_partitions()
     assert sorted(n.name for p in partitions for n in p.nodes) == sorted(n.name for n in chosen)
     assert len(partitions) < len(chosen)
-    from backend.lowering_cases import TagBy
+    from tests.backend.lowering_cases import TagBy
 
     tags = {node.name: str(p.id) for p in partitions for node in p.nodes}
     record()

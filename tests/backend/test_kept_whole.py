@@ -9,11 +9,11 @@ import torch
 from torch.nn import functional
 
 import pteron
-from backend.lowering_cases import delegate_calls, names
 from pteron.backends.demo import NonDecompTestPartitioner, register_demo_backends
 from pteron.backends.demo.compiler_demo_format import read_blob, wiring_key
 from pteron.exir import to_edge, to_edge_transform_and_lower
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule, get_lowered_backend_modules
+from tests.backend.lowering_cases import delegate_calls, names
 
 
 class Attention(torch.nn.Module):

@@ -11,18 +11,6 @@ from torch._subclasses import FakeTensor
 from torch.export import export
 from torch.export.graph_signature import OutputKind
 
-from backend.lowering_cases import (
-    Counter,
-    Function,
-    RecordingBackend,
-    TagBy,
-    delegate_calls,
-    edge,
-    names,
-    operators,
-    record,
-    same,
-)
 from pteron.backends.demo import AddMulPartitionerDemo, AllNodesPartitionerDemo
 from pteron.exir import to_edge
 from pteron.exir.backend import validation_switch
@@ -35,6 +23,18 @@ from pteron.exir.backend.delegated_graph import (
 )
 from pteron.exir.backend.delegation_report import delegation_report
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from tests.backend.lowering_cases import (
+    Counter,
+    Function,
+    RecordingBackend,
+    TagBy,
+    delegate_calls,
+    edge,
+    names,
+    operators,
+    record,
+    same,
+)
 
 
 class SixSteps(torch.nn.Module):

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from backend.lowering_cases import (
+from pteron.exir.backend.backend_api import to_backend
+from pteron.exir.backend.partitioner import DelegationSpec
+from tests.backend.lowering_cases import (
     Counter,
     Function,
     RecordingBackend,
@@ -17,8 +19,6 @@ from backend.lowering_cases import (
     record,
     same,
 )
-from pteron.exir.backend.backend_api import to_backend
-from pteron.exir.backend.partitioner import DelegationSpec
 
 
 class Shared(torch.nn.Module):

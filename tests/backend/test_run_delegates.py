@@ -8,7 +8,6 @@ import torch
 from torch.export import export
 
 import pteron
-from backend.lowering_cases import Function, edge
 from pteron.backends.demo import (
     AddAttributePartitionerDemo,
     AddMulPartitionerDemo,
@@ -20,6 +19,7 @@ from pteron.exir import to_edge
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.partitioner import DelegationSpec
+from tests.backend.lowering_cases import Function, edge
 
 DEMO = BackendWithCompilerDemo.__name__
 

@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch.export import export
 
-from backend.lowering_cases import (
+from pteron.backends.demo import AddMulPartitionerDemo
+from pteron.exir import to_edge
+from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
+from pteron.exir.backend.backend_details import BackendDetails, PreprocessError, PreprocessResult
+from pteron.exir.backend.compile_spec import CompileSpec
+from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from tests.backend.lowering_cases import (
     Function,
     RecordingBackend,
     TagBy,
@@ -16,12 +22,6 @@ from backend.lowering_cases import (
     operators,
     record,
 )
-from pteron.backends.demo import AddMulPartitionerDemo
-from pteron.exir import to_edge
-from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
-from pteron.exir.backend.backend_details import BackendDetails, PreprocessError, PreprocessResult
-from pteron.exir.backend.compile_spec import CompileSpec
-from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 
 
 class Sharing(BackendDetails):

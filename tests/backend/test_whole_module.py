@@ -7,13 +7,13 @@ import copy
 import pytest
 import torch
 
-from backend.lowering_cases import Counter, Function, RecordingBackend, edge, names, record
 from pteron.backends.demo import BackendWithCompilerDemo
 from pteron.errors import ExportError
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.backend_details import BackendDetails, PreprocessError, PreprocessResult
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
+from tests.backend.lowering_cases import Counter, Function, RecordingBackend, edge, names, record
 
 
 def test_unknown_backend_is_refused_and_known_ones_are_listed() -> None:

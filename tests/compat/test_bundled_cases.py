@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import pteron
-from compat.peer import bundled, same
 from pteron.compat import portable_lib as ours
+from tests.compat.peer import bundled, same
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
 

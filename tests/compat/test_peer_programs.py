@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import pteron
-from models.model_zoo import calibrate_batch_norm
+from tests.models.model_zoo import calibrate_batch_norm
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
 exir = pytest.importorskip("executorch.exir")

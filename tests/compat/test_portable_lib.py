@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import pteron
-from compat.peer import bundled, exir, same
 from pteron import runtime as our_runtime
 from pteron.compat import portable_lib as ours
+from tests.compat.peer import bundled, exir, same
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
 

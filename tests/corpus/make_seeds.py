@@ -3,7 +3,7 @@
 They are small, and between them have everything that files can have. Run by hand when the exporter writes
 something new:
 
-    PYTHONPATH=python:tests python tests/corpus/make_seeds.py
+    PYTHONPATH=python python -m tests.corpus.make_seeds
 
 A program that needs a data file has it beside it, under its own name.
 """
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn import functional
 
-from compat.test_quantized_models import MODELS as QUANTIZED
-from exir.small_models import CASES, captured
 from pteron.backends.demo import AddMulPartitionerDemo, ExecutorBackend
 from pteron.exir import ExecutorchBackendConfig, ExecutorchProgramManager, to_edge
 from pteron.exir.backend.backend_api import to_backend
+from tests.compat.test_quantized_models import MODELS as QUANTIZED
+from tests.exir.small_models import CASES, captured
 
 SEEDS = Path(__file__).parent / "seeds"
 

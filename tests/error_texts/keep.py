@@ -45,7 +45,7 @@ def text_of(call: Any, work: Callable[[], object]) -> Kept:
 
 def all_calls() -> dict[str, Callable[[], object]]:
     """The calls that are written by hand, by name."""
-    from error_texts import program_calls, session_calls
+    from tests.error_texts import program_calls, session_calls
 
     both = {**program_calls.CALLS, **session_calls.CALLS}
     assert len(both) == len(program_calls.CALLS) + len(session_calls.CALLS), "a name is given twice"
@@ -55,7 +55,7 @@ def all_calls() -> dict[str, Callable[[], object]]:
 def kernel_texts(kept: list[Kept]) -> list[Kept]:
     """The kernel calls made again, on kernels that every processor has."""
     import pteron
-    from error_texts.kernel_call import run_kernel_call
+    from tests.error_texts.kernel_call import run_kernel_call
 
     runtime = pteron.Runtime(isa="portable", num_threads=1)
     return [
@@ -69,5 +69,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE.parent))
+    sys.path.insert(0, str(HERE.parents[1]))
     main()

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 import pteron
-from programs import CODES, MethodBuilder, build, schema
+from tests.support.programs import CODES, MethodBuilder, build, schema
 
 # A call is [operator, arguments]. An argument is a number, a text, null, a list of numbers, or
 #   {"in": dtype, "shape": [...], "fill": number}   an input with one value everywhere,

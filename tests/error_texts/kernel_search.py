@@ -1,6 +1,6 @@
 """Looks for kernel calls that end in errors, for `kernels.json`.
 
-    PYTHONPATH=python python tests/error_texts/kernel_search.py
+    PYTHONPATH=python python -m tests.error_texts.kernel_search
 
 Takes the operator cases of `tests/ops` as calls that are right, changes one or two arguments of each in ways
 that break rules, and keeps up to `MOST` operators for every text that comes of it and is not kept yet.
@@ -16,15 +16,15 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
 import pteron
-from error_texts.keep import KERNELS, Kept, load, store
-from error_texts.kernel_call import is_tensor, run_kernel_call
-from error_texts.templates import template_of
-from ops.right_calls import right_calls
+from tests.error_texts.keep import KERNELS, Kept, load, store
+from tests.error_texts.kernel_call import is_tensor, run_kernel_call
+from tests.error_texts.templates import template_of
+from tests.ops.right_calls import right_calls
 
 MOST = 3
 CASES_PER_OPERATOR = 20

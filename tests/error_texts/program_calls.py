@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 import pteron
-from programs import (
+from pteron import _native
+from tests.support.programs import (
     MethodBuilder,
     add_method,
     assemble,
@@ -20,7 +21,6 @@ from programs import (
     schema,
     tree_text,
 )
-from pteron import _native
 
 X = np.zeros((2, 3), np.float32)
 HUGE = 1 << 62

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import pteron
-from failing_calls import EXAMPLES
-from programs import (
+from pteron import _native
+from tests.support.failing_calls import EXAMPLES
+from tests.support.programs import (
     ITEM_SIZES,
     MethodBuilder,
     add_method,
@@ -25,7 +26,6 @@ from programs import (
     node,
     schema,
 )
-from pteron import _native
 
 X = np.zeros((2, 3), np.float32)
 OUT = np.zeros((2, 3), np.float32)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram, export
 from torch.nn import functional
 
-from exir.small_models import Function, random
+from tests.exir.small_models import Function, random
 
 
 class Attention(nn.Module):

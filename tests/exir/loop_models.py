@@ -14,8 +14,8 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, ExportedProgram
 
-from exir.small_models import PORTABLE
 from pteron.exir import EdgeProgramManager, to_edge
+from tests.exir.small_models import PORTABLE
 
 Tensors = tuple[Any, ...]
 

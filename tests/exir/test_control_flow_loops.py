@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import pteron
-from exir.loop_models import CASES, LoopCase, buffer_of
+from tests.exir.loop_models import CASES, LoopCase, buffer_of
 
 Compiled = tuple[LoopCase, bytes]
 

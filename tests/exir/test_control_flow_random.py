@@ -13,9 +13,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import pteron
-from exir.random_nests import RandomNest
-from exir.small_models import PORTABLE
 from pteron.exir import to_edge
+from tests.exir.random_nests import RandomNest
+from tests.exir.small_models import PORTABLE
 
 _COUNT = int(os.environ.get("PTERON_RANDOM_NESTS", "5"))
 # Nearby numbers make nests of each kind.

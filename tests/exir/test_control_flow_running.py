@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pteron
-from exir.loop_models import CASES, buffer_of, edge_program_of
 from pteron.exir import schema
+from tests.exir.loop_models import CASES, buffer_of, edge_program_of
 
 
 def test_a_call_that_was_stopped_in_a_loop_leaves_nothing_behind() -> None:

@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch._higher_order_ops.map import map as map_over
 
-from exir.loop_models import CASES, edge_program_of
-from exir.small_models import PORTABLE
 from pteron.exir import EdgeProgramManager
 from pteron.exir.edge.control_flow import (
     BodyKind,
@@ -22,6 +20,8 @@ from pteron.exir.passes.give_calls_own_bodies import give_calls_own_bodies
 from pteron.exir.passes.run_graph_passes import copy_program
 from pteron.exir.passes.separate_loop_values import separate_loop_values
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
+from tests.exir.loop_models import CASES, edge_program_of
+from tests.exir.small_models import PORTABLE
 
 
 def _only(name: str) -> ControlFlow:

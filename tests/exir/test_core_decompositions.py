@@ -10,10 +10,10 @@ import torch
 from torch.export import ExportedProgram, export
 
 import pteron
-from exir.small_models import PORTABLE, edge_of, random, targets
 from pteron.backends.demo.op_partitioners import AddMulPartitionerDemo
 from pteron.errors import ExportError, UnsupportedProgramError, VerificationError
 from pteron.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
+from tests.exir.small_models import PORTABLE, edge_of, random, targets
 
 
 def _all_kinds(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from exir.small_models import edge_of, random, targets
 from pteron.exir import to_edge
 from pteron.exir.edge.source_location import package_relative, source_location
+from tests.exir.small_models import edge_of, random, targets
 
 
 def _handles(program: torch.export.ExportedProgram) -> list[int | None]:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.export import ExportedProgram, export
 
-from exir.small_models import PORTABLE, edge_of, random, targets
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchProgramManager, schema, to_edge, to_edge_transform_and_lower
 from pteron.exir.backend.backend_api import to_backend
@@ -18,6 +17,7 @@ from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.named_data_store import NamedDataStore
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from tests.exir.small_models import PORTABLE, edge_of, random, targets
 
 
 class EmittingBackend(BackendDetails):

@@ -17,10 +17,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.functions import FloorDiv, Max, Mod, PythonMod
 
 import pteron
-from exir.small_models import PORTABLE, Function
 from pteron.errors import InputError, KernelError, UnsupportedProgramError
 from pteron.exir import ExecutorchProgramManager, to_edge
 from pteron.exir.edge.extent_text import extent_text
+from tests.exir.small_models import PORTABLE, Function
 
 Call = tuple[Any, ...]
 

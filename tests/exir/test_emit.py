@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from exir.small_models import CASES, PORTABLE, edge_program_of, emitted, random
 from pteron.exir import ExecutorchBackendConfig, schema, to_edge
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
+from tests.exir.small_models import CASES, PORTABLE, edge_program_of, emitted, random
 
 
 def _plan(program: schema.Program) -> schema.ExecutionPlan:

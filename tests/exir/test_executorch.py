@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from exir.small_models import CASES, PORTABLE
 from pteron.exir import ExecutorchBackendConfig, to_edge
 from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
+from tests.exir.small_models import CASES, PORTABLE
 
 pytestmark = pytest.mark.peer
 

@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional
 
 import pteron
-from exir.small_models import random
 from pteron.exir import ExecutorchBackendConfig, to_edge
+from tests.exir.small_models import random
 
 
 class Applied(torch.nn.Module):

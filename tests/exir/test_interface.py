@@ -11,11 +11,11 @@ import torch
 from torch.export import Dim
 from torch.utils._pytree import tree_structure, treespec_loads
 
-from exir.small_models import PORTABLE, edge_of, edge_program_of, emitted, random
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig, ExecutorchProgramManager, to_edge
 from pteron.exir.emit.interface import output_names
 from pteron.exir.emit.portable_tree import tree_text
+from tests.exir.small_models import PORTABLE, edge_of, edge_program_of, emitted, random
 
 
 class Pair(NamedTuple):

@@ -10,8 +10,6 @@ from torch.export import Dim, ExportedProgram, export
 from torch.nn import functional
 
 import pteron
-from backend.lowering_cases import RecordingBackend
-from exir.small_models import PORTABLE, random, targets
 from pteron.errors import ExportError
 from pteron.exir import (
     EdgeCompileConfig,
@@ -25,6 +23,8 @@ from pteron.exir.decompose_leftovers import decompose_leftovers
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.kernel_lists import kernel_names
+from tests.backend.lowering_cases import RecordingBackend
+from tests.exir.small_models import PORTABLE, random, targets
 
 aten = torch.ops.aten
 KEPT = [

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from exir.listed_models import LISTED
-from exir.loop_models import buffer_of
-from exir.small_models import PORTABLE, edge_program_of
 from pteron import _native
 from pteron.exir import to_edge
+from tests.exir.listed_models import LISTED
+from tests.exir.loop_models import buffer_of
+from tests.exir.small_models import PORTABLE, edge_program_of
 
 SMALL = ["accumulator", "convolutional", "everything", "mlp", "mlp_dynamic", "nested", "swapped_buffers"]
 _GOLDEN = Path(__file__).parent / "golden"

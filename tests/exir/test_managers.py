@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.fx.passes.infra.pass_base import PassResult
 
-from exir.small_models import PORTABLE, Function, edge_of, emitted, random, targets
 from pteron.errors import ExportError, VerificationError
 from pteron.exir import ExecutorchBackendConfig, to_edge, to_edge_transform_and_lower
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
+from tests.exir.small_models import PORTABLE, Function, edge_of, emitted, random, targets
 
 _METHODS = {"first": torch.sin, "second": torch.cos}
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import pteron
-from exir.small_models import PORTABLE, edge_of, edge_program_of, random
 from pteron.errors import ExportError
 from pteron.exir import EdgeProgramManager, ExecutorchBackendConfig
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
+from tests.exir.small_models import PORTABLE, edge_of, edge_program_of, random
 
 _COS = exir_ops.edge.aten.cos.default
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from exir.small_models import PORTABLE, edge_of, edge_program_of, random
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig
 from pteron.exir.edge.tensor_spec import TensorSpec
@@ -24,6 +23,7 @@ from pteron.exir.memory.neighbours import neighbours
 from pteron.exir.memory.planning_algorithm import require_valid_plan
 from pteron.exir.memory.search import search
 from pteron.exir.memory.spec_lifetimes import spec_lifetimes
+from tests.exir.small_models import PORTABLE, edge_of, edge_program_of, random
 
 _LIFETIMES = st.lists(
     st.builds(

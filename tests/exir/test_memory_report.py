@@ -7,11 +7,11 @@ import json
 import pytest
 import torch
 
-from exir.small_models import CASES, PORTABLE, edge_of, edge_program_of, random
-from models.unet import UNet
 from pteron.exir import ExecutorchBackendConfig, to_edge
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
 from pteron.exir.memory.naive import naive
+from tests.exir.small_models import CASES, PORTABLE, edge_of, edge_program_of, random
+from tests.models.unet import UNet
 
 
 def test_the_report_names_the_tensors_at_the_peak_and_their_lines() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from exir.small_models import PORTABLE, Function, edge_of, emitted, random
 from pteron.backends.demo import AddMulPartitionerDemo
 from pteron.errors import ExportError
 from pteron.exir import (
@@ -23,6 +22,7 @@ from pteron.exir import (
 )
 from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
 from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
+from tests.exir.small_models import PORTABLE, Function, edge_of, emitted, random
 
 
 class RefusedBackend(BackendDetails):

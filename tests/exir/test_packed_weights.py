@@ -11,9 +11,9 @@ import pytest
 from torch.utils._pytree import tree_leaves
 
 import pteron
-from exir.small_models import CASES, edge_program_of
 from pteron.errors import ExportError, ProgramError
 from pteron.exir import ExecutorchBackendConfig
+from tests.exir.small_models import CASES, edge_program_of
 
 # Constants (count, bytes) that a rule computes at load, packs in the file or not: a bias with what is added.
 _COMPUTED = {"everything": (1, 24)}

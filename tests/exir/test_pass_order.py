@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from torch.export.graph_signature import InputKind
 
-from exir.small_models import CASES, captured, edge_program_of
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.edge_program import core_aten_program
@@ -18,6 +17,7 @@ from pteron.exir.passes.pass_order import (
 from pteron.exir.passes.replace_with_edge_ops import replace_with_edge_ops
 from pteron.exir.passes.run_graph_passes import copy_program
 from pteron.exir.preserved_operators import PreservedOperators
+from tests.exir.small_models import CASES, captured, edge_program_of
 
 
 @pytest.mark.parametrize("skip_dim_order", [False, True])

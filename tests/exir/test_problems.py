@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from exir.small_models import PORTABLE, Function, edge_of, random
 from pteron.errors import ExportError, UnsupportedProgramError
 from pteron.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from pteron.exir.backend_config import DynamicMemoryPlanningMode
 from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
+from tests.exir.small_models import PORTABLE, Function, edge_of, random
 
 
 def test_every_missing_kernel_is_listed_with_its_source_line() -> None:

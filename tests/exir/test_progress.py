@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from exir.small_models import captured
 from pteron.exir import progress, to_edge
 from pteron.exir.progress import progress_of, step
+from tests.exir.small_models import captured
 
 
 @pytest.fixture(autouse=True)

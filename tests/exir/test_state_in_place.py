@@ -15,8 +15,8 @@ from torch.export import Dim, export
 from torch.utils._pytree import tree_leaves
 
 import pteron
-from exir.small_models import PORTABLE
 from pteron.exir import ExecutorchBackendConfig, ExecutorchProgramManager, to_edge
+from tests.exir.small_models import PORTABLE
 
 Call = tuple[Any, ...]
 

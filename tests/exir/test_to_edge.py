@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from exir.small_models import CASES, Case, Function, edge_of, edge_program_of, node_of, random, targets
 from pteron.errors import ExportError, VerificationError
 from pteron.exir import EdgeCompileConfig, to_edge
 from pteron.exir.backend.program_copy import copy_with_own_state
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
+from tests.exir.small_models import CASES, Case, Function, edge_of, edge_program_of, node_of, random, targets
 
 
 @pytest.mark.parametrize("name", CASES)

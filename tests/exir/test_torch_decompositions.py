@@ -10,10 +10,10 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.export import ExportedProgram, default_decompositions, export
 
-from exir.small_models import CASES, captured
 from pteron.exir import torch_decompositions
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.torch_decompositions import run_decompositions
+from tests.exir.small_models import CASES, captured
 
 
 class Attention(nn.Module):

@@ -9,7 +9,6 @@ import torch
 from torch.export import ExportedProgram
 
 import pteron
-from exir.small_models import PORTABLE, edge_of, node_of, random
 from pteron.errors import UnsupportedProgramError, VerificationError
 from pteron.exir import to_edge
 from pteron.exir.edge.exir_ops import exir_ops
@@ -18,6 +17,7 @@ from pteron.exir.edge.verify import verify
 from pteron.exir.lower_program import _functional, _plan
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
+from tests.exir.small_models import PORTABLE, edge_of, node_of, random
 
 
 def _edge() -> ExportedProgram:

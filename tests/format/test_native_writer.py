@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import pteron
-from programs import schema as s
 from pteron._native import listing, serialize_program
+from tests.support.programs import schema as s
 
 WEIGHT = array.array("f", [1, 2, 3, 4]).tobytes()
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.model_zoo import Logits, calibrate_batch_norm
-from models.unet import UNet
+from tests.models.model_zoo import Logits, calibrate_batch_norm
+from tests.models.unet import UNet
 
 Shapes = Any
 
@@ -168,14 +168,14 @@ def _of_the_zoo(build: Callable[[], Any], name: str) -> PlanModel:
 
 
 def whisper_encoder(is_full: bool) -> PlanModel:
-    from models.zoo_speech import whisper_encoder as build
+    from tests.models.zoo_speech import whisper_encoder as build
 
     del is_full
     return _of_the_zoo(build, "forward")
 
 
 def llama_with_cache(is_full: bool) -> PlanModel:
-    from models.zoo_decoders import llama as build
+    from tests.models.zoo_decoders import llama as build
 
     del is_full
     return _of_the_zoo(build, "forward")

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 import pteron
-from models.plan_models import MODELS, PlanModel
 from pteron.exir import to_edge
+from tests.models.plan_models import MODELS, PlanModel
 
 _GOLDEN = Path(__file__).parent / "golden_plans"
 _ALL = os.environ.get("PTERON_MODELS") == "all"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import pteron
-from models.model_zoo import MODELS, ModelCase
 from pteron.exir import to_edge
+from tests.models.model_zoo import MODELS, ModelCase
 
 #: Largest difference relative to the largest output.
 TOLERANCE = 1e-5

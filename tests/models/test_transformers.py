@@ -19,9 +19,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.transformers_zoo import ARCHITECTURES, documented
-from models.zoo_model import Architecture, Model
 from pteron.exir import to_edge
+from tests.models.transformers_zoo import ARCHITECTURES, documented
+from tests.models.zoo_model import Architecture, Model
 
 #: Largest difference relative to the largest output.
 TOLERANCE = 1e-5

@@ -6,13 +6,13 @@ does not work says why in `fails`.
 
 from __future__ import annotations
 
-from models import zoo_decoders as decoders
-from models import zoo_encoder_decoders as encoder_decoders
-from models import zoo_multimodal as multimodal
-from models import zoo_speech as speech
-from models import zoo_text as text
-from models import zoo_vision as vision
-from models.zoo_model import Architecture
+from tests.models import zoo_decoders as decoders
+from tests.models import zoo_encoder_decoders as encoder_decoders
+from tests.models import zoo_multimodal as multimodal
+from tests.models import zoo_speech as speech
+from tests.models import zoo_text as text
+from tests.models import zoo_vision as vision
+from tests.models.zoo_model import Architecture
 
 _BATCH = "batch"
 _TOKENS = "tokens"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.zoo_model import Inputs, Method, Model
-from models.zoo_text import VOCABULARY, tokens
+from tests.models.zoo_model import Inputs, Method, Model
+from tests.models.zoo_text import VOCABULARY, tokens
 
 #: Positions in the cache.
 CACHE = 24

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.zoo_decoders import CACHE
-from models.zoo_model import Inputs, Method, Model
-from models.zoo_text import VOCABULARY, tokens
+from tests.models.zoo_decoders import CACHE
+from tests.models.zoo_model import Inputs, Method, Model
+from tests.models.zoo_text import VOCABULARY, tokens
 
 SOURCE = 11
 PREFIX = 3

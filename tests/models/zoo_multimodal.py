@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from models.zoo_model import Model
-from models.zoo_text import VOCABULARY, padded, tokens
-from models.zoo_vision import images
+from tests.models.zoo_model import Model
+from tests.models.zoo_text import VOCABULARY, padded, tokens
+from tests.models.zoo_vision import images
 
 _TOWER: dict[str, Any] = {
     "hidden_size": 32,

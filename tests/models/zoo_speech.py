@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.zoo_model import Model
+from tests.models.zoo_model import Model
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 30,

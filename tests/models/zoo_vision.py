@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.model_zoo import calibrate_batch_norm
-from models.zoo_model import Model
+from tests.models.model_zoo import calibrate_batch_norm
+from tests.models.zoo_model import Model
 
 
 def images(batch: int, size: int, seed: int = 1) -> Tensor:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import FLOATS, values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import FLOATS, values
 
 ODD_OFFSETS = ([1, 2], [0, 9], [0, 3, 1], [0, -1])
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import ALL, INF, INTEGERS, NAN, special, values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import ALL, INF, INTEGERS, NAN, special, values
 
 _EDGES = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 0.5, -0.5, INF, -INF, NAN, 1e-30]
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 import pteron
-from ops.operator_case import OperatorCase
-from ops.runtime_call import run_in_runtime
-from ops.sample_tensors import ALL
+from tests.ops.operator_case import OperatorCase
+from tests.ops.runtime_call import run_in_runtime
+from tests.ops.sample_tensors import ALL
 
 
 @dataclass

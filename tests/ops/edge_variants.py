@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ops.dtype_probe import cast, main_dtype, representatives
-from ops.op_db.recording import RecordedCall, Recorder, owned, snapshot
-from ops.operator_cases import every_case
+from tests.ops.dtype_probe import cast, main_dtype, representatives
+from tests.ops.op_db.recording import RecordedCall, Recorder, owned, snapshot
+from tests.ops.operator_cases import every_case
 
 # Eager PyTorch's own gradients call these with shapes that it made itself: it checks little of what others
 # pass, and reads and writes outside of memory (some variants end the process). Gradients have cases.

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import FLOATS, channels_last, distinct, values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import FLOATS, channels_last, distinct, values
 
 aten = torch.ops.aten
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import FLOATS, INF, INTEGERS, NAN, channels_last, values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import FLOATS, INF, INTEGERS, NAN, channels_last, values
 
 
 def _volumes_last(shape: tuple[int, ...]) -> torch.Tensor:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import INF, NAN, values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import INF, NAN, values
 
 aten = torch.ops.aten
 PRECISE = [torch.float32, torch.float64]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import ALL, INF, NAN, channels_last, distinct, values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import ALL, INF, NAN, channels_last, distinct, values
 
 SIZES = [torch.uint8, torch.float16, torch.float32, torch.int64, torch.complex64]
 

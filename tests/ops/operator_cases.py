@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
-from ops.bag_cases import every_bag
-from ops.complex_cases import every_complex
-from ops.corner_cases import every_corner
-from ops.creation_cases import every_creation
-from ops.gradient_cases import every_gradient
-from ops.image_cases import pools, resampled
-from ops.linear_algebra_cases import every_matrix
-from ops.movement_cases import every_movement
-from ops.operator_case import OperatorCase as Case
-from ops.quantized_cases import every_quantised
-from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
-from ops.shape_check_cases import every_shape_check
-from ops.statistic_cases import every_statistic
+from tests.ops.bag_cases import every_bag
+from tests.ops.complex_cases import every_complex
+from tests.ops.corner_cases import every_corner
+from tests.ops.creation_cases import every_creation
+from tests.ops.gradient_cases import every_gradient
+from tests.ops.image_cases import pools, resampled
+from tests.ops.linear_algebra_cases import every_matrix
+from tests.ops.movement_cases import every_movement
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.quantized_cases import every_quantised
+from tests.ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
+from tests.ops.shape_check_cases import every_shape_check
+from tests.ops.statistic_cases import every_statistic
 
 # Functions of one tensor whose result is a float tensor.
 _FLOAT_FUNCTIONS = (

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
 import pteron
-from ops.edge_variants import Variant
-from ops.op_db.judging import Outcome, case_of, is_storable, judge, some_outputs
-from ops.op_db.recording import RecordedCall
-from ops.op_db.samples import first_dtype
-from ops.runtime_call import run_in_runtime
+from tests.ops.edge_variants import Variant
+from tests.ops.op_db.judging import Outcome, case_of, is_storable, judge, some_outputs
+from tests.ops.op_db.recording import RecordedCall
+from tests.ops.op_db.samples import first_dtype
+from tests.ops.runtime_call import run_in_runtime
 
 # Seconds after which one variant counts as one that ends its process.
 _PATIENCE = 120

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.ao.quantization.fx._decomposed  # defines the operators
 
-from ops.operator_case import OperatorCase
-from ops.sample_tensors import INF, NAN, channels_last, special, values
 from pteron.exir.edge.quantized_out_variants import LIBRARY_NAMESPACE, NAMESPACE
+from tests.ops.operator_case import OperatorCase
+from tests.ops.sample_tensors import INF, NAN, channels_last, special, values
 
 RANGES = {
     torch.int8: (-128, 127),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ops.operator_case import DTYPE_CODES, OperatorCase, Output, dim_order, memory_bytes
+from tests.ops.operator_case import DTYPE_CODES, OperatorCase, Output, dim_order, memory_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}

@@ -1,6 +1,6 @@
 """The operator cases as calls in JSON, each with the results that it has room for.
 
-    PYTHONPATH=python python tests/ops/right_calls.py
+    PYTHONPATH=python python -m tests.ops.right_calls
 
 writes `rust/pteron-fuzz/src/kernel_args/right_calls.json`, from which the fuzz target `kernel_args` starts so
 that every operator runs: shapes, types and numbers that belong together are rarely found by chance.
@@ -16,16 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
-from error_texts.kernel_call import Call
-from ops.dtype_probe import results
-from ops.operator_case import OperatorCase, Output
-from ops.operator_cases import every_case
-from programs import CODES
 from pteron import _native
+from tests.error_texts.kernel_call import Call
+from tests.ops.dtype_probe import results
+from tests.ops.operator_case import OperatorCase, Output
+from tests.ops.operator_cases import every_case
+from tests.support.programs import CODES
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "rust" / "pteron-fuzz" / "src" / "kernel_args" / "right_calls.json"

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 import pteron
-from ops.operator_case import OperatorCase, Output, dim_order
-from programs import MethodBuilder, build
+from tests.ops.operator_case import OperatorCase, Output, dim_order
+from tests.support.programs import MethodBuilder, build
 
 
 def run_in_runtime(
@@ -46,7 +46,7 @@ def _as_torch(result: Any) -> torch.Tensor:
 
 
 def _schema() -> Any:
-    from programs import schema
+    from tests.support.programs import schema
 
     return schema
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import values
 
 _SPATIAL = (4, 5, 6)
 

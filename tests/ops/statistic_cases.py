@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, distinct, special, values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, distinct, special, values
 
 
 def special_functions() -> Iterator[Case]:

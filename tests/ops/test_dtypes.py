@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ops.dtype_probe import probe_all, representatives
-from ops.operator_case import OperatorCase
-from ops.operator_cases import every_case
-from ops.test_reference_ops import check_outputs
+from tests.ops.dtype_probe import probe_all, representatives
+from tests.ops.operator_case import OperatorCase
+from tests.ops.operator_cases import every_case
+from tests.ops.test_reference_ops import check_outputs
 
 _HALVES = {"float16", "bfloat16"}
 _WHOLE = {"int8", "int16", "int32", "int64", "bool"}

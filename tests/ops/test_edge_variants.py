@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ops import own_process
-from ops.edge_differences import reason_for
-from ops.edge_variants import Variant, bases, variants
-from ops.op_db.judging import Outcome
-from ops.own_process import Judged, judge_apart, judge_variant
+from tests.ops import own_process
+from tests.ops.edge_differences import reason_for
+from tests.ops.edge_variants import Variant, bases, variants
+from tests.ops.op_db.judging import Outcome
+from tests.ops.own_process import Judged, judge_apart, judge_variant
 
 IS_FULL = os.environ.get("PTERON_OPS") == "all"
 TARGET = Path(__file__).resolve().parents[2] / "target" / "op_db"

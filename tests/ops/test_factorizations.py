@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ops.operator_case import OperatorCase as Case
-from ops.runtime_call import run_in_runtime
-from ops.sample_tensors import values
+from tests.ops.operator_case import OperatorCase as Case
+from tests.ops.runtime_call import run_in_runtime
+from tests.ops.sample_tensors import values
 
 SHAPES = [(1, 1), (5, 5), (2, 7, 4), (3, 4, 7), (0, 3), (3, 0), (2, 0, 3, 3)]
 

@@ -18,13 +18,13 @@ import torch
 from torch.testing._internal.opinfo.core import OpInfo
 
 import pteron
-from ops.op_db.judging import judge
-from ops.op_db.known_differences import KNOWN
-from ops.op_db.recording import RecordedCall
-from ops.op_db.samples import DTYPES, Collector, operators
-from ops.op_db.summary import Summary
-from ops.reference_process import ReferenceProcess
-from ops.runtime_call import run_in_runtime
+from tests.ops.op_db.judging import judge
+from tests.ops.op_db.known_differences import KNOWN
+from tests.ops.op_db.recording import RecordedCall
+from tests.ops.op_db.samples import DTYPES, Collector, operators
+from tests.ops.op_db.summary import Summary
+from tests.ops.reference_process import ReferenceProcess
+from tests.ops.runtime_call import run_in_runtime
 
 IS_FULL = os.environ.get("PTERON_OPS") == "all"
 TARGET = Path(__file__).resolve().parents[2] / "target" / "op_db"

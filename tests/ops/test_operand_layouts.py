@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ops.operator_case import OperatorCase
-from ops.runtime_call import run_in_runtime
-from ops.tolerance import check_close
+from tests.ops.operator_case import OperatorCase
+from tests.ops.runtime_call import run_in_runtime
+from tests.ops.tolerance import check_close
 
 SHAPES = [
     ((40, 100), (40, 1)),

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch._ops import OpOverload
 
-from ops.operator_cases import every_case
 from pteron import _native
 from pteron.exir.edge.kernel_table import has_kernel
 from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
+from tests.ops.operator_cases import every_case
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators-without-kernel.md"
 NAMES = frozenset(_native.operator_names())

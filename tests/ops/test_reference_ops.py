@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import pteron
-from ops.operator_case import OperatorCase
-from ops.operator_cases import every_case
-from ops.reference_process import KernelRefused, ReferenceProcess
-from ops.runtime_call import run_in_runtime
-from ops.tolerance import check_close
+from tests.ops.operator_case import OperatorCase
+from tests.ops.operator_cases import every_case
+from tests.ops.reference_process import KernelRefused, ReferenceProcess
+from tests.ops.runtime_call import run_in_runtime
+from tests.ops.tolerance import check_close
 
 CASES = every_case()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, add_method, build, counter_method, endless_method
+from tests.support.programs import MethodBuilder, add_method, build, counter_method, endless_method
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,7 +238,7 @@ def test_exit_with_a_live_delegate_is_quiet() -> None:
     import sys
     sys.path[:0] = [sys.argv[1]]
     import numpy as np, pteron
-    from programs import build, delegate_method
+    from tests.support.programs import build, delegate_method
     class D:
         num_outputs = 1
         def execute(self, ctx, inputs, outputs):
@@ -252,7 +252,7 @@ def test_exit_with_a_live_delegate_is_quiet() -> None:
     kept = method
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(ROOT / "tests")],
+        [sys.executable, "-c", textwrap.dedent(code), str(ROOT)],
         capture_output=True,
         text=True,
         timeout=60,

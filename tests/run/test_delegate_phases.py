@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import build, delegate_method
+from tests.support.programs import build, delegate_method
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 PHASES = (

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import pteron
-from error_texts.keep import CALLS, KERNELS, Kept, all_calls, kernel_texts, load, text_of
-from error_texts.not_called import NOT_CALLED
-from error_texts.session_calls import X, add, endless, nested
-from error_texts.templates import run_half, template_of
-from programs import add_method, build
 from pteron import errors
+from tests.error_texts.keep import CALLS, KERNELS, Kept, all_calls, kernel_texts, load, text_of
+from tests.error_texts.not_called import NOT_CALLED
+from tests.error_texts.session_calls import X, add, endless, nested
+from tests.error_texts.templates import run_half, template_of
+from tests.support.programs import add_method, build
 
 HANDWRITTEN = load(CALLS)
 HOW = "if the new text is meant, write it with `make error-texts`"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pteron
-from failing_calls import EXAMPLES, X
-from programs import MethodBuilder, add_method, build, delegate_method, endless_method
 from pteron import errors
+from tests.support.failing_calls import EXAMPLES, X
+from tests.support.programs import MethodBuilder, add_method, build, delegate_method, endless_method
 
 # Addresses, paths of the machine that built us, paths of the standard library's sources.
 FORBIDDEN = re.compile(

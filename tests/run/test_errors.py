@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import add_method, build, delegate_method, endless_method, schema
 from pteron import errors
+from tests.support.programs import add_method, build, delegate_method, endless_method, schema
 
 X = np.zeros((2, 3), np.float32)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import (
+from tests.support.programs import (
     MethodBuilder,
     add_method,
     build,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import pteron
-from ops.operator_case import OperatorCase
-from ops.runtime_call import run_in_runtime
+from tests.ops.operator_case import OperatorCase
+from tests.ops.runtime_call import run_in_runtime
 
 X = torch.arange(24.0).reshape(4, 6)
 FLAT = torch.arange(4.0)

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, add_method, build, call_tree, dynamic_add_method, leaf, tree_text
+from tests.support.programs import (
+    MethodBuilder,
+    add_method,
+    build,
+    call_tree,
+    dynamic_add_method,
+    leaf,
+    tree_text,
+)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["planned", "unplanned"])

@@ -16,7 +16,7 @@ PREPARED = """
     import gc, os, random, sys, threading, time, weakref
     sys.path.insert(0, sys.argv[1])
     import numpy as np, pteron
-    from programs import add_method, build, counter_method, delegate_method, endless_method
+    from tests.support.programs import add_method, build, counter_method, delegate_method, endless_method
     X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
     class Delegate:
@@ -48,7 +48,7 @@ def _run(code: str, *arguments: str) -> str:
             sys.executable,
             "-c",
             textwrap.dedent(PREPARED) + textwrap.dedent(code),
-            str(ROOT / "tests"),
+            str(ROOT),
             *arguments,
         ],
         capture_output=True,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, add_method, build, dynamic_add_method
+from tests.support.programs import MethodBuilder, add_method, build, dynamic_add_method
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, build
 from pteron import plugins
 from pteron.exir.schema import DataFileEntry
 from pteron.exir.serialize.serialize_data_file import lay_out_data_file
+from tests.support.programs import MethodBuilder, build
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "rust" / "pteron-plugin"

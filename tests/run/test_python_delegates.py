@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, build, call_tree, delegate_method, leaf
+from tests.support.programs import MethodBuilder, build, call_tree, delegate_method, leaf
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 10, dtype=np.float32)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, build, counter_method, delegate_method
 from pteron import _native
+from tests.support.programs import MethodBuilder, build, counter_method, delegate_method
 
 ONE = np.ones(2, np.float32)
 X = np.ones((2, 3), np.float32)

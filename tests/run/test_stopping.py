@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, build
+from tests.support.programs import MethodBuilder, build
 
 
 @pytest.fixture(scope="module", params=[1, 2])

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 
 import pteron
-from programs import MethodBuilder, add_method, build, counter_method, delegate_method, endless_method
+from tests.support.programs import (
+    MethodBuilder,
+    add_method,
+    build,
+    counter_method,
+    delegate_method,
+    endless_method,
+)
 
 SECONDS = float(os.environ.get("PTERON_STRESS_SECONDS", "2"))
 THREADS = 8

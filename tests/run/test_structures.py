@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, build, call_tree, leaf, node, tree_text
+from tests.support.programs import MethodBuilder, build, call_tree, leaf, node, tree_text
 
 
 def _sums(count: int, input_tree: str, output_tree: str) -> pteron.Method:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import add_method, build
+from tests.support.programs import add_method, build
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

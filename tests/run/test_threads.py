@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, build
+from tests.support.programs import MethodBuilder, build
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS, DEPTH, COLUMNS = 192, 320, 576
@@ -73,7 +73,7 @@ def test_sessions_that_share_a_busy_pool_give_the_same_bytes(given: np.ndarray) 
 
 def _run(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(ROOT / "tests"), str(ROOT / "tests" / "run")],
+        [sys.executable, "-c", textwrap.dedent(code), str(ROOT)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -87,8 +87,8 @@ PREPARED = """
     import os, sys, threading, time
     sys.path[:0] = sys.argv[1:]
     import numpy as np, pteron
-    from programs import build
-    from test_threads import DEPTH, ROWS, product_method
+    from tests.support.programs import build
+    from tests.run.test_threads import DEPTH, ROWS, product_method
     program = pteron.load(build(product_method()[0]), runtime=pteron.Runtime(num_threads=3))
     method = program.load_method()
     x = np.ones((ROWS, DEPTH), np.float32)
@@ -169,7 +169,7 @@ def test_a_program_that_was_being_built_at_the_fork_is_refused_in_the_child() ->
         PREPARED
         + """
     import signal
-    from programs import MethodBuilder
+    from tests.support.programs import MethodBuilder
     m = MethodBuilder()
     value = m.input(m.tensor([1, 1024]), "x")
     for seed in range(16):

@@ -14,7 +14,7 @@ import pteron
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {
     **os.environ,
-    "PYTHONPATH": os.pathsep.join([str(Path(pteron.__file__).parents[1]), str(ROOT / "tests")]),
+    "PYTHONPATH": os.pathsep.join([str(Path(pteron.__file__).parents[1]), str(ROOT)]),
 }
 
 REFUSE = """
@@ -44,7 +44,7 @@ def test_the_run_half_runs_where_importing_torch_raises() -> None:
         + """
 import numpy as np
 import pteron, pteron.runtime, pteron.errors
-from programs import add_method, build, delegate_method
+from tests.support.programs import add_method, build, delegate_method
 class Delegate:
     num_outputs = 1
     def execute(self, ctx, inputs, outputs):

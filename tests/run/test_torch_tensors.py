@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pteron
-from programs import MethodBuilder, add_method, build, dynamic_add_method
+from tests.support.programs import MethodBuilder, add_method, build, dynamic_add_method
 
 torch = pytest.importorskip("torch")
 
@@ -142,7 +142,7 @@ OLDER = """
 import torch
 del torch.Tensor.__dlpack_c_exchange_api__
 import pteron
-from programs import add_method, build
+from tests.support.programs import add_method, build
 x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
 method = pteron.load(build(add_method())).load_method()
 result = method(x.t().contiguous().t(), x)

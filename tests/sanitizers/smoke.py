@@ -10,10 +10,17 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pteron
-from programs import MethodBuilder, add_method, build, counter_method, delegate_method, endless_method
+from tests.support.programs import (
+    MethodBuilder,
+    add_method,
+    build,
+    counter_method,
+    delegate_method,
+    endless_method,
+)
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

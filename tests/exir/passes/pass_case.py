@@ -13,9 +13,9 @@ from torch.export import export
 from torch.utils._pytree import tree_leaves
 
 import pteron
-from exir.small_models import Function, targets
 from pteron.exir import EdgeProgramManager, ExecutorchBackendConfig, to_edge
 from pteron.exir.passes import ExportedProgramPassBase
+from tests.exir.small_models import Function, targets
 
 
 class PassCase:

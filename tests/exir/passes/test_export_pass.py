@@ -10,7 +10,6 @@ import torch
 from torch.fx.passes.infra.pass_base import PassResult
 
 import pteron
-from exir.small_models import CASES, Branches, edge_of, edge_program_of, random, targets
 from pteron.exir import ExecutorchBackendConfig, to_edge
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.exir_ops import exir_ops
@@ -23,6 +22,7 @@ from pteron.exir.passes import (
     ProxyValue,
     in_place_pass,
 )
+from tests.exir.small_models import CASES, Branches, edge_of, edge_program_of, random, targets
 
 _ops = exir_ops.edge.aten
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from exir.passes.pass_case import PassCase
-from exir.small_models import random
 from pteron.exir.passes import FoldConstants, fold_batch_norms
+from tests.exir.passes.pass_case import PassCase
+from tests.exir.small_models import random
 
 _NORM = "aten._native_batch_norm_legit_no_training.default"
 

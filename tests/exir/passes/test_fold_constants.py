@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.export import export
 
-from exir.passes.pass_case import PassCase
-from exir.small_models import Accumulator, Branches, edge_program_of, mlp, random, targets
 from pteron.exir import ExecutorchBackendConfig, to_edge
 from pteron.exir.passes import FoldConstants
+from tests.exir.passes.pass_case import PassCase
+from tests.exir.small_models import Accumulator, Branches, edge_program_of, mlp, random, targets
 
 
 class WithBuffer(nn.Module):

@@ -10,10 +10,10 @@ from torch import nn
 from torch.export import export
 from torch.nn import functional
 
-from exir.small_models import PORTABLE, edge_of, mlp, random, targets
 from pteron.exir import ExecutorchBackendConfig, to_edge
 from pteron.exir.edge.tensor_spec import dim_order_of_value
 from pteron.exir.passes import LegalizePortableDimOrderPass
+from tests.exir.small_models import PORTABLE, edge_of, mlp, random, targets
 
 
 class ChannelsLast(nn.Module):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from exir.passes.pass_case import PassCase
-from exir.small_models import Branches, random
 from pteron.exir.passes import merge_common_subexpressions as merge
+from tests.exir.passes.pass_case import PassCase
+from tests.exir.small_models import Branches, random
 
 
 def _merged(function: Callable[..., Any], *args: Any, **options: Any) -> PassCase:

@@ -10,7 +10,6 @@ from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.passes.infra.pass_manager import this_before_that_pass_constraint
 
-from exir.small_models import edge_of, random, targets
 from pteron.errors import ExportError
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.passes import (
@@ -19,6 +18,7 @@ from pteron.exir.passes import (
     PassManager,
     merge_common_subexpressions,
 )
+from tests.exir.small_models import edge_of, random, targets
 
 _NEXT = {exir_ops.edge.aten.sin.default: exir_ops.edge.aten.cos.default}
 

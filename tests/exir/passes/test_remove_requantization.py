@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 import torch.ao.quantization.fx._decomposed
 
-from exir.passes.pass_case import PassCase
-from exir.small_models import random
 from pteron.exir.passes import OPTIMIZATIONS, remove_requantization
+from tests.exir.passes.pass_case import PassCase
+from tests.exir.small_models import random
 
 _q = torch.ops.quantized_decomposed.quantize_per_tensor
 _dq = torch.ops.quantized_decomposed.dequantize_per_tensor

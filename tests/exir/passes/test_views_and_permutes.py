@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from exir.passes.pass_case import PassCase
-from exir.small_models import random
 from pteron.exir.passes import cancel_permutes, merge_views, prune_empty_tensors, remove_noop_copies
 from pteron.exir.passes.permutations import compose
+from tests.exir.passes.pass_case import PassCase
+from tests.exir.small_models import random
 
 PASSES = (prune_empty_tensors, cancel_permutes, merge_views, remove_noop_copies)
 _PERMUTE = "aten.permute_copy.default"

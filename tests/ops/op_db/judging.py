@@ -12,11 +12,11 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import pteron
-from ops.op_db.recording import RecordedCall, snapshot
-from ops.operator_case import OperatorCase, dense
-from ops.reference_process import KernelRefused
-from ops.tolerance import TOLERANCE, describe_difference
 from pteron.exir.edge.out_variant import out_variant
+from tests.ops.op_db.recording import RecordedCall, snapshot
+from tests.ops.operator_case import OperatorCase, dense
+from tests.ops.reference_process import KernelRefused
+from tests.ops.tolerance import TOLERANCE, describe_difference
 
 Run = Callable[[OperatorCase, list[torch.Tensor]], list[torch.Tensor]]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 
-from ops.op_db.judging import Outcome
+from tests.ops.op_db.judging import Outcome
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_leaves
 
-from ops.op_db.judging import is_storable
-from ops.op_db.recording import RecordedCall, Recorder
-from ops.operator_case import memory_bytes
+from tests.ops.op_db.judging import is_storable
+from tests.ops.op_db.recording import RecordedCall, Recorder
+from tests.ops.operator_case import memory_bytes
 
 DTYPES = [
     torch.float32,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from ops.op_db.judging import Outcome, Verdict, case_of
-from ops.op_db.known_differences import reason_for
-from ops.op_db.recording import RecordedCall
-from ops.op_db.samples import first_dtype
+from tests.ops.op_db.judging import Outcome, Verdict, case_of
+from tests.ops.op_db.known_differences import reason_for
+from tests.ops.op_db.recording import RecordedCall
+from tests.ops.op_db.samples import first_dtype
 
 
 @dataclass

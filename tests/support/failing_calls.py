@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 import pteron
-from programs import add_method, build, delegate_method, endless_method
 from pteron import errors
+from tests.support.programs import add_method, build, delegate_method, endless_method
 
 X = np.zeros((2, 3), np.float32)
 
