@@ -59,7 +59,9 @@ no main tensor, or no result that can be compared (`CALLED_ELSEWHERE` in
 ## Tolerances
 
 Results are compared with eager PyTorch's within these bounds (`tests/ops/tolerance.py`, the one table of
-them), relative, and absolute where the largest result is one or more; all other dtypes are exact.
+them), relative, and absolute where the largest result is one or more; all other dtypes are exact. Results of
+16-bit floats are compared with eager's in float64, rounded once (`tests/ops/wide_oracle.py`): a bound of one
+step of the dtype, absolute only as far as float32 is off.
 
 | dtype | tolerance |
 |---|---|

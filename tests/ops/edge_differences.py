@@ -126,12 +126,12 @@ KNOWN: list[Known] = [
         Known(
             f"aten.upsample_{kind}.default",
             Outcome.DIFFERS,
-            "the weight of a neighbour is zero or what rounding left of it: eager finds places otherwise in "
-            "float16 than in float32, and only an infinite neighbour shows it",
+            "the weight of a neighbour is zero or what rounding left of it: where eager reads depends on "
+            "the dtype and the processor, and only an infinite neighbour shows it",
             note="all *inf*",
-            dtype="float16",
+            dtype="float*",
         )
-        for kind in ("linear1d", "trilinear3d")
+        for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
     ),
     Known(
         "aten.special_zeta.default",

@@ -50,7 +50,7 @@ def test_broadcasts_give_what_eager_gives(
             expected = case.expected()
             (got,) = run_in_runtime(case, case.room(expected))
             if operator == "atan2":
-                check_close(got, expected[0], str(case))
+                check_close(got, expected[0], str(case), case.name)
             else:
                 torch.testing.assert_close(got, expected[0], rtol=0, atol=0, equal_nan=True)
 
@@ -63,4 +63,4 @@ def test_softmax_along_every_dimension(dim: int, is_log: bool) -> None:
         case = OperatorCase("_log_softmax" if is_log else "_softmax", "out", (a, dim, False))
         expected = case.expected()
         (got,) = run_in_runtime(case, case.room(expected))
-        check_close(got, expected[0], str(case))
+        check_close(got, expected[0], str(case), case.name)

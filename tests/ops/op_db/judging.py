@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 import pteron
 from pteron.exir.edge.out_variant import out_variant
-from tests.ops.op_db.recording import RecordedCall, snapshot
+from tests.ops.op_db.recording import RecordedCall, owned
 from tests.ops.operator_case import OperatorCase, dense
 from tests.ops.reference_process import KernelRefused
 from tests.ops.tolerance import TOLERANCE, describe_difference
+from tests.ops.wide_oracle import SIXTEEN_BITS, Call, in_float64, rounded_once
 
 Run = Callable[[OperatorCase, list[torch.Tensor]], list[torch.Tensor]]
 
@@ -72,17 +72,18 @@ def judge(call: RecordedCall, run: Run) -> Verdict:
     case = case_of(call)
     if call.expected is None:
         return _judge_refusal(case, run)
-    expected = [_laid_out(call, t) for t in call.expected]
+    answered = rounded_once(case.name, _answers(call), call.args, call.kwargs, call.expected)
+    expected = [_laid_out(call, t) for t in answered]
     try:
         got = run(case, expected)
     except (pteron.PteronError, KernelRefused) as error:
         return Verdict(Outcome.REFUSED, str(error).splitlines()[0])
     exact: list[torch.Tensor] | None = None
     for i, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
-        problem = describe_difference(mine, theirs)
-        if problem is not None and theirs.dtype in TOLERANCE:
-            exact = exact or _in_float64(call)
-            problem = describe_difference(mine, theirs, exact[i] if exact else None)
+        problem = describe_difference(mine, theirs, case.name)
+        if problem is not None and theirs.dtype in TOLERANCE and theirs.dtype not in SIXTEEN_BITS:
+            exact = exact or in_float64(_answers(call), call.args, call.kwargs)
+            problem = describe_difference(mine, theirs, case.name, exact[i] if exact else None)
         if problem is not None and is_same_choice(call, i, mine, theirs):
             problem = None
         if problem is not None:
@@ -135,25 +136,11 @@ def some_outputs(case: OperatorCase) -> list[torch.Tensor]:
     return [torch.zeros(first.shape, dtype=first.dtype) for _ in range(max(count, 1))]
 
 
-def _in_float64(call: RecordedCall) -> list[torch.Tensor] | None:
-    """What eager PyTorch answers to the same call with every float widened; None where it refuses."""
+def _answers(call: RecordedCall) -> Call:
+    """The operator of a call as a function that returns a list."""
 
-    def widen(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_floating_point():
-            return tensor.double()
-        return tensor.to(torch.complex128) if tensor.is_complex() else tensor
+    def answers(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        result = call.op(*args, **kwargs)
+        return [owned(t) for t in ([result] if isinstance(result, torch.Tensor) else result)]
 
-    args, kwargs = tree_map_only(torch.Tensor, widen, snapshot((call.args, call.kwargs)))
-    kwargs = {k: torch.float64 if _is_float_dtype(v) else v for k, v in kwargs.items()}
-    args = tuple(torch.float64 if _is_float_dtype(v) else v for v in args)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = call.op(*args, **kwargs)
-    except Exception:
-        return None
-    return [result] if isinstance(result, torch.Tensor) else list(result)
-
-
-def _is_float_dtype(value: Any) -> bool:
-    return isinstance(value, torch.dtype) and value.is_floating_point
+    return answers
