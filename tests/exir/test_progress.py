@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
 
 from pteron.exir import progress, to_edge
 from pteron.exir.progress import progress_of, step
 from tests.exir.small_models import captured
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +48,7 @@ def test_a_long_step_is_shown_while_it_runs(monkeypatch, caplog) -> None:
     monkeypatch.setattr(progress, "SILENT_SECONDS", 0.01)
     with caplog.at_level(logging.INFO, logger="pteron.exir.progress"), progress_of("lowering"):
         step("the long one")
-        end = time.monotonic() + 10
-        while not caplog.records and time.monotonic() < end:
-            time.sleep(0.005)
+        until(lambda: caplog.records, "a record")
         assert _lines(caplog.messages[0]) == ["the long one"]
         step("the next one")
         with progress_of("within"):

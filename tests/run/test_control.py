@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import pteron
-from tests.support.programs import MethodBuilder, add_method, build, counter_method, endless_method
+from tests.support.own_interpreter import output_of
+from tests.support.programs import (
+    MethodBuilder,
+    add_method,
+    announced_endless_method,
+    build,
+    counter_method,
+    endless_method,
+)
+from tests.support.waiting import DEADLINE
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_state_lives_in_the_session() -> None:
@@ -95,62 +100,87 @@ def test_own_methods_on_many_threads() -> None:
         assert set(map(tuple, pool.map(work, range(8)))) == {(110.0, 120.0)}
 
 
-def _wait_until_busy(method: pteron.Method) -> None:
-    for _ in range(2000):
+class _Announcer:
+    """A delegate that says that its run has begun."""
+
+    num_outputs = 1
+
+    def __init__(self, has_begun: threading.Event) -> None:
+        self.has_begun = has_begun
+
+    def execute(self, ctx: object, inputs: object, outputs: object) -> None:
+        self.has_begun.set()
+
+
+class _Announcing:
+    """The backend of it."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+
+    def init(self, *_: object) -> _Announcer:
+        return _Announcer(self.has_begun)
+
+
+@dataclass
+class _EndlessRun:
+    """A method that another thread is running, and what that run ended with."""
+
+    method: pteron.Method
+    worker: threading.Thread
+    errors: list[BaseException]
+
+    @staticmethod
+    def begun() -> _EndlessRun:
+        backend, runtime = _Announcing(), pteron.Runtime()
+        pteron.register_backend("Announcer", backend, runtime=runtime)
+        program = pteron.load(build(announced_endless_method("Announcer")), runtime=runtime)
+        errors: list[BaseException] = []
+        run = _EndlessRun(program.load_method(), threading.Thread(), errors)
+        run.worker = threading.Thread(target=run.work)
+        run.worker.start()
+        assert backend.has_begun.wait(DEADLINE)
+        return run
+
+    def work(self) -> None:
         try:
-            method.execute([X, X], budget=1)
-        except pteron.MethodBusy:
-            return
-        except pteron.LimitExceeded:
-            time.sleep(0.001)
-    raise AssertionError("the method never became busy")
+            self.method(X, X)
+        except pteron.PteronError as error:
+            self.errors.append(error)
+
+    def cancel(self) -> None:
+        self.method.cancel()
+        self.worker.join(DEADLINE)
+        assert not self.worker.is_alive()
 
 
 def test_a_running_method_is_busy_and_can_be_cancelled() -> None:
-    method = pteron.load(build(endless_method())).load_method()
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            method(X, X)
-        except pteron.PteronError as error:
-            errors.append(error)
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    while not errors and worker.is_alive():
-        try:
-            _wait_until_busy(method)
-        except AssertionError:
-            continue
-        with pytest.raises(pteron.MethodBusy, match=r"running already.*program\.run"):
-            method(X, X)
-        method.cancel()
-        worker.join(0.2)
-    worker.join(10)
-    assert not worker.is_alive()
-    assert isinstance(errors[0], (pteron.Cancelled, pteron.MethodBusy))
+    run = _EndlessRun.begun()
+    with pytest.raises(pteron.MethodBusy, match=r"running already.*program\.run"):
+        run.method(X, X)
+    run.cancel()
+    assert [type(error) for error in run.errors] == [pteron.Cancelled]
     with pytest.raises(pteron.LimitExceeded):
-        method.execute([X, X], budget=100)
+        run.method.execute([X, X], budget=100)
 
 
 def test_python_runs_while_a_method_runs() -> None:
-    method = pteron.load(build(endless_method())).load_method()
-    ticks = 0
-    done = threading.Event()
+    run = _EndlessRun.begun()
+    asked, answered = threading.Semaphore(0), threading.Semaphore(0)
 
-    def work() -> None:
-        with pytest.raises(pteron.DeadlineExceeded):
-            method.execute([X, X], deadline=0.5)
-        done.set()
+    def answer() -> None:
+        for _ in range(50):
+            assert asked.acquire(timeout=DEADLINE)
+            answered.release()
 
-    threading.Thread(target=work).start()
-    start = time.perf_counter()
-    while not done.is_set():
-        ticks += 1
-        time.sleep(0.001)
-    assert time.perf_counter() - start < 10
-    assert ticks > 50
+    helper = threading.Thread(target=answer)
+    helper.start()
+    for _ in range(50):
+        asked.release()
+        assert answered.acquire(timeout=DEADLINE)
+    helper.join()
+    assert run.worker.is_alive()
+    run.cancel()
 
 
 def test_control_c_stops_a_long_run() -> None:
@@ -235,8 +265,6 @@ def test_runtimes() -> None:
 
 def test_exit_with_a_live_delegate_is_quiet() -> None:
     code = """
-    import sys
-    sys.path[:0] = [sys.argv[1]]
     import numpy as np, pteron
     from tests.support.programs import build, delegate_method
     class D:
@@ -251,11 +279,4 @@ def test_exit_with_a_live_delegate_is_quiet() -> None:
     method(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32))
     kept = method
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(ROOT)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert output_of(code) == ""

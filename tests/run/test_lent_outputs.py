@@ -190,7 +190,7 @@ def test_lent_tensors_of_other_orders_ranks_and_dtypes() -> None:
 
 def test_a_look_from_another_thread_holds_the_method_up_or_is_refused(add: pteron.Method) -> None:
     # Whoever is first wins; neither sees bytes of another call.
-    stop = threading.Event()
+    stop, dropped = threading.Event(), threading.Event()
     lent: list[pteron.Tensor] = []
     wrong: list[np.ndarray] = []
 
@@ -205,6 +205,7 @@ def test_a_look_from_another_thread_holds_the_method_up_or_is_refused(add: ptero
             if not np.array_equal(array, np.broadcast_to(base, (2, 3))):
                 wrong.append(array.copy())
             del array
+            dropped.set()
 
     ones = np.ones((2, 3), np.float32)
     worker = threading.Thread(target=look)
@@ -213,11 +214,12 @@ def test_a_look_from_another_thread_holds_the_method_up_or_is_refused(add: ptero
     done = 0
     end = time.monotonic() + 60
     while done < 200 and time.monotonic() < end:
+        dropped.clear()
         try:
             lent[0] = add.execute([ones * done, ones], copy=False)[0]
             done += 1
         except pteron.OutputsInUseError:
-            time.sleep(0)  # the other thread may drop its look now
+            dropped.wait(1)
     stop.set()
     worker.join()
     assert not wrong

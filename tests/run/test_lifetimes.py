@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.own_interpreter import output_of
 
 PREPARED = """
-    import gc, os, random, sys, threading, time, weakref
-    sys.path.insert(0, sys.argv[1])
+    import gc, os, random, sys, threading, weakref
     import numpy as np, pteron
-    from tests.support.programs import add_method, build, counter_method, delegate_method, endless_method
+    from tests.support.programs import (
+        add_method, announced_endless_method, build, counter_method, delegate_method, endless_method
+    )
     X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
     class Delegate:
@@ -38,33 +36,39 @@ PREPARED = """
     runtime = pteron.Runtime(num_threads=2)
     pteron.register_backend("Delegate", Backend(), runtime=runtime)
     data = build(delegate_method("Delegate"))
+
+    # Threads say that they are where the test wants them; the test waits for that many of their turns.
+    turns = threading.Semaphore(0)
+    def wait_for(count):
+        for _ in range(count):
+            assert turns.acquire(timeout=60)
+
+    zeros = os.open("/dev/zero", os.O_RDONLY)
+    def without_the_interpreter():
+        turns.release()
+        os.read(zeros, 1 << 20)
+
+    class Announcer(Delegate):
+        def execute(self, ctx, inputs, outputs):
+            turns.release()
+    class AnnouncingBackend:
+        def init(self, ctx, processed, specs):
+            return Announcer()
+    pteron.register_backend("Announcer", AnnouncingBackend(), runtime=runtime)
+    endless = build(announced_endless_method("Announcer"))
 """
 
 
 def _run(code: str, *arguments: str) -> str:
-    """Runs `code` in an interpreter of its own, which has to end by itself and say nothing of errors."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(PREPARED) + textwrap.dedent(code),
-            str(ROOT),
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
+    """Runs `code` after what is prepared for all."""
+    return output_of(textwrap.dedent(PREPARED) + textwrap.dedent(code), *arguments)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_objects_go_in_any_order(seed: int) -> None:
     out = _run(
         """
-    rng = random.Random(int(sys.argv[2]))
+    rng = random.Random(int(sys.argv[1]))
     def objects():
         own = pteron.Runtime(num_threads=2)
         pteron.register_backend("Delegate", Backend(), runtime=own)
@@ -129,9 +133,9 @@ AT_THE_END = {
     cycle.append(cycle)
     """,
     "an endless run": """
-    method = pteron.load(build(endless_method())).load_method()
+    method = pteron.load(endless, runtime=runtime).load_method()
     threading.Thread(target=method, args=(X, X), daemon=True).start()
-    time.sleep(0.25)
+    wait_for(1)
     """,
     "threads that call": """
     program = pteron.load(build(add_method()))
@@ -140,20 +144,22 @@ AT_THE_END = {
         while True:
             method(X, X)
             program.run("forward", X, X)
+            turns.release()
     for _ in range(4):
         threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    wait_for(100)
     """,
     "threads that load": """
     def work():
         while True:
             pteron.load(data, runtime=runtime).load_method()(X, X)
+            turns.release()
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    wait_for(100)
     """,
     "threads inside delegates": """
-    Delegate.execute = lambda self, ctx, inputs, outputs: time.sleep(0.001)
+    Delegate.execute = lambda self, ctx, inputs, outputs: without_the_interpreter()
     program = pteron.load(data, runtime=runtime)
     def work():
         method = program.load_method()
@@ -161,39 +167,38 @@ AT_THE_END = {
             method(X, X)
     for _ in range(4):
         threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    wait_for(100)
     """,
     "threads inside init": """
-    Backend.init = lambda self, *_: time.sleep(0.001) or Delegate()
+    Backend.init = lambda self, *_: without_the_interpreter() or Delegate()
     def work():
         while True:
             pteron.load(data, runtime=runtime).load_method()
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    wait_for(100)
     """,
     "threads inside tracers": """
     class Tracer:
         def step_begin(self, step):
-            time.sleep(0.001)
+            without_the_interpreter()
     program = pteron.load(build(add_method()))
     def work():
         while True:
             program.execute("forward", [X, X], tracer=Tracer())
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    wait_for(100)
     """,
     "a deadline far away": """
-    method = pteron.load(build(endless_method())).load_method()
+    method = pteron.load(endless, runtime=runtime).load_method()
     def work():
         method.execute([X, X], deadline=3600)
     threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    wait_for(1)
     """,
     "a thread that the end waits for": """
-    import atexit
-    method = pteron.load(build(endless_method())).load_method()
+    method = pteron.load(endless, runtime=runtime).load_method()
     def work():
         try:
             method(X, X)
@@ -202,9 +207,8 @@ AT_THE_END = {
     thread = threading.Thread(target=work)
     thread.start()
     def stop():
-        while thread.is_alive():
-            method.cancel()
-            time.sleep(0.005)
+        wait_for(1)
+        method.cancel()
     threading.Thread(target=stop).start()
     """,
     "calls from atexit and from destructors": """
@@ -241,6 +245,7 @@ def test_a_fork_beside_running_threads_leaves_both_sides_working() -> None:
     def work():
         while not is_ending.is_set():
             program.run("forward", X, X)
+            turns.release()
             try:
                 endless.execute("forward", [X, X], deadline=0.0005)
             except pteron.DeadlineExceeded:
@@ -250,7 +255,7 @@ def test_a_fork_beside_running_threads_leaves_both_sides_working() -> None:
         thread.start()
     expected = program.load_method()(X, X).tobytes()
     for attempt in range(15):
-        time.sleep(0.002)
+        wait_for(attempt)  # another moment of the threads' runs each time
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # ends a child that hangs

@@ -150,9 +150,8 @@ class Stress:
 
         def cancel() -> None:
             # Again and again: a cancel before the run has begun does nothing.
-            while not is_done.is_set():
+            while not is_done.wait(0.0005):
                 method.cancel()
-                time.sleep(0.0005)
 
         helper = threading.Thread(target=cancel)
         helper.start()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,9 +10,9 @@ import numpy as np
 import pytest
 
 import pteron
+from tests.support.own_interpreter import output_of
 from tests.support.programs import MethodBuilder, build
 
-ROOT = Path(__file__).resolve().parents[2]
 ROWS, DEPTH, COLUMNS = 192, 320, 576
 
 
@@ -71,21 +68,8 @@ def test_sessions_that_share_a_busy_pool_give_the_same_bytes(given: np.ndarray) 
         assert all(callers.map(work, range(6)))
 
 
-def _run(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(ROOT)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 PREPARED = """
-    import os, sys, threading, time
-    sys.path[:0] = sys.argv[1:]
+    import os, threading, time
     import numpy as np, pteron
     from tests.support.programs import build
     from tests.run.test_threads import DEPTH, ROWS, product_method
@@ -96,22 +80,30 @@ PREPARED = """
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the states of threads from /proc")
 def test_idle_threads_sleep() -> None:
-    # Processor time, not elapsed time: a thread that spun would use a whole second of it.
-    spent = _run(
+    # A thread that spun would never be asleep, and would use the processor while the first thread does.
+    spent = output_of(
         PREPARED
         + """
-    start = time.process_time()
-    time.sleep(1.0)
-    print(time.process_time() - start)
+    from tests.support.waiting import until
+    def others_sleep():
+        others = [t for t in os.listdir("/proc/self/task") if int(t) != threading.get_native_id()]
+        lines = [open(f"/proc/self/task/{t}/stat").read() for t in others]
+        return len(others) >= 2 and all(line.rpartition(")")[2].split()[0] == "S" for line in lines)
+    until(others_sleep, "sleep")
+    mine, all_threads = time.thread_time(), time.process_time()
+    while time.thread_time() - mine < 0.3:
+        pass
+    print((time.process_time() - all_threads) - (time.thread_time() - mine))
     """
     )
-    assert float(spent) < 0.2
+    assert float(spent) < 0.1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_computes_and_the_parent_goes_on() -> None:
-    out = _run(
+    out = output_of(
         PREPARED
         + """
     for _ in range(5):
@@ -130,19 +122,22 @@ def test_a_forked_child_computes_and_the_parent_goes_on() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_session_that_ran_at_the_fork_is_refused_in_the_child_and_others_work() -> None:
-    out = _run(
+    out = output_of(
         PREPARED
         + """
     other = program.load_method()
     is_ending = False
+    turn = threading.Event()
     def work():
         while not is_ending:
-            method(x)
+            turn.set()
+            method(x)  # lets go of the interpreter while it runs
     thread = threading.Thread(target=work)
     thread.start()
     refused = 0
     for _ in range(20):
-        time.sleep(0.003)
+        turn.clear()
+        assert turn.wait(60)
         child = os.fork()
         if child == 0:
             try:
@@ -165,7 +160,7 @@ def test_a_session_that_ran_at_the_fork_is_refused_in_the_child_and_others_work(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_program_that_was_being_built_at_the_fork_is_refused_in_the_child() -> None:
     """The parent's thread holds locks which nobody in the child will ever give back."""
-    out = _run(
+    out = output_of(
         PREPARED
         + """
     import signal
@@ -182,9 +177,15 @@ def test_a_program_that_was_being_built_at_the_fork_is_refused_in_the_child() ->
     for attempt in range(40):
         large = pteron.load(data)
         built = []
-        thread = threading.Thread(target=lambda: built.append(large.load_method()))
+        has_begun = threading.Event()
+        def work():
+            has_begun.set()
+            built.append(large.load_method())
+        thread = threading.Thread(target=work)
         thread.start()
-        time.sleep(0.001 * (attempt % 8))
+        assert has_begun.wait(60)
+        for _ in range(attempt % 8):  # other steps of the building
+            method(x)
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # ends a child that hangs

@@ -5,14 +5,15 @@ Examples of `docs/reference/errors.md`, and what the tests of error texts look a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 import pteron
 from pteron import errors
+from pteron._native import ExecuteContext
 from tests.support.programs import add_method, build, delegate_method, endless_method
+from tests.support.waiting import until
 
 X = np.zeros((2, 3), np.float32)
 
@@ -22,17 +23,17 @@ class _Failing:
 
     num_outputs = 1
 
-    def __init__(self, work: Callable[[], object]) -> None:
+    def __init__(self, work: Callable[[ExecuteContext], object]) -> None:
         self.work = work
 
     def init(self, *_: object) -> _Failing:
         return self
 
-    def execute(self, *_: object) -> None:
-        self.work()
+    def execute(self, ctx: ExecuteContext, *_: object) -> None:
+        self.work(ctx)
 
 
-def _delegated(work: Callable[[], object]) -> pteron.Method:
+def _delegated(work: Callable[[ExecuteContext], object]) -> pteron.Method:
     runtime = pteron.Runtime()
     pteron.register_backend("Mine", _Failing(work), runtime=runtime)
     return pteron.load(build(delegate_method("Mine")), runtime=runtime).load_method()
@@ -55,7 +56,7 @@ def _kernel() -> None:
 
 def _busy() -> None:
     methods: list[pteron.Method] = []
-    methods.append(_delegated(lambda: methods[0](X, X)))
+    methods.append(_delegated(lambda ctx: methods[0](X, X)))
     try:
         methods[0](X, X)
     except errors.DelegateError as error:
@@ -66,7 +67,7 @@ def _busy() -> None:
 
 def _cancelled() -> None:
     methods: list[pteron.Method] = []
-    methods.append(_delegated(lambda: methods[0].cancel()))
+    methods.append(_delegated(lambda ctx: methods[0].cancel()))
     methods[0](X, X)
 
 
@@ -79,10 +80,10 @@ def _lent() -> None:
 
 def _late() -> None:
     # A delegate outlasts the deadline, so that the place in the text is always the same.
-    _delegated(lambda: time.sleep(0.4)).execute([X, X], deadline=0.2)
+    _delegated(lambda ctx: until(ctx.is_cancelled, "the deadline")).execute([X, X], deadline=0.2)
 
 
-def _raise() -> None:
+def _raise(ctx: ExecuteContext) -> None:
     raise ValueError("no such table")
 
 

@@ -318,3 +318,10 @@ def delegate_method(
     m.input_tree = call_tree([leaf()] * inputs)
     m.output_tree = tree_text(leaf())
     return m
+
+
+def announced_endless_method(backend: str) -> MethodBuilder:
+    """Calls a delegate once, which may say that the run has begun, and then adds for ever."""
+    m = delegate_method(backend)
+    m.jump_if_false(m.bool(False), 3)
+    return m
