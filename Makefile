@@ -17,7 +17,7 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible error-texts docs api wheel release-wheel bench bench-gemm \
-	bench-models bench-ops clean
+	bench-models bench-ops bench-page clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -182,7 +182,7 @@ api: $(VENV)/.installed ## write the pages of the Python API, from the docstring
 wheel: $(VENV)/.installed ## the wheel that users install, in target/wheels
 	@ls -l target/wheels/*.whl
 
-bench: $(VENV)/.installed ## all benchmarks; figures and their meaning in benches/README.md
+bench: $(VENV)/.installed ## all benchmarks, printed
 	cargo bench --workspace --exclude pteron-python
 	$(BIN)/python -m pytest benches -q -s --benchmark-columns=min,median,iqr,rounds
 	$(BIN)/python benches/sentence_encoder.py
@@ -202,6 +202,9 @@ bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA 
 
 bench-ops: $(VENV)/.installed ## single operators against eager PyTorch's out= form (half an hour; OPS= names rows)
 	$(BIN)/python benches/operator_speed.py $(OPS)
+
+bench-page: $(VENV)/.installed $(VENV)/.bench-packages ## take the figures of benches/README.md and write the page (two hours; BENCHES= names some)
+	$(BIN)/python python/tools/bench_page.py $(if $(BENCHES),--only $(BENCHES))
 
 clean: ## remove everything that was built
 	rm -rf target $(VENV) demo-out dist

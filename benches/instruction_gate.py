@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from results import Tables, add_json_option
+
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 200
 
@@ -89,6 +91,7 @@ def main() -> int:
     )
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
         call = call_of(options.worker[0])
@@ -98,13 +101,17 @@ def main() -> int:
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not installed: apt-get install valgrind")
     failed = []
+    tables = Tables()
+    tables.begin(["what", "instructions", "limit"])
     print(f"{'what':48} {'instructions':>12} {'limit':>8}")
     for row in options.rows:
         what, divisor, few, many, limit = ROWS[row]
         found = (instructions(row, many) - instructions(row, few)) / (many - few) / divisor
         print(f"{what:48} {found:12.1f} {limit:8}", flush=True)
+        tables.row(what, f"{found:,.0f}", f"{limit:,}")
         if found > limit:
             failed.append(row)
+    tables.save(options)
     if failed:
         print(f"above their limits: {', '.join(failed)}")
     return 1 if failed else 0

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from results import Tables, add_json_option
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -122,6 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=7)
+    add_json_option(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -134,10 +136,15 @@ def main() -> None:
     names = ["pteron", "eager, plain", "eager, operator", "executorch"]
     print("| loop | " + " | ".join(names) + " |")
     print("|---" * (len(names) + 1) + "|")
+    tables = Tables()
+    tables.begin(["loop", *names])
     for title, model, args in cases:
         with torch.no_grad():
             found = _measure(_engines(model.requires_grad_(False), args), options.rounds)
-        print(f"| {title} | " + " | ".join(f"{found[name] / n * 1e6:.2f} us" for name in names) + " |")
+        cells = [f"{found[name] / n * 1e6:.2f} us" for name in names]
+        print(f"| {title} | " + " | ".join(cells) + " |")
+        tables.row(title, *cells)
+    tables.save(options)
 
 
 if __name__ == "__main__":

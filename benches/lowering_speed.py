@@ -22,9 +22,22 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from results import Tables, add_json_option
+
 ENGINES = ("pteron", "executorch")
 STAGES = ("to_edge", "to_executorch", "save")
 SCALING = (10, 40, 160)
+COLUMNS = [
+    "model",
+    "exporter",
+    "to_edge, s",
+    "of it torch",
+    "to_executorch",
+    "save",
+    "total, processor",
+    "total, wall",
+]
+COLUMNS += ["ratio, processor", "ratio, wall"]
 
 
 class Stopwatch:
@@ -84,7 +97,7 @@ def run_worker(engine: str, name: str) -> dict[str, Any]:
     return result
 
 
-def compare(name: str, pairs: int) -> None:
+def compare(name: str, pairs: int, tables: Tables) -> None:
     results: dict[str, list[dict[str, Any]]] = {engine: [] for engine in ENGINES}
     for _ in range(pairs):
         for engine in ENGINES:
@@ -92,6 +105,7 @@ def compare(name: str, pairs: int) -> None:
     first = results["pteron"][0]
     print(f"\n{name}: {first['nodes']} nodes captured, file of {first['file'] / 1e6:.0f} MB")
     print(f"{'':22}{'to_edge':>9}{'(torch)':>9}{'to_exec.':>10}{'save':>8}{'total':>8}")
+    cells: dict[str, list[str]] = {engine: [] for engine in ENGINES}
     totals: dict[tuple[str, str], float] = {}
     for clock in ("wall", "processor"):
         for engine in ENGINES:
@@ -101,11 +115,17 @@ def compare(name: str, pairs: int) -> None:
             }
             total = statistics.median(sum(run[clock][s] for s in STAGES) for run in results[engine])
             totals[clock, engine] = total
+            stages = [median["to_edge"], median["torch"], median["to_executorch"], median["save"]]
+            cells[engine] += [f"{s:.2f}" for s in (stages if clock == "processor" else [])] + [f"{total:.2f}"]
             print(
                 f"{engine:11}{clock:11}{median['to_edge']:9.2f}{median['torch']:9.2f}"
                 f"{median['to_executorch']:10.2f}{median['save']:8.2f}{total:8.2f}"
             )
         print(f"{'':11}ratio {clock}: {totals[clock, 'pteron'] / totals[clock, 'executorch']:.2f}x")
+    for engine in ENGINES:
+        ratios = [totals[clock, engine] / totals[clock, "executorch"] for clock in ("processor", "wall")]
+        wall, *processor = cells[engine]
+        tables.row(name, engine, *processor, wall, *(f"{ratio:.2f}x" for ratio in ratios))
 
 
 def scaling(pairs: int) -> None:
@@ -130,14 +150,18 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--worker", choices=ENGINES)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
         print(json.dumps(worker(options.worker, options.models[0])))
     elif options.scaling:
         scaling(options.pairs)
     else:
+        tables = Tables()
+        tables.begin(COLUMNS)
         for name in options.models:
-            compare(name, options.pairs)
+            compare(name, options.pairs, tables)
+        tables.save(options)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from results import Tables, add_json_option
 from timing import cpu_model, median_ms
 
 # Largest difference between an engine and eager PyTorch, relative to the largest output.
 MOST_DIFFERENCE = 1e-4
+COLUMNS = [
+    "model",
+    "threads",
+    "run, ms",
+    "peer",
+    "ratio",
+    "create, ms",
+    "peer",
+    "ratio",
+    "memory, MiB",
+    "peer",
+    "ratio",
+]
+COLUMNS += ["difference", "peer"]
 
 
 def most_resident() -> float:
@@ -127,8 +142,8 @@ def spawn(arguments: list[str]) -> str:
     return done.stdout
 
 
-def compare(options: argparse.Namespace, folder: Path, name: str, threads: int) -> None:
-    """Prints one row per engine."""
+def compare(options: argparse.Namespace, folder: Path, name: str, threads: int, tables: Tables) -> None:
+    """Prints and notes one row."""
     engines = ["pteron", "onnxruntime"] + (["eager"] if options.eager else [])
     rows: dict[str, list[dict[str, float]]] = {engine: [] for engine in engines}
     for _ in range(options.pairs):
@@ -150,6 +165,11 @@ def compare(options: argparse.Namespace, folder: Path, name: str, threads: int) 
         f" | difference {ours['difference']:.1e} {peer['difference']:.1e}{eager}",
         flush=True,
     )
+    cells: list[object] = [name, threads]
+    for key, form in (("run", ".2f"), ("create", ".1f"), ("memory", ".0f")):
+        cells += [f"{ours[key]:{form}}", f"{peer[key]:{form}}", f"{ours[key] / peer[key]:.2f}x"]
+    cells += [f"{ours['difference']:.1e}", f"{peer['difference']:.1e}"]
+    tables.row(*cells, *([f"{medians['eager']['run']:.2f}"] if options.eager else []))
 
 
 def main() -> None:
@@ -162,6 +182,7 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--worker")
     parser.add_argument("--make", action="store_true")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
         row = worker(options.worker, options.files, options.models[0], options.threads[0], options.seconds)
@@ -176,11 +197,14 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = options.models or list(MODELS)
     print(f"{cpu_model()}; ONNX Runtime beside pteron, median of {options.pairs} processes each")
+    tables = Tables()
+    tables.begin([*COLUMNS, *(["eager, ms"] if options.eager else [])])
     for name in names:
         if not (folder / f"{name}.pte").exists():
             spawn([name, "--make", "--files", str(folder)])
         for threads in options.threads:
-            compare(options, folder, name, threads)
+            compare(options, folder, name, threads, tables)
+    tables.save(options)
 
 
 if __name__ == "__main__":

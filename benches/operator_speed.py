@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from results import Tables, add_json_option
 from timing import cpu_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -205,6 +206,8 @@ def compare(options: argparse.Namespace) -> None:
             runs[engine].append(spawn(options, engine))
     ratios: dict[str, list[float]] = {size: [] for size in options.sizes}
     slow = []
+    tables = Tables()
+    tables.begin(["row", "size", "here", "eager", "ratio"], "All rows")
     for key, first in runs["pteron"][0].items():
         name, size = key
         problem = first.get("error") or runs["eager"][0][key].get("error")
@@ -219,11 +222,17 @@ def compare(options: argparse.Namespace) -> None:
         times = f"{statistics.median(ours):10.1f} {statistics.median(peer):10.1f} us"
         row = f"{name:34} {size:6} | {times} | {ratio:6.2f}x"
         print(row, flush=True)
+        tables.row(name, size, *(f"{statistics.median(t):.1f} us" for t in (ours, peer)), f"{ratio:.2f}x")
         if ratio > options.slow and first["bytes"] > 64 << 10:
             slow.append((ratio, row))
+    tables.begin(["size", "rows", "geometric mean"], "In short")
     for size, all_ratios in ratios.items():
         print(f"geometric mean, {size}: {geometric_mean(all_ratios):.2f}x of {len(all_ratios)} rows")
-    print(f"geometric mean, all: {geometric_mean([r for each in ratios.values() for r in each]):.2f}x")
+        tables.row(size, len(all_ratios), f"{geometric_mean(all_ratios):.2f}x")
+    whole = [r for each in ratios.values() for r in each]
+    print(f"geometric mean, all: {geometric_mean(whole):.2f}x")
+    tables.row("all", len(whole), f"{geometric_mean(whole):.2f}x")
+    tables.save(options)
     print(f"above {options.slow}x on more than 64 kB: {len(slow)}")
     for _, row in sorted(slow, reverse=True):
         print("  " + row)
@@ -238,6 +247,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.02)
     parser.add_argument("--slow", type=float, default=1.5)
     parser.add_argument("--worker", choices=ENGINES)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
         worker(options)

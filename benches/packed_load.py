@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from results import Tables, add_json_option
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "python" / "examples" / "sentence_embedding"
 
@@ -98,8 +100,8 @@ def demo():
 MODELS = {"linears": linears, "large": large, "resnet50": resnet50, "demo": demo}
 
 
-def measure(name: str, pairs: int, folder: Path) -> None:
-    """Exports one model twice and prints a row for each file."""
+def measure(name: str, pairs: int, folder: Path, tables: Tables) -> None:
+    """Exports one model twice; prints and notes a row for each file."""
     from pteron.exir import ExecutorchBackendConfig, to_edge
 
     edge = to_edge(MODELS[name]())
@@ -132,6 +134,9 @@ def measure(name: str, pairs: int, folder: Path) -> None:
             f"to_executorch and save {export_seconds[packed]:.2f} s",
             flush=True,
         )
+        rate, share = weights / medians["load"], 100 * medians["memory"] / weights
+        times = (f"{medians[key]:.1f} ms" for key in ("load", "first call"))
+        tables.row(name, packed, f"{size:.0f} MB", *times, f"{rate:.1f} GB/s", f"{share:.0f} %")
 
 
 def main() -> None:
@@ -141,13 +146,19 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
         print(json.dumps(worker(options.worker)))
         return
+    tables = Tables()
+    tables.begin(
+        ["model", "packed_weights", "file", "load", "first call", "weights", "memory of the weights"]
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
-            measure(name, options.pairs, Path(folder))
+            measure(name, options.pairs, Path(folder), tables)
+    tables.save(options)
 
 
 if __name__ == "__main__":

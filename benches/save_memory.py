@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import torch
+from results import Tables, add_json_option
 from torch import nn
 
 import pteron
@@ -43,6 +44,7 @@ def main() -> None:
     """Measure one model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("gigabytes", type=float, nargs="?", default=2.0)
+    add_json_option(parser)
     options = parser.parse_args()
     model = Layers(round(options.gigabytes * 16)).eval()
     weights = sum(p.numel() * p.element_size() for p in model.parameters()) / MEBIBYTE
@@ -61,6 +63,11 @@ def main() -> None:
     print(f"weights {weights:.0f} MiB, file {size:.0f} MiB")
     print(f"most memory before the save {before:.0f} MiB, with it {after:.0f} MiB: {after - before:+.0f} MiB")
     print(f"save {saved:.2f} s, load {loaded * 1000:.1f} ms")
+    tables = Tables()
+    tables.begin(["weights", "file", "most memory before the save", "with it", "save", "load"])
+    sizes = (f"{n:.0f} MiB" for n in (weights, size, before, after))
+    tables.row(*sizes, f"{saved:.2f} s", f"{loaded * 1000:.1f} ms")
+    tables.save(options)
 
 
 if __name__ == "__main__":

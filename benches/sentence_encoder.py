@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from results import Tables, add_json_option
 from timing import cpu_model, median_ms
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", default=["pteron", "eager"], choices=ENGINES)
     parser.add_argument("--program", default="demo-out/minilm.pte")
     parser.add_argument("--worker", choices=ENGINES)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
         print(json.dumps(worker(options.worker, options.program, options.threads[0], options.tokens)))
@@ -81,6 +83,8 @@ def main() -> None:
         program.parent.mkdir(parents=True, exist_ok=True)
         export(program)
     print(f"{cpu_model()}, {os.cpu_count()} cores; ms per sentence, median of {options.pairs} processes each")
+    tables = Tables()
+    tables.begin(["threads", "tokens", *options.engines, "eager to pteron"])
     for threads in options.threads:
         results: dict[str, list[dict[str, float]]] = {e: [] for e in options.engines}
         for _ in range(options.pairs):
@@ -100,6 +104,9 @@ def main() -> None:
                 else ""
             )
             print(f"{n:4d} tokens  {row}{ratio}")
+            times = (f"{medians[e]:.2f} ms" for e in options.engines)
+            tables.row(threads, n, *times, ratio.strip())
+    tables.save(options)
 
 
 if __name__ == "__main__":

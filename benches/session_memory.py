@@ -20,6 +20,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
+from results import Tables, add_json_option
+
 
 def resident(file: str) -> int:
     """Bytes of anonymous memory of this process and of its mapping of `file`."""
@@ -68,6 +70,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["vit", "lstm", "resnet"])
     parser.add_argument("--sessions", type=int, default=9)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
         print(json.dumps(worker(options.worker, options.sessions)))
@@ -86,6 +89,8 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     print(f"{'KiB':14} {'weights':>8} {'plan':>8} {'first':>8} {'ratio':>6} {'further':>8} {'ratio':>6}")
+    tables = Tables()
+    tables.begin(["model", "weights, KiB", "plan", "first", "ratio", "further", "ratio"])
     for name in options.models:
         torch.manual_seed(0)
         with torch.no_grad():
@@ -100,6 +105,8 @@ def main() -> None:
         sizes = f"{weights / 1024:8.0f} {plan / 1024:8.0f} {first / 1024:8.0f}"
         ratios = f"{first / (weights + plan):5.2f}x {further / 1024:8.0f} {further / plan:5.2f}x"
         print(f"{name:14} {sizes} {ratios}", flush=True)
+        tables.row(name, *sizes.split(), *ratios.split())
+    tables.save(options)
 
 
 if __name__ == "__main__":

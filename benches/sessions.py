@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from results import Tables, add_json_option
 
 import pteron
 from pteron.exir import to_edge
@@ -91,6 +92,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
+    add_json_option(parser)
     options = parser.parse_args()
 
     torch.manual_seed(0)
@@ -112,13 +114,28 @@ def main() -> None:
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     one = max(own[1])
     best = max(max(figures) for figures in own.values())
+    tables = Tables()
+    tables.begin(
+        [
+            "sessions",
+            "calls per second",
+            "of one session",
+            "of the best",
+            "`program.run` from as many threads",
+        ]
+    )
     for n in counts:
         figure = max(own[n])
+        ratios = (f"{figure / one:.2f}x", f"{figure / best:.2f}")
+        tables.row(n, f"{figure:.0f}", *ratios, f"{max(pooled[n]):.0f}")
         print(
             f"{n} sessions: {figure:7.1f} calls/s, {figure / one:.2f}x one session, "
             f"{figure / best:.2f} of the best; program.run from {n} threads: {max(pooled[n]):7.1f}"
         )
     print(f"Python beside a session: {max(beside) / max(idle):.2f} of its idle progress")
+    tables.begin(["Python beside a session", "of its idle progress"])
+    tables.row("loop of sums", f"{max(beside) / max(idle):.2f}")
+    tables.save(options)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 //! Memory for large buffers that are kept, in large pages where the system has them to give. Unsafe island.
 //!
 //! Filling a hundred megabytes of fresh memory is mostly page faults, one for every 4 KiB. With pages of 2 MiB there
-//! are 512 times fewer, which takes a tenth to a quarter off the time to load a large model (benches/README.md), and
+//! are 512 times fewer, which takes a tenth to a quarter off the time to load a large model (benches/HISTORY.md), and
 //! reading them later misses the translation cache less. The memory comes from the system itself, not from the allocator: what that hands
 //! out a second time it has to clear first, and where it begins is chance.
 
