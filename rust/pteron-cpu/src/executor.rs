@@ -1,5 +1,6 @@
 //! Runs bound kernels: phases in order, chunks of a phase in any order on the pool, scratch per
 //! worker. Unsafe island: it hands the same session scratch to several workers, each its own part.
+#![allow(unsafe_code, reason = "plays the caller's part in the contract of `Prepared::run`")]
 
 use crate::{Pool, stop_word};
 use pteron_core::{AlignedBuffer, Args, Bound, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
@@ -128,7 +129,8 @@ impl Executor<'_> {
             let chunks = grid.chunk_count(phase);
             let threads = self.threads_for(chunks, grid.chunk_ns).min(scratch.threads());
             if threads > 1 {
-                // SAFETY: the caller's contract.
+                // SAFETY: `bound`, `args` and `grid` are those of one bind and the scratch is large enough,
+                // as the caller promises.
                 unsafe {
                     self.run_parallel(
                         prepared,
@@ -148,7 +150,8 @@ impl Executor<'_> {
                 stop_word::check(self.stop)?;
                 // SAFETY: this is the thread that called.
                 unsafe { question.ask(chunk, grid.chunk_ns)? };
-                // SAFETY: the caller's contract.
+                // SAFETY: the chunk is one of the grid, and worker 0's scratch is this thread's alone by
+                // `&mut scratch`; the caller promises the rest.
                 unsafe { prepared.run(bound, args, phase, chunk, &mut own)? };
             }
         }

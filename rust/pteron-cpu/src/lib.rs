@@ -5,10 +5,13 @@
 //! call; [`executor`] does the rest. Every family of fast kernels has a `KERNELS` table, and
 //! [`kernels`] is all of them in the order in which they are asked.
 //!
-//! Unsafe code lives in [`pool`], [`executor`] and the kernel families.
+//! Unsafe code lives in the files that allow it at their head and say why: of the pool, the executor, packed formats,
+//! and the kernel families. Nothing else may have any.
+#![deny(unsafe_code)]
 
 pub mod attention;
 pub mod conv;
+pub mod engine_kernel;
 pub mod epilogue;
 pub mod executor;
 mod gemm;
@@ -19,25 +22,30 @@ pub mod plan;
 pub mod pool;
 pub mod stop_word;
 
+use engine_kernel::EngineKernel;
 pub use executor::{Executor, SessionScratch};
 pub use pool::Pool;
 
 use pteron_core::StaticKernel;
 
 /// The tables of the engine's families.
-static FAMILIES: &[&[StaticKernel]] = &[
+static FAMILIES: &[&[EngineKernel]] = &[
     linear::matrix_vector::KERNELS,
     linear::vector_matrix::KERNELS,
     linear::KERNELS,
-    linear::wide_types::KERNELS,
+    linear::other_dtypes::KERNELS,
     #[cfg(feature = "convolution")]
     conv::KERNELS,
 ];
 
+/// The engine's own kernels, in the order in which those of one operator are asked.
+fn engine_kernels() -> impl Iterator<Item = &'static EngineKernel> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
 /// Every built-in kernel, in the order in which those of one operator are asked: the engine's, then those of the
 /// operator table, from fast to plain.
 pub fn kernels() -> impl Iterator<Item = StaticKernel> {
-    let engine = FAMILIES.iter().flat_map(|family| family.iter().copied());
     let table = pteron_kernels::complex_kernels().chain(pteron_kernels::plain_kernels());
-    engine.chain(pteron_kernels::fast_kernels()).chain(table)
+    engine_kernels().filter_map(EngineKernel::with_schema).chain(pteron_kernels::fast_kernels()).chain(table)
 }

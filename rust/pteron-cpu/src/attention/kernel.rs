@@ -4,6 +4,10 @@
 //! A chunk walks the keys in blocks. Each block is packed once, then for a few rows at a time: scores,
 //! weights, weighted sums into the output. Blocks depend on the shape alone and every row is computed by
 //! itself, so results do not depend on chunks or threads.
+#![allow(
+    unsafe_code,
+    reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
+)]
 
 use super::chunk_grid::MAX_CHUNK_ROWS;
 use super::key_value_panels::{ScaleQueries, pack_keys, pack_values};
@@ -219,7 +223,8 @@ impl Attention {
             columns: seen.next_multiple_of(NR),
             is_first: true,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: queries, packed keys and scores have the rows, depth and stride stated, as the caller
+        // promises of the block and its buffers.
         unsafe { product.run(self.tiles) }
     }
 
@@ -261,7 +266,8 @@ impl Attention {
             columns: p.width,
             is_first: keys.start == 0,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: weights, packed values and output have the rows, keys and width stated, as the caller
+        // promises of the block and its buffers.
         unsafe { product.run(self.tiles) }
     }
 
@@ -346,7 +352,7 @@ impl Unit<'_> {
     /// `keys` are inside the tensors; the buffers have room for them.
     unsafe fn pack(&self, level: SimdLevel, keys: &Range<usize>) {
         let (p, b) = (self.problem, self.buffers);
-        // SAFETY: the caller's promise.
+        // SAFETY: the keys are inside the tensors and the buffers have room for them, as the caller promises.
         unsafe {
             let strides = (p.key.row, p.key.element);
             pack_keys(level, self.key_at(keys.start), strides, keys.len(), p.depth, b.keys);

@@ -1,4 +1,8 @@
 //! A block of keys and values of one head as panels of 32 columns, the way tiles read them. Unsafe island.
+#![allow(
+    unsafe_code,
+    reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
+)]
 
 use crate::packed::f32_nr32_v1::NR;
 use crate::packed::pack_block;
@@ -52,7 +56,8 @@ pub(super) unsafe fn pack_values(
 ) {
     for first in (0..width).step_by(NR) {
         let columns = NR.min(width - first);
-        // SAFETY: as above.
+        // SAFETY: columns `first..first + columns` are below `width` and the panel has `keys` rows of NR, as
+        // the caller promises.
         unsafe {
             let from = from.add(first * element);
             pack_block(level.isa(), from, (row, element), keys, columns, to.add(first * keys));

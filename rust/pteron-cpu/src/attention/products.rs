@@ -1,5 +1,9 @@
 //! The two products of attention on a block: by register tiles over packed panels, or for a few queries
 //! vector by vector on keys and values as they lie. Unsafe island.
+#![allow(
+    unsafe_code,
+    reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
+)]
 
 use crate::gemm::{Fetch, Tile, TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
@@ -163,7 +167,8 @@ impl DirectSums {
     #[inline(always)]
     unsafe fn columns<S: Simd, const N: usize>(&self, s: S, row: usize, e: usize, n: usize) {
         let lanes = n.min(S::LANES);
-        // SAFETY: the caller's promise.
+        // SAFETY: `row` is below `rows` and `e + n` at most `width`, as the caller promises; every row has
+        // `stride` weights.
         unsafe {
             let out = self.out.add(row * self.out_stride + e);
             let weights = self.weights.add(row * self.stride);

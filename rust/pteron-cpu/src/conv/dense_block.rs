@@ -1,5 +1,6 @@
 //! One chunk of a dense convolution: the pixels of a block are gathered a stretch of the depth at a time,
 //! multiplied with panels of weights, and written to the output in its memory order. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::dense::{DenseConvolution, Split};
 use super::f32_conv_nr32_v1::PANEL;
@@ -79,7 +80,8 @@ impl SimdTask for Block<'_> {
                 self.multiply(&place, pixels, [&k, &(0..depth)], stride, is_direct);
             }
         }
-        // SAFETY: as above.
+        // SAFETY: `bind` checked the sizes of input, weights and output; scratch holds the sums of
+        // BLOCK_PANELS that `multiply` has written.
         unsafe {
             if !is_direct {
                 self.write(s, &place, pixels);
@@ -154,7 +156,8 @@ impl Block<'_> {
             let mut at = k.start;
             loop {
                 let end = k.end.min((at / run + 1) * run);
-                // SAFETY: the caller's promise.
+                // SAFETY: `at..end` lies in `k`, and panel `j` is below `place.panels`: inside what the
+                // caller promises.
                 unsafe {
                     self.multiply_run(place, pixels, j, [at, end], k.start, depth.end, stride, is_direct);
                 }
@@ -196,7 +199,7 @@ impl Block<'_> {
     ///
     /// # Safety
     /// As [`Block::multiply`].
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "a struct of them would be filled for every tile")]
     unsafe fn multiply_run(
         &self,
         place: &Place,
@@ -296,7 +299,8 @@ impl Block<'_> {
             let at = self.interleaved_at(pixel, channel);
             for c in (0..n).step_by(S::LANES) {
                 let lanes = S::LANES.min(n - c);
-                // SAFETY: the caller's promise.
+                // SAFETY: pixel `m` has a row of PANEL sums, and `lanes` channels of it exist in the output,
+                // as the caller promises.
                 unsafe {
                     let mut v = s.load(sums.add(m * PANEL + c));
                     if !self.operands.residual.is_null() {
@@ -347,7 +351,8 @@ impl Block<'_> {
             let at = (pixels[m].image * total + channel) * plane + pixels[m].position;
             for c in (0..n).step_by(S::LANES) {
                 let channels = S::LANES.min(n - c);
-                // SAFETY: the caller's promise.
+                // SAFETY: the pixels of a stretch lie side by side in a plane, `channels` planes exist from
+                // `channel + c` on, as the caller promises.
                 unsafe {
                     let from = sums.add(m * PANEL + c);
                     if step == 1 && self.operands.residual.is_null() {

@@ -1,6 +1,7 @@
 //! Depthwise f32 convolution of channels-last tensors: every channel has its own window, so vectors hold
 //! channels and nothing is shared between lanes. With a multiplier, input channels are repeated first, in a
 //! phase of their own. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::depthwise_row::{LinesTask, Pixels, Repeat, table_entries};
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};

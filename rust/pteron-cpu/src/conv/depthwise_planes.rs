@@ -1,6 +1,7 @@
 //! Depthwise f32 convolution where input, output or both lie in channel planes: a vector's worth of channels of
 //! a band of rows is brought into channels-last in worker scratch, convolved as [`super::depthwise`] does it,
 //! and brought back while it is in the second-level cache. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::depthwise::Depthwise;
 use super::depthwise_row::{LinesTask, Pixels, table_entries};
@@ -184,7 +185,8 @@ impl DepthwisePlanes {
         let Place { image, channel, channels, ref rows, .. } = *place;
         let (count, total) = (rows.len() * width, geometry.groups);
         let pixel = (image * height + rows.start) * width;
-        // SAFETY: the caller's promise.
+        // SAFETY: the channels and rows of `place` are inside the output, which the caller promises to be
+        // valid.
         unsafe {
             if self.is_output_interleaved {
                 let out = pixels.out.wrapping_add(pixel * total);

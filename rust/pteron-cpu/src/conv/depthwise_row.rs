@@ -2,6 +2,7 @@
 //! together, one vector of channels at a time: what they read of it then stays in the first-level cache while
 //! the tiles move along the lines and down. Input pixels are found through a table of addresses, in which those
 //! beside the input are a stretch of zeros. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::depthwise::Depthwise;
 use super::geometry::{Extents, Geometry};
@@ -190,7 +191,8 @@ impl LinesTask<'_> {
             for first in (0..width).step_by(length) {
                 let count = length.min(width - first);
                 let segment = self.fill_table::<KW, SW>(line, lines, first, count);
-                // SAFETY: the caller's promise.
+                // SAFETY: `fill_table` made the segment of lines and columns inside the image; the operands
+                // are those that the caller promises.
                 unsafe { self.segment::<S, KW, SW>(s, &segment, lines) };
             }
         }
@@ -287,7 +289,8 @@ impl LinesTask<'_> {
         let width = self.extents.output[2];
         let bias = match self.pixels.bias.is_null() {
             true => s.zero(),
-            // SAFETY: the caller's promise.
+            // SAFETY: the bias has a value for each channel from `c` on, `lanes` of which exist as the caller
+            // promises.
             false => unsafe { load_lanes::<S, MASKED>(s, self.pixels.bias.add(c), lanes) },
         };
         let rows = segment.window_rows(start, R, &self.convolution.geometry);
@@ -418,7 +421,8 @@ impl LinesTask<'_> {
         at: usize,
         lanes: usize,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: output `at + T * out_step` exists for `T < count`, with `lanes` channels, as the caller
+        // promises.
         unsafe {
             written_out!(T < TILE, {
                 if T < count {
@@ -443,6 +447,6 @@ impl LinesTask<'_> {
 /// `lanes` elements are readable, a whole vector unless `MASKED`.
 #[inline(always)]
 unsafe fn load_lanes<S: Simd, const MASKED: bool>(s: S, p: *const f32, lanes: usize) -> S::F {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `lanes` elements, a whole vector where nothing is masked.
     unsafe { if MASKED { s.load_partial(p, lanes) } else { s.load(p) } }
 }

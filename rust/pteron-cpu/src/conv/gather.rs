@@ -1,6 +1,7 @@
 //! Input pixels of a channels-last tensor as rows of a matrix: row m holds what the weight rows multiply for
 //! output pixel m. Made block by block in worker scratch, out of contiguous stretches of the input; the
 //! matrix of all pixels never exists. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::window::{Axis, Phase};
 use pteron_kernels::vector_math::Simd;
@@ -169,7 +170,7 @@ impl Source<'_> {
 #[inline(always)]
 unsafe fn fill_zero<S: Simd>(s: S, to: *mut f32, n: usize) {
     for i in (0..n).step_by(S::LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises room for `n` elements rounded up to whole vectors.
         unsafe { s.store(to.add(i), s.zero()) };
     }
 }
@@ -179,7 +180,8 @@ unsafe fn fill_zero<S: Simd>(s: S, to: *mut f32, n: usize) {
 #[inline(always)]
 unsafe fn copy<S: Simd>(s: S, from: *const f32, to: *mut f32, n: usize) {
     for i in (0..n).step_by(S::LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: at most `n - i` elements are read; the caller promises room for `n` rounded up to whole
+        // vectors.
         unsafe { s.store(to.add(i), s.load_up_to(from.add(i), n - i)) };
     }
 }

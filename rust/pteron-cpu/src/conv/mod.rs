@@ -30,10 +30,11 @@ mod window_panel;
 pub mod winograd;
 mod written_out;
 
+use crate::engine_kernel::{EngineKernel, engine_kernel};
 use crate::epilogue::Epilogue;
 use crate::gemm::k_blocks;
 use geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
-use pteron_core::{ArgSpec, DType, PrepareContext, Prepared, Result, StaticKernel, TensorSpec};
+use pteron_core::{ArgSpec, DType, PrepareContext, Prepared, Result, TensorSpec};
 use pteron_kernels::vector_math::SimdLevel;
 
 /// Output channels of a group up to which pixels fill vectors better than channels do.
@@ -157,13 +158,9 @@ pub fn prepare_convolution(
     }
 }
 
-/// Fast kernels of this family.
-pub static KERNELS: &[StaticKernel] = &[StaticKernel {
-    schema: "aten::convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, \
-             SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
-    variant: "f32",
-    prepare: |ctx| match geometry::has_margins_apart(ctx) {
+/// The kernels of this family.
+pub static KERNELS: &[EngineKernel] =
+    &[engine_kernel("aten::convolution.out", "f32", |ctx| match geometry::has_margins_apart(ctx) {
         true => Ok(None),
         false => prepare_convolution(ctx, &Epilogue::NONE),
-    },
-}];
+    })];

@@ -1,4 +1,5 @@
 //! Chunks of [`super::planar`]: padded copies of bands of the input, and the tiles over them. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::geometry::{Extents, Geometry};
 use super::operands::{Operands, apply_post};
@@ -390,7 +391,8 @@ impl<'a> Channels<'a> {
             true => (self.strides[1], [pixels, channels]),
             false => (self.strides[0], [channels, pixels]),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: `out` begins the pixels of every channel of this band, which the caller promises to be
+        // writable.
         unsafe { apply_post(epilogue, level, out, stride, extents, scratch) };
     }
 }
@@ -444,7 +446,7 @@ impl SimdTask for ChannelTiles<'_> {
 #[inline(always)]
 unsafe fn zero<S: Simd>(s: S, to: *mut f32, n: usize) {
     for i in (0..n).step_by(S::LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: element `i` is below `n`, and the caller promises `n` writable elements at `to`.
         unsafe { s.store_up_to(to.add(i), s.zero(), n - i) };
     }
 }
@@ -457,7 +459,8 @@ unsafe fn zero<S: Simd>(s: S, to: *mut f32, n: usize) {
 unsafe fn copy_strided<S: Simd>(s: S, from: *const f32, step: usize, to: *mut f32, n: usize) {
     for q in (0..n).step_by(S::LANES) {
         let lanes = S::LANES.min(n - q);
-        // SAFETY: the caller's promise.
+        // SAFETY: `q + lanes` is at most `n`; the caller promises `n` elements at `step` behind `from` and
+        // `n` behind `to`.
         unsafe { s.store_up_to(to.add(q), s.load_strided(from.add(q * step), step, lanes), lanes) };
     }
 }
@@ -478,7 +481,8 @@ unsafe fn split_pixels<S: Simd>(
     for q in (0..n).step_by(S::LANES) {
         for c in (0..channels).step_by(S::LANES) {
             let (rows, columns) = (S::LANES.min(n - q), S::LANES.min(channels - c));
-            // SAFETY: the caller's promise.
+            // SAFETY: `q + rows` is at most `n` and `c + columns` at most `channels`: pixels and planes that
+            // the caller promises.
             unsafe {
                 s.transpose_block(
                     from.add(q * stride + c),

@@ -1,5 +1,6 @@
 //! The micro-kernel of convolutions over channel planes: a few output channels × a few vectors of output pixels
 //! stay in registers while the depth runs; weights are broadcast. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::written_out::written_out;
 use pteron_kernels::vector_math::Simd;

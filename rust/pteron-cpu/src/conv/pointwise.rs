@@ -1,5 +1,6 @@
 //! Pointwise convolution of channels-last tensors: pixels × channels is a matrix as it lies, so this is one
 //! matrix product with packed weights. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::f32_conv_nr32_v1::{FORMAT, packed};
 use super::geometry::{Geometry, WEIGHT};

@@ -1,4 +1,5 @@
 //! Channel planes (NCHW) into channels-last and back, a stretch of pixels at a time. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use pteron_kernels::vector_math::simd::MAX_LANES;
 use pteron_kernels::vector_math::{Simd, SimdTask};

@@ -1,6 +1,7 @@
 //! f32 convolution of few input channels into a channels-last output, as the first layer of a network is: a band of
 //! input rows is copied with zeros around it, and the tiles of outputs read it where it lies, in channel planes or
 //! channels-last. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::f32_conv_nr32_v1::{FORMAT, packed};
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};

@@ -1,5 +1,6 @@
 //! One band of [`super::shallow`]: the padded copy of its input rows, and tiles of 14 (6) neighbouring outputs ×
 //! two vectors of channels, which stay in registers while the window runs. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::f32_conv_nr32_v1::PANEL;
 use super::geometry::{Extents, Geometry};
@@ -132,7 +133,8 @@ impl BandTask<'_> {
         for row in 0..rows {
             let y = (self.rows.start * stride[1] + row).wrapping_sub(padding[1]);
             for line in 0..lines {
-                // SAFETY: the caller's promise.
+                // SAFETY: the copy has `rows` rows of `columns` for each line, and `y` is below the height
+                // where the input is read: the layout that the caller promises.
                 unsafe {
                     let to = self.copy.add(line * self.layout.channel + row * self.layout.row);
                     if y >= height {
@@ -152,7 +154,7 @@ impl BandTask<'_> {
     /// The copy is filled.
     #[inline(always)]
     unsafe fn all_rows<S: Simd, const STEP: usize>(&self, s: S) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the copy is filled, as the caller promises, so that every tile's window lies in it.
         unsafe {
             // 28 of 32 registers, or 12 of 16, hold sums.
             if S::LANES == 16 {
@@ -213,7 +215,8 @@ impl Tile<'_> {
     unsafe fn compute<S: Simd, const MR: usize, const W: usize, const STEP: usize>(&self, s: S) {
         let step = if STEP == 0 { self.step } else { STEP };
         let mut sums = [[s.zero(); W]; MR];
-        // SAFETY: the caller's promise.
+        // SAFETY: the offsets are those of taps inside the copy, for `MR` outputs, as the caller promises of
+        // the fields.
         unsafe {
             let mut w = self.weights;
             for offset in self.offsets {
@@ -259,7 +262,7 @@ impl Tile<'_> {
 #[inline(always)]
 unsafe fn zero<S: Simd>(s: S, to: *mut f32, n: usize) {
     for i in (0..n).step_by(S::LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: element `i` is below `n`, and the caller promises `n` writable elements at `to`.
         unsafe { s.store_up_to(to.add(i), s.zero(), n - i) };
     }
 }
@@ -269,7 +272,7 @@ unsafe fn zero<S: Simd>(s: S, to: *mut f32, n: usize) {
 #[inline(always)]
 unsafe fn copy<S: Simd>(s: S, from: *const f32, to: *mut f32, n: usize) {
     for i in (0..n).step_by(S::LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: element `i` is below `n`; the caller promises `n` elements on both sides.
         unsafe { s.store_up_to(to.add(i), s.load_up_to(from.add(i), n - i), n - i) };
     }
 }

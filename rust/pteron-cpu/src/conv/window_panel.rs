@@ -1,4 +1,5 @@
 //! One panel of 32 output channels out of a convolution's weight, [KH, KW, I, 32]. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::f32_conv_nr32_v1::PANEL;
 use crate::packed::pack_block;

@@ -1,5 +1,6 @@
 //! One chunk of a multiplication: K-blocks, inside them panels of B, inside those tiles of rows.
 //! Unsafe island.
+#![allow(unsafe_code, reason = "tiles read panels and write rows by address, and chunks share the result")]
 
 use super::packed_rows::RowMatrix;
 use super::tile::{Fetch, Tile};
@@ -133,7 +134,7 @@ impl Gemm<'_> {
         for block in 0..blocks {
             let part = part(row_tiles.len(), blocks, block);
             let block = row_tiles.start + part.start..row_tiles.start + part.end;
-            // SAFETY: the caller's contract.
+            // SAFETY: `block` is a part of the row tiles for which the caller promises valid operands.
             unsafe { self.run_rows(tiles, block, &panels, scratch) };
         }
     }
@@ -206,13 +207,14 @@ impl Gemm<'_> {
         if let (Rhs::Packed(b), false) = (self.b, at.a.is_packed) {
             let bytes = at.k.len() * panels.len() * NR * size_of::<f32>();
             if at.row_tiles > 1 && panels.len() > 1 && bytes <= SMALL_PANELS {
-                // SAFETY: the caller's contract.
+                // SAFETY: the panels of this K-block are part of those for which the caller promises valid
+                // operands; A is not packed here.
                 return unsafe { self.run_by_tiles(tiles, at, b, scratch) };
             }
         }
         let (mut p, mut finished) = (panels.start, panels.start);
         while p < panels.end {
-            // SAFETY: the caller's contract.
+            // SAFETY: panel `p` is below `panels.end`, for which the caller promises valid operands.
             p += unsafe { self.run_panels(tiles, at, p, scratch) };
             let Some(post) = self.post.filter(|_| at.is_last) else { continue };
             if p - finished >= POST_PANELS || p == panels.end {
@@ -238,7 +240,8 @@ impl Gemm<'_> {
             for p in at.panels.clone() {
                 let b = b.wrapping_add((p * self.k + at.k.start) * NR);
                 let panel = Panel { b, stride: NR, panel_stride: 0, next: None };
-                // SAFETY: the caller's contract.
+                // SAFETY: row tile `i` and panel `p` are inside the block for which the caller promises valid
+                // operands.
                 unsafe { self.run_row(tiles, at, [row, rows], p, NR, &panel, panel.fetch(i, 1, 0)) };
             }
             if let Some(post) = self.post.filter(|_| at.is_last) {
@@ -260,7 +263,7 @@ impl Gemm<'_> {
     ///
     /// # Safety
     /// As [`Gemm::run`].
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "a struct of them would be filled for every tile")]
     unsafe fn run_row(
         &self,
         tiles: &TileSet,
@@ -279,7 +282,8 @@ impl Gemm<'_> {
                 // for before it was packed.
                 unreachable!("no tile for {rows} rows");
             };
-            // SAFETY: the caller's contract.
+            // SAFETY: `within_panel` gives a tile of at most these rows and columns, inside the block that
+            // the caller promises.
             unsafe { self.run_tile(variant, at, row, p * NR + column, column, panel, fetch) };
             column += variant.columns;
         }
@@ -303,13 +307,14 @@ impl Gemm<'_> {
             Rhs::Strided(_, _, stride_n) => stride_n == 1 && n0 + w.columns <= self.n,
         });
         let columns = (self.n - n0).min(wide.map_or(NR, |w| w.columns));
-        // SAFETY: the caller's contract.
+        // SAFETY: `columns` columns of panel `p` exist in B, which the caller promises to be readable.
         let panel = unsafe { self.panel(tiles, at, p, columns, scratch) };
         let mut row = 0;
         for i in 0..at.row_tiles {
             let tile_rows = at.each + usize::from(i < at.taller);
             let fetch = panel.fetch(i, at.row_tiles, at.k.len());
-            // SAFETY: the caller's contract.
+            // SAFETY: the rows of tile `i` and the columns of these panels are inside the block that the
+            // caller promises.
             unsafe {
                 match wide {
                     Some(wide) => self.run_tile(wide, at, row, n0, 0, &panel, fetch),
@@ -370,7 +375,7 @@ impl Gemm<'_> {
     ///
     /// # Safety
     /// As [`Gemm::run`].
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "a struct of them would be filled for every tile")]
     unsafe fn run_tile(
         &self,
         variant: &TileVariant,

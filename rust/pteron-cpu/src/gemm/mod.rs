@@ -1,6 +1,6 @@
 //! Matrix multiplication in f32: C = A·B, B packed ([`crate::packed::f32_nr32_v1`]) or as it lies.
 //!
-//! Layers: [`simd`] (vector operations) → [`tile`] (the micro-kernel) → [`tile_set`] (compiled tiles
+//! Layers: [`tile`] (the micro-kernel, on `pteron_kernels::vector_math`) → [`tile_set`] (compiled tiles
 //! per instruction set) → [`packed_rows`] (A in the order of the tiles) → [`block`] (one chunk: K-blocks,
 //! panels, tiles) → [`tiling`] (the chunk grid).
 //! The operators that use it are in [`crate::linear`].
@@ -12,7 +12,6 @@
 
 mod block;
 mod packed_rows;
-mod simd;
 mod tile;
 mod tile_set;
 mod tiling;

@@ -1,6 +1,7 @@
 //! A in the order in which tiles read it: for each K-block, for each tile of rows, for each k the values of
 //! the tile's rows side by side. The first element of row `r` (the first of a tile) in the K-block that
 //! starts at `k` is number `k * m + r * length of the K-block`. Unsafe island.
+#![allow(unsafe_code, reason = "tiles read panels and write rows by address, and chunks share the result")]
 
 use super::{k_blocks, part};
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};

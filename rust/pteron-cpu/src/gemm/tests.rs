@@ -1,3 +1,5 @@
+//! Matrix products of every shape, layout and instruction set against sums in f64.
+#![allow(unsafe_code, reason = "tests play the caller's part in the contracts of kernels")]
 use super::*;
 use crate::packed::f32_nr32_v1;
 use pteron_core::{ConstantKey, ConstantView, DType, Dims, Isa};

@@ -3,9 +3,10 @@
 //!
 //! Loops over rows and vectors are written out by macros: left to the compiler, whether they are unrolled
 //! (and the sums live in registers, five times faster) depends on the optimisation settings of a build.
+#![allow(unsafe_code, reason = "tiles read panels and write rows by address, and chunks share the result")]
 
-use super::simd::TileIsa;
 use crate::packed::f32_nr32_v1::NR;
+use pteron_kernels::vector_math::Simd;
 use std::hint::black_box;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -89,8 +90,10 @@ macro_rules! unrolled {
 
 /// The same pointer and number, of which the compiler knows nothing: it would else keep a pointer for each
 /// row of A, on the stack, and load it for every multiplication. Costs no instruction.
-// No memory is read or written: the pointer is only passed through.
-#[allow(clippy::pointers_in_nomem_asm_block)]
+#[allow(
+    clippy::pointers_in_nomem_asm_block,
+    reason = "the pointer is passed through, no memory is read or written"
+)]
 #[inline(always)]
 fn forget(p: *const f32, n: usize) -> (*const f32, usize) {
     #[cfg(target_arch = "x86_64")]
@@ -109,6 +112,28 @@ fn forget(p: *const f32, n: usize) -> (*const f32, usize) {
     }
 }
 
+/// A hint that the line of `p` will be read; any pointer is allowed.
+#[inline(always)]
+fn prefetch(p: *const f32) {
+    // SAFETY: a hint reads nothing; the instruction is in the baseline of the target.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    let _ = p;
+}
+
+/// As [`prefetch`], into the second-level cache.
+#[inline(always)]
+fn prefetch_level_2(p: *const f32) {
+    // SAFETY: as in `prefetch`, a hint that reads nothing.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
+    }
+    let _ = p;
+}
+
 /// Steps of k between moves of the pointers: few sums leave more time for moves than for arithmetic.
 const fn unroll(sums: usize) -> usize {
     if sums > 16 { 2 } else { 4 }
@@ -120,26 +145,21 @@ type Sums<V, const MR: usize, const W: usize> = [[V; W]; MR];
 /// A tile of `MR` rows by `W` vectors, `VPP` of them in each panel of B. `PACKED`: A is packed.
 ///
 /// # Safety
-/// The instruction set of `I` must be there and enabled in the caller; all pointers valid for the
-/// elements that `tile` describes; C overlaps nothing else that is read, but may be the residual.
+/// The caller is compiled for the instruction set of `s`; all pointers are valid for the elements that
+/// `t` describes; C overlaps nothing else that is read, but may be the residual.
 #[inline(always)]
-pub(crate) unsafe fn tile<
-    I: TileIsa,
-    const MR: usize,
-    const W: usize,
-    const VPP: usize,
-    const PACKED: bool,
->(
+pub(crate) unsafe fn tile<S: Simd, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+    s: S,
     t: &Tile,
 ) {
     const { assert!(MR <= 14 && W <= 8 && W.is_multiple_of(VPP)) };
     // SAFETY: the contract of this function.
     unsafe {
-        let sums = multiply::<I, MR, W, VPP, PACKED>(t);
-        if t.columns >= W * I::LANES {
-            finish::<I, MR, W, false>(t, sums);
+        let sums = multiply::<S, MR, W, VPP, PACKED>(s, t);
+        if t.columns >= W * S::LANES {
+            finish::<S, MR, W, false>(s, t, sums);
         } else {
-            finish::<I, MR, W, true>(t, sums);
+            finish::<S, MR, W, true>(s, t, sums);
         }
     }
 }
@@ -147,15 +167,16 @@ pub(crate) unsafe fn tile<
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+unsafe fn multiply<S: Simd, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+    s: S,
     t: &Tile,
-) -> Sums<I::V, MR, W> {
+) -> Sums<S::F, MR, W> {
     let unroll = const { unroll(MR * W) };
     let (a_step, used) = if PACKED { (MR, 1) } else { (1, MR.div_ceil(ROWS_PER_BASE)) };
     // SAFETY: rows 0..MR of A and rows 0..k of B's panels are readable; bases of groups that have no
     // row are never read and made with wrapping arithmetic.
     unsafe {
-        let mut sums = [[I::zero(); W]; MR];
+        let mut sums = [[s.zero(); W]; MR];
         let mut bases: Bases = [t.a; BASES];
         for (g, base) in bases.iter_mut().enumerate().take(used) {
             // Opaque, so that the compiler does not compute each row's address from the one before it
@@ -174,11 +195,11 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize
                 });
             }
             let a = (&bases, a_stride);
-            step::<I, MR, W, VPP, PACKED>(t, a, 0, b, &mut sums);
-            step::<I, MR, W, VPP, PACKED>(t, a, 1, b.wrapping_add(t.b_stride), &mut sums);
+            step::<S, MR, W, VPP, PACKED>(s, t, a, 0, b, &mut sums);
+            step::<S, MR, W, VPP, PACKED>(s, t, a, 1, b.wrapping_add(t.b_stride), &mut sums);
             if unroll == 4 {
-                step::<I, MR, W, VPP, PACKED>(t, a, 2, b.wrapping_add(2 * t.b_stride), &mut sums);
-                step::<I, MR, W, VPP, PACKED>(t, a, 3, b.wrapping_add(3 * t.b_stride), &mut sums);
+                step::<S, MR, W, VPP, PACKED>(s, t, a, 2, b.wrapping_add(2 * t.b_stride), &mut sums);
+                step::<S, MR, W, VPP, PACKED>(s, t, a, 3, b.wrapping_add(3 * t.b_stride), &mut sums);
             }
             b = b.wrapping_add(unroll * t.b_stride);
             unrolled!(bases G < BASES {
@@ -187,12 +208,12 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize
                 }
             });
             if W == VPP {
-                I::prefetch_level_2(next);
+                prefetch_level_2(next);
                 next = next.wrapping_add(t.fetch.next_step);
             }
         }
         for ahead in 0..t.k % unroll {
-            step::<I, MR, W, VPP, PACKED>(t, (&bases, a_stride), ahead, b, &mut sums);
+            step::<S, MR, W, VPP, PACKED>(s, t, (&bases, a_stride), ahead, b, &mut sums);
             b = b.wrapping_add(t.b_stride);
         }
         sums
@@ -205,12 +226,13 @@ unsafe fn multiply<I: TileIsa, const MR: usize, const W: usize, const VPP: usize
 /// # Safety
 /// As [`tile`]; `bases` (rows `a_stride` apart) plus `ahead` steps are at some k, `b` at the same.
 #[inline(always)]
-unsafe fn step<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+unsafe fn step<S: Simd, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+    s: S,
     t: &Tile,
     (bases, a_stride): (&Bases, usize),
     ahead: usize,
     b: *const f32,
-    sums: &mut Sums<I::V, MR, W>,
+    sums: &mut Sums<S::F, MR, W>,
 ) {
     // SAFETY: this k exists, so every row of A and every panel of B has it.
     unsafe {
@@ -219,14 +241,14 @@ unsafe fn step<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, co
         compiler_fence(Ordering::SeqCst);
         // The streams of a wide tile are fetched well by the processor itself.
         if W == VPP {
-            I::prefetch(b.wrapping_add(t.fetch.b_ahead));
-            if W * I::LANES > 16 {
-                I::prefetch(b.wrapping_add(t.fetch.b_ahead + 16));
+            prefetch(b.wrapping_add(t.fetch.b_ahead));
+            if W * S::LANES > 16 {
+                prefetch(b.wrapping_add(t.fetch.b_ahead + 16));
             }
         }
-        let mut columns = [I::zero(); W];
+        let mut columns = [s.zero(); W];
         unrolled!(vectors V < W {
-            columns[V] = I::load(b.wrapping_add((V / VPP) * t.b_panel_stride + (V % VPP) * I::LANES));
+            columns[V] = s.load(b.wrapping_add((V / VPP) * t.b_panel_stride + (V % VPP) * S::LANES));
         });
         unrolled!(rows R < MR {
             let a = if PACKED {
@@ -234,9 +256,9 @@ unsafe fn step<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, co
             } else {
                 bases[R / ROWS_PER_BASE].wrapping_add((R % ROWS_PER_BASE) * a_stride).wrapping_add(ahead)
             };
-            let x = I::splat(*a);
+            let x = s.splat(*a);
             unrolled!(vectors V < W {
-                sums[R][V] = I::fma(x, columns[V], sums[R][V]);
+                sums[R][V] = s.fma(x, columns[V], sums[R][V]);
             });
         });
     }
@@ -247,10 +269,10 @@ unsafe fn step<I: TileIsa, const MR: usize, const W: usize, const VPP: usize, co
 /// # Safety
 /// As [`tile`]; `p` points to the tile's first column.
 #[inline(always)]
-unsafe fn read<I: TileIsa, const EDGE: bool>(t: &Tile, p: *const f32, column: usize) -> I::V {
+unsafe fn read<S: Simd, const EDGE: bool>(s: S, t: &Tile, p: *const f32, column: usize) -> S::F {
     let p = p.wrapping_add(column);
     // SAFETY: masked to the columns that exist, or all do.
-    unsafe { if EDGE { I::load_masked(p, I::mask(t.columns.saturating_sub(column))) } else { I::load(p) } }
+    unsafe { if EDGE { s.load_partial(p, t.columns.saturating_sub(column)) } else { s.load(p) } }
 }
 
 /// Adds what is to be added, clamps, and writes C.
@@ -258,9 +280,10 @@ unsafe fn read<I: TileIsa, const EDGE: bool>(t: &Tile, p: *const f32, column: us
 /// # Safety
 /// As [`tile`]; `EDGE` when the tile is wider than C.
 #[inline(always)]
-unsafe fn finish<I: TileIsa, const MR: usize, const W: usize, const EDGE: bool>(
+unsafe fn finish<S: Simd, const MR: usize, const W: usize, const EDGE: bool>(
+    s: S,
     t: &Tile,
-    mut sums: Sums<I::V, MR, W>,
+    mut sums: Sums<S::F, MR, W>,
 ) {
     // SAFETY: masks keep every access inside `columns`; pointers past them are made with wrapping
     // arithmetic and not used.
@@ -268,40 +291,40 @@ unsafe fn finish<I: TileIsa, const MR: usize, const W: usize, const EDGE: bool>(
         if !t.is_first {
             unrolled!(rows R < MR {
                 unrolled!(vectors V < W {
-                    let before = read::<I, EDGE>(t, t.c.wrapping_add(R * t.c_stride), V * I::LANES);
-                    sums[R][V] = I::add(before, sums[R][V]);
+                    let before = read::<S, EDGE>(s, t, t.c.wrapping_add(R * t.c_stride), V * S::LANES);
+                    sums[R][V] = s.add(before, sums[R][V]);
                 });
             });
         }
         if t.is_last {
             if !t.bias.is_null() {
                 unrolled!(vectors V < W {
-                    let bias = read::<I, EDGE>(t, t.bias, V * I::LANES);
-                    unrolled!(rows R < MR { sums[R][V] = I::add(sums[R][V], bias); });
+                    let bias = read::<S, EDGE>(s, t, t.bias, V * S::LANES);
+                    unrolled!(rows R < MR { sums[R][V] = s.add(sums[R][V], bias); });
                 });
             }
             if !t.residual.is_null() {
                 unrolled!(rows R < MR {
                     let row = t.residual.wrapping_add(R * t.residual_stride);
                     unrolled!(vectors V < W {
-                        sums[R][V] = I::add(sums[R][V], read::<I, EDGE>(t, row, V * I::LANES));
+                        sums[R][V] = s.add(sums[R][V], read::<S, EDGE>(s, t, row, V * S::LANES));
                     });
                 });
             }
             if let Some((low, high)) = t.clamp {
-                let (low, high) = (I::splat(low), I::splat(high));
+                let (low, high) = (s.splat(low), s.splat(high));
                 unrolled!(rows R < MR {
-                    unrolled!(vectors V < W { sums[R][V] = I::clamp(sums[R][V], low, high); });
+                    unrolled!(vectors V < W { sums[R][V] = s.clamp(sums[R][V], low, high); });
                 });
             }
         }
         unrolled!(rows R < MR {
             unrolled!(vectors V < W {
-                let c = t.c.wrapping_add(R * t.c_stride + V * I::LANES);
+                let c = t.c.wrapping_add(R * t.c_stride + V * S::LANES);
                 if EDGE {
-                    I::store_masked(c, I::mask(t.columns.saturating_sub(V * I::LANES)), sums[R][V]);
+                    s.store_partial(c, sums[R][V], t.columns.saturating_sub(V * S::LANES));
                 } else {
-                    I::store(c, sums[R][V]);
+                    s.store(c, sums[R][V]);
                 }
             });
         });

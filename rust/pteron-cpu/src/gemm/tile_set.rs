@@ -1,12 +1,13 @@
 //! The compiled tiles of each instruction set, and which to take for how many rows. Unsafe island:
 //! functions compiled for an instruction set, reachable only through [`TileSet::for_isa`].
+#![allow(unsafe_code, reason = "tiles read panels and write rows by address, and chunks share the result")]
 
-use super::simd::Portable;
-#[cfg(target_arch = "x86_64")]
-use super::simd::{Avx2, Avx512};
 use super::tile::{Tile, TileFn, tile};
 use crate::packed::f32_nr32_v1::NR;
 use pteron_core::Isa;
+use pteron_kernels::vector_math::{Simd, SimdTask, portable};
+#[cfg(target_arch = "x86_64")]
+use pteron_kernels::vector_math::{avx2::enter as enter_avx2, avx512::enter as enter_avx512};
 
 /// A tile for some number of rows.
 #[derive(Clone, Copy)]
@@ -79,22 +80,39 @@ impl TileSet {
     }
 }
 
+struct TileTask<'a, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(&'a Tile);
+
+impl<const MR: usize, const W: usize, const VPP: usize, const PACKED: bool> SimdTask
+    for TileTask<'_, MR, W, VPP, PACKED>
+{
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: only the functions below make a task, with a tile that keeps the contract of `tile`; `run` is inlined
+        // into code compiled for the instruction set of `s`.
+        unsafe { tile::<S, MR, W, VPP, PACKED>(s, self.0) }
+    }
+}
+
 macro_rules! compiled {
-    ($name:ident, $isa:ty, $($feature:literal)?) => {
+    ($name:ident, $enter:expr, $($feature:literal)?) => {
         /// # Safety
         /// As [`tile`]; the processor has the instruction set.
         $(#[target_feature(enable = $feature)])?
         unsafe fn $name<const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(t: &Tile) {
-            // SAFETY: the same contract.
-            unsafe { tile::<$isa, MR, W, VPP, PACKED>(t) }
+            let task = TileTask::<MR, W, VPP, PACKED>(t);
+            // SAFETY: the contract of this function: `TileSet::for_isa` hands it out for processors that have the
+            // instruction set.
+            #[allow(unused_unsafe, reason = "the portable entry is safe")]
+            unsafe { $enter(task) }
         }
     };
 }
-compiled!(portable, Portable,);
+compiled!(portable, |task: TileTask<'_, MR, W, VPP, PACKED>| task.run(portable::Portable),);
 #[cfg(target_arch = "x86_64")]
-compiled!(avx2, Avx2, "avx2,fma");
+compiled!(avx2, enter_avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-compiled!(avx512, Avx512, "avx512f,avx512bw,avx512vl,avx512dq");
+compiled!(avx512, enter_avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq");
 
 /// `variants!(function, lanes, packed; vectors of a tile, vectors per panel: rows ...)`
 macro_rules! variants {

@@ -1,5 +1,6 @@
 //! `C = alpha * C + beta * addend`, then residual, clamp and post program, on a block that the tiles have
 //! just written: for what the tiles do not do themselves. Unsafe island.
+#![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use pteron_kernels::elementwise::program::Program;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
@@ -36,7 +37,8 @@ impl Combine<'_> {
         level.dispatch(Block { combine: self, rows: rows.clone(), columns: columns.clone() });
         if let Some(post) = self.post {
             let block = self.c.wrapping_add(rows.start * self.stride + columns.start);
-            // SAFETY: the caller's contract.
+            // SAFETY: rows and columns are those of a chunk of C, which the caller promises to be this
+            // thread's to write.
             unsafe { post.apply(level, block, self.stride, [rows.len(), columns.len()], scratch) };
         }
     }

@@ -1,3 +1,5 @@
+//! Epilogues of linear operators: residual, clamp and post-program, against the calls that they replace.
+#![allow(unsafe_code, reason = "tests play the caller's part in the contracts of kernels")]
 use super::tests::{Arg, assert_close, execute, execute_with_output, prepare};
 use crate::epilogue::Epilogue;
 use crate::gemm::tests::{noise, reference};

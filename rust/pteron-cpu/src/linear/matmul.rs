@@ -1,5 +1,6 @@
 //! The prepared multiplication: checks shapes in `bind`, packs what pays to be packed in a first phase,
 //! computes one chunk of the grid per `run`. Unsafe island.
+#![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use super::accept::Signature;
 use super::combine::Combine;
@@ -286,7 +287,8 @@ impl Prepared for MatMul {
         let problem = bound.get::<Problem>()?;
         let shared: *mut f32 = scratch.shared.cast();
         if problem.is_packing() && phase == 0 {
-            // SAFETY: the caller's contract.
+            // SAFETY: `args` and `problem` are those of the last bind (contract of `Prepared::run`), whose
+            // scratch has room for all packed rows.
             return unsafe { self.pack(args, problem, chunk as usize, shared) };
         }
         let range = problem.tiling.chunk(chunk);

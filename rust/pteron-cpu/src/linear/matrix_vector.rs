@@ -1,9 +1,10 @@
 //! Products of a matrix and one column in f32: `mv`, and `mm` of one column. Each result is a dot product of a row, in an
 //! order that its length and the instruction set fix. Unsafe island.
+#![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
+use crate::engine_kernel::{EngineKernel, engine_kernel};
 use pteron_core::{
-    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
-    WorkerScratch,
+    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, WorkerScratch,
 };
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
@@ -168,18 +169,10 @@ impl Rows {
     }
 }
 
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[
-    StaticKernel {
-        schema: "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_column",
-        prepare: |ctx| prepare(ctx, true),
-    },
-    StaticKernel {
-        schema: "aten::mv.out(Tensor self, Tensor vec, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_column",
-        prepare: |ctx| prepare(ctx, false),
-    },
+/// The kernels of this file.
+pub static KERNELS: &[EngineKernel] = &[
+    engine_kernel("aten::mm.out", "f32_column", |ctx| prepare(ctx, true)),
+    engine_kernel("aten::mv.out", "f32_column", |ctx| prepare(ctx, false)),
 ];
 
 #[cfg(test)]

@@ -10,41 +10,20 @@ mod accept;
 mod combine;
 mod matmul;
 pub mod matrix_vector;
+pub mod other_dtypes;
 mod problem;
 pub mod vector_matrix;
-pub mod wide_types;
 
+use crate::engine_kernel::{EngineKernel, engine_kernel};
 pub use accept::prepare_linear_like;
 
-use pteron_core::StaticKernel;
-
-/// The fast kernels of this family.
-pub static KERNELS: &[StaticKernel] = &[
-    StaticKernel {
-        schema: "aten::addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_nr32",
-        prepare: |ctx| accept::prepare(ctx, accept::ADDMM),
-    },
-    StaticKernel {
-        schema: "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_nr32",
-        prepare: |ctx| accept::prepare(ctx, accept::MM),
-    },
-    StaticKernel {
-        schema: "aten::linear.out(Tensor input, Tensor weight, Tensor? bias=None, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_nr32",
-        prepare: |ctx| accept::prepare(ctx, accept::LINEAR),
-    },
-    StaticKernel {
-        schema: "aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_nr32",
-        prepare: |ctx| accept::prepare(ctx, accept::BMM),
-    },
-    StaticKernel {
-        schema: "aten::baddbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        variant: "f32_nr32",
-        prepare: |ctx| accept::prepare(ctx, accept::BADDBMM),
-    },
+/// The kernels of this family.
+pub static KERNELS: &[EngineKernel] = &[
+    engine_kernel("aten::addmm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::ADDMM)),
+    engine_kernel("aten::mm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::MM)),
+    engine_kernel("aten::linear.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::LINEAR)),
+    engine_kernel("aten::bmm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::BMM)),
+    engine_kernel("aten::baddbmm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::BADDBMM)),
 ];
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! `mm` of one row and a matrix that is computed at run time, in f32. The matrix is read once, row by row, as memory
 //! gives it fastest; every sum runs over k in order, whatever the number of chunks. Unsafe island.
+#![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
+use crate::engine_kernel::{EngineKernel, engine_kernel};
 use pteron_core::{
-    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
-    WorkerScratch,
+    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, WorkerScratch,
 };
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
@@ -157,12 +158,8 @@ impl Columns {
     }
 }
 
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[StaticKernel {
-    schema: "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)",
-    variant: "f32_row",
-    prepare,
-}];
+/// The kernels of this file.
+pub static KERNELS: &[EngineKernel] = &[engine_kernel("aten::mm.out", "f32_row", prepare)];
 
 #[cfg(test)]
 mod tests {

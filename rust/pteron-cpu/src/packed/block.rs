@@ -1,4 +1,5 @@
 //! Packs up to 32 columns of a strided f32 matrix into one panel block. Unsafe island.
+#![allow(unsafe_code, reason = "threads fill parts of one block of panels")]
 
 use super::f32_nr32_v1::NR;
 use pteron_core::Isa;

@@ -9,6 +9,7 @@
 //!
 //! AVX-512 reads a row as two registers, AVX2 as two tiles of two registers, plain Rust in pieces of
 //! eight. GEMM and GEMV read the same block. Unsafe island (packing through raw pointers).
+#![allow(unsafe_code, reason = "threads fill parts of one block of panels")]
 
 use super::PackedFormat;
 use super::in_parts;

@@ -10,6 +10,7 @@
 //! chunks the error of the first in order is returned.
 //!
 //! Unsafe island (`team.rs`).
+#![allow(unsafe_code, reason = "a caller's stack is lent to threads until the call returns")]
 
 mod primitives;
 mod region;

@@ -54,7 +54,7 @@ impl Simd for Avx2 {
     pure!(splat(v: f32) -> __m256, _mm256_set1_ps(v));
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm256_loadu_ps(p) }
     }
     #[inline(always)]
@@ -79,7 +79,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm256_storeu_ps(p, v) }
     }
     #[inline(always)]
@@ -118,24 +118,24 @@ impl Simd for Avx2 {
     pure!(splat_d(v: f64) -> __m256d, _mm256_set1_pd(v));
     #[inline(always)]
     unsafe fn load_d(self, p: *const f64) -> __m256d {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm256_loadu_pd(p) }
     }
     #[inline(always)]
     unsafe fn store_d(self, p: *mut f64, v: __m256d) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm256_storeu_pd(p, v) }
     }
     pure!(fma_d(a: __m256d, b: __m256d, c: __m256d) -> __m256d, _mm256_fmadd_pd(a, b, c));
     pure!(splat_l(v: i64) -> __m256i, _mm256_set1_epi64x(v));
     #[inline(always)]
     unsafe fn load_l(self, p: *const i64) -> __m256i {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
     unsafe fn store_l(self, p: *mut i64, v: __m256i) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm256_storeu_si256(p.cast(), v) }
     }
     pure!(add_l(a: __m256i, b: __m256i) -> __m256i, _mm256_add_epi64(a, b));
@@ -203,17 +203,17 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_binary16(self, p: *const u16) -> __m256 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }
     #[inline(always)]
     unsafe fn store_binary16(self, p: *mut u16, v: __m256) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
     }
     #[inline(always)]
     unsafe fn load_brain16(self, p: *const u16) -> __m256 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe {
             let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
@@ -221,7 +221,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_brain16(self, p: *mut u16, v: __m256) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe {
             let bits = _mm256_castps_si256(v);
             let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
@@ -281,7 +281,7 @@ impl Simd for Avx2 {
 /// AVX2 is there.
 #[inline(always)]
 unsafe fn transpose8(v: [__m256; 8]) -> [__m256; 8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises AVX2; no memory is touched.
     unsafe {
         let pair = |a: __m256, b: __m256| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
         let (a0, a1) = pair(v[0], v[1]);

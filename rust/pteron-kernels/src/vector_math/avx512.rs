@@ -54,7 +54,7 @@ impl Simd for Avx512 {
     pure!(splat(v: f32) -> __m512, _mm512_set1_ps(v));
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm512_loadu_ps(p) }
     }
     #[inline(always)]
@@ -79,7 +79,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m512) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm512_storeu_ps(p, v) }
     }
     #[inline(always)]
@@ -111,24 +111,24 @@ impl Simd for Avx512 {
     pure!(splat_d(v: f64) -> __m512d, _mm512_set1_pd(v));
     #[inline(always)]
     unsafe fn load_d(self, p: *const f64) -> __m512d {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm512_loadu_pd(p) }
     }
     #[inline(always)]
     unsafe fn store_d(self, p: *mut f64, v: __m512d) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm512_storeu_pd(p, v) }
     }
     pure!(fma_d(a: __m512d, b: __m512d, c: __m512d) -> __m512d, _mm512_fmadd_pd(a, b, c));
     pure!(splat_l(v: i64) -> __m512i, _mm512_set1_epi64(v));
     #[inline(always)]
     unsafe fn load_l(self, p: *const i64) -> __m512i {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
     unsafe fn store_l(self, p: *mut i64, v: __m512i) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm512_storeu_si512(p.cast(), v) }
     }
     pure!(add_l(a: __m512i, b: __m512i) -> __m512i, _mm512_add_epi64(a, b));
@@ -177,17 +177,17 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn load_binary16(self, p: *const u16) -> __m512 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
     #[inline(always)]
     unsafe fn store_binary16(self, p: *mut u16, v: __m512) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
     }
     #[inline(always)]
     unsafe fn load_brain16(self, p: *const u16) -> __m512 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
         unsafe {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
@@ -195,7 +195,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn store_brain16(self, p: *mut u16, v: __m512) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
         unsafe {
             let bits = _mm512_castps_si512(v);
             let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
@@ -260,7 +260,7 @@ impl Simd for Avx512 {
 /// AVX-512 F is there.
 #[inline(always)]
 unsafe fn transpose16(v: [__m512; 16]) -> [__m512; 16] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises AVX-512 F; no memory is touched.
     unsafe {
         let mut a = v;
         for i in 0..8 {

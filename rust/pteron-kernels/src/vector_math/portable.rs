@@ -70,7 +70,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: [f32; N]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe { p.cast::<[f32; N]>().write_unaligned(v) }
     }
     #[inline(always)]
@@ -143,12 +143,12 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load_d(self, p: *const f64) -> [f64; N / 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable.
         unsafe { p.cast::<[f64; N / 2]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store_d(self, p: *mut f64, v: [f64; N / 2]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe { p.cast::<[f64; N / 2]>().write_unaligned(v) }
     }
     #[inline(always)]
@@ -233,12 +233,12 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load_l(self, p: *const i64) -> [i64; N / 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable.
         unsafe { p.cast::<[i64; N / 2]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store_l(self, p: *mut i64, v: [i64; N / 2]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe { p.cast::<[i64; N / 2]>().write_unaligned(v) }
     }
     #[inline(always)]
@@ -275,22 +275,22 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load_binary16(self, p: *const u16) -> [f32; N] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable.
         map(unsafe { p.cast::<[u16; N]>().read_unaligned() }, binary16_to)
     }
     #[inline(always)]
     unsafe fn store_binary16(self, p: *mut u16, v: [f32; N]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe { p.cast::<[u16; N]>().write_unaligned(map(v, binary16_from)) }
     }
     #[inline(always)]
     unsafe fn load_brain16(self, p: *const u16) -> [f32; N] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable.
         map(unsafe { p.cast::<[u16; N]>().read_unaligned() }, brain16_to)
     }
     #[inline(always)]
     unsafe fn store_brain16(self, p: *mut u16, v: [f32; N]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe { p.cast::<[u16; N]>().write_unaligned(map(v, brain16_from)) }
     }
     #[inline(always)]
@@ -317,7 +317,7 @@ impl Simd for Portable {
     ) {
         for c in 0..cols {
             for r in 0..rows {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises both blocks, which do not overlap.
                 unsafe { *dst.add(c * dst_stride + r) = *src.add(r * src_stride + c) };
             }
         }

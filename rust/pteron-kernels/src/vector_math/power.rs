@@ -58,7 +58,7 @@ pub fn pow<S: Simd>(s: S, x: S::F, y: S::F) -> S::F {
     for i in 0..S::LANES {
         xs[i] = magnitude(s, xs[i], ys[i]);
     }
-    // SAFETY: as above.
+    // SAFETY: `xs` has MOST_LANES elements, at least a whole vector.
     let size = unsafe { s.load(xs.as_ptr()) };
     let (zero, one, infinity) = (s.zero(), s.splat(1.0), s.splat(f32::INFINITY));
     let (a, half) = (s.abs(x), s.mul(y, s.splat(0.5)));

@@ -45,7 +45,7 @@ pub fn fmod<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
     } else {
         one_by_one(&mut xs, &ys);
     }
-    // SAFETY: as above.
+    // SAFETY: `xs` has MOST_LANES elements, at least a whole vector.
     with_sign_of(s, unsafe { s.load(xs.as_ptr()) }, a)
 }
 

@@ -238,7 +238,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `p` is valid for reads of `n` elements.
     #[inline(always)]
     unsafe fn load_up_to(self, p: *const f32, n: usize) -> Self::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are readable.
         unsafe { if n >= Self::LANES { self.load(p) } else { self.load_partial(p, n) } }
     }
     /// Loads `n ≤ LANES` elements at `step`: `p[0], p[step], ..`.
@@ -266,7 +266,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `p` is valid for writes of `n` elements.
     #[inline(always)]
     unsafe fn store_up_to(self, p: *mut f32, v: Self::F, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe { if n >= Self::LANES { self.store(p, v) } else { self.store_partial(p, v, n) } }
     }
 }
@@ -332,7 +332,7 @@ impl SimdLevel {
             // SAFETY: `at_most`, the only constructor, detected the features.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { super::avx512::enter(task) },
-            // SAFETY: as above.
+            // SAFETY: `at_most`, the only constructor, detected AVX2, FMA and F16C.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { super::avx2::enter(task) },
             _ => task.run(super::portable::Portable),

@@ -149,13 +149,13 @@ impl<S: Simd> Simd for Twice<S> {
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32, n: usize) -> Self::F {
         let (low, high) = Self::halves(n);
-        // SAFETY: as above.
+        // SAFETY: the caller promises that the elements at `p` are readable.
         unsafe { (self.0.load_even(p, low), self.0.load_even(p.wrapping_add(2 * low), high)) }
     }
     #[inline(always)]
     unsafe fn store_partial(self, p: *mut f32, v: Self::F, n: usize) {
         let (low, high) = Self::halves(n);
-        // SAFETY: as above.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe {
             self.0.store_up_to(p, v.0, low);
             self.0.store_partial(p.wrapping_add(low), v.1, high);
@@ -164,13 +164,13 @@ impl<S: Simd> Simd for Twice<S> {
     #[inline(always)]
     unsafe fn load_bools(self, p: *const u8, n: usize) -> Self::M {
         let (low, high) = Self::halves(n);
-        // SAFETY: as above.
+        // SAFETY: the caller promises that the elements at `p` are readable.
         unsafe { (self.0.load_bools(p, low), self.0.load_bools(p.wrapping_add(low), high)) }
     }
     #[inline(always)]
     unsafe fn store_bools(self, p: *mut u8, m: Self::M, n: usize) {
         let (low, high) = Self::halves(n);
-        // SAFETY: as above.
+        // SAFETY: the caller promises that the elements at `p` are writable.
         unsafe {
             self.0.store_bools(p, m.0, low);
             self.0.store_bools(p.wrapping_add(low), m.1, high);

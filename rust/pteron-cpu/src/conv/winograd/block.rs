@@ -1,4 +1,5 @@
 //! A block of tiles × a group of panels: inputs are transformed, multiplied, transformed back. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::weights::POINTS;
 use super::{Split, Winograd};
@@ -184,7 +185,8 @@ impl BlockTask<'_> {
                         residual_stride: 0,
                         clamp: None,
                     };
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the tile's rows and columns are those of the block whose panels and sums the
+                    // caller promises.
                     unsafe { self.multiply_rows(&tile, columns) };
                 }
             }
@@ -214,7 +216,8 @@ impl BlockTask<'_> {
                     fetch: if i == 0 { Fetch::FAR } else { Fetch::NEAR },
                     ..*first
                 };
-                // SAFETY: the caller's promise.
+                // SAFETY: `within_panel` gives a tile of at most the rows and columns that are left of the
+                // block that the caller promises.
                 unsafe { (variant.run)(&tile) };
                 column += variant.columns;
             }
@@ -267,7 +270,8 @@ impl BlockTask<'_> {
     /// `lanes` elements exist in the output from `at` on.
     #[inline(always)]
     unsafe fn write<S: Simd>(&self, s: S, mut v: S::F, at: usize, lanes: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `lanes` elements of the output from `at` on; a residual has the
+        // output's shape.
         unsafe {
             if !self.operands.residual.is_null() {
                 v = s.add(v, s.load_up_to(self.operands.residual.add(at), lanes));
@@ -297,7 +301,8 @@ impl BlockTask<'_> {
             for row in y..height.min(y + 2) {
                 let at = ((image * height + row) * width + x) * total + channel;
                 let extents = [2.min(width - x), channels];
-                // SAFETY: the caller's promise.
+                // SAFETY: rows and columns are cut at the height and width of the output, which the caller
+                // promises to be valid.
                 unsafe {
                     apply_post(epilogue, level, self.operands.out.add(at), total, extents, self.post);
                 }
@@ -312,7 +317,7 @@ impl BlockTask<'_> {
 /// `lanes` channels from `c` on exist at every address.
 #[inline(always)]
 unsafe fn spread_columns<S: Simd>(s: S, table: &[usize], x: usize, c: usize, lanes: usize) -> [S::F; 4] {
-    // SAFETY: the caller's promise.
+    // SAFETY: every address of the table has `lanes` channels from `c` on, as the caller promises.
     unsafe {
         let d = [
             s.load_up_to((table[x] as *const f32).add(c), lanes),
@@ -328,7 +333,7 @@ unsafe fn spread_columns<S: Simd>(s: S, table: &[usize], x: usize, c: usize, lan
 /// Four whole vectors, `between` apart, are writable.
 #[inline(always)]
 pub(super) unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the four vectors are those that the caller promises to be writable.
     unsafe {
         s.store(to, v[0]);
         s.store(to.add(between), v[1]);
@@ -341,7 +346,7 @@ pub(super) unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usi
 /// Four whole vectors, `between` apart, are readable.
 #[inline(always)]
 unsafe fn get<S: Simd>(s: S, from: *const f32, between: usize) -> [S::F; 4] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the four vectors are those that the caller promises to be readable.
     unsafe {
         [
             s.load(from),

@@ -3,6 +3,7 @@
 //! The weight is seen as [1, O, I, 3, 3]. The pack is the row-major f32 array [16, ceil(O / 32), I, 32]: element
 //! (4 y + x, p, i, c) is element (y, x) of G·g·Gᵀ for the window g of output 32 p + c and input i, or zero where
 //! 32 p + c ≥ O. It is the same for every instruction set. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::block::put;
 use crate::conv::f32_conv_nr32_v1::{PANEL, five_dimensional};
@@ -99,7 +100,7 @@ impl SimdTask for Transform<'_> {
 /// Its three taps are readable.
 #[inline(always)]
 unsafe fn column<S: Simd>(s: S, from: *const f32, step: usize) -> [S::F; 4] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the three taps of a column are a row of the window apart, readable as the caller promises.
     unsafe { line(s, [s.load(from), s.load(from.add(3 * step)), s.load(from.add(6 * step))]) }
 }
 

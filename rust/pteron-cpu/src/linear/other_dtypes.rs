@@ -1,13 +1,15 @@
 //! `mm`, `bmm`, `addmm`, `baddbmm` and `linear` of float64, float16, bfloat16 and integers: a register tile over packed
 //! panels of the right-hand matrix. Sixteen-bit floats are multiplied and added up in f32 and rounded once, integers
 //! wrap. Sums run over k in order, whatever the number of chunks. Unsafe island.
+#![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use super::accept::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
+use crate::engine_kernel::{EngineKernel, engine_kernel};
 use half::{bf16, f16};
 use product::{Double, Long, Product, Sixteen, Whole};
 use pteron_core::{
-    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, Scratch, StaticKernel,
-    TensorView, WorkerScratch,
+    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, Scratch, TensorView,
+    WorkerScratch,
 };
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
@@ -323,7 +325,8 @@ impl<P: Product> Block<'_, P> {
     unsafe fn pack_panel(&mut self, panel: *mut P::Number, start: usize, depth: usize) {
         let [_, row_step, column_step] = self.problem.right;
         for p in 0..depth {
-            // SAFETY: the caller's promise.
+            // SAFETY: row `start + p` and column `j` of B exist, and the panel has room for them, as the
+            // caller promises.
             unsafe {
                 let from = self.right.add((start + p) * row_step);
                 let to = panel.add(p * PANEL);
@@ -346,7 +349,8 @@ impl<P: Product> Block<'_, P> {
         let [_, row_step, column_step] = self.problem.left;
         for r in 0..ROWS {
             for p in 0..depth {
-                // SAFETY: the caller's promise.
+                // SAFETY: row `row + r` is read only where it is below `rows`; the tile has room for all
+                // ROWS, as the caller promises.
                 unsafe {
                     *tile.add(p * ROWS + r) = match row + r < self.rows {
                         true => P::widen(*self.left.add((row + r) * row_step + (start + p) * column_step)),
@@ -366,7 +370,7 @@ impl<P: Product> Block<'_, P> {
         let [_, row_step, column_step] = self.problem.addend;
         for row in 0..self.rows {
             for j in 0..self.columns {
-                // SAFETY: the caller's promise.
+                // SAFETY: `row` and `j` are inside the chunk, whose result and addend the caller promises.
                 unsafe {
                     let mut v = *sums.add(row * PANEL + j);
                     if self.alpha != 1.0 {
@@ -430,7 +434,8 @@ unsafe fn columns<S: Simd, P: Product, const W: usize>(
 ) {
     let lanes = P::lanes::<S>();
     let Tile { first, row_step, column_step } = tile;
-    // SAFETY: the caller's promise.
+    // SAFETY: the tile has `depth` columns of ROWS numbers, the panel `depth` rows, and `sums` ROWS rows of
+    // PANEL, as the caller promises.
     unsafe {
         let mut acc = [[P::splat(s, P::Number::default()); W]; ROWS];
         for (r, row) in acc.iter_mut().enumerate() {
@@ -458,28 +463,13 @@ unsafe fn columns<S: Simd, P: Product, const W: usize>(
     }
 }
 
-macro_rules! kernel {
-    ($schema:literal, $signature:expr) => {
-        StaticKernel { schema: $schema, variant: "panels", prepare: |ctx| prepare(ctx, $signature) }
-    };
-}
-
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[
-    kernel!("aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", MM),
-    kernel!("aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", BMM),
-    kernel!(
-        "aten::addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        ADDMM
-    ),
-    kernel!(
-        "aten::baddbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        BADDBMM
-    ),
-    kernel!(
-        "aten::linear.out(Tensor input, Tensor weight, Tensor? bias=None, *, Tensor(a!) out) -> Tensor(a!)",
-        LINEAR
-    ),
+/// The kernels of this file.
+pub static KERNELS: &[EngineKernel] = &[
+    engine_kernel("aten::mm.out", "panels", |ctx| prepare(ctx, MM)),
+    engine_kernel("aten::bmm.out", "panels", |ctx| prepare(ctx, BMM)),
+    engine_kernel("aten::addmm.out", "panels", |ctx| prepare(ctx, ADDMM)),
+    engine_kernel("aten::baddbmm.out", "panels", |ctx| prepare(ctx, BADDBMM)),
+    engine_kernel("aten::linear.out", "panels", |ctx| prepare(ctx, LINEAR)),
 ];
 
 mod product;

@@ -68,12 +68,12 @@ impl Product for Double {
     }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const f64) -> S::D {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a whole vector at `p`.
         unsafe { s.load_d(p) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut f64, v: S::D) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a whole vector at `p`.
         unsafe { s.store_d(p, v) }
     }
 }
@@ -116,12 +116,12 @@ impl<T: Half> Product for Sixteen<T> {
     }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const f32) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a whole vector at `p`.
         unsafe { s.load(p) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut f32, v: S::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a whole vector at `p`.
         unsafe { s.store(p, v) }
     }
 }
@@ -233,12 +233,12 @@ impl Product for Long {
     }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const i64) -> S::L {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a whole vector at `p`.
         unsafe { s.load_l(p) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut i64, v: S::L) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a whole vector at `p`.
         unsafe { s.store_l(p, v) }
     }
 }
