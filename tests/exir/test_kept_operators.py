@@ -22,6 +22,7 @@ from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, Partiti
 from pteron.exir.decompose_leftovers import decompose_leftovers
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
+from pteron.exir.edge_program import edge_program
 from pteron.exir.kernel_lists import kernel_names
 from tests.backend.lowering_cases import RecordingBackend
 from tests.exir.small_models import PORTABLE, random, targets
@@ -121,7 +122,9 @@ def test_a_kept_operator_has_a_kernel_or_is_decomposed(
 def test_parts_keep_the_handle_and_the_line_of_their_operator(kept: EdgeProgramManager) -> None:
     program = kept.exported_program()
     before = str(program.graph)
-    decomposed = decompose_leftovers(program, kernel_names("pteron"), EdgeCompileConfig(), "forward")
+    decomposed = decompose_leftovers(
+        program, kernel_names("pteron"), EdgeCompileConfig(), "forward", edge_program
+    )
     assert str(program.graph) == before
 
     def places(found: ExportedProgram) -> list[set[tuple[int, str]]]:
@@ -143,7 +146,9 @@ def test_parts_keep_the_handle_and_the_line_of_their_operator(kept: EdgeProgramM
 def test_lowered_modules_stay_where_they_are(captured: ExportedProgram) -> None:
     partitioner = WantsWhole("aten.layer_norm.default")
     program = to_edge_transform_and_lower(captured, partitioner=partitioner).exported_program()
-    decomposed = decompose_leftovers(program, kernel_names("pteron"), EdgeCompileConfig(), "forward")
+    decomposed = decompose_leftovers(
+        program, kernel_names("pteron"), EdgeCompileConfig(), "forward", edge_program
+    )
     calls = [node for node in decomposed.graph.nodes if str(node.target) == "executorch_call_delegate"]
     [name] = [str(call.args[0].target) for call in calls]
     assert getattr(decomposed.graph_module, name) is getattr(program.graph_module, name)
@@ -172,7 +177,10 @@ def test_preserved_and_excepted_operators_are_decomposed_for_a_target_without_ke
 
 def test_nothing_to_decompose_gives_the_same_program() -> None:
     program = to_edge(export(torch.nn.Linear(2, 2), (random(1, 2),))).exported_program()
-    assert decompose_leftovers(program, kernel_names("pteron"), EdgeCompileConfig(), "forward") is program
+    assert (
+        decompose_leftovers(program, kernel_names("pteron"), EdgeCompileConfig(), "forward", edge_program)
+        is program
+    )
 
 
 def test_an_operator_that_nothing_decomposes_is_a_problem_with_its_line() -> None:

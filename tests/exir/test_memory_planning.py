@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.lower_program import _functional, _plan
+from pteron.exir.lower_program import functional_programs, lowering_of, plan_programs
 from pteron.exir.memory.greedy import greedy
 from pteron.exir.memory.lifetime import Lifetime
 from pteron.exir.memory.lower_bound import lower_bound, peak
@@ -120,8 +120,9 @@ def test_greedy_reuses_and_fills_gaps() -> None:
 
 
 def _planned(function, *args, config=PORTABLE):
-    program = _functional(edge_of(function, *args).exported_program(), config)
-    return _plan({"forward": program}, config)["forward"]
+    edge = {"forward": edge_of(function, *args).exported_program()}
+    program = functional_programs(edge, lowering_of(config))["forward"]
+    return plan_programs({"forward": program}, lowering_of(config))["forward"]
 
 
 def _spec(program, target) -> TensorSpec:
@@ -164,7 +165,9 @@ def test_inputs_live_from_the_start_and_outputs_to_the_end() -> None:
 
 def test_a_buffer_that_is_updated_shares_its_place_with_nothing() -> None:
     edge = edge_program_of("accumulator").exported_program()
-    program, _ = _plan({"forward": _functional(edge, PORTABLE)}, PORTABLE)["forward"]
+    lowering = lowering_of(PORTABLE)
+    functional = functional_programs({"forward": edge}, lowering)
+    program, _ = plan_programs(functional, lowering)["forward"]
     state = next(node for node in program.graph.nodes if node.name == "b_total").meta["spec"]
     for node in program.graph.nodes:
         spec = node.meta.get("spec")

@@ -14,7 +14,7 @@ from pteron.exir import to_edge
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.stages import CORE_ATEN, EDGE, OUT_VARIANT, PLANNED
 from pteron.exir.edge.verify import verify
-from pteron.exir.lower_program import _functional, _plan
+from pteron.exir.lower_program import functional_programs, lowering_of, plan_programs
 from pteron.exir.passes.spec_prop_pass import SpecPropPass
 from pteron.exir.passes.to_out_variants import to_out_variants
 from tests.exir.small_models import PORTABLE, edge_of, node_of, random
@@ -148,7 +148,7 @@ def test_the_sign_of_a_zero_is_in_the_file() -> None:
 
 
 def _with_out_variants() -> ExportedProgram:
-    program = _functional(_edge(), PORTABLE)
+    program = functional_programs({"forward": _edge()}, lowering_of(PORTABLE))["forward"]
     SpecPropPass(program.range_constraints)(program.graph_module)
     to_out_variants(program)
     return program
@@ -179,7 +179,9 @@ def test_out_variant_stage_needs_specs() -> None:
 def test_planned_stage_needs_places() -> None:
     with pytest.raises(VerificationError, match=r"rule 'has memory'.*no place in planned memory"):
         verify(_with_out_variants(), PLANNED)
-    program, _ = _plan({"forward": _functional(_edge(), PORTABLE)}, PORTABLE)["forward"]
+    lowering = lowering_of(PORTABLE)
+    functional = functional_programs({"forward": _edge()}, lowering)
+    program, _ = plan_programs(functional, lowering)["forward"]
     verify(program, PLANNED)
     sin = next(node for node in program.graph.nodes if node.target is torch.ops.aten.sin.out)
     sin.meta["spec"].memory_offset = None

@@ -13,7 +13,7 @@ from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
 from pteron.exir.passes.fold_constants import MOST_MOVED, FoldConstants
-from pteron.exir.passes.pass_order import FOLD_CONSTANTS, OPTIMIZATIONS, folds
+from pteron.exir.passes.optimizations import FOLD_CONSTANTS, OPTIMIZATIONS, folds
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 
 

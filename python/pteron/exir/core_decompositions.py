@@ -46,6 +46,9 @@ def decompose_to_core(
 ) -> ExportedProgram:
     """A new, functional program of core ATen operators; `preserved` operators stay whole.
 
+    It has tables of constants of its own: passes replace tensors in them, and those of the program that was
+    given must not change.
+
     PyTorch's default table leaves a few operators that are not core though it has a decomposition for them
     (`linalg_vector_norm` is one); those are decomposed as well. What has none stays, for the verifier to
     report, and so does what only a primitive could stand for (`erfc`), for the target to know.
@@ -63,6 +66,8 @@ def decompose_to_core(
             if not rest:
                 break
             core = core.run_decompositions({**PRIMS_AS_ATEN, **rest})
+    core._state_dict = dict(core.state_dict)
+    core._constants = dict(core.constants)
     return core
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from pteron.exir.edge.propagate_values import fake_mode_of
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.stages import EDGE
 from pteron.exir.edge.verify import verify
-from pteron.exir.edge_program import edge_program, in_edge_dialect
+from pteron.exir.passes.in_edge_dialect import in_edge_dialect
 from pteron.exir.passes.lift_constant import lift_constant
 from pteron.exir.passes.run_graph_passes import copy_program
 from pteron.exir.passes.sync_output_names import sync_output_names
@@ -41,7 +42,11 @@ _ORIGIN = ("debug_handle", "stack_trace", "nn_module_stack", "from_node", "torch
 
 
 def decompose_leftovers(
-    program: ExportedProgram, kernels: Collection[str], config: EdgeCompileConfig, method: str
+    program: ExportedProgram,
+    kernels: Collection[str],
+    config: EdgeCompileConfig,
+    method: str,
+    to_edge: Callable[..., ExportedProgram],
 ) -> ExportedProgram:
     """`program` with every operator that could be decomposed and that no kernel runs decomposed to core ATen.
 
@@ -56,6 +61,8 @@ def decompose_leftovers(
         kernels: names of what the target can run.
         config: what the program was brought into the edge dialect with.
         method: its name, for errors.
+        to_edge: brings the leftovers, as a program, into the edge dialect: called with the program, a
+            config and `method`, it keeps whole what that config says and nothing else.
     """
     if not any(_leftovers(module, kernels) for module in graph_modules(program.graph_module)):
         return program
@@ -63,7 +70,7 @@ def decompose_leftovers(
     for module in graph_modules(changed.graph_module):
         leftovers = _leftovers(module, kernels)
         if leftovers:
-            parts = _in_edge_dialect(leftovers, module, changed, config, method)
+            parts = _in_edge_dialect(leftovers, module, changed, config, partial(to_edge, method=method))
             _splice(changed, module, parts)
             module.recompile()
     sync_output_names(changed)
@@ -123,7 +130,7 @@ def _in_edge_dialect(
     module: torch.fx.GraphModule,
     program: ExportedProgram,
     config: EdgeCompileConfig,
-    method: str,
+    to_edge: Callable[..., ExportedProgram],
 ) -> _Parts:
     """The calls as one program, decomposed and in the edge dialect."""
     graph = torch.fx.Graph()
@@ -167,7 +174,7 @@ def _in_edge_dialect(
             if all(op is not getattr(node.target, "aten_overload", None) for node in calls)
         ],
     )
-    parts.program = edge_program(alone, plain, method, kept_for_kernels=())
+    parts.program = to_edge(alone, plain)
     return parts
 
 

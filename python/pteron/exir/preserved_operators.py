@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.passes.exported_program_pass import each_graph
 from pteron.exir.passes.run_graph_passes import copy_program
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class PreservedOperators:
         return self.always.union(*(operators for operators, _ in self.where))
 
 
-def hide(program: ExportedProgram, preserved: PreservedOperators) -> ExportedProgram:
+def hide_preserved_operators(program: ExportedProgram, preserved: PreservedOperators) -> ExportedProgram:
     """A copy of `program` in which the calls that a filter accepts are behind operators without
     decomposition.
 
@@ -76,16 +77,15 @@ def hide(program: ExportedProgram, preserved: PreservedOperators) -> ExportedPro
     return hidden
 
 
-def show(program: ExportedProgram) -> None:
-    """Put the operators that `hide` replaced back, in place."""
-    for module in graph_modules(program.graph_module):
-        hidden = [
-            node for node in module.graph.nodes if node.op == "call_function" and node.target in _originals
-        ]
-        for node in hidden:
-            node.target = _originals[node.target]
-        if hidden:
-            module.recompile()
+@each_graph
+def show_preserved_operators(module: torch.fx.GraphModule) -> bool:
+    """Put the operators that `hide_preserved_operators` replaced back, in place."""
+    hidden = [node for node in module.graph.nodes if node.op == "call_function" and node.target in _originals]
+    for node in hidden:
+        node.target = _originals[node.target]
+    if hidden:
+        module.recompile()
+    return bool(hidden)
 
 
 def _aliases(op: OpOverload) -> bool:

@@ -14,14 +14,13 @@ from pteron.exir.backend.delegation_report import DelegationReport, delegation_r
 from pteron.exir.backend.lowered_backend_module import set_lowering
 from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.decompose_leftovers import decompose_leftovers
 from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
 from pteron.exir.edge.stages import EDGE
 from pteron.exir.edge.verify import verify
-from pteron.exir.edge_program import edge_program, in_edge_dialect
+from pteron.exir.edge_program import edge_program
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
-from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.lower_program import lower_programs
+from pteron.exir.passes.in_edge_dialect import in_edge_dialect
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_graph_passes
 from pteron.exir.programs_by_method import DEFAULT_METHOD, programs_by_method
 from pteron.exir.progress import progress_of, step
@@ -198,12 +197,9 @@ class EdgeProgramManager:
         """
         config = settings_given(config, ExecutorchBackendConfig, "to_executorch(config=...)")
         config.require_methods(self._edge_programs)
-        kernels = kernel_names(config.kernels)
-        whole = {
-            name: decompose_leftovers(program, kernels, self.compile_config, name)
-            for name, program in self._edge_programs.items()
-        }
-        emitted, planned = lower_programs(whole, self._constant_methods, config)
+        emitted, planned = lower_programs(
+            self._edge_programs, self._constant_methods, config, self.compile_config
+        )
         return ExecutorchProgramManager(emitted, planned, self._constant_methods, config)
 
 

@@ -12,10 +12,9 @@ from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_part
 from pteron.exir.compile_config import EdgeCompileConfig
 from pteron.exir.core_decompositions import torch_failures_named
 from pteron.exir.edge_program import edge_program
-from pteron.exir.passes.lift_body_constants import lift_body_constants
+from pteron.exir.pass_order import CAPTURED, ToEdge
+from pteron.exir.passes.pass_list import run_stage
 from pteron.exir.passes.run_graph_passes import GraphPass
-from pteron.exir.passes.separate_updates import separate_updates
-from pteron.exir.passes.spell_out_copies import spell_out_copies
 from pteron.exir.preserved_operators import PreservedOperators
 from pteron.exir.program import EdgeProgramManager, refuse_etrecord
 from pteron.exir.programs_by_method import programs_by_method
@@ -52,9 +51,9 @@ def to_edge_transform_and_lower(
     for name, program in named.items():
         preserved = PreservedOperators()
         if choices[name]:
-            program = lift_body_constants(separate_updates(spell_out_copies(program)))
+            captured = run_stage(CAPTURED, {name: program}, ToEdge(config, frozenset(), preserved))[name]
             with torch_failures_named(name):
-                program = program.run_decompositions({})
+                program = captured.run_decompositions({})
         for choice in choices[name]:
             program = choice.transform_for_pre_decomposition(program)
             preserved.add(*choice.ops_to_not_decompose(program))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
@@ -12,9 +14,13 @@ from pteron.exir.memory.memory_ids import DEFAULT_MEMORY_ID, take_requested_memo
 from pteron.exir.memory.placeholder_roles import PlaceholderRoles, placeholder_roles
 from pteron.exir.memory.planning_algorithm import PlanningAlgorithm, require_algorithm, require_valid_plan
 from pteron.exir.memory.search import search
+from pteron.exir.memory.share_mutable_buffers import SHARED_MEMORY_ID, share_mutable_buffers
 from pteron.exir.memory.spec_lifetimes import spec_lifetimes, specs_in
 
 MINIMUM_ALIGNMENT = 16
+
+# The key of a planned graph's `meta`; ExecuTorch has the sizes there too.
+_SIZES = "non_const_buffer_sizes"
 
 
 class MemoryPlanningPass:
@@ -107,6 +113,43 @@ class MemoryPlanningPass:
         if not self.alloc_graph_output:
             for spec in outputs - roles.inputs - roles.state:
                 spec.is_caller_owned = not spec.is_constant
+
+
+def plan_memory(
+    programs: Mapping[str, ExportedProgram], planning_of: Callable[[str], MemoryPlanningPass]
+) -> None:
+    """Give every tensor of all methods its place in memory; buffers that methods share get one place in all.
+
+    `programs`: with out variants and specs; changed in place, `memory_sizes` reads the sizes afterwards.
+    `planning_of`: the settings of a method. Raises `ExportError` where a method plans other tensors in the
+    memory of shared buffers.
+    """
+    plannings = {name: planning_of(name) for name in programs}
+    sharing = {name: planning for name, planning in plannings.items() if planning.share_mutable_buffers}
+    shared_size = share_mutable_buffers(
+        {name: programs[name] for name in sharing},
+        max((planning.alignment for planning in sharing.values()), default=1),
+    )
+    for name, program in programs.items():
+        sizes = plannings[name].run(program)
+        if name in sharing and shared_size:
+            # All methods that share the memory give it one size, also those that use a part of it.
+            sizes += [0] * (SHARED_MEMORY_ID + 1 - len(sizes))
+            if sizes[SHARED_MEMORY_ID] > shared_size:
+                raise ExportError(
+                    f"method {name!r} plans other tensors in memory {SHARED_MEMORY_ID}, which holds the "
+                    "buffers that methods share",
+                    method=name,
+                    hint="give these tensors another memory_id",
+                )
+            sizes[SHARED_MEMORY_ID] = shared_size
+        program.graph_module.meta[_SIZES] = sizes
+
+
+def memory_sizes(program: ExportedProgram) -> list[int]:
+    """The sizes of the memories of a planned program, in bytes; index 0 is reserved."""
+    sizes: list[int] = program.graph_module.meta[_SIZES]
+    return sizes
 
 
 def planned_lifetimes(program: ExportedProgram) -> dict[TensorSpec, Lifetime]:

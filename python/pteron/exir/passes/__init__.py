@@ -1,4 +1,4 @@
-"""Graph passes: one per file, in the order that `pass_order` lists.
+"""Graph passes: one per file, in the order that `pteron.exir.pass_order` lists.
 
 Those named here can be given to `EdgeProgramManager.transform` and to `ExecutorchBackendConfig(passes=...,
 optimize=...)`.
@@ -20,8 +20,8 @@ from pteron.exir.passes.legalize_portable_dim_order import LegalizePortableDimOr
 from pteron.exir.passes.merge_common_subexpressions import merge_common_subexpressions
 from pteron.exir.passes.merge_views import merge_views
 from pteron.exir.passes.node_metadata import ExportPassBaseError, NodeMetadata
+from pteron.exir.passes.optimizations import OPTIMIZATIONS
 from pteron.exir.passes.pass_manager import ExportedProgramPassManager, PassManager
-from pteron.exir.passes.pass_order import OPTIMIZATIONS
 from pteron.exir.passes.proxy_value import ProxyValue
 from pteron.exir.passes.prune_empty_tensors import prune_empty_tensors
 from pteron.exir.passes.remove_noop_copies import remove_noop_copies

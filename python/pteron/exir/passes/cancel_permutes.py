@@ -5,33 +5,25 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.debug_handles import stand_for
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
 from pteron.exir.edge.tensor_spec import dim_order_of_value
-from pteron.exir.passes.exported_program_pass import in_place_pass
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
 from pteron.exir.passes.permutations import PERMUTE, compose, permutation_of
 
 _VIEW = edge_op_by_name("aten", "view_copy", "default")
 
 
-@in_place_pass
-def cancel_permutes(program: ExportedProgram) -> bool:
+@each_graph_with(written_nodes)
+def cancel_permutes(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     """Compose permutes of permutes; drop those that change nothing, in place.
 
     Before: `y = permute_copy(permute_copy(x, [2, 0, 1]), [1, 2, 0])`. After: `x`. `transpose_copy` and
     `t_copy` count as permutes. A permute that moves dimensions of extent 1 alone becomes `view_copy`, which
     costs nothing.
     """
-    written = written_nodes(program)
-    changed = [_cancel(module, written) for module in graph_modules(program.graph_module)]
-    return any(changed)
-
-
-def _cancel(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     changed = False
     for node in list(module.graph.nodes):
         order = permutation_of(node)

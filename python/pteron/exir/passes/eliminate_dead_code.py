@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.delegate_call import is_delegate_call
+from pteron.exir.passes.exported_program_pass import each_graph
 
 
 def _must_stay(node: torch.fx.Node) -> bool:
@@ -14,10 +13,10 @@ def _must_stay(node: torch.fx.Node) -> bool:
     return node.op in ("placeholder", "output") or is_delegate_call(node) or node.is_impure()
 
 
-def eliminate_dead_code(program: ExportedProgram) -> None:
+@each_graph
+def eliminate_dead_code(module: torch.fx.GraphModule) -> None:
     """Remove unread nodes without effects from `program`, in place; placeholders stay, they are its
     signature.
     """
-    for module in graph_modules(program.graph_module):
-        if module.graph.eliminate_dead_code(_must_stay):
-            module.recompile()
+    if module.graph.eliminate_dead_code(_must_stay):
+        module.recompile()

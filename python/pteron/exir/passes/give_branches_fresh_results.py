@@ -5,31 +5,30 @@ from __future__ import annotations
 import operator
 
 import torch
-from torch.export import ExportedProgram
 
 from pteron.exir.edge.control_flow import (
     BodyKind,
     body_results,
     control_flow_of,
     control_flows,
-    graph_modules,
     is_control_flow,
 )
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.passes.clone_node import clone_node
+from pteron.exir.passes.exported_program_pass import each_graph
 
 
-def give_branches_fresh_results(program: ExportedProgram) -> None:
+@each_graph
+def give_branches_fresh_results(module: torch.fx.GraphModule) -> None:
     """Clone results of `cond` branches that are operands, views or returned twice, in place.
 
     Both branches write a result to one place, the result's of the `cond`; memory that belongs to another
     value cannot be that place.
     """
-    for module in graph_modules(program.graph_module):
-        for call in control_flows(module):
-            for body in call.bodies:
-                if body.kind is BodyKind.BRANCH:
-                    _clone_results(body.module)
+    for call in control_flows(module):
+        for body in call.bodies:
+            if body.kind is BodyKind.BRANCH:
+                _clone_results(body.module)
 
 
 def _clone_results(branch: torch.fx.GraphModule) -> None:

@@ -7,21 +7,26 @@ from functools import partial
 import torch
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import attribute_of, graph_modules, is_control_flow
+from pteron.exir.edge.control_flow import attribute_of, is_control_flow
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.run_graph_passes import copy_graph_module
 
 
-def give_calls_own_bodies(program: ExportedProgram) -> None:
+def _no_bodies(program: ExportedProgram) -> set[int]:
+    """What `give_calls_own_bodies` starts with: identities of bodies that a call has."""
+    return set()
+
+
+@each_graph_with(_no_bodies)
+def give_calls_own_bodies(module: torch.fx.GraphModule, taken: set[int]) -> None:
     """Copy a body for each further call that runs it, in place.
 
     Places in memory are stated on the nodes of a body, and each call has its own.
     """
-    taken: set[int] = set()
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            if is_control_flow(node):
-                node.args = torch.fx.node.map_arg(node.args, partial(_own, module, taken))
-        module.recompile()
+    for node in list(module.graph.nodes):
+        if is_control_flow(node):
+            node.args = torch.fx.node.map_arg(node.args, partial(_own, module, taken))
+    module.recompile()
 
 
 def _own(module: torch.fx.GraphModule, taken: set[int], argument: torch.fx.Node) -> torch.fx.Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -14,6 +15,7 @@ from pteron.exir.edge.tensor_spec import dim_order_of_value
 from pteron.exir.passes.export_pass import ExportPass
 from pteron.exir.passes.node_metadata import NodeMetadata
 from pteron.exir.passes.proxy_value import ProxyValue
+from pteron.exir.passes.run_graph_passes import run_graph_passes
 
 _COPY = edge_op_by_name("dim_order_ops", "_to_dim_order_copy", "default")
 _ORDER_OPS = "dim_order_ops"
@@ -106,6 +108,11 @@ class LegalizePortableDimOrderPass(ExportPass):
             return value
         source = NodeMetadata({key: item for key, item in meta.data.items() if key != "val"})
         return super().call_operator(_COPY, (value,), {"dim_order": list(order)}, source)
+
+
+def legalize_portable_dim_order(program: ExportedProgram) -> ExportedProgram:
+    """Copy operands into the default memory order where ExecuTorch's portable kernels need it."""
+    return run_graph_passes(program, [LegalizePortableDimOrderPass()])
 
 
 def _is_legal(op: EdgeOpOverload, args: tuple[Any, ...]) -> bool:

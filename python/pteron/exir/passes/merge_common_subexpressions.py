@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.debug_handles import stand_for
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
 from pteron.exir.passes.constant_values import constant_values, written_operands
-from pteron.exir.passes.exported_program_pass import in_place_pass
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.pure_call import is_pure_call
 
 # A tensor made from nothing (a mask, zeros) is cheap to make again and would occupy memory in between.
@@ -21,8 +20,8 @@ _LARGEST_KEPT_ALIVE = 64 * 1024
 _SMALL_CONSTANT = 8
 
 
-@in_place_pass
-def merge_common_subexpressions(program: ExportedProgram) -> bool:
+@each_graph_with(lambda program: program)
+def merge_common_subexpressions(module: torch.fx.GraphModule, program: ExportedProgram) -> bool:
     """Let the first of several equal calls serve the readers of all, in place.
 
     Before: `a = sin(x); b = sin(x); c = a * b`. After: `a = sin(x); c = a * a`. Calls are equal where
@@ -31,9 +30,8 @@ def merge_common_subexpressions(program: ExportedProgram) -> bool:
     control flow, delegates), results that are returned (each output has memory of its own), and calls on two
     sides of a write to their operand.
     """
-    changed = [_merge_small_constants(program)]
-    changed += [_merge(module) for module in graph_modules(program.graph_module)]
-    return any(changed)
+    merged = module is program.graph_module and _merge_small_constants(program)
+    return _merge(module) or merged
 
 
 def _merge_small_constants(program: ExportedProgram) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.debug_handles import stand_for
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
 from pteron.exir.edge.tensor_spec import dim_order_of_value
-from pteron.exir.passes.exported_program_pass import in_place_pass
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.may_share_memory import written_nodes
 from pteron.exir.passes.replace_view_copies import RESHAPES, reshaped_size
 
@@ -19,20 +17,14 @@ _VIEW = edge_op_by_name("aten", "view_copy", "default")
 _EXPAND = edge_op_by_name("aten", "expand_copy", "default")
 
 
-@in_place_pass
-def merge_views(program: ExportedProgram) -> bool:
+@each_graph_with(written_nodes)
+def merge_views(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     """Let a reshape of a reshape read what the inner one reads, and an expand of an expand too, in place.
 
     Before: `y = view_copy(unsqueeze_copy(x, 0), [2, 3])`. After: `y = view_copy(x, [2, 3])`. Reshapes are
     `view_copy`, `unsqueeze_copy` and `squeeze_copy`; those whose new shape cannot be written down with the
     numbers that the graph has computed stay.
     """
-    written = written_nodes(program)
-    changed = [_merge(module, written) for module in graph_modules(program.graph_module)]
-    return any(changed)
-
-
-def _merge(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     changed = False
     for node in list(module.graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from torch._prims_common import elementwise_dtypes
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.passes.exported_program_pass import each_graph
 
 _PROMOTION = {
     torch.ops.aten.add.Tensor: KIND.DEFAULT,
@@ -34,34 +33,34 @@ _PROMOTION = {
 }
 
 
-def promote_mixed_dtypes(program: ExportedProgram) -> None:
+@each_graph
+def promote_mixed_dtypes(module: torch.fx.GraphModule) -> None:
     """Insert `_to_copy` before elementwise operators whose operands differ in dtype, in place.
 
     Afterwards a kernel of these operators meets one dtype. Division of integers is computed in floating
     point, so its operands are cast even where they agree.
     """
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            kind = _PROMOTION.get(node.target) if node.op == "call_function" else None
-            if kind is None:
-                continue
-            if node.target is torch.ops.aten.div.Tensor_mode and node.kwargs.get("rounding_mode") is None:
-                kind = KIND.INT_TO_FLOAT
-            first = 1 if node.target is torch.ops.aten.where.self else 0
-            operands = [argument for argument in node.args[first:] if _is_tensor(argument)]
-            values = [operand.meta["val"] for operand in operands]
-            if not values:
-                continue
-            compute, _ = elementwise_dtypes(*values, type_promotion_kind=kind)
-            # The computation dtype of half is float; operands keep the dtype that PyTorch would promote
-            # them to.
-            promoted = _promoted(values, kind, compute)
-            node.args = tuple(
-                _cast(module, node, argument, promoted)
-                if position >= first and _is_tensor(argument) and argument.meta["val"].dtype != promoted
-                else argument
-                for position, argument in enumerate(node.args)
-            )
+    for node in list(module.graph.nodes):
+        kind = _PROMOTION.get(node.target) if node.op == "call_function" else None
+        if kind is None:
+            continue
+        if node.target is torch.ops.aten.div.Tensor_mode and node.kwargs.get("rounding_mode") is None:
+            kind = KIND.INT_TO_FLOAT
+        first = 1 if node.target is torch.ops.aten.where.self else 0
+        operands = [argument for argument in node.args[first:] if _is_tensor(argument)]
+        values = [operand.meta["val"] for operand in operands]
+        if not values:
+            continue
+        compute, _ = elementwise_dtypes(*values, type_promotion_kind=kind)
+        # The computation dtype of half is float; operands keep the dtype that PyTorch would promote
+        # them to.
+        promoted = _promoted(values, kind, compute)
+        node.args = tuple(
+            _cast(module, node, argument, promoted)
+            if position >= first and _is_tensor(argument) and argument.meta["val"].dtype != promoted
+            else argument
+            for position, argument in enumerate(node.args)
+        )
 
 
 def _promoted(values: list[torch.Tensor], kind: KIND, compute: torch.dtype) -> torch.dtype:

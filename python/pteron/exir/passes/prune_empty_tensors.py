@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
-from pteron.exir.passes.exported_program_pass import in_place_pass
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
 from pteron.exir.passes.remove_noops import is_same_layout
 
 _CAT = edge_op_by_name("aten", "cat", "default")
 
 
-@in_place_pass
-def prune_empty_tensors(program: ExportedProgram) -> bool:
+@each_graph_with(written_nodes)
+def prune_empty_tensors(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     """Drop operands of `cat` that never have an element, and a `cat` of one tensor altogether, in place.
 
     Before: `cat([x, empty, y])`. After: `cat([x, y])`. Many kernels refuse an empty operand of another rank,
     which PyTorch allows. An operand whose dtype decides the result's stays.
     """
-    written = written_nodes(program)
     changed = False
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            if node.op == "call_function" and node.target is _CAT:
-                changed |= _prune(node, written)
-        module.recompile()
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and node.target is _CAT:
+            changed |= _prune(node, written)
+    module.recompile()
     return changed
 
 

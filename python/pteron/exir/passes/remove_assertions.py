@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.passes.exported_program_pass import each_graph
 
 _ASSERTIONS = frozenset(
     {
@@ -19,13 +18,13 @@ _ASSERTIONS = frozenset(
 )
 
 
-def remove_assertions(program: ExportedProgram) -> None:
+@each_graph
+def remove_assertions(module: torch.fx.GraphModule) -> None:
     """Remove assertion operators from `program`, in place.
 
     They check what the program's interface states already (dimension ranges) or what no kernel computes;
     the runtime checks its inputs against `pteron.interface`.
     """
-    for module in graph_modules(program.graph_module):
-        for node in reversed(module.graph.nodes):
-            if node.op == "call_function" and node.target in _ASSERTIONS:
-                module.graph.erase_node(node)
+    for node in reversed(module.graph.nodes):
+        if node.op == "call_function" and node.target in _ASSERTIONS:
+            module.graph.erase_node(node)

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.dim_order_ops import LIBRARY_NAMESPACE
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
-from pteron.exir.passes.exported_program_pass import in_place_pass
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
 from pteron.exir.passes.remove_noops import NOOPS_WITHOUT_CHANGE, is_same_layout
 
@@ -25,28 +23,26 @@ _CANDIDATES = NOOPS_WITHOUT_CHANGE | {
 }
 
 
-@in_place_pass
-def remove_noop_copies(program: ExportedProgram) -> bool:
+@each_graph_with(written_nodes)
+def remove_noop_copies(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     """Remove edge operators that change neither data nor layout, in place: copies, casts to the same dtype,
     reshapes to the same shape, full slices, repeats that add nothing.
 
     Before: `y = slice_copy(x, 0, 0, 9223372036854775807); z = sin(y)`. After: `z = sin(x)`. What is returned,
     feeds a write or copies what a later call writes to stays.
     """
-    written = written_nodes(program)
     changed = False
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            target: Any = node.target
-            op = target.aten_overload if isinstance(target, EdgeOpOverload) else target
-            if node.op != "call_function" or not isinstance(op, OpOverload) or op not in _CANDIDATES:
-                continue
-            source = node.args[0]
-            if not isinstance(source, torch.fx.Node) or not may_share_memory(node, source, written):
-                continue
-            if is_same_layout(source.meta.get("val"), node.meta.get("val")):
-                node.replace_all_uses_with(source)
-                module.graph.erase_node(node)
-                changed = True
-        module.recompile()
+    for node in list(module.graph.nodes):
+        target: Any = node.target
+        op = target.aten_overload if isinstance(target, EdgeOpOverload) else target
+        if node.op != "call_function" or not isinstance(op, OpOverload) or op not in _CANDIDATES:
+            continue
+        source = node.args[0]
+        if not isinstance(source, torch.fx.Node) or not may_share_memory(node, source, written):
+            continue
+        if is_same_layout(source.meta.get("val"), node.meta.get("val")):
+            node.replace_all_uses_with(source)
+            module.graph.erase_node(node)
+            changed = True
+    module.recompile()
     return changed

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.passes.exported_program_pass import each_graph
 
 # Each returns its operand where dtype, shape and strides stay the same.
 NOOPS_WITHOUT_CHANGE = frozenset(
@@ -33,19 +32,19 @@ def is_same_layout(before: object, after: object) -> bool:
     return all(str(left) == str(right) for left, right in pairs)
 
 
-def remove_noops(program: ExportedProgram) -> None:
+@each_graph
+def remove_noops(module: torch.fx.GraphModule) -> None:
     """Remove copies, casts, slices and reshapes of `program` that change neither data nor layout, in place.
 
     A copy that is returned stays: the caller was promised a fresh tensor, and a copy of a buffer holds the
     value from before the buffer is updated.
     """
-    for module in graph_modules(program.graph_module):
-        for node in module.graph.nodes:
-            if node.op != "call_function" or node.target not in NOOPS_WITHOUT_CHANGE:
-                continue
-            source = node.args[0]
-            if not isinstance(source, torch.fx.Node) or any(user.op == "output" for user in node.users):
-                continue
-            if is_same_layout(source.meta.get("val"), node.meta.get("val")):
-                node.replace_all_uses_with(source)
-                module.graph.erase_node(node)
+    for node in module.graph.nodes:
+        if node.op != "call_function" or node.target not in NOOPS_WITHOUT_CHANGE:
+            continue
+        source = node.args[0]
+        if not isinstance(source, torch.fx.Node) or any(user.op == "output" for user in node.users):
+            continue
+        if is_same_layout(source.meta.get("val"), node.meta.get("val")):
+            node.replace_all_uses_with(source)
+            module.graph.erase_node(node)

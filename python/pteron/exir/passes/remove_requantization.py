@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
-from pteron.exir.passes.exported_program_pass import in_place_pass
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
 
 _PAIRS = {
@@ -21,8 +19,8 @@ _EXACT = (torch.int8, torch.uint8, torch.int16)
 _SMALLEST_SCALE = 1e-37
 
 
-@in_place_pass
-def remove_requantization(program: ExportedProgram) -> bool:
+@each_graph_with(written_nodes)
+def remove_requantization(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     """Let the readers of `quantize(dequantize(q, scale, ...), scale, ...)` read `q`, in place.
 
     Only where scale, zero point, range and dtype are the same on both sides, the range is that of the dtype
@@ -30,20 +28,18 @@ def remove_requantization(program: ExportedProgram) -> bool:
     removed an operator that did nothing, dropout for one. Every other quantise or dequantise stays where it
     is.
     """
-    written = written_nodes(program)
     changed = False
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            source = _requantized(node)
-            if source is not None and may_share_memory(node, source, written):
-                dequantized = node.args[0]
-                node.replace_all_uses_with(source)
-                module.graph.erase_node(node)
-                assert isinstance(dequantized, torch.fx.Node)
-                if not dequantized.users:
-                    module.graph.erase_node(dequantized)
-                changed = True
-        module.recompile()
+    for node in list(module.graph.nodes):
+        source = _requantized(node)
+        if source is not None and may_share_memory(node, source, written):
+            dequantized = node.args[0]
+            node.replace_all_uses_with(source)
+            module.graph.erase_node(node)
+            assert isinstance(dequantized, torch.fx.Node)
+            if not dequantized.users:
+                module.graph.erase_node(dequantized)
+            changed = True
+    module.recompile()
     return changed
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.tensor_spec import dim_order_of_value
+from pteron.exir.passes.exported_program_pass import each_graph
 
 # Reshapes: all of them keep the elements and their order, and change the shape only.
 RESHAPES = frozenset(
@@ -29,18 +28,13 @@ def is_view_copy(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and (node.target is view or node.target in RESHAPES)
 
 
-def replace_view_copies(program: ExportedProgram) -> None:
+@each_graph
+def replace_view_copies(module: torch.fx.GraphModule) -> None:
     """Turn reshapes of contiguous tensors into `view` nodes, in place.
 
     A reshape that is returned stays a copy: an output has memory of its own. So does one whose new shape
     cannot be written down with the symbolic numbers that the graph has computed.
     """
-    for module in graph_modules(program.graph_module):
-        _replace(module)
-        module.recompile()
-
-
-def _replace(module: torch.fx.GraphModule) -> None:
     graph = module.graph
     for node in list(graph.nodes):
         if not is_view_copy(node) or node.target is view or any(user.op == "output" for user in node.users):
@@ -59,6 +53,7 @@ def _replace(module: torch.fx.GraphModule) -> None:
         shared.meta = node.meta.copy()
         node.replace_all_uses_with(shared)
         graph.erase_node(node)
+    module.recompile()
 
 
 def reshaped_size(node: torch.fx.Node) -> list[Any] | None:

@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.passes.exported_program_pass import each_graph_with
 from pteron.exir.passes.lift_constant import lift_constant
 
 # Their result is boolean, or their integer operands are computed in floating point.
@@ -46,27 +46,27 @@ def _constant(
     return full
 
 
-def scalar_to_tensor(program: ExportedProgram) -> None:
+@each_graph_with(lambda program: program)
+def scalar_to_tensor(module: torch.fx.GraphModule, program: ExportedProgram) -> None:
     """Lift Python numbers in Tensor positions (`aten.add.Tensor(x, 2.0)`) into 0-d constants, in place.
 
     The constant gets the dtype in which the operator would have used the number, so no cast is left for run
     time.
     """
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            if node.op != "call_function" or not isinstance(node.target, OpOverload):
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            continue
+        arguments = list(node.args)
+        keywords = dict(node.kwargs)
+        for position, schema in enumerate(node.target._schema.arguments):
+            if not isinstance(schema.type, torch.TensorType):
                 continue
-            arguments = list(node.args)
-            keywords = dict(node.kwargs)
-            for position, schema in enumerate(node.target._schema.arguments):
-                if not isinstance(schema.type, torch.TensorType):
-                    continue
-                if position < len(arguments) and isinstance(arguments[position], (bool, int, float)):
-                    arguments[position] = _constant(program, module, node, _number(arguments[position]))
-                elif isinstance(keywords.get(schema.name), (bool, int, float)):
-                    keywords[schema.name] = _constant(program, module, node, _number(keywords[schema.name]))
-            node.args = tuple(arguments)
-            node.kwargs = keywords
+            if position < len(arguments) and isinstance(arguments[position], (bool, int, float)):
+                arguments[position] = _constant(program, module, node, _number(arguments[position]))
+            elif isinstance(keywords.get(schema.name), (bool, int, float)):
+                keywords[schema.name] = _constant(program, module, node, _number(keywords[schema.name]))
+        node.args = tuple(arguments)
+        node.kwargs = keywords
 
 
 def _number(value: Any) -> bool | int | float:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import Body, ControlFlow, Meaning, control_flows, graph_modules
+from pteron.exir.edge.control_flow import Body, ControlFlow, Meaning, control_flows
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.tensor_spec import dim_order_of_value
 from pteron.exir.passes.clone_node import clone_node
+from pteron.exir.passes.exported_program_pass import each_graph
 
 
-def separate_loop_values(program: ExportedProgram) -> None:
+@each_graph
+def separate_loop_values(module: torch.fx.GraphModule) -> None:
     """Insert the copies that loops of `program` need, in place.
 
     At the end of an iteration the results are copied to the carried values, one after the other; a result
     that *is* another carried value (two that swap) would be read after it was overwritten, so it is cloned
     before. Rows are contiguous, on the way in and on the way out.
     """
-    for module in graph_modules(program.graph_module):
-        for call in control_flows(module):
-            if call.is_loop:
-                _clone_carried(call)
-                _make_rows_contiguous(call, module)
+    for call in control_flows(module):
+        if call.is_loop:
+            _clone_carried(call)
+            _make_rows_contiguous(call, module)
 
 
 def _clone_carried(call: ControlFlow) -> None:

@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils._pytree import tree_map
 
@@ -90,6 +91,11 @@ class SpecPropPass(PassBase):
                 made = result.meta["spec"] if isinstance(result, torch.fx.Node) else None
                 if isinstance(made, TensorSpec):
                     _share_place(made, spec, call.node)
+
+
+def state_specs(program: ExportedProgram) -> None:
+    """State a `TensorSpec` for every tensor of `program`, in place, with the ranges of its symbols."""
+    SpecPropPass(program.range_constraints)(program.graph_module)
 
 
 def _share_place(made: TensorSpec, result: TensorSpec, node: torch.fx.Node) -> None:

@@ -9,31 +9,30 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from pteron.exir.edge.delegate_call import graph_modules
+from pteron.exir.passes.exported_program_pass import each_graph
 
 # Larger powers of an extent leave 64 bits.
 _MOST_FACTORS = 8
 
 
-def spell_out_symbolic_ops(program: ExportedProgram) -> None:
+@each_graph
+def spell_out_symbolic_ops(module: torch.fx.GraphModule) -> None:
     """Replace operators on symbolic numbers for which programs have no instruction by some for which they
     have, in place: powers by products, `!=` by `not ==`, `and` and `or` by a choice, `floor` by `ceil`,
     `abs` by a maximum, `sym_sum` by additions, `round` to no digits by `round`.
     """
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            rewrite = _REWRITES.get(node.target) if node.op == "call_function" else None
-            if rewrite is None or not _is_number(node.meta.get("val")):
-                continue
-            with module.graph.inserting_before(node):
-                spelled = rewrite(_Calls(module.graph, node), *node.args)
-            if spelled is not None:
-                node.replace_all_uses_with(spelled)
-                module.graph.erase_node(node)
-        module.recompile()
+    for node in list(module.graph.nodes):
+        rewrite = _REWRITES.get(node.target) if node.op == "call_function" else None
+        if rewrite is None or not _is_number(node.meta.get("val")):
+            continue
+        with module.graph.inserting_before(node):
+            spelled = rewrite(_Calls(module.graph, node), *node.args)
+        if spelled is not None:
+            node.replace_all_uses_with(spelled)
+            module.graph.erase_node(node)
+    module.recompile()
 
 
 def _is_number(value: Any) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.dim_order_ops import LIBRARY_NAMESPACE
 from pteron.exir.edge.tensor_spec import dim_order_of_value
+from pteron.exir.passes.exported_program_pass import each_graph
 
 _DIM_ORDER = getattr(torch.ops, LIBRARY_NAMESPACE)
 _REPLACEMENTS = {
@@ -17,20 +16,20 @@ _REPLACEMENTS = {
 }
 
 
-def state_dim_order(program: ExportedProgram) -> None:
+@each_graph
+def state_dim_order(module: torch.fx.GraphModule) -> None:
     """Rewrite `_to_copy`, `clone` and `empty` of `program` with the dimension order of their result, in
     place.
     """
-    for module in graph_modules(program.graph_module):
-        for node in module.graph.nodes:
-            replacement = _REPLACEMENTS.get(node.target) if node.op == "call_function" else None
-            if replacement is None:
-                continue
-            keywords = {
-                name: value
-                for name, value in node.kwargs.items()
-                if name not in ("memory_format", "layout", "device", "pin_memory")
-            }
-            keywords["dim_order"] = list(dim_order_of_value(node.meta["val"]))
-            node.target = replacement
-            node.kwargs = keywords
+    for node in module.graph.nodes:
+        replacement = _REPLACEMENTS.get(node.target) if node.op == "call_function" else None
+        if replacement is None:
+            continue
+        keywords = {
+            name: value
+            for name, value in node.kwargs.items()
+            if name not in ("memory_format", "layout", "device", "pin_memory")
+        }
+        keywords["dim_order"] = list(dim_order_of_value(node.meta["val"]))
+        node.target = replacement
+        node.kwargs = keywords

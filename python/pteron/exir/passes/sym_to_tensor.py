@@ -6,27 +6,26 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.symbolic_ops import is_symbolic_number
+from pteron.exir.passes.exported_program_pass import each_graph
 
 
 def _is_symbolic_number(argument: Any) -> bool:
     return isinstance(argument, torch.fx.Node) and is_symbolic_number(argument.meta.get("val"))
 
 
-def sym_to_tensor(program: ExportedProgram) -> None:
+@each_graph
+def sym_to_tensor(module: torch.fx.GraphModule) -> None:
     """Insert `scalar_tensor` where a symbolic number feeds a Tensor argument (`x + x.shape[0]`), in place."""
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            if node.op != "call_function" or not isinstance(node.target, OpOverload):
-                continue
-            arguments = list(node.args)
-            for position, schema in enumerate(node.target._schema.arguments[: len(arguments)]):
-                if isinstance(schema.type, torch.TensorType) and _is_symbolic_number(arguments[position]):
-                    arguments[position] = _scalar_tensor(module, node, arguments[position])
-            node.args = tuple(arguments)
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            continue
+        arguments = list(node.args)
+        for position, schema in enumerate(node.target._schema.arguments[: len(arguments)]):
+            if isinstance(schema.type, torch.TensorType) and _is_symbolic_number(arguments[position]):
+                arguments[position] = _scalar_tensor(module, node, arguments[position])
+        node.args = tuple(arguments)
 
 
 def _scalar_tensor(module: torch.fx.GraphModule, node: torch.fx.Node, number: torch.fx.Node) -> torch.fx.Node:

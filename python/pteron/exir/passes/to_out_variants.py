@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.memory_nodes import alloc
 from pteron.exir.edge.out_variant import out_argument_names, out_variant
 from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.passes.exported_program_pass import each_graph
 
 
-def to_out_variants(program: ExportedProgram) -> None:
+@each_graph
+def to_out_variants(module: torch.fx.GraphModule) -> None:
     """Point every edge operator of `program` at its out variant and give it `alloc` nodes to write into, in
     place.
 
@@ -22,12 +22,11 @@ def to_out_variants(program: ExportedProgram) -> None:
     own `meta["spec"]`. Arguments that the out variant does not take (dtype, layout, device) go. Raises
     `MissingOutVariantError`.
     """
-    for module in graph_modules(program.graph_module):
-        for node in list(module.graph.nodes):
-            if node.op == "call_function" and isinstance(node.target, EdgeOpOverload):
-                _rewrite(module.graph, node, node.target)
-        module.graph.lint()
-        module.recompile()
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and isinstance(node.target, EdgeOpOverload):
+            _rewrite(module.graph, node, node.target)
+    module.graph.lint()
+    module.recompile()
 
 
 def _rewrite(graph: torch.fx.Graph, node: torch.fx.Node, op: EdgeOpOverload) -> None:
