@@ -15,7 +15,7 @@ RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
 .PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format style lint features types \
-	imports stubs gen gen-check operators operators-check errors errors-check fuzz fuzz-here fuzz-files fuzz-attacks \
+	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible error-texts docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page clean
 
@@ -89,7 +89,7 @@ fuzz-attacks: ## each field of every seed program at its bounds, each argument a
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 
-check: lint features gen-check operators-check errors-check types imports stubs docs test ## everything that must hold before a change lands
+check: lint features gen-check operators-check errors-check passes-check types imports stubs docs test ## everything that must hold before a change lands
 
 format: $(VENV)/.packages ## rewrite sources in the house format
 	cargo fmt --all
@@ -135,6 +135,12 @@ errors: $(VENV)/.installed ## write docs/reference/errors.md, the table of all e
 
 errors-check: $(VENV)/.installed
 	$(BIN)/python python/tools/error_table.py --check
+
+passes: $(VENV)/.installed ## write the tables of docs/reference/passes.md from the lists of passes
+	$(BIN)/python python/tools/pass_table.py
+
+passes-check: $(VENV)/.installed
+	$(BIN)/python python/tools/pass_table.py --check
 
 error-texts: $(VENV)/.installed ## write the kept texts of failing calls anew (tests/error_texts)
 	$(BIN)/python -m tests.error_texts.keep

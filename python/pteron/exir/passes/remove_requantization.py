@@ -23,6 +23,8 @@ _SMALLEST_SCALE = 1e-37
 def remove_requantization(module: torch.fx.GraphModule, written: set[torch.fx.Node]) -> bool:
     """Let the readers of `quantize(dequantize(q, scale, ...), scale, ...)` read `q`, in place.
 
+    Before: `quantize(dequantize(q, s, z, -128, 127, int8), s, z, -128, 127, int8)`. After: `q`.
+
     Only where scale, zero point, range and dtype are the same on both sides, the range is that of the dtype
     (a narrower one would clamp), and the dtype has at most 16 bits. Export leaves such pairs where it
     removed an operator that did nothing, dropout for one. Every other quantise or dequantise stays where it
