@@ -13,8 +13,8 @@ from torch.export import Dim, export
 from pteron.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
 from pteron.exir.backend.delegation_info import get_delegation_info, print_delegation_info
 from pteron.exir.backend.operator_support import DontPartition
+from pteron.exir.backend.partition_report import WhyNoPartition, WhyNoPartitionReporter
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from pteron.exir.backend.why_no_partition import WhyNoPartition, WhyNoPartitionReporter
 from pteron.exir.edge.exir_ops import exir_ops
 from tests.backend.lowering_cases import Function, TagBy, delegate_calls, operators
 

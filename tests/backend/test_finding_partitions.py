@@ -25,9 +25,9 @@ from pteron.exir.backend.constant_tagging import tag_constant_data, tag_mutated_
 from pteron.exir.backend.delegated_graph import is_shape_dynamic
 from pteron.exir.backend.graph_identity import is_identical_graph
 from pteron.exir.backend.operator_support import DontPartition, DontPartitionModule, DontPartitionName
+from pteron.exir.backend.partition_report import WhyNoPartition, WhyNoPartitionReporter
 from pteron.exir.backend.partitioner import DelegationSpec
 from pteron.exir.backend.program_copy import deep_copy
-from pteron.exir.backend.why_no_partition import WhyNoPartition, WhyNoPartitionReporter
 from pteron.exir.edge.exir_ops import exir_ops
 from tests.backend.lowering_cases import (
     Counter,

@@ -13,7 +13,7 @@ from torch.export.graph_signature import OutputKind
 
 from pteron.backends.demo import AddMulPartitionerDemo, AllNodesPartitionerDemo
 from pteron.exir import to_edge
-from pteron.exir.backend import validation_switch
+from pteron.exir.backend import partition_calls
 from pteron.exir.backend.backend_api import disable_validation, to_backend, validation_disabled
 from pteron.exir.backend.delegated_graph import (
     format_delegated_graph,
@@ -127,7 +127,7 @@ def test_changed_graph_is_accepted_with_validation_off(monkeypatch) -> None:
     torch.testing.assert_close(lowered.module()(torch.ones(1), torch.ones(1)), torch.tensor([4.0]))
     with pytest.raises(AssertionError):
         to_backend(program, Meddler(_change_keyword))
-    monkeypatch.setattr(validation_switch, "_is_enabled", True)
+    monkeypatch.setattr(partition_calls, "_is_validation_enabled", True)
     disable_validation()
     to_backend(program, Meddler(_change_keyword))
 
@@ -236,12 +236,12 @@ def test_partitioner_sees_fake_tensors_and_weights_are_not_copied() -> None:
 
 
 def test_deep_copy_with_a_warning_where_the_fake_copy_fails(monkeypatch, caplog) -> None:
-    from pteron.exir.backend import fake_program
+    from pteron.exir.backend import program_copy
 
     def fail(program):
         raise AssertionError("no fake mode")
 
-    monkeypatch.setattr(fake_program, "get_fake_program", fail)
+    monkeypatch.setattr(program_copy, "get_fake_program", fail)
     program = edge(torch.nn.Linear(2, 3), torch.ones(1, 2))
     partitioner = TagBy(operators("addmm"))
     with caplog.at_level(logging.WARNING):

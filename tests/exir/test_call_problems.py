@@ -10,10 +10,10 @@ import torch
 
 from pteron.errors import UnsupportedProgramError
 from pteron.exir import EdgeProgramManager, ExecutorchBackendConfig
-from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.lower_program import lower_programs
 from pteron.exir.passes.problem import Problem, problems_text
 from pteron.exir.serialize.check_load import check_load
+from pteron.exir.target.kernel_lists import kernel_names
 from tests.exir.small_models import CASES, PORTABLE, edge_of, edge_program_of, random
 
 

@@ -196,7 +196,7 @@ def test_single_calls_that_return_views_are_decomposed_with_a_warning(
     manager = to_edge_transform_and_lower(export(_Views(), (random(2, 3),)), partitioner=partitioner)
     # permute is core and gets to the backend whole all the same.
     assert targets(manager.exported_program()).count("executorch_call_delegate") >= 1
-    told = [r.getMessage() for r in caplog.records if r.name == "pteron.exir.preserved_operators"]
+    told = [r.getMessage() for r in caplog.records if r.name == "pteron.exir.decompose.preserved_operators"]
     assert len(told) == 1
     assert told[0].startswith("aten.transpose.int returns a view of an argument")
 

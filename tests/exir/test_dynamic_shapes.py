@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Mod, PythonMod
 import pteron
 from pteron.errors import InputError, KernelError, UnsupportedProgramError
 from pteron.exir import ExecutorchProgramManager, to_edge
-from pteron.exir.edge.extent_text import extent_text
+from pteron.exir.emit.interface import extent_text
 from tests.exir.small_models import PORTABLE, Function
 
 Call = tuple[Any, ...]

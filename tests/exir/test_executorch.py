@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from pteron.exir import ExecutorchBackendConfig, to_edge
-from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
+from pteron.exir.target.kernel_lists import EXECUTORCH_PORTABLE
 from tests.exir.small_models import CASES, PORTABLE
 
 pytestmark = pytest.mark.peer

@@ -19,11 +19,11 @@ from pteron.exir import (
     to_edge_transform_and_lower,
 )
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from pteron.exir.decompose_leftovers import decompose_leftovers
+from pteron.exir.decompose.decompose_leftovers import decompose_leftovers
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge_program import edge_program
-from pteron.exir.kernel_lists import kernel_names
+from pteron.exir.target.kernel_lists import kernel_names
 from tests.backend.lowering_cases import RecordingBackend
 from tests.exir.small_models import PORTABLE, random, targets
 

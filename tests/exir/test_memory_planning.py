@@ -13,15 +13,15 @@ from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.lower_program import functional_programs, lowering_of, plan_programs
-from pteron.exir.memory.greedy import greedy
-from pteron.exir.memory.lifetime import Lifetime
-from pteron.exir.memory.lower_bound import lower_bound, peak
-from pteron.exir.memory.memory_planning_algorithm_suite import MemoryPlanningAlgorithmSuite
+from pteron.exir.memory.algorithms import (
+    MemoryPlanningAlgorithmSuite,
+    greedy,
+    naive,
+    require_valid_plan,
+    search,
+)
+from pteron.exir.memory.lifetime import Lifetime, lower_bound, neighbours, peak
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
-from pteron.exir.memory.naive import naive
-from pteron.exir.memory.neighbours import neighbours
-from pteron.exir.memory.planning_algorithm import require_valid_plan
-from pteron.exir.memory.search import search
 from pteron.exir.memory.spec_lifetimes import spec_lifetimes
 from tests.exir.small_models import PORTABLE, edge_of, edge_program_of, random
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pteron.exir import ExecutorchBackendConfig, to_edge
+from pteron.exir.memory.algorithms import naive
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
-from pteron.exir.memory.naive import naive
 from tests.exir.small_models import CASES, PORTABLE, edge_of, edge_program_of, random
 from tests.models.unet import UNet
 

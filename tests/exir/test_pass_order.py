@@ -9,8 +9,8 @@ import pytest
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from tests.exir.small_models import CASES, captured, edge_program_of
 from pteron.exir import EdgeCompileConfig, ExecutorchBackendConfig
+from pteron.exir.decompose.preserved_operators import PreservedOperators
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
 from pteron.exir.edge.verify import verify
 from pteron.exir.lower_program import lowering_of
@@ -20,7 +20,7 @@ from pteron.exir.passes.pass_list import Row, Stage, run_stage
 from pteron.exir.passes.remove_assertions import remove_assertions
 from pteron.exir.passes.replace_with_edge_ops import replace_with_edge_ops
 from pteron.exir.passes.run_graph_passes import copy_program
-from pteron.exir.preserved_operators import PreservedOperators
+from tests.exir.small_models import CASES, captured, edge_program_of
 
 
 def _to_edge(*, skip_dim_order: bool = False) -> ToEdge:

@@ -7,9 +7,9 @@ import torch
 
 from pteron.errors import ExportError, UnsupportedProgramError
 from pteron.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
-from pteron.exir.backend_config import DynamicMemoryPlanningMode
-from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
+from pteron.exir.config.backend_config import DynamicMemoryPlanningMode
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
+from pteron.exir.target.kernel_lists import EXECUTORCH_PORTABLE
 from tests.exir.small_models import PORTABLE, Function, edge_of, random
 
 

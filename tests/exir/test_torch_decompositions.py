@@ -10,9 +10,9 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.export import ExportedProgram, default_decompositions, export
 
-from pteron.exir import torch_decompositions
+from pteron.exir.decompose import torch_decompositions
+from pteron.exir.decompose.torch_decompositions import run_decompositions
 from pteron.exir.edge.control_flow import graph_modules
-from pteron.exir.torch_decompositions import run_decompositions
 from tests.exir.small_models import CASES, captured
 
 

@@ -10,8 +10,8 @@ import torch
 from torch._ops import OpOverload
 
 from pteron import _native
-from pteron.exir.edge.kernel_table import has_kernel
-from pteron.exir.kernel_lists import EXECUTORCH_PORTABLE
+from pteron.exir.edge.stages import has_kernel
+from pteron.exir.target.kernel_lists import EXECUTORCH_PORTABLE
 from tests.ops.operator_cases import every_case
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operators-without-kernel.md"

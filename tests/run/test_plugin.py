@@ -17,7 +17,7 @@ import pytest
 import pteron
 from pteron import plugins
 from pteron.exir.schema import DataFileEntry
-from pteron.exir.serialize.serialize_data_file import lay_out_data_file
+from pteron.exir.serialize.serialize_program import lay_out_data_file
 from tests.support.programs import MethodBuilder, build
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,8 +24,8 @@ _PROGRAM: tuple[Source, ...] = (
 )
 _CONFIGS: tuple[Source, ...] = (
     ("pteron.exir.capture", {"CaptureConfig": "CaptureConfig"}),
-    ("pteron.exir.compile_config", {"EdgeCompileConfig": "EdgeCompileConfig"}),
-    ("pteron.exir.backend_config", {"ExecutorchBackendConfig": "ExecutorchBackendConfig"}),
+    ("pteron.exir.config.compile_config", {"EdgeCompileConfig": "EdgeCompileConfig"}),
+    ("pteron.exir.config.backend_config", {"ExecutorchBackendConfig": "ExecutorchBackendConfig"}),
 )
 
 MODULE_PATHS: dict[str, tuple[Source, ...]] = {
@@ -57,7 +57,10 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         f"{_BACKEND}.delegate_mapping_builder",
         f"{_BACKEND}.delegated_graph",
         f"{_BACKEND}.graph_identity",
-        f"{_BACKEND}.why_no_partition",
+        (
+            f"{_BACKEND}.partition_report",
+            {"WhyNoPartition": "WhyNoPartition", "WhyNoPartitionReporter": "WhyNoPartitionReporter"},
+        ),
         (f"{_BACKEND}.constant_duplication", {"duplicate_constant_node": "duplicate_constant_node"}),
         (f"{_BACKEND}.delegate_call", {"executorch_call_delegate": "executorch_call_delegate"}),
     ),
@@ -77,21 +80,22 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.dialects._ops": (("pteron.exir.edge.exir_ops", {"ops": "exir_ops"}),),
     "exir.dialects.edge._ops": ("pteron.exir.edge.edge_op_overload",),
     "exir.dynamic_shape": (
-        ("pteron.exir.backend_config", {"DynamicMemoryPlanningMode": "DynamicMemoryPlanningMode"}),
+        ("pteron.exir.config.backend_config", {"DynamicMemoryPlanningMode": "DynamicMemoryPlanningMode"}),
     ),
     "exir.lowered_backend_module": (f"{_BACKEND}.lowered_backend_module",),
     "exir.memory_planning": (
-        ("pteron.exir.memory.greedy", {"greedy": "greedy"}),
-        ("pteron.exir.memory.naive", {"naive": "naive"}),
         (
-            "pteron.exir.memory.memory_planning_algorithm_suite",
-            {"MemoryPlanningAlgorithmSuite": "MemoryPlanningAlgorithmSuite"},
+            "pteron.exir.memory.algorithms",
+            {
+                "greedy": "greedy",
+                "naive": "naive",
+                "MemoryPlanningAlgorithmSuite": "MemoryPlanningAlgorithmSuite",
+            },
         ),
     ),
     "exir.pass_base": (
         "pteron.exir.passes.export_pass",
         "pteron.exir.passes.exported_program_pass",
-        "pteron.exir.passes.node_metadata",
         "pteron.exir.passes.proxy_value",
     ),
     "exir.pass_manager": ("pteron.exir.passes.pass_manager",),
@@ -103,7 +107,15 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.memory_planning_pass": ("pteron.exir.memory.memory_planning_pass",),
     "exir.passes.spec_prop_pass": ("pteron.exir.passes.spec_prop_pass",),
     "exir.print_program": ("pteron.compat.print_program",),
-    "exir.program._fake_program": (f"{_BACKEND}.fake_program",),
+    "exir.program._fake_program": (
+        (
+            f"{_BACKEND}.program_copy",
+            {
+                "get_fake_program": "get_fake_program",
+                "update_to_real_program": "update_to_real_program",
+            },
+        ),
+    ),
     "exir.program": _PROGRAM,
     "exir.program._program": _PROGRAM,
     "exir.schema": ("pteron.exir.schema",),

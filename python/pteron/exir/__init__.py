@@ -9,9 +9,9 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError('pteron.exir needs PyTorch: pip install "pteron[export]"') from error
 
-from pteron.exir.backend_config import ExecutorchBackendConfig
 from pteron.exir.capture import CaptureConfig, capture
-from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.config.backend_config import ExecutorchBackendConfig
+from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.program import EdgeProgramManager, to_edge
 from pteron.exir.to_edge_transform_and_lower import to_edge_transform_and_lower

@@ -15,8 +15,8 @@ import torch.utils._pytree as pytree
 from torch.export.exported_program import ExportedProgram
 
 from pteron.errors import ExportError
-from pteron.exir.backend_config import ExecutorchBackendConfig
-from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.config.backend_config import ExecutorchBackendConfig
+from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.program import EdgeProgramManager, to_edge
 

@@ -8,16 +8,15 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
-from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.core_decompositions import KEPT_FOR_KERNELS
-from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
+from pteron.exir.config.compile_config import EdgeCompileConfig
+from pteron.exir.decompose.core_decompositions import KEPT_FOR_KERNELS
+from pteron.exir.decompose.preserved_operators import PreservedOperators
+from pteron.exir.decompose.prims_as_aten import SCALAR_OPS_OF_ONE_NODE
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
-from pteron.exir.edge.verify import verify
+from pteron.exir.edge.verify import EdgeDialectVerifier, verify
 from pteron.exir.pass_order import CAPTURED, TO_CORE_ATEN, TO_EDGE, ToEdge
 from pteron.exir.passes.pass_list import run_stage
-from pteron.exir.preserved_operators import PreservedOperators
-from pteron.exir.prims_as_aten import AS_SMALL_AS_A_PRIM
 from pteron.exir.progress import step
 
 
@@ -44,7 +43,7 @@ def edge_program(
     captured = run_stage(CAPTURED, {method: program}, to_edge)
     core = run_stage(TO_CORE_ATEN, captured, to_edge)
     if config._check_ir_validity:
-        verify(core[method], CORE_ATEN, method=method, exceptions=whole | wanted.all | AS_SMALL_AS_A_PRIM)
+        verify(core[method], CORE_ATEN, method=method, exceptions=whole | wanted.all | SCALAR_OPS_OF_ONE_NODE)
     step(f"{method!r}: {len(core[method].graph.nodes):,} nodes to the edge dialect")
     edge = run_stage(TO_EDGE, core, to_edge)[method]
     if config._check_ir_validity:

@@ -9,15 +9,13 @@ from typing import IO, Any
 
 from torch.export import ExportedProgram
 
-from pteron.exir.backend_config import ExecutorchBackendConfig
+from pteron.exir.config.backend_config import ExecutorchBackendConfig
 from pteron.exir.emit.emit_program import EmittedProgram
 from pteron.exir.memory.memory_report import MemoryReport, memory_report
-from pteron.exir.programs_by_method import DEFAULT_METHOD
+from pteron.exir.method_map import DEFAULT_METHOD
 from pteron.exir.schema import Program
-from pteron.exir.serialize.file_layout import FileLayout
-from pteron.exir.serialize.serialize_data_file import lay_out_data_file
-from pteron.exir.serialize.serialize_program import lay_out_program
-from pteron.exir.serialize.write_file import write_file
+from pteron.exir.serialize.file_layout import FileLayout, write_file
+from pteron.exir.serialize.serialize_program import lay_out_data_file, lay_out_program
 
 
 class ExecutorchProgramManager:

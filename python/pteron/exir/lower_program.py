@@ -11,8 +11,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from pteron.errors import UnsupportedProgramError
-from pteron.exir.backend_config import ExecutorchBackendConfig
-from pteron.exir.compile_config import EdgeCompileConfig
+from pteron.exir.config.backend_config import ExecutorchBackendConfig
+from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import OUT_VARIANT, PLANNED
 from pteron.exir.edge.verify import verify
@@ -26,7 +26,7 @@ from pteron.exir.passes.pass_list import run_stage
 from pteron.exir.passes.problem import Problem, problems_text
 from pteron.exir.progress import step
 from pteron.exir.serialize.check_load import check_load
-from pteron.exir.serialize.packed_weights import add_packed_weights
+from pteron.exir.serialize.serialize_program import add_packed_weights
 
 _log = logging.getLogger(__name__)
 

@@ -12,11 +12,15 @@ from functools import cached_property
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.backend_config import ExecutorchBackendConfig
-from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.core_decompositions import decompose_to_core
-from pteron.exir.decompose_leftovers import decompose_leftovers
-from pteron.exir.kernel_lists import kernel_names
+from pteron.exir.config.backend_config import ExecutorchBackendConfig
+from pteron.exir.config.compile_config import EdgeCompileConfig
+from pteron.exir.decompose.core_decompositions import decompose_to_core
+from pteron.exir.decompose.decompose_leftovers import decompose_leftovers
+from pteron.exir.decompose.preserved_operators import (
+    PreservedOperators,
+    hide_preserved_operators,
+    show_preserved_operators,
+)
 from pteron.exir.memory.memory_planning_pass import plan_memory
 from pteron.exir.passes.assign_debug_handles import assign_debug_handles
 from pteron.exir.passes.eliminate_dead_code import eliminate_dead_code
@@ -49,11 +53,7 @@ from pteron.exir.passes.state_dim_order import state_dim_order
 from pteron.exir.passes.sym_to_tensor import sym_to_tensor
 from pteron.exir.passes.sync_output_names import sync_output_names
 from pteron.exir.passes.to_out_variants import to_out_variants
-from pteron.exir.preserved_operators import (
-    PreservedOperators,
-    hide_preserved_operators,
-    show_preserved_operators,
-)
+from pteron.exir.target.kernel_lists import kernel_names
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,18 @@ from pteron.errors import ExportError
 from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
 from pteron.exir.backend.delegation_report import DelegationReport, delegation_report
 from pteron.exir.backend.lowered_backend_module import set_lowering
-from pteron.exir.backend_config import ExecutorchBackendConfig
-from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
+from pteron.exir.config.backend_config import ExecutorchBackendConfig
+from pteron.exir.config.compile_config import EdgeCompileConfig
+from pteron.exir.config.explicit_settings import explicit_settings
 from pteron.exir.edge.stages import EDGE
-from pteron.exir.edge.verify import verify
+from pteron.exir.edge.verify import EdgeDialectVerifier, verify
 from pteron.exir.edge_program import edge_program
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.lower_program import lower_programs
+from pteron.exir.method_map import DEFAULT_METHOD, programs_by_method
 from pteron.exir.passes.in_edge_dialect import in_edge_dialect
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_graph_passes
-from pteron.exir.programs_by_method import DEFAULT_METHOD, programs_by_method
 from pteron.exir.progress import progress_of, step
-from pteron.exir.settings_given import settings_given
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ def to_edge(
     Raises `ExportError` and its children; `TypeError` where `programs` or an option is of another type.
     """
     refuse_etrecord(generate_etrecord, "to_edge")
-    config = settings_given(compile_config, EdgeCompileConfig, "to_edge(compile_config=...)")
+    config = explicit_settings(compile_config, EdgeCompileConfig, "to_edge(compile_config=...)")
     named = programs_by_method(programs, "to_edge")
     edge = {name: edge_program(program, config, name) for name, program in named.items()}
     return EdgeProgramManager(edge, constant_methods, config)
@@ -84,7 +83,7 @@ class EdgeProgramManager:
         for name, program in self._edge_programs.items():
             _require_edge_dialect(program, name)
         self._constant_methods = _constant_methods(constant_methods)
-        self.compile_config = settings_given(
+        self.compile_config = explicit_settings(
             compile_config, EdgeCompileConfig, "EdgeProgramManager(compile_config=...)"
         )
         twice = sorted(self._edge_programs.keys() & self._constant_methods.keys())
@@ -118,7 +117,7 @@ class EdgeProgramManager:
         A pass takes a `GraphModule` and returns a `PassResult`, or None when it changed the module in place.
         """
         config = (
-            settings_given(compile_config, EdgeCompileConfig, "transform(compile_config=...)")
+            explicit_settings(compile_config, EdgeCompileConfig, "transform(compile_config=...)")
             if compile_config is not None
             else self.compile_config
         )
@@ -195,7 +194,7 @@ class EdgeProgramManager:
         Raises `UnsupportedProgramError` that lists every operator, element type or shape which cannot be
         written, or which the target of `config.kernels` cannot run, with its source line.
         """
-        config = settings_given(config, ExecutorchBackendConfig, "to_executorch(config=...)")
+        config = explicit_settings(config, ExecutorchBackendConfig, "to_executorch(config=...)")
         config.require_methods(self._edge_programs)
         emitted, planned = lower_programs(
             self._edge_programs, self._constant_methods, config, self.compile_config

@@ -9,17 +9,17 @@ from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
-from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.core_decompositions import torch_failures_named
+from pteron.exir.config.compile_config import EdgeCompileConfig
+from pteron.exir.config.explicit_settings import explicit_settings
+from pteron.exir.decompose.core_decompositions import torch_failures_named
+from pteron.exir.decompose.preserved_operators import PreservedOperators
 from pteron.exir.edge_program import edge_program
+from pteron.exir.method_map import programs_by_method
 from pteron.exir.pass_order import CAPTURED, ToEdge
 from pteron.exir.passes.pass_list import run_stage
 from pteron.exir.passes.run_graph_passes import GraphPass
-from pteron.exir.preserved_operators import PreservedOperators
 from pteron.exir.program import EdgeProgramManager, refuse_etrecord
-from pteron.exir.programs_by_method import programs_by_method
 from pteron.exir.progress import progress_of
-from pteron.exir.settings_given import settings_given
 
 Choice = Partitioner | type[Partitioner] | DelegationSpec
 
@@ -42,7 +42,7 @@ def to_edge_transform_and_lower(
     for it. `generate_etrecord`: only False is taken.
     """
     refuse_etrecord(generate_etrecord, "to_edge_transform_and_lower")
-    config = settings_given(
+    config = explicit_settings(
         compile_config, EdgeCompileConfig, "to_edge_transform_and_lower(compile_config=...)"
     )
     named = programs_by_method(programs, "to_edge_transform_and_lower")

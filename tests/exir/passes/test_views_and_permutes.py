@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pteron.exir.passes import cancel_permutes, merge_views, prune_empty_tensors, remove_noop_copies
-from pteron.exir.passes.permutations import compose
+from pteron.exir.passes.cancel_permutes import compose
 from tests.exir.passes.pass_case import PassCase
 from tests.exir.small_models import random
 

@@ -13,9 +13,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from pteron.exir.edge.kernel_table import has_kernel
-from pteron.exir.missing_decompositions import MISSING_DECOMPOSITIONS
-from pteron.exir.prims_as_aten import PRIMS_AS_ATEN
+from pteron.exir.decompose.missing_decompositions import MISSING_DECOMPOSITIONS
+from pteron.exir.decompose.prims_as_aten import PRIMS_AS_ATEN
+from pteron.exir.edge.stages import has_kernel
 
 # Their results are memory as it happens to be.
 _UNDEFINED = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"})

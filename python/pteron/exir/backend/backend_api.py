@@ -9,21 +9,23 @@ from typing import Any, overload
 import torch
 from torch.export.exported_program import ExportedProgram
 
+from pteron.errors import ExportError
 from pteron.exir.backend.backend_details import find_backend, preprocess_one, preprocess_partitions
 from pteron.exir.backend.compile_spec import CompileSpec, MethodCompileSpec, check_compile_specs
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
 from pteron.exir.backend.partition_calls import (
     cut_partitions,
+    disable_validation,
     finished_program,
     insert_delegate_call,
     lowered_module_for,
     make_lowered_module,
     remove_used_metadata,
     tag_program,
+    validation_disabled,
 )
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
-from pteron.exir.backend.program_holder import program_of, with_program
-from pteron.exir.backend.validation_switch import disable_validation, validation_disabled
+from pteron.exir.edge.verify import EdgeDialectVerifier
 
 __all__ = [
     "MethodCompileSpec",
@@ -34,6 +36,43 @@ __all__ = [
     "to_backend",
     "validation_disabled",
 ]
+
+
+def program_of(held: Any) -> ExportedProgram:
+    """The edge program in `held`: itself, or what its `exported_program` attribute is.
+
+    Raises:
+        TypeError: there is none.
+        ExportError: it is a captured program that `to_edge` has not brought into the edge dialect.
+    """
+    if isinstance(held, ExportedProgram):
+        return _checked(held)
+    program = getattr(held, "exported_program", None)
+    if isinstance(program, ExportedProgram) and hasattr(held, "with_exported_program"):
+        return _checked(program)
+    hint = ""
+    if callable(program):
+        hint = "; pass its .exported_program(), or call its own .to_backend(partitioner)"
+    if isinstance(held, torch.nn.Module):
+        hint = "; make one with to_edge(torch.export.export(model, inputs)).exported_program()"
+    raise TypeError(f"expected an edge program (ExportedProgram), got {type(held).__name__}{hint}")
+
+
+def _checked(program: ExportedProgram) -> ExportedProgram:
+    if program.dialect != EdgeDialectVerifier.dialect:
+        raise ExportError(
+            f"to_backend: expected a program in the edge dialect, got dialect {program.dialect!r}",
+            expected=EdgeDialectVerifier.dialect,
+            got=program.dialect,
+            hint="call to_edge on it first: to_edge(program).exported_program(), or capture(...).to_edge()",
+        )
+    return program
+
+
+def with_program(held: Any, program: ExportedProgram) -> Any:
+    """`program` in an object of the same kind as `held`."""
+    return program if isinstance(held, ExportedProgram) else held.with_exported_program(program)
+
 
 #: What picks the nodes to lower. A class is instantiated; a spec means the whole graph.
 PartitionerChoice = Partitioner | type[Partitioner] | DelegationSpec

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, TypeVar
 
+import torch
 from torch.export.exported_program import ExportedProgram
 
 from pteron.errors import ExportError
 from pteron.exir.backend.compile_spec import CompileSpec
-from pteron.exir.backend.failing_node import failing_node
 from pteron.exir.backend.named_data_store import NamedDataStoreOutput
 from pteron.exir.backend.program_copy import deep_copy, with_names_of
+from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
 
 __all__ = [
@@ -27,6 +29,30 @@ __all__ = [
     "preprocess_one",
     "preprocess_partitions",
 ]
+
+
+def failing_node(error: BaseException, programs: Iterable[ExportedProgram]) -> torch.fx.Node | None:
+    """The node of `programs` that the innermost frame of `error`'s traceback holds, None if no frame does.
+
+    Backends walk over nodes, and what they raise seldom says which one they were at: the variables of the
+    frames that the exception came through do. A variable called `node` is preferred to others.
+    """
+    graphs = {id(module.graph) for program in programs for module in graph_modules(program.graph_module)}
+    frames: list[FrameType] = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    for frame in reversed(frames):
+        held = {
+            name: value
+            for name, value in frame.f_locals.items()
+            if isinstance(value, torch.fx.Node) and id(value.graph) in graphs
+        }
+        if held:
+            return held.get("node") or next(reversed(held.values()))
+    return None
+
 
 #: Delegate debug id to the debug handles it stands for.
 DebugHandleMap = (

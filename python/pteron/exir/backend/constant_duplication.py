@@ -9,7 +9,7 @@ import torch
 from torch.export.exported_program import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
-from pteron.exir.backend.graph_argument import argument_for
+from pteron.exir.backend.flat_calling_convention import argument_for
 from pteron.exir.backend.partitioner import DELEGATION_TAG
 from pteron.exir.backend.program_copy import validate
 

@@ -18,7 +18,7 @@ from torch.export.graph_signature import (
 )
 
 from pteron.exir.backend.delegate_call import attach_lowered_module, executorch_call_delegate
-from pteron.exir.backend.graph_argument import argument_for
+from pteron.exir.backend.flat_calling_convention import argument_for
 
 if TYPE_CHECKING:
     from pteron.exir.backend.lowered_backend_module import LoweredBackendModule

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pteron.exir.backend.lowered_backend_module import get_lowered_submodules
-from pteron.exir.backend.text_table import text_table
+from pteron.exir.backend.partition_report import text_table
 from pteron.exir.edge.delegate_call import is_delegate_call
 
 _COLUMNS = ("op_type", "occurrences_in_delegated_graphs", "occurrences_in_non_delegated_graphs")

@@ -13,8 +13,7 @@ from torch.export.exported_program import ExportedProgram
 
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule, get_lowered_submodules
 from pteron.exir.backend.partition_calls import UNNAMED_TAGS
-from pteron.exir.backend.text_table import text_table
-from pteron.exir.backend.why_not_delegated import (
+from pteron.exir.backend.partition_report import (
     NEW_NODE,
     NOBODY_WAS_ASKED,
     NUMBER,
@@ -22,6 +21,7 @@ from pteron.exir.backend.why_not_delegated import (
     WHY_NOT_DELEGATED,
     is_operator_call,
     operator_name,
+    text_table,
 )
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from pteron.exir.backend.why_no_partition import REPORTED_REASON
+from pteron.exir.backend.partition_report import REPORTED_REASON
 
 
 def _matches(is_exact: bool, wanted: str | None, found: str) -> bool:

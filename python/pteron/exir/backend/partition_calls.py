@@ -4,7 +4,8 @@ delegates in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch.export.exported_program import ExportedProgram
@@ -12,18 +13,76 @@ from torch.export.exported_program import ExportedProgram
 from pteron.exir.backend.backend_details import PreprocessResult
 from pteron.exir.backend.constant_duplication import duplicate_shared_constants
 from pteron.exir.backend.delegate_call import attach_lowered_module, executorch_call_delegate
-from pteron.exir.backend.fake_program import copy_for_partitioner, update_to_real_program
 from pteron.exir.backend.graph_identity import first_difference
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
 from pteron.exir.backend.partition_extraction import extract_partition, next_debug_handle, restore_order
 from pteron.exir.backend.partition_nodes import collect_partitions
+from pteron.exir.backend.partition_report import REPORTED_REASON, explain_leftovers
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
-from pteron.exir.backend.program_copy import validate
-from pteron.exir.backend.split_state import refuse_split_state
-from pteron.exir.backend.validation_switch import is_validation_enabled
-from pteron.exir.backend.why_no_partition import REPORTED_REASON
-from pteron.exir.backend.why_not_delegated import explain_leftovers
+from pteron.exir.backend.program_copy import copy_for_partitioner, update_to_real_program, validate
 from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
+from pteron.exir.edge.source_location import source_location
+
+_is_validation_enabled = True
+
+
+def disable_validation() -> None:
+    """Stops checking, for the rest of the process, that partitioners only tag."""
+    global _is_validation_enabled
+    _is_validation_enabled = False
+
+
+@contextmanager
+def validation_disabled() -> Iterator[None]:
+    """Within it, a partitioner may change the graph that it tags."""
+    global _is_validation_enabled
+    previous = _is_validation_enabled
+    _is_validation_enabled = False
+    try:
+        yield
+    finally:
+        _is_validation_enabled = previous
+
+
+def is_validation_enabled() -> bool:
+    """Whether partitioners are checked."""
+    return _is_validation_enabled
+
+
+def refuse_split_state(modules: Sequence[torch.fx.GraphModule], tags: Collection[str]) -> None:
+    """Checks that all calls of a lowered module which updates buffers of its own have the same tag, or none.
+
+    Each program that holds such a module has a state of its own, so calls in different partitions would no
+    longer see each other's updates.
+
+    Raises:
+        RuntimeError: they have not; the text names two of the calls.
+    """
+    first: dict[int, torch.fx.Node] = {}
+    for module in modules:
+        for node in module.graph.nodes:
+            if not is_delegate_call(node):
+                continue
+            lowered = lowered_module_of(node)
+            state = lowered.original_module.graph_signature.buffers_to_mutate.values()
+            if not state:
+                continue
+            known = first.setdefault(id(lowered), node)
+            here, there = (_tag(each, tags) for each in (node, known))
+            if here != there:
+                raise RuntimeError(
+                    f"{known} and {node} call one lowered module that keeps state "
+                    f"({', '.join(sorted(state))}), but have different tags ({there!r} and {here!r}): each "
+                    "partition would have a state of its own. Give both calls the same tag, or none; the "
+                    f"second is from {source_location(node)}"
+                )
+
+
+def _tag(node: torch.fx.Node, tags: Collection[str]) -> str | None:
+    tag = node.meta.get(DELEGATION_TAG)
+    return tag if tag in tags else None
+
 
 #: Key of the graph module's `meta`: {node name: tag} of nodes whose tag the partitioner's table did not name.
 UNNAMED_TAGS = "unnamed_delegation_tags"

@@ -19,8 +19,7 @@ from torch.export.graph_signature import (
 )
 
 from pteron.exir.backend.constant_duplication import STATE_MUTATION_KINDS, mutated_state
-from pteron.exir.backend.flat_calling_convention import flat_call_graph
-from pteron.exir.backend.graph_argument import argument_for
+from pteron.exir.backend.flat_calling_convention import argument_for, flat_call_graph
 from pteron.exir.backend.partition_nodes import PartitionNodes
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.debug_handles import debug_handles

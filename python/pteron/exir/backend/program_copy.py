@@ -1,16 +1,14 @@
-"""Copies of exported programs whose nodes keep their names.
-
-Copying a graph renames nodes that are called like a Python builtin: `input` becomes `input_1`, and the
-signature, which refers to inputs and outputs by name, no longer fits. These functions put the names back.
-"""
+"""Copies of a program: with its tensors, without them, with a state of its own."""
 
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch.export.exported_program import ExportedProgram
 
 
@@ -80,3 +78,39 @@ def _restore(originals: Iterable[torch.fx.Node], copies: Iterable[torch.fx.Node]
         return
     for node, twin in zip(before, after, strict=True):
         twin.name = node.name
+
+
+_log = logging.getLogger(__name__)
+
+
+def get_fake_program(program: ExportedProgram) -> ExportedProgram:
+    """A copy whose parameters and buffers are fake tensors. Lifted constants stay the caller's own tensors.
+
+    Raises:
+        AssertionError: no node carries a fake tensor, so there is no mode to make others with.
+    """
+    values = [node.meta["val"] for node in program.graph.nodes if "val" in node.meta]
+    fake_mode = detect_fake_mode([value for value in values if isinstance(value, torch.Tensor)])
+    if fake_mode is None:
+        raise AssertionError("Could not detect fake mode: no node of the graph carries a fake tensor")
+    state = {
+        name: fake_mode.from_tensor(tensor, static_shapes=True) for name, tensor in program.state_dict.items()
+    }
+    return rebuilt(program, state, dict(program.constants))
+
+
+def copy_for_partitioner(program: ExportedProgram) -> ExportedProgram:
+    """What a partitioner gets: a fake copy, or, with a warning, a full copy where that fails."""
+    try:
+        return get_fake_program(program)
+    except Exception as error:
+        _log.warning(
+            "no fake copy of the program (%s: %s); copying it with its weights", type(error).__name__, error
+        )
+        return deep_copy(program)
+
+
+def update_to_real_program(tagged: ExportedProgram, real: ExportedProgram) -> None:
+    """Gives `tagged`, in place, the tensors of `real`. Its dictionaries stay its own; tensors are shared."""
+    tagged._state_dict = {**tagged._state_dict, **real.state_dict}
+    tagged._constants = {**tagged._constants, **real.constants}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,14 +12,31 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
+from pteron.errors import MissingOutVariantError
 from pteron.exir.edge.control_flow import is_control_flow
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
-from pteron.exir.edge.edge_op_overload import EdgeOpOverload
-from pteron.exir.edge.kernel_table import has_kernel
+from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.memory_nodes import alloc, view
-from pteron.exir.edge.out_variant import out_argument_names
+from pteron.exir.edge.out_variant import out_argument_names, out_variant
 from pteron.exir.edge.symbolic_ops import is_symbolic_number, is_symbolic_op
 from pteron.exir.edge.tensor_spec import TensorSpec
+
+
+@functools.cache
+def has_kernel(op: OpOverload) -> bool:
+    """Whether the kernel table holds the out variant of a functional overload."""
+    try:
+        name, overload = emitted_name(out_variant(op))
+    except MissingOutVariantError:
+        return False
+    return (f"{name}.{overload}" if overload else name) in _names()
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    from pteron import _native
+
+    return frozenset(_native.operator_names())
 
 
 @dataclass(frozen=True)

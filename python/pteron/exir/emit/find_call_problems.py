@@ -21,7 +21,7 @@ from pteron.exir.emit.kernel_arguments import kernel_arguments
 from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.value_table import ValueTable
 from pteron.exir.passes.problem import UNKNOWN_LINE, Problem, problem_of
-from pteron.exir.portable_dtypes import refused_by_portable
+from pteron.exir.target.portable_dtypes import refused_by_portable
 
 
 def find_call_problems(

@@ -11,10 +11,81 @@ import torch
 from pteron.errors import ExportError
 from pteron.exir.edge.scalar_type import scalar_type_of
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.emit.borrowed_weights import BorrowedWeights
-from pteron.exir.emit.data_files import DataFiles
 from pteron.exir.emit.external_tags import checked_tag
-from pteron.exir.schema import BackendDelegateInlineData, Buffer, NamedData, Program, TensorLayout
+from pteron.exir.schema import (
+    BackendDelegateInlineData,
+    Buffer,
+    DataFileEntry,
+    NamedData,
+    Program,
+    TensorLayout,
+)
+
+
+class BorrowedWeights:
+    """Remembers what the tensors were when the program was emitted."""
+
+    def __init__(self) -> None:
+        self._tensors: list[tuple[str, torch.Tensor, int]] = []
+
+    def add(self, name: str, tensor: torch.Tensor) -> None:
+        """Note that `tensor` is borrowed; `name` is for messages."""
+        if not tensor.is_inference():  # such tensors count no changes
+            self._tensors.append((name, tensor, tensor._version))
+
+    def check(self) -> None:
+        """ExportError where a tensor was changed in place since it was added."""
+        changed = [name for name, tensor, version in self._tensors if tensor._version != version]
+        if changed:
+            shown = ", ".join(map(repr, changed[:6])) + (", ..." if len(changed) > 6 else "")
+            raise ExportError(
+                f"{len(changed)} weights of the program were changed in place after to_executorch: {shown}",
+                expected="the weights that the program was made with",
+                got=shown,
+                hint="save the program, or take its buffer, before the model changes; or export it again",
+            )
+
+
+class DataFiles:
+    """Entries by file and key. A key stands for the same bytes in the whole program, and is in one file."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, dict[str, DataFileEntry]] = {}
+        self._file_of_key: dict[str, str] = {}
+
+    def add(
+        self, tag: str, key: str, data: bytes | memoryview, alignment: int, layout: TensorLayout | None
+    ) -> None:
+        """Store `data` under `key` in the file `tag`.
+
+        ExportError where the key is taken by other bytes, another layout, or in another file.
+        """
+        known_tag = self._file_of_key.setdefault(key, tag)
+        known = self._files.setdefault(known_tag, {}).get(key)
+        if known is None:
+            self._files[tag][key] = DataFileEntry(key, data, alignment, layout)
+            return
+        if known_tag != tag:
+            raise ExportError(
+                f"{key!r} is to go into two data files, {known_tag!r} and {tag!r}",
+                expected="one file for all methods",
+                got=f"{known_tag!r} and {tag!r}",
+                hint="give the same tag wherever the name is the same",
+            )
+        if known.layout != layout or known.data != data:
+            raise ExportError(
+                f"two different tensors are called {key!r}, and data files find tensors by name",
+                got=key,
+                hint="export the methods from one module that has both under different names, or keep one of "
+                "them in the program file: external_constants=<function that returns None for it>",
+            )
+        known.alignment = math.lcm(known.alignment, alignment)
+
+    def entries(self) -> dict[str, list[DataFileEntry]]:
+        """File to its entries, both sorted by name."""
+        return {
+            tag: [entries[key] for key in sorted(entries)] for tag, entries in sorted(self._files.items())
+        }
 
 
 def tensor_bytes(value: torch.Tensor) -> memoryview:

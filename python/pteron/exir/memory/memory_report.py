@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from pteron.exir.edge.memory_nodes import alloc
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.memory.lower_bound import peak
+from pteron.exir.memory.lifetime import peak
 from pteron.exir.memory.memory_planning_pass import planned_lifetimes
 from pteron.exir.memory.spec_lifetimes import execution_order, specs_in
 

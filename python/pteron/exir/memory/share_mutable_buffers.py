@@ -11,8 +11,8 @@ from torch.export.graph_signature import InputKind
 
 from pteron.errors import ExportError
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.memory.align_up import align_up
-from pteron.exir.memory.placeholder_roles import placeholder_roles
+from pteron.exir.memory.lifetime import align_up
+from pteron.exir.memory.spec_lifetimes import placeholder_roles
 
 SHARED_MEMORY_ID = 2
 """The memory in which shared buffers lie, in every method at the same offset; ExecuTorch uses the same."""

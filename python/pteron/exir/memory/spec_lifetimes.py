@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
 from pteron.exir.edge.control_flow import Meaning, control_flow_of, is_control_flow
@@ -71,3 +75,45 @@ def spec_lifetimes(
     for spec in always_alive:
         lifetimes[spec.root] = (0, end)
     return lifetimes
+
+
+def written_arguments(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The nodes that `node` passes for arguments which its operator's schema says are written: `self` of an
+    in-place operator, `out` of an out variant.
+    """
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+        for value in given if isinstance(given, (list, tuple)) else (given,):
+            if isinstance(value, torch.fx.Node):
+                yield value
+
+
+@dataclass(frozen=True)
+class PlaceholderRoles:
+    """Specs of user inputs, of buffers that the method updates, and of everything else: constants."""
+
+    inputs: frozenset[TensorSpec]
+    state: frozenset[TensorSpec]
+    constants: frozenset[TensorSpec]
+
+
+def placeholder_roles(program: ExportedProgram) -> PlaceholderRoles:
+    """The roles of the placeholders of `program`, whose updates are written back and which has specs."""
+    graph = program.graph_module.graph
+    updated = {operand for node in graph.nodes for operand in written_arguments(node)}
+    inputs: set[TensorSpec] = set()
+    state: set[TensorSpec] = set()
+    constants: set[TensorSpec] = set()
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for signature, node in zip(program.graph_signature.input_specs, placeholders, strict=True):
+        if signature.kind is InputKind.USER_INPUT:
+            role = inputs
+        else:
+            is_state = node in updated or any(spec.is_state for spec in specs_in(node.meta.get("spec")))
+            role = state if is_state else constants
+        role.update(specs_in(node.meta.get("spec")))
+    return PlaceholderRoles(frozenset(inputs), frozenset(state), frozenset(constants))

@@ -19,10 +19,9 @@ from pteron.exir.passes.fold_constants import FoldConstants
 from pteron.exir.passes.legalize_portable_dim_order import LegalizePortableDimOrderPass
 from pteron.exir.passes.merge_common_subexpressions import merge_common_subexpressions
 from pteron.exir.passes.merge_views import merge_views
-from pteron.exir.passes.node_metadata import ExportPassBaseError, NodeMetadata
 from pteron.exir.passes.optimizations import OPTIMIZATIONS
 from pteron.exir.passes.pass_manager import ExportedProgramPassManager, PassManager
-from pteron.exir.passes.proxy_value import ProxyValue
+from pteron.exir.passes.proxy_value import ExportPassBaseError, NodeMetadata, ProxyValue
 from pteron.exir.passes.prune_empty_tensors import prune_empty_tensors
 from pteron.exir.passes.remove_noop_copies import remove_noop_copies
 from pteron.exir.passes.remove_requantization import remove_requantization

@@ -18,9 +18,8 @@ from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.propagate_values import depends_on_data, evaluate, fake_mode_of
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
-from pteron.exir.passes.node_metadata import ExportPassBaseError, NodeMetadata
 from pteron.exir.passes.pass_tracer import PassTracer
-from pteron.exir.passes.proxy_value import ProxyValue
+from pteron.exir.passes.proxy_value import ExportPassBaseError, NodeMetadata, ProxyValue
 
 __all__ = ["ExportPass"]
 

@@ -14,8 +14,8 @@ from pteron.exir.edge.dim_order_ops import memory_format_of
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.tensor_spec import dim_order_of_value
 from pteron.exir.passes.constant_values import add_constants, constant_values, remove_unread_constants
+from pteron.exir.passes.effects import is_pure_call
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase, ExportedProgramPassResult
-from pteron.exir.passes.pure_call import is_pure_call
 
 MOST_GROWTH = 64 * 1024
 MOST_MOVED = 1024 * 1024

@@ -7,7 +7,7 @@ import copy
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
-from pteron.exir.edge.edge_dialect_verifier import EdgeDialectVerifier
+from pteron.exir.edge.verify import EdgeDialectVerifier
 
 
 def in_edge_dialect(program: ExportedProgram) -> ExportedProgram:

@@ -13,8 +13,7 @@ from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, edge_op_by_name
 from pteron.exir.edge.tensor_spec import dim_order_of_value
 from pteron.exir.passes.export_pass import ExportPass
-from pteron.exir.passes.node_metadata import NodeMetadata
-from pteron.exir.passes.proxy_value import ProxyValue
+from pteron.exir.passes.proxy_value import NodeMetadata, ProxyValue
 from pteron.exir.passes.run_graph_passes import run_graph_passes
 
 _COPY = edge_op_by_name("dim_order_ops", "_to_dim_order_copy", "default")

@@ -11,8 +11,8 @@ from torch.export import ExportedProgram
 from pteron.exir.edge.debug_handles import stand_for
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
 from pteron.exir.passes.constant_values import constant_values, written_operands
+from pteron.exir.passes.effects import is_pure_call
 from pteron.exir.passes.exported_program_pass import each_graph_with
-from pteron.exir.passes.pure_call import is_pure_call
 
 # A tensor made from nothing (a mask, zeros) is cheap to make again and would occupy memory in between.
 _LARGEST_KEPT_ALIVE = 64 * 1024

@@ -9,8 +9,8 @@ import torch
 from pteron.exir.edge.debug_handles import stand_for
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
 from pteron.exir.edge.tensor_spec import dim_order_of_value
+from pteron.exir.passes.effects import written_nodes
 from pteron.exir.passes.exported_program_pass import each_graph_with
-from pteron.exir.passes.may_share_memory import written_nodes
 from pteron.exir.passes.replace_view_copies import RESHAPES, reshaped_size
 
 _VIEW = edge_op_by_name("aten", "view_copy", "default")

@@ -10,8 +10,7 @@ import torch
 from torch._subclasses import FakeTensor
 
 from pteron.exir.edge.propagate_values import fake_mode_of
-from pteron.exir.passes.node_metadata import ExportPassBaseError
-from pteron.exir.passes.proxy_value import ProxyValue
+from pteron.exir.passes.proxy_value import ExportPassBaseError, ProxyValue
 
 
 class PassTracer(torch.fx.proxy.GraphAppendingTracer):

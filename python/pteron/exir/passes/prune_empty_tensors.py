@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from pteron.exir.edge.edge_op_overload import edge_op_by_name
+from pteron.exir.passes.effects import may_share_memory, written_nodes
 from pteron.exir.passes.exported_program_pass import each_graph_with
-from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
 from pteron.exir.passes.remove_noops import is_same_layout
 
 _CAT = edge_op_by_name("aten", "cat", "default")

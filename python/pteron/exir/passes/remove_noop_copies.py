@@ -9,8 +9,8 @@ from torch._ops import OpOverload
 
 from pteron.exir.edge.dim_order_ops import LIBRARY_NAMESPACE
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
+from pteron.exir.passes.effects import may_share_memory, written_nodes
 from pteron.exir.passes.exported_program_pass import each_graph_with
-from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
 from pteron.exir.passes.remove_noops import NOOPS_WITHOUT_CHANGE, is_same_layout
 
 _DIM_ORDER = getattr(torch.ops, LIBRARY_NAMESPACE)

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from pteron.exir.passes.effects import may_share_memory, written_nodes
 from pteron.exir.passes.exported_program_pass import each_graph_with
-from pteron.exir.passes.may_share_memory import may_share_memory, written_nodes
 
 _PAIRS = {
     f"quantized_decomposed.quantize_{scheme}": f"quantized_decomposed.dequantize_{scheme}"

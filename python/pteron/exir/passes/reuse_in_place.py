@@ -13,9 +13,8 @@ from pteron.exir.edge.edge_op_overload import emitted_name
 from pteron.exir.edge.memory_nodes import alloc
 from pteron.exir.edge.out_variant import out_argument_names
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.edge.written_arguments import written_arguments
-from pteron.exir.memory.memory_ids import MEMORY_ID
-from pteron.exir.memory.spec_lifetimes import execution_order, specs_in
+from pteron.exir.memory.memory_planning_pass import MEMORY_ID
+from pteron.exir.memory.spec_lifetimes import execution_order, specs_in, written_arguments
 
 _ATEN = torch.ops.aten
 

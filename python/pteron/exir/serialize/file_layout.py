@@ -1,9 +1,12 @@
-"""A file that is laid out but not written: its first bytes, and where the large pieces go."""
+"""A file that is laid out but not written, and how it is written so that nobody sees half of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 _CHUNK = 64 << 20
@@ -45,3 +48,24 @@ class FileLayout:
     def to_bytes(self) -> bytes:
         """The whole file in memory."""
         return b"".join(self.parts())
+
+
+def write_file(target: Path, what: str, write: Callable[[IO[bytes]], None]) -> None:
+    """Let `write` fill a file at `target`: a reader sees the old file or the whole new one.
+
+    `what` names the kind of file in messages. OSError where it cannot be written.
+    """
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb", buffering=0) as file:
+            write(file)
+        os.replace(temporary, target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # The system's text names the temporary file, which means nothing to the caller.
+        place = "" if target.parent.is_dir() else f"; the directory {target.parent} does not exist, make it"
+        reason = f"{what} cannot be written: {error.strerror}{place}"
+        raise OSError(error.errno, reason, str(target)) from None
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

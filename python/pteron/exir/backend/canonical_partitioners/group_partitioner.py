@@ -9,7 +9,7 @@ import torch
 from torch.fx.passes.infra.partitioner import Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from pteron.exir.backend.why_no_partition import REPORTED_REASON
+from pteron.exir.backend.partition_report import REPORTED_REASON
 
 
 @dataclass

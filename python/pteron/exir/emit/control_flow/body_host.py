@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
+from pteron.exir.edge.control_flow import Body, Meaning
 from pteron.exir.emit.instruction_list import InstructionList
 from pteron.exir.emit.value_table import ValueTable
 
@@ -26,3 +27,13 @@ class BodyHost(Protocol):
 
     def value_of(self, value: Any) -> int:
         """The value of a node that stands for one, or a new one for a number."""
+
+
+def bind_captured(host: BodyHost, body: Body) -> None:
+    """Let the captured parameters of `body` be the values that they capture."""
+    for parameter in body.having(Meaning.CAPTURED):
+        operand = parameter.operand
+        index = (
+            host.table.of(operand) if isinstance(operand, torch.fx.Node) else host.table.add_literal(operand)
+        )
+        host.table.bind(parameter.placeholder, index)

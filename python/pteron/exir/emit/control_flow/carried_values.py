@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from pteron.exir.edge.control_flow import Body, ControlFlow, Meaning, Parameter
-from pteron.exir.edge.loop_operators import COPY_TENSOR, SELECT_ROW
+from pteron.exir.edge.control_flow import COPY_TENSOR, SELECT_ROW, Body, ControlFlow, Meaning, Parameter
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.emit.control_flow.body_host import BodyHost
 from pteron.exir.schema import Bool, Int, IntList

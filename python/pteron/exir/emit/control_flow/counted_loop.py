@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 
 from pteron.errors import ExportError
-from pteron.exir.edge.control_flow import ControlFlow, Meaning
-from pteron.exir.edge.loop_operators import ADD, EXTENT, IS_AT_LEAST, IS_LESS, SELECT_ROW
+from pteron.exir.edge.control_flow import ADD, EXTENT, IS_AT_LEAST, IS_LESS, SELECT_ROW, ControlFlow, Meaning
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.emit.control_flow.body_host import BodyHost
+from pteron.exir.emit.control_flow.body_host import BodyHost, bind_captured
 from pteron.exir.emit.control_flow.carried_values import CarriedValues
-from pteron.exir.emit.control_flow.parameters import bind_captured
 from pteron.exir.emit.control_flow.stacked_results import StackedResults
 from pteron.exir.schema import Bool, Int, JumpFalseCall
 

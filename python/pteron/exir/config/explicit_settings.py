@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 Settings = TypeVar("Settings")
 
 
-def settings_given(given: Any, kind: type[Settings], where: str) -> Settings:
+def explicit_settings(given: Any, kind: type[Settings], where: str) -> Settings:
     """`given`, or settings of `kind` with every default where it is None; `TypeError` for anything else.
 
     `where` names the caller's function and argument, for the error.

@@ -22,7 +22,7 @@ from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_
 from torch._ops import OperatorBase
 from torch.export import ExportedProgram, default_decompositions, exported_program
 
-from pteron.exir.checked_factorizations import CHECKED_FACTORIZATIONS
+from pteron.exir.decompose.lu_qr_with_checks import CHECKED_FACTORIZATIONS
 
 Rule = Callable[..., Any]
 Rules = Mapping[Any, Rule]

@@ -227,7 +227,7 @@ PRIMS_AS_ATEN: dict[OpOverload, Callable[..., Any]] = {
 }
 """A decomposition for every primitive that PyTorch's reference decompositions leave behind."""
 
-AS_SMALL_AS_A_PRIM = frozenset(
+SCALAR_OPS_OF_ONE_NODE = frozenset(
     {
         *(op for op in _SAME_CALL.values() if torch.Tag.core not in op.tags),
         # Their decompositions need primitives that ATen has only in them, or write into parts of a tensor.

@@ -9,12 +9,12 @@ from typing import Any
 
 from pteron.errors import ExportError
 from pteron.exir.emit.external_tags import ExternalTags, TagFunction
-from pteron.exir.kernel_lists import kernel_names
 from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPlanningPass
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
 from pteron.exir.passes.fold_constants import MOST_MOVED, FoldConstants
 from pteron.exir.passes.optimizations import FOLD_CONSTANTS, OPTIMIZATIONS, folds
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
+from pteron.exir.target.kernel_lists import kernel_names
 
 
 class DynamicMemoryPlanningMode(IntEnum):

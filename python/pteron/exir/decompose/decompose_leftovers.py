@@ -21,10 +21,9 @@ from torch.export.graph_signature import (
 )
 
 from pteron.errors import ExportError, MissingOutVariantError
-from pteron.exir.backend.flat_calling_convention import flat_call_graph
-from pteron.exir.backend.graph_argument import argument_for
-from pteron.exir.compile_config import EdgeCompileConfig
-from pteron.exir.core_decompositions import KEPT_FOR_KERNELS
+from pteron.exir.backend.flat_calling_convention import argument_for, flat_call_graph
+from pteron.exir.config.compile_config import EdgeCompileConfig
+from pteron.exir.decompose.core_decompositions import KEPT_FOR_KERNELS
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, edge_op_by_name, emitted_name
 from pteron.exir.edge.out_variant import out_variant

@@ -1,24 +1,122 @@
 """Why nodes stayed with the runtime: what the partitioner said, else what the graph shows.
 
-Reasons stand in `node.meta["why_not_delegated"]`, one for each partitioner that passed the node over. They
-travel with the node, so the report can be asked for at any time.
+A partitioner reports to `WhyNoPartition` or `WhyNoPartitionReporter`. Reasons stand in
+`node.meta["why_not_delegated"]`, one for each partitioner that passed the node over. They travel with the
+node, so the report can be asked for at any time.
 """
 
 from __future__ import annotations
 
+import logging
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.utils._pytree as pytree
 from torch.export.exported_program import ExportedProgram
+from torch.fx.passes.operator_support import OperatorSupportBase
 
 from pteron.exir.backend.partitioner import DELEGATION_TAG, Partitioner, WholeGraphPartitioner
-from pteron.exir.backend.why_no_partition import REPORTED_REASON
 from pteron.exir.edge.control_flow import graph_modules, is_control_flow
 from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.symbolic_ops import is_symbolic_number
+
+
+def text_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table with aligned columns; columns that are numbers in every row are aligned right."""
+    listed = [tuple(row) for row in rows]
+    widths = [max(len(row[column]) for row in (titles, *listed)) for column in range(len(titles))]
+    is_number = [all(row[column].isdecimal() for row in listed) for column in range(len(titles))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number, strict=True)
+        )
+        return "  ".join(cells).rstrip()
+
+    return [line(row) for row in (tuple(titles), *listed)]
+
+
+#: Key of a node's metadata: the reason that a partitioner gave for leaving it, until the delegation report
+#: takes it over.
+REPORTED_REASON = "reported_no_partition"
+
+
+class WhyNoPartition:
+    """Writes "this node was not lowered because ..." to a logger, at debug level, and to the delegation
+    report.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
+        self.node: torch.fx.Node | None = None
+        self.reason = ""
+
+    def __call__(self, node: torch.fx.Node, reason: str) -> None:
+        self.node = node
+        self.reason = reason
+        self.logger.debug("%s", self)
+        node.meta.setdefault(REPORTED_REASON, reason)
+
+    def __str__(self) -> str:
+        return f"WhyNoPartition: Node {self.node} was not partitioned because {self.reason}."
+
+
+class WhyNoPartitionReporter:
+    """Collects the first reason for each node that was not lowered.
+
+    Report nodes of the program that `Partitioner.partition` was given: the reasons then stand in
+    `manager.delegation_report()` too.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[torch.fx.Node, str] = {}
+
+    def report_reject(self, node: torch.fx.Node, reason: str) -> None:
+        """Remembers why `node` was rejected; later reasons for the same node are passed over."""
+        self._reasons.setdefault(node, reason)
+        node.meta.setdefault(REPORTED_REASON, reason)
+
+    def get_table_report(self) -> str:
+        """A table of node name, target, torch function and reason."""
+        rows = [
+            (
+                node.name,
+                str(getattr(node.target, "__name__", node.target)),
+                str(node.meta.get("torch_fn", "-")),
+                reason,
+            )
+            for node, reason in self._reasons.items()
+            if node.op not in ("placeholder", "output")
+        ]
+        if not rows:
+            return "No nodes rejected."
+        return "\n".join(text_table(("Node name", "Target", "Torch func", "Reason"), rows))
+
+    def wrap_check(self, operator_support: OperatorSupportBase, message: str) -> OperatorSupportBase:
+        """The same check, which also reports the nodes it rejects with `message`."""
+        return ReportRejected(operator_support, self, message)
+
+
+class ReportRejected(OperatorSupportBase):
+    """An operator support check that reports what it rejects."""
+
+    def __init__(
+        self, operator_support: OperatorSupportBase, reporter: WhyNoPartitionReporter, message: str
+    ) -> None:
+        self.operator_support = operator_support
+        self.reporter = reporter
+        self.message = message
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
+        """What the wrapped check says."""
+        is_supported = self.operator_support.is_node_supported(submodules, node)
+        if not is_supported:
+            self.reporter.report_reject(node, self.message)
+        return is_supported
+
 
 #: Key of a node's metadata: a tuple of reasons.
 WHY_NOT_DELEGATED = "why_not_delegated"

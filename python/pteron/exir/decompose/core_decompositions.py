@@ -12,17 +12,17 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.errors import ExportError, PteronError
+from pteron.exir.decompose.missing_decompositions import MISSING_DECOMPOSITIONS
+from pteron.exir.decompose.prims_as_aten import PRIMS_AS_ATEN, SCALAR_OPS_OF_ONE_NODE
+from pteron.exir.decompose.torch_decompositions import run_decompositions
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.stages import is_core_aten
-from pteron.exir.missing_decompositions import MISSING_DECOMPOSITIONS
-from pteron.exir.prims_as_aten import AS_SMALL_AS_A_PRIM, PRIMS_AS_ATEN
-from pteron.exir.torch_decompositions import run_decompositions
 
 # A decomposition may introduce operators that need one themselves; PyTorch's nest at most three deep.
 _MOST_ROUNDS = 4
 
 # `select_scatter` is core, yet PyTorch's table makes a choice over all rows of one row that changes.
-_KEPT = (torch.ops.aten.select_scatter.default, *AS_SMALL_AS_A_PRIM)
+_KEPT = (torch.ops.aten.select_scatter.default, *SCALAR_OPS_OF_ONE_NODE)
 
 KEPT_FOR_KERNELS: tuple[OpOverload, ...] = (
     torch.ops.aten.cumprod.default,

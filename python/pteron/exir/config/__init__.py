@@ -1,0 +1,1 @@
+"""The settings of `to_edge` and of `to_executorch`."""

@@ -1,0 +1,1 @@
+"""Decompositions: into core ATen, what stays whole on the way, and what is decomposed for the target."""

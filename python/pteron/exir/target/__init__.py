@@ -1,0 +1,1 @@
+"""What targets can run: their kernels, and the element types that portable kernels take."""
