@@ -8,6 +8,7 @@ text that says everything the fields say, on one line except where an `ExportErr
 from __future__ import annotations
 
 import re
+from typing import TypedDict, Unpack
 
 _UNPRINTABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
 
@@ -17,55 +18,64 @@ def _printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda c: f"\\u{{{ord(c[0]):x}}}", text)
 
 
-def _full_text(
-    message: str,
-    *,
-    has_lines: bool,
-    method: str | None,
-    instruction: int | None,
-    operator: str | None,
-    argument: str | None,
-    expected: str | None,
-    got: str | None,
-    source_line: str | None,
-    hint: str | None,
-) -> str:
-    """`message` and what the fields know beyond it, printable."""
+class Details(TypedDict, total=False):
+    """Where and why: what an error knows beside its message. Left out, or None, where it does not apply."""
 
-    def shown(text: str) -> str:
-        return "\n".join(map(_printable, text.split("\n"))) if has_lines else _printable(text)
+    method: str | None
+    instruction: int | None
+    operator: str | None
+    argument: str | None
+    expected: str | None
+    got: str | None
+    source_line: str | None
+    hint: str | None
+
+
+# What stands before the message, and how the message itself would say it.
+_PLACES = (
+    ("method", "method '{}'", "'{}'"),
+    ("instruction", "instruction {}", "instruction {}"),
+    ("operator", "operator {}", "{}"),
+    ("argument", "argument '{}'", "{}"),
+)
+# What stands behind it.
+_REASONS = (
+    ("expected", "; expected {}"),
+    ("got", "; got {}"),
+    ("source_line", "; model source: {}"),
+    ("hint", " (hint: {})"),
+)
+
+
+def _full_text(message: str, details: Details, *, has_lines: bool) -> str:
+    """`message` and what the details know beyond it, printable."""
+
+    def shown(text: object) -> str:
+        lines = str(text).split("\n") if has_lines else [str(text)]
+        return "\n".join(map(_printable, lines))
 
     message = shown(message)
-    method, operator, argument, expected, got, source_line, hint = (
-        None if field is None else shown(field)
-        for field in (method, operator, argument, expected, got, source_line, hint)
-    )
-    places = []
-    if method is not None and f"'{method}'" not in message:
-        places.append(f"method '{method}'")
-    if instruction is not None and f"instruction {instruction}" not in message:
-        places.append(f"instruction {instruction}")
-    if operator is not None and operator not in message:
-        places.append(f"operator {operator}")
-    if argument is not None and argument not in message:
-        places.append(f"argument '{argument}'")
+    known = {name: shown(value) for name, value in details.items() if value is not None}
+    places = [
+        place.format(known[name])
+        for name, place, said in _PLACES
+        if name in known and said.format(known[name]) not in message
+    ]
     text = f"{', '.join(places)}: {message}" if places else message
-    if expected is not None and expected not in message:
-        text += f"; expected {expected}"
-    if got is not None and got not in message:
-        text += f"; got {got}"
-    if source_line is not None and source_line not in message:
-        text += f"; model source: {source_line}"
-    if hint is not None and hint not in message:
-        text += f" (hint: {hint})"
-    return text
+    reasons = [
+        reason.format(known[name])
+        for name, reason in _REASONS
+        if name in known and known[name] not in message
+    ]
+    return text + "".join(reasons)
 
 
 class PteronError(RuntimeError):
     """Base of all errors that pteron raises.
 
     Fields: `method`, `instruction` (index), `operator`, `argument`, `expected`, `got`, `source_line` (of the
-    model), `hint`. Those that do not apply are None; the text alone says it all.
+    model), `hint`, keyword arguments under the same names. Those that do not apply are None; the text alone
+    says it all.
     """
 
     method: str | None
@@ -80,40 +90,13 @@ class PteronError(RuntimeError):
     # Whether the text may have several lines.
     _has_lines = False
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        method: str | None = None,
-        instruction: int | None = None,
-        operator: str | None = None,
-        argument: str | None = None,
-        expected: str | None = None,
-        got: str | None = None,
-        source_line: str | None = None,
-        hint: str | None = None,
-    ) -> None:
-        text = _full_text(
-            message,
-            has_lines=self._has_lines,
-            method=method,
-            instruction=instruction,
-            operator=operator,
-            argument=argument,
-            expected=expected,
-            got=got,
-            source_line=source_line,
-            hint=hint,
-        )
-        super().__init__(text)
-        self.method = method
-        self.instruction = instruction
-        self.operator = operator
-        self.argument = argument
-        self.expected = expected
-        self.got = got
-        self.source_line = source_line
-        self.hint = hint
+    def __init__(self, message: str, **details: Unpack[Details]) -> None:
+        unknown = sorted(details.keys() - Details.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {unknown[0]!r}")
+        super().__init__(_full_text(message, details, has_lines=self._has_lines))
+        for name in Details.__annotations__:
+            setattr(self, name, details.get(name))
 
     def __str__(self) -> str:
         # Children of KeyError would otherwise show the text in quotes.
@@ -163,30 +146,13 @@ class DelegateError(PteronError):
         *,
         backend: str | None = None,
         debug_handle: int | None = None,
-        method: str | None = None,
-        instruction: int | None = None,
-        operator: str | None = None,
-        argument: str | None = None,
-        expected: str | None = None,
-        got: str | None = None,
-        source_line: str | None = None,
-        hint: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
         if backend is not None and backend not in message:
             message = f"backend {backend}: {message}"
         if debug_handle is not None and f"debug handle is: {debug_handle}" not in message:
             message = f"{message}; debug handle is: {debug_handle}"
-        super().__init__(
-            message,
-            method=method,
-            instruction=instruction,
-            operator=operator,
-            argument=argument,
-            expected=expected,
-            got=got,
-            source_line=source_line,
-            hint=hint,
-        )
+        super().__init__(message, **details)
         self.backend = backend
         self.debug_handle = debug_handle
 
@@ -246,10 +212,7 @@ class UnsupportedProgramError(ExportError):
         message: str,
         *,
         problems: tuple[object, ...] = (),
-        method: str | None = None,
-        operator: str | None = None,
-        source_line: str | None = None,
-        hint: str | None = None,
+        **details: Unpack[Details],
     ) -> None:
-        super().__init__(message, method=method, operator=operator, source_line=source_line, hint=hint)
+        super().__init__(message, **details)
         self.problems = problems

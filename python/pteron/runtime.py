@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from pteron import _native
 from pteron.errors import InputError, PteronError
+from pteron.scalar_types import SCALAR_TYPES
 from pteron.torch_form import outputs_without_tensor_inputs
 
 __all__ = [
@@ -39,31 +40,6 @@ class Verification(enum.Enum):
         return int(self.value)
 
 
-_DTYPE_CODES = {
-    "uint8": 0,
-    "int8": 1,
-    "int16": 2,
-    "int32": 3,
-    "int64": 4,
-    "float16": 5,
-    "float32": 6,
-    "float64": 7,
-    "complex32": 8,
-    "complex64": 9,
-    "complex128": 10,
-    "bool": 11,
-    "bfloat16": 15,
-    "bits16": 22,
-    "float8_e5m2": 23,
-    "float8_e4m3fn": 24,
-    "float8_e5m2fnuz": 25,
-    "float8_e4m3fnuz": 26,
-    "uint16": 27,
-    "uint32": 28,
-    "uint64": 29,
-}
-
-
 class TensorInfo:
     """What is known about a tensor before a run; extents that vary are given by their upper bound."""
 
@@ -78,7 +54,7 @@ class TensorInfo:
     def dtype(self) -> int:
         """The file format's number of the element type (float32 is 6)."""
         assert self._spec.dtype is not None
-        return _DTYPE_CODES[self._spec.dtype]
+        return SCALAR_TYPES[self._spec.dtype]
 
     def nbytes(self) -> int:
         """Bytes at the upper bound."""
@@ -250,7 +226,17 @@ class Method:
         return self._metadata
 
 
-class Program:
+class WithoutEtdump:
+    """A program that has no profile to write: ExecuTorch's profiles (ETDump) are not made."""
+
+    def write_etdump_result_to_file(self, etdump_path: object, debug_buffer_path: object = None) -> None:
+        """PteronError: there is none; see `refuse_etdump`."""
+        raise PteronError(
+            "No etdump found: they are not made here; execute(inputs, tracer=...) traces a call"
+        )
+
+
+class Program(WithoutEtdump):
     """A loaded program, which loads each of its methods once. Methods that share mutable buffers have one
     copy of them.
     """
@@ -275,10 +261,6 @@ class Program:
         """What a method takes and gives, without loading it."""
         return MethodMeta(self._program, method_name)
 
-    def write_etdump_result_to_file(self, etdump_path: object, debug_buffer_path: object = None) -> None:
-        """Refused: there is none, see `refuse_etdump`."""
-        raise no_etdump()
-
 
 def refuse_etdump(enable_etdump: bool) -> None:
     """ExecuTorch's profiles (ETDump) are not written; calls can be traced instead.
@@ -291,11 +273,6 @@ def refuse_etdump(enable_etdump: bool) -> None:
             "enable_etdump: ETDump files are not written here; pteron.load(...).load_method(...)"
             ".execute(inputs, tracer=...) reports every step with its instructions and debug handles"
         )
-
-
-def no_etdump() -> PteronError:
-    """The error of asking for a profile that was not made."""
-    return PteronError("No etdump found: they are not made here; execute(inputs, tracer=...) traces a call")
 
 
 class BackendRegistry:

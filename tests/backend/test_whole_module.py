@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -268,3 +270,13 @@ def test_copies_have_a_state_of_their_own() -> None:
     torch.testing.assert_close(first[1], torch.sin(torch.ones(2)))
     torch.testing.assert_close(duplicate(x)[1], torch.sin(torch.full((2,), 2.0)))
     torch.testing.assert_close(lowered(x), first)
+
+
+def test_importing_this_module_alone_is_enough_to_write_a_lowered_module() -> None:
+    code = """
+import sys
+import pteron.exir.backend.lowered_backend_module as lowered_backend_module
+assert "pteron.exir.program" in sys.modules
+assert lowered_backend_module._lowering.__module__ == "pteron.exir.program"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -279,3 +279,9 @@ def test_serialising_nonsense_is_refused() -> None:
     with pytest.raises(TypeError):
         pteron._native.serialize_program(object())
     assert schema.Program().execution_plan == []
+
+
+@pytest.mark.parametrize("cls", [errors.PteronError, errors.DelegateError, errors.UnsupportedProgramError])
+def test_an_unknown_field_is_refused(cls: type[errors.PteronError]) -> None:
+    with pytest.raises(TypeError, match=rf"{cls.__name__}\(\) got an unexpected keyword argument 'place'"):
+        cls("no such tensor", place="here")  # type: ignore[call-arg]

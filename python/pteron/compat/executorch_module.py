@@ -13,11 +13,19 @@ from typing import Any
 import pteron
 from pteron import bundled
 from pteron.errors import InputError
-from pteron.runtime import THREADS, MethodMeta, Sessions, no_etdump
+from pteron.runtime import THREADS, MethodMeta, Sessions, WithoutEtdump
 from pteron.torch_form import outputs_without_tensor_inputs, torch_where_loaded
 
 
-class ExecuTorchModule:
+class ModuleWithoutEtdump(WithoutEtdump):
+    """The same for modules, which can also be asked whether there is one."""
+
+    def has_etdump(self) -> bool:
+        """False: profiles of ExecuTorch's form are not made."""
+        return False
+
+
+class ExecuTorchModule(ModuleWithoutEtdump):
     """A loaded program."""
 
     def __init__(self, program: pteron.Program) -> None:
@@ -116,14 +124,6 @@ class ExecuTorchModule:
             MethodNotFoundError: there is no such method.
         """
         return MethodMeta(self._program, method_name)
-
-    def has_etdump(self) -> bool:
-        """False: profiles of ExecuTorch's form are not made."""
-        return False
-
-    def write_etdump_result_to_file(self, path: object, debug_buffer_path: object = None) -> None:
-        """PteronError: there is none."""
-        raise no_etdump()
 
     def _execute(self, method_name: str, flat: list[Any]) -> list[Any]:
         outputs = self._sessions.get(method_name).execute(flat, num_threads=THREADS.for_a_call)

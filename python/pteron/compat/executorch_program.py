@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 import pteron
-from pteron.compat.executorch_module import flat_inputs
+from pteron.compat.executorch_module import ModuleWithoutEtdump, flat_inputs
 from pteron.errors import LimitExceeded, MethodNotFoundError, PteronError
-from pteron.runtime import THREADS, MethodMeta, Sessions, no_etdump
+from pteron.runtime import THREADS, MethodMeta, Sessions
 from pteron.torch_form import outputs_without_tensor_inputs, torch_where_loaded
 
 
-class ExecuTorchProgram:
+class ExecuTorchProgram(ModuleWithoutEtdump):
     """A loaded program. Its methods are loaded once each; those that share mutable buffers have one copy."""
 
     def __init__(self, program: pteron.Program) -> None:
@@ -44,14 +44,6 @@ class ExecuTorchProgram:
     def method_meta(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it; MethodNotFoundError where there is none."""
         return MethodMeta(self._program, method_name)
-
-    def has_etdump(self) -> bool:
-        """False: profiles of ExecuTorch's form are not made."""
-        return False
-
-    def write_etdump_result_to_file(self, path: object, debug_buffer_path: object = None) -> None:
-        """PteronError: there is none."""
-        raise no_etdump()
 
 
 class ExecuTorchMethod:

@@ -42,7 +42,9 @@ __all__ = [
 #: objects). Keyword arguments are fields of `ExecutorchBackendConfig`; None is never passed.
 Lowering = Callable[..., Any]
 
-_lowering: Lowering | None = None
+# Set by `set_lowering`. Importing any module of `pteron.exir` imports the package first, and that imports
+# `pteron.exir.program`: by the time somebody can make a lowered module, it is set.
+_lowering: Lowering
 
 
 def set_lowering(lowering: Lowering) -> None:
@@ -178,10 +180,6 @@ class LoweredBackendModule(torch.nn.Module):
         return CompleteProgram(self)
 
     def _lower(self, **options: Any) -> Any:
-        if _lowering is None:
-            raise RuntimeError(
-                "a lowered module can only be written once pteron.exir is loaded: import pteron.exir first"
-            )
         chosen = {name: value for name, value in options.items() if value is not None}
         return _lowering(build_delegate_call_program(self, self._in_spec, self._out_spec), **chosen)
 

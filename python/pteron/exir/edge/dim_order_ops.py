@@ -36,21 +36,6 @@ _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
 _CHANNELS_LAST_FORMAT = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def dim_order_of(memory_format: torch.memory_format | None, rank: int) -> list[int] | None:
-    """The dimension order that a PyTorch memory format means for a tensor of `rank` dimensions.
-
-    None for `preserve_format` and for no format at all. ValueError where the format is not defined for that
-    rank.
-    """
-    if memory_format is None or memory_format is torch.preserve_format:
-        return None
-    if memory_format is torch.contiguous_format:
-        return list(range(rank))
-    if _CHANNELS_LAST_FORMAT.get(rank) is memory_format:
-        return list(_CHANNELS_LAST[rank])
-    raise ValueError(f"memory format {memory_format} is not defined for a tensor of {rank} dimensions")
-
-
 def memory_format_of(dim_order: Sequence[int] | None) -> torch.memory_format:
     """The PyTorch memory format that a dimension order means; ValueError where PyTorch has none."""
     if dim_order is None:

@@ -5,30 +5,11 @@ from __future__ import annotations
 import torch
 
 from pteron.errors import ExportError
+from pteron.scalar_types import SCALAR_TYPES
 
-# Source: the ScalarType enumeration of the file format; complex numbers are stored and executed though its
-# schema does not list them.
+# Programs read `bits16` from files of others; nothing here computes or stores it.
 _NUMBER_OF_DTYPE: dict[torch.dtype, int] = {
-    torch.uint8: 0,
-    torch.int8: 1,
-    torch.int16: 2,
-    torch.int32: 3,
-    torch.int64: 4,
-    torch.float16: 5,
-    torch.float32: 6,
-    torch.float64: 7,
-    torch.complex32: 8,
-    torch.complex64: 9,
-    torch.complex128: 10,
-    torch.bool: 11,
-    torch.bfloat16: 15,
-    torch.float8_e5m2: 23,
-    torch.float8_e4m3fn: 24,
-    torch.float8_e5m2fnuz: 25,
-    torch.float8_e4m3fnuz: 26,
-    torch.uint16: 27,
-    torch.uint32: 28,
-    torch.uint64: 29,
+    getattr(torch, name): number for name, number in SCALAR_TYPES.items() if name != "bits16"
 }
 
 

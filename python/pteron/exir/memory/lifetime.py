@@ -21,7 +21,7 @@ class Lifetime:
     last: int
 
     def overlaps(self, other: Lifetime) -> bool:
-        """Whether the two are in use at the same instruction."""
+        """Whether the two are in use at the same instruction; for planning algorithms of users."""
         return self.first <= other.last and other.first <= self.last
 
 
