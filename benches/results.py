@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -18,19 +19,35 @@ from timing import cpu_model
 PEERS = ("numpy", "torch", "onnxruntime", "executorch")
 
 
+def build() -> str:
+    """The start of a digest of the installed package, its code and its native library."""
+    import pteron
+
+    folder = Path(pteron.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.so")]):
+        digest.update(file.relative_to(folder).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def commit() -> str:
+    """The commit that is checked out, as far as there is one."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "none"
+
+
 def machine() -> dict[str, str]:
     """What figures are of: they can stand on one page only where this is equal."""
     import pteron
 
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     found = {
         "processor": cpu_model(),
         "processors": str(len(os.sched_getaffinity(0))),
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
-        "pteron": f"{pteron.__version__} at {commit.stdout.strip() or 'no commit'}",
+        "pteron": f"{pteron.__version__}, build {build()}",
     }
     for name in PEERS:
         try:
@@ -45,9 +62,8 @@ def save(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
     load = round(os.getloadavg()[0], 1)
-    path.write_text(
-        json.dumps({"machine": machine(), "command": command, "load": load, **content}, indent=1) + "\n"
-    )
+    head = {"machine": machine(), "commit": commit(), "command": command, "load": load}
+    path.write_text(json.dumps({**head, **content}, indent=1) + "\n")
 
 
 class Tables:

@@ -121,6 +121,8 @@ def page(folder: Path) -> str:
     if machine:
         loads = sorted(result["load"] for result in results.values())
         lines += ["| machine and build | |", "|---|---|", *(f"| {k} | {v} |" for k, v in machine.items())]
+        commits = ", ".join(sorted({result["commit"] for result in results.values()}))
+        lines += [f"| commit | {commits} |"]
         lines += [f"| load average after each benchmark | {loads[0]} to {loads[-1]} |", ""]
     else:
         lines += [
