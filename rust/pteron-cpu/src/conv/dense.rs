@@ -5,16 +5,15 @@
 
 use super::dense_block::{BLOCK_PANELS, Block, panel_floats, sum_floats};
 use super::f32_conv_nr32_v1::{PANEL, packed};
+use super::frame::{Method, Part, framed};
 use super::gather::BLOCK_PIXELS;
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
-use super::operands::{Operands, bind_shapes, post_floats, split_worker};
+use super::operands::{Operands, post_floats};
 use super::reorder::{CHUNK_PIXELS, Interleave};
 use super::window::{phase, phase_count};
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
-use pteron_core::{
-    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
-};
+use pteron_core::{Error, Grid, PackedBytes, PrepareContext, Prepared, Result};
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -61,7 +60,7 @@ impl DenseConvolution {
         let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
         let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
         let level = SimdLevel::at_most(ctx.cpu.isa);
-        Ok(Some(Box::new(DenseConvolution {
+        Ok(Some(framed(DenseConvolution {
             level,
             tiles: TileSet::for_isa(level.isa()),
             name: format!("convolution.{}.{}", super::f32_conv_nr32_v1::FORMAT, level.isa().name()),
@@ -78,7 +77,7 @@ impl DenseConvolution {
         self.geometry.out_channels.div_ceil(PANEL)
     }
 
-    fn split(&self, extents: Extents) -> Split {
+    fn blocks(&self, extents: Extents) -> Split {
         let phases = phase_count(&self.geometry, &extents);
         // The first phase has the most pixels.
         let pixels = extents.images * phase(&self.geometry, &extents, 0).pixels();
@@ -93,10 +92,6 @@ impl DenseConvolution {
         let panels_per_block = self.panels().div_ceil(panel_blocks);
         let panel_blocks = self.panels().div_ceil(panels_per_block);
         Split { extents, phases, block_pixels, pixel_blocks, panel_blocks, panels_per_block }
-    }
-
-    fn worker_floats(&self) -> usize {
-        panel_floats() + sum_floats() + post_floats(&self.epilogue)
     }
 
     fn interleave(&self, extents: &Extents, operands: &Operands, chunk: usize, to: *mut f32) {
@@ -116,28 +111,28 @@ impl DenseConvolution {
     }
 }
 
-impl Prepared for DenseConvolution {
+impl Method for DenseConvolution {
+    type Split = Split;
+
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn scratch(&self) -> Scratch {
-        let bytes = size_of::<f32>();
-        Scratch { per_worker: self.worker_floats() * bytes, shared: self.reordered * bytes }
+    fn layer(&self) -> (&Geometry, &Epilogue) {
+        (&self.geometry, &self.epilogue)
     }
 
-    fn needs(&self, index: usize) -> bool {
-        index != WEIGHT
+    fn scratch_parts(&self) -> [usize; 2] {
+        [0, panel_floats() + sum_floats() + post_floats(&self.epilogue)]
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Split::default())
+    fn shared_floats(&self) -> usize {
+        self.reordered
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
-        if extents.images == 0 || extents.pixels() == 0 {
-            return Ok(Grid::EMPTY);
+    fn split(&self, extents: Extents) -> Result<(Split, Grid)> {
+        if extents.pixels() == 0 {
+            return Ok((Split::default(), Grid::EMPTY));
         }
         let elements = extents.images * self.geometry.total_in_channels() * extents.input_pixels();
         if !self.is_input_interleaved && elements > self.reordered {
@@ -145,43 +140,31 @@ impl Prepared for DenseConvolution {
                 .got(format!("{elements} elements"))
                 .expected(format!("at most {}", self.reordered)));
         }
-        let split = self.split(extents);
-        *bound.get_mut::<Split>()? = split;
+        let split = self.blocks(extents);
         let chunks = split.phases * self.geometry.groups * split.pixel_blocks * split.panel_blocks;
         // About 64 multiply-adds a nanosecond.
         let work = split.block_pixels * split.panels_per_block * PANEL * self.geometry.depth() / 64;
         if self.is_input_interleaved {
-            return Ok(Grid::chunks(chunks, work));
+            return Ok((split, Grid::chunks(chunks, work)));
         }
         let reorders = extents.images * extents.input_pixels().div_ceil(CHUNK_PIXELS);
-        Ok(Grid::phases(&[reorders, chunks], work))
+        Ok((split, Grid::phases(&[reorders, chunks], work)))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let split = *bound.get::<Split>()?;
-        let mut operands = Operands::of(args, &self.epilogue)?;
+    fn run(&self, split: Split, mut operands: Operands, part: Part<'_>) -> Result<()> {
         if !self.is_input_interleaved {
-            let reordered: *mut f32 = scratch.shared.cast();
-            if phase == 0 {
-                self.interleave(&split.extents, &operands, chunk as usize, reordered);
+            if part.phase == 0 {
+                self.interleave(&split.extents, &operands, part.chunk, part.shared);
                 return Ok(());
             }
-            operands.input = reordered;
+            operands.input = part.shared;
         }
-        let (_, worker) = split_worker(scratch.worker, [0, self.worker_floats()])?;
-        let (panel, rest) = worker.split_at_mut(panel_floats());
+        let (panel, rest) = part.floats.split_at_mut(panel_floats());
         let (sums, post) = rest.split_at_mut(sum_floats());
         self.level.dispatch(Block {
             convolution: self,
             split,
-            chunk: chunk as usize,
+            chunk: part.chunk,
             operands,
             panel: panel.as_mut_ptr(),
             sums: sums.as_mut_ptr(),

@@ -4,13 +4,14 @@
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::depthwise_row::{LinesTask, Pixels, Repeat, table_entries};
+use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
-use super::operands::{Operands, apply_post, bind_shapes, post_floats, split_worker};
+use super::operands::{Operands, apply_post, post_floats};
 use crate::epilogue::Epilogue;
 use crate::packed::PackedFormat;
 use pteron_core::{
-    AlignedBuffer, Args, BindArgs, Bound, ConstantView, DType, Dims, Error, Grid, PackKey, PackedBytes,
-    PrepareContext, Prepared, Result, Scratch, WorkerScratch,
+    AlignedBuffer, ConstantView, DType, Dims, Error, Grid, PackKey, PackedBytes, PrepareContext, Prepared,
+    Result,
 };
 use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
@@ -70,7 +71,7 @@ pub(super) struct Depthwise {
 
 /// Work of one call: planes × bands of output lines.
 #[derive(Debug, Clone, Copy, Default)]
-struct Bands {
+pub(super) struct Bands {
     extents: Extents,
     /// Lines of a band, bands of a plane.
     lines: usize,
@@ -83,7 +84,7 @@ pub fn prepare(
     geometry: Geometry,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    Ok(Depthwise::new(ctx, geometry, epilogue)?.map(|d| Box::new(d) as Box<dyn Prepared>))
+    Ok(Depthwise::new(ctx, geometry, epilogue)?.map(framed))
 }
 
 impl Depthwise {
@@ -115,10 +116,6 @@ impl Depthwise {
         self.geometry.total_out_channels()
     }
 
-    fn scratch_parts(&self) -> [usize; 2] {
-        [table_entries(&self.geometry), self.zero_floats() + post_floats(&self.epilogue)]
-    }
-
     fn bands(&self, extents: Extents) -> Bands {
         let [_, height, width] = extents.output;
         let size = (width * self.geometry.total_out_channels()).max(1);
@@ -140,40 +137,33 @@ impl Depthwise {
     }
 }
 
-impl Prepared for Depthwise {
+impl Method for Depthwise {
+    type Split = Bands;
+
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn scratch(&self) -> Scratch {
-        let [entries, floats] = self.scratch_parts();
-        Scratch {
-            per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(),
-            shared: self.repeated.saturating_mul(size_of::<f32>()),
-        }
+    fn layer(&self) -> (&Geometry, &Epilogue) {
+        (&self.geometry, &self.epilogue)
     }
 
-    fn needs(&self, index: usize) -> bool {
-        index != WEIGHT
+    fn scratch_parts(&self) -> [usize; 2] {
+        [table_entries(&self.geometry), self.zero_floats() + post_floats(&self.epilogue)]
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Bands::default())
+    fn shared_floats(&self) -> usize {
+        self.repeated
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
-        if extents.images == 0 {
-            return Ok(Grid::EMPTY);
-        }
+    fn split(&self, extents: Extents) -> Result<(Bands, Grid)> {
         let bands = self.bands(extents);
-        *bound.get_mut::<Bands>()? = bands;
         let size = bands.lines * extents.output[2] * self.geometry.total_out_channels();
         // About 24 multiply-adds a nanosecond.
         let chunks = extents.images * extents.output[0] * bands.per_plane;
         let work = (size * self.geometry.taps()) / 24;
         if self.repeated == 0 {
-            return Ok(Grid::chunks(chunks, work));
+            return Ok((bands, Grid::chunks(chunks, work)));
         }
         let pixels = extents.images * extents.input_pixels();
         let elements = pixels * self.geometry.total_out_channels();
@@ -182,31 +172,20 @@ impl Prepared for Depthwise {
                 .got(format!("{elements} elements with repeated channels"))
                 .expected(format!("at most {}", self.repeated)));
         }
-        Ok(Grid::phases(&[pixels.div_ceil(REPEAT_PIXELS), chunks], work))
+        Ok((bands, Grid::phases(&[pixels.div_ceil(REPEAT_PIXELS), chunks], work)))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let bands = *bound.get::<Bands>()?;
-        let mut operands = Operands::of(args, &self.epilogue)?;
+    fn run(&self, bands: Bands, mut operands: Operands, part: Part<'_>) -> Result<()> {
         if self.repeated > 0 {
-            let repeated: *mut f32 = scratch.shared.cast();
-            if phase == 0 {
-                self.repeat(&bands, &operands, chunk as usize, repeated);
+            if part.phase == 0 {
+                self.repeat(&bands, &operands, part.chunk, part.shared);
                 return Ok(());
             }
-            operands.input = repeated;
+            operands.input = part.shared;
         }
-        let (table, rest) = split_worker(scratch.worker, self.scratch_parts())?;
-        let (zeros, post) = rest.split_at_mut(self.zero_floats());
+        let (zeros, post) = part.floats.split_at_mut(self.zero_floats());
         zeros.fill(0.0);
-        let range = bands.chunk(chunk as usize);
+        let range = bands.chunk(part.chunk);
         let channels = self.geometry.total_out_channels();
         self.level.dispatch(LinesTask {
             convolution: self,
@@ -223,7 +202,7 @@ impl Prepared for Depthwise {
                 channels,
                 clamp: self.epilogue.clamp,
             },
-            table,
+            table: part.table,
             zeros,
         });
         let n = bands.extents.output[2] * channels;

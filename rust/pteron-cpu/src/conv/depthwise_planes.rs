@@ -5,13 +5,12 @@
 
 use super::depthwise::Depthwise;
 use super::depthwise_row::{LinesTask, Pixels, table_entries};
+use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry};
-use super::operands::{Operands, apply_post, bind_shapes, post_floats, split_worker};
+use super::operands::{Operands, apply_post, post_floats};
 use super::reorder::{Deinterleave, Interleave};
 use crate::epilogue::Epilogue;
-use pteron_core::{
-    Args, BindArgs, Bound, Error, Grid, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
-};
+use pteron_core::{Error, Grid, PrepareContext, Prepared, Result};
 use std::ops::Range;
 
 /// Floats of a band that are aimed at: a quarter of a second-level cache.
@@ -73,7 +72,7 @@ pub fn prepare(
         Some([least, _]) if least <= MOST_FLOATS => least.max(FLOATS),
         _ => return Ok(None),
     };
-    Ok(Some(Box::new(prepared)))
+    Ok(Some(framed(prepared)))
 }
 
 impl DepthwisePlanes {
@@ -120,12 +119,6 @@ impl DepthwisePlanes {
         let end = last.saturating_sub(padding[1]).min(bands.extents.input[1]);
         let start = (rows.start * stride[1]).saturating_sub(padding[1]).min(end);
         Place { image, channel, channels: self.block().min(groups - channel), rows, inputs: start..end }
-    }
-
-    /// Floats of scratch: zeros, copies of a band, what a program behind the convolution needs.
-    fn scratch_parts(&self) -> [usize; 2] {
-        let floats = self.depthwise.zero_floats() + self.floats + post_floats(&self.depthwise.epilogue);
-        [table_entries(&self.depthwise.geometry), floats]
     }
 
     /// The band's tensors as channels-last; `copy` holds those that are not. Brings the input there.
@@ -213,52 +206,36 @@ impl DepthwisePlanes {
     }
 }
 
-impl Prepared for DepthwisePlanes {
+impl Method for DepthwisePlanes {
+    type Split = Bands;
+
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn scratch(&self) -> Scratch {
-        let [entries, floats] = self.scratch_parts();
-        Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
+    fn layer(&self) -> (&Geometry, &Epilogue) {
+        self.depthwise.layer()
     }
 
-    fn needs(&self, index: usize) -> bool {
-        self.depthwise.needs(index)
+    /// Floats of scratch: zeros, copies of a band, what a program behind the convolution needs.
+    fn scratch_parts(&self) -> [usize; 2] {
+        let floats = self.depthwise.zero_floats() + self.floats + post_floats(&self.depthwise.epilogue);
+        [table_entries(&self.depthwise.geometry), floats]
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Bands::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = bind_shapes(args, &self.depthwise.geometry, &self.depthwise.epilogue)?;
-        if extents.images == 0 {
-            return Ok(Grid::EMPTY);
-        }
+    fn split(&self, extents: Extents) -> Result<(Bands, Grid)> {
         let bands = self.bands(extents)?;
-        *bound.get_mut::<Bands>()? = bands;
         // About 12 multiply-adds a nanosecond, and four bytes each way.
         let elements = bands.rows * extents.output[2] * self.block() * bands.per_chunk.min(bands.count);
         let work = elements * self.depthwise.geometry.taps() / 12 + elements / 2;
-        Ok(Grid::chunks(bands.count.div_ceil(bands.per_chunk), work))
+        Ok((bands, Grid::chunks(bands.count.div_ceil(bands.per_chunk), work)))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let bands = *bound.get::<Bands>()?;
-        let operands = Operands::of(args, &self.depthwise.epilogue)?;
-        let (table, rest) = split_worker(scratch.worker, self.scratch_parts())?;
-        let (zeros, rest) = rest.split_at_mut(self.depthwise.zero_floats());
+    fn run(&self, bands: Bands, operands: Operands, part: Part<'_>) -> Result<()> {
+        let (zeros, rest) = part.floats.split_at_mut(self.depthwise.zero_floats());
         let (copy, post) = rest.split_at_mut(self.floats);
         zeros.fill(0.0);
-        let first = chunk as usize * bands.per_chunk;
+        let first = part.chunk * bands.per_chunk;
         for unit in first..(first + bands.per_chunk).min(bands.count) {
             let place = self.place(&bands, unit);
             let pixels = self.pixels(&bands, &place, &operands, copy.as_mut_ptr());
@@ -268,7 +245,7 @@ impl Prepared for DepthwisePlanes {
                 extents: bands.extents,
                 range: line + place.rows.start..line + place.rows.end,
                 pixels,
-                table,
+                table: part.table,
                 zeros,
             });
             // SAFETY: the band exists in the output, whose size `bind` checked.

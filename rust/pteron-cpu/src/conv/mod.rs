@@ -13,6 +13,7 @@ mod depthwise_planes;
 mod depthwise_row;
 pub mod f32_conv_groups_v1;
 pub mod f32_conv_nr32_v1;
+mod frame;
 mod gather;
 pub mod geometry;
 mod operands;

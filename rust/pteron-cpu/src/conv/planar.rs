@@ -5,14 +5,13 @@
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::f32_conv_nr32_v1::PANEL;
+use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
-use super::operands::{Operands, bind_shapes, post_floats, split_worker};
+use super::operands::{Operands, post_floats};
 use super::planar_band::{Band, BandTask, PointwiseTask};
 use super::{f32_conv_groups_v1, f32_conv_nr32_v1};
 use crate::epilogue::Epilogue;
-use pteron_core::{
-    Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
-};
+use pteron_core::{Grid, PackedBytes, PrepareContext, Prepared, Result};
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -75,7 +74,7 @@ pub fn prepare(
     let Some(weights) = packed else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let kind = if is_pointwise { "pointwise" } else { "planes" };
-    Ok(Some(Box::new(PlanarConvolution {
+    Ok(Some(framed(PlanarConvolution {
         level,
         name: format!("convolution.{format}.{kind}.{}", level.isa().name()),
         geometry,
@@ -110,61 +109,40 @@ impl PlanarConvolution {
         let per_chunk = CHUNK.div_ceil((size * self.geometry.out_channels).max(1));
         Units { extents, blocks, count: planes * blocks[0] * blocks[1], per_chunk }
     }
+}
 
-    /// Table entries and floats of worker scratch.
+impl Method for PlanarConvolution {
+    type Split = Units;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn layer(&self) -> (&Geometry, &Epilogue) {
+        (&self.geometry, &self.epilogue)
+    }
+
+    /// A table entry per tap and channel; floats of the copy and of the program behind the convolution.
     fn scratch_parts(&self) -> [usize; 2] {
         [
             self.geometry.depth(),
             self.band.map_or(0, |b| b.floats(&self.geometry)) + post_floats(&self.epilogue),
         ]
     }
-}
 
-impl Prepared for PlanarConvolution {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn scratch(&self) -> Scratch {
-        let [entries, floats] = self.scratch_parts();
-        Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
-    }
-
-    fn needs(&self, index: usize) -> bool {
-        index != WEIGHT
-    }
-
-    fn new_bound(&self) -> Bound {
-        Bound::of(Units::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
-        if extents.images == 0 {
-            return Ok(Grid::EMPTY);
-        }
+    fn split(&self, extents: Extents) -> Result<(Units, Grid)> {
         let units = self.units(extents);
-        *bound.get_mut::<Units>()? = units;
         let chunks = units.count.div_ceil(units.per_chunk);
         // About 48 multiply-adds a nanosecond.
         let elements = extents.images * self.geometry.total_out_channels() * extents.pixels();
         let work = (elements / chunks.max(1)).saturating_mul(self.geometry.depth()) / 48;
-        Ok(Grid::chunks(chunks, work))
+        Ok((units, Grid::chunks(chunks, work)))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let units = *bound.get::<Units>()?;
-        let (offsets, rest) = split_worker(scratch.worker, self.scratch_parts())?;
+    fn run(&self, units: Units, operands: Operands, part: Part<'_>) -> Result<()> {
+        let (offsets, rest) = (part.table, part.floats);
         let (copy, post) = rest.split_at_mut(rest.len() - post_floats(&self.epilogue));
-        let operands = Operands::of(args, &self.epilogue)?;
-        let first = chunk as usize * units.per_chunk;
+        let first = part.chunk * units.per_chunk;
         let range = first..(first + units.per_chunk).min(units.count);
         let (convolution, level) = (self, self.level);
         match self.band {

@@ -3,17 +3,17 @@
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::f32_conv_nr32_v1::{FORMAT, packed};
-use super::geometry::{Geometry, WEIGHT};
-use super::operands::{Operands, bind_shapes, split_worker};
+use super::frame::{Method, Part, framed};
+use super::geometry::{Extents, Geometry, WEIGHT};
+use super::operands::Operands;
 use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Lhs, Rhs, TileSet, Tiling, scratch_elements};
-use pteron_core::{
-    Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
-};
+use pteron_core::{Grid, PackedBytes, PrepareContext, Prepared, Result};
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
 /// How a call splits up.
+#[derive(Clone, Copy)]
 struct Bounds {
     tiling: Tiling,
     /// Of all images.
@@ -38,7 +38,7 @@ pub fn prepare(
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
     let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    Ok(Some(Box::new(Pointwise {
+    Ok(Some(framed(Pointwise {
         tiles: TileSet::for_isa(level.isa()),
         name: format!("convolution.{FORMAT}.product.{}", level.isa().name()),
         geometry,
@@ -47,54 +47,34 @@ pub fn prepare(
     })))
 }
 
-impl Pointwise {
-    fn scratch_floats(&self) -> usize {
-        scratch_elements(self.geometry.in_channels, false, true, self.epilogue.post.as_deref())
-    }
-}
+impl Method for Pointwise {
+    type Split = Bounds;
 
-impl Prepared for Pointwise {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn scratch(&self) -> Scratch {
-        Scratch { per_worker: self.scratch_floats() * size_of::<f32>(), shared: 0 }
+    fn layer(&self) -> (&Geometry, &Epilogue) {
+        (&self.geometry, &self.epilogue)
     }
 
-    fn needs(&self, index: usize) -> bool {
-        index != WEIGHT
+    fn scratch_parts(&self) -> [usize; 2] {
+        [0, scratch_elements(self.geometry.in_channels, false, true, self.epilogue.post.as_deref())]
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Bounds { tiling: Tiling::new(self.tiles, 0, 0, 0, 0), pixels: 0 })
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
+    fn split(&self, extents: Extents) -> Result<(Bounds, Grid)> {
         let Geometry { in_channels, out_channels, .. } = self.geometry;
         let pixels = extents.images * extents.pixels();
         let tiling = Tiling::new(self.tiles, 1, pixels, out_channels, in_channels);
-        let grid = tiling.grid(self.tiles.isa);
-        *bound.get_mut::<Bounds>()? = Bounds { tiling, pixels };
-        Ok(grid)
+        Ok((Bounds { tiling, pixels }, tiling.grid(self.tiles.isa)))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let Bounds { tiling, pixels } = bound.get::<Bounds>()?;
-        let range = tiling.chunk(chunk);
-        let (_, worker) = split_worker(scratch.worker, [0, self.scratch_floats()])?;
-        let Operands { input, bias, residual, out } = Operands::of(args, &self.epilogue)?;
+    fn run(&self, Bounds { tiling, pixels }: Bounds, operands: Operands, part: Part<'_>) -> Result<()> {
+        let range = tiling.chunk(part.chunk as u32);
+        let Operands { input, bias, residual, out } = operands;
         let Geometry { in_channels, out_channels, .. } = self.geometry;
         let gemm = Gemm {
-            m: *pixels,
+            m: pixels,
             n: out_channels,
             k: in_channels,
             a: Lhs::Rows(input, in_channels),
@@ -110,7 +90,7 @@ impl Prepared for Pointwise {
         // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the output
         // overlaps no input but the residual at the same place; the pack has the size for its channels; the tiles
         // come from the profile of this processor.
-        unsafe { gemm.run(self.tiles, range.row_tiles, range.panels, worker) };
+        unsafe { gemm.run(self.tiles, range.row_tiles, range.panels, part.floats) };
         Ok(())
     }
 }

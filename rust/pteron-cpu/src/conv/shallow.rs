@@ -4,13 +4,12 @@
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::f32_conv_nr32_v1::{FORMAT, packed};
+use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
-use super::operands::{Operands, apply_post, bind_shapes, post_floats, split_worker};
+use super::operands::{Operands, apply_post, post_floats};
 use super::shallow_band::{BandTask, Copy, MOST_ROWS};
 use crate::epilogue::Epilogue;
-use pteron_core::{
-    Args, BindArgs, Bound, Error, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
-};
+use pteron_core::{Error, Grid, PackedBytes, PrepareContext, Prepared, Result};
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ pub(super) struct Shallow {
 
 /// Work of one call in bands of output rows.
 #[derive(Debug, Clone, Copy, Default)]
-struct Bands {
+pub(super) struct Bands {
     extents: Extents,
     rows: usize,
     per_image: usize,
@@ -60,7 +59,7 @@ pub fn prepare(
     };
     let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    Ok(Some(Box::new(Shallow {
+    Ok(Some(framed(Shallow {
         level,
         name: format!("convolution.{FORMAT}.shallow.{}", level.isa().name()),
         geometry,
@@ -85,56 +84,40 @@ impl Shallow {
         let rows = wanted.min(1 + (self.floats - least) / each.max(1)).min(height).min(MOST_ROWS);
         Ok(Bands { extents, rows, per_image: height.div_ceil(rows) })
     }
+}
+
+impl Method for Shallow {
+    type Split = Bands;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn layer(&self) -> (&Geometry, &Epilogue) {
+        (&self.geometry, &self.epilogue)
+    }
 
     /// Offsets of the elements of a window; floats of the copy and of the program behind the convolution.
     fn scratch_parts(&self) -> [usize; 2] {
         [self.geometry.depth(), self.floats + post_floats(&self.epilogue)]
     }
-}
 
-impl Prepared for Shallow {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn scratch(&self) -> Scratch {
-        let [entries, floats] = self.scratch_parts();
-        Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
-    }
-
-    fn needs(&self, index: usize) -> bool {
-        index != WEIGHT
-    }
-
-    fn new_bound(&self) -> Bound {
-        Bound::of(Bands::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
-        if extents.images == 0 {
-            return Ok(Grid::EMPTY);
-        }
+    fn split(&self, extents: Extents) -> Result<(Bands, Grid)> {
         let bands = self.bands(extents)?;
-        *bound.get_mut::<Bands>()? = bands;
         // About 56 multiply-adds a nanosecond.
         let elements = bands.rows * extents.output[2] * self.geometry.out_channels;
-        Ok(Grid::chunks(extents.images * bands.per_image, elements * self.geometry.depth() / 56))
+        let work = elements * self.geometry.depth() / 56;
+        Ok((bands, Grid::chunks(extents.images * bands.per_image, work)))
     }
 
-    unsafe fn run(
+    fn run(
         &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
+        Bands { extents, rows, per_image }: Bands,
+        operands: Operands,
+        part: Part<'_>,
     ) -> Result<()> {
-        let Bands { extents, rows, per_image } = *bound.get::<Bands>()?;
-        let operands = Operands::of(args, &self.epilogue)?;
-        let (offsets, floats) = split_worker(scratch.worker, self.scratch_parts())?;
-        let (copy, post) = floats.split_at_mut(self.floats);
-        let (band, image) = (chunk as usize % per_image, chunk as usize / per_image);
+        let (offsets, (copy, post)) = (part.table, part.floats.split_at_mut(self.floats));
+        let (band, image) = (part.chunk % per_image, part.chunk / per_image);
         let [_, height, width] = extents.output;
         let range = band * rows..((band + 1) * rows).min(height);
         let layout = Copy::of(&self.geometry, &extents, range.len(), self.is_input_interleaved);

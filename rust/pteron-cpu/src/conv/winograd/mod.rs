@@ -13,14 +13,13 @@ mod block;
 mod weights;
 
 use super::f32_conv_nr32_v1::PANEL;
+use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, WEIGHT};
-use super::operands::{Operands, bind_shapes, post_floats, split_worker};
+use super::operands::{Operands, post_floats};
 use crate::epilogue::Epilogue;
 use crate::gemm::{TileSet, part};
 use block::{BlockTask, MOST_PANELS, MOST_TILES, product_floats, table_entries, transformed_floats};
-use pteron_core::{
-    Args, BindArgs, Bound, Grid, PackedBytes, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
-};
+use pteron_core::{Grid, PackedBytes, PrepareContext, Prepared, Result};
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 pub(crate) use weights::PACKED;
@@ -88,7 +87,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Result<Option<B
     }
     let Some(weights) = weights::packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    Ok(Some(Box::new(Winograd {
+    Ok(Some(framed(Winograd {
         level,
         tiles: TileSet::for_isa(level.isa()),
         name: format!("convolution.winograd_2x2_3x3.{}", level.isa().name()),
@@ -102,13 +101,17 @@ impl Winograd {
     fn panels(&self) -> usize {
         self.geometry.out_channels.div_ceil(PANEL)
     }
+}
 
-    fn split(&self, extents: Extents) -> Split {
-        let [_, height, width] = extents.output;
-        let grid = [height.div_ceil(2), width.div_ceil(2)];
-        let mut split = Split { extents, grid, blocks: 0, groups: self.panels().div_ceil(MOST_PANELS) };
-        split.blocks = split.tiles().div_ceil(MOST_TILES);
-        split
+impl Method for Winograd {
+    type Split = Split;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn layer(&self) -> (&Geometry, &Epilogue) {
+        (&self.geometry, &self.epilogue)
     }
 
     /// Table entries; floats of zeros, transformed inputs, products, and the program behind the convolution.
@@ -117,63 +120,33 @@ impl Winograd {
         let floats = channels + transformed_floats(self.geometry.in_channels) + product_floats();
         [table_entries(), floats + post_floats(&self.epilogue)]
     }
-}
 
-impl Prepared for Winograd {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn scratch(&self) -> Scratch {
-        let [entries, floats] = self.scratch_parts();
-        Scratch { per_worker: entries * size_of::<usize>() + floats * size_of::<f32>(), shared: 0 }
-    }
-
-    fn needs(&self, index: usize) -> bool {
-        index != WEIGHT
-    }
-
-    fn new_bound(&self) -> Bound {
-        Bound::of(Split::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let extents = bind_shapes(args, &self.geometry, &self.epilogue)?;
-        if extents.images == 0 {
-            return Ok(Grid::EMPTY);
-        }
-        let split = self.split(extents);
-        *bound.get_mut::<Split>()? = split;
+    fn split(&self, extents: Extents) -> Result<(Split, Grid)> {
+        let [_, height, width] = extents.output;
+        let grid = [height.div_ceil(2), width.div_ceil(2)];
+        let mut split = Split { extents, grid, blocks: 0, groups: self.panels().div_ceil(MOST_PANELS) };
+        split.blocks = split.tiles().div_ceil(MOST_TILES);
         let chunks = split.blocks * split.groups;
         // About 64 multiply-adds a nanosecond.
         let products = weights::POINTS * split.tiles() * self.geometry.in_channels;
-        Ok(Grid::chunks(chunks, (products / chunks).saturating_mul(self.panels() * PANEL) / 64))
+        let work = (products / chunks).saturating_mul(self.panels() * PANEL) / 64;
+        Ok((split, Grid::chunks(chunks, work)))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let split = *bound.get::<Split>()?;
-        let operands = Operands::of(args, &self.epilogue)?;
-        let (table, floats) = split_worker(scratch.worker, self.scratch_parts())?;
+    fn run(&self, split: Split, operands: Operands, chunk: Part<'_>) -> Result<()> {
         let channels = self.geometry.in_channels;
-        let (zeros, rest) = floats.split_at_mut(channels.next_multiple_of(PANEL));
+        let (zeros, rest) = chunk.floats.split_at_mut(channels.next_multiple_of(PANEL));
         let (transformed, rest) = rest.split_at_mut(transformed_floats(channels));
         let (products, post) = rest.split_at_mut(product_floats());
         zeros.fill(0.0);
-        let (group, block) = (chunk as usize % split.groups, chunk as usize / split.groups);
+        let (group, block) = (chunk.chunk % split.groups, chunk.chunk / split.groups);
         self.level.dispatch(BlockTask {
             convolution: self,
             split,
             tiles: part(split.tiles(), split.blocks, block),
             panels: part(self.panels(), split.groups, group),
             operands,
-            table,
+            table: chunk.table,
             zeros,
             transformed: transformed.as_mut_ptr(),
             products: products.as_mut_ptr(),

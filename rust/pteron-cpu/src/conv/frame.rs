@@ -1,0 +1,101 @@
+//! The frame of a convolution kernel: shapes are bound, operands and worker scratch are taken apart, and the split of a
+//! call is kept here, once for all methods. A method says how a call splits and computes one chunk.
+#![allow(unsafe_code, reason = "the contract of `Prepared::run` is turned into safe calls of methods")]
+
+use super::geometry::{Extents, Geometry, WEIGHT};
+use super::operands::{Operands, bind_shapes, split_worker};
+use crate::epilogue::Epilogue;
+use pteron_core::{Args, BindArgs, Bound, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
+
+/// A method of convolution with a packed constant weight.
+pub(super) trait Method: Send + Sync + 'static {
+    /// How a call of given extents is divided.
+    type Split: Copy + Send + Sync + 'static;
+
+    /// See [`Prepared::name`].
+    fn name(&self) -> &str;
+
+    /// What is computed.
+    fn layer(&self) -> (&Geometry, &Epilogue);
+
+    /// Table entries and floats of worker scratch.
+    fn scratch_parts(&self) -> [usize; 2];
+
+    /// Floats that all workers share.
+    fn shared_floats(&self) -> usize {
+        0
+    }
+
+    /// Divides a call that has images.
+    fn split(&self, extents: Extents) -> Result<(Self::Split, Grid)>;
+
+    /// Computes a chunk.
+    fn run(&self, split: Self::Split, operands: Operands, part: Part<'_>) -> Result<()>;
+}
+
+/// A chunk of a call, with the memory of the worker that computes it.
+pub(super) struct Part<'a> {
+    pub phase: u32,
+    pub chunk: usize,
+    pub table: &'a mut [usize],
+    pub floats: &'a mut [f32],
+    /// [`Method::shared_floats`] of them.
+    pub shared: *mut f32,
+}
+
+struct Framed<M>(M);
+
+/// The method as a kernel.
+pub(super) fn framed<M: Method>(method: M) -> Box<dyn Prepared> {
+    Box::new(Framed(method))
+}
+
+impl<M: Method> Prepared for Framed<M> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn scratch(&self) -> Scratch {
+        let [entries, floats] = self.0.scratch_parts();
+        let bytes = size_of::<f32>();
+        Scratch {
+            per_worker: entries * size_of::<usize>() + floats * bytes,
+            shared: self.0.shared_floats().saturating_mul(bytes),
+        }
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        index != WEIGHT
+    }
+
+    fn new_bound(&self) -> Bound {
+        Bound::of(None::<M::Split>)
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+        let (geometry, epilogue) = self.0.layer();
+        let extents = bind_shapes(args, geometry, epilogue)?;
+        if extents.images == 0 {
+            return Ok(Grid::EMPTY);
+        }
+        let (split, grid) = self.0.split(extents)?;
+        *bound.get_mut()? = Some(split);
+        Ok(grid)
+    }
+
+    unsafe fn run(
+        &self,
+        bound: &Bound,
+        args: &Args<'_>,
+        phase: u32,
+        chunk: u32,
+        scratch: &mut WorkerScratch<'_>,
+    ) -> Result<()> {
+        let split =
+            bound.get::<Option<M::Split>>()?.ok_or_else(|| Error::internal("the call is not bound"))?;
+        let operands = Operands::of(args, self.0.layer().1)?;
+        let (table, floats) = split_worker(scratch.worker, self.0.scratch_parts())?;
+        let shared = scratch.shared.cast();
+        self.0.run(split, operands, Part { phase, chunk: chunk as usize, table, floats, shared })
+    }
+}
