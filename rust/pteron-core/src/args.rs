@@ -2,7 +2,8 @@
 //! Unsafe island (construction only).
 
 use crate::{
-    Dims, Error, RandomDraws, RandomStream, Result, TensorSlot, TensorView, TensorViewMut, Value, ValueId,
+    Dims, Error, Members, RandomDraws, RandomStream, Result, TensorSlot, TensorView, TensorViewMut, Value,
+    ValueId,
 };
 
 /// A number of either kind, as PyTorch's `Scalar`.
@@ -216,11 +217,8 @@ impl<'a> Args<'a> {
     /// The tensors at position `i` (plain or optional list).
     pub fn tensor_list(&self, i: usize) -> Result<TensorListView<'a>> {
         match self.value(i) {
-            Some(Value::TensorList(ids)) => {
-                Ok(TensorListView { values: self.values, ids: ListIds::Plain(ids) })
-            }
-            Some(Value::OptionalTensorList(ids)) => {
-                Ok(TensorListView { values: self.values, ids: ListIds::Optional(ids) })
+            Some(list @ (Value::TensorList(_) | Value::OptionalTensorList(_))) => {
+                Ok(TensorListView { values: self.values, members: list.members() })
             }
             other => Err(wrong_kind(i, "Tensor[]", other)),
         }
@@ -266,26 +264,17 @@ impl<'a> IntListView<'a> {
     }
 }
 
-#[derive(Clone, Copy)]
-enum ListIds<'a> {
-    Plain(&'a [ValueId]),
-    Optional(&'a [Option<ValueId>]),
-}
-
 /// A list of tensors whose elements live in values of their own.
 #[derive(Clone, Copy)]
 pub struct TensorListView<'a> {
     values: &'a [Value],
-    ids: ListIds<'a>,
+    members: Members<'a>,
 }
 
 impl<'a> TensorListView<'a> {
     /// Number of tensors.
     pub fn len(&self) -> usize {
-        match self.ids {
-            ListIds::Plain(ids) => ids.len(),
-            ListIds::Optional(ids) => ids.len(),
-        }
+        self.members.len()
     }
     /// No tensors?
     pub fn is_empty(&self) -> bool {
@@ -293,13 +282,9 @@ impl<'a> TensorListView<'a> {
     }
 
     fn slot(&self, j: usize) -> Result<Option<&'a TensorSlot>> {
-        let id = match self.ids {
-            ListIds::Plain(ids) => ids.get(j).copied(),
-            ListIds::Optional(ids) => match ids.get(j) {
-                Some(None) => return Ok(None),
-                Some(id) => *id,
-                None => None,
-            },
+        let id = match self.members.get(j) {
+            Some(None) => return Ok(None),
+            id => id.flatten(),
         };
         match id.and_then(|id| self.values.get(id.index())) {
             Some(Value::Tensor(t)) => Ok(Some(t)),

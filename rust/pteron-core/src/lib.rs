@@ -59,7 +59,7 @@ pub use random::{RandomDraws, RandomStream};
 pub use schema::{ArgKind, Schema, SchemaArg};
 pub use storage::{AlignedBuffer, PackedBytes, StableBytes};
 pub use tensor::{Dynamism, TensorMeta, TensorSlot, TensorSpec, TensorView, TensorViewMut};
-pub use value::{Value, ValueId, ValueKind};
+pub use value::{Members, Value, ValueId, ValueKind};
 
 /// Largest rank a tensor may have; the limit of the file format's reference reader.
 pub const MAX_RANK: usize = 16;

@@ -37,4 +37,4 @@ pub use listing::{SpecText, listing};
 pub use method_def::{DelegateDef, MethodDef};
 pub use program_file::{NamedDataDef, ProgramFile};
 pub use strip::{DEBUG_KEY, strip};
-pub use value_def::{InitialData, Placement, TensorDef, ValueDef};
+pub use value_def::{Placement, StoredBytes, TensorDef, ValueDef};

@@ -1,7 +1,7 @@
 //! The text form of a program: one line per tensor, delegate and instruction. Made for reading and for
 //! comparing; it states no file offsets, so that a change of layout does not change it.
 
-use crate::{InitialData, MethodDef, Placement, ProgramFile, TensorDef, ValueDef};
+use crate::{MethodDef, Placement, ProgramFile, StoredBytes, TensorDef, ValueDef};
 use pteron_core::error::printable;
 use pteron_core::memory_reserve::{or_limit, text_of};
 use pteron_core::{Instruction, Result, TensorSpec, ValueId};
@@ -29,10 +29,8 @@ struct Listing<'a> {
 fn number_constants(program: &ProgramFile) -> HashMap<Range<usize>, usize> {
     let mut out = HashMap::new();
     for value in program.methods.iter().flat_map(|m| &m.values) {
-        let range = match value.as_tensor().map(|t| &t.placement) {
-            Some(Placement::Constant(range)) => range,
-            Some(Placement::Planned { initial: Some(InitialData::Stored(range)), .. }) => range,
-            _ => continue,
+        let Some(StoredBytes::InFile(range)) = value.as_tensor().and_then(TensorDef::stored) else {
+            continue;
         };
         let next = out.len();
         out.entry(range.clone()).or_insert(next);
@@ -82,19 +80,20 @@ impl Listing<'_> {
 
     fn tensor(&self, f: &mut Formatter<'_>, index: usize, tensor: &TensorDef) -> fmt::Result {
         write!(f, "    %{index}: {}", SpecText(&tensor.spec))?;
-        let number = |range| self.constants.get(range).copied().unwrap_or_default();
         match &tensor.placement {
-            Placement::Constant(range) => write!(f, ", constant {}", number(range))?,
-            Placement::External(name) => write!(f, ", external '{}'", printable(name))?,
+            Placement::Constant(_) => write!(f, ",")?,
             Placement::Unplanned => write!(f, ", unplanned")?,
             Placement::Planned { arena, offset, initial } => {
-                write!(f, ", arena {arena} at {offset}")?;
-                match initial {
-                    Some(InitialData::Stored(range)) => write!(f, " from constant {}", number(range))?,
-                    Some(InitialData::External(name)) => write!(f, " from external '{}'", printable(name))?,
-                    None => {}
-                }
+                let from = if initial.is_some() { " from" } else { "" };
+                write!(f, ", arena {arena} at {offset}{from}")?;
             }
+        }
+        match tensor.stored() {
+            Some(StoredBytes::InFile(range)) => {
+                write!(f, " constant {}", self.constants.get(range).copied().unwrap_or_default())?;
+            }
+            Some(StoredBytes::External(name)) => write!(f, " external '{}'", printable(name))?,
+            None => {}
         }
         match &tensor.name {
             Some(name) => writeln!(f, ", '{}'", printable(name)),
@@ -158,18 +157,15 @@ impl Display for Ref<'_> {
             Some(ValueDef::Bool(v)) => write!(f, "={v}"),
             Some(ValueDef::Double(v)) => write!(f, "={v:?}"),
             Some(ValueDef::String(v)) => write!(f, "='{}'", printable(v)),
-            // Elements of these lists are numbers and tensors, so this nests once.
-            Some(ValueDef::IntList(ids) | ValueDef::TensorList(ids)) => {
-                write!(f, "=[{}]", Refs { method, ids })
-            }
             Some(ValueDef::DoubleList(v)) => write!(f, "={v:?}"),
             Some(ValueDef::BoolList(v)) => write!(f, "={v:?}"),
-            Some(ValueDef::OptionalTensorList(ids)) => {
+            // Members are numbers and tensors, so this nests once.
+            Some(list) => {
                 write!(f, "=[")?;
-                for (at, id) in ids.iter().enumerate() {
+                for (at, id) in list.members().positions().enumerate() {
                     let comma = if at == 0 { "" } else { ", " };
                     match id {
-                        Some(id) => write!(f, "{comma}%{}", id.0)?,
+                        Some(id) => write!(f, "{comma}{}", Ref { method, id })?,
                         None => write!(f, "{comma}None")?,
                     }
                 }

@@ -153,31 +153,36 @@ fn lists() {
     attack_value(
         "int list range",
         11,
-        ValueDraft::IntList(vec![7, 19]),
+        ValueDraft::IntList([7, 19].into()),
         &["no such value", "below 19", "got 19"],
     );
-    attack_value("int list negative", 11, ValueDraft::IntList(vec![-1]), &["no such value", "got -1"]);
-    attack_value("int list wide", 11, ValueDraft::IntList(vec![(1 << 32) + 7]), &["no such value"]);
+    attack_value("int list negative", 11, ValueDraft::IntList([-1].into()), &["no such value", "got -1"]);
+    attack_value("int list wide", 11, ValueDraft::IntList([(1 << 32) + 7].into()), &["no such value"]);
     attack_value(
         "int list kind",
         11,
-        ValueDraft::IntList(vec![7, 0]),
+        ValueDraft::IntList([7, 0].into()),
         &["element 1", "value 0 to be int", "Tensor"],
     );
-    attack_value("tensor list range", 14, ValueDraft::TensorList(vec![99]), &["no such value"]);
+    attack_value("tensor list range", 14, ValueDraft::TensorList([99].into()), &["no such value"]);
     attack_value(
         "tensor list kind",
         14,
-        ValueDraft::TensorList(vec![14]),
+        ValueDraft::TensorList([14].into()),
         &["value 14 to be Tensor", "Tensor[]"],
     );
     attack_value(
         "optional range",
         16,
-        ValueDraft::OptionalTensorList(vec![-2]),
+        ValueDraft::OptionalTensorList([Some(-2)].into()),
         &["no such value", "got -2"],
     );
-    attack_value("optional kind", 16, ValueDraft::OptionalTensorList(vec![7]), &["element 0", "got int"]);
+    attack_value(
+        "optional kind",
+        16,
+        ValueDraft::OptionalTensorList([Some(7)].into()),
+        &["element 0", "got int"],
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use pteron_core::DType;
 use pteron_format::write::{
     ChainDraft, MethodDraft, NamedDataDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
 };
-use pteron_format::{Placement, ProgramFile};
+use pteron_format::{Placement, ProgramFile, StoredBytes};
 
 fn write(draft: &ProgramDraft<'_>) -> (Vec<u8>, ProgramFile) {
     write_with(draft, &WriteOptions::default())
@@ -36,7 +36,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 fn constant(program: &ProgramFile, value: usize) -> std::ops::Range<usize> {
     match &program.methods[0].values[value].as_tensor().unwrap().placement {
-        Placement::Constant(range) => range.clone(),
+        Placement::Constant(StoredBytes::InFile(range)) => range.clone(),
         other => panic!("{other:?}"),
     }
 }

@@ -9,7 +9,7 @@ use pteron_format::write::{
     ChainDraft, DelegateDraft, ExtraTensorDraft, InstructionDraft, MethodDraft, NamedDataDraft, ProgramDraft,
     TensorDraft, ValueDraft, WriteOptions,
 };
-use pteron_format::{InitialData, MethodDef, Placement, ProgramFile, TensorDef, ValueDef};
+use pteron_format::{MethodDef, Placement, ProgramFile, StoredBytes, TensorDef, ValueDef};
 use std::borrow::Cow;
 
 const ARENA: u64 = 1 << 16;
@@ -49,17 +49,17 @@ fn tensor() -> impl Strategy<Value = TensorDraft> {
 
 fn value() -> impl Strategy<Value = ValueDraft> {
     prop_oneof![
-        Just(ValueDraft::Null),
+        Just(ValueDraft::None),
         any::<i64>().prop_map(ValueDraft::Int),
         any::<bool>().prop_map(ValueDraft::Bool),
         (-1e300..1e300f64).prop_map(ValueDraft::Double),
-        ".{0,12}".prop_map(ValueDraft::String),
-        prop::collection::vec(Just(i64::from(INT)), 0..4).prop_map(ValueDraft::IntList),
-        prop::collection::vec(-1e3..1e3f64, 0..4).prop_map(ValueDraft::DoubleList),
-        prop::collection::vec(any::<bool>(), 0..4).prop_map(ValueDraft::BoolList),
-        prop::collection::vec(Just(TENSOR), 0..4).prop_map(ValueDraft::TensorList),
-        prop::collection::vec(prop_oneof![Just(-1), Just(TENSOR)], 0..4)
-            .prop_map(ValueDraft::OptionalTensorList),
+        ".{0,12}".prop_map(|s| ValueDraft::String(s.into())),
+        prop::collection::vec(Just(i64::from(INT)), 0..4).prop_map(|v| ValueDraft::IntList(v.into())),
+        prop::collection::vec(-1e3..1e3f64, 0..4).prop_map(|v| ValueDraft::DoubleList(v.into())),
+        prop::collection::vec(any::<bool>(), 0..4).prop_map(|v| ValueDraft::BoolList(v.into())),
+        prop::collection::vec(Just(i64::from(TENSOR)), 0..4).prop_map(|v| ValueDraft::TensorList(v.into())),
+        prop::collection::vec(prop::option::of(Just(i64::from(TENSOR))), 0..4)
+            .prop_map(|v| ValueDraft::OptionalTensorList(v.into())),
         tensor().prop_map(ValueDraft::from),
         tensor().prop_map(ValueDraft::from),
     ]
@@ -145,17 +145,17 @@ fn ids(indices: &[i32]) -> Vec<ValueId> {
 /// What a value should read back as, tensors apart.
 fn expected(value: &ValueDraft) -> ValueDef {
     match value {
-        ValueDraft::Null => ValueDef::None,
+        ValueDraft::None => ValueDef::None,
         ValueDraft::Int(v) => ValueDef::Int(*v),
         ValueDraft::Bool(v) => ValueDef::Bool(*v),
         ValueDraft::Double(v) => ValueDef::Double(*v),
-        ValueDraft::String(v) => ValueDef::String(v.as_str().into()),
+        ValueDraft::String(v) => ValueDef::String(v.clone()),
         ValueDraft::IntList(v) => ValueDef::IntList(v.iter().map(|i| ValueId(*i as u32)).collect()),
-        ValueDraft::DoubleList(v) => ValueDef::DoubleList(v.as_slice().into()),
-        ValueDraft::BoolList(v) => ValueDef::BoolList(v.as_slice().into()),
-        ValueDraft::TensorList(v) => ValueDef::TensorList(ids(v).into()),
+        ValueDraft::DoubleList(v) => ValueDef::DoubleList(v.clone()),
+        ValueDraft::BoolList(v) => ValueDef::BoolList(v.clone()),
+        ValueDraft::TensorList(v) => ValueDef::TensorList(v.iter().map(|i| ValueId(*i as u32)).collect()),
         ValueDraft::OptionalTensorList(v) => {
-            ValueDef::OptionalTensorList(v.iter().map(|i| (*i >= 0).then_some(ValueId(*i as u32))).collect())
+            ValueDef::OptionalTensorList(v.iter().map(|i| i.map(|i| ValueId(i as u32))).collect())
         }
         ValueDraft::Tensor(_) => panic!("compared by check_tensor"),
     }
@@ -171,8 +171,10 @@ fn check_tensor(file: &[u8], draft: &ProgramDraft<'_>, t: &TensorDraft, found: &
     let is_external = t.extra.as_ref().is_some_and(|e| e.location == 1);
     let index = t.data_buffer_idx as usize;
     match (&found.placement, t.allocation) {
-        (Placement::External(n), None) => assert_eq!((is_external, Some(n)), (true, name.as_ref())),
-        (Placement::Constant(range), None) => {
+        (Placement::Constant(StoredBytes::External(n)), None) => {
+            assert_eq!((is_external, Some(n)), (true, name.as_ref()))
+        }
+        (Placement::Constant(StoredBytes::InFile(range)), None) => {
             assert!(!is_external);
             assert_eq!(file[range.clone()], *draft.constants[index]);
         }
@@ -181,8 +183,8 @@ fn check_tensor(file: &[u8], draft: &ProgramDraft<'_>, t: &TensorDraft, found: &
             assert_eq!((*arena + 1, *offset as u64), (a.memory_id, a.offset));
             match initial {
                 None => assert!(!is_external && index == 0),
-                Some(InitialData::External(n)) => assert_eq!((is_external, Some(n)), (true, name.as_ref())),
-                Some(InitialData::Stored(range)) => {
+                Some(StoredBytes::External(n)) => assert_eq!((is_external, Some(n)), (true, name.as_ref())),
+                Some(StoredBytes::InFile(range)) => {
                     assert!(!is_external);
                     assert_eq!(file[range.clone()], *draft.mutable_data[index]);
                 }

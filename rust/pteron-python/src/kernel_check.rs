@@ -3,11 +3,12 @@
 use crate::call;
 use crate::errors::{OrRaise, to_python};
 use crate::runtime::Runtime;
-use crate::serialize::{class_name, field, unknown_class};
+use crate::serialize::{field, value};
 use crate::source::borrowed;
 use pteron_core::{DType, DimOrder, Dims, Dynamism, Error, Result, TensorSpec, ValueId};
-use pteron_runtime::ir::{Place, TensorIr, ValueIr};
+use pteron_runtime::ir::{Placement, TensorIr};
 use pteron_runtime::{CallToCheck, Limits, Program};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -27,7 +28,7 @@ pub fn check_call(
     let runtime = Runtime::or_shared(py, None)?;
     let call = CallToCheck {
         operator,
-        values: values.iter().map(value).collect::<PyResult<_>>()?,
+        values: values.iter().map(|v| value(v, tensor, index)).collect::<PyResult<_>>()?,
         args: args.into_iter().map(ValueId).collect(),
         varying: varying.into_iter().map(ValueId).collect(),
     };
@@ -48,30 +49,12 @@ pub fn check_program<'py>(data: &Bound<'py, PyBytes>) -> PyResult<Vec<Py<PyAny>>
     Ok(errors.into_iter().map(|e| to_python(py, e).into_value(py).into_any()).collect())
 }
 
-fn value(object: &Bound<'_, PyAny>) -> PyResult<ValueIr> {
-    let ids = |list: Vec<u32>| list.into_iter().map(ValueId).collect();
-    Ok(match class_name(object)?.as_str() {
-        "Null" => ValueIr::None,
-        "Int" => ValueIr::Int(field(object, "int_val")?),
-        "Bool" => ValueIr::Bool(field(object, "bool_val")?),
-        "Double" => ValueIr::Double(field(object, "double_val")?),
-        "String" => ValueIr::String(field::<String>(object, "string_val")?.into()),
-        "Tensor" => tensor(object)?,
-        "IntList" => ValueIr::IntList(ids(field(object, "items")?)),
-        "DoubleList" => ValueIr::DoubleList(field::<Vec<f64>>(object, "items")?.into()),
-        "BoolList" => ValueIr::BoolList(field::<Vec<bool>>(object, "items")?.into()),
-        "TensorList" => ValueIr::TensorList(ids(field(object, "items")?)),
-        "OptionalTensorList" => {
-            let list: Vec<i64> = field(object, "items")?;
-            ValueIr::OptionalTensorList(
-                list.into_iter().map(|i| u32::try_from(i).ok().map(ValueId)).collect(),
-            )
-        }
-        _ => return unknown_class(object, "a kind of value"),
-    })
+fn index(at: i64) -> PyResult<ValueId> {
+    let id = u32::try_from(at).map(ValueId);
+    id.map_err(|_| PyTypeError::new_err(format!("a list cannot have value {at} as a member")))
 }
 
-fn tensor(object: &Bound<'_, PyAny>) -> PyResult<ValueIr> {
+fn tensor(object: &Bound<'_, PyAny>) -> PyResult<TensorIr> {
     let (code, dynamism): (i8, i64) = (field(object, "scalar_type")?, field(object, "shape_dynamism")?);
     let (sizes, order): (Vec<usize>, Vec<u8>) = (field(object, "sizes")?, field(object, "dim_order")?);
     let spec = || -> Result<TensorSpec> {
@@ -85,5 +68,5 @@ fn tensor(object: &Bound<'_, PyAny>) -> PyResult<ValueIr> {
         })
     };
     let spec = spec().or_raise(object.py())?;
-    Ok(ValueIr::Tensor(TensorIr { spec, place: Place::Unplanned, name: None }))
+    Ok(TensorIr { spec, placement: Placement::Unplanned, name: None })
 }

@@ -5,12 +5,11 @@ use crate::bytes::python_bytes;
 use crate::call;
 use crate::contents::Contents;
 use crate::errors::{to_python, type_name};
-use pteron_core::CompileSpec;
+use pteron_core::{CompileSpec, Value};
 use pteron_format::ProgramFile;
 use pteron_format::write::{
     AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FileLayout, FrameDraft, InstructionDraft,
-    LayoutDraft, MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft,
-    WriteOptions,
+    LayoutDraft, MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, WriteOptions,
 };
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
@@ -254,11 +253,11 @@ fn within(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
     out
 }
 
-pub(crate) fn class_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
+fn class_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
     object.get_type().name().map(|n| n.to_string())
 }
 
-pub(crate) fn unknown_class<T>(object: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
+fn unknown_class<T>(object: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
     Err(PyTypeError::new_err(format!("{} is not {what} of the file format", type_name(object))))
 }
 
@@ -268,7 +267,7 @@ fn method(plan: &Bound<'_, PyAny>) -> PyResult<MethodDraft> {
         name: field(plan, "name")?,
         input_tree: field(&trees, "encoded_inp_str")?,
         output_tree: field(&trees, "encoded_out_str")?,
-        values: each(plan, "values", |v| value(&child(v, "val")?))?,
+        values: each(plan, "values", |v| value(&child(v, "val")?, tensor, Ok))?,
         inputs: field(plan, "inputs")?,
         outputs: field(plan, "outputs")?,
         chains: each(plan, "chains", chain)?,
@@ -280,19 +279,33 @@ fn method(plan: &Bound<'_, PyAny>) -> PyResult<MethodDraft> {
     })
 }
 
-fn value(val: &Bound<'_, PyAny>) -> PyResult<ValueDraft> {
+/// A value of `exir.schema`, told apart by the name of its class. `tensor` reads one of its tensors and `index` a
+/// member of its lists.
+pub(crate) fn value<T, I>(
+    val: &Bound<'_, PyAny>,
+    tensor: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
+    index: impl Fn(i64) -> PyResult<I>,
+) -> PyResult<Value<T, I>> {
+    let members = |list: Vec<i32>| list.into_iter().map(|i| index(i64::from(i)));
     Ok(match class_name(val)?.as_str() {
-        "Null" => ValueDraft::Null,
-        "Int" => ValueDraft::Int(field(val, "int_val")?),
-        "Bool" => ValueDraft::Bool(field(val, "bool_val")?),
-        "Double" => ValueDraft::Double(field(val, "double_val")?),
-        "String" => ValueDraft::String(field(val, "string_val")?),
-        "Tensor" => ValueDraft::from(tensor(val)?),
-        "IntList" => ValueDraft::IntList(field(val, "items")?),
-        "DoubleList" => ValueDraft::DoubleList(field(val, "items")?),
-        "BoolList" => ValueDraft::BoolList(field(val, "items")?),
-        "TensorList" => ValueDraft::TensorList(field(val, "items")?),
-        "OptionalTensorList" => ValueDraft::OptionalTensorList(field(val, "items")?),
+        "Null" => Value::None,
+        "Int" => Value::Int(field(val, "int_val")?),
+        "Bool" => Value::Bool(field(val, "bool_val")?),
+        "Double" => Value::Double(field(val, "double_val")?),
+        "String" => Value::String(field::<String>(val, "string_val")?.into()),
+        "Tensor" => Value::from(tensor(val)?),
+        "IntList" => {
+            let list: Vec<i64> = field(val, "items")?;
+            Value::IntList(list.into_iter().map(index).collect::<PyResult<_>>()?)
+        }
+        "DoubleList" => Value::DoubleList(field::<Vec<f64>>(val, "items")?.into()),
+        "BoolList" => Value::BoolList(field::<Vec<bool>>(val, "items")?.into()),
+        "TensorList" => Value::TensorList(members(field(val, "items")?).collect::<PyResult<_>>()?),
+        "OptionalTensorList" => {
+            let list: Vec<i32> = field(val, "items")?;
+            let member = |i: i32| (i != -1).then(|| index(i64::from(i))).transpose();
+            Value::OptionalTensorList(list.into_iter().map(member).collect::<PyResult<_>>()?)
+        }
         _ => return unknown_class(val, "a kind of value"),
     })
 }

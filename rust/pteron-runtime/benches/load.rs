@@ -31,7 +31,7 @@ fn chain() -> Vec<u8> {
     let bytes = (WIDTH * WIDTH * 4) as u64;
     let mut x = add(tensor(0));
     let (first, one, zero) = (x, add(ValueDraft::Int(1)), add(ValueDraft::Int(0)));
-    let order = add(ValueDraft::IntList(vec![one.into(), zero.into()]));
+    let order = add(ValueDraft::IntList([one.into(), zero.into()].into()));
     let mut constants: Vec<Cow<'_, [u8]>> = vec![Cow::Owned(vec![])];
     let mut instructions = Vec::new();
     for layer in 0..LAYERS {

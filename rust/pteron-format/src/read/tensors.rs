@@ -4,7 +4,7 @@ use super::place;
 use super::stored_data::StoredData;
 use super::tensor_layout::{layout_spec, unknown_code};
 use crate::generated::wire;
-use crate::{InitialData, Placement, TensorDef};
+use crate::{Placement, StoredBytes, TensorDef};
 use pteron_core::{DType, Dynamism, Error, Result, TensorSpec};
 
 /// What a tensor's fields refer to.
@@ -47,14 +47,14 @@ impl TensorContext<'_> {
         let placement = match tensor.allocation_info() {
             Some(allocation) => {
                 let initial = match external_name {
-                    Some(name) => Some(InitialData::External(name)),
+                    Some(name) => Some(StoredBytes::External(name)),
                     None if stored == 0 => None,
-                    None => Some(InitialData::Stored(self.initial.range(stored, nbytes, "initial data")?)),
+                    None => Some(StoredBytes::InFile(self.initial.range(stored, nbytes, "initial data")?)),
                 };
                 self.planned(&allocation, spec.dtype, nbytes, initial)?
             }
             None => match external_name {
-                Some(name) => Placement::External(name),
+                Some(name) => Placement::Constant(StoredBytes::External(name)),
                 None if stored == 0 => Placement::Unplanned,
                 None => self.constant(stored, spec.dtype, nbytes)?,
             },
@@ -65,7 +65,7 @@ impl TensorContext<'_> {
     fn constant(&self, index: u32, dtype: DType, nbytes: usize) -> Result<Placement> {
         let range = self.constants.range(index, nbytes, "constant")?;
         check_aligned("the constant", range.start, dtype)?;
-        Ok(Placement::Constant(range))
+        Ok(Placement::Constant(StoredBytes::InFile(range)))
     }
 
     fn planned(
@@ -73,7 +73,7 @@ impl TensorContext<'_> {
         allocation: &wire::AllocationDetails<'_>,
         dtype: DType,
         nbytes: usize,
-        initial: Option<InitialData>,
+        initial: Option<StoredBytes>,
     ) -> Result<Placement> {
         let id = allocation.memory_id();
         let arena = id.checked_sub(1).filter(|a| (*a as usize) < self.arenas.len()).ok_or_else(|| {

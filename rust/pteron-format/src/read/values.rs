@@ -105,23 +105,18 @@ fn check_list(value: &ValueDef, all: &[ValueDef]) -> Result<()> {
             .expected(format!("value {} to be {expected}", id.0))
             .got(kind(id).map_or_else(String::new, |k| k.to_string()))
     };
-    let (items, expected): (&[ValueId], _) = match value {
-        ValueDef::IntList(items) => (items, ValueKind::Int),
-        ValueDef::TensorList(items) => (items, ValueKind::Tensor),
-        ValueDef::OptionalTensorList(items) => {
-            for (at, id) in items.iter().enumerate().filter_map(|(at, id)| id.map(|id| (at, id))) {
-                if !matches!(kind(id), Some(ValueKind::Tensor | ValueKind::None)) {
-                    return Err(wrong(at, id, ValueKind::Tensor));
-                }
-            }
-            return Ok(());
-        }
-        _ => return Ok(()),
+    let (expected, may_be_none) = match value.kind() {
+        ValueKind::IntList => (ValueKind::Int, false),
+        kind => (ValueKind::Tensor, kind == ValueKind::OptionalTensorList),
     };
-    match items.iter().enumerate().find(|(_, id)| kind(**id) != Some(expected)) {
-        Some((at, id)) => Err(wrong(at, *id, expected)),
-        None => Ok(()),
+    let is_right =
+        |found: Option<ValueKind>| found == Some(expected) || (may_be_none && found == Some(ValueKind::None));
+    for (at, id) in value.members().positions().enumerate() {
+        if let Some(id) = id.filter(|id| !is_right(kind(*id))) {
+            return Err(wrong(at, id, expected));
+        }
     }
+    Ok(())
 }
 
 /// An element of an optional list that points at a `None` value is absent, like one that is -1.

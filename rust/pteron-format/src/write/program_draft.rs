@@ -3,7 +3,7 @@
 use super::{FileLayout, WriteOptions, container};
 use crate::ProgramFile;
 use pteron_core::memory_reserve::or_limit;
-use pteron_core::{Error, Result};
+use pteron_core::{Error, Result, Value};
 use std::borrow::Cow;
 
 /// A program to write. Blobs may be borrowed, so weights need not be copied before they are written.
@@ -116,32 +116,9 @@ pub enum InstructionDraft {
     Free { value: i32 },
 }
 
-/// A value.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ValueDraft {
-    /// `None`.
-    Null,
-    /// An integer.
-    Int(i64),
-    /// A bool.
-    Bool(bool),
-    /// A float.
-    Double(f64),
-    /// A string.
-    String(String),
-    /// A tensor.
-    Tensor(Box<TensorDraft>),
-    /// Indices of `Int` values.
-    IntList(Vec<i64>),
-    /// Floats.
-    DoubleList(Vec<f64>),
-    /// Bools.
-    BoolList(Vec<bool>),
-    /// Indices of `Tensor` values.
-    TensorList(Vec<i32>),
-    /// Indices of `Tensor` values, -1 for an absent one.
-    OptionalTensorList(Vec<i32>),
-}
+/// A value. Lists name their members by index, which nobody has checked; `OptionalTensorList` has `None` for an
+/// absent one.
+pub type ValueDraft = Value<TensorDraft, i64>;
 
 /// A tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -252,11 +229,5 @@ impl TensorDraft {
     pub fn bounded(mut self) -> Self {
         self.shape_dynamism = 1;
         self
-    }
-}
-
-impl From<TensorDraft> for ValueDraft {
-    fn from(tensor: TensorDraft) -> Self {
-        ValueDraft::Tensor(Box::new(tensor))
     }
 }

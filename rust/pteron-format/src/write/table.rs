@@ -145,7 +145,11 @@ fn plan<'b>(
     method: &MethodDraft,
     layout: &SegmentLayout<'_>,
 ) -> Result<WIPOffset<wire::ExecutionPlan<'b>>> {
-    let values: Vec<_> = method.values.iter().map(|v| value(b, v, layout)).collect();
+    let mut values = Vec::with_capacity(method.values.len());
+    for (index, draft) in method.values.iter().enumerate() {
+        let value = value(b, draft, layout).map_err(|e| e.argument(format!("value {index}")));
+        values.push(value.map_err(|e| e.method(&method.name))?);
+    }
     let chains: Vec<_> = method.chains.iter().map(|c| chain(b, c)).collect();
     let operators: Vec<_> = method
         .operators
@@ -186,10 +190,10 @@ fn value<'b>(
     b: &mut Builder<'b>,
     value: &ValueDraft,
     layout: &SegmentLayout<'_>,
-) -> WIPOffset<wire::EValue<'b>> {
+) -> Result<WIPOffset<wire::EValue<'b>>> {
     use wire::KernelTypes as Kind;
     let (val_type, val): (Kind, WIPOffset<UnionWIPOffset>) = match value {
-        ValueDraft::Null => (Kind::Null, wire::Null::create(b, &wire::NullArgs {}).as_union_value()),
+        ValueDraft::None => (Kind::Null, wire::Null::create(b, &wire::NullArgs {}).as_union_value()),
         ValueDraft::Int(v) => {
             (Kind::Int, wire::Int::create(b, &wire::IntArgs { int_val: *v }).as_union_value())
         }
@@ -221,16 +225,25 @@ fn value<'b>(
             (Kind::BoolList, wire::BoolList::create(b, &wire::BoolListArgs { items }).as_union_value())
         }
         ValueDraft::TensorList(v) => {
-            let items = scalars(b, v);
+            let items = scalars(b, &v.iter().map(|i| narrow(*i)).collect::<Result<Vec<i32>>>()?);
             (Kind::TensorList, wire::TensorList::create(b, &wire::TensorListArgs { items }).as_union_value())
         }
         ValueDraft::OptionalTensorList(v) => {
-            let items = scalars(b, v);
+            let items = scalars(b, &v.iter().map(|i| narrow(i.unwrap_or(-1))).collect::<Result<Vec<i32>>>()?);
             let list = wire::OptionalTensorList::create(b, &wire::OptionalTensorListArgs { items });
             (Kind::OptionalTensorList, list.as_union_value())
         }
     };
-    wire::EValue::create(b, &wire::EValueArgs { val_type, val: Some(val) })
+    Ok(wire::EValue::create(b, &wire::EValueArgs { val_type, val: Some(val) }))
+}
+
+/// An index as lists of tensors hold it.
+fn narrow(index: i64) -> Result<i32> {
+    i32::try_from(index).map_err(|_| {
+        Error::program("an index of a list does not fit the format")
+            .expected("a 32-bit number")
+            .got(index.to_string())
+    })
 }
 
 fn tensor<'b>(

@@ -27,24 +27,16 @@ pub struct CallToCheck {
 /// or shapes that no kernel takes, a value index outside `values`.
 pub fn check_call(runtime: &Runtime, call: CallToCheck) -> Result<()> {
     let outside = |id: &ValueId| id.index() >= call.values.len();
-    let elements = call.values.iter().flat_map(|v| match v {
-        ValueIr::IntList(ids) | ValueIr::TensorList(ids) => ids.to_vec(),
-        ValueIr::OptionalTensorList(ids) => ids.iter().flatten().copied().collect(),
-        _ => vec![],
-    });
-    if call.args.iter().any(outside) || elements.into_iter().any(|id| outside(&id)) {
+    let has_strangers = |v: &ValueIr| v.members().iter().any(|id| outside(&id));
+    if call.args.iter().any(outside) || call.values.iter().any(has_strangers) {
         return Err(Error::program("a value index of a call is out of range")
             .expected(format!("less than {}", call.values.len())));
     }
     let ir = MethodIr {
-        name: String::new(),
         values: call.values,
-        inputs: vec![],
-        outputs: vec![],
         operators: vec![call.operator],
-        delegates: vec![],
         instructions: vec![Instruction::Kernel { operator: 0, args: call.args.into() }],
-        arenas: vec![],
+        ..MethodIr::default()
     };
     let operators = resolve_operators(&ir, &*runtime.kernels()?)?;
     check_instructions(&ir, &operators)?;

@@ -17,7 +17,7 @@ use crate::{
 use pteron_core::error::printable;
 use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
-use pteron_format::{BundleFile, MethodDef, Placement};
+use pteron_format::{BundleFile, MethodDef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -255,11 +255,8 @@ impl Program {
     /// among them.
     pub fn buffers(&self, method: &str) -> Result<Vec<IoSpec>> {
         let mut found = Vec::new();
-        for value in &self.method(method)?.0.values {
-            let pteron_format::ValueDef::Tensor(tensor) = value else { continue };
-            if let Placement::Planned { initial, .. } = &tensor.placement
-                && (initial.is_some() || tensor.name.is_some())
-            {
+        for (_, tensor) in self.method(method)?.0.tensors() {
+            if tensor.is_state() {
                 let name = tensor.name.clone().unwrap_or_else(|| format!("state{}", found.len()));
                 let kind = IoKind::Tensor(TensorIo {
                     dtype: tensor.spec.dtype,

@@ -1,7 +1,7 @@
 //! Checks every instruction against the kernel table: operators exist, arguments have the right number
 //! and kinds, nothing writes to a constant. After this, calls differ from their schemas no more.
 
-use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
+use crate::ir::{MethodIr, Placement, ValueIr};
 use crate::load::kernel_registry::{KernelRegistry, OperatorKernels};
 use pteron_core::error::printable;
 use pteron_core::{DType, Error, Instruction, Result, Schema, ValueId, ValueKind};
@@ -82,7 +82,7 @@ pub(crate) fn check_instructions(ir: &MethodIr, operators: &ResolvedOperators) -
 }
 
 fn value(ir: &MethodIr, id: ValueId) -> Result<&ValueIr> {
-    ir.values.get(id.index()).ok_or_else(|| Error::internal("a checked value index is out of range"))
+    ir.value(id).ok_or_else(|| Error::internal("a checked value index is out of range"))
 }
 
 fn check_call(ir: &MethodIr, schema: &Schema, args: &[ValueId]) -> Result<()> {
@@ -125,14 +125,14 @@ fn check_return(ir: &MethodIr, schema: &Schema, args: &[ValueId], last: ValueId)
     }
     // Kernels write their outputs; the return only names them again.
     let outputs: Vec<ValueId> =
-        schema.outputs().filter_map(|i| args.get(i)).flat_map(|out| each(ir, *out)).collect();
+        schema.outputs().filter_map(|i| args.get(i)).flat_map(|out| ir.leaves(*out)).collect();
     let is_list = found.kind() == ValueKind::TensorList;
     match found.kind() {
         ValueKind::TensorList => {}
         ValueKind::Tensor if schema.returns <= 1 => {}
         _ => return Err(wrong(if schema.returns > 1 { "Tensor[]" } else { "Tensor" })),
     }
-    let returned = each(ir, last);
+    let returned: Vec<ValueId> = ir.leaves(last).collect();
     let names_outputs = if is_list || outputs.len() == 1 {
         returned == outputs
     } else {
@@ -146,14 +146,6 @@ fn check_return(ir: &MethodIr, schema: &Schema, args: &[ValueId], last: ValueId)
     }
 }
 
-/// The tensors of a list, or the value itself.
-fn each(ir: &MethodIr, id: ValueId) -> Vec<ValueId> {
-    match ir.values.get(id.index()) {
-        Some(ValueIr::TensorList(ids)) => ids.to_vec(),
-        _ => vec![id],
-    }
-}
-
 /// `value 3`, or `values 3, 4`; a few of many.
 fn listed(ids: &[ValueId]) -> String {
     const MOST: usize = 16;
@@ -163,17 +155,9 @@ fn listed(ids: &[ValueId]) -> String {
 }
 
 fn check_writable(ir: &MethodIr, id: ValueId) -> Result<()> {
-    let is_constant = |id: ValueId| {
-        matches!(
-            ir.values.get(id.index()),
-            Some(ValueIr::Tensor(TensorIr { place: Place::Constant(_) | Place::Folded(_), .. }))
-        )
-    };
-    let constant = match value(ir, id)? {
-        ValueIr::TensorList(ids) => ids.iter().copied().find(|v| is_constant(*v)),
-        _ => Some(id).filter(|v| is_constant(*v)),
-    };
-    match constant {
+    let is_constant =
+        |id: &ValueId| ir.tensor(*id).is_some_and(|t| matches!(t.placement, Placement::Constant(_)));
+    match ir.leaves(id).find(is_constant) {
         None => Ok(()),
         Some(v) => Err(Error::program("an instruction writes to a constant")
             .expected("planned memory or an output")

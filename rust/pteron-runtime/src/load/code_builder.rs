@@ -1,7 +1,7 @@
 //! Turns optimised steps into the executable: prepares kernels, finds out what must be bound before
 //! every run, where views and moves point, and which overlaps need a look at run time.
 
-use crate::ir::{MethodIr, Place, StepIr, StepKind, ValueIr};
+use crate::ir::{MethodIr, Placement, StepIr, StepKind};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators};
 use crate::load::kernel_registry::KernelRegistry;
 use crate::load::memory_map::{ArgumentRole, MemoryMap};
@@ -180,9 +180,7 @@ impl<'a> CodeBuilder<'a> {
         let mut links = Vec::new();
         for (i, step) in self.steps.iter().enumerate() {
             match &step.action {
-                Action::Move { from, to }
-                    if self.ir().values.get(to.index()).is_some_and(|v| v.as_tensor().is_some()) =>
-                {
+                Action::Move { from, to } if self.ir().tensor(*to).is_some() => {
                     links.push(Link { from: *from, to: *to, view: None });
                 }
                 Action::Kernel(k) if k.alias == AliasRule::View => {
@@ -243,12 +241,8 @@ fn moving_values(ir: &MethodIr, links: &[Link], is_varying: &[bool]) -> HashSet<
             moving.insert(link.to);
         }
     }
-    let has_own_pointer_per_call = |v: ValueId| {
-        ir.values
-            .get(v.index())
-            .and_then(ValueIr::as_tensor)
-            .is_some_and(|t| matches!(t.place, Place::Unplanned))
-    };
+    let has_own_pointer_per_call =
+        |v: ValueId| ir.tensor(v).is_some_and(|t| matches!(t.placement, Placement::Unplanned));
     loop {
         let before = moving.len();
         for link in links {
@@ -264,25 +258,18 @@ fn moving_values(ir: &MethodIr, links: &[Link], is_varying: &[bool]) -> HashSet<
 
 /// Can what a kernel's `bind` reads of this value differ between two runs?
 fn varies(ir: &MethodIr, written: &HashSet<ValueId>, id: ValueId) -> bool {
-    match ir.values.get(id.index()) {
-        Some(ValueIr::Tensor(t)) => t.spec.is_dynamic(),
-        Some(ValueIr::IntList(ids) | ValueIr::TensorList(ids)) => ids.iter().any(|v| varies(ir, written, *v)),
-        Some(ValueIr::OptionalTensorList(ids)) => ids.iter().flatten().any(|v| varies(ir, written, *v)),
-        _ => written.contains(&id),
-    }
+    ir.leaves(id).any(|v| match ir.tensor(v) {
+        Some(tensor) => tensor.spec.is_dynamic(),
+        None => written.contains(&v),
+    })
 }
 
 /// The tensors among the arguments of a call, list elements included, with what the call does to them.
 pub(crate) fn tensor_roles(ir: &MethodIr, schema: &Schema, args: &[ValueId]) -> Vec<ArgumentRole> {
     let mut roles = Vec::new();
     for (arg, id) in schema.args.iter().zip(args) {
-        let mut add = |value: ValueId| roles.push(ArgumentRole { value, is_output: arg.is_output });
-        match ir.values.get(id.index()) {
-            Some(ValueIr::Tensor(_)) => add(*id),
-            Some(ValueIr::TensorList(ids)) => ids.iter().copied().for_each(&mut add),
-            Some(ValueIr::OptionalTensorList(ids)) => ids.iter().flatten().copied().for_each(&mut add),
-            _ => {}
-        }
+        let tensors = ir.leaves(*id).filter(|value| ir.tensor(*value).is_some());
+        roles.extend(tensors.map(|value| ArgumentRole { value, is_output: arg.is_output }));
     }
     roles
 }

@@ -1,6 +1,6 @@
 //! Constants of a method as kernels see them at load.
 
-use crate::ir::{FoldedConstant, Place, TensorIr};
+use crate::ir::{ConstantRef, FoldedConstant, Placement, TensorIr};
 use crate::load::program_data::ProgramData;
 use pteron_core::{
     AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, DimOrder, Dims, PackKey, PackStore,
@@ -53,16 +53,16 @@ impl<'a> Constants<'a> {
     /// The contents of a constant tensor; `None` for tensors that are not constant.
     pub(crate) fn view(&self, tensor: &TensorIr) -> Option<ConstantView<'a>> {
         let spec = &tensor.spec;
-        match &tensor.place {
-            Place::Constant(c) => Some(ConstantView {
-                key: c.key,
-                data: self.bytes(&c.key)?,
+        match &tensor.placement {
+            Placement::Constant(ConstantRef::Stored(key)) => Some(ConstantView {
+                key: *key,
+                data: self.bytes(key)?,
                 dtype: spec.dtype,
                 offset: 0,
                 shape: spec.shape,
                 strides: spec.dim_order.strides(&spec.shape),
             }),
-            Place::Folded(index) => {
+            Placement::Constant(ConstantRef::Folded(index)) => {
                 let f = self.folded.get(*index as usize)?;
                 let data: &'a [u8] = match &f.data {
                     Some(computed) => computed.as_slice(),
@@ -77,7 +77,7 @@ impl<'a> Constants<'a> {
                     strides: f.strides,
                 })
             }
-            Place::Planned { .. } | Place::Unplanned => None,
+            Placement::Planned { .. } | Placement::Unplanned => None,
         }
     }
 }
@@ -160,7 +160,7 @@ mod tests {
                 dim_order: DimOrder::contiguous(2),
                 dynamism: Dynamism::Static,
             },
-            place: Place::Folded(0),
+            placement: Placement::Constant(ConstantRef::Folded(0)),
             name: None,
         };
         let packs = PackStore::new();

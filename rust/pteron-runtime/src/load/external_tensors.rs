@@ -1,28 +1,27 @@
 //! Tensors of a method whose bytes are in data files: found by name, and checked to be what the program
 //! says.
 
-use crate::ir::ConstantRef;
 use crate::load::program_data::ProgramData;
 use pteron_core::error::printable;
 use pteron_core::{ConstantKey, Dynamism, Error, Result, TensorSpec};
-use pteron_format::{InitialData, MethodDef, Placement, SpecText, TensorDef, ValueDef};
+use pteron_format::{MethodDef, SpecText, StoredBytes};
 use std::collections::{BTreeSet, HashMap};
 
 /// Where the bytes of every external tensor of a method are, by name.
 ///
 /// Errors with `ExternalData` when one is missing (all missing ones are named), or is not exactly what the
 /// program expects: dtype, extents, memory order.
-pub(crate) fn resolve(method: &MethodDef, data: &ProgramData) -> Result<HashMap<String, ConstantRef>> {
+pub(crate) fn resolve(method: &MethodDef, data: &ProgramData) -> Result<HashMap<String, ConstantKey>> {
     let mut found = HashMap::new();
     let mut missing = BTreeSet::new();
-    for tensor in method.values.iter().filter_map(ValueDef::as_tensor) {
-        let Some(key) = external_key(tensor) else { continue };
+    for (_, tensor) in method.tensors() {
+        let Some(StoredBytes::External(key)) = tensor.stored() else { continue };
         match find(key, &tensor.spec, data).map_err(|e| e.method(method.name.as_str()))? {
             Some(place) => {
                 found.insert(key.to_string(), place);
             }
             None => {
-                missing.insert(key);
+                missing.insert(key.as_str());
             }
         }
     }
@@ -33,16 +32,7 @@ pub(crate) fn resolve(method: &MethodDef, data: &ProgramData) -> Result<HashMap<
     }
 }
 
-fn external_key(tensor: &TensorDef) -> Option<&str> {
-    match &tensor.placement {
-        Placement::External(key) | Placement::Planned { initial: Some(InitialData::External(key)), .. } => {
-            Some(key)
-        }
-        _ => None,
-    }
-}
-
-fn find(key: &str, spec: &TensorSpec, data: &ProgramData) -> Result<Option<ConstantRef>> {
+fn find(key: &str, spec: &TensorSpec, data: &ProgramData) -> Result<Option<ConstantKey>> {
     let Some((index, file, entry)) = data.external().find(key) else { return Ok(None) };
     let wanted = TensorSpec { dynamism: Dynamism::Static, ..spec.clone() };
     let refused = |message: &str, got: String| {
@@ -68,7 +58,7 @@ fn find(key: &str, spec: &TensorSpec, data: &ProgramData) -> Result<Option<Const
                 .and_then(|i| i.checked_add(1))
                 .ok_or_else(|| Error::limit("there are too many data files"))?;
             let (offset, nbytes) = (entry.range.start as u64, entry.range.len() as u64);
-            Ok(Some(ConstantRef { key: ConstantKey { origin, offset, nbytes } }))
+            Ok(Some(ConstantKey { origin, offset, nbytes }))
         }
     }
 }

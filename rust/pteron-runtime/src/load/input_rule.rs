@@ -1,6 +1,6 @@
 //! What a call's inputs are checked against, prepared at load so that a check is a few comparisons.
 
-use crate::ir::{MethodIr, Place, ValueIr};
+use crate::ir::{MethodIr, Placement};
 use crate::load::extent_expression::{ExtentExpression, Linear};
 use crate::{Extent, IoKind, IoSpec};
 use pteron_core::{DType, DimOrder, Error, Result, ValueId};
@@ -80,9 +80,7 @@ pub(crate) fn input_rules(ir: &MethodIr, specs: &[IoSpec], copied: &HashSet<Valu
         }
         let kind = match &spec.kind {
             IoKind::Tensor(t) => {
-                if let Some(ValueIr::Tensor(tensor)) = ir.values.get(id.index())
-                    && matches!(tensor.place, Place::Constant(_) | Place::Folded(_))
-                {
+                if ir.tensor(*id).is_some_and(|t| matches!(t.placement, Placement::Constant(_))) {
                     return Err(Error::program("an input is a constant")
                         .expected("a value that no stored data belongs to")
                         .method(ir.name.as_str())

@@ -3,7 +3,7 @@
 use crate::load::method_code::MethodCode;
 use pteron_core::error::printable;
 use pteron_core::{Error, MAX_RANK, Result};
-use pteron_format::{MethodDef, ProgramFile, ValueDef};
+use pteron_format::{MethodDef, ProgramFile};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -69,10 +69,10 @@ impl Limits {
             }
         }
         let most = self.rank.unwrap_or(MAX_RANK).min(MAX_RANK);
-        let tensors = method.values.iter().filter_map(ValueDef::as_tensor);
-        match tensors.clone().map(|t| t.spec.shape.len()).max() {
+        let tensors = || method.tensors().map(|(_, tensor)| tensor);
+        match tensors().map(|t| t.spec.shape.len()).max() {
             Some(rank) if rank > most => {
-                let name = tensors.filter(|t| t.spec.shape.len() > most).find_map(|t| t.name.as_deref());
+                let name = tensors().filter(|t| t.spec.shape.len() > most).find_map(|t| t.name.as_deref());
                 Err(reached("rank", "a tensor has too many dimensions")
                     .expected(format!("rank at most {most}"))
                     .got(match name {

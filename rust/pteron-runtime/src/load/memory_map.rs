@@ -4,7 +4,7 @@
 //! Most values have one place and the answer is final at load. Where a move makes it depend on the
 //! path taken, the step carries its roles and the session looks at the pointers before each run.
 
-use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
+use crate::ir::{MethodIr, Placement, TensorIr, ValueIr};
 use pteron_core::{AliasRule, Error, Result, ValueId};
 use smallvec::SmallVec;
 use std::collections::HashSet;
@@ -69,7 +69,7 @@ impl<'a> MemoryMap<'a> {
     }
 
     fn tensor(&self, id: ValueId) -> Option<&TensorIr> {
-        self.ir.values.get(id.index()).and_then(ValueIr::as_tensor)
+        self.ir.tensor(id)
     }
 
     fn spread(&mut self, from: ValueId, to: ValueId) -> bool {
@@ -194,13 +194,13 @@ fn own_places(index: u32, value: &ValueIr, inputs: &HashSet<ValueId>) -> Places 
     let ValueIr::Tensor(t) = value else { return Some(SmallVec::new()) };
     let nbytes = t.spec.nbytes().ok()?;
     let whole = |space| Region { space, start: 0, end: nbytes };
-    let region = match &t.place {
-        Place::Constant(_) | Place::Folded(_) => whole(Space::Constant),
-        Place::Planned { arena, offset, .. } => {
+    let region = match &t.placement {
+        Placement::Constant(_) => whole(Space::Constant),
+        Placement::Planned { arena, offset, .. } => {
             Region { space: Space::Arena(*arena), start: *offset, end: offset.checked_add(nbytes)? }
         }
-        Place::Unplanned if inputs.contains(&ValueId(index)) => whole(Space::Input(index)),
-        Place::Unplanned => whole(Space::Own(index)),
+        Placement::Unplanned if inputs.contains(&ValueId(index)) => whole(Space::Input(index)),
+        Placement::Unplanned => whole(Space::Own(index)),
     };
     Some(smallvec::smallvec![region])
 }
@@ -211,13 +211,13 @@ mod tests {
     use crate::ir::ConstantRef;
     use pteron_core::{ConstantKey, DType, ErrorKind, TensorSpec};
 
-    fn tensor(place: Place) -> ValueIr {
+    fn tensor(placement: Placement<ConstantRef>) -> ValueIr {
         let spec = TensorSpec::contiguous(DType::Float32, &[4]).unwrap();
-        ValueIr::Tensor(TensorIr { spec, place, name: None })
+        TensorIr { spec, placement, name: None }.into()
     }
 
     fn planned(offset: usize) -> ValueIr {
-        tensor(Place::Planned { arena: 0, offset, initial: None })
+        tensor(Placement::Planned { arena: 0, offset, initial: None })
     }
 
     fn method(values: Vec<ValueIr>, inputs: &[u32]) -> MethodIr {
@@ -225,11 +225,8 @@ mod tests {
             name: "m".into(),
             values,
             inputs: inputs.iter().map(|v| ValueId(*v)).collect(),
-            outputs: vec![],
-            operators: vec![],
-            delegates: vec![],
-            instructions: vec![],
             arenas: vec![64],
+            ..MethodIr::default()
         }
     }
 
@@ -266,8 +263,8 @@ mod tests {
         let key = ConstantKey { origin: 0, offset: 0, nbytes: 16 };
         let ir = method(
             vec![
-                tensor(Place::Constant(ConstantRef { key })),
-                tensor(Place::Unplanned),
+                tensor(Placement::Constant(ConstantRef::Stored(key))),
+                tensor(Placement::Unplanned),
                 planned(0),
                 planned(16),
             ],

@@ -4,7 +4,7 @@
 //! looks at other values in its bytes, nothing is a view of it, and the step writes all of it, from arguments that
 //! lie elsewhere.
 
-use crate::ir::{MethodIr, Place, ValueIr};
+use crate::ir::{MethodIr, Placement, TensorIr};
 use crate::load::code_builder::tensor_roles;
 use crate::load::step::{Action, KernelStep, Step};
 use pteron_core::{AliasRule, ValueId};
@@ -33,17 +33,13 @@ pub(crate) fn movable(ir: &MethodIr, steps: &[Step], links: &[(ValueId, ValueId)
 
 /// The bytes of a value that is planned and no buffer of the model.
 fn plain_range(ir: &MethodIr, id: ValueId) -> Option<Range> {
-    let tensor = ir.values.get(id.index()).and_then(ValueIr::as_tensor)?;
-    match &tensor.place {
-        Place::Planned { initial: None, .. } if tensor.name.is_none() => range(ir, id),
-        _ => None,
-    }
+    range(ir, id).filter(|_| ir.tensor(id).is_some_and(TensorIr::is_temporary))
 }
 
 fn range(ir: &MethodIr, id: ValueId) -> Option<Range> {
-    let tensor = ir.values.get(id.index()).and_then(ValueIr::as_tensor)?;
-    match &tensor.place {
-        Place::Planned { arena, offset, .. } => {
+    let tensor = ir.tensor(id)?;
+    match &tensor.placement {
+        Placement::Planned { arena, offset, .. } => {
             Some((*arena, *offset, offset.checked_add(tensor.spec.nbytes().ok()?)?))
         }
         _ => None,

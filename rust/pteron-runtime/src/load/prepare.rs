@@ -50,17 +50,13 @@ impl<'a> Preparer<'a> {
         Ok(prepared)
     }
 
-    fn value(&self, id: ValueId) -> Option<&'a ValueIr> {
-        self.ir.values.get(id.index())
-    }
-
     fn arg_specs(&self, args: &[ValueId]) -> Vec<ArgSpec<'a>> {
         args.iter().map(|id| self.arg_spec(*id)).collect()
     }
 
     pub(crate) fn arg_spec(&self, id: ValueId) -> ArgSpec<'a> {
         let is_known = !self.written.contains(&id);
-        match self.value(id) {
+        match self.ir.value(id) {
             None | Some(ValueIr::None) => ArgSpec::None,
             Some(ValueIr::Int(v)) => ArgSpec::Int(is_known.then_some(*v)),
             Some(ValueIr::Bool(v)) => ArgSpec::Bool(is_known.then_some(*v)),
@@ -69,7 +65,7 @@ impl<'a> Preparer<'a> {
             Some(ValueIr::Tensor(t)) => ArgSpec::Tensor(t.spec.clone(), self.constants.view(t)),
             Some(ValueIr::IntList(ids)) => ArgSpec::IntList(
                 ids.iter()
-                    .map(|v| match self.value(*v) {
+                    .map(|v| match self.ir.value(*v) {
                         Some(ValueIr::Int(n)) if !self.written.contains(v) => Some(*n),
                         _ => None,
                     })
@@ -77,17 +73,13 @@ impl<'a> Preparer<'a> {
             ),
             Some(ValueIr::DoubleList(l)) => ArgSpec::DoubleList(l),
             Some(ValueIr::BoolList(l)) => ArgSpec::BoolList(l),
-            Some(ValueIr::TensorList(ids)) => {
-                ArgSpec::TensorList(ids.iter().map(|v| self.spec_of(*v)).collect())
-            }
-            Some(ValueIr::OptionalTensorList(ids)) => {
-                ArgSpec::TensorList(ids.iter().map(|v| v.and_then(|v| self.spec_of(v))).collect())
-            }
+            Some(list @ (ValueIr::TensorList(_) | ValueIr::OptionalTensorList(_))) => ArgSpec::TensorList(
+                list.members()
+                    .positions()
+                    .map(|v| v.and_then(|v| Some(self.ir.tensor(v)?.spec.clone())))
+                    .collect(),
+            ),
         }
-    }
-
-    fn spec_of(&self, id: ValueId) -> Option<pteron_core::TensorSpec> {
-        self.value(id).and_then(ValueIr::as_tensor).map(|t| t.spec.clone())
     }
 
     fn describe(&self, specs: &[ArgSpec<'_>]) -> String {

@@ -1,7 +1,7 @@
 //! Where a session puts each value: which memory it owns, what it copies in, what it puts back before
 //! every run.
 
-use crate::ir::{MethodIr, Place, TensorIr, ValueIr};
+use crate::ir::{ConstantRef, MethodIr, Placement, TensorIr};
 use crate::load::code_builder::BuiltCode;
 use crate::load::constants::dense_copy;
 use crate::load::planned_outputs;
@@ -101,16 +101,16 @@ impl SessionLayout {
                 }
                 continue;
             };
-            match &tensor.place {
-                Place::Unplanned if inputs.contains(&id) => {}
-                Place::Unplanned if outputs.contains(&id) => layout.fresh_outputs.push(id),
-                Place::Unplanned if !layout.is_used(id) => {}
-                Place::Unplanned => {
+            match &tensor.placement {
+                Placement::Unplanned if inputs.contains(&id) => {}
+                Placement::Unplanned if outputs.contains(&id) => layout.fresh_outputs.push(id),
+                Placement::Unplanned if !layout.is_used(id) => {}
+                Placement::Unplanned => {
                     let nbytes = tensor.spec.nbytes()?;
                     layout.nbytes = add(layout.nbytes, nbytes)?;
                     layout.own.push((id, nbytes));
                 }
-                Place::Planned { .. } if is_state(tensor) => {
+                Placement::Planned { .. } if tensor.is_state() => {
                     let name = tensor.name.clone().unwrap_or_else(|| format!("state{}", layout.state.len()));
                     layout.state.push((name, id));
                 }
@@ -130,7 +130,7 @@ impl SessionLayout {
 fn used_values(ir: &MethodIr, built: &BuiltCode) -> Box<[bool]> {
     let mut is_used = vec![false; ir.values.len()];
     let mut mark = |id: ValueId| {
-        for id in named_by(ir, id) {
+        for id in std::iter::once(id).chain(ir.members(id).iter()) {
             if let Some(used) = is_used.get_mut(id.index()) {
                 *used = true;
             }
@@ -146,18 +146,8 @@ fn used_values(ir: &MethodIr, built: &BuiltCode) -> Box<[bool]> {
     }
     ir.inputs.iter().chain(&ir.outputs).copied().for_each(&mut mark);
     built.links.iter().flat_map(|(from, to)| [*from, *to]).for_each(&mut mark);
-    for (i, value) in ir.values.iter().enumerate() {
-        let is_kept = value.as_tensor().is_some_and(is_state);
-        if let (true, Ok(index)) = (is_kept, u32::try_from(i)) {
-            mark(ValueId(index));
-        }
-    }
+    ir.tensors().filter(|(_, tensor)| tensor.is_state()).for_each(|(id, _)| mark(id));
     is_used.into()
-}
-
-/// Is it a mutable buffer?
-fn is_state(tensor: &TensorIr) -> bool {
-    matches!(&tensor.place, Place::Planned { initial, .. } if initial.is_some() || tensor.name.is_some())
 }
 
 /// Memory for the folded constants that some kernel reads as memory.
@@ -173,9 +163,11 @@ fn folded_memory(
                 Action::Kernel(k) => k.prepared.needs(position),
                 _ => true,
             };
-            for id in named_by(ir, *id).filter(|_| is_read) {
-                let Some(ValueIr::Tensor(tensor)) = ir.values.get(id.index()) else { continue };
-                if matches!(tensor.place, Place::Folded(_)) && !memory.contains_key(&id) {
+            for id in ir.leaves(*id).filter(|_| is_read) {
+                let Some(tensor) = ir.tensor(id) else { continue };
+                if matches!(tensor.placement, Placement::Constant(ConstantRef::Folded(_)))
+                    && !memory.contains_key(&id)
+                {
                     memory.insert(id, memory_of(tensor, preparer)?);
                 }
             }
@@ -184,22 +176,12 @@ fn folded_memory(
     Ok(memory)
 }
 
-/// The value itself, and what the list that it is names.
-fn named_by(ir: &MethodIr, id: ValueId) -> impl Iterator<Item = ValueId> + '_ {
-    let (all, some) = match ir.values.get(id.index()) {
-        Some(ValueIr::TensorList(ids) | ValueIr::IntList(ids)) => (&ids[..], &[][..]),
-        Some(ValueIr::OptionalTensorList(ids)) => (&[][..], &ids[..]),
-        _ => (&[][..], &[][..]),
-    };
-    std::iter::once(id).chain(all.iter().copied()).chain(some.iter().flatten().copied())
-}
-
 fn memory_of(tensor: &TensorIr, preparer: Preparer<'_>) -> Result<FoldedMemory> {
     let view = preparer
         .constants
         .view(tensor)
         .ok_or_else(|| Error::internal("a folded constant has lost its storage"))?;
-    let is_stored = matches!(&tensor.place, Place::Folded(i)
+    let is_stored = matches!(&tensor.placement, Placement::Constant(ConstantRef::Folded(i))
         if preparer.constants.folded.get(*i as usize).is_some_and(|f| f.data.is_none()));
     let dense = tensor.spec.dim_order.strides(&tensor.spec.shape);
     let is_dense =

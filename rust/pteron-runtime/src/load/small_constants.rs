@@ -3,7 +3,7 @@
 //! Who reads a byte of a mapped file gets the pages around it too (64 KiB on Linux), so a bias of a few hundred bytes
 //! would keep as much of the packed weights beside it in memory as a kernel that reads them. A copy takes its own size.
 
-use crate::ir::{MethodIr, Place, ValueIr};
+use crate::ir::{ConstantRef, MethodIr, Placement};
 use crate::load::program_data::ProgramData;
 use pteron_core::{AlignedBuffer, ConstantKey, Error, Result, ValueId};
 use std::collections::HashMap;
@@ -33,21 +33,18 @@ impl SmallConstants {
         let mut places = HashMap::new();
         let mut found: Vec<(&[u8], usize)> = vec![];
         let mut end = 0usize;
-        for (value, id) in ir.values.iter().zip((0..).map(ValueId)) {
-            let ValueIr::Tensor(tensor) = value else { continue };
-            let Place::Constant(constant) = &tensor.place else { continue };
-            let Some(data) = data.filter(|data| data.is_mapped(&constant.key)) else { continue };
-            let Some(bytes) = data.constant(&constant.key).filter(|b| b.len() <= MOST_BYTES) else {
-                continue;
-            };
-            if !is_used(id) || places.contains_key(&constant.key) {
+        for (id, tensor) in ir.tensors() {
+            let Placement::Constant(ConstantRef::Stored(key)) = &tensor.placement else { continue };
+            let Some(data) = data.filter(|data| data.is_mapped(key)) else { continue };
+            let Some(bytes) = data.constant(key).filter(|b| b.len() <= MOST_BYTES) else { continue };
+            if !is_used(id) || places.contains_key(key) {
                 continue;
             }
             let next = end.saturating_add(bytes.len().next_multiple_of(ALIGNMENT));
             if next > MOST_IN_ALL {
                 break;
             }
-            places.insert(constant.key, end);
+            places.insert(*key, end);
             found.push((bytes, end));
             end = next;
         }

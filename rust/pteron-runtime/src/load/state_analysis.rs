@@ -4,7 +4,7 @@
 //! Forward data flow over the steps: which bytes have certainly been written by this run? At joins
 //! only what both paths have written counts.
 
-use crate::ir::{MethodIr, Place, ValueIr};
+use crate::ir::{MethodIr, Placement};
 use crate::load::code_builder::tensor_roles;
 use crate::load::memory_map::ArgumentRole;
 use crate::load::step::{Action, Step};
@@ -213,9 +213,9 @@ fn effect(ir: &MethodIr, step: &Step, delegate_outputs: &[usize]) -> Effect {
 
 /// The planned bytes of a tensor.
 fn place(ir: &MethodIr, id: ValueId) -> Option<Range> {
-    let tensor = ir.values.get(id.index()).and_then(ValueIr::as_tensor)?;
-    match &tensor.place {
-        Place::Planned { arena, offset, .. } => {
+    let tensor = ir.tensor(id)?;
+    match &tensor.placement {
+        Placement::Planned { arena, offset, .. } => {
             Some((*arena, *offset, offset.saturating_add(tensor.spec.nbytes().ok()?)))
         }
         _ => None,

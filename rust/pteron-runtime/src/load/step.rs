@@ -55,7 +55,7 @@ pub(crate) struct KernelStep {
 
 impl Step {
     /// Kernel, backend or instruction, for traces and listings.
-    pub(crate) fn name<'a>(&'a self, backends: &'a [crate::ir::DelegateIr]) -> &'a str {
+    pub(crate) fn name<'a>(&'a self, backends: &'a [pteron_format::DelegateDef]) -> &'a str {
         match &self.action {
             Action::Kernel(k) => k.prepared.name(),
             Action::Delegate { delegate } => {

@@ -1,7 +1,7 @@
 //! What each instruction reads and writes, and where in memory values live.
 
 use super::{Chain, Loader};
-use crate::ir::{MethodIr, Place, ValueIr};
+use crate::ir::{MethodIr, Placement, ValueIr};
 use pteron_core::{Instruction, ValueId};
 use std::collections::HashMap;
 
@@ -101,14 +101,9 @@ pub(super) fn kernel_call<'a>(
 }
 
 fn expand(ir: &MethodIr, value: ValueId, position: u32, out: &mut Vec<Access>) {
-    match ir.values.get(value.index()) {
-        Some(ValueIr::TensorList(ids) | ValueIr::IntList(ids)) => {
-            out.extend(ids.iter().map(|v| Access { value: *v, position: u32::MAX }));
-        }
-        Some(ValueIr::OptionalTensorList(ids)) => {
-            out.extend(ids.iter().flatten().map(|v| Access { value: *v, position: u32::MAX }));
-        }
-        _ => out.push(Access { value, position }),
+    match ir.value(value).and_then(ValueIr::as_list) {
+        Some(list) => out.extend(list.iter().map(|value| Access { value, position: u32::MAX })),
+        None => out.push(Access { value, position }),
     }
 }
 
@@ -157,7 +152,7 @@ fn step_effects(ir: &MethodIr, instruction: &Instruction, loader: &dyn Loader) -
         Instruction::Move { from, to } => {
             expand(ir, *from, 0, &mut e.reads);
             // A tensor is pointed elsewhere; no byte is written.
-            if ir.values.get(to.index()).is_none_or(|v| v.as_tensor().is_none()) {
+            if ir.tensor(*to).is_none() {
                 e.writes.push(Access { value: *to, position: 1 });
             }
         }
@@ -216,7 +211,6 @@ const MOST_PLACES: usize = 8;
 /// All places of the tensors that moves and views point somewhere while running: their own and those of
 /// every value that they may take over, as far as these can be listed.
 fn moved_places(ir: &MethodIr, chain: &Chain, locations: &mut [Location]) -> Vec<Vec<Region>> {
-    let tensor = |v: ValueId| ir.values.get(v.index()).and_then(ValueIr::as_tensor);
     let links: Vec<(ValueId, ValueId)> = chain
         .iter()
         .filter_map(|instruction| match instruction {
@@ -226,7 +220,7 @@ fn moved_places(ir: &MethodIr, chain: &Chain, locations: &mut [Location]) -> Vec
                 _ => None,
             },
         })
-        .filter(|(_, to)| locations.get(to.index()) == Some(&Location::Unknown) && tensor(*to).is_some())
+        .filter(|(_, to)| locations.get(to.index()) == Some(&Location::Unknown) && ir.tensor(*to).is_some())
         .collect();
     if links.is_empty() {
         return Vec::new();
@@ -250,7 +244,7 @@ fn moved_places(ir: &MethodIr, chain: &Chain, locations: &mut [Location]) -> Vec
                 Some(Location::Constant) => Some(vec![]),
                 _ => places.get(from).cloned().flatten(),
             };
-            let nbytes = tensor(*to).and_then(|t| t.spec.nbytes().ok()).unwrap_or(usize::MAX).max(1);
+            let nbytes = ir.tensor(*to).and_then(|t| t.spec.nbytes().ok()).unwrap_or(usize::MAX).max(1);
             if let Some(target) = places.get_mut(to) {
                 is_changed |= add_places(target, source, nbytes);
             }
@@ -313,16 +307,16 @@ fn own_location(index: usize, value: &ValueIr) -> Location {
         })
     };
     match value {
-        ValueIr::Tensor(t) => match &t.place {
-            Place::Constant(_) | Place::Folded(_) => Location::Constant,
-            Place::Planned { arena, offset, .. } => match t.spec.nbytes() {
+        ValueIr::Tensor(t) => match &t.placement {
+            Placement::Constant(_) => Location::Constant,
+            Placement::Planned { arena, offset, .. } => match t.spec.nbytes() {
                 Ok(n) => match offset.checked_add(n.max(1)) {
                     Some(end) => Location::At(Region { space: Space::Arena(*arena), start: *offset, end }),
                     None => Location::Unknown,
                 },
                 Err(_) => Location::Unknown,
             },
-            Place::Unplanned => own(t.spec.nbytes().unwrap_or(1)),
+            Placement::Unplanned => own(t.spec.nbytes().unwrap_or(1)),
         },
         ValueIr::Int(_) | ValueIr::Bool(_) | ValueIr::Double(_) | ValueIr::None => own(1),
         ValueIr::String(_)

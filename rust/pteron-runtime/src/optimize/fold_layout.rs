@@ -10,7 +10,7 @@ use super::Chain;
 use super::effects::{ET_VIEW, Effects, Location, kernel_call};
 use super::flow::Flow;
 use super::strides::View;
-use crate::ir::{FoldedConstant, MethodIr, Place, TensorIr, ValueIr};
+use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, TensorIr, ValueIr};
 use pteron_core::{ConstantKey, DType, DimOrder, Dims, Dynamism, Instruction, TensorSpec, ValueId};
 use std::collections::{HashMap, HashSet};
 
@@ -43,9 +43,8 @@ pub(super) fn has_candidate(ir: &MethodIr) -> bool {
             is_known.get(*operator as usize) == Some(&true)
                 && args
                     .first()
-                    .and_then(|v| ir.values.get(v.index()))
-                    .and_then(ValueIr::as_tensor)
-                    .is_some_and(|t| matches!(t.place, Place::Constant(_)))
+                    .and_then(|v| ir.tensor(*v))
+                    .is_some_and(|t| matches!(t.placement, Placement::Constant(_)))
         }
         _ => false,
     })
@@ -95,10 +94,10 @@ fn layout_result(
     i: usize,
 ) -> Option<LayoutResult> {
     let (name, args) = kernel_call(ir, chain.get(i)?)?;
-    let input = ir.values.get(args.first()?.index())?.as_tensor()?;
+    let input = ir.tensor(*args.first()?)?;
     let (key, view) = constant_view(input, folded)?;
     let out = args.last()?;
-    let spec = ir.values.get(out.index())?.as_tensor()?.spec.clone();
+    let spec = ir.tensor(*out)?.spec.clone();
     let int = |at: usize| known_int(ir, written, *args.get(at)?);
     let ints = |at: usize| known_ints(ir, written, *args.get(at)?);
     let view = match name {
@@ -125,17 +124,17 @@ fn layout_result(
 
 /// The stored bytes behind a constant value and how it looks at them.
 fn constant_view(tensor: &TensorIr, folded: &[FoldedConstant]) -> Option<(ConstantKey, View)> {
-    match &tensor.place {
-        Place::Constant(c) => {
+    match &tensor.placement {
+        Placement::Constant(ConstantRef::Stored(key)) => {
             let shape = tensor.spec.shape;
             let strides = tensor.spec.dim_order.strides(&shape);
-            Some((c.key, View { offset: 0, shape, strides }))
+            Some((*key, View { offset: 0, shape, strides }))
         }
-        Place::Folded(index) => {
+        Placement::Constant(ConstantRef::Folded(index)) => {
             let f = folded.get(*index as usize)?;
             Some((f.key, View { offset: f.offset, shape: f.shape, strides: f.strides }))
         }
-        Place::Planned { .. } | Place::Unplanned => None,
+        Placement::Planned { .. } | Placement::Unplanned => None,
     }
 }
 
@@ -214,13 +213,7 @@ impl References {
     fn new(ir: &MethodIr, chain: &Chain) -> Self {
         let mut arguments: HashMap<ValueId, Vec<Reference>> = HashMap::new();
         let mut is_held: HashSet<ValueId> = HashSet::new();
-        for value in &ir.values {
-            match value {
-                ValueIr::TensorList(ids) => is_held.extend(ids.iter()),
-                ValueIr::OptionalTensorList(ids) => is_held.extend(ids.iter().flatten()),
-                _ => {}
-            }
-        }
+        is_held.extend(ir.values.iter().flat_map(|value| value.members().iter()));
         for (i, instruction) in chain.iter().enumerate() {
             match instruction {
                 Some(Instruction::Kernel { args, .. }) => {
@@ -264,12 +257,7 @@ fn redirect(
     let mut views_to_drop: Vec<usize> = Vec::new();
     for &(step, position) in readers {
         let Some((name, args)) = chain.get(step).and_then(|s| kernel_call(ir, s)) else { return };
-        let Some(spec) = args
-            .get(position)
-            .and_then(|v| ir.values.get(v.index()))
-            .and_then(ValueIr::as_tensor)
-            .map(|t| t.spec.clone())
-        else {
+        let Some(spec) = args.get(position).and_then(|v| ir.tensor(*v)).map(|t| t.spec.clone()) else {
             return;
         };
         if name == ET_VIEW && position == 0 && step != i {
@@ -349,7 +337,8 @@ impl Made {
                 u32::try_from(folded.len().saturating_sub(1)).unwrap_or(u32::MAX)
             });
         *self.values.entry((constant, spec.dtype, spec.shape, spec.dim_order)).or_insert_with(|| {
-            ir.values.push(ValueIr::Tensor(TensorIr { spec, place: Place::Folded(constant), name: None }));
+            let placement = Placement::Constant(ConstantRef::Folded(constant));
+            ir.values.push(TensorIr { spec, placement, name: None }.into());
             ValueId(u32::try_from(ir.values.len().saturating_sub(1)).unwrap_or(u32::MAX))
         })
     }

@@ -59,7 +59,7 @@ pub struct Optimized {
     /// For each instruction that can be jumped to, and for the end of the chain: the step where its code
     /// begins (an index into `steps`, or their number). Others may hold any number.
     pub entries: Vec<u32>,
-    /// Constants made at load; `Place::Folded` indexes them.
+    /// Constants made at load; `Placement::Folded` indexes them.
     pub folded: Vec<FoldedConstant>,
 }
 

@@ -1,7 +1,7 @@
 //! Golden plans of small methods built by hand.
 
 use super::*;
-use crate::ir::{ConstantRef, Place, TensorIr, ValueIr};
+use crate::ir::{ConstantRef, Placement, TensorIr, ValueIr};
 use pteron_core::{DType, Instruction};
 use std::collections::HashMap;
 
@@ -55,32 +55,23 @@ struct Builder(MethodIr);
 
 impl Builder {
     fn new() -> Self {
-        Builder(MethodIr {
-            name: "forward".into(),
-            values: vec![],
-            inputs: vec![],
-            outputs: vec![],
-            operators: vec![],
-            delegates: vec![],
-            instructions: vec![],
-            arenas: vec![1 << 20],
-        })
+        Builder(MethodIr { name: "forward".into(), arenas: vec![1 << 20], ..MethodIr::default() })
     }
     fn value(&mut self, v: ValueIr) -> ValueId {
         self.0.values.push(v);
         ValueId(self.0.values.len() as u32 - 1)
     }
-    fn tensor(&mut self, shape: &[usize], place: Place) -> ValueId {
+    fn tensor(&mut self, shape: &[usize], placement: Placement<ConstantRef>) -> ValueId {
         let spec = TensorSpec::contiguous(DType::Float32, shape).unwrap();
-        self.value(ValueIr::Tensor(TensorIr { spec, place, name: None }))
+        self.value(TensorIr { spec, placement, name: None }.into())
     }
     fn constant(&mut self, shape: &[usize], offset: u64) -> ValueId {
         let nbytes = shape.iter().product::<usize>() as u64 * 4;
         let key = pteron_core::ConstantKey { origin: 0, offset, nbytes };
-        self.tensor(shape, Place::Constant(ConstantRef { key }))
+        self.tensor(shape, Placement::Constant(ConstantRef::Stored(key)))
     }
     fn planned(&mut self, shape: &[usize], offset: usize) -> ValueId {
-        self.tensor(shape, Place::Planned { arena: 0, offset, initial: None })
+        self.tensor(shape, Placement::Planned { arena: 0, offset, initial: None })
     }
     fn ints(&mut self, v: &[i64]) -> ValueId {
         let ids: Vec<ValueId> = v.iter().map(|i| self.value(ValueIr::Int(*i))).collect();
@@ -210,7 +201,7 @@ fn views_elided_and_explicit_lead_to_the_same_constant() {
     let permuted = b.planned(&[2, 8, 8], 1024);
     let elided = b.planned(&[1, 2, 8, 8], 1024);
     let size = b.ints(&[2, 8, 8]);
-    let viewed = b.tensor(&[2, 8, 8], Place::Unplanned);
+    let viewed = b.tensor(&[2, 8, 8], Placement::Unplanned);
     let out = b.planned(&[1, 2, 8, 8], 8192);
     let out2 = b.planned(&[2, 8, 8], 16384);
     b.0.inputs.push(x);
@@ -231,7 +222,7 @@ fn a_view_of_a_constant_is_folded_and_never_written() {
     let mut b = Builder::new();
     let w = b.constant(&[4, 8], 0);
     let size = b.ints(&[32]);
-    let viewed = b.tensor(&[32], Place::Unplanned);
+    let viewed = b.tensor(&[32], Placement::Unplanned);
     let out = b.planned(&[32], 0);
     let flag = b.value(ValueIr::Bool(false));
     b.0.outputs.push(out);
@@ -254,7 +245,7 @@ fn a_view_of_a_channels_last_constant_is_left_to_the_kernel() {
         t.spec.dim_order = pteron_core::DimOrder::new(&[0, 2, 3, 1]).unwrap();
     }
     let size = b.ints(&[2, 3]);
-    let viewed = b.tensor(&[2, 3], Place::Unplanned);
+    let viewed = b.tensor(&[2, 3], Placement::Unplanned);
     let out = b.planned(&[2, 3], 0);
     b.0.outputs.push(out);
     b.call("executorch_prim::et_view.default", &[w, size, viewed]);

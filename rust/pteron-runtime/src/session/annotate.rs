@@ -92,17 +92,16 @@ fn describe(values: &[Value], id: ValueId) -> String {
         Some(Value::Double(v)) => v.to_string(),
         Some(Value::String(s)) => format!("'{}'", printable(s)),
         Some(Value::Tensor(t)) => format!("{}{}", t.meta().dtype(), t.meta().shape()),
-        Some(Value::IntList(ids)) => list_of(ids.iter().map(|v| describe(values, *v))),
-        Some(Value::TensorList(ids)) => list_of(ids.iter().map(|v| describe(values, *v))),
-        Some(Value::OptionalTensorList(ids)) => {
-            list_of(ids.iter().map(|v| v.map_or("None".into(), |v| describe(values, v))))
+        Some(Value::DoubleList(l)) => shortened(l.iter().map(f64::to_string)),
+        Some(Value::BoolList(l)) => shortened(l.iter().map(bool::to_string)),
+        Some(list) => {
+            shortened(list.members().positions().map(|v| v.map_or("None".into(), |v| describe(values, v))))
         }
-        Some(Value::DoubleList(l)) => list_of(l.iter().map(f64::to_string)),
-        Some(Value::BoolList(l)) => list_of(l.iter().map(bool::to_string)),
     }
 }
 
-fn list_of(items: impl ExactSizeIterator<Item = String>) -> String {
+/// The first items of a list as text.
+fn shortened(items: impl ExactSizeIterator<Item = String>) -> String {
     let count = items.len();
     let mut shown: Vec<String> = items.take(MOST_ARGUMENTS).collect();
     if count > MOST_ARGUMENTS {

@@ -3,6 +3,7 @@
 
 use crate::load::memory_map::{ArgumentRole, MemoryMap};
 use crate::load::method_code::MethodCode;
+use crate::load::program_data::file_key;
 use crate::load::step::{Action, Step};
 use crate::session::cancel::CancelHandle;
 use crate::session::delegate_data::DelegateData;
@@ -81,7 +82,7 @@ pub(crate) fn init_delegates(
         };
         let blob = code
             .data
-            .constant(&def.blob.key)
+            .constant(&file_key(&def.blob))
             .ok_or_else(|| Error::internal("a checked blob lies outside the file"))?;
         let ctx = InitContext {
             method: &code.ir.name,
@@ -185,7 +186,7 @@ fn call_roles(code: &MethodCode, step: &Step, num_outputs: usize) -> Result<Vec<
     })?;
     let mut roles = Vec::new();
     for (i, id) in step.args.iter().enumerate() {
-        let kind = code.ir.values.get(id.index()).map(crate::ir::ValueIr::kind);
+        let kind = code.ir.value(*id).map(crate::ir::ValueIr::kind);
         let is_output = i >= split;
         match kind {
             Some(ValueKind::Tensor) => roles.push(ArgumentRole { value: *id, is_output }),

@@ -5,7 +5,7 @@
 //! one such memory. It is recognised by what it holds: named buffers only, those of one name at one
 //! place, those of different names apart.
 
-use crate::ir::{MethodIr, Place, ValueIr};
+use crate::ir::{MethodIr, Placement};
 use crate::load::method_code::MethodCode;
 use pteron_core::error::printable;
 use pteron_core::{AlignedBuffer, Error, Result, ValueId};
@@ -88,9 +88,9 @@ fn is_shared(codes: &[Arc<MethodCode>], arena: usize) -> Result<bool> {
 }
 
 fn range_in(ir: &MethodIr, id: ValueId, arena: usize) -> Option<Range> {
-    let tensor = ir.values.get(id.index()).and_then(ValueIr::as_tensor)?;
-    match &tensor.place {
-        Place::Planned { arena: a, offset, .. } if *a as usize == arena => {
+    let tensor = ir.tensor(id)?;
+    match &tensor.placement {
+        Placement::Planned { arena: a, offset, .. } if *a as usize == arena => {
             Some((*offset, offset.checked_add(tensor.spec.nbytes().ok()?)?))
         }
         _ => None,

@@ -5,7 +5,7 @@
 //! the method's code, and an input's or fresh output's memory for the run in which it is set; every run
 //! sets all inputs and fresh outputs, and puts all moving slots back, before its first step.
 
-use crate::ir::{Place, TensorIr, ValueIr};
+use crate::ir::{ConstantRef, Placement, TensorIr};
 use crate::load::input_rule::{RuleKind, TensorRule};
 use crate::load::limits::{reached, take_arena};
 use crate::load::method_code::MethodCode;
@@ -128,7 +128,7 @@ impl Session {
         for (i, value) in code.ir.values.iter().enumerate() {
             let id = ValueId(u32::try_from(i).map_err(|_| Error::internal("too many values"))?);
             let value = match code.layout.is_used(id) {
-                true => session.initial_value(code, id, value)?,
+                true => value.try_map(|tensor| session.initial_slot(code, id, tensor))?,
                 false => Value::None,
             };
             session.values.push(value);
@@ -146,43 +146,27 @@ impl Session {
         Ok(session)
     }
 
-    fn initial_value(&self, code: &MethodCode, id: ValueId, value: &ValueIr) -> Result<Value> {
-        Ok(match value {
-            ValueIr::None => Value::None,
-            ValueIr::Int(v) => Value::Int(*v),
-            ValueIr::Bool(v) => Value::Bool(*v),
-            ValueIr::Double(v) => Value::Double(*v),
-            ValueIr::String(s) => Value::String(s.clone()),
-            ValueIr::IntList(l) => Value::IntList(l.clone()),
-            ValueIr::DoubleList(l) => Value::DoubleList(l.clone()),
-            ValueIr::BoolList(l) => Value::BoolList(l.clone()),
-            ValueIr::TensorList(l) => Value::TensorList(l.clone()),
-            ValueIr::OptionalTensorList(l) => Value::OptionalTensorList(l.clone()),
-            ValueIr::Tensor(t) => Value::Tensor(Box::new(self.initial_slot(code, id, t)?)),
-        })
-    }
-
     fn initial_slot(&self, code: &MethodCode, id: ValueId, tensor: &TensorIr) -> Result<TensorSlot> {
         let mut slot = TensorSlot::new(&tensor.spec)?;
         let nbytes = tensor.spec.nbytes()?;
         let lost = || Error::internal("a checked range lies outside its memory");
-        let data: *mut u8 = match &tensor.place {
-            Place::Planned { arena, offset, .. } => {
+        let data: *mut u8 = match &tensor.placement {
+            Placement::Planned { arena, offset, .. } => {
                 let arena = &self.arenas.get(*arena as usize).ok_or_else(lost)?.memory;
                 if offset.checked_add(nbytes).is_none_or(|end| end > arena.len()) {
                     return Err(lost());
                 }
                 arena.as_ptr().wrapping_add(*offset)
             }
-            Place::Constant(c) => {
-                let small = code.layout.small.get(&c.key);
-                let bytes = small.or_else(|| code.data.constant(&c.key)).ok_or_else(lost)?;
+            Placement::Constant(ConstantRef::Stored(key)) => {
+                let small = code.layout.small.get(key);
+                let bytes = small.or_else(|| code.data.constant(key)).ok_or_else(lost)?;
                 if bytes.len() < nbytes {
                     return Err(lost());
                 }
                 bytes.as_ptr().cast_mut()
             }
-            Place::Folded(_) => match code.layout.folded.get(&id) {
+            Placement::Constant(ConstantRef::Folded(_)) => match code.layout.folded.get(&id) {
                 // Every kernel took it from a packed copy.
                 None => return Ok(slot),
                 Some(FoldedMemory::Copied(buffer)) if buffer.len() >= nbytes => buffer.as_ptr().cast_mut(),
@@ -196,7 +180,7 @@ impl Session {
                 Some(FoldedMemory::Copied(_)) => return Err(lost()),
             },
             // Set later: own memory, inputs, fresh outputs.
-            Place::Unplanned => return Ok(slot),
+            Placement::Unplanned => return Ok(slot),
         };
         // SAFETY: `nbytes` bytes from `data` were just checked to lie within an arena of this session or a
         // constant of the code; format and loader checked the alignment. Load refuses or checks at run time
@@ -219,16 +203,13 @@ impl Session {
 
     /// Copies the initial contents of mutable buffers.
     fn copy_initial(&mut self, code: &MethodCode) -> Result<()> {
-        for value in &code.ir.values {
-            let ValueIr::Tensor(TensorIr {
-                place: Place::Planned { arena, offset, initial: Some(initial) },
-                ..
-            }) = value
-            else {
+        for (_, tensor) in code.ir.tensors() {
+            let Placement::Planned { arena, offset, initial: Some(initial) } = &tensor.placement else {
                 continue;
             };
             let lost = || Error::internal("initial contents lie outside their memory");
-            let bytes = code.data.constant(&initial.key).ok_or_else(lost)?;
+            let ConstantRef::Stored(key) = initial else { return Err(lost()) };
+            let bytes = code.data.constant(key).ok_or_else(lost)?;
             let arena = &self.arenas.get(*arena as usize).ok_or_else(lost)?.memory;
             if offset.checked_add(bytes.len()).is_none_or(|end| end > arena.len()) {
                 return Err(lost());

@@ -13,7 +13,9 @@ use crate::session::delegate_call;
 use crate::session::slots::Session;
 use crate::session::tracer::{StepInfo, Tracer};
 use crate::session::watch::Watch;
-use pteron_core::{AliasRule, ArgView, Args, BindArgs, DelegateEvent, Error, Result, Value, ValueId};
+use pteron_core::{
+    AliasRule, ArgView, Args, BindArgs, DelegateEvent, Error, Members, Result, Value, ValueId,
+};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
 
@@ -243,12 +245,11 @@ fn step_values(session: &Session, step: &Step, show: &mut dyn FnMut(usize, ArgVi
     let first_output = match &step.action {
         Action::Kernel(kernel) => {
             for (position, (arg, id)) in kernel.schema.args.iter().zip(&step.args).enumerate() {
-                match session.values.get(id.index()) {
-                    Some(Value::TensorList(ids)) if arg.is_output => {
-                        ids.iter().for_each(|i| show(position, *i));
+                if arg.is_output {
+                    match session.values.get(id.index()).and_then(Value::as_list) {
+                        Some(list) => list.iter().for_each(|member| show(position, member)),
+                        None => show(position, *id),
                     }
-                    _ if arg.is_output => show(position, *id),
-                    _ => {}
                 }
             }
             if kernel.schema.has_scalar_return { kernel.schema.args.len() } else { usize::MAX }
@@ -271,7 +272,7 @@ fn step_values(session: &Session, step: &Step, show: &mut dyn FnMut(usize, ArgVi
 /// Scratch was sized from the bounds, dimension by dimension; a view can keep within the element count
 /// and still exceed one of them.
 fn check_bounds(values: &[Value], args: &[ValueId]) -> Result<()> {
-    let check = |id: &ValueId| match values.get(id.index()) {
+    let check = |id: ValueId| match values.get(id.index()) {
         Some(Value::Tensor(t)) if t.meta().shape().iter().zip(t.bound().iter()).any(|(n, max)| n > max) => {
             Err(Error::kernel("a tensor exceeds the bound that the program states for one of its dimensions")
                 .expected(format!("at most {}", t.bound()))
@@ -280,11 +281,8 @@ fn check_bounds(values: &[Value], args: &[ValueId]) -> Result<()> {
         _ => Ok(()),
     };
     for id in args {
-        match values.get(id.index()) {
-            Some(Value::TensorList(ids)) => ids.iter().try_for_each(check)?,
-            Some(Value::OptionalTensorList(ids)) => ids.iter().flatten().try_for_each(check)?,
-            _ => check(id)?,
-        }
+        check(*id)?;
+        values.get(id.index()).map_or(Members::All(&[]), Value::members).iter().try_for_each(check)?;
     }
     Ok(())
 }

@@ -148,7 +148,7 @@ impl Generator<'_> {
         [stride, padding, groups]: [usize; 3],
         is_transposed: bool,
     ) -> Picture {
-        let bias = if self.rng.chance(2) { self.constant(&[shape[0]]) } else { self.value(ValueDraft::Null) };
+        let bias = if self.rng.chance(2) { self.constant(&[shape[0]]) } else { self.value(ValueDraft::None) };
         let twice = |n: usize| [n as i64; 2];
         let (stride, padding) = (self.ints(&twice(stride)), self.ints(&twice(padding)));
         let (dilation, more) = (self.ints(&[1, 1]), self.ints(&[0, 0]));
@@ -169,7 +169,7 @@ impl Generator<'_> {
         let lists = [window.kernel, window.stride, window.padding].map(|n| self.ints(&[n as i64; 2]));
         let is_ceil = self.value(ValueDraft::Bool(false));
         if self.rng.chance(2) {
-            let (counts, divisor) = (self.value(ValueDraft::Bool(true)), self.value(ValueDraft::Null));
+            let (counts, divisor) = (self.value(ValueDraft::Bool(true)), self.value(ValueDraft::None));
             let rest = [lists[0], lists[1], lists[2], is_ceil, counts, divisor];
             return self.step(album, x, shape, "aten::avg_pool2d", "out", &rest);
         }
@@ -182,7 +182,7 @@ impl Generator<'_> {
         }
         let places = self.tensor(indices, shape[2]);
         let results = [node, places].map(|n| self.nodes[n].value);
-        let list = self.value(ValueDraft::TensorList(results.to_vec()));
+        let list = self.value(ValueDraft::TensorList(results.map(i64::from).into()));
         let mut args = vec![self.nodes[x.node].value];
         args.extend(lists.iter().chain([&dilation, &is_ceil]).chain(&results));
         args.push(list);
@@ -210,7 +210,7 @@ impl Generator<'_> {
         let node = self.shaped(&[MAX_ROWS, shape[0], shape[1], shape[2]], album.order);
         let parts = [x.node, other.node].map(|n| self.nodes[n].value);
         let (list, dim) =
-            (self.value(ValueDraft::TensorList(parts.to_vec())), self.value(ValueDraft::Int(1)));
+            (self.value(ValueDraft::TensorList(parts.map(i64::from).into())), self.value(ValueDraft::Int(1)));
         let out = self.nodes[node].value;
         self.call("aten::cat", "out", vec![list, dim, out]);
         Picture { node, shape }
@@ -232,7 +232,7 @@ impl Generator<'_> {
     fn mean(&mut self, x: Picture, album: Option<&Album>) -> Picture {
         let c = x.shape[0];
         let (dims, keep) = (self.ints(&[-1, -2]), self.value(ValueDraft::Bool(album.is_some())));
-        let dtype = self.value(ValueDraft::Null);
+        let dtype = self.value(ValueDraft::None);
         self.touch(x.node);
         let node = match album {
             Some(album) => self.shaped(&[MAX_ROWS, c, 1, 1], album.order),
@@ -246,10 +246,10 @@ impl Generator<'_> {
     /// Copied, cut, padded or enlarged.
     fn moved_pixels(&mut self, album: &Album, x: Picture) -> Picture {
         let [c, h, w] = x.shape;
-        let null = self.value(ValueDraft::Null);
+        let null = self.value(ValueDraft::None);
         match self.rng.below(4) {
             0 if h.max(w) * 2 <= MOST => {
-                let factors = self.value(ValueDraft::DoubleList(vec![2.0, 2.0]));
+                let factors = self.value(ValueDraft::DoubleList([2.0, 2.0].into()));
                 let shape = [c, 2 * h, 2 * w];
                 self.step(album, x, shape, "aten::upsample_nearest2d", "vec_out", &[null, factors])
             }

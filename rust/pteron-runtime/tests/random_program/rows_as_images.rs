@@ -49,7 +49,7 @@ impl Generator<'_> {
     pub(super) fn filtered(&mut self, x: usize, [from, to]: [usize; 2], order: Option<[u8; 4]>) -> usize {
         let width = self.nodes[x].width;
         let weight = self.constant(&[to, from, 1, 3]);
-        let bias = if self.rng.chance(2) { self.constant(&[to]) } else { self.value(ValueDraft::Null) };
+        let bias = if self.rng.chance(2) { self.constant(&[to]) } else { self.value(ValueDraft::None) };
         let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
         let output_padding = self.ints(&[0, 0]);
         let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));
@@ -89,7 +89,7 @@ impl Generator<'_> {
             value
         });
         let results = [self.nodes[out].value, unused[0], unused[1]];
-        let list = self.value(ValueDraft::TensorList(results.to_vec()));
+        let list = self.value(ValueDraft::TensorList(results.map(i64::from).into()));
         let mut args = vec![self.nodes[x].value, scale, shift, mean, variance, momentum, epsilon];
         args.extend(results);
         args.push(list);
@@ -101,7 +101,7 @@ impl Generator<'_> {
     pub(super) fn convolution(&mut self, x: usize) {
         let width = self.nodes[x].width;
         let weight = self.constant(&[1, 1, 1, 3]);
-        let bias = if self.rng.chance(2) { self.constant(&[1]) } else { self.value(ValueDraft::Null) };
+        let bias = if self.rng.chance(2) { self.constant(&[1]) } else { self.value(ValueDraft::None) };
         let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
         let output_padding = self.ints(&[0, 0]);
         let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));

@@ -36,7 +36,7 @@ impl MethodBuilder {
 
     pub fn ints(&mut self, list: &[i64]) -> i32 {
         let ids: Vec<i64> = list.iter().map(|v| i64::from(self.int(*v))).collect();
-        self.value(ValueDraft::IntList(ids))
+        self.value(ValueDraft::IntList(ids.into()))
     }
 
     pub fn tensor(&mut self, dtype: DType, shape: &[usize]) -> TensorDraft {

@@ -90,7 +90,7 @@ fn lists_see_what_their_elements_are_now() {
     // cat([x, x + x]) through a TensorList; a scalar computed by the program in an IntList.
     let mut m = MethodBuilder::new("forward");
     let (x, d, out) = (m.unplanned(&[2]), m.planned(&[2]), m.unplanned(&[4]));
-    let list = m.value(pteron_format::write::ValueDraft::TensorList(vec![x, d]));
+    let list = m.value(pteron_format::write::ValueDraft::TensorList([x, d].map(i64::from).into()));
     let zero = m.int(0);
     m.inputs(&[x]);
     m.outputs(&[out]);
@@ -106,7 +106,7 @@ fn scalars_come_out_as_scalars() {
     let (a, b, c) = (m.int(2), m.int(5), m.int(0));
     let flag = m.bool(false);
     let half = m.value(pteron_format::write::ValueDraft::Double(0.5));
-    let none = m.value(pteron_format::write::ValueDraft::Null);
+    let none = m.value(pteron_format::write::ValueDraft::None);
     m.outputs(&[c, flag, half, none]);
     m.call("executorch_prim::mul.Scalar", &[a, b, c]);
     m.call("executorch_prim::gt.Scalar", &[c, b, flag]);

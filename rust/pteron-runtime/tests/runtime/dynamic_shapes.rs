@@ -125,8 +125,8 @@ fn views_follow_their_base_in_caller_and_planned_memory() {
     let (flat, twice, back) = (m.bounded(&[16]), m.bounded(&[16]), m.bounded(&[8, 2]));
     let minus = m.int(-1);
     let two = m.int(2);
-    let to_flat = m.value(ValueDraft::IntList(vec![i64::from(minus)]));
-    let to_pairs = m.value(ValueDraft::IntList(vec![i64::from(minus), i64::from(two)]));
+    let to_flat = m.value(ValueDraft::IntList([i64::from(minus)].into()));
+    let to_pairs = m.value(ValueDraft::IntList([i64::from(minus), i64::from(two)].into()));
     m.inputs(&[x]);
     m.outputs(&[back]);
     m.call("executorch_prim::et_view.default", &[x, to_flat, flat]);

@@ -90,7 +90,7 @@ fn calls_that_differ_from_the_schema_are_refused_at_load() {
     says(&load_error(m), ErrorKind::Program, &["argument 'return'", "expected value 2", "got value 1"]);
     let mut m = add_method();
     let one = m.int(1);
-    let others = m.value(ValueDraft::TensorList(vec![1, 2]));
+    let others = m.value(ValueDraft::TensorList([1, 2].into()));
     m.call("aten::add.out", &[0, 1, one, 2, others]);
     says(&load_error(m), ErrorKind::Program, &["argument 'return'", "expected value 2", "got values 1, 2"]);
 }

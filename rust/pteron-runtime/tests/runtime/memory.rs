@@ -37,7 +37,7 @@ fn an_overlap_that_a_move_makes_is_caught_when_it_happens() {
     // `y` moves to where `cat`'s input lies; then `cat` would write over what it reads.
     let mut m = MethodBuilder::new("forward");
     let (x, out) = (m.planned(&[4]), m.planned(&[4]));
-    let list = m.value(pteron_format::write::ValueDraft::TensorList(vec![x]));
+    let list = m.value(pteron_format::write::ValueDraft::TensorList([x.into()].into()));
     let zero = m.int(0);
     m.inputs(&[x]);
     m.outputs(&[out]);

@@ -3,7 +3,7 @@
 
 use super::super::effects::{Effects, Location, Region, Space};
 use super::{Definitions, ENTRY, Reach, State, Views};
-use crate::ir::{MethodIr, ValueIr};
+use crate::ir::MethodIr;
 use pteron_core::ValueId;
 use std::collections::{HashMap, HashSet};
 
@@ -101,5 +101,5 @@ impl<'a> Reads<'a> {
 }
 
 fn is_bounded(ir: &MethodIr, value: ValueId) -> bool {
-    ir.values.get(value.index()).and_then(ValueIr::as_tensor).is_some_and(|t| t.spec.is_dynamic())
+    ir.tensor(value).is_some_and(|t| t.spec.is_dynamic())
 }

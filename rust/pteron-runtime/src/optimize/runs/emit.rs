@@ -7,7 +7,7 @@ use super::super::{Chain, Optimized};
 use super::MOST_MEMORY_PERCENT;
 use super::host::plan_of;
 use super::place::{Blocks, Plan};
-use crate::ir::{FoldedConstant, MethodIr, Place as IrPlace, StepIr, StepKind, TensorIr, ValueIr};
+use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, StepIr, StepKind, TensorIr, ValueIr};
 use pteron_core::{Instruction, Result, TensorSpec, ValueId};
 use pteron_cpu::graph::{Argument, Graph, Literal, Node, NodeId, Op, TensorId};
 use std::collections::HashMap;
@@ -73,8 +73,8 @@ impl Emitter<'_> {
         ValueId(u32::try_from(id).unwrap_or(u32::MAX))
     }
 
-    fn tensor(&mut self, spec: TensorSpec, place: IrPlace) -> ValueId {
-        self.value(ValueIr::Tensor(TensorIr { spec, place, name: None }))
+    fn tensor(&mut self, spec: TensorSpec, placement: Placement<ConstantRef>) -> ValueId {
+        self.value(TensorIr { spec, placement, name: None }.into())
     }
 
     fn list(&mut self, items: Vec<Option<ValueId>>, is_optional: bool) -> ValueId {
@@ -214,7 +214,7 @@ impl RunEmitter<'_, '_, '_> {
     fn new_block(&mut self, tensor: TensorId) -> ValueId {
         let spec = self.graph.tensor(tensor).spec.clone();
         let nbytes = spec.nbytes().unwrap_or(usize::MAX);
-        let id = self.out.tensor(spec, IrPlace::Unplanned);
+        let id = self.out.tensor(spec, Placement::Unplanned);
         self.out.blocks.add(id, nbytes, self.out.now());
         id
     }
@@ -245,25 +245,25 @@ impl RunEmitter<'_, '_, '_> {
             return;
         }
         let root = self.id(self.graph.through_views(base));
-        let root_tensor = self.out.ir.values.get(root.index()).and_then(ValueIr::as_tensor);
+        let root_tensor = self.out.ir.tensor(root);
         let is_static = !to.spec.is_dynamic() && !from.spec.is_dynamic();
         let nbytes = to.spec.nbytes().unwrap_or(usize::MAX);
-        let (id, is_placed) = match root_tensor.map(|t| &t.place) {
+        let (id, is_placed) = match root_tensor.map(|t| &t.placement) {
             // Made here.
             None => {
-                let id = self.out.tensor(to.spec.clone(), IrPlace::Unplanned);
+                let id = self.out.tensor(to.spec.clone(), Placement::Unplanned);
                 self.out.blocks.look(id, root, nbytes);
                 (id, self.out.blocks.is_placed(id))
             }
-            Some(IrPlace::Planned { arena, offset, .. })
+            Some(Placement::Planned { arena, offset, .. })
                 if root_tensor.and_then(|t| t.spec.nbytes().ok()).is_some_and(|n| nbytes <= n) =>
             {
-                let place = IrPlace::Planned { arena: *arena, offset: *offset, initial: None };
+                let place = Placement::Planned { arena: *arena, offset: *offset, initial: None };
                 (self.out.tensor(to.spec.clone(), place), true)
             }
             Some(_) => match to.value {
                 Some(value) => (ValueId(value), false),
-                None => (self.out.tensor(to.spec.clone(), IrPlace::Unplanned), false),
+                None => (self.out.tensor(to.spec.clone(), Placement::Unplanned), false),
             },
         };
         self.name(out, id);

@@ -1,10 +1,10 @@
 //! What the rules ask of the loader.
 
 use super::super::Loader;
-use crate::ir::{FoldedConstant, MethodIr, Place as IrPlace, TensorIr, ValueIr};
+use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, TensorIr};
 use crate::load::constants::dense_bytes;
 use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Dynamism, Result, TensorSpec, ValueId};
-use pteron_cpu::graph::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Place, Tensor, TensorId};
+use pteron_cpu::graph::{self, Argument, Draft, Graph, Host, Literal, Node, NodeId, Tensor, TensorId};
 use pteron_cpu::plan::PlanSpec;
 use pteron_kernels::single_call::{CallArg, HostTensor};
 use std::sync::Arc;
@@ -79,12 +79,9 @@ impl RunHost<'_> {
             data: Some(data),
         });
         let value = u32::try_from(self.ir.values.len()).unwrap_or(u32::MAX);
-        self.ir.values.push(ValueIr::Tensor(TensorIr {
-            spec: spec.clone(),
-            place: IrPlace::Folded(index),
-            name: None,
-        }));
-        graph.push_tensor(Tensor::new(spec, Place::Constant, value))
+        let placement = Placement::Constant(ConstantRef::Folded(index));
+        self.ir.values.push(TensorIr { spec: spec.clone(), placement, name: None }.into());
+        graph.push_tensor(Tensor::new(spec, graph::Place::Constant, value))
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::flow::{Flow, Reach, Use};
 use super::super::{Chain, Loader};
 use super::literals::Literals;
 use super::mentions::Mentions;
-use crate::ir::{MethodIr, Place as IrPlace, TensorIr, ValueIr};
+use crate::ir::{MethodIr, TensorIr, ValueIr};
 use pteron_core::{Instruction, Schema, ValueId};
 use pteron_cpu::graph::{Argument, Graph, Literal, Node, Op, Place, Tensor, TensorId};
 use smallvec::SmallVec;
@@ -138,15 +138,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn tensor(&self, value: ValueId) -> Option<&'a TensorIr> {
-        self.ir.values.get(value.index()).and_then(ValueIr::as_tensor)
+        self.ir.tensor(value)
     }
 
     fn elements(&self, value: ValueId) -> Option<SmallVec<[Option<ValueId>; 4]>> {
-        match self.ir.values.get(value.index())? {
-            ValueIr::TensorList(ids) | ValueIr::IntList(ids) => Some(ids.iter().map(|v| Some(*v)).collect()),
-            ValueIr::OptionalTensorList(ids) => Some(ids.iter().copied().collect()),
-            _ => None,
-        }
+        Some(self.ir.value(value)?.as_list()?.positions().collect())
     }
 
     /// A step that stays as the file has it: everything it names stays there too.
@@ -341,9 +337,7 @@ impl<'a> Lowering<'a> {
     /// Is what step `i` writes to `value` seen by steps of this run alone?
     fn is_private(&self, i: usize, value: ValueId) -> bool {
         let (start, end) = self.span;
-        let is_planned = self
-            .tensor(value)
-            .is_some_and(|t| t.name.is_none() && matches!(t.place, IrPlace::Planned { initial: None, .. }));
+        let is_planned = self.tensor(value).is_some_and(TensorIr::is_temporary);
         let is_pinned = self.flow.is_pinned.get(i).copied().unwrap_or(true);
         // A shape that the call sets outlasts its bytes: whoever names the value sees it, the caller and the
         // next call too.

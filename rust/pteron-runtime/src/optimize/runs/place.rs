@@ -8,8 +8,8 @@
 
 use super::super::effects::{Effects, Location, Region, Space};
 use super::super::flow::Flow;
-use crate::ir::{MethodIr, Place as IrPlace, StepIr, StepKind, ValueIr};
-use pteron_core::{Instruction, ValueId};
+use crate::ir::{ConstantRef, MethodIr, Placement, StepIr, StepKind, ValueIr};
+use pteron_core::{Instruction, Members, ValueId};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
@@ -193,17 +193,13 @@ impl Plan {
         for (index, value) in ir.values.iter_mut().enumerate() {
             let ValueIr::Tensor(tensor) = value else { continue };
             let nbytes = tensor.spec.nbytes().unwrap_or(0);
-            if let IrPlace::Planned { arena: HOME, offset, initial } = &mut tensor.place {
-                let is_kept = initial.is_some()
-                    || tensor.name.is_some()
-                    || self.is_named.get(index).copied().unwrap_or(true);
-                if is_kept {
+            let is_kept = tensor.is_state() || self.is_named.get(index).copied().unwrap_or(true);
+            match &mut tensor.placement {
+                Placement::Planned { arena: HOME, offset, .. } if is_kept => {
                     *offset = self.moved(*offset, nbytes);
-                    continue;
                 }
-            }
-            if !self.is_named.get(index).copied().unwrap_or(true) && tensor.name.is_none() {
-                *value = ValueIr::None;
+                _ if !is_kept && tensor.name.is_none() => *value = ValueIr::None,
+                _ => {}
             }
         }
         let first = ir.values.len();
@@ -211,11 +207,11 @@ impl Plan {
             let id = ValueId(u32::try_from(first.saturating_add(index)).unwrap_or(u32::MAX));
             if let ValueIr::Tensor(tensor) = &mut value {
                 let nbytes = tensor.spec.nbytes().unwrap_or(0);
-                match (&mut tensor.place, self.offsets.get(&id)) {
+                match (&mut tensor.placement, self.offsets.get(&id)) {
                     (place, Some(offset)) => {
-                        *place = IrPlace::Planned { arena: HOME, offset: *offset, initial: None };
+                        *place = Placement::Planned { arena: HOME, offset: *offset, initial: None };
                     }
-                    (IrPlace::Planned { arena: HOME, offset, .. }, None) => {
+                    (Placement::Planned { arena: HOME, offset, .. }, None) => {
                         *offset = self.moved(*offset, nbytes);
                     }
                     _ => {}
@@ -291,15 +287,8 @@ impl Uses {
         let span = self.spans.entry(value).or_insert((at, at));
         *span = (span.0.min(at), span.1.max(at));
         let own = value.index().checked_sub(ir.values.len()).and_then(|i| made.get(i));
-        match own.or_else(|| ir.values.get(value.index())) {
-            Some(ValueIr::TensorList(ids) | ValueIr::IntList(ids)) => {
-                ids.iter().for_each(|v| self.name(ir, made, *v, at));
-            }
-            Some(ValueIr::OptionalTensorList(ids)) => {
-                ids.iter().flatten().for_each(|v| self.name(ir, made, *v, at));
-            }
-            _ => {}
-        }
+        let members = own.or_else(|| ir.value(value)).map_or(Members::All(&[]), ValueIr::members);
+        members.iter().for_each(|v| self.name(ir, made, v, at));
     }
 
     /// What is left of the file's plan, in order.
@@ -319,8 +308,8 @@ impl Uses {
             let found = if is_written { SmallVec::new() } else { SmallVec::from_slice(&[from]) };
             ranges.push(Cluster { start, end, spans: SmallVec::from_slice(&[(from, to)]), found });
         };
-        let home = |place: &IrPlace, nbytes: usize| match place {
-            IrPlace::Planned { arena: HOME, offset, .. } => {
+        let home = |place: &Placement<ConstantRef>, nbytes: usize| match place {
+            Placement::Planned { arena: HOME, offset, .. } => {
                 Some((*offset, offset.saturating_add(nbytes.max(1))))
             }
             _ => None,
@@ -328,8 +317,7 @@ impl Uses {
         for (index, value) in ir.values.iter().chain(made).enumerate() {
             let Some(tensor) = value.as_tensor() else { continue };
             let id = ValueId(u32::try_from(index).unwrap_or(u32::MAX));
-            let is_state =
-                tensor.name.is_some() || matches!(tensor.place, IrPlace::Planned { initial: Some(_), .. });
+            let is_state = tensor.is_state();
             let span = self.spans.get(&id).copied();
             let Some((mut from, mut to)) = span.or(is_state.then_some((0, self.last))) else { continue };
             // What no step names is given as an output with the zeros that it began with.
@@ -338,7 +326,7 @@ impl Uses {
                 (from, to) = (0, self.last);
             }
             let is_written = begins_with_write(steps, effects, id, from);
-            let own = home(&tensor.place, tensor.spec.nbytes().unwrap_or(0));
+            let own = home(&tensor.placement, tensor.spec.nbytes().unwrap_or(0));
             if let Some((start, end)) = own {
                 add(start, end, (from, to), is_written);
             }
