@@ -108,7 +108,7 @@ impl<'a> Args<'a> {
     #[inline(always)]
     pub fn output(&self, i: usize) -> Result<TensorViewMut<'a>> {
         match self.value(i) {
-            // SAFETY: contract of `new`.
+            // SAFETY: whoever made the arguments promised memory for every tensor, and outputs that overlap as the alias rule allows.
             Some(Value::Tensor(t)) => Ok(unsafe { TensorViewMut::from_raw(t.data(), t.meta()) }),
             other => Err(wrong_kind(i, "Tensor", other)),
         }
@@ -306,7 +306,7 @@ impl<'a> TensorListView<'a> {
     /// The output tensor at `j`, writable under the contract of [`Args::new`].
     pub fn output(&self, j: usize) -> Result<TensorViewMut<'a>> {
         match self.slot(j)? {
-            // SAFETY: contract of `Args::new`.
+            // SAFETY: whoever made the arguments promised memory for every tensor, and outputs that overlap as the alias rule allows.
             Some(t) => Ok(unsafe { TensorViewMut::from_raw(t.data(), t.meta()) }),
             None => Err(wrong_kind(j, "Tensor (list element)", Some(&Value::None))),
         }
@@ -349,7 +349,7 @@ impl<'a> BindArgs<'a> {
     /// Read access.
     #[inline(always)]
     pub fn args(&self) -> Args<'_> {
-        // SAFETY: contract of `BindArgs::new`.
+        // SAFETY: whoever made the arguments promised memory for every tensor.
         unsafe { Args::new(self.values, self.ids) }
     }
 

@@ -91,14 +91,16 @@ fn put_back() {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for ReservingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         let given = unsafe { self.0.alloc(layout) };
         if given.is_null() { take(layout) } else { given }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         let given = unsafe { self.0.alloc_zeroed(layout) };
         if !given.is_null() {
             return given;
@@ -246,7 +248,7 @@ mod tests {
     /// Has no memory at all.
     struct Empty;
 
-    // SAFETY: gives nothing.
+    // SAFETY: no memory is ever given, so none can overlap.
     unsafe impl GlobalAlloc for Empty {
         unsafe fn alloc(&self, _: Layout) -> *mut u8 {
             std::ptr::null_mut()

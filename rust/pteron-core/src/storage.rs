@@ -29,7 +29,8 @@ const BASE_ALIGNMENT: usize = 16;
 // SAFETY: the buffer owns its memory exclusively; shared references give shared access only, and the
 // raw pointer from `as_ptr` puts the burden on whoever writes through it.
 unsafe impl Send for AlignedBuffer {}
-// SAFETY: as above.
+// SAFETY: through a shared reference bytes are read only; whoever writes through `as_ptr` sees to it that
+// nobody reads.
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
@@ -180,7 +181,7 @@ pub struct PackedBytes {
 
 // SAFETY: the memory is kept unchanged by the owner, which is Send and Sync itself; all access is shared.
 unsafe impl Send for PackedBytes {}
-// SAFETY: as above.
+// SAFETY: nothing is written: all access is shared, and the owner is `Sync`.
 unsafe impl Sync for PackedBytes {}
 
 impl PackedBytes {

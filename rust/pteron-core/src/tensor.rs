@@ -148,7 +148,8 @@ pub struct TensorSlot {
 // SAFETY: a slot is a pointer with its metadata; the executor that owns the memory decides which
 // thread may touch it (see the module contract).
 unsafe impl Send for TensorSlot {}
-// SAFETY: as above.
+// SAFETY: a shared slot gives out its pointer and metadata; who may use the pointer is the executor's to
+// decide (module contract).
 unsafe impl Sync for TensorSlot {}
 
 impl TensorSlot {
@@ -299,9 +300,9 @@ pub struct TensorViewMut<'a> {
 
 // SAFETY: views are shared between workers of one kernel call, which write disjoint chunks.
 unsafe impl Send for TensorView<'_> {}
-// SAFETY: as above.
+// SAFETY: a view only reads, and what it reads is written by nobody meanwhile (module contract).
 unsafe impl Sync for TensorView<'_> {}
-// SAFETY: as above.
+// SAFETY: the elements behind a writable view are its holder's alone, on whichever thread (module contract).
 unsafe impl Send for TensorViewMut<'_> {}
 
 #[cold]
@@ -399,7 +400,7 @@ impl<'a> TensorView<'a> {
         if self.numel() == 0 || self.data.is_null() {
             return &[];
         }
-        // SAFETY: module contract.
+        // SAFETY: whoever made the view promised `nbytes` readable bytes for its lifetime (module contract).
         unsafe { std::slice::from_raw_parts(self.data, self.nbytes()) }
     }
 }

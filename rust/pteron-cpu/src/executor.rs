@@ -143,7 +143,7 @@ impl Executor<'_> {
                 };
                 continue;
             }
-            // SAFETY: as for the single chunk.
+            // SAFETY: `&mut scratch` makes worker 0's part exclusive to this thread.
             let mut own = unsafe { scratch.worker(0)? };
             let question = CallersQuestion(self.watch);
             for chunk in 0..chunks {

@@ -108,7 +108,7 @@ unsafe fn scatter_elements<T: Copy>(
     source: *const u8,
     target: *mut u8,
 ) {
-    // SAFETY: as above.
+    // SAFETY: positions and rows are inside both tensors, as the caller promises of `named` and `row`.
     unsafe {
         let (source, target) =
             (source.cast::<T>().offset(row.start), target.cast::<T>().offset(named.row.start));

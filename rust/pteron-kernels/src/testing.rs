@@ -259,7 +259,7 @@ fn execute(kernel: &dyn Kernel, specs: &[ArgSpec<'_>], frame: &mut Frame) -> Res
         }
     }
     if prepared.has_finish() {
-        // SAFETY: as above.
+        // SAFETY: the frame's slots point to its own memory, and nothing else uses them.
         prepared.finish(&mut unsafe { BindArgs::new(&mut frame.values, &frame.ids) }, &mut bound)?;
     }
     Ok(true)

@@ -69,14 +69,14 @@ unsafe fn bytes<'a>(b: &PteronBytes) -> &'a [u8] {
     if b.data.is_null() || b.len == 0 {
         return &[];
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: not null; the caller promises `len` bytes at `data` for as long as the result is used.
     unsafe { std::slice::from_raw_parts(b.data, b.len) }
 }
 
 /// # Safety
 /// As [`bytes`].
 pub(crate) unsafe fn text<'a>(b: &PteronBytes) -> Result<&'a str> {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller promises that the bytes are valid as the header says.
     std::str::from_utf8(unsafe { bytes(b) })
         .map_err(|_| Error::delegate("the host gave a text that is not UTF-8"))
 }
@@ -87,7 +87,7 @@ pub(crate) unsafe fn list<'a, T>(data: *const T, count: usize) -> &'a [T] {
     if data.is_null() || count == 0 {
         return &[];
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: not null; the caller promises `count` elements at `data` for as long as the result is used.
     unsafe { std::slice::from_raw_parts(data, count) }
 }
 
@@ -98,6 +98,8 @@ unsafe fn backend<'a>(plugin: *mut c_void) -> &'a dyn Backend {
     unsafe { &**plugin.cast::<Box<dyn Backend>>() }
 }
 
+/// # Safety
+/// `plugin` is that of the table; `error` is valid during the call.
 unsafe extern "C" fn is_available(plugin: *mut c_void, error: *mut PteronError) -> i32 {
     guarded(error, || {
         // SAFETY: the host passes what the table holds.
@@ -120,7 +122,7 @@ struct HostData {
 
 // SAFETY: the interface allows `named_data` from any thread; the pointer is used under the lock.
 unsafe impl Send for HostData {}
-// SAFETY: as above.
+// SAFETY: the pointer is used under the lock, whichever thread has a reference.
 unsafe impl Sync for HostData {}
 
 impl NamedData for HostData {
@@ -150,6 +152,8 @@ pub(crate) struct Guest {
     data: Arc<HostData>,
 }
 
+/// # Safety
+/// `plugin` is that of the table; the other arguments are as the header says, during the call.
 unsafe extern "C" fn init(
     plugin: *mut c_void,
     init: *const PteronInit,
@@ -206,6 +210,8 @@ fn end(data: &HostData) {
     }
 }
 
+/// # Safety
+/// `delegate` is one that `init` made, and is not used afterwards.
 unsafe extern "C" fn destroy(delegate: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: made by `init`, destroyed once.
@@ -223,7 +229,7 @@ unsafe extern "C" fn destroy(delegate: *mut c_void) {
 pub(crate) unsafe fn spec(t: &PteronTensor, bound: *const i64) -> Result<(TensorSpec, Dims)> {
     let bad = || Error::delegate("the host gave a tensor that is none");
     let rank = usize::try_from(t.ndim).map_err(|_| bad())?;
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller promises a tensor as the header says: `ndim` extents and strides, or null.
     let (shape, strides) = unsafe { (list(t.shape, rank), list(t.strides, rank)) };
     let dims = |from: &[i64]| -> Result<Dims> {
         let mut out = Dims::EMPTY;
@@ -238,7 +244,7 @@ pub(crate) unsafe fn spec(t: &PteronTensor, bound: *const i64) -> Result<(Tensor
     let current = dims(shape)?;
     let bound = match bound.is_null() {
         true => current,
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller promises as many extents as the tensor has dimensions.
         false => dims(unsafe { list(bound, rank) })?,
     };
     let dim_order = DimOrder::new(&order)?;
@@ -289,6 +295,8 @@ fn tell(told: &PteronExecute, event: &DelegateEvent<'_>) {
     }
 }
 
+/// # Safety
+/// `delegate` is one that `init` made, used by this thread alone; the arguments are as the header says, during the call.
 unsafe extern "C" fn execute(
     delegate: *mut c_void,
     execute: *const PteronExecute,

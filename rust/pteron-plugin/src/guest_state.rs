@@ -9,17 +9,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// # Safety
 /// `delegate` must be one that `init` made, used by this thread alone meanwhile.
 unsafe fn state<'a>(delegate: *mut c_void) -> Result<&'a mut dyn DelegateState> {
-    // SAFETY: the caller's contract.
+    // SAFETY: `init` made the delegate from a `Guest`, and the caller promises that no other thread uses it.
     let guest = unsafe { &mut *delegate.cast::<Guest>() };
     guest.delegate.state().ok_or_else(|| Error::delegate("the delegate gives no state"))
 }
 
+/// # Safety
+/// `delegate` is one that `init` made, used by this thread alone.
 pub(crate) unsafe extern "C" fn has_state(delegate: *mut c_void) -> i32 {
     // SAFETY: the host passes a delegate of `init`, one call at a time.
     let asked = catch_unwind(AssertUnwindSafe(|| unsafe { state(delegate) }.is_ok()));
     i32::from(asked.unwrap_or(false))
 }
 
+/// # Safety
+/// `delegate` is one that `init` made, used by this thread alone; the other arguments are as the header says.
 pub(crate) unsafe extern "C" fn get_state(
     delegate: *mut c_void,
     give: GiveBuffer,
@@ -27,7 +31,7 @@ pub(crate) unsafe extern "C" fn get_state(
     error: *mut PteronError,
 ) -> i32 {
     guarded(error, || {
-        // SAFETY: as in `has_state`.
+        // SAFETY: the caller promises a delegate that `init` made, which no other thread uses.
         for (name, tensor) in unsafe { state(delegate) }?.get_state()? {
             let to_i64 = |dims: &[usize]| dims.iter().map(|n| *n as i64).collect::<Vec<_>>();
             let (shape, strides) = (to_i64(tensor.meta.shape()), to_i64(tensor.meta.strides()));
@@ -49,6 +53,8 @@ pub(crate) unsafe extern "C" fn get_state(
     })
 }
 
+/// # Safety
+/// `delegate` is one that `init` made, used by this thread alone; the other arguments are as the header says.
 pub(crate) unsafe extern "C" fn set_state(
     delegate: *mut c_void,
     names: *const PteronBytes,
@@ -74,7 +80,9 @@ pub(crate) unsafe extern "C" fn set_state(
     })
 }
 
+/// # Safety
+/// `delegate` is one that `init` made, used by this thread alone; `error` is valid during the call.
 pub(crate) unsafe extern "C" fn reset_state(delegate: *mut c_void, error: *mut PteronError) -> i32 {
-    // SAFETY: as in `has_state`.
+    // SAFETY: the caller promises a delegate that `init` made, which no other thread uses.
     guarded(error, || unsafe { state(delegate) }?.reset_state())
 }

@@ -23,7 +23,7 @@ pub(crate) struct Table(pub(crate) &'static PteronBackend);
 
 // SAFETY: the interface says that functions of a backend may be called from any thread.
 unsafe impl Send for Table {}
-// SAFETY: as above.
+// SAFETY: the interface says that a backend's functions may be called by several threads at once.
 unsafe impl Sync for Table {}
 
 /// A backend that somebody else compiled.
@@ -109,6 +109,8 @@ impl Failure {
     }
 }
 
+/// # Safety
+/// `host` is the `CallHost` of the call in progress; `text` is valid as the header says.
 unsafe extern "C" fn set_failure(host: *mut c_void, text: PteronBytes, debug_handle: i64) {
     // SAFETY: `host` is the `Failure` of the call in progress, which nobody else looks at meanwhile.
     let failure = unsafe { &mut *host.cast::<Failure>() };
@@ -125,7 +127,7 @@ pub(crate) unsafe fn bytes(b: &PteronBytes) -> &[u8] {
     if b.data.is_null() || b.len == 0 {
         return &[];
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: not null; the caller promises `len` bytes at `data` for as long as the result is used.
     unsafe { std::slice::from_raw_parts(b.data, b.len) }
 }
 
@@ -134,6 +136,8 @@ pub(crate) fn lend(b: &[u8]) -> PteronBytes {
     PteronBytes { data: b.as_ptr(), len: b.len() }
 }
 
+/// # Safety
+/// `host` is what the same table was handed out with; `key` and the place for the result are valid during the call.
 unsafe extern "C" fn named_data(host: *mut c_void, key: PteronBytes, out: *mut PteronBytes) -> i32 {
     // SAFETY: `host` is the named data of the init in progress; the rest is the contract of the header.
     let (data, key) = unsafe { (&*host.cast::<Arc<dyn NamedData>>(), bytes(&key)) };
@@ -302,6 +306,8 @@ struct OutputHost<'a, 'b> {
     failure: Option<Error>,
 }
 
+/// # Safety
+/// `output` is an output of the call in progress, `shape` as many extents as are named.
 unsafe extern "C" fn resize(output: *mut PteronOutput, shape: *const i64, ndim: usize) -> i32 {
     // SAFETY: the plugin passes an output of the call in progress, whose host is ours.
     let (output, host) = unsafe {
@@ -351,6 +357,8 @@ struct CallHost<'a> {
     events: RefCell<Events<'a>>,
 }
 
+/// # Safety
+/// `host` is the `CallHost` of the call in progress.
 unsafe extern "C" fn is_cancelled(host: *mut c_void) -> i32 {
     // SAFETY: `host` is that of the call in progress; the question reads an atomic, and nothing else of the
     // host is touched here, so that any thread may ask.
@@ -358,6 +366,8 @@ unsafe extern "C" fn is_cancelled(host: *mut c_void) -> i32 {
     i32::from(ask())
 }
 
+/// # Safety
+/// `host` is the `CallHost` of the call in progress; `event` is null or valid during the call.
 unsafe extern "C" fn take_event(host: *mut c_void, event: *const PteronEvent) {
     // SAFETY: `host` is that of the call in progress, on whose thread this is; the event is valid during the
     // call by contract.
@@ -365,7 +375,8 @@ unsafe extern "C" fn take_event(host: *mut c_void, event: *const PteronEvent) {
     let Some(event) = event.filter(|e| e.struct_size as usize >= std::mem::size_of::<PteronEvent>()) else {
         return;
     };
-    // SAFETY: as above.
+    // SAFETY: the name and the metadata of an event are valid during the call, by the contract of
+    // `take_event`.
     let (name, metadata) = unsafe { (bytes(&event.name), bytes(&event.metadata)) };
     let name = String::from_utf8_lossy(name);
     let id = if event.name.data.is_null() { EventId::Int(event.id) } else { EventId::Name(&name) };

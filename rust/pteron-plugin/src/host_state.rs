@@ -15,6 +15,8 @@ struct Given {
     failure: Option<Error>,
 }
 
+/// # Safety
+/// `host` is what `get_state` was called with; `name` and `tensor` are valid as the header says, during the call.
 unsafe extern "C" fn give(host: *mut c_void, name: PteronBytes, tensor: *const PteronTensor) -> i32 {
     // SAFETY: `host` is that of the call of `get_state` in progress, which nobody else looks at meanwhile;
     // name and tensor are valid during the call by contract.
@@ -37,7 +39,7 @@ unsafe extern "C" fn give(host: *mut c_void, name: PteronBytes, tensor: *const P
 /// `tensor` must be null or as the header says, as must `name`.
 unsafe fn copy(name: &PteronBytes, tensor: *const PteronTensor) -> Result<(String, OwnedTensor)> {
     let bad = |what: &str| Error::delegate(format!("a plugin gave a buffer {what}"));
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller promises a name and a tensor as the header says, or null.
     let (name, tensor) = unsafe { (bytes(name), tensor.as_ref().ok_or_else(|| bad("without a tensor"))?) };
     let name = std::str::from_utf8(name).map_err(|_| bad("whose name is not UTF-8"))?;
     let place = |e: Error| e.argument(name);
@@ -120,7 +122,7 @@ impl DelegateState for PluginDelegate {
             .map(|((_, view), layout)| layout.tensor(view.meta(), view.as_ptr().cast_mut()))
             .collect();
         let mut failure = Failure::default();
-        // SAFETY: as in `get_state`.
+        // SAFETY: the delegate is one that `init` of this table made; all arguments live through the call.
         let status =
             unsafe { set(self.delegate, names.as_ptr(), tensors.as_ptr(), names.len(), &mut failure.slot()) };
         match status {
@@ -132,7 +134,7 @@ impl DelegateState for PluginDelegate {
     fn reset_state(&mut self) -> Result<()> {
         let reset = self.table.0.reset_state.ok_or_else(lost)?;
         let mut failure = Failure::default();
-        // SAFETY: as in `get_state`.
+        // SAFETY: the delegate is one that `init` of this table made; all arguments live through the call.
         match unsafe { reset(self.delegate, &mut failure.slot()) } {
             OK => Ok(()),
             _ => Err(failure.into_error("the plugin's reset_state failed")),

@@ -357,7 +357,7 @@ impl PyDelegate {
         for input in inputs {
             arguments.push(match input {
                 ArgView::Tensor(view) => {
-                    // SAFETY: contract of this function.
+                    // SAFETY: the caller promises that arguments outlive the call, at whose end they are revoked.
                     let lent_input = unsafe { Tensor::lent_input(view.meta().clone(), view.as_ptr()) };
                     let tensor = Bound::new(py, lent_input)?;
                     lent.push(tensor.clone());
@@ -372,7 +372,7 @@ impl PyDelegate {
         }
         let inputs = PyTuple::new(py, arguments.drain(..))?;
         for output in outputs.iter_mut() {
-            // SAFETY: contract of this function.
+            // SAFETY: the caller promises that arguments outlive the call, at whose end they are revoked.
             let tensor = Bound::new(py, unsafe { Tensor::lent_output(output.slot()) })?;
             lent.push(tensor.clone());
             arguments.push(tensor.into_any());

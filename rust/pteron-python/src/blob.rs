@@ -26,7 +26,7 @@ enum Owner {
 
 // SAFETY: the bytes are immutable and belong to the owner, which is itself shared between threads.
 unsafe impl Send for Blob {}
-// SAFETY: as above.
+// SAFETY: nothing changes through a shared reference: the bytes are immutable.
 unsafe impl Sync for Blob {}
 
 impl Blob {
@@ -62,6 +62,8 @@ impl Blob {
 
 #[pymethods]
 impl Blob {
+    /// # Safety
+    /// CPython calls it, with a view to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let this = slf.get();
         if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {

@@ -83,17 +83,24 @@ impl<M> Drop for Export<M> {
     }
 }
 
+/// # Safety
+/// `managed` is what an export made, and is not used afterwards.
 unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
     // SAFETY: called once, by the consumer or the capsule, with what `export` made.
     unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensor>>())) }
 }
 
+/// # Safety
+/// `managed` is what an export made, and is not used afterwards.
 unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: as above.
+    // SAFETY: called once, by the consumer or the capsule, with what `export` made for this kind of capsule.
     unsafe { drop(Box::from_raw((*managed).manager_ctx.cast::<Export<DLManagedTensorVersioned>>())) }
 }
 
 /// A capsule that nobody consumed gives the export back; a consumed one has another name.
+///
+/// # Safety
+/// `capsule` is a capsule that an export made; the interpreter is attached.
 unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
     // SAFETY: CPython passes the capsule being destroyed; the name says which struct it holds.
     unsafe {
@@ -333,7 +340,8 @@ pub unsafe fn view(t: &DLTensor) -> Result<ImportedView, ImportError> {
     let mut shape = [0usize; MAX_RANK];
     let mut strides = [0isize; MAX_RANK];
     for i in 0..rank {
-        // SAFETY: the caller's contract.
+        // SAFETY: `i` is below `ndim`; the caller promises a tensor as DLPack has it: `ndim` extents, and
+        // strides or null.
         unsafe {
             shape[i] = usize::try_from(*t.shape.add(i)).map_err(|_| ImportError::Shape)?;
             if !t.strides.is_null() {

@@ -31,7 +31,7 @@ pub struct Exchange(&'static Table);
 
 // SAFETY: DLPack asks that the table is there, unchanged, until the process ends.
 unsafe impl Send for Exchange {}
-// SAFETY: as above.
+// SAFETY: the table's functions may be called from any thread that holds the interpreter, says DLPack.
 unsafe impl Sync for Exchange {}
 
 impl Exchange {

@@ -86,7 +86,7 @@ impl Drop for BufferGuard {
 // SAFETY: the memory is only read through by the call that holds the argument; the Python references
 // inside may be sent, and are dropped attached or deferred.
 unsafe impl Send for Argument {}
-// SAFETY: as above.
+// SAFETY: shared references only read: the memory, and Python references under the interpreter's lock.
 unsafe impl Sync for Argument {}
 
 impl Argument {

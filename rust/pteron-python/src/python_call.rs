@@ -75,7 +75,7 @@ pub fn call_with<'py>(
 
 /// `object.name`, which may be a property.
 pub fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: as in `call`.
+    // SAFETY: `PyObject_GetAttr` has this signature but for the unwinding, which the type allows; both are C functions.
     let function: GetAttribute = unsafe {
         std::mem::transmute::<
             unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject,

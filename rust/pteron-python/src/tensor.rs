@@ -72,7 +72,7 @@ impl Tensor {
     /// `data` must stay valid and unchanged until [`Tensor::revoke`], and as long as an export lives.
     pub unsafe fn lent_input(meta: TensorMeta, data: *const u8) -> Self {
         Tensor {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the bytes stay until `revoke`, and as long as an export lives.
             memory: Arc::new(unsafe { Memory::lent(data.cast_mut()) }),
             is_writable: false,
             layout: Mutex::new(Layout { meta, slot: None }),
@@ -86,7 +86,7 @@ impl Tensor {
     /// `slot` must stay valid, and be used by nobody else, until [`Tensor::revoke`] was called.
     pub unsafe fn lent_output(slot: &mut TensorSlot) -> Self {
         Tensor {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the slot's bytes stay, and are nobody else's, until `revoke`.
             memory: Arc::new(unsafe { Memory::lent(slot.data()) }),
             is_writable: true,
             layout: Mutex::new(Layout {
@@ -326,6 +326,8 @@ impl Tensor {
         format!("pteron.Tensor(shape={}, dtype={}{access}{state})", layout.meta.shape(), layout.meta.dtype())
     }
 
+    /// # Safety
+    /// CPython calls it, with a view to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         // SAFETY: CPython passes a valid, uninitialised view; errors must leave its object null.
         unsafe { (*view).obj = std::ptr::null_mut() };
@@ -334,7 +336,7 @@ impl Tensor {
             return Err(PyBufferError::new_err("this pteron.Tensor is read-only"));
         }
         let filled = this.export(|memory, data, meta| {
-            // SAFETY: as above.
+            // SAFETY: CPython's view, valid for the whole call.
             let filled = fill_view(unsafe { &mut *view }, meta, data, this.is_writable, flags);
             if filled.is_err() {
                 // SAFETY: the export above; no view was made of it.
@@ -348,6 +350,8 @@ impl Tensor {
         Ok(())
     }
 
+    /// # Safety
+    /// CPython calls it, once for a view that `__getbuffer__` filled.
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
         // SAFETY: `internal` is what `fill_view` stored, or null; each view is released once.
         unsafe {

@@ -29,21 +29,25 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         unsafe { System.alloc_zeroed(layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -64,19 +64,23 @@ fn is_refused(size: usize) -> bool {
 // SAFETY: gives what the system gives, or nothing.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         if is_refused(layout.size()) { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         if is_refused(layout.size()) { std::ptr::null_mut() } else { unsafe { System.alloc_zeroed(layout) } }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         if is_refused(size) { std::ptr::null_mut() } else { unsafe { System.realloc(pointer, layout, size) } }
     }
 }

@@ -54,7 +54,7 @@ pub fn bytes_per_second(isa: Isa, bytes: usize) -> f64 {
         // SAFETY: the caller asks for instruction sets that are available only.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512(data) },
-        // SAFETY: as above.
+        // SAFETY: the caller asks for instruction sets that are available only.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2(data) },
         _ => portable(data),

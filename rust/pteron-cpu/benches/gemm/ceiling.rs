@@ -53,7 +53,7 @@ pub fn flops_per_second(isa: Isa) -> f64 {
             // SAFETY: the caller asks for instruction sets that are available only.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { avx512() },
-            // SAFETY: as above.
+            // SAFETY: the caller asks for instruction sets that are available only.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { avx2() },
             _ => portable(),

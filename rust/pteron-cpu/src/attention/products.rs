@@ -151,7 +151,7 @@ impl SimdTask for DirectSums {
             }
             while e < self.width {
                 let n = S::LANES.min(self.width - e);
-                // SAFETY: as above, `n` of them.
+                // SAFETY: `e + n` is at most `width`, and one vector of `n` columns is computed.
                 unsafe { self.columns::<S, 1>(s, row, e, n) };
                 e += n;
             }

@@ -317,7 +317,7 @@ fn run_bound(prepared: &dyn Prepared, frame: &mut Frame, bound: &mut Bound, is_r
     }
     assert!(worker.is_intact() && shared.is_intact(), "bytes around scratch were written");
     if prepared.has_finish() {
-        // SAFETY: as above.
+        // SAFETY: the frame's slots point to its own memory, and nothing else uses them.
         prepared.finish(&mut unsafe { BindArgs::new(&mut frame.values, &frame.ids) }, bound)?;
     }
     Ok(())

@@ -140,7 +140,7 @@ mod tests {
         let block: Arc<Vec<u8>> = Arc::new(vec![7; 64]);
         let start = block.as_ptr() as usize;
         struct Tail(Arc<Vec<u8>>);
-        // SAFETY: as for `Vec`.
+        // SAFETY: the bytes are those of a `Vec` that nothing changes while it is shared.
         unsafe impl StableBytes for Tail {
             fn bytes(&self) -> &[u8] {
                 &self.0[1..]

@@ -31,7 +31,8 @@ enum Owner {
 // SAFETY: `Memory` itself never dereferences `data`; whoever does holds an export or, in the lender's
 // case, has it exclusively. The count is atomic.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: as for sending: a shared `Memory` hands its pointer to holders of exports, and counts them
+// atomically.
 unsafe impl Sync for Memory {}
 
 impl Memory {

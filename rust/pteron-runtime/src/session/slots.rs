@@ -528,7 +528,7 @@ fn bring_in(
 /// `to` must be valid for writes of the slot's current bytes and not overlap the input, whose shape is
 /// the slot's.
 unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInput<'_>) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller promises room for the slot's bytes, apart from the input, whose shape is the slot's.
     unsafe { copy_strided_into(to, slot.meta(), input) }
 }
 

@@ -119,7 +119,7 @@ impl Run<'_, '_> {
             self.executor.run_bound(&*kernel.prepared, &call.bound, &args, &call.grid, scratch)?;
         }
         if kernel.has_finish {
-            // SAFETY: as for `bind`.
+            // SAFETY: the values are this session's, whose slots point to memory for their shapes.
             let mut args = unsafe { BindArgs::new(values, &step.args) };
             kernel.prepared.finish(&mut args, &mut call.bound)?;
         }
@@ -146,7 +146,7 @@ impl Run<'_, '_> {
             self.executor.run_bound(&*kernel.prepared, &call.bound, &args, &call.grid, scratch)?;
         }
         if kernel.has_finish {
-            // SAFETY: as for `bind`.
+            // SAFETY: the values are this session's, whose slots point to memory for their shapes.
             let mut args = unsafe { BindArgs::new(values, &step.args) };
             kernel.prepared.finish(&mut args, &mut call.bound)?;
         }

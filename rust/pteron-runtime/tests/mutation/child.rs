@@ -131,12 +131,12 @@ fn write(page: *mut u8, state: u32, text: &str) {
 }
 
 fn state(page: *mut u8) -> u32 {
-    // SAFETY: as in `write`.
+    // SAFETY: the page is mapped, shared and aligned for these words.
     unsafe { page.cast::<[u32; 2]>().read_volatile()[0] }
 }
 
 fn text(page: *mut u8) -> String {
-    // SAFETY: as in `write`.
+    // SAFETY: the page is mapped, shared and aligned for these words.
     let bytes = unsafe {
         let len = page.cast::<[u32; 2]>().read_volatile()[1] as usize;
         std::slice::from_raw_parts(page.add(HEAD), len.min(PAGE - HEAD))

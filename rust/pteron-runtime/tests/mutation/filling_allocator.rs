@@ -30,7 +30,8 @@ fn fill(pointer: *mut u8, len: usize) {
 // SAFETY: everything is handed to the system's allocator; bytes are written only while this owns them.
 unsafe impl GlobalAlloc for Filling {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         let pointer = unsafe { System.alloc(layout) };
         if !pointer.is_null() {
             fill(pointer, layout.size());
@@ -42,11 +43,13 @@ unsafe impl GlobalAlloc for Filling {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // All of a large block would make pages of it that were never used.
         fill(pointer, layout.size().min(MOST_FILLED_WHEN_FREED));
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         let pointer = unsafe { System.alloc_zeroed(layout) };
         if !pointer.is_null() {
             LIVE.fetch_add(layout.size(), Ordering::Relaxed);
@@ -54,7 +57,8 @@ unsafe impl GlobalAlloc for Filling {
         pointer
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which the allocator behind this one has
+        // too.
         let grown = unsafe { System.realloc(pointer, layout, size) };
         if !grown.is_null() {
             LIVE.fetch_add(size, Ordering::Relaxed);
