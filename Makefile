@@ -96,11 +96,12 @@ format: $(VENV)/.packages ## rewrite sources in the house format
 	$(BIN)/ruff format python tests benches
 	$(BIN)/ruff check --fix python tests benches
 
-style: $(VENV)/.packages ## formats, Python rules and the workflows of .github (seconds; the hook of every commit)
+style: $(VENV)/.packages ## formats, Python rules, workflows and hooks (seconds; the hook of every commit)
 	cargo fmt --all --check
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/ruff check python tests benches
 	$(BIN)/zizmor --quiet --offline --strict-collection --persona=pedantic .github
+	$(BIN)/pre-commit validate-config
 
 lint: style
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
