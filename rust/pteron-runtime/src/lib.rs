@@ -27,6 +27,7 @@ pub mod ir;
 mod load;
 mod optimize;
 mod session;
+mod step_effects;
 
 pub use api::execute_options::ExecuteOptions;
 pub use api::kernel_check::{CallToCheck, check_call};

@@ -6,7 +6,7 @@
 use pteron_core::Error;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// See the module.
+/// Whether methods of a program are being built, and in which process.
 #[derive(Default)]
 pub(crate) struct Builds {
     running: AtomicUsize,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// A lock that does not wait for ever for a holder that a fork left behind.
 pub(crate) struct ForkLock<T> {
     mutex: Mutex<T>,
     // Where it was first taken; zero before.

@@ -1,7 +1,6 @@
 //! A session behind its lock: what [`crate::Method`] and the session pool of a program hold.
 
 use crate::api::deadline::Deadline;
-use crate::load::memory_map::ArgumentRole;
 use crate::load::method_code::MethodCode;
 use crate::session::budget::Budget;
 use crate::session::cancel::CancelHandle;
@@ -14,6 +13,7 @@ use crate::session::slots::Session;
 use crate::session::state_file::{self, StateFile};
 use crate::session::step_loop::{Observers, Run};
 use crate::session::watch::Watch;
+use crate::step_effects::ArgumentRole;
 use crate::{
     Allocation, ExecuteOptions, InputValue, Limits, MethodOptions, OutputValue, Outputs, OwnedTensor, Tracer,
 };
@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
-/// See the module.
+/// A session behind its lock, with the options and limits that it was made with.
 pub(crate) struct MethodInstance {
     code: Arc<MethodCode>,
     guarded: Mutex<Guarded>,

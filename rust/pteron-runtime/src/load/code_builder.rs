@@ -4,9 +4,9 @@
 use crate::ir::{MethodIr, Placement, StepIr, StepKind};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators};
 use crate::load::kernel_registry::KernelRegistry;
-use crate::load::memory_map::{ArgumentRole, MemoryMap};
 use crate::load::prepare::Preparer;
 use crate::load::step::{Action, KernelStep, Step};
+use crate::step_effects::{MemoryMap, tensor_roles};
 use pteron_core::{
     AliasRule, Error, Instruction, Prepared, Result, Schema, Scratch, ValueId, memory_reserve,
 };
@@ -177,22 +177,11 @@ impl<'a> CodeBuilder<'a> {
 
     /// Every move of a tensor and every view, in step order.
     fn links(&self) -> Vec<Link> {
-        let mut links = Vec::new();
-        for (i, step) in self.steps.iter().enumerate() {
-            match &step.action {
-                Action::Move { from, to } if self.ir().tensor(*to).is_some() => {
-                    links.push(Link { from: *from, to: *to, view: None });
-                }
-                Action::Kernel(k) if k.alias == AliasRule::View => {
-                    let out = k.schema.outputs().next().and_then(|o| step.args.get(o));
-                    if let (Some(base), Some(out)) = (step.args.first(), out) {
-                        links.push(Link { from: *base, to: *out, view: Some(i) });
-                    }
-                }
-                _ => {}
-            }
-        }
-        links
+        let link = |(i, step): (usize, &Step)| {
+            let (from, to) = step.operation().link(self.ir())?;
+            Some(Link { from, to, view: matches!(step.action, Action::Kernel(_)).then_some(i) })
+        };
+        self.steps.iter().enumerate().filter_map(link).collect()
     }
 
     /// Sets `is_rebound` and `has_bound_check` of every kernel step; returns the tensors whose pointer
@@ -262,14 +251,4 @@ fn varies(ir: &MethodIr, written: &HashSet<ValueId>, id: ValueId) -> bool {
         Some(tensor) => tensor.spec.is_dynamic(),
         None => written.contains(&v),
     })
-}
-
-/// The tensors among the arguments of a call, list elements included, with what the call does to them.
-pub(crate) fn tensor_roles(ir: &MethodIr, schema: &Schema, args: &[ValueId]) -> Vec<ArgumentRole> {
-    let mut roles = Vec::new();
-    for (arg, id) in schema.args.iter().zip(args) {
-        let tensors = ir.leaves(*id).filter(|value| ir.tensor(*value).is_some());
-        roles.extend(tensors.map(|value| ArgumentRole { value, is_output: arg.is_output }));
-    }
-    roles
 }

@@ -12,6 +12,7 @@ use crate::load::program_data::ProgramData;
 use crate::load::session_layout::SessionLayout;
 use crate::load::step::Step;
 use crate::optimize::{self, Loader, Optimized};
+use crate::step_effects::{Operation, written_scalars};
 use crate::{IoSpec, Runtime};
 use pteron_core::{
     AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Instruction, PackStore, PrepareContext,
@@ -65,10 +66,10 @@ impl MethodCode {
         let registry = input.runtime.kernels()?;
         let operators = resolve_operators(&ir, &registry)?;
         check_instructions(&ir, &operators)?;
-        let loader = BuildLoader::new(&ir, &operators, &input);
+        let written = written(&ir, &operators);
+        let loader = BuildLoader::new(&operators, &input, &written);
         let Optimized { steps, entries, folded } =
             optimize::optimize(&mut ir, &loader, input.runtime.rules())?;
-        let written = written_values(&ir, &operators);
         let preparer = Preparer {
             ir: &ir,
             constants: Constants { data: Some(input.data), folded: &folded },
@@ -121,26 +122,13 @@ impl MethodCode {
     }
 }
 
-/// Values whose contents are not those of the file: set by callers, moves or scalar results.
-fn written_values(ir: &MethodIr, operators: &ResolvedOperators) -> HashSet<ValueId> {
-    let mut written: HashSet<ValueId> = ir.inputs.iter().copied().collect();
-    for instruction in &ir.instructions {
-        match instruction {
-            Instruction::Kernel { operator, args } => {
-                let op = operators.get(*operator as usize).and_then(Option::as_ref);
-                if let (Some(op), Some(last)) = (op, args.last())
-                    && op.schema.has_scalar_return
-                {
-                    written.insert(*last);
-                }
-            }
-            Instruction::Move { to, .. } => {
-                written.insert(*to);
-            }
-            _ => {}
-        }
-    }
-    written
+/// Scalars whose contents are not those of the file.
+fn written(ir: &MethodIr, operators: &ResolvedOperators) -> HashSet<ValueId> {
+    let schema = |instruction: &Instruction| match instruction {
+        Instruction::Kernel { operator, .. } => Some(&*operators.get(*operator as usize)?.as_ref()?.schema),
+        _ => None,
+    };
+    written_scalars(ir, ir.instructions.iter().map(|i| Operation::of(i, schema(i), false)))
 }
 
 /// The optimiser's view of kernels and constants.
@@ -151,11 +139,15 @@ struct BuildLoader<'a> {
     packs: &'a PackStore,
     trial: PackStore,
     cpu: &'a CpuProfile,
-    written: HashSet<ValueId>,
+    written: &'a HashSet<ValueId>,
 }
 
 impl<'a> BuildLoader<'a> {
-    fn new(ir: &MethodIr, operators: &'a ResolvedOperators, input: &'a BuildInput<'_>) -> Self {
+    fn new(
+        operators: &'a ResolvedOperators,
+        input: &'a BuildInput<'_>,
+        written: &'a HashSet<ValueId>,
+    ) -> Self {
         let schemas = operators
             .iter()
             .flatten()
@@ -168,7 +160,7 @@ impl<'a> BuildLoader<'a> {
             packs: input.packs,
             trial: PackStore::trial(),
             cpu: input.runtime.cpu(),
-            written: written_values(ir, operators),
+            written,
         }
     }
 
@@ -192,7 +184,7 @@ impl Loader for BuildLoader<'_> {
         Preparer {
             ir,
             constants: Constants { data: Some(self.data), folded },
-            written: &self.written,
+            written: self.written,
             packs: self.packs,
             cpu: self.cpu,
         }

@@ -18,7 +18,6 @@ pub mod json;
 pub(crate) mod kernel_registry;
 pub(crate) mod limits;
 pub(crate) mod lower;
-pub(crate) mod memory_map;
 pub(crate) mod method_code;
 pub(crate) mod packed_index;
 pub(crate) mod packed_weights;

@@ -4,13 +4,10 @@
 //! looks at other values in its bytes, nothing is a view of it, and the step writes all of it, from arguments that
 //! lie elsewhere.
 
-use crate::ir::{MethodIr, Placement, TensorIr};
-use crate::load::code_builder::tensor_roles;
+use crate::ir::{MethodIr, TensorIr};
 use crate::load::step::{Action, KernelStep, Step};
+use crate::step_effects::{Region, tensor_roles};
 use pteron_core::{AliasRule, ValueId};
-
-/// Bytes of an arena: index, start, end.
-type Range = (u32, usize, usize);
 
 /// The outputs that may move. `links`: (from, to) of every move and view. Steps must have neither jumps nor
 /// delegate calls ([`crate::session::bound_outputs::are_allowed`]).
@@ -18,12 +15,13 @@ pub(crate) fn movable(ir: &MethodIr, steps: &[Step], links: &[(ValueId, ValueId)
     let mut out: Vec<ValueId> = Vec::new();
     for id in &ir.outputs {
         let is_linked = links.iter().any(|(from, to)| from == id || to == id);
-        if let Some(range) = plain_range(ir, *id)
+        if let Some(region) = Region::planned(ir, *id)
+            && ir.tensor(*id).is_some_and(TensorIr::is_temporary)
             && !is_linked
             && !out.contains(id)
             && !ir.inputs.contains(id)
-            && !ir.outputs.iter().any(|other| other != id && overlaps(ir, *other, range))
-            && is_apart_once_written(ir, steps, *id, range)
+            && !ir.outputs.iter().any(|other| other != id && overlaps(ir, *other, &region))
+            && is_apart_once_written(ir, steps, *id, &region)
         {
             out.push(*id);
         }
@@ -31,26 +29,11 @@ pub(crate) fn movable(ir: &MethodIr, steps: &[Step], links: &[(ValueId, ValueId)
     out
 }
 
-/// The bytes of a value that is planned and no buffer of the model.
-fn plain_range(ir: &MethodIr, id: ValueId) -> Option<Range> {
-    range(ir, id).filter(|_| ir.tensor(id).is_some_and(TensorIr::is_temporary))
+fn overlaps(ir: &MethodIr, id: ValueId, region: &Region) -> bool {
+    Region::planned(ir, id).is_some_and(|own| own.overlaps(region))
 }
 
-fn range(ir: &MethodIr, id: ValueId) -> Option<Range> {
-    let tensor = ir.tensor(id)?;
-    match &tensor.placement {
-        Placement::Planned { arena, offset, .. } => {
-            Some((*arena, *offset, offset.checked_add(tensor.spec.nbytes().ok()?)?))
-        }
-        _ => None,
-    }
-}
-
-fn overlaps(ir: &MethodIr, id: ValueId, (arena, start, end): Range) -> bool {
-    range(ir, id).is_some_and(|(a, s, e)| a == arena && s.max(start) < e.min(end))
-}
-
-fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, bytes: Range) -> bool {
+fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, region: &Region) -> bool {
     let mut is_written = false;
     for step in steps {
         let Action::Kernel(kernel) = &step.action else { continue };
@@ -66,7 +49,7 @@ fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, bytes: Rang
             }
             is_written = true;
         }
-        if is_written && roles.iter().any(|r| r.value != id && overlaps(ir, r.value, bytes)) {
+        if is_written && roles.iter().any(|r| r.value != id && overlaps(ir, r.value, region)) {
             return false;
         }
     }

@@ -120,7 +120,7 @@ impl SessionLayout {
         Ok(layout)
     }
 
-    /// See the field.
+    /// Does a session need the value `id` at all?
     pub(crate) fn is_used(&self, id: ValueId) -> bool {
         self.is_used.get(id.index()).copied().unwrap_or(false)
     }
@@ -137,15 +137,9 @@ fn used_values(ir: &MethodIr, built: &BuiltCode) -> Box<[bool]> {
         }
     };
     for step in &built.steps {
-        step.args.iter().copied().for_each(&mut mark);
-        match &step.action {
-            Action::Move { from, to } => [*from, *to].into_iter().for_each(&mut mark),
-            Action::JumpFalse { condition, .. } => mark(*condition),
-            Action::Kernel(_) | Action::Delegate { .. } | Action::Free => {}
-        }
+        step.operation().named().for_each(&mut mark);
     }
     ir.inputs.iter().chain(&ir.outputs).copied().for_each(&mut mark);
-    built.links.iter().flat_map(|(from, to)| [*from, *to]).for_each(&mut mark);
     ir.tensors().filter(|(_, tensor)| tensor.is_state()).for_each(|(id, _)| mark(id));
     is_used.into()
 }

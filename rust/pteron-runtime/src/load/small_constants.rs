@@ -15,7 +15,7 @@ const MOST_IN_ALL: usize = 4 << 20;
 /// What kernels read begins at a line of the cache.
 const ALIGNMENT: usize = 64;
 
-/// See the module.
+/// Copies of small constants of mapped files.
 pub(crate) struct SmallConstants {
     memory: AlignedBuffer,
     places: HashMap<ConstantKey, usize>,

@@ -4,10 +4,9 @@
 //! Forward data flow over the steps: which bytes have certainly been written by this run? At joins
 //! only what both paths have written counts.
 
-use crate::ir::{MethodIr, Placement};
-use crate::load::code_builder::tensor_roles;
-use crate::load::memory_map::ArgumentRole;
+use crate::ir::MethodIr;
 use crate::load::step::{Action, Step};
+use crate::step_effects::{Accesses, Operation, Region};
 use pteron_core::ValueId;
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,37 +16,35 @@ const COPY_INDEX: &str = "executorch_prim::et_copy_index.tensor";
 /// more time.
 const MOST_WALKS: usize = 1000;
 
-/// Planned bytes: arena, start, end.
-type Range = (u32, usize, usize);
-
 /// What a run has certainly written at some point.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Written {
     // Sorted, disjoint, not touching.
-    ranges: Vec<Range>,
+    ranges: Vec<Region>,
     // Values that point at something else since a move or a view.
     redirected: BTreeSet<ValueId>,
 }
 
 impl Written {
-    fn add(&mut self, (arena, mut start, mut end): Range) {
-        if start >= end {
+    fn add(&mut self, mut region: Region) {
+        if region.start >= region.end {
             return;
         }
-        self.ranges.retain(|(a, s, e)| {
-            let touches = *a == arena && *s <= end && start <= *e;
+        self.ranges.retain(|known| {
+            let touches =
+                known.space == region.space && known.start <= region.end && region.start <= known.end;
             if touches {
-                start = start.min(*s);
-                end = end.max(*e);
+                region.start = region.start.min(known.start);
+                region.end = region.end.max(known.end);
             }
             !touches
         });
-        let at = self.ranges.partition_point(|r| *r < (arena, start, end));
-        self.ranges.insert(at, (arena, start, end));
+        let at = self.ranges.partition_point(|known| *known < region);
+        self.ranges.insert(at, region);
     }
 
-    fn covers(&self, (arena, start, end): Range) -> bool {
-        start >= end || self.ranges.iter().any(|(a, s, e)| *a == arena && *s <= start && end <= *e)
+    fn covers(&self, region: &Region) -> bool {
+        region.start >= region.end || self.ranges.iter().any(|known| known.covers(region))
     }
 
     fn intersect(&self, other: &Written) -> Written {
@@ -55,9 +52,9 @@ impl Written {
             ranges: vec![],
             redirected: self.redirected.intersection(&other.redirected).copied().collect(),
         };
-        for (arena, start, end) in &self.ranges {
-            for (a, s, e) in other.ranges.iter().filter(|(a, ..)| a == arena) {
-                out.add((*a, *s.max(start), *e.min(end)));
+        for a in &self.ranges {
+            for b in other.ranges.iter().filter(|b| b.space == a.space) {
+                out.add(Region { space: a.space, start: a.start.max(b.start), end: a.end.min(b.end) });
             }
         }
         out
@@ -65,97 +62,90 @@ impl Written {
 }
 
 /// What one step does to planned bytes.
-#[derive(Default)]
 struct Effect {
-    reads: Vec<ValueId>,
-    writes: Vec<ValueId>,
+    accesses: Accesses,
+    /// The tensor that it points somewhere.
     redirects: Option<ValueId>,
     jump: Option<usize>,
 }
 
-/// See the module. `delegate_outputs` says how many of each delegate's arguments are outputs.
+/// Does a run of `steps` leave state behind? `delegate_outputs` says how many of each delegate's arguments are
+/// outputs.
 pub(crate) fn is_stateful(ir: &MethodIr, steps: &[Step], delegate_outputs: &[usize]) -> bool {
     let effects: Vec<Effect> = steps.iter().map(|s| effect(ir, s, delegate_outputs)).collect();
-    let mut ever_written: Vec<Range> = Vec::new();
-    for id in effects.iter().flat_map(|e| &e.writes) {
-        ever_written.extend(place(ir, *id));
-    }
-    let mut entry = Written::default();
-    for range in ir.inputs.iter().filter_map(|id| place(ir, *id)) {
-        entry.add(range);
-    }
-    let is_persistent = |(arena, start, end): Range| {
-        ever_written.iter().any(|(a, s, e)| *a == arena && (*s).max(start) < (*e).min(end))
+    let writes = effects.iter().flat_map(|e| &e.accesses.writes);
+    let mut walks = Walks {
+        ir,
+        ever_written: writes.filter_map(|w| Region::planned(ir, w.value)).collect(),
+        targets: effects.iter().filter_map(|e| e.jump).collect(),
+        effects,
+        arrivals: HashMap::new(),
+        pending: vec![],
     };
-    // States on arrival at jump targets.
-    let mut arrivals: HashMap<usize, Written> = HashMap::new();
-    let mut pending = vec![(0, entry)];
+    let mut entry = Written::default();
+    ir.inputs.iter().filter_map(|id| Region::planned(ir, *id)).for_each(|region| entry.add(region));
+    walks.pending.push((0, entry));
     for _ in 0..MOST_WALKS {
-        let Some((start, state)) = pending.pop() else { return false };
-        let end = walk(ir, &effects, start, state, &mut arrivals, &mut pending, &is_persistent);
-        if end == Walk::FoundState {
+        let Some((start, state)) = walks.pending.pop() else { return false };
+        if walks.finds_state(start, state) {
             return true;
         }
     }
     true
 }
 
-#[derive(PartialEq)]
-enum Walk {
-    FoundState,
-    Done,
+/// Walks over the chain.
+struct Walks<'a> {
+    ir: &'a MethodIr,
+    effects: Vec<Effect>,
+    /// Planned bytes that some step writes.
+    ever_written: Vec<Region>,
+    /// Steps that jumps lead to.
+    targets: BTreeSet<usize>,
+    /// What is known on arrival at jump targets.
+    arrivals: HashMap<usize, Written>,
+    /// Where walks have yet to begin.
+    pending: Vec<(usize, Written)>,
 }
 
-fn walk(
-    ir: &MethodIr,
-    effects: &[Effect],
-    start: usize,
-    mut state: Written,
-    arrivals: &mut HashMap<usize, Written>,
-    pending: &mut Vec<(usize, Written)>,
-    is_persistent: &dyn Fn(Range) -> bool,
-) -> Walk {
-    let targets: BTreeSet<usize> = effects.iter().filter_map(|e| e.jump).collect();
-    let mut is_first = true;
-    for (i, effect) in effects.iter().enumerate().skip(start) {
-        if targets.contains(&i) && !is_first && !arrive(arrivals, i, &mut state) {
-            return Walk::Done;
-        }
-        is_first = false;
-        for id in &effect.reads {
-            if state.redirected.contains(id) {
-                continue;
+impl Walks<'_> {
+    /// Walks from step `start` to the end or to what is known already; true where a read may find what the call
+    /// before left.
+    fn finds_state(&mut self, start: usize, mut state: Written) -> bool {
+        for i in start..self.effects.len() {
+            if self.targets.contains(&i) && i != start && !arrive(&mut self.arrivals, i, &mut state) {
+                return false;
             }
-            if let Some(range) = place(ir, *id)
-                && !state.covers(range)
-                && is_persistent(range)
-            {
-                return Walk::FoundState;
+            let Some(effect) = self.effects.get(i) else { continue };
+            if effect.accesses.reads.iter().any(|read| self.is_left_over(&state, read.value)) {
+                return true;
             }
-        }
-        if let Some(id) = effect.redirects {
-            state.redirected.insert(id);
-        }
-        for id in &effect.writes {
-            if let (false, Some(range)) = (state.redirected.contains(id), place(ir, *id)) {
-                state.add(range);
+            state.redirected.extend(effect.redirects);
+            for write in &effect.accesses.writes {
+                if !state.redirected.contains(&write.value)
+                    && let Some(region) = Region::planned(self.ir, write.value)
+                {
+                    state.add(region);
+                }
+            }
+            if let Some(target) = effect.jump {
+                let mut arriving = state.clone();
+                if arrive(&mut self.arrivals, target, &mut arriving) {
+                    self.pending.push((target, arriving));
+                }
             }
         }
-        if let Some(target) = effect.jump {
-            let mut arriving = state.clone();
-            if arrive(arrivals, target, &mut arriving) {
-                pending.push((target, arriving));
-            }
-        }
+        // Outputs are copied out at the end.
+        self.ir.outputs.iter().any(|id| self.is_left_over(&state, *id))
     }
-    // Outputs are copied out at the end.
-    let exposed = ir.outputs.iter().filter(|id| !state.redirected.contains(id));
-    for range in exposed.filter_map(|id| place(ir, *id)) {
-        if !state.covers(range) && is_persistent(range) {
-            return Walk::FoundState;
-        }
+
+    /// May `value` hold bytes that the call before wrote?
+    fn is_left_over(&self, state: &Written, value: ValueId) -> bool {
+        !state.redirected.contains(&value)
+            && Region::planned(self.ir, value).is_some_and(|region| {
+                !state.covers(&region) && self.ever_written.iter().any(|written| written.overlaps(&region))
+            })
     }
-    Walk::Done
 }
 
 /// Joins `state` into what is known at `target`; true when that changed and has to be walked again.
@@ -171,73 +161,44 @@ fn arrive(arrivals: &mut HashMap<usize, Written>, target: usize, state: &mut Wri
 }
 
 fn effect(ir: &MethodIr, step: &Step, delegate_outputs: &[usize]) -> Effect {
-    let mut e = Effect::default();
-    match &step.action {
-        Action::Kernel(k) => {
-            let is_view = k.alias == pteron_core::AliasRule::View;
-            let inputs_follow = k.schema.args.first().is_some_and(|a| a.is_output);
-            for role in tensor_roles(ir, &k.schema, &step.args) {
-                match role {
-                    ArgumentRole { value, is_output: true } if is_view => e.redirects = Some(value),
-                    // `self` of an in-place operator keeps what it does not overwrite.
-                    ArgumentRole { value, is_output: true }
-                        if inputs_follow && &*k.operator != COPY_INDEX =>
-                    {
-                        e.reads.push(value);
-                        e.writes.push(value);
-                    }
-                    ArgumentRole { value, is_output: true } => e.writes.push(value),
-                    ArgumentRole { value, is_output: false } => e.reads.push(value),
-                }
-            }
-        }
-        Action::Delegate { delegate } => {
-            let outputs = delegate_outputs.get(*delegate as usize).copied().unwrap_or(0);
-            let split = step.args.len().saturating_sub(outputs);
-            for (i, id) in step.args.iter().enumerate() {
-                if i < split { e.reads.push(*id) } else { e.writes.push(*id) }
-            }
-        }
-        Action::Move { from, to } => {
-            e.reads.push(*from);
-            e.redirects = Some(*to);
-        }
-        Action::JumpFalse { condition, target } => {
-            e.reads.push(*condition);
-            e.jump = Some(*target as usize);
-        }
-        Action::Free => {}
+    let operation = match &step.action {
+        Action::Delegate { delegate } => Operation::Delegate {
+            outputs: Some(delegate_outputs.get(*delegate as usize).copied().unwrap_or(0)),
+            args: &step.args,
+        },
+        _ => step.operation(),
+    };
+    let mut accesses = operation.accesses(ir);
+    if let Action::Kernel(kernel) = &step.action
+        && &*kernel.operator == COPY_INDEX
+    {
+        accesses.reads.retain(|read| read.position != 0);
     }
-    e
-}
-
-/// The planned bytes of a tensor.
-fn place(ir: &MethodIr, id: ValueId) -> Option<Range> {
-    let tensor = ir.tensor(id)?;
-    match &tensor.placement {
-        Placement::Planned { arena, offset, .. } => {
-            Some((*arena, *offset, offset.saturating_add(tensor.spec.nbytes().ok()?)))
-        }
+    let jump = match &step.action {
+        Action::JumpFalse { target, .. } => Some(*target as usize),
         _ => None,
-    }
+    };
+    Effect { accesses, redirects: operation.link(ir).map(|(_, to)| to), jump }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step_effects::Space;
 
     #[test]
     fn ranges_merge_and_intersect() {
+        let region = |arena: u32, start: usize, end: usize| Region { space: Space::Arena(arena), start, end };
         let mut a = Written::default();
-        a.add((0, 0, 8));
-        a.add((0, 16, 24));
-        assert!(!a.covers((0, 4, 20)));
-        a.add((0, 8, 16));
-        assert_eq!(a.ranges, [(0, 0, 24)]);
+        a.add(region(0, 0, 8));
+        a.add(region(0, 16, 24));
+        assert!(!a.covers(&region(0, 4, 20)));
+        a.add(region(0, 8, 16));
+        assert_eq!(a.ranges, [region(0, 0, 24)]);
         let mut b = Written::default();
-        b.add((0, 4, 12));
-        b.add((1, 0, 4));
-        assert_eq!(a.intersect(&b).ranges, [(0, 4, 12)]);
-        assert!(a.covers((3, 7, 7)));
+        b.add(region(0, 4, 12));
+        b.add(region(1, 0, 4));
+        assert_eq!(a.intersect(&b).ranges, [region(0, 4, 12)]);
+        assert!(a.covers(&region(3, 7, 7)));
     }
 }

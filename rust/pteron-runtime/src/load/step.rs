@@ -1,6 +1,6 @@
 //! The executable: what a session does, one after the other.
 
-use crate::load::memory_map::ArgumentRole;
+use crate::step_effects::{ArgumentRole, Operation};
 use pteron_core::{AliasRule, Prepared, Schema, ValueId};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -54,6 +54,20 @@ pub(crate) struct KernelStep {
 }
 
 impl Step {
+    /// What it does with its arguments.
+    pub(crate) fn operation(&self) -> Operation<'_> {
+        let args = &self.args;
+        match &self.action {
+            Action::Kernel(k) => {
+                Operation::Kernel { schema: Some(&k.schema), is_view: k.alias == AliasRule::View, args }
+            }
+            Action::Delegate { .. } => Operation::Delegate { outputs: None, args },
+            Action::Move { from, to } => Operation::Move { from: *from, to: *to },
+            Action::JumpFalse { condition, .. } => Operation::Jump { condition: *condition },
+            Action::Free => Operation::Free,
+        }
+    }
+
     /// Kernel, backend or instruction, for traces and listings.
     pub(crate) fn name<'a>(&'a self, backends: &'a [pteron_format::DelegateDef]) -> &'a str {
         match &self.action {

@@ -11,8 +11,9 @@
 mod reads;
 
 use super::Chain;
-use super::effects::{ET_VIEW, Effects, Location, Region, Space, kernel_call};
+use super::effects::{ET_VIEW, Effects, Location, kernel_call};
 use crate::ir::MethodIr;
+use crate::step_effects::{Region, Space};
 use pteron_core::{Instruction, ValueId};
 use reads::Reads;
 use smallvec::SmallVec;

@@ -57,16 +57,10 @@ pub(super) fn fold(
     effects: &Effects,
     flow: &Flow,
 ) {
-    let written: HashSet<ValueId> = effects
-        .steps
-        .iter()
-        .flat_map(|e| e.writes.iter().map(|a| a.value))
-        .chain(ir.inputs.iter().copied())
-        .collect();
     let references = References::new(ir, chain);
     let mut made = Made::default();
     for i in 0..chain.len() {
-        let Some(view) = layout_result(ir, chain, folded, &written, i) else { continue };
+        let Some(view) = layout_result(ir, chain, folded, effects, i) else { continue };
         let Some(readers) = readers_of(ir, chain, effects, flow, &references, i) else { continue };
         // An in-place operator on it would write into the constant.
         let is_written_to = readers.iter().any(|(step, position)| {
@@ -90,7 +84,7 @@ fn layout_result(
     ir: &MethodIr,
     chain: &Chain,
     folded: &[FoldedConstant],
-    written: &HashSet<ValueId>,
+    effects: &Effects,
     i: usize,
 ) -> Option<LayoutResult> {
     let (name, args) = kernel_call(ir, chain.get(i)?)?;
@@ -98,8 +92,8 @@ fn layout_result(
     let (key, view) = constant_view(input, folded)?;
     let out = args.last()?;
     let spec = ir.tensor(*out)?.spec.clone();
-    let int = |at: usize| known_int(ir, written, *args.get(at)?);
-    let ints = |at: usize| known_ints(ir, written, *args.get(at)?);
+    let int = |at: usize| known_int(ir, effects, *args.get(at)?);
+    let ints = |at: usize| known_ints(ir, effects, *args.get(at)?);
     let view = match name {
         "aten::permute_copy.out" => view.permute(&ints(1)?)?,
         "aten::t_copy.out" if view.shape.len() == 2 => view.permute(&[1, 0])?,
@@ -138,16 +132,16 @@ fn constant_view(tensor: &TensorIr, folded: &[FoldedConstant]) -> Option<(Consta
     }
 }
 
-fn known_int(ir: &MethodIr, written: &HashSet<ValueId>, value: ValueId) -> Option<i64> {
+fn known_int(ir: &MethodIr, effects: &Effects, value: ValueId) -> Option<i64> {
     match ir.values.get(value.index())? {
-        ValueIr::Int(v) if !written.contains(&value) => Some(*v),
+        ValueIr::Int(v) if !effects.is_written(value) => Some(*v),
         _ => None,
     }
 }
 
-fn known_ints(ir: &MethodIr, written: &HashSet<ValueId>, value: ValueId) -> Option<Vec<i64>> {
+fn known_ints(ir: &MethodIr, effects: &Effects, value: ValueId) -> Option<Vec<i64>> {
     match ir.values.get(value.index())? {
-        ValueIr::IntList(ids) => ids.iter().map(|v| known_int(ir, written, *v)).collect(),
+        ValueIr::IntList(ids) => ids.iter().map(|v| known_int(ir, effects, *v)).collect(),
         _ => None,
     }
 }

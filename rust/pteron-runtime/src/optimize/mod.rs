@@ -59,7 +59,7 @@ pub struct Optimized {
     /// For each instruction that can be jumped to, and for the end of the chain: the step where its code
     /// begins (an index into `steps`, or their number). Others may hold any number.
     pub entries: Vec<u32>,
-    /// Constants made at load; `Placement::Folded` indexes them.
+    /// Constants made at load; `ConstantRef::Folded` indexes them.
     pub folded: Vec<FoldedConstant>,
 }
 
@@ -83,10 +83,11 @@ pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches)
     let rules: Vec<&'static Rule> = rules::candidates(&ir.operators, switches).collect();
     if !rules.is_empty() {
         let effects = effects::Effects::new(ir, &chain, loader);
-        if let Some(flow) = flow::Flow::new(ir, &chain, &effects)
-            && let Some(compiled) = runs::compile(ir, &chain, &mut folded, &effects, &flow, loader, &rules)?
-        {
-            return Ok(compiled);
+        if let Some(flow) = flow::Flow::new(ir, &chain, &effects) {
+            let known = runs::Analysis { chain: &chain, effects: &effects, flow: &flow, loader };
+            if let Some(compiled) = runs::compile(ir, &mut folded, known, &rules)? {
+                return Ok(compiled);
+            }
         }
     }
     as_left(chain, folded)

@@ -1,7 +1,6 @@
 //! Initialised delegates of a session, and calls to them. Unsafe island: it lends several slots of the
 //! value table at once, which load has checked to be different values in disjoint memory.
 
-use crate::load::memory_map::{ArgumentRole, MemoryMap};
 use crate::load::method_code::MethodCode;
 use crate::load::program_data::file_key;
 use crate::load::step::{Action, Step};
@@ -9,6 +8,7 @@ use crate::session::cancel::CancelHandle;
 use crate::session::delegate_data::DelegateData;
 use crate::session::slots::Session;
 use crate::session::watch::Watch;
+use crate::step_effects::{ArgumentRole, MemoryMap};
 use pteron_core::error::printable;
 use pteron_core::{
     AliasRule, ArgView, Backend, BackendOption, Delegate, DelegateEvent, DelegateState, Error, ErrorKind,

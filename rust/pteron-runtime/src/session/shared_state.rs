@@ -5,10 +5,10 @@
 //! one such memory. It is recognised by what it holds: named buffers only, those of one name at one
 //! place, those of different names apart.
 
-use crate::ir::{MethodIr, Placement};
 use crate::load::method_code::MethodCode;
+use crate::step_effects::{Region, Space};
 use pteron_core::error::printable;
-use pteron_core::{AlignedBuffer, Error, Result, ValueId};
+use pteron_core::{AlignedBuffer, Error, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -18,9 +18,6 @@ pub(crate) struct SharedState {
     /// Held while one of the sessions runs or its state is read or written.
     pub(crate) turn: Arc<Mutex<()>>,
 }
-
-/// Bytes of a buffer in its arena: start, end.
-type Range = (usize, usize);
 
 impl SharedState {
     /// The memories that `codes` share. An error where they share none.
@@ -57,42 +54,28 @@ impl SharedState {
 
 /// Does `arena` hold named buffers only, and one of them in two methods?
 fn is_shared(codes: &[Arc<MethodCode>], arena: usize) -> Result<bool> {
-    let mut places: HashMap<&str, Range> = HashMap::new();
+    let index = u32::try_from(arena).map_err(|_| Error::internal("too many memories"))?;
+    let planned = |ir, id| Region::planned(ir, id).filter(|region| region.space == Space::Arena(index));
+    let mut places: HashMap<&str, Region> = HashMap::new();
     let mut is_common = false;
     for code in codes {
-        let named: Vec<(&str, Range)> = code
-            .layout
-            .state
-            .iter()
-            .filter_map(|(name, id)| Some((name.as_str(), range_in(&code.ir, *id, arena)?)))
-            .collect();
-        for index in 0..code.ir.values.len() {
-            let id = ValueId(u32::try_from(index).map_err(|_| Error::internal("too many values"))?);
-            let Some((start, end)) = range_in(&code.ir, id, arena) else { continue };
-            if !named.iter().any(|(_, (s, e))| *s <= start && end <= *e) {
-                return Ok(false);
-            }
+        let state = code.layout.state.iter();
+        let named: Vec<(&str, Region)> =
+            state.filter_map(|(name, id)| Some((name.as_str(), planned(&code.ir, *id)?))).collect();
+        let mut regions = code.ir.tensors().filter_map(|(id, _)| planned(&code.ir, id));
+        if regions.any(|region| !named.iter().any(|(_, buffer)| buffer.covers(&region))) {
+            return Ok(false);
         }
-        for (name, range) in named {
-            match places.insert(name, range) {
-                Some(known) if known != range => return Ok(false),
+        for (name, region) in named {
+            match places.insert(name, region) {
+                Some(known) if known != region => return Ok(false),
                 Some(_) => is_common = true,
                 None => {}
             }
         }
     }
-    let mut sorted: Vec<Range> = places.into_values().filter(|(start, end)| start < end).collect();
+    let mut sorted: Vec<Region> = places.into_values().filter(|region| region.start < region.end).collect();
     sorted.sort_unstable();
-    let is_apart = sorted.windows(2).all(|pair| matches!(pair, [a, b] if a.1 <= b.0));
+    let is_apart = sorted.windows(2).all(|pair| matches!(pair, [a, b] if !a.overlaps(b)));
     Ok(is_common && is_apart)
-}
-
-fn range_in(ir: &MethodIr, id: ValueId, arena: usize) -> Option<Range> {
-    let tensor = ir.tensor(id)?;
-    match &tensor.placement {
-        Placement::Planned { arena: a, offset, .. } if *a as usize == arena => {
-            Some((*offset, offset.checked_add(tensor.spec.nbytes().ok()?)?))
-        }
-        _ => None,
-    }
 }

@@ -38,7 +38,7 @@ struct Arena {
     is_shared: bool,
 }
 
-/// See the module.
+/// Memory, values and delegates of one session, and the records that its kernels were bound with.
 pub(crate) struct Session {
     pub values: Vec<Value>,
     pub calls: Vec<BoundCall>,

@@ -3,7 +3,6 @@
 //! It resolves nothing, allocates nothing and takes no lock: a step is a stop-word load, a budget
 //! subtraction, a match and the kernel.
 
-use crate::load::memory_map::{ArgumentRole, pair_rule};
 use crate::load::method_code::MethodCode;
 use crate::load::step::{Action, KernelStep, Step};
 use crate::session::annotate::step_error;
@@ -13,6 +12,7 @@ use crate::session::delegate_call;
 use crate::session::slots::Session;
 use crate::session::tracer::{StepInfo, Tracer};
 use crate::session::watch::Watch;
+use crate::step_effects::{ArgumentRole, pair_rule};
 use pteron_core::{
     AliasRule, ArgView, Args, BindArgs, DelegateEvent, Error, Members, Result, Value, ValueId,
 };

@@ -13,7 +13,7 @@ const MOST_UNTIMED_STEPS: u32 = 15;
 /// See `MOST_UNTIMED_STEPS`.
 const QUICK: Duration = Duration::from_micros(100);
 
-/// See the module. It stays on the calling thread.
+/// Looks at signals and the deadline between steps. It stays on the calling thread.
 pub(crate) struct Watch<'a> {
     poll: Option<RefCell<&'a mut dyn FnMut() -> Result<()>>>,
     // Checked here only when no thread could be had to watch it.

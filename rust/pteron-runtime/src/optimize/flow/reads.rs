@@ -1,9 +1,10 @@
 //! What reads see beyond the last write: bytes that tensors of changing shape left as they were, and bytes
 //! of the call before.
 
-use super::super::effects::{Effects, Location, Region, Space};
+use super::super::effects::{Effects, Location};
 use super::{Definitions, ENTRY, Reach, State, Views};
 use crate::ir::MethodIr;
+use crate::step_effects::{Region, Space};
 use pteron_core::ValueId;
 use std::collections::{HashMap, HashSet};
 

@@ -1,12 +1,11 @@
 //! Steps from graphs: names every tensor that only a run sees anew, leaves the others where the file
 //! has them, and places what is new.
 
-use super::super::effects::{ET_VIEW, Effects};
-use super::super::flow::Flow;
+use super::super::effects::ET_VIEW;
 use super::super::{Chain, Optimized};
-use super::MOST_MEMORY_PERCENT;
 use super::host::plan_of;
-use super::place::{Blocks, Plan};
+use super::place::{ArenaPlan, Blocks};
+use super::{Analysis, MOST_MEMORY_PERCENT};
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, StepIr, StepKind, TensorIr, ValueIr};
 use pteron_core::{Instruction, Result, TensorSpec, ValueId};
 use pteron_cpu::graph::{Argument, Graph, Literal, Node, NodeId, Op, TensorId};
@@ -16,12 +15,11 @@ use std::sync::Arc;
 /// The emitted steps; `None`, with `ir` as it was, where they would need too much memory.
 pub(super) fn emit(
     ir: &mut MethodIr,
-    chain: &Chain,
     folded: &mut Vec<FoldedConstant>,
-    effects: &Effects,
-    flow: &Flow,
+    known: Analysis<'_>,
     graphs: &[(usize, Graph)],
 ) -> Result<Option<Optimized>> {
+    let chain = known.chain;
     let mut emitter = Emitter {
         ir,
         file: chain,
@@ -38,7 +36,7 @@ pub(super) fn emit(
     }
     emitter.enter(chain.len());
     let Emitter { steps, entries, made, blocks, .. } = emitter;
-    let Some(plan) = Plan::new(ir, &steps, &made, effects, flow, blocks, MOST_MEMORY_PERCENT) else {
+    let Some(plan) = ArenaPlan::new(ir, &steps, &made, known, blocks, MOST_MEMORY_PERCENT) else {
         return Ok(None);
     };
     plan.apply(ir, made);
@@ -238,7 +236,7 @@ impl RunEmitter<'_, '_, '_> {
         let (Some(base), Some(out)) = (node.input(0), node.output()) else { return };
         let (from, to) = (self.graph.tensor(base), self.graph.tensor(out));
         if !to.is_private() {
-            // At the file's place: said by a step, or left unsaid by the file.
+            // At the file's place: made by an instruction, or implicit.
             if node.instruction.is_some() {
                 self.view_step(node);
             }
@@ -252,7 +250,7 @@ impl RunEmitter<'_, '_, '_> {
             // Made here.
             None => {
                 let id = self.out.tensor(to.spec.clone(), Placement::Unplanned);
-                self.out.blocks.look(id, root, nbytes);
+                self.out.blocks.add_view(id, root, nbytes);
                 (id, self.out.blocks.is_placed(id))
             }
             Some(Placement::Planned { arena, offset, .. })

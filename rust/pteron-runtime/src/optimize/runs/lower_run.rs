@@ -3,12 +3,14 @@
 //! Which tensor a read sees is what the flow analysis says about its bytes. Where it is not sure, the
 //! bytes stay where the file has them: the read is one of the border, and what it may see is pinned.
 
-use super::super::effects::{ET_VIEW, Effects, Location, Region, Space, kernel_call};
+use super::super::effects::{ET_VIEW, Effects, Location, kernel_call};
 use super::super::flow::{Flow, Reach, Use};
 use super::super::{Chain, Loader};
-use super::literals::Literals;
-use super::mentions::Mentions;
+use super::Analysis;
+use super::literals::literal;
+use super::uses::FileUses;
 use crate::ir::{MethodIr, TensorIr, ValueIr};
+use crate::step_effects::{Region, Space};
 use pteron_core::{Instruction, Schema, ValueId};
 use pteron_cpu::graph::{Argument, Graph, Literal, Node, Op, Place, Tensor, TensorId};
 use smallvec::SmallVec;
@@ -23,8 +25,7 @@ pub(super) struct Lowering<'a> {
     chain: &'a Chain,
     effects: &'a Effects,
     flow: &'a Flow,
-    mentions: &'a Mentions,
-    literals: &'a Literals,
+    uses: &'a FileUses,
     loader: &'a dyn Loader,
     span: (usize, usize),
     graph: Graph,
@@ -35,8 +36,8 @@ pub(super) struct Lowering<'a> {
     borders: HashMap<(ValueId, u32), TensorId>,
     reach_of: HashMap<TensorId, u32>,
     constants: HashMap<ValueId, TensorId>,
-    /// Views that the file leaves unsaid: two values at the same bytes.
-    unsaid: HashMap<(TensorId, ValueId), TensorId>,
+    /// Views that no instruction makes: two values at the same bytes.
+    implicit_views: HashMap<(TensorId, ValueId), TensorId>,
 }
 
 /// The uses of one step, handed out in the order of its reads.
@@ -63,27 +64,20 @@ fn place_of(region: &Region) -> Place {
     let space = match region.space {
         Space::Arena(a) => u64::from(a),
         Space::Value(v) => u64::from(v) | 1 << 32,
+        Space::Constant => return Place::Constant,
     };
     Place::Bytes { space, start: region.start, end: region.end }
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(
-        ir: &'a MethodIr,
-        chain: &'a Chain,
-        effects: &'a Effects,
-        flow: &'a Flow,
-        mentions: &'a Mentions,
-        literals: &'a Literals,
-        loader: &'a dyn Loader,
-    ) -> Self {
+    pub fn new(ir: &'a MethodIr, known: Analysis<'a>, uses: &'a FileUses) -> Self {
+        let Analysis { chain, effects, flow, loader } = known;
         Lowering {
             ir,
             chain,
             effects,
             flow,
-            mentions,
-            literals,
+            uses,
             loader,
             span: (0, 0),
             graph: Graph::new(),
@@ -92,7 +86,7 @@ impl<'a> Lowering<'a> {
             borders: HashMap::new(),
             reach_of: HashMap::new(),
             constants: HashMap::new(),
-            unsaid: HashMap::new(),
+            implicit_views: HashMap::new(),
         }
     }
 
@@ -220,8 +214,7 @@ impl<'a> Lowering<'a> {
         let input = self.read(base, reads.next());
         let Some(t) = self.tensor(out) else { return };
         let (start, end) = self.span;
-        let place =
-            if self.mentions.is_within(out, start, end) { Place::Private } else { self.file_place(out) };
+        let place = if self.uses.is_within(out, start, end) { Place::Private } else { self.file_place(out) };
         let result = self.graph.push_tensor(Tensor::new(t.spec.clone(), place, out.0));
         if !self.graph.tensor(result).is_private() {
             self.keep(input);
@@ -236,7 +229,7 @@ impl<'a> Lowering<'a> {
 
     fn values_read(&self, i: usize) -> SmallVec<[u32; 2]> {
         let reads = self.effects.step(i).reads.iter().map(|a| a.value);
-        reads.filter(|v| self.tensor(*v).is_none() && self.literals.is_written(*v)).map(|v| v.0).collect()
+        reads.filter(|v| self.tensor(*v).is_none() && self.effects.is_written(*v)).map(|v| v.0).collect()
     }
 
     fn call(&mut self, i: usize, name: &str, args: &[ValueId], schema: &Schema) {
@@ -305,7 +298,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn plain(&self, value: ValueId) -> Argument {
-        match self.literals.of(self.ir, value) {
+        match literal(self.ir, self.effects, value) {
             Some(literal) => Argument::Literal(literal, Some(value.0)),
             None => Argument::Value(value.0),
         }
@@ -342,7 +335,7 @@ impl<'a> Lowering<'a> {
         // A shape that the call sets outlasts its bytes: whoever names the value sees it, the caller and the
         // next call too.
         let is_shape_seen = self.tensor(value).is_some_and(|t| t.spec.is_dynamic())
-            && (!self.mentions.is_within(value, start, end) || self.mentions.is_read_first(value));
+            && (!self.uses.is_within(value, start, end) || self.uses.is_read_first(value));
         let mut readers = self.flow.readers.get(i).into_iter().flatten();
         is_planned
             && !is_pinned
@@ -385,17 +378,17 @@ impl<'a> Lowering<'a> {
         {
             return view;
         }
-        if let Some(view) = self.unsaid_view(tensor, value) {
+        if let Some(view) = self.implicit_view(tensor, value) {
             return view;
         }
         self.keep(tensor);
         self.border(value, None)
     }
 
-    /// `value` as another look at the bytes of `tensor`; `None` where shapes can change, since nothing
+    /// `value` as another view of the bytes of `tensor`; `None` where shapes can change, since nothing
     /// then says what the value's shape is.
-    fn unsaid_view(&mut self, tensor: TensorId, value: ValueId) -> Option<TensorId> {
-        if let Some(known) = self.unsaid.get(&(tensor, value)) {
+    fn implicit_view(&mut self, tensor: TensorId, value: ValueId) -> Option<TensorId> {
+        if let Some(known) = self.implicit_views.get(&(tensor, value)) {
             return Some(*known);
         }
         let spec = &self.tensor(value)?.spec;
@@ -412,7 +405,7 @@ impl<'a> Lowering<'a> {
         let mut node = Node::call(ET_VIEW, args, SmallVec::from_slice(&[id]), 0);
         (node.instruction, node.covers) = (None, SmallVec::new());
         self.graph.push(node);
-        self.unsaid.insert((tensor, value), id);
+        self.implicit_views.insert((tensor, value), id);
         Some(id)
     }
 

@@ -9,68 +9,68 @@ mod emit;
 mod host;
 mod literals;
 mod lower_run;
-mod mentions;
 mod place;
+mod uses;
 
 use super::effects::Effects;
 use super::flow::Flow;
 use super::{Chain, Loader, Optimized};
 use crate::ir::{FoldedConstant, MethodIr};
 use host::RunHost;
-use mentions::Mentions;
 use pteron_core::{Instruction, Result};
 use pteron_cpu::graph::Graph;
 use pteron_cpu::graph::rules::{COPIES_IMAGES, Rule, rewrite};
+use uses::FileUses;
 
 /// Memory that the method may need at most with plans, in percent of what the file plans.
 const MOST_MEMORY_PERCENT: usize = 105;
+
+/// What is known of a method when its runs are rewritten.
+#[derive(Clone, Copy)]
+pub(super) struct Analysis<'a> {
+    pub chain: &'a Chain,
+    pub effects: &'a Effects,
+    pub flow: &'a Flow,
+    pub loader: &'a dyn Loader,
+}
 
 /// Applies `rules`. `None`, with `ir` as it was, where there is nothing to rewrite or the rewritten
 /// program would need more memory than the file's, with and without copies of images in another order.
 pub(super) fn compile(
     ir: &mut MethodIr,
-    chain: &Chain,
     folded: &mut Vec<FoldedConstant>,
-    effects: &Effects,
-    flow: &Flow,
-    loader: &dyn Loader,
+    known: Analysis<'_>,
     rules: &[&'static Rule],
 ) -> Result<Option<Optimized>> {
     let others: Vec<&'static Rule> = rules.iter().filter(|r| r.name != COPIES_IMAGES).copied().collect();
     if others.len() < rules.len()
-        && let Some(compiled) = attempt(ir, chain, folded, effects, flow, loader, rules)?
+        && let Some(compiled) = attempt(ir, folded, known, rules)?
     {
         return Ok(Some(compiled));
     }
-    attempt(ir, chain, folded, effects, flow, loader, &others)
+    attempt(ir, folded, known, &others)
 }
 
 /// Constants that rules make stay in `ir` and `folded` in any case.
 fn attempt(
     ir: &mut MethodIr,
-    chain: &Chain,
     folded: &mut Vec<FoldedConstant>,
-    effects: &Effects,
-    flow: &Flow,
-    loader: &dyn Loader,
+    known: Analysis<'_>,
     rules: &[&'static Rule],
 ) -> Result<Option<Optimized>> {
-    let mentions = Mentions::new(ir, chain, effects);
-    let literals = literals::Literals::new(ir, effects);
+    let uses = FileUses::new(ir, known.chain, known.effects);
     let mut graphs: Vec<(usize, Graph)> = Vec::new();
     let mut count = 0usize;
-    for (start, end) in runs(chain, flow) {
-        let lowering = lower_run::Lowering::new(ir, chain, effects, flow, &mentions, &literals, loader);
-        let mut graph = lowering.run(start, end);
-        let mut host = RunHost { ir, folded, loader };
+    for (start, end) in runs(known.chain, known.flow) {
+        let mut graph = lower_run::Lowering::new(ir, known, &uses).run(start, end);
+        let mut host = RunHost { ir, folded, loader: known.loader };
         count = count.saturating_add(rewrite(&mut graph, &mut host, rules)?);
         graphs.push((start, graph));
     }
     if count == 0 {
         return Ok(None);
     }
-    let Some(emitted) = emit::emit(ir, chain, folded, effects, flow, &graphs)? else { return Ok(None) };
-    Ok(Some(emitted))
+    emit::emit(ir, folded, known, &graphs)
 }
 
 /// `start..end` of every run.

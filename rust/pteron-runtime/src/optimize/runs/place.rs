@@ -1,14 +1,15 @@
-//! Memory of a rewritten method: what runs keep to themselves is placed anew, together with what is left
-//! of the file's plan, in the first memory of the file.
+//! The memory plan of a rewritten method: what runs keep to themselves gets new offsets, together with what is left
+//! of the file's plan, in the first arena of the file.
 //!
 //! What the file placed keeps its neighbours: ranges of it that overlap move together, so every overlap
 //! that the file relies on stays. A range is in use from the first step that names it to the last, from
 //! the start for inputs, to the end for outputs, and throughout where jumps, moves or state make the
 //! order of steps no guide; an output over an input leaves the steps between them free. Greedy, the largest first, each into the lowest gap; several orders are tried.
 
-use super::super::effects::{Effects, Location, Region, Space};
-use super::super::flow::Flow;
+use super::super::effects::{Effects, Location};
+use super::Analysis;
 use crate::ir::{ConstantRef, MethodIr, Placement, StepIr, StepKind, ValueIr};
+use crate::step_effects::{Operation, Region, Space, Uses};
 use pteron_core::{Instruction, Members, ValueId};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -17,8 +18,8 @@ use std::collections::{HashMap, HashSet};
 const ALIGNMENT: usize = 64;
 /// Bytes that alignment may cost a small method.
 const SLACK: usize = 4096;
-/// The memory that is planned anew: no other method ever shares it.
-const HOME: u32 = 0;
+/// The arena that is laid out again: no other method ever shares it.
+const REPLANNED_ARENA: u32 = 0;
 
 /// Tensors that only a run sees: bytes, first and last step.
 #[derive(Default)]
@@ -45,9 +46,9 @@ impl Blocks {
         self.blocks.push(Block { nbytes, from: now, to: now, prefers: None });
     }
 
-    /// `id` looks at the bytes of `base`; where that has fewer than the largest `id`, only running tells that
+    /// `id` is a view of `base`; where that has fewer bytes than the largest `id`, only running tells that
     /// they suffice, and the step that makes the view points `id` there.
-    pub fn look(&mut self, id: ValueId, base: ValueId, nbytes: usize) {
+    pub fn add_view(&mut self, id: ValueId, base: ValueId, nbytes: usize) {
         let Some(block) = self.of.get(&base).copied() else { return };
         self.of.insert(id, block);
         if self.blocks.get(block).is_none_or(|b| b.nbytes < nbytes) {
@@ -81,12 +82,12 @@ type Spans = SmallVec<[(usize, usize); 2]>;
 
 /// A range of bytes with the steps that need it.
 #[derive(Debug, Clone)]
-struct Range {
+struct Demand {
     nbytes: usize,
     spans: Spans,
 }
 
-impl Range {
+impl Demand {
     fn from(&self) -> usize {
         self.spans.first().map_or(0, |s| s.0)
     }
@@ -100,7 +101,7 @@ impl Range {
 }
 
 /// Is there a step in both?
-fn meet(a: &Spans, b: &Spans) -> bool {
+fn overlap_in_time(a: &Spans, b: &Spans) -> bool {
     a.iter().any(|(from, to)| b.iter().any(|(f, t)| from <= t && f <= to))
 }
 
@@ -123,51 +124,50 @@ struct Cluster {
     end: usize,
     spans: Spans,
     /// First steps of what holds bytes that something else in the range wrote earlier: views, say.
-    found: SmallVec<[usize; 2]>,
+    inherited_at: SmallVec<[usize; 2]>,
 }
 
 impl Cluster {
     /// Bytes are needed from the first step on for what does not begin by writing its own.
-    fn settle(&mut self) {
+    fn close_gaps(&mut self) {
         let first = self.spans.iter().map(|s| s.0).min().unwrap_or(0);
         let spans = std::mem::take(&mut self.spans).into_iter();
-        let back = self.found.iter().map(|at| (first, *at));
+        let back = self.inherited_at.iter().map(|at| (first, *at));
         self.spans = joined(spans.chain(back).collect());
     }
 }
 
 /// Where everything goes.
-pub(super) struct Plan {
+pub(super) struct ArenaPlan {
     clusters: Vec<Cluster>,
     cluster_offsets: Vec<usize>,
     /// Offset of each value that a run keeps to itself.
     offsets: HashMap<ValueId, usize>,
-    is_named: Vec<bool>,
+    uses: Uses,
     total: usize,
 }
 
-impl Plan {
+impl ArenaPlan {
     /// Places all blocks and what `steps` still name of the file's plan. `None` where that takes more than
     /// `percent` of what the file planned.
     pub fn new(
         ir: &MethodIr,
         steps: &[StepIr],
         made: &[ValueIr],
-        effects: &Effects,
-        flow: &Flow,
+        known: Analysis<'_>,
         blocks: Blocks,
         percent: usize,
-    ) -> Option<Plan> {
-        let uses = Uses::new(ir, steps, made, effects);
-        let clusters = uses.clusters(ir, steps, made, effects, &flow.kept);
+    ) -> Option<ArenaPlan> {
+        let uses = StepUses::new(ir, steps, made, known.effects);
+        let clusters = uses.clusters(ir, steps, made, known.effects, &known.flow.kept);
         let (groups, group_of) = merged(&blocks.blocks);
-        let mut ranges: Vec<Range> = clusters
+        let mut ranges: Vec<Demand> = clusters
             .iter()
-            .map(|c| Range { nbytes: c.end.saturating_sub(c.start), spans: c.spans.clone() })
+            .map(|c| Demand { nbytes: c.end.saturating_sub(c.start), spans: c.spans.clone() })
             .collect();
         ranges.extend(groups);
         let (offsets, total) = best_placement(&ranges)?;
-        let planned = ir.arenas.get(HOME as usize).copied().unwrap_or(0);
+        let planned = ir.arenas.get(REPLANNED_ARENA as usize).copied().unwrap_or(0);
         let limit = (planned / 100).checked_mul(percent)?.checked_add(planned % 100)?.checked_add(SLACK)?;
         if total > limit {
             return None;
@@ -179,11 +179,11 @@ impl Plan {
             .filter(|(id, _)| blocks.is_placed(**id))
             .filter_map(|(id, block)| Some((*id, *group_offsets.get(*group_of.get(*block)?)?)))
             .collect();
-        Some(Plan {
+        Some(ArenaPlan {
             cluster_offsets: cluster_offsets.to_vec(),
             clusters,
             offsets,
-            is_named: uses.is_named,
+            uses: uses.uses,
             total,
         })
     }
@@ -193,9 +193,10 @@ impl Plan {
         for (index, value) in ir.values.iter_mut().enumerate() {
             let ValueIr::Tensor(tensor) = value else { continue };
             let nbytes = tensor.spec.nbytes().unwrap_or(0);
-            let is_kept = tensor.is_state() || self.is_named.get(index).copied().unwrap_or(true);
+            let id = ValueId(u32::try_from(index).unwrap_or(u32::MAX));
+            let is_kept = tensor.is_state() || self.uses.span(id).is_some();
             match &mut tensor.placement {
-                Placement::Planned { arena: HOME, offset, .. } if is_kept => {
+                Placement::Planned { arena: REPLANNED_ARENA, offset, .. } if is_kept => {
                     *offset = self.moved(*offset, nbytes);
                 }
                 _ if !is_kept && tensor.name.is_none() => *value = ValueIr::None,
@@ -209,9 +210,10 @@ impl Plan {
                 let nbytes = tensor.spec.nbytes().unwrap_or(0);
                 match (&mut tensor.placement, self.offsets.get(&id)) {
                     (place, Some(offset)) => {
-                        *place = Placement::Planned { arena: HOME, offset: *offset, initial: None };
+                        *place =
+                            Placement::Planned { arena: REPLANNED_ARENA, offset: *offset, initial: None };
                     }
-                    (Placement::Planned { arena: HOME, offset, .. }, None) => {
+                    (Placement::Planned { arena: REPLANNED_ARENA, offset, .. }, None) => {
                         *offset = self.moved(*offset, nbytes);
                     }
                     _ => {}
@@ -219,7 +221,7 @@ impl Plan {
             }
             ir.values.push(value);
         }
-        match ir.arenas.get_mut(HOME as usize) {
+        match ir.arenas.get_mut(REPLANNED_ARENA as usize) {
             Some(size) => *size = self.total,
             None => ir.arenas.push(self.total),
         }
@@ -238,57 +240,34 @@ impl Plan {
     }
 }
 
-/// Which values steps name, and when.
-struct Uses {
-    is_named: Vec<bool>,
-    spans: HashMap<ValueId, (usize, usize)>,
+/// When steps name values.
+struct StepUses {
+    uses: Uses,
     last: usize,
     is_ordered: bool,
 }
 
-impl Uses {
+impl StepUses {
     fn new(ir: &MethodIr, steps: &[StepIr], made: &[ValueIr], effects: &Effects) -> Self {
         let is_jump = |s: &StepIr| {
             matches!(s.kind, StepKind::Instruction(Instruction::JumpFalse { .. } | Instruction::Move { .. }))
         };
         let has_unknown =
             effects.locations.iter().any(|l| matches!(l, Location::Unknown | Location::Among(_)));
-        let mut uses = Uses {
-            is_named: vec![false; ir.values.len()],
-            spans: HashMap::new(),
-            last: steps.len(),
-            is_ordered: !has_unknown && !steps.iter().any(is_jump),
+        let mut uses = Uses::new(ir.values.len().saturating_add(made.len()));
+        let mut name = |value: ValueId, at: usize| {
+            uses.add(value, at);
+            let own = value.index().checked_sub(ir.values.len()).and_then(|i| made.get(i));
+            let members = own.or_else(|| ir.value(value)).map_or(Members::All(&[]), ValueIr::members);
+            members.iter().for_each(|member| uses.add(member, at));
         };
         for (at, step) in steps.iter().enumerate() {
-            match &step.kind {
-                StepKind::Plan { args, .. }
-                | StepKind::Instruction(
-                    Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. },
-                ) => args.iter().for_each(|v| uses.name(ir, made, *v, at)),
-                StepKind::Instruction(Instruction::Move { from, to }) => {
-                    uses.name(ir, made, *from, at);
-                    uses.name(ir, made, *to, at);
-                }
-                StepKind::Instruction(Instruction::JumpFalse { condition, .. }) => {
-                    uses.name(ir, made, *condition, at);
-                }
-                StepKind::Instruction(Instruction::Free { .. }) => {}
-            }
+            Operation::of_step(step).named().for_each(|value| name(value, at));
         }
-        ir.inputs.iter().for_each(|v| uses.name(ir, made, *v, 0));
-        ir.outputs.iter().for_each(|v| uses.name(ir, made, *v, steps.len()));
-        uses
-    }
-
-    fn name(&mut self, ir: &MethodIr, made: &[ValueIr], value: ValueId, at: usize) {
-        if let Some(named) = self.is_named.get_mut(value.index()) {
-            *named = true;
-        }
-        let span = self.spans.entry(value).or_insert((at, at));
-        *span = (span.0.min(at), span.1.max(at));
-        let own = value.index().checked_sub(ir.values.len()).and_then(|i| made.get(i));
-        let members = own.or_else(|| ir.value(value)).map_or(Members::All(&[]), ValueIr::members);
-        members.iter().for_each(|v| self.name(ir, made, v, at));
+        ir.inputs.iter().for_each(|v| name(*v, 0));
+        ir.outputs.iter().for_each(|v| name(*v, steps.len()));
+        let is_ordered = !has_unknown && !steps.iter().any(is_jump);
+        StepUses { uses, last: steps.len(), is_ordered }
     }
 
     /// What is left of the file's plan, in order.
@@ -305,11 +284,11 @@ impl Uses {
         let mut add = |start: usize, end: usize, (from, to): (usize, usize), is_written: bool| {
             // Offsets keep their remainder, and with it every alignment that the file gave them.
             let start = start.saturating_sub(start % ALIGNMENT);
-            let found = if is_written { SmallVec::new() } else { SmallVec::from_slice(&[from]) };
-            ranges.push(Cluster { start, end, spans: SmallVec::from_slice(&[(from, to)]), found });
+            let inherited_at = if is_written { SmallVec::new() } else { SmallVec::from_slice(&[from]) };
+            ranges.push(Cluster { start, end, spans: SmallVec::from_slice(&[(from, to)]), inherited_at });
         };
         let home = |place: &Placement<ConstantRef>, nbytes: usize| match place {
-            Placement::Planned { arena: HOME, offset, .. } => {
+            Placement::Planned { arena: REPLANNED_ARENA, offset, .. } => {
                 Some((*offset, offset.saturating_add(nbytes.max(1))))
             }
             _ => None,
@@ -318,8 +297,9 @@ impl Uses {
             let Some(tensor) = value.as_tensor() else { continue };
             let id = ValueId(u32::try_from(index).unwrap_or(u32::MAX));
             let is_state = tensor.is_state();
-            let span = self.spans.get(&id).copied();
-            let Some((mut from, mut to)) = span.or(is_state.then_some((0, self.last))) else { continue };
+            let Some((mut from, mut to)) = self.uses.span(id).or(is_state.then_some((0, self.last))) else {
+                continue;
+            };
             // What no step names is given as an output with the zeros that it began with.
             let is_unwritten = from == self.last;
             if is_state || is_unwritten || !self.is_ordered || read_first.get(index) == Some(&true) {
@@ -332,13 +312,14 @@ impl Uses {
             }
             // A view is where its base is, whatever place of its own it states.
             if index < ir.values.len()
-                && let Location::At(Region { space: Space::Arena(HOME), start, end }) = effects.location(id)
+                && let Location::At(Region { space: Space::Arena(REPLANNED_ARENA), start, end }) =
+                    effects.location(id)
                 && own != Some((start, end))
             {
                 add(start, end, (from, to), is_written);
             }
         }
-        for region in kept.iter().filter(|r| r.space == Space::Arena(HOME)) {
+        for region in kept.iter().filter(|r| r.space == Space::Arena(REPLANNED_ARENA)) {
             add(region.start, region.end, (0, self.last), false);
         }
         ranges.sort_unstable_by_key(|c| (c.start, c.end));
@@ -348,12 +329,12 @@ impl Uses {
                 Some(last) if range.start < last.end => {
                     last.end = last.end.max(range.end);
                     last.spans.extend(range.spans);
-                    last.found.extend(range.found);
+                    last.inherited_at.extend(range.inherited_at);
                 }
                 _ => clusters.push(range),
             }
         }
-        clusters.iter_mut().for_each(Cluster::settle);
+        clusters.iter_mut().for_each(Cluster::close_gaps);
         clusters
     }
 }
@@ -390,16 +371,16 @@ fn read_before_written(ir: &MethodIr, effects: &Effects) -> Vec<bool> {
 }
 
 /// Blocks that take over one another's bytes as one range each, and the range of every block.
-fn merged(blocks: &[Block]) -> (Vec<Range>, Vec<usize>) {
-    let mut ranges: Vec<Range> = Vec::new();
+fn merged(blocks: &[Block]) -> (Vec<Demand>, Vec<usize>) {
+    let mut ranges: Vec<Demand> = Vec::new();
     let mut of: Vec<usize> = Vec::new();
     for block in blocks {
-        let own = Range { nbytes: block.nbytes, spans: SmallVec::from_slice(&[(block.from, block.to)]) };
+        let own = Demand { nbytes: block.nbytes, spans: SmallVec::from_slice(&[(block.from, block.to)]) };
         // Blocks come in the order of their first step, so the preferred one is there already.
         let taken =
             block.prefers.and_then(|p| of.get(p).copied()).and_then(|g| Some((g, ranges.get_mut(g)?)));
         match taken {
-            Some((group, Range { nbytes, spans }))
+            Some((group, Demand { nbytes, spans }))
                 if *nbytes == block.nbytes && spans.last().is_some_and(|s| s.1 == block.from) =>
             {
                 if let Some(last) = spans.last_mut() {
@@ -417,13 +398,13 @@ fn merged(blocks: &[Block]) -> (Vec<Range>, Vec<usize>) {
 }
 
 /// The smallest of several greedy placements.
-fn best_placement(ranges: &[Range]) -> Option<(Vec<usize>, usize)> {
-    let by_size = |r: &Range| (usize::MAX.saturating_sub(r.nbytes), r.from());
-    let by_area = |r: &Range| (usize::MAX.saturating_sub(r.nbytes.saturating_mul(r.steps())), r.from());
-    let by_span = |r: &Range| (usize::MAX.saturating_sub(r.steps()), usize::MAX.saturating_sub(r.nbytes));
+fn best_placement(ranges: &[Demand]) -> Option<(Vec<usize>, usize)> {
+    let by_size = |r: &Demand| (usize::MAX.saturating_sub(r.nbytes), r.from());
+    let by_area = |r: &Demand| (usize::MAX.saturating_sub(r.nbytes.saturating_mul(r.steps())), r.from());
+    let by_span = |r: &Demand| (usize::MAX.saturating_sub(r.steps()), usize::MAX.saturating_sub(r.nbytes));
     let floor = lower_bound(ranges);
     let mut best: Option<(Vec<usize>, usize)> = None;
-    for key in [&by_size as &dyn Fn(&Range) -> (usize, usize), &by_area, &by_span] {
+    for key in [&by_size as &dyn Fn(&Demand) -> (usize, usize), &by_area, &by_span] {
         let found = placement(ranges, key)?;
         if best.as_ref().is_none_or(|(_, total)| found.1 < *total) {
             best = Some(found);
@@ -436,7 +417,7 @@ fn best_placement(ranges: &[Range]) -> Option<(Vec<usize>, usize)> {
 }
 
 /// Most bytes in use at one step: no plan needs fewer.
-fn lower_bound(ranges: &[Range]) -> usize {
+fn lower_bound(ranges: &[Demand]) -> usize {
     let mut changes: Vec<(usize, bool, usize)> = Vec::with_capacity(ranges.len().saturating_mul(2));
     for r in ranges {
         let size = r.nbytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
@@ -454,18 +435,18 @@ fn lower_bound(ranges: &[Range]) -> usize {
     most
 }
 
-fn placement(ranges: &[Range], key: &dyn Fn(&Range) -> (usize, usize)) -> Option<(Vec<usize>, usize)> {
-    let mut order: Vec<(usize, &Range)> = ranges.iter().enumerate().collect();
+fn placement(ranges: &[Demand], key: &dyn Fn(&Demand) -> (usize, usize)) -> Option<(Vec<usize>, usize)> {
+    let mut order: Vec<(usize, &Demand)> = ranges.iter().enumerate().collect();
     order.sort_by_key(|(_, r)| key(r));
     let mut offsets = vec![0usize; ranges.len()];
     // Sorted by offset: start, end, range.
-    let mut placed: Vec<(usize, usize, &Range)> = Vec::with_capacity(ranges.len());
+    let mut placed: Vec<(usize, usize, &Demand)> = Vec::with_capacity(ranges.len());
     let mut total = 0usize;
     for (index, range) in order {
         let size = range.nbytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let mut at = 0usize;
         for (start, end, other) in &placed {
-            if !meet(&other.spans, &range.spans) {
+            if !overlap_in_time(&other.spans, &range.spans) {
                 continue;
             }
             if at.checked_add(size)? <= *start {
@@ -486,8 +467,8 @@ fn placement(ranges: &[Range], key: &dyn Fn(&Range) -> (usize, usize)) -> Option
 mod tests {
     use super::*;
 
-    fn range(nbytes: usize, from: usize, to: usize) -> Range {
-        Range { nbytes, spans: SmallVec::from_slice(&[(from, to)]) }
+    fn range(nbytes: usize, from: usize, to: usize) -> Demand {
+        Demand { nbytes, spans: SmallVec::from_slice(&[(from, to)]) }
     }
 
     #[test]
@@ -496,7 +477,7 @@ mod tests {
         let (offsets, total) = best_placement(&ranges).unwrap();
         for (i, a) in ranges.iter().enumerate() {
             for (j, b) in ranges.iter().enumerate().skip(i + 1) {
-                let is_at_once = meet(&a.spans, &b.spans);
+                let is_at_once = overlap_in_time(&a.spans, &b.spans);
                 let is_apart = offsets[i] + a.nbytes <= offsets[j] || offsets[j] + b.nbytes <= offsets[i];
                 assert!(!is_at_once || is_apart, "{i} and {j}");
             }
@@ -516,7 +497,7 @@ mod tests {
 
     #[test]
     fn an_output_over_an_input_leaves_room_between_them() {
-        let both = Range { nbytes: 128, spans: joined(SmallVec::from_slice(&[(8, 9), (0, 1), (1, 2)])) };
+        let both = Demand { nbytes: 128, spans: joined(SmallVec::from_slice(&[(8, 9), (0, 1), (1, 2)])) };
         assert_eq!(both.spans.as_slice(), [(0, 2), (8, 9)]);
         let (offsets, total) = best_placement(&[both, range(128, 3, 7), range(64, 2, 3)]).unwrap();
         assert_eq!((offsets[0], offsets[1], total), (0, 0, 192));
@@ -524,10 +505,11 @@ mod tests {
 
     #[test]
     fn a_view_needs_what_lies_there_since_it_was_written() {
-        let cluster = |found: &[usize]| {
+        let cluster = |inherited_at: &[usize]| {
             let spans = SmallVec::from_slice(&[(5, 6), (0, 1)]);
-            let mut c = Cluster { start: 0, end: 64, spans, found: SmallVec::from_slice(found) };
-            c.settle();
+            let mut c =
+                Cluster { start: 0, end: 64, spans, inherited_at: SmallVec::from_slice(inherited_at) };
+            c.close_gaps();
             c.spans.to_vec()
         };
         assert_eq!(cluster(&[0]), [(0, 1), (5, 6)]);

@@ -4,40 +4,11 @@
 //! Most values have one place and the answer is final at load. Where a move makes it depend on the
 //! path taken, the step carries its roles and the session looks at the pointers before each run.
 
-use crate::ir::{MethodIr, Placement, TensorIr, ValueIr};
+use super::places::{Places, spread};
+use super::{Region, Space};
+use crate::ir::{MethodIr, TensorIr};
 use pteron_core::{AliasRule, Error, Result, ValueId};
 use smallvec::SmallVec;
-use std::collections::HashSet;
-
-/// A memory in which ranges are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Space {
-    Arena(u32),
-    /// Memory of the session's own, or of a fresh output, for one unplanned value.
-    Own(u32),
-    /// The caller's memory for one unplanned input.
-    Input(u32),
-    Constant,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Region {
-    space: Space,
-    start: usize,
-    end: usize,
-}
-
-impl Region {
-    fn overlaps(&self, other: &Region) -> bool {
-        self.space == other.space && self.start.max(other.start) < self.end.min(other.end)
-    }
-}
-
-/// All places of one value; `None`: too many to list.
-type Places = Option<SmallVec<[Region; 1]>>;
-
-/// More places than this count as "anywhere".
-const MOST_PLACES: usize = 8;
 
 /// What a call does with one tensor argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,44 +26,18 @@ pub(crate) struct MemoryMap<'a> {
 impl<'a> MemoryMap<'a> {
     /// `links`: (from, to) of every move and view.
     pub(crate) fn new(ir: &'a MethodIr, links: &[(ValueId, ValueId)]) -> Self {
-        let inputs: HashSet<ValueId> = ir.inputs.iter().copied().collect();
-        let places = ir
-            .values
-            .iter()
-            .enumerate()
-            .map(|(i, v)| own_places(u32::try_from(i).unwrap_or(u32::MAX), v, &inputs))
-            .collect();
-        let mut map = MemoryMap { ir, places };
-        // Every round can only add places, and each value takes at most MOST_PLACES of them.
-        while links.iter().fold(false, |changed, (from, to)| map.spread(*from, *to) || changed) {}
-        map
+        let ids = (0..).map(ValueId).take(ir.values.len());
+        let own = |id: ValueId| match ir.tensor(id) {
+            Some(_) => Region::of(ir, id).map(|region| smallvec::smallvec![region]),
+            None => Some(SmallVec::new()),
+        };
+        let mut places: Vec<Places> = ids.map(own).collect();
+        spread(ir, &mut places, links);
+        MemoryMap { ir, places }
     }
 
     fn tensor(&self, id: ValueId) -> Option<&TensorIr> {
         self.ir.tensor(id)
-    }
-
-    fn spread(&mut self, from: ValueId, to: ValueId) -> bool {
-        let nbytes = self.tensor(to).and_then(|t| t.spec.nbytes().ok()).unwrap_or(0);
-        let source = self.places.get(from.index()).cloned().flatten();
-        let Some(slot) = self.places.get_mut(to.index()) else { return false };
-        let Some(target) = slot else { return false };
-        let Some(source) = source else {
-            *slot = None;
-            return true;
-        };
-        let mut is_changed = false;
-        for region in source {
-            let seen = Region { end: region.start.saturating_add(nbytes), ..region };
-            if !target.contains(&seen) {
-                target.push(seen);
-                is_changed = true;
-            }
-        }
-        if target.len() > MOST_PLACES {
-            *slot = None;
-        }
-        is_changed
     }
 
     fn places(&self, id: ValueId) -> Option<&[Region]> {
@@ -105,7 +50,7 @@ impl<'a> MemoryMap<'a> {
         for role in roles.iter().filter(|r| r.is_output) {
             match self.places(role.value) {
                 Some(places) => out.extend(places.iter().filter_map(|p| match p.space {
-                    Space::Input(v) => Some(ValueId(v)),
+                    Space::Value(v) => Some(ValueId(v)).filter(|v| self.ir.inputs.contains(v)),
                     _ => None,
                 })),
                 None => out.extend(self.ir.inputs.iter().copied()),
@@ -190,25 +135,10 @@ pub(crate) fn pair_rule(rule: AliasRule, position: usize) -> AliasRule {
     }
 }
 
-fn own_places(index: u32, value: &ValueIr, inputs: &HashSet<ValueId>) -> Places {
-    let ValueIr::Tensor(t) = value else { return Some(SmallVec::new()) };
-    let nbytes = t.spec.nbytes().ok()?;
-    let whole = |space| Region { space, start: 0, end: nbytes };
-    let region = match &t.placement {
-        Placement::Constant(_) => whole(Space::Constant),
-        Placement::Planned { arena, offset, .. } => {
-            Region { space: Space::Arena(*arena), start: *offset, end: offset.checked_add(nbytes)? }
-        }
-        Placement::Unplanned if inputs.contains(&ValueId(index)) => whole(Space::Input(index)),
-        Placement::Unplanned => whole(Space::Own(index)),
-    };
-    Some(smallvec::smallvec![region])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::ConstantRef;
+    use crate::ir::{ConstantRef, Placement, ValueIr};
     use pteron_core::{ConstantKey, DType, ErrorKind, TensorSpec};
 
     fn tensor(placement: Placement<ConstantRef>) -> ValueIr {
