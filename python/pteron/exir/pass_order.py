@@ -111,8 +111,8 @@ _WRITES_IN_PLACE: Condition[ToExecutorch] = Condition(
 
 CAPTURED: Stage[ToEdge] = Stage(
     "to_edge: what export leaves",
-    "a captured program that PyTorch can decompose",
-    (Row(spell_out_copies), Row(separate_updates), Row(lift_body_constants)),
+    "a copy of the captured program that PyTorch can decompose",
+    (Row(copy_program), Row(spell_out_copies), Row(separate_updates), Row(lift_body_constants)),
 )
 
 TO_CORE_ATEN: Stage[ToEdge] = Stage(

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
-from pteron.exir.edge.control_flow import attribute_of, graph_modules, is_control_flow
-
-__all__ = ["attribute_of", "graph_modules", "is_control_flow", "is_delegate_call", "lowered_module_of"]
+from pteron.exir.edge.control_flow import attribute_of
 
 DELEGATE_CALL_NAME = "executorch_call_delegate"
 

@@ -13,7 +13,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from pteron.exir.edge.delegate_call import attribute_of, is_delegate_call
+from pteron.exir.edge.control_flow import attribute_of
+from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.propagate_values import depends_on_data, evaluate, fake_mode_of
 from pteron.exir.edge.source_location import source_location

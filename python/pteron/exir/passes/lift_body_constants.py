@@ -7,27 +7,24 @@ from torch.export import ExportedProgram
 
 from pteron.exir.edge.control_flow import ControlFlow, attribute_of, control_flows, graph_modules
 from pteron.exir.passes.lift_constant import fake_like, lift_constant
-from pteron.exir.passes.run_graph_passes import copy_program
 
 
-def lift_body_constants(program: ExportedProgram) -> ExportedProgram:
-    """A program whose bodies hold no tensors of their own (`torch.tensor([1.0, 2.0])` in a branch); `program`
-    itself where none does.
+def lift_body_constants(program: ExportedProgram) -> None:
+    """Let bodies capture tensors that they hold themselves (`torch.tensor([1.0, 2.0])` in a branch), in
+    place.
 
     Export leaves such tensors as attributes of the body, which PyTorch's own decompositions cannot trace.
     """
     if not any(_tensors(module) for module in list(graph_modules(program.graph_module))[1:]):
-        return program
-    lifted = copy_program(program)
-    top = lifted.graph_module
+        return
+    top = program.graph_module
     for call in list(control_flows(top)):
         constants = _take_from_bodies(call)
-        nodes = [lift_constant(lifted, value, call.node) for value in constants]
+        nodes = [lift_constant(program, value, call.node) for value in constants]
         _capture(call, nodes)
     for module in graph_modules(top):
         module.graph.lint()
         module.recompile()
-    return lifted
 
 
 def _tensors(module: torch.fx.GraphModule) -> list[torch.fx.Node]:

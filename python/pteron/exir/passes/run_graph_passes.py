@@ -12,8 +12,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.errors import ExportError
-from pteron.exir.edge.control_flow import graph_modules
-from pteron.exir.edge.delegate_call import attribute_of
+from pteron.exir.edge.control_flow import attribute_of, graph_modules
 from pteron.exir.passes.constant_values import add_constants
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
 from pteron.exir.passes.sync_output_names import sync_output_names

@@ -6,35 +6,30 @@ import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from pteron.exir.passes.run_graph_passes import copy_program
-
 _COPY = torch.ops.aten.copy_.default
 
 
-def separate_updates(program: ExportedProgram) -> ExportedProgram:
-    """A program in which no tensor is the new value of two buffers; `program` itself where none may be.
+def separate_updates(program: ExportedProgram) -> None:
+    """Clone a tensor of a captured program that may be the new value of two buffers, in place.
 
-    `program`: as captured. Before: `copy_(p, x); copy_(q, x)`. After: `copy_(p, clone(x));
-    copy_(q, clone(x))`. PyTorch counts updates by the node of the new value, so its verifier refuses a
-    program in which two share one. What an operator made for one `copy_` alone is not cloned.
+    Before: `copy_(p, x); copy_(q, x)`. After: `copy_(p, clone(x)); copy_(q, clone(x))`. PyTorch counts
+    updates by the node of the new value, so its verifier refuses a program in which two share one. What an
+    operator made for one `copy_` alone is not cloned.
     """
-    copies = [node for node in program.graph.nodes if _is_update(node)]
+    graph = program.graph
+    copies = [node for node in graph.nodes if _is_update(node)]
     sources = [node.args[1] for node in copies]
     shared = [node for node in copies if _may_be_shared(node.args[1], sources)]
-    if not shared or len(_written_inputs(program.graph)) < 2:
-        return program
-    separated = copy_program(program)
-    twins = dict(zip(program.graph.nodes, separated.graph.nodes, strict=True))
-    for node in shared:
-        copy = twins[node]
+    if not shared or len(_written_inputs(graph)) < 2:
+        return
+    for copy in shared:
         source = copy.args[1]
         assert isinstance(source, torch.fx.Node)
-        with separated.graph.inserting_before(copy):
-            clone = separated.graph.call_function(torch.ops.aten.clone.default, (source,))
+        with graph.inserting_before(copy):
+            clone = graph.call_function(torch.ops.aten.clone.default, (source,))
         clone.meta = {**copy.meta, "val": source.meta["val"]}
         copy.update_arg(1, clone)
-    separated.graph_module.recompile()
-    return separated
+    program.graph_module.recompile()
 
 
 def _is_update(node: torch.fx.Node) -> bool:

@@ -5,32 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from pteron.exir.edge.control_flow import graph_modules
-from pteron.exir.passes.run_graph_passes import copy_program
+from pteron.exir.passes.exported_program_pass import each_graph
 
 _ATEN = torch.ops.aten
 
 
-def spell_out_copies(program: ExportedProgram) -> ExportedProgram:
-    """A program in which every `copy_` reads the element type and the shape that it writes; `program` itself
-    where it does.
+@each_graph
+def spell_out_copies(module: torch.fx.GraphModule) -> bool:
+    """Let every `copy_` of a captured program read the element type and the shape that it writes, in place.
 
-    `program`: as captured. Before: `copy_(counts, x)` with integer `counts` and float `x`. After:
+    Before: `copy_(counts, x)` with integer `counts` and float `x`. After:
     `copy_(counts, _to_copy(x, dtype=int64))`. PyTorch 2.13 replaces a `copy_` of a whole tensor by its source
     when it makes a program functional, and forgets what `copy_` would have done to it.
     """
-    if not any(
-        _differs(node) for module in graph_modules(program.graph_module) for node in module.graph.nodes
-    ):
-        return program
-    changed = copy_program(program)
-    for module in graph_modules(changed.graph_module):
-        for node in [node for node in module.graph.nodes if _differs(node)]:
-            _spell_out(node)
+    copies = [node for node in module.graph.nodes if _differs(node)]
+    for node in copies:
+        _spell_out(node)
+    if copies:
         module.recompile()
-    return changed
+    return bool(copies)
 
 
 def _differs(node: torch.fx.Node) -> bool:
