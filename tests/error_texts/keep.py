@@ -1,4 +1,4 @@
-"""The kept texts, and how they are written anew: `make error-texts`."""
+"""The kept texts, and how they are written anew: `make bless`."""
 
 from __future__ import annotations
 

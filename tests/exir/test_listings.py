@@ -1,12 +1,7 @@
-"""Emitted programs, reviewed as text.
-
-A listing that changes on purpose is written anew by `PTERON_WRITE_LISTINGS=1 pytest
-tests/exir/test_listings.py`.
-"""
+"""Emitted programs, reviewed as text."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +11,7 @@ from pteron.exir import to_edge
 from tests.exir.listed_models import LISTED
 from tests.exir.loop_models import buffer_of
 from tests.exir.small_models import PORTABLE, edge_program_of
+from tests.support.goldens import compare
 
 SMALL = ["accumulator", "convolutional", "everything", "mlp", "mlp_dynamic", "nested", "swapped_buffers"]
 _GOLDEN = Path(__file__).parent / "golden"
@@ -39,7 +35,4 @@ def test_the_listing_of_a_loop_is_the_reviewed_one(name: str) -> None:
 
 def _compare(name: str, buffer: bytes) -> None:
     listing = _instructions_and_values(_native.listing(buffer))
-    path = _GOLDEN / f"{name}.txt"
-    if os.environ.get("PTERON_WRITE_LISTINGS") == "1":
-        path.write_text(listing)
-    assert listing == path.read_text(), f"{path.name} differs; see the head of this file"
+    compare(listing, _GOLDEN / f"{name}.txt")

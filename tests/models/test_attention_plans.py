@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import warnings
 from collections.abc import Callable
 
 import pytest
@@ -13,26 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import pteron
-from pteron.exir import to_edge
+from tests.models.exporters import EXPORTERS, exported_here
 
 Exported = torch.export.ExportedProgram
-
-
-def exported_here(exported: Exported) -> bytes:
-    return to_edge(exported).to_executorch().buffer
-
-
-def exported_by_the_peer(exported: Exported) -> bytes:
-    exir = pytest.importorskip("executorch.exir")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return bytes(exir.to_edge(exported).to_executorch().buffer)
-
-
-EXPORTERS = [
-    pytest.param(exported_here, id="pteron"),
-    pytest.param(exported_by_the_peer, id="executorch", marks=pytest.mark.peer),
-]
 
 
 class Layer(nn.Module):
@@ -76,13 +58,13 @@ def agree(buffer: bytes, model: nn.Module, *inputs: Tensor) -> str:
     return plans[0]
 
 
-@pytest.mark.parametrize("export", EXPORTERS)
+@pytest.mark.parametrize(("exporter", "export"), EXPORTERS)
 @pytest.mark.parametrize(
     ("mask", "is_dynamic"),
     [("none", False), ("causal", False), ("bool", False), ("none", True), ("causal", True), ("float", True)],
 )
 def test_layers_have_one_step_and_no_permute(
-    export: Callable[[Exported], bytes], mask: str, is_dynamic: bool
+    exporter: str, export: Callable[[Exported], bytes], mask: str, is_dynamic: bool
 ) -> None:
     torch.manual_seed(0)
     model = Layer(mask=mask).eval()

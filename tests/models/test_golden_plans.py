@@ -1,22 +1,19 @@
-"""What the run half makes of a program at load: folded, packed, fused. Reviewed as text.
-
-A plan that changes on purpose is written anew by `PTERON_WRITE_LISTINGS=1 pytest
-tests/models/test_golden_plans.py`.
-"""
+"""What the run half makes of a program at load: folded, packed, fused. Reviewed as text."""
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 import pteron
 from pteron.exir import ExecutorchBackendConfig, to_edge
+from tests.models.exporters import EXPORTERS
+from tests.support.goldens import compare
 
 _GOLDEN = Path(__file__).parent / "golden_plans"
 
@@ -66,23 +63,6 @@ def scaled() -> tuple[nn.Module, Tensor]:
     return Scaled().eval(), torch.randn(1, 3, 8, 8)
 
 
-def exported_here(model: nn.Module, x: Tensor) -> bytes:
-    return to_edge(torch.export.export(model, (x,))).to_executorch().buffer
-
-
-def exported_by_the_peer(model: nn.Module, x: Tensor) -> bytes:
-    exir = pytest.importorskip("executorch.exir")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return exir.to_edge(torch.export.export(model, (x,))).to_executorch().buffer
-
-
-EXPORTERS = [
-    pytest.param("pteron", exported_here, id="pteron"),
-    pytest.param("executorch", exported_by_the_peer, id="executorch", marks=pytest.mark.peer),
-]
-
-
 def loaded(buffer: bytes) -> pteron.Program:
     """In a runtime that is the same on every machine, with the method's weights packed."""
     program = pteron.load(buffer, runtime=pteron.Runtime(isa="portable", num_threads=1))
@@ -93,17 +73,13 @@ def loaded(buffer: bytes) -> pteron.Program:
 @pytest.mark.parametrize(("exporter", "export"), EXPORTERS)
 @pytest.mark.parametrize("build", [mlp, cnn, scaled])
 def test_the_plan_is_the_reviewed_one(
-    build: Callable[[], tuple[nn.Module, Tensor]], exporter: str, export: Callable[[nn.Module, Tensor], bytes]
+    build: Callable[[], tuple[nn.Module, Tensor]], exporter: str, export: Callable[[ExportedProgram], bytes]
 ) -> None:
     torch.manual_seed(0)
     model, x = build()
-    program = loaded(export(model, x))
+    program = loaded(export(torch.export.export(model, (x,))))
     plan = program.plan_listing("forward")
-    path = _GOLDEN / f"{build.__name__}_{exporter}.txt"
-    if os.environ.get("PTERON_WRITE_LISTINGS") == "1":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(plan)
-    assert plan == path.read_text(), f"{path.name} differs; see the head of this file"
+    compare(plan, _GOLDEN / f"{build.__name__}_{exporter}.txt")
     with torch.no_grad():
         torch.testing.assert_close(program.run("forward", x), model(x), rtol=1e-5, atol=1e-5)
 
@@ -114,9 +90,10 @@ def test_activations_are_fused_and_weights_folded_and_packed(
     build: Callable[[], tuple[nn.Module, Tensor]],
     operator: str,
     exporter: str,
-    export: Callable[[nn.Module, Tensor], bytes],
+    export: Callable[[ExportedProgram], bytes],
 ) -> None:
-    program = loaded(export(*build()))
+    model, x = build()
+    program = loaded(export(torch.export.export(model, (x,))))
     plan = program.plan_listing("forward")
     assert program.listing().count("aten::relu.out") == 2
     assert plan.count(f"{operator} + clamp(0, inf)") == 2

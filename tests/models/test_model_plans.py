@@ -1,7 +1,6 @@
 """What load makes of twelve models, exported here and by ExecuTorch: steps by kind, and what must hold.
 
-`make test` takes a few of them, `make test-models` all, at full size too. Counts that change on purpose are
-written anew by `PTERON_WRITE_LISTINGS=1 PTERON_MODELS=all pytest tests/models/test_model_plans.py`.
+`make test` takes a few of them, `make test-models` all, at full size too.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import copy
 import os
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +16,9 @@ import pytest
 import torch
 
 import pteron
-from pteron.exir import to_edge
+from tests.models.exporters import BY_NAME
 from tests.models.plan_models import MODELS, PlanModel
+from tests.support.goldens import compare
 
 _GOLDEN = Path(__file__).parent / "golden_plans"
 _ALL = os.environ.get("PTERON_MODELS") == "all"
@@ -31,22 +30,6 @@ _QUICK = {
 }
 
 Kinds = Counter[str]
-
-
-def exported_here(exported: torch.export.ExportedProgram) -> bytes:
-    return to_edge(exported).to_executorch().buffer
-
-
-def exported_by_the_peer(exported: torch.export.ExportedProgram) -> bytes:
-    exir = pytest.importorskip("executorch.exir")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # Positions are computed where masks are made, which the peer's verifier does not know as core.
-        config = exir.EdgeCompileConfig(_check_ir_validity=False)
-        return bytes(exir.to_edge(exported, compile_config=config).to_executorch().buffer)
-
-
-EXPORTERS = {"pteron": exported_here, "executorch": exported_by_the_peer}
 
 
 def kinds(listing: str) -> Kinds:
@@ -149,7 +132,7 @@ HOLDS: dict[str, Callable[[Kinds, pteron.Program], None]] = {
 def compiled(model: PlanModel, exporter: str) -> tuple[Kinds, pteron.Program]:
     """Loaded in a runtime that is the same on every machine."""
     with torch.no_grad():
-        buffer = EXPORTERS[exporter](model.export())
+        buffer = BY_NAME[exporter](model.export())
     program = pteron.load(buffer, runtime=pteron.Runtime(isa="portable", num_threads=1))
     program.load_method("forward")
     return kinds(program.plan_listing("forward")), program
@@ -158,7 +141,7 @@ def compiled(model: PlanModel, exporter: str) -> tuple[Kinds, pteron.Program]:
 CASES = [
     pytest.param(name, exporter, marks=[pytest.mark.peer] if exporter == "executorch" else [])
     for name in MODELS
-    for exporter in EXPORTERS
+    for exporter in BY_NAME
     if _ALL or (name, exporter) in _QUICK
 ]
 
@@ -169,10 +152,7 @@ def test_the_steps_are_the_reviewed_ones(name: str, exporter: str) -> None:
     model = MODELS[name](False)
     counts, program = compiled(model, exporter)
     HOLDS[name](counts, program)
-    path = _GOLDEN / f"{name}_{exporter}.txt"
-    if os.environ.get("PTERON_WRITE_LISTINGS") == "1":
-        path.write_text(written(counts))
-    assert written(counts) == path.read_text(), f"{path.name} differs; see the head of this file"
+    compare(written(counts), _GOLDEN / f"{name}_{exporter}.txt")
     if not model.keywords:
         is_as_good_as_eager(model, program)
 

@@ -18,7 +18,7 @@ from tests.error_texts.templates import run_half, template_of
 from tests.support.programs import add_method, build
 
 HANDWRITTEN = load(CALLS)
-HOW = "if the new text is meant, write it with `make error-texts`"
+HOW = "if the new text is meant, write it with `make bless`"
 # Addresses, sources and folders of the machine that built the extension, objects of the interpreter.
 FORBIDDEN = re.compile(
     r"0x[0-9a-f]{4,}|/rustc/|\.cargo|rust/pteron|registry/|/root/|/home/|/tmp/|\w+\.rs\b|<[^>]* at "

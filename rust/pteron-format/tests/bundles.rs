@@ -1,14 +1,15 @@
 //! Bundled programs: what is written reads back, and no damage to one is fatal.
 
 mod drafts;
+mod frozen;
 
+use frozen::frozen;
 use proptest::prelude::*;
 use pteron_core::DType;
 use pteron_format::write::{
     BundleDraft, BundledValueDraft, LayoutDraft, TestCaseDraft, TestSuiteDraft, WriteOptions,
 };
 use pteron_format::{BundleFile, BundledValue, ProgramFile};
-use std::fs;
 
 fn tensor(dtype: DType, shape: &[usize], data: Vec<u8>) -> BundledValueDraft<'static> {
     BundledValueDraft::Tensor(LayoutDraft::contiguous(dtype, shape).unwrap(), data.into())
@@ -108,21 +109,11 @@ fn illegal_cases_are_refused_with_their_place() {
     assert!(BundleFile::parse(&program()).is_err());
 }
 
-fn frozen(name: &str) -> String {
-    format!("{}/../../schema/samples/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
 #[test]
 fn the_frozen_file_reads_and_is_still_written() {
-    let bytes = fs::read(frozen("everything.bpte")).unwrap();
+    let bytes = frozen("everything.bpte", sample);
     assert!(read(&bytes));
     assert!(sample() == bytes, "the layout of written bundles changed");
-}
-
-#[test]
-#[ignore = "writes the file that the other test compares with"]
-fn write_samples() {
-    fs::write(frozen("everything.bpte"), sample()).unwrap();
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Which operators a cargo feature leaves out when it is off.
 //!
 //! The names are a text, `features.txt`, because a reference to the tables would bring the code along. A test
-//! compares it with the tables and writes it anew where `PTERON_WRITE_FEATURES` is set.
+//! compares it with the tables and writes it where `make bless` sets `PTERON_BLESS`.
 
 const NAMES: &str = include_str!("features.txt");
 
@@ -57,11 +57,11 @@ mod tests {
             text += &format!("{feature}: {}\n", found.into_iter().collect::<Vec<_>>().join(" "));
         }
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/features.txt");
-        if std::env::var_os("PTERON_WRITE_FEATURES").is_some() {
+        if std::env::var("PTERON_BLESS").as_deref() == Ok("1") {
             std::fs::write(file, &text).unwrap();
         }
         let stored = std::fs::read_to_string(file).unwrap();
-        assert!(stored == text, "features.txt is out of date: run this test with PTERON_WRITE_FEATURES=1");
+        assert!(stored == text, "features.txt is out of date: make bless");
         assert_eq!(text.lines().count(), 11);
     }
 
