@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -22,6 +19,7 @@ from pteron.backends.demo.compiler_demo_format import (
     write_wiring,
 )
 from pteron.backends.demo.compiler_demo_runtime import CompilerDemoRuntime, UnsupportedInstructionError
+from tests.support.own_interpreter import output_of
 
 
 class Context:
@@ -221,4 +219,4 @@ def test_run_half_imports_no_torch() -> None:
         "from pteron.backends.demo import CompilerDemoRuntime, ExecutorRuntime, register_demo_backends\n"
         "CompilerDemoRuntime().is_available()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert output_of(code) == ""

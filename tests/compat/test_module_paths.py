@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 
 import pytest
 
 from pteron.compat import install, is_installed
 from pteron.compat.module_paths import MODULE_PATHS
+from tests.support.own_interpreter import output_of
 
 #: Modules of the table that belong to the run half; everything else needs torch and is there today.
 RUN_HALF = {"extension.pybindings.portable_lib", "runtime"}
@@ -189,7 +188,7 @@ def test_importing_compat_imports_no_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; import pteron.compat, pteron.compat.executorch.exir.backend"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert output_of(code) == ""
 
 
 @pytest.mark.peer
@@ -219,4 +218,4 @@ else:
 compat.uninstall()
 assert not compat.is_installed() and "executorch" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert output_of(code) == ""
