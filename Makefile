@@ -10,13 +10,14 @@ THREADS ?= 1
 TARGET ?= kernel_args
 SECONDS ?= 60
 SEED ?= 0
+JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo test test-rust test-python test-models test-all test-aarch64 check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-isa test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
-	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible error-texts docs api wheel release-wheel bench bench-gemm \
+	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page clean
 
 help: ## list the commands
@@ -55,20 +56,38 @@ release-wheel: # the wheel alone, in target/wheels
 demo: $(VENV)/.installed ## export a real model, run it without torch, show result and speed (MODEL=, THREADS=)
 	@$(BIN)/python python/examples/sentence_embedding/demo.py --model "$(MODEL)" --threads $(THREADS)
 
-test: test-rust test-python ## all tests
+# One process of Python tests per processor, a file at a time; no benchmarks, which do not go together with that.
+# Tests that measure time or memory of their process run afterwards, when nothing else does.
+PYTEST   := $(BIN)/python -m pytest -q --benchmark-disable
+PARALLEL := -n $(JOBS) --dist loadfile
+ALONE     = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
+
+test: test-rust test-python ## all tests but those of test-all (times of all targets: CONTRIBUTING.md)
 
 test-rust: $(VENV)/.packages
 	cargo test --workspace --exclude pteron-python --quiet
 
 test-python: $(VENV)/.installed
-	$(BIN)/python -m pytest -q
+	$(PYTEST) $(PARALLEL) -m "not alone" --cpu-budgets
+	$(PYTEST) -m alone $(ALONE)
 
-test-all: test test-models ## all tests, those of many minutes included: every operator sample, every f32 input of a function
-	PTERON_OPS=all $(BIN)/python -m pytest -q tests/ops/test_op_db.py tests/ops/test_edge_variants.py
+quick: $(VENV)/.installed ## the tests of two minutes: units of the Rust crates; what programs, runs and errors are
+	cargo test --workspace --exclude pteron-python --exclude pteron-pool-model --lib --quiet
+	$(PYTEST) $(PARALLEL) -m "not alone and not slow" $(QUICK)
+
+QUICK := tests/backend tests/devtools tests/exir/passes tests/exir/test_emit.py tests/exir/test_listings.py \
+	tests/exir/test_memory_planning.py tests/exir/test_to_edge.py tests/format tests/run tests/test_cpu_budgets.py \
+	tests/ops/test_operator_coverage.py tests/ops/test_operand_layouts.py
+
+test-all: test test-models test-isa ## all tests, those of many minutes included: every operator sample, every f32 input of a function
+	PTERON_OPS=all $(PYTEST) $(PARALLEL) --dist load tests/ops/test_op_db.py tests/ops/test_edge_variants.py
 	cargo test --release --workspace --exclude pteron-python --quiet -- --ignored
 
 test-models: $(VENV)/.installed ## every architecture of tests/models/transformers_zoo.py (some minutes)
-	PTERON_MODELS=all $(BIN)/python -m pytest -q tests/models/test_transformers.py tests/models/test_model_plans.py
+	PTERON_MODELS=all $(PYTEST) $(PARALLEL) --dist load tests/models/test_transformers.py tests/models/test_model_plans.py
+
+test-isa: $(VENV)/.installed ## operators and models at every instruction set, ours (PTERON_ISA) and eager PyTorch's
+	$(BIN)/python -m tests.isa_matrix -q --benchmark-disable $(PARALLEL) tests/ops tests/models/test_models.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
@@ -143,8 +162,24 @@ passes: $(VENV)/.installed ## write the tables of docs/reference/passes.md from 
 passes-check: $(VENV)/.installed
 	$(BIN)/python python/tools/pass_table.py --check
 
-error-texts: $(VENV)/.installed ## write the kept texts of failing calls anew (tests/error_texts)
+# --- goldens --------------------------------------------------------------------------------------------------------
+
+# Rust first: the wheel holds what it writes. Frozen samples of the file format are written only where one is missing.
+bless: ## rewrite every golden file from what the code does now: look at the difference before you commit it
+	$(MAKE) bless-rust
+	$(MAKE) bless-python
+
+bless-rust: $(VENV)/.packages
+	PTERON_BLESS=1 cargo test --quiet -p pteron-format --test samples --test bundles --test data_files
+	PTERON_BLESS=1 cargo test --quiet -p pteron-kernels --lib features
+
+bless-python: $(VENV)/.installed
+	PTERON_BLESS=1 PTERON_MODELS=all $(PYTEST) $(PARALLEL) --dist load -k "reviewed or page_has" \
+		tests/exir/test_listings.py tests/models
 	$(BIN)/python -m tests.error_texts.keep
+	$(BIN)/python python/tools/operator_table.py
+	$(BIN)/python python/tools/error_table.py
+	$(BIN)/python python/tools/pass_table.py
 
 # --- fuzzing ------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import pteron
-from pteron.exir import to_edge
+from pteron.exir import EdgeProgramManager, to_edge
 
 pytestmark = pytest.mark.peer
 pytest.importorskip("executorch.runtime", reason="needs the executorch wheel")
@@ -23,8 +25,9 @@ PEER = """
 import sys, torch
 import executorch.kernels.quantized
 from executorch.runtime import Runtime
-method = Runtime.get().load_program(sys.argv[1]).load_method("forward")
-torch.save(method.execute([torch.load(sys.argv[2])])[0], sys.argv[3])
+for folder in sys.argv[1:]:
+    method = Runtime.get().load_program(folder + "/model.pte").load_method("forward")
+    torch.save(method.execute([torch.load(folder + "/input.pt")])[0], folder + "/result.pt")
 """
 
 
@@ -95,24 +98,42 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("name", MODELS)
-def test_quantised_models_run_here_and_there(name: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = MODELS[name]()
-    manager = to_edge(torch.export.export(model, (x,)))
-    assert any("quantized_decomposed" in str(n.target) for n in manager.exported_program().graph.nodes)
-    buffer = manager.to_executorch().buffer
-    (ours,) = pteron.load(buffer).load_method("forward").execute([x])
-    with torch.no_grad():
-        expected = model(x)
-    torch.testing.assert_close(
-        torch.as_tensor(ours), expected, rtol=0, atol=2e-6 * float(expected.abs().max())
-    )
+@dataclass
+class Prepared:
+    """A model with its input, and its program in a folder of its own, with the peer's result beside it."""
 
-    program, given, result = (tmp_path / part for part in ("model.pte", "input.pt", "result.pt"))
-    program.write_bytes(buffer)
-    torch.save(x, given)
-    subprocess.run([sys.executable, "-c", PEER, program, given, result], check=True, capture_output=True)
-    theirs = torch.load(result)
-    torch.testing.assert_close(torch.as_tensor(ours), theirs, rtol=0, atol=2e-6 * float(theirs.abs().max()))
+    model: nn.Module
+    x: Tensor
+    manager: EdgeProgramManager
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Prepared]:
+    """All models: the peer starts once, which takes longer than what it runs."""
+    made = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, build in MODELS.items():
+            torch.manual_seed(0)
+            model, x = build()
+            manager = to_edge(torch.export.export(model, (x,)))
+            made[name] = Prepared(model, x, manager, tmp_path_factory.mktemp("quantized"))
+            (made[name].folder / "model.pte").write_bytes(manager.to_executorch().buffer)
+            torch.save(x, made[name].folder / "input.pt")
+    folders = [str(one.folder) for one in made.values()]
+    subprocess.run([sys.executable, "-c", PEER, *folders], check=True, capture_output=True)
+    return made
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_quantised_models_run_here_and_there(name: str, prepared: dict[str, Prepared]) -> None:
+    one = prepared[name]
+    assert any("quantized_decomposed" in str(n.target) for n in one.manager.exported_program().graph.nodes)
+    method = pteron.load((one.folder / "model.pte").read_bytes()).load_method("forward")
+    (ours,) = method.execute([one.x])
+    with torch.no_grad():
+        expected = one.model(one.x)
+    for others in (expected, torch.load(one.folder / "result.pt")):
+        most = 2e-6 * float(others.abs().max())
+        torch.testing.assert_close(torch.as_tensor(ours), others, rtol=0, atol=most)

@@ -158,6 +158,7 @@ print([hashlib.sha256(part).hexdigest() for part in parts])
 """
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_bytes() -> None:
     processes = [
         subprocess.Popen(

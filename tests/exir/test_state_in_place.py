@@ -414,6 +414,7 @@ def test_every_elementwise_update_works_over_its_operand() -> None:
         np.testing.assert_allclose(state[name], value.numpy(), rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.alone
 def test_a_cache_update_touches_the_new_rows_only() -> None:
     """64 MB of cache; copying it once takes longer than all of these steps."""
     cache = torch.zeros(1, 8, 1 << 14, 128)

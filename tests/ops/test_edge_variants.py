@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -22,15 +22,6 @@ from tests.ops.own_process import Judged, judge_apart, judge_variant
 
 IS_FULL = os.environ.get("PTERON_OPS") == "all"
 TARGET = Path(__file__).resolve().parents[2] / "target" / "op_db"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small calls: PyTorch's threads would cost more than they give."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def check(found: Iterable[Judged | None], name: str = "") -> int:

@@ -32,15 +32,6 @@ TARGET = Path(__file__).resolve().parents[2] / "target" / "op_db"
 full = pytest.mark.skipif(not IS_FULL, reason="minutes: PTERON_OPS=all, or make test-all")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small calls: PyTorch's threads would cost more than they give."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def recorded(pairs: Iterable[tuple[OpInfo, torch.dtype]], collector: Collector) -> Iterator[RecordedCall]:
     """Distinct calls of operators in dtypes."""
     for info, dtype in pairs:

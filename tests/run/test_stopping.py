@@ -13,6 +13,8 @@ import pytest
 import pteron
 from tests.support.programs import MethodBuilder, build
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module", params=[1, 2])
 def long_convolution(request: pytest.FixtureRequest) -> tuple[pteron.Method, np.ndarray]:

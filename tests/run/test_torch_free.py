@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 import pteron
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,6 +81,7 @@ def test_without_torch_the_compile_half_says_what_to_install() -> None:
     assert 'pip install "pteron[export]"' in _run(code).stdout
 
 
+@pytest.mark.alone
 def test_import_adds_little_to_numpy() -> None:
     def milliseconds() -> float:
         report = _run("import numpy\nimport pteron", "-X", "importtime").stderr

@@ -1,0 +1,119 @@
+"""How much processor time the tests of each folder may take, and the plugin that holds `make test` to it.
+
+Elapsed time says how busy a machine is; processor time says what the tests do. It is counted around every
+test, child processes included, and related to a fixed loop that is timed in the same process, so that a slow
+machine has more and a fast one less. A folder fails only beyond `MARGIN` times its budget: one slow test is
+found by reading the table, growth that nobody looked at by the failure. Who raises a budget says why.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+#: Processor seconds of the tests of a folder (and of the files beside the folders, under "tests").
+BUDGETS = {
+    "tests/backend": 40.0,
+    "tests/compat": 100.0,
+    "tests/devtools": 5.0,
+    "tests/exir": 260.0,
+    "tests/format": 5.0,
+    "tests/models": 160.0,
+    "tests/ops": 300.0,
+    "tests/run": 120.0,
+    "tests": 90.0,
+}
+MARGIN = 2.0
+#: Seconds that `calibration` takes on the machine on which the budgets were written down.
+CALIBRATED = 0.1
+_KEY = "processor seconds"
+
+
+def calibration() -> float:
+    """Processor seconds of a fixed piece of interpreter's work; the least of several."""
+
+    def once() -> float:
+        begun = time.thread_time()
+        total = 0
+        for i in range(4_000_000):
+            total += i & 7
+        return time.thread_time() - begun
+
+    return min(once() for _ in range(3))
+
+
+def spent() -> float:
+    """Processor seconds of this process and of its children that have ended."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def folder_of(nodeid: str) -> str:
+    """The folder that a test counts for."""
+    parts = Path(nodeid.partition("::")[0]).parts
+    return "/".join(parts[:2]) if len(parts) > 2 else "tests"
+
+
+class Clock:
+    """Notes in every report what its phase took: in each process that runs tests."""
+
+    def __init__(self) -> None:
+        self.last = spent()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self) -> Iterator[None]:
+        self.last = spent()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        report = yield
+        now = spent()
+        report.user_properties.append((_KEY, now - self.last))
+        self.last = now
+        return report
+
+
+class Budgets:
+    """Sums by folder, in the process that hears of all tests; fails the run beyond the margin."""
+
+    def __init__(self) -> None:
+        self.speed = calibration() / CALIBRATED
+        self.sums: dict[str, float] = defaultdict(float)
+        self.counts: dict[str, int] = defaultdict(int)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        folder = folder_of(report.nodeid)
+        self.sums[folder] += sum(seconds for key, seconds in report.user_properties if key == _KEY)
+        self.counts[folder] += report.when == "call"
+
+    def excess(self) -> list[str]:
+        """The folders beyond their margin, in words."""
+        return [
+            f"{folder}: {seconds:.0f} s of processor time, beyond {self.limit(folder):.0f} s"
+            for folder, seconds in sorted(self.sums.items())
+            if seconds > self.limit(folder)
+        ]
+
+    def limit(self, folder: str) -> float:
+        """The seconds beyond which a folder fails on this machine; a folder without budget has none."""
+        return MARGIN * BUDGETS.get(folder, 0.0) * self.speed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.excess() and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section(f"processor time (calibration {self.speed:.2f})")
+        for folder, seconds in sorted(self.sums.items()):
+            budget = BUDGETS.get(folder, 0.0) * self.speed
+            line = f"{folder:<16}{self.counts[folder]:>7} tests {seconds:>8.1f} s, budget {budget:>6.0f} s"
+            terminalreporter.write_line(line)
+        for line in self.excess():
+            terminalreporter.write_line(f"over budget: {line} (tests/support/cpu_budgets.py)", red=True)
