@@ -44,6 +44,7 @@ pub(crate) mod testing;
 pub use argument::{Argument, Literal};
 pub use host::Host;
 pub use node::{Draft, Node, Op};
+pub use semantics::ET_VIEW;
 pub use tensor::{Place, Tensor};
 
 use pteron_core::ArgSpec;

@@ -3,8 +3,8 @@
 use super::{Graph, Node, Op, TensorId};
 use pteron_core::DType;
 
-/// Points its output at its input's bytes.
-const ET_VIEW: &str = "executorch_prim::et_view.default";
+/// The operator that points its output at its input's bytes.
+pub const ET_VIEW: &str = "executorch_prim::et_view.default";
 
 /// What `node` computes.
 pub(super) fn op_of(graph: &Graph, node: &Node) -> Op {

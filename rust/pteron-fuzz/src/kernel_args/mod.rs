@@ -165,7 +165,7 @@ fn compare(operator: &Operator, args: &[Argument], setting: Setting<'_>, is_exac
         }
         (kernel.variant, outcome)
     };
-    let mut outcomes: Vec<(&str, Outcome)> = operator.kernels.iter().map(|k| outcome(k)).collect();
+    let mut outcomes: Vec<(&str, Outcome)> = operator.kernels.iter().map(outcome).collect();
     outcomes.retain(|(_, o)| !matches!(o, Outcome::Declined));
     let Some((_, reference)) = outcomes.pop() else {
         return Reach::Refused("declined".into());

@@ -5,11 +5,9 @@ use crate::ir::{MethodIr, Placement, ValueIr};
 use crate::step_effects::places::{Places, spread};
 use crate::step_effects::{Accesses, Operation, Region, Space, written_scalars};
 use pteron_core::{Instruction, ValueId};
+use pteron_cpu::graph::ET_VIEW;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
-
-/// The operator that points its output at its input's bytes.
-pub(super) const ET_VIEW: &str = "executorch_prim::et_view.default";
 
 /// Where a value's content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,11 @@
 mod reads;
 
 use super::Chain;
-use super::effects::{ET_VIEW, Effects, Location, kernel_call};
+use super::effects::{Effects, Location, kernel_call};
 use crate::ir::MethodIr;
 use crate::step_effects::{Region, Space};
 use pteron_core::{Instruction, ValueId};
+use pteron_cpu::graph::ET_VIEW;
 use reads::Reads;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};

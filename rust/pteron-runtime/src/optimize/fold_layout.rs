@@ -7,11 +7,12 @@
 //! every reader of the result; the readers' arguments are then redirected to a new constant value.
 
 use super::Chain;
-use super::effects::{ET_VIEW, Effects, Location, kernel_call};
+use super::effects::{Effects, Location, kernel_call};
 use super::flow::Flow;
 use super::strides::View;
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, TensorIr, ValueIr};
 use pteron_core::{ConstantKey, DType, DimOrder, Dims, Dynamism, Instruction, TensorSpec, ValueId};
+use pteron_cpu::graph::ET_VIEW;
 use std::collections::{HashMap, HashSet};
 
 /// The name of the switch.

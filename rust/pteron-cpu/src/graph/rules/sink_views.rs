@@ -10,7 +10,7 @@
 
 use super::{Rule, WEIGHTED};
 use crate::epilogue::Epilogue;
-use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
+use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::{DType, Result, TensorSpec};
 use smallvec::smallvec;
 
@@ -44,7 +44,6 @@ const ELEMENTWISE: &[&str] = &[
 /// Those with a second tensor: a constant row or number, or, of the first, a summand of the shape of the view.
 const PAIRS: &[&str] = &["aten::add.out", "aten::sub.out", "aten::mul.out", "aten::div.out"];
 
-const ET_VIEW: &str = "executorch_prim::et_view.default";
 /// Views whose argument 1 is the sizes of their result.
 const NAMES_SIZES: &[&str] = &[ET_VIEW, "aten::view_copy.out"];
 

@@ -1,14 +1,13 @@
 //! Steps from graphs: names every tensor that only a run sees anew, leaves the others where the file
 //! has them, and places what is new.
 
-use super::super::effects::ET_VIEW;
 use super::super::{Chain, Optimized};
 use super::host::plan_of;
 use super::place::{ArenaPlan, Blocks};
 use super::{Analysis, MOST_MEMORY_PERCENT};
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, StepIr, StepKind, TensorIr, ValueIr};
 use pteron_core::{Instruction, Result, TensorSpec, ValueId};
-use pteron_cpu::graph::{Argument, Graph, Literal, Node, NodeId, Op, TensorId};
+use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, NodeId, Op, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
 

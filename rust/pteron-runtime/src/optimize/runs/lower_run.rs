@@ -3,7 +3,7 @@
 //! Which tensor a read sees is what the flow analysis says about its bytes. Where it is not sure, the
 //! bytes stay where the file has them: the read is one of the border, and what it may see is pinned.
 
-use super::super::effects::{ET_VIEW, Effects, Location, kernel_call};
+use super::super::effects::{Effects, Location, kernel_call};
 use super::super::flow::{Flow, Reach, Use};
 use super::super::{Chain, Loader};
 use super::Analysis;
@@ -12,7 +12,7 @@ use super::uses::FileUses;
 use crate::ir::{MethodIr, TensorIr, ValueIr};
 use crate::step_effects::{Region, Space};
 use pteron_core::{Instruction, Schema, ValueId};
-use pteron_cpu::graph::{Argument, Graph, Literal, Node, Op, Place, Tensor, TensorId};
+use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, Op, Place, Tensor, TensorId};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 

@@ -21,7 +21,7 @@ mod tests;
 use super::Rule;
 use super::remove_copies::remove_copies;
 use crate::epilogue::Epilogue;
-use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
+use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, NodeId, Op, TensorId};
 use min_cut::{NEVER, Network, SINK, SOURCE};
 use pteron_core::{AlignedBuffer, ConstantView, DimOrder, Dynamism, Result, TensorSpec};
 use roles::{Group, Role, groups, is_neutral, order_of, role};
@@ -247,7 +247,7 @@ fn reordered(
     let extents: Vec<i64> = spec.shape.iter().map(|n| *n as i64).collect();
     let copy = graph.new_tensor(spec);
     let (op, operator, middle) = match is_view {
-        true => (Op::View, "executorch_prim::et_view.default", Argument::ints(&extents)),
+        true => (Op::View, ET_VIEW, Argument::ints(&extents)),
         false => (Op::Opaque, COPY, Argument::none()),
     };
     let draft = Draft {
