@@ -46,6 +46,6 @@ fn engine_kernels() -> impl Iterator<Item = &'static EngineKernel> {
 /// Every built-in kernel, in the order in which those of one operator are asked: the engine's, then those of the
 /// operator table, from fast to plain.
 pub fn kernels() -> impl Iterator<Item = StaticKernel> {
-    let table = pteron_kernels::complex_kernels().chain(pteron_kernels::plain_kernels());
-    engine_kernels().filter_map(EngineKernel::with_schema).chain(pteron_kernels::fast_kernels()).chain(table)
+    let engine = engine_kernels().filter_map(EngineKernel::with_schema);
+    engine.chain(pteron_kernels::fast_kernels()).chain(pteron_kernels::plain_kernels())
 }

@@ -34,7 +34,6 @@ pub fn is_on(feature: &str) -> bool {
 mod tests {
     use super::*;
     use crate::operator::Operator;
-    use pteron_core::Schema;
     use std::collections::BTreeSet;
 
     fn names<'a>(tables: impl Iterator<Item = &'a Operator>) -> BTreeSet<String> {
@@ -45,14 +44,9 @@ mod tests {
     #[cfg(feature = "complex")]
     fn the_text_has_the_names_of_the_tables() {
         let all = |tables: &'static [&'static [Operator]]| tables.iter().copied().flatten();
-        let elsewhere = names(crate::ops::OPTIONAL.iter().flat_map(|(_, tables)| all(tables)));
         let mut text = String::new();
         for (feature, tables) in crate::ops::OPTIONAL.iter().filter(|(feature, _)| !feature.is_empty()) {
-            let mut found = names(all(tables));
-            if *feature == "complex" {
-                let complex = crate::complex_kernels().map(|k| Schema::parse(k.schema).unwrap().name);
-                found.extend(complex.collect::<BTreeSet<_>>().difference(&elsewhere).cloned());
-            }
+            let found = names(all(tables));
             assert!(is_on(feature), "the tests are run with all features");
             text += &format!("{feature}: {}\n", found.into_iter().collect::<Vec<_>>().join(" "));
         }

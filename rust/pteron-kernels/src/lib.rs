@@ -1,11 +1,10 @@
-//! The ATen kernel table and its reference kernels.
+//! The operator table. One operator family per file under [`ops`], with a row ([`Operator`]) for each operator: its schema, its
+//! kernels from fast to plain, its elementwise function and its error bound.
 //!
-//! One operator family per file under [`ops`], each with a `KERNELS` table; [`kernels`] joins them.
-//! Reference kernels are complete rather than fastest: every dtype that PyTorch's operator takes,
-//! every dim order, empty and 0-d tensors, NaN, and PyTorch's own errors. Fast kernels live in
-//! `pteron-cpu` and are asked first.
+//! Plain kernels are complete rather than fastest: every dtype that PyTorch's operator takes, every dim order, empty and 0-d
+//! tensors, NaN, and PyTorch's own errors. Fast kernels are asked first; those that need the engine are in `pteron-cpu`.
 //!
-//! Adding a kernel touches two places: the family's file, and its line in [`ops`] if the file is new.
+//! Adding a kernel touches one place: the row. A new file has a line in [`ops`].
 //!
 //! Unsafe code lives in [`chunked`], [`compute`], [`elements`], [`elementwise`], [`indexed`], [`mapped_copy`],
 //! [`region`] and [`routine`].
@@ -66,20 +65,10 @@ pub mod walk;
 
 pub use operator::Operator;
 
-use pteron_core::{Schema, StaticKernel};
+use pteron_core::StaticKernel;
 
 /// The tables of all families of fast kernels.
 static FAST: &[&[StaticKernel]] = &[
-    elementwise::unary::KERNELS,
-    elementwise::elementary::KERNELS,
-    elementwise::activations::KERNELS,
-    elementwise::binary::KERNELS,
-    elementwise::pairs::KERNELS,
-    elementwise::binary::COMPARISONS,
-    elementwise::choose::KERNELS,
-    elementwise::boolean::KERNELS,
-    elementwise::numbers::KERNELS,
-    elementwise::casts::KERNELS,
     norm::layer_norm::KERNELS,
     norm::batch_norm::KERNELS,
     norm::group_norm::KERNELS,
@@ -109,37 +98,22 @@ pub fn operators() -> impl Iterator<Item = &'static Operator> {
     ops::TABLES.iter().copied().flatten().copied().flatten()
 }
 
-/// The plain kernel of every row, which is asked last.
+/// The plain kernels of every row, which are asked last: the one for complex numbers, if there is one, then the other.
 pub fn plain_kernels() -> impl Iterator<Item = StaticKernel> {
-    operators().filter_map(Operator::plain_kernel)
+    operators().flat_map(Operator::plain_kernels)
 }
 
-/// Kernels of operators on complex numbers, to be asked before those of [`kernels`].
-#[cfg(not(feature = "complex"))]
-pub fn complex_kernels() -> impl Iterator<Item = StaticKernel> {
-    std::iter::empty()
-}
-
-/// Kernels of operators on complex numbers, to be asked before those of [`kernels`].
-#[cfg(feature = "complex")]
-pub fn complex_kernels() -> impl Iterator<Item = StaticKernel> {
-    let functions = ops::complex_functions::FUNCTIONS.iter().chain(ops::complex_functions::OPERATORS);
-    let functions = functions.chain(ops::complex_scans::KERNELS);
-    ops::complex_elementwise::KERNELS.iter().chain(ops::complex_sums::KERNELS).chain(functions).copied()
-}
-
-/// Names of all operators with a reference kernel (`aten::add.out`), sorted.
+/// Names of all operators of the table (`aten::add.out`), sorted.
 pub fn operator_names() -> Vec<String> {
-    let complex = complex_kernels().filter_map(|k| Schema::parse(k.schema).ok()).map(|s| s.name);
-    let mut names: Vec<String> = operators().map(|o| o.name().to_string()).chain(complex).collect();
+    let mut names: Vec<String> = operators().map(|o| o.name().to_string()).collect();
     names.sort();
-    names.dedup();
     names
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pteron_core::Schema;
 
     #[test]
     fn every_schema_parses_and_every_operator_is_there_once() {
@@ -147,12 +121,9 @@ mod tests {
         for row in operators() {
             let schema = Schema::parse(row.schema).unwrap();
             assert_eq!(schema.name, row.name());
-            assert_eq!(row.plain_kernel().unwrap().variant, "reference", "{}", schema.name);
+            assert_eq!(row.plain_kernels().last().unwrap().variant, "reference", "{}", schema.name);
             assert!(schema.has_scalar_return || schema.outputs().next().is_some(), "{}", schema.name);
             assert!(seen.insert(schema.name.clone()), "{} appears twice", schema.name);
-        }
-        for kernel in complex_kernels() {
-            seen.insert(Schema::parse(kernel.schema).unwrap().name);
         }
         assert_eq!(operator_names().len(), seen.len());
     }

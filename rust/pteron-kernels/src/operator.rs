@@ -1,10 +1,12 @@
 //! A row of the operator table: all that the house knows about one operator. The registry, the table of functions
 //! for chains, the list of features and the documents about operators are made of these rows.
 
-use crate::elementwise::function::RecogniseFn;
-use pteron_core::{StaticKernel, kernel::PrepareFn};
+use crate::elementwise::function::{RecogniseFn, recognise_as};
+use crate::elementwise::lanewise::{self, OfIntegers, OfNumbers};
+use crate::elementwise::{floats, lanewise::Lanewise, pointwise::Pointwise};
+use pteron_core::{ArgSpec, Bool8, StaticKernel, kernel::PrepareFn};
 
-/// Most kernels of one operator.
+/// Most fast kernels of one operator.
 const MOST_KERNELS: usize = 8;
 /// Most elementwise functions of one operator.
 const MOST_FUNCTIONS: usize = 6;
@@ -14,43 +16,108 @@ const MOST_FUNCTIONS: usize = 6;
 pub struct Operator {
     /// The out-variant's schema in PyTorch's syntax.
     pub schema: &'static str,
-    kernels: [Option<(&'static str, PrepareFn)>; MOST_KERNELS],
-    functions: [Option<RecogniseFn>; MOST_FUNCTIONS],
+    fast: [Option<(&'static str, PrepareFn)>; MOST_KERNELS],
+    complex: Option<PrepareFn>,
+    plain: Option<PrepareFn>,
+    functions: [Option<ElementwiseFunction>; MOST_FUNCTIONS],
+    max_ulps: Option<f64>,
 }
 
-/// A row without kernels. Methods add them in the order in which they are asked, from fast to plain.
+/// An elementwise f32 function that a call of an operator may be.
+#[derive(Clone, Copy)]
+pub struct ElementwiseFunction {
+    /// Name in listings.
+    pub name: &'static str,
+    /// Its largest error, if it has one operand and states it: in units in the last place, for all f32 inputs.
+    pub max_ulps: Option<f64>,
+    /// Is a call this function?
+    pub recognise: RecogniseFn,
+}
+
+/// A row without kernels. Methods add them; fast ones are asked in the order in which they were added, the one for complex
+/// numbers behind them, the plain one last.
 pub const fn operator(schema: &'static str) -> Operator {
-    Operator { schema, kernels: [None; MOST_KERNELS], functions: [None; MOST_FUNCTIONS] }
+    Operator {
+        schema,
+        fast: [None; MOST_KERNELS],
+        complex: None,
+        plain: None,
+        functions: [None; MOST_FUNCTIONS],
+        max_ulps: None,
+    }
 }
 
-/// A row with a plain kernel alone.
+/// A row with a plain kernel.
 pub const fn kernel(schema: &'static str, prepare: PrepareFn) -> Operator {
     operator(schema).plain(prepare)
 }
 
 impl Operator {
-    /// Adds a kernel behind those that are there.
+    /// Adds a fast kernel.
     pub const fn fast(mut self, variant: &'static str, prepare: PrepareFn) -> Operator {
         let mut i = 0;
-        while self.kernels[i].is_some() {
+        while self.fast[i].is_some() {
             i += 1;
         }
-        self.kernels[i] = Some((variant, prepare));
+        self.fast[i] = Some((variant, prepare));
         self
     }
 
-    /// Adds the plain kernel, which takes every call that the operator has; it comes last.
-    pub const fn plain(self, prepare: PrepareFn) -> Operator {
-        self.fast("reference", prepare)
+    /// Adds the kernel for complex numbers, if the crate was built with them.
+    pub const fn complex64(mut self, prepare: PrepareFn) -> Operator {
+        if cfg!(feature = "complex") {
+            self.complex = Some(prepare);
+        }
+        self
     }
 
-    /// Adds an elementwise f32 function that a call may be in a chain; the first that recognises the call is taken.
-    pub const fn function(mut self, recognise: RecogniseFn) -> Operator {
+    /// Adds the plain kernel, which takes every call that the operator has.
+    pub const fn plain(mut self, prepare: PrepareFn) -> Operator {
+        self.plain = Some(prepare);
+        self
+    }
+
+    /// Adds a function of floats: a fast kernel, and what a call may be in a chain.
+    pub const fn float<F: Pointwise<N>, const N: usize>(self) -> Operator {
+        let function =
+            ElementwiseFunction { name: F::NAME, max_ulps: F::MAX_ULPS, recognise: recognise_as::<F, N> };
+        self.fast("float", floats::prepare::<F, N>).function(function)
+    }
+
+    /// Adds a fast kernel on integers and float64.
+    pub const fn numbers<F: OfNumbers<N>, const N: usize>(self) -> Operator {
+        self.fast("vectorised", lanewise::numbers::<F, N>)
+    }
+
+    /// Adds a fast kernel on integers.
+    pub const fn integers<F: OfIntegers<N>, const N: usize>(self) -> Operator {
+        self.fast("vectorised", lanewise::integers::<F, N>)
+    }
+
+    /// Adds a fast kernel on float64.
+    pub const fn doubles<F: Lanewise<f64, N>, const N: usize>(self) -> Operator {
+        self.fast("vectorised", lanewise::prepare::<F, f64, N>)
+    }
+
+    /// Adds a fast kernel on bool.
+    pub const fn bools<F: Lanewise<Bool8, N>, const N: usize>(self) -> Operator {
+        self.fast("bool", lanewise::prepare::<F, Bool8, N>)
+    }
+
+    /// Adds a function that a call may be in a chain; the first that recognises the call is taken.
+    const fn function(mut self, function: ElementwiseFunction) -> Operator {
         let mut i = 0;
         while self.functions[i].is_some() {
             i += 1;
         }
-        self.functions[i] = Some(recognise);
+        self.functions[i] = Some(function);
+        self
+    }
+
+    /// States the largest error of a function of one f32 tensor that no fast kernel states: in units in the last place,
+    /// for all inputs.
+    pub const fn within_ulps(mut self, max_ulps: f64) -> Operator {
+        self.max_ulps = Some(max_ulps);
         self
     }
 
@@ -61,26 +128,45 @@ impl Operator {
 
     /// The kernels, in the order in which they are asked.
     pub fn kernels(&self) -> impl Iterator<Item = StaticKernel> {
+        self.fast_kernels().chain(self.plain_kernels())
+    }
+
+    /// The fast kernels, in the order in which they are asked.
+    pub fn fast_kernels(&self) -> impl Iterator<Item = StaticKernel> {
         let schema = self.schema;
-        self.kernels.into_iter().flatten().map(move |(variant, prepare)| StaticKernel {
+        self.fast.into_iter().flatten().map(move |(variant, prepare)| StaticKernel {
             schema,
             variant,
             prepare,
         })
     }
 
-    /// All but the plain kernel, in the order in which they are asked.
-    pub fn fast_kernels(&self) -> impl Iterator<Item = StaticKernel> {
-        self.kernels().take(self.kernels().count().saturating_sub(1))
-    }
-
-    /// The plain kernel, the last one.
-    pub fn plain_kernel(&self) -> Option<StaticKernel> {
-        self.kernels().last()
+    /// The kernel for complex numbers and the plain kernel, which are asked last.
+    pub fn plain_kernels(&self) -> impl Iterator<Item = StaticKernel> {
+        let schema = self.schema;
+        let kernels = [("complex64", self.complex), ("reference", self.plain)];
+        kernels
+            .into_iter()
+            .filter_map(move |(variant, prepare)| Some(StaticKernel { schema, variant, prepare: prepare? }))
     }
 
     /// The elementwise functions, in the order in which they are asked.
-    pub fn functions(&self) -> impl Iterator<Item = RecogniseFn> {
+    pub fn functions(&self) -> impl Iterator<Item = ElementwiseFunction> {
         self.functions.into_iter().flatten()
+    }
+
+    /// The largest error of a call with these arguments, if it is a function of one f32 tensor whose error is stated: in
+    /// units in the last place, for all inputs, of every kernel.
+    pub fn max_ulps(&self, args: &[ArgSpec<'_>]) -> Option<f64> {
+        match self.functions().find(|function| (function.recognise)(args).is_some()) {
+            Some(function) => function.max_ulps,
+            None => self.max_ulps,
+        }
+    }
+
+    /// The names of the functions of this row whose errors are stated, that of the operator where the row states it.
+    pub fn functions_with_bounds(&self) -> impl Iterator<Item = &'static str> {
+        let own = self.max_ulps.map(|_| self.name());
+        self.functions().filter_map(|f| f.max_ulps.map(|_| f.name)).chain(own)
     }
 }

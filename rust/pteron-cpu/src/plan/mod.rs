@@ -39,7 +39,7 @@ impl PlanSpec {
     pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
         match &self.op {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
-            Op::Elementwise(program) => pteron_kernels::elementwise::chain::prepare(ctx, program),
+            Op::Elementwise(program) => pteron_kernels::elementwise::chain_kernel::prepare(ctx, program),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::Winograd => crate::conv::winograd::prepare(ctx, &self.epilogue),

@@ -36,6 +36,12 @@ pub fn broadcast_shape(shapes: &[&Dims]) -> Result<Dims> {
     Ok(out)
 }
 
+impl<const N: usize> Default for BroadcastPlan<N> {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
 impl<const N: usize> BroadcastPlan<N> {
     /// A plan for nothing.
     pub const EMPTY: Self =

@@ -1,6 +1,6 @@
 //! Fused chains against the same functions in f64, one element at a time, on every instruction set.
 
-use super::chain;
+use super::chain_kernel;
 use super::function::{Function, recognise};
 use super::program::{Operand, Program, Step};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    PROGRAM.with_borrow(|p| chain::prepare(ctx, p.as_ref().expect("a program is set")))
+    PROGRAM.with_borrow(|p| chain_kernel::prepare(ctx, p.as_ref().expect("a program is set")))
 }
 
 fn call(program: Program, isa: Isa, args: Vec<CallArg>) -> Option<SingleCall> {

@@ -1,333 +1,233 @@
-//! The kernel of every elementwise operator on float32, float16 and bfloat16: one [`Function`] over whole
-//! tensors, block by block.
+//! The kernel of every elementwise operator on float32, float16 and bfloat16: one [`Function`] over whole tensors.
 //!
-//! Operands that lie as the output does are read in place, others (broadcast, another memory order, sixteen bits)
-//! are laid out in f32 blocks; a result of sixteen bits is rounded once. One kernel for all operators,
-//! since the function is a pointer: blocks are long enough for that to cost nothing. Cheap functions of sixteen bits
-//! have code of their own for operands that lie as the output does: passes over blocks would take longer than they.
+//! One kernel for all operators, since the function is a pointer: blocks are long enough for that to cost nothing. Cheap
+//! functions of sixteen bits, and those with a condition, have code of their own for operands that lie as the output does:
+//! passes over blocks would take longer than they.
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
-use super::broadcast::{BroadcastPlan, CHUNK, broadcast_shape};
+use super::blocks::{BlockBody, BlockChunk, BlockKernel, BlockOperand, Stored, with_elements_of};
+use super::broadcast::BroadcastPlan;
 use super::function::{Function, MAX_OPERANDS, Rows};
-use super::operand::{
-    BLOCK, Convert, Half, Layout, SPACE, Sink, Source, begin, elements, load_up_to, store_up_to,
-};
-use super::pointwise::{LONG, Parameters, Pointwise};
+use super::operand::{BLOCK, Half, Sink, Source, load_up_to, store_up_to};
+use super::pointwise::{LONG, Parameters, Pointwise, fits};
+use crate::frame::framed;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
-use pteron_core::{
-    AliasRule, Args, BindArgs, Bool8, Bound, DType, Dims, Element, Error, Grid, PrepareContext, Prepared,
-    Result, Scratch, WorkerScratch,
-};
+use pteron_core::{Args, Bool8, Error, PrepareContext, Prepared, Result};
+use std::marker::PhantomData;
 
-/// Floats of a worker: the operands, and a block of results.
-const SCRATCH: usize = MAX_OPERANDS * SPACE + BLOCK;
-
-/// How the elements lie in memory.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Format {
-    Single,
-    Binary16,
-    Brain16,
-}
-
-impl Format {
-    fn of(dtype: DType) -> Option<Format> {
-        match dtype {
-            DType::Float32 => Some(Format::Single),
-            DType::Float16 => Some(Format::Binary16),
-            DType::BFloat16 => Some(Format::Brain16),
-            _ => None,
-        }
-    }
-}
-
-struct FloatKernel {
-    name: String,
-    level: SimdLevel,
-    format: Format,
-    arity: usize,
-    out: usize,
+struct FunctionBody {
     cost: usize,
-    is_predicate: bool,
     /// The function with its numbers, which may be other ones in every call.
     function: fn(&Args<'_>) -> Result<Function>,
     /// Computes neighbouring elements without blocks.
     direct: Option<DirectFn>,
 }
 
-/// The same function with the same numbers, of operands that lie side by side from their pointers on.
+/// The same function with the same numbers, of operands that lie side by side from their pointers on; the range is that of
+/// the elements to compute.
 ///
 /// # Safety
-/// Operands are readable and the result writable for `n` elements of the dtype that it was made for.
-type DirectFn = unsafe fn(SimdLevel, Parameters, &[*const u8; MAX_OPERANDS], *mut u8, usize);
+/// Operands are readable and the result writable at these elements, of the dtypes that it was made for.
+type DirectFn = unsafe fn(SimdLevel, Parameters, [*const u8; MAX_OPERANDS], *mut u8, [usize; 2]);
 
-unsafe fn direct<P: Pointwise<N>, A: Half, const N: usize>(
+/// Of operands of type `A`, the first one of type `C`.
+unsafe fn direct<F: Pointwise<N>, C: Source, A: Source + Sink, const N: usize>(
     level: SimdLevel,
     parameters: Parameters,
-    operands: &[*const u8; MAX_OPERANDS],
+    operands: [*const u8; MAX_OPERANDS],
     out: *mut u8,
-    n: usize,
+    [first, last]: [usize; 2],
 ) {
     let mut from = [std::ptr::null::<A>(); N];
     for (p, operand) in from.iter_mut().zip(operands) {
-        *p = operand.cast();
+        *p = operand.cast::<A>().wrapping_add(first);
     }
-    level.dispatch(Direct { function: P::from_parameters(parameters), from, out: out.cast(), n });
+    let lead = operands[0].cast::<C>().wrapping_add(first);
+    let out = out.cast::<A>().wrapping_add(first);
+    level.dispatch(Direct { parameters, lead, from, out, n: last - first, function: PhantomData::<F> });
 }
 
-struct Direct<P, A, const N: usize> {
-    function: P,
+struct Direct<F, C, A, const N: usize> {
+    parameters: Parameters,
+    /// Operand 0.
+    lead: *const C,
+    /// The others, behind one that is not read.
     from: [*const A; N],
     out: *mut A,
     n: usize,
+    function: PhantomData<F>,
 }
 
-impl<P: Pointwise<N>, A: Half, const N: usize> SimdTask for Direct<P, A, N> {
+impl<F: Pointwise<N>, C: Source, A: Source + Sink, const N: usize> SimdTask for Direct<F, C, A, N> {
     type Output = ();
     // Indexed loops, here as elsewhere: they are unrolled.
-    #[allow(clippy::needless_range_loop)]
+    #[allow(clippy::needless_range_loop, reason = "indexed loops are unrolled")]
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut i = 0;
-        // SAFETY: whoever makes the task has `n` elements everywhere.
+        // SAFETY: `direct` makes the task of pointers with `n` elements each (its contract); i + LANES ≤ n, and the tail has n - i.
         unsafe {
             while i + S::LANES <= self.n {
                 let mut v = [s.zero(); N];
-                for k in 0..N {
+                v[0] = C::load(s, self.lead.add(i));
+                for k in 1..N {
                     v[k] = A::load(s, self.from[k].add(i));
                 }
-                A::store(s, self.out.add(i), self.function.apply(s, v));
+                A::store(s, self.out.add(i), F::apply(s, self.parameters, v));
                 i += S::LANES;
             }
             if i < self.n {
                 let mut v = [s.zero(); N];
-                for k in 0..N {
+                v[0] = load_up_to(s, self.lead.add(i), self.n - i);
+                for k in 1..N {
                     v[k] = load_up_to(s, self.from[k].add(i), self.n - i);
                 }
-                store_up_to(s, self.out.add(i), self.function.apply(s, v), self.n - i);
+                store_up_to(s, self.out.add(i), F::apply(s, self.parameters, v), self.n - i);
             }
         }
     }
 }
 
-/// Prepares `P` when all operands are of one float dtype, and so is the output (bool for a predicate).
-pub fn prepare<P: Pointwise<N>, const N: usize>(
+fn direct_of<F: Pointwise<N>, A: Half, const N: usize>() -> Option<DirectFn> {
+    (F::COST < LONG && !F::IS_PREDICATE && !F::HAS_CONDITION).then_some(direct::<F, A, A, N>)
+}
+
+/// Prepares `F` when all operands are of one float dtype, and so is the output (bool for a predicate).
+pub fn prepare<F: Pointwise<N>, const N: usize>(
     ctx: &PrepareContext<'_>,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    let Some(dtype) = ctx.tensor(0).map(|t| t.dtype) else { return Ok(None) };
-    let Some(format) = Format::of(dtype) else { return Ok(None) };
-    let out = if P::IS_PREDICATE { DType::Bool } else { dtype };
-    let has = |i: usize, d: DType| ctx.tensor(i).is_some_and(|t| t.dtype == d);
-    if !((0..N).all(|i| has(i, dtype)) && has(P::OUT, out) && P::accepts(ctx.args)) {
+    // With a condition in front, the dtype is that of the operand behind it.
+    let Some(dtype) = ctx.tensor(usize::from(F::HAS_CONDITION)).map(|t| t.dtype) else { return Ok(None) };
+    let Some(stored) = Stored::of(dtype).filter(|s| *s != Stored::Bool) else { return Ok(None) };
+    if !fits::<F, N>(ctx.args, dtype) {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    let dtype = if format == Format::Single { "f32" } else { dtype.name() };
-    Ok(Some(Box::new(FloatKernel {
-        name: format!("{}.{dtype}.{}", P::NAME, level.isa().name()),
-        level,
-        format,
-        arity: N,
-        out: P::OUT,
-        cost: P::COST + if format == Format::Single { 0 } else { 2 },
-        is_predicate: P::IS_PREDICATE,
-        function: |args| P::from_scalars(args).map(Function::of),
-        direct: match format {
-            Format::Binary16 if P::COST < LONG && !P::IS_PREDICATE => Some(direct::<P, f16, N>),
-            Format::Brain16 if P::COST < LONG && !P::IS_PREDICATE => Some(direct::<P, bf16, N>),
+    let mut operands = vec![stored; N];
+    if F::HAS_CONDITION {
+        operands[0] = Stored::Bool;
+    }
+    let is_single = stored == Stored::Single;
+    let body = FunctionBody {
+        cost: F::COST + if is_single { 0 } else { 2 },
+        function: |args| F::parameters(args).map(Function::of::<F, N>),
+        direct: match stored {
+            Stored::Binary16 => direct_of::<F, f16, N>(),
+            Stored::Brain16 => direct_of::<F, bf16, N>(),
+            _ if F::HAS_CONDITION => Some(direct::<F, Bool8, f32, N>),
             _ => None,
         },
-    })))
+    };
+    let dtype = if is_single { "f32" } else { dtype.name() };
+    framed(BlockKernel::<FunctionBody, MAX_OPERANDS> {
+        name: format!("{}.{dtype}.{}", F::NAME, level.isa().name()),
+        level,
+        operands,
+        out: ctx.args.len() - 1,
+        stored_out: if F::IS_PREDICATE { Stored::Bool } else { stored },
+        body,
+    })
 }
 
-/// How the operands lie, each by itself, and the function of this call.
-struct Plan {
-    numel: usize,
-    function: Option<Function>,
-    operands: [BroadcastPlan<1>; MAX_OPERANDS],
-}
+impl BlockBody for FunctionBody {
+    type Call = Option<Function>;
 
-impl Plan {
-    const EMPTY: Plan =
-        Plan { numel: 0, function: None, operands: [const { BroadcastPlan::EMPTY }; MAX_OPERANDS] };
-}
-
-impl Prepared for FloatKernel {
-    fn name(&self) -> &str {
-        &self.name
+    fn cost(&self) -> usize {
+        self.cost
     }
 
-    fn alias(&self) -> AliasRule {
-        if self.is_predicate { AliasRule::None } else { AliasRule::InPlace }
+    fn call(&self, args: &Args<'_>) -> Result<Option<Function>> {
+        (self.function)(args).map(Some)
     }
 
-    fn scratch(&self) -> Scratch {
-        Scratch { per_worker: SCRATCH * size_of::<f32>(), shared: 0 }
-    }
-
-    fn new_bound(&self) -> Bound {
-        Bound::of(Plan::EMPTY)
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let mut shapes = [Dims::EMPTY; MAX_OPERANDS];
-        for (i, shape) in shapes.iter_mut().enumerate().take(self.arity) {
-            *shape = *args.args().tensor(i)?.shape();
-        }
-        let refs: [&Dims; MAX_OPERANDS] = std::array::from_fn(|i| &shapes[i]);
-        args.resize(self.out, &broadcast_shape(&refs[..self.arity])?)?;
-        let args = args.args();
-        let out = args.output(self.out)?;
-        let plan = bound.get_mut::<Plan>()?;
-        for (i, operand) in plan.operands.iter_mut().enumerate().take(self.arity) {
-            *operand = BroadcastPlan::new(out.meta(), [args.tensor(i)?.meta()]);
-        }
-        plan.numel = out.meta().numel();
-        plan.function = Some((self.function)(&args)?);
-        if plan.numel == 0 {
-            return Ok(Grid::EMPTY);
-        }
-        Ok(Grid::chunks(plan.numel.div_ceil(CHUNK), plan.numel.min(CHUNK) / 16 * self.cost))
-    }
-
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let plan = bound.get::<Plan>()?;
-        let too_small = || Error::internal("worker scratch is too small");
-        let blocks: &mut [f32] = bytemuck::try_cast_slice_mut(scratch.worker).map_err(|_| too_small())?;
-        if blocks.len() < SCRATCH {
-            return Err(too_small());
-        }
-        let function = plan.function.ok_or_else(|| Error::internal("the call is not bound"))?;
-        let (operand_blocks, result) = blocks.split_at_mut(MAX_OPERANDS * SPACE);
-        let mut sources = [std::ptr::null::<u8>(); MAX_OPERANDS];
-        for (i, source) in sources.iter_mut().enumerate().take(self.arity) {
-            *source = args.tensor(i)?.as_ptr();
-        }
-        let first = chunk as usize * CHUNK;
+    unsafe fn run(&self, call: &Option<Function>, chunk: &mut BlockChunk<'_>) -> Result<()> {
+        let function = call.ok_or_else(|| Error::internal("the call is not bound"))?;
         if let Some(direct) = self.direct
-            && plan.operands[..self.arity].iter().all(BroadcastPlan::is_dense)
+            && chunk.operands.iter().all(|operand| operand.plan.is_dense())
         {
-            let size = size_of::<f16>();
-            let out = args.output(self.out)?.as_ptr().wrapping_add(first * size);
-            let operands = sources.map(|p| p.wrapping_add(first * size));
-            // SAFETY: all lie as the output does, which has so many elements from `first` on.
-            unsafe {
-                direct(self.level, function.parameters(), &operands, out, CHUNK.min(plan.numel - first))
-            };
+            let mut sources = [std::ptr::null::<u8>(); MAX_OPERANDS];
+            for (source, operand) in sources.iter_mut().zip(chunk.operands) {
+                *source = operand.source;
+            }
+            // SAFETY: dense operands have an element for each of the output, which the range is inside of; `prepare` chose
+            // `direct` by the dtypes.
+            unsafe { direct(chunk.level, function.parameters(), sources, chunk.out, chunk.range) };
             return Ok(());
         }
-        let chunk = Chunk {
-            level: self.level,
-            plan,
-            function,
-            range: [first, (first + CHUNK).min(plan.numel)],
-            arity: self.arity,
-            sources,
-            out: args.output(self.out)?.as_ptr(),
-        };
-        // SAFETY: operands and output are those that the plan was bound to, of the dtypes that were asked for in
-        // `prepare`; the scratch memory has the size that was asked for.
+        let [first, last] = chunk.range;
+        let is_lead = |operand: &BlockOperand<'_>| function.takes_numbers() && is_long_number(operand.plan);
+        let lead = chunk.operands.iter().position(is_lead);
+        let rows = (0..chunk.operands.len()).find_map(|k| Some((k, columns_of_rows(chunk, function, k)?)));
+        let mut call = Call { chunk, function, number: 0.0 };
+        // SAFETY: the caller promises operands and output as the plans say; all ranges are parts of the chunk's.
         unsafe {
-            match (self.format, self.is_predicate) {
-                (Format::Single, false) => chunk.run::<f32, f32>(operand_blocks, result),
-                (Format::Binary16, false) => chunk.run::<f16, f16>(operand_blocks, result),
-                (Format::Brain16, false) => chunk.run::<bf16, bf16>(operand_blocks, result),
-                (Format::Single, true) => chunk.run::<f32, Bool8>(operand_blocks, result),
-                (Format::Binary16, true) => chunk.run::<f16, Bool8>(operand_blocks, result),
-                (Format::Brain16, true) => chunk.run::<bf16, Bool8>(operand_blocks, result),
+            match (rows, lead) {
+                (Some((lead, columns)), _) => {
+                    let head = first.next_multiple_of(columns).min(last);
+                    let count = (last - head) / columns;
+                    call.numbers(lead, [first, head]);
+                    call.rows(lead, [count, columns], head);
+                    call.numbers(lead, [head + count * columns, last]);
+                }
+                (None, Some(lead)) => call.numbers(lead, [first, last]),
+                (None, None) => {
+                    for at in (first..last).step_by(BLOCK) {
+                        call.block([at, BLOCK.min(last - at)], None);
+                    }
+                }
             }
         }
         Ok(())
     }
 }
 
-/// A chunk of a call.
-struct Chunk<'a> {
-    level: SimdLevel,
-    plan: &'a Plan,
-    function: Function,
-    /// Output elements, first and one past the last.
-    range: [usize; 2],
-    arity: usize,
-    sources: [*const u8; MAX_OPERANDS],
-    out: *mut u8,
+/// Is the operand one number for stretches that are long enough for calls of their own?
+fn is_long_number(plan: &BroadcastPlan<1>) -> bool {
+    const LONG: usize = 512;
+    plan.rank() > 0 && plan.inner_strides() == [0] && plan.loop_at(plan.rank() - 1).0 >= LONG
 }
 
-impl Chunk<'_> {
-    /// # Safety
-    /// Operands have elements of type `A` and lie as the plan says, the output of type `B`; `blocks` holds [`SPACE`] floats
-    /// for each operand, `result` [`BLOCK`].
-    unsafe fn run<A: Source, B: Sink + Element>(&self, blocks: &mut [f32], result: &mut [f32]) {
-        let operands = &self.plan.operands[..self.arity];
-        let mut layouts = [Layout::Other; MAX_OPERANDS];
-        for (k, plan) in operands.iter().enumerate() {
-            let block = &mut blocks[k * SPACE..(k + 1) * SPACE];
-            // SAFETY: the caller's promise.
-            layouts[k] = unsafe { begin(self.level, plan, self.sources[k].cast::<A>(), block) };
-        }
-        let [first, last] = self.range;
-        let lead = (0..self.arity).find(|k| self.function.takes_numbers() && is_long_number(&operands[*k]));
-        let rows = (0..self.arity).find_map(|k| Some((k, self.columns_of_rows::<A, B>(k)?)));
-        let mut call = Call { chunk: self, layouts, blocks, result, number: 0.0 };
-        // SAFETY: the caller's promise.
-        unsafe {
-            match (rows, lead) {
-                (Some((lead, columns)), _) => {
-                    let head = first.next_multiple_of(columns).min(last);
-                    let count = (last - head) / columns;
-                    call.numbers::<A, B>(lead, [first, head]);
-                    self.rows(lead, [count, columns], head);
-                    call.numbers::<A, B>(lead, [head + count * columns, last]);
-                }
-                (None, Some(lead)) => call.numbers::<A, B>(lead, [first, last]),
-                (None, None) => {
-                    for at in (first..last).step_by(BLOCK) {
-                        call.block::<A, B>([at, BLOCK.min(last - at)], None);
-                    }
-                }
-            }
-        }
+/// Length of rows along which operand `lead` is one number and all others can be read in place, as dense
+/// rows or the same one again and again.
+fn columns_of_rows(chunk: &BlockChunk<'_>, function: Function, lead: usize) -> Option<usize> {
+    const LONG: usize = 32;
+    let plan = chunk.operands[lead].plan;
+    let is_single = chunk.operands.iter().all(|operand| operand.stored == Stored::Single);
+    if !(is_single && chunk.stored_out == Stored::Single && function.takes_numbers() && plan.rank() == 2) {
+        return None;
     }
+    let (columns, strides) = plan.loop_at(1);
+    let mut others =
+        chunk.operands.iter().enumerate().filter(|(k, _)| *k != lead).map(|(_, other)| other.plan);
+    let fits = |other: &BroadcastPlan<1>| other.is_dense() || other.period() == Some(columns);
+    (strides == [0] && columns >= LONG && others.all(fits)).then_some(columns)
+}
 
-    /// Length of rows along which operand `lead` is one number and all others can be read in place, as dense
-    /// rows or the same one again and again.
-    fn columns_of_rows<A: Source, B: Element>(&self, lead: usize) -> Option<usize> {
-        const LONG: usize = 32;
-        let plan = &self.plan.operands[lead];
-        if !(A::IS_F32 && B::DTYPE == DType::Float32 && self.function.takes_numbers() && plan.rank() == 2) {
-            return None;
-        }
-        let (columns, strides) = plan.loop_at(1);
-        let others = self.plan.operands[..self.arity].iter().enumerate().filter(|(k, _)| *k != lead);
-        let fits = |other: &BroadcastPlan<1>| other.is_dense() || other.period() == Some(columns);
-        let mut others = others.map(|(_, other)| other);
-        (strides == [0] && columns >= LONG && others.all(fits)).then_some(columns)
-    }
+/// A chunk while it is computed.
+struct Call<'c, 'a> {
+    chunk: &'c mut BlockChunk<'a>,
+    function: Function,
+    number: f32,
+}
 
-    /// `rows` whole rows of output elements from `at` on; see [`Chunk::columns_of_rows`].
+impl Call<'_, '_> {
+    /// `rows` whole rows of output elements from `at` on; see [`columns_of_rows`].
     ///
     /// # Safety
-    /// As for [`Chunk::run`], f32 everywhere; the rows are inside the output.
+    /// As for [`BlockBody::run`], f32 everywhere; the rows are inside the chunk.
     unsafe fn rows(&self, lead: usize, [rows, columns]: [usize; 2], at: usize) {
         let mut task = Rows {
             operands: [std::ptr::null(); MAX_OPERANDS],
             strides: [0; MAX_OPERANDS],
             is_number: [false; MAX_OPERANDS],
-            out: self.out.cast::<f32>().wrapping_add(at),
+            out: self.chunk.out.cast::<f32>().wrapping_add(at),
             out_stride: columns,
             rows,
             columns,
         };
-        for (k, plan) in self.plan.operands[..self.arity].iter().enumerate() {
-            let source = self.sources[k].cast::<f32>();
+        for (k, operand) in self.chunk.operands.iter().enumerate() {
+            let (plan, source) = (operand.plan, operand.source.cast::<f32>());
             (task.operands[k], task.strides[k]) = if k == lead {
                 let (_, [stride]) = plan.loop_at(0);
                 task.is_number[k] = true;
@@ -338,39 +238,22 @@ impl Chunk<'_> {
                 (source, 0)
             };
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.function.run(self.level, &task) };
+        // SAFETY: rows of the operands lie as `columns_of_rows` has found out, those of the output side by side.
+        unsafe { self.function.run(self.chunk.level, &task) };
     }
-}
 
-/// Is the operand one number for stretches that are long enough for calls of their own?
-fn is_long_number(plan: &BroadcastPlan<1>) -> bool {
-    const LONG: usize = 512;
-    plan.rank() > 0 && plan.inner_strides() == [0] && plan.loop_at(plan.rank() - 1).0 >= LONG
-}
-
-/// A chunk while it is computed.
-struct Call<'a> {
-    chunk: &'a Chunk<'a>,
-    layouts: [Layout; MAX_OPERANDS],
-    blocks: &'a mut [f32],
-    result: &'a mut [f32],
-    number: f32,
-}
-
-impl Call<'_> {
     /// Computes output elements `first..last`, along whose runs operand `lead` is one number.
     ///
     /// # Safety
-    /// As for [`Chunk::run`]; the elements are inside the chunk.
-    unsafe fn numbers<A: Source, B: Sink + Element>(&mut self, lead: usize, [first, last]: [usize; 2]) {
-        let chunk = self.chunk;
-        for run in chunk.plan.operands[lead].runs_between(first, last) {
-            // SAFETY: the plan's runs lie inside the operand; the caller's promise.
+    /// As for [`BlockBody::run`]; the elements are inside the chunk.
+    unsafe fn numbers(&mut self, lead: usize, [first, last]: [usize; 2]) {
+        let operand = self.chunk.operands[lead];
+        for run in operand.plan.runs_between(first, last) {
+            // SAFETY: the plan's runs lie inside the operand; the blocks are parts of the run, which is inside the chunk.
             unsafe {
-                self.number = (*chunk.sources[lead].cast::<A>().add(run.offsets[0])).number();
+                self.number = number_at(operand.stored, operand.source, run.offsets[0]);
                 for at in (run.at..run.at + run.n).step_by(BLOCK) {
-                    self.block::<A, B>([at, BLOCK.min(run.at + run.n - at)], Some(lead));
+                    self.block([at, BLOCK.min(run.at + run.n - at)], Some(lead));
                 }
             }
         }
@@ -379,41 +262,38 @@ impl Call<'_> {
     /// Computes output elements `at..at + n`; operand `lead`, if there is one, is `self.number` for all of them.
     ///
     /// # Safety
-    /// As for [`Chunk::run`]; the elements are inside the chunk and no more than [`BLOCK`].
-    unsafe fn block<A: Source, B: Sink + Element>(&mut self, [at, n]: [usize; 2], lead: Option<usize>) {
-        let chunk = self.chunk;
-        let is_direct = B::DTYPE == DType::Float32;
-        let target = match is_direct {
-            true => chunk.out.cast::<f32>().wrapping_add(at),
-            false => self.result.as_mut_ptr(),
-        };
+    /// As for [`BlockBody::run`]; the elements are inside the chunk and no more than [`BLOCK`].
+    unsafe fn block(&mut self, [at, n]: [usize; 2], lead: Option<usize>) {
         let mut rows = Rows {
             operands: [std::ptr::null(); MAX_OPERANDS],
             strides: [n; MAX_OPERANDS],
             is_number: [false; MAX_OPERANDS],
-            out: target,
+            out: self.chunk.target(at),
             out_stride: n,
             rows: 1,
             columns: n,
         };
-        for (k, plan) in chunk.plan.operands[..chunk.arity].iter().enumerate() {
+        for k in 0..self.chunk.operands.len() {
             if lead == Some(k) {
                 (rows.operands[k], rows.is_number[k]) = (&raw const self.number, true);
-                continue;
+            } else {
+                // SAFETY: the caller promises elements of the chunk.
+                rows.operands[k] = unsafe { self.chunk.elements(k, [at, n]) };
             }
-            let block = &mut self.blocks[k * SPACE..(k + 1) * SPACE];
-            let source = chunk.sources[k].cast::<A>();
-            // SAFETY: the caller's promise; `at + n ≤ numel`.
-            rows.operands[k] =
-                unsafe { elements(chunk.level, plan, source, self.layouts[k], [at, n], block) };
         }
-        // SAFETY: operands hold `n` elements, or are the one number; the output has `n` left at `at`.
+        // SAFETY: operands hold `n` elements, or are the one number; the target has room for `n`.
         unsafe {
-            chunk.function.run(chunk.level, &rows);
-            if !is_direct {
-                let to = chunk.out.cast::<B>().wrapping_add(at);
-                chunk.level.dispatch(Convert { from: target.cast_const(), to, n });
-            }
+            self.function.run(self.chunk.level, &rows);
+            self.chunk.store([at, n]);
         }
     }
+}
+
+/// Element `at` as f32.
+///
+/// # Safety
+/// It is readable, of the dtype that `stored` says.
+unsafe fn number_at(stored: Stored, source: *const u8, at: usize) -> f32 {
+    // SAFETY: the caller promises the element and its type.
+    unsafe { with_elements_of!(stored, T => (*source.cast::<T>().add(at)).number()) }
 }

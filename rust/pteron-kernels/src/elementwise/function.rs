@@ -1,17 +1,16 @@
-//! An elementwise f32 function as a value: what programs ([`super::program`]) are made of. It runs the
-//! very code of the operator's own kernel, so it gives the same bytes.
+//! An elementwise f32 function as a value: what chains ([`super::chain`]) are made of. It runs the very code of the
+//! operator's own kernel, so it gives the same bytes. Which operator is which function the rows of the operator table say.
 //!
-//! Truth values are the numbers 1 and 0 here. Unsafe island (raw pointers, since results may overwrite
-//! operands).
+//! Comparisons return 1.0 or 0.0. Unsafe island (raw pointers, since results may overwrite operands).
 
-use super::binary;
-use super::choose::Choose;
-use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, dense_run, number_run};
-use super::unary::{self, GeluErf, GeluTanh};
-use super::{activations, elementary, pairs};
+use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, dense_run, fits, number_run};
+use crate::operator::{ElementwiseFunction, Operator};
+use crate::ops::activation::{GeluErf, GeluTanh};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{ArgSpec, DType};
 use std::fmt;
+use std::marker::PhantomData;
+use std::sync::LazyLock;
 
 /// Most operands of a function.
 pub const MAX_OPERANDS: usize = 3;
@@ -48,7 +47,7 @@ struct Kind {
 }
 
 /// The kind of the pointwise function `P`.
-struct KindOf<P, const N: usize>(std::marker::PhantomData<P>);
+struct KindOf<P, const N: usize>(PhantomData<P>);
 
 impl<P: Pointwise<N>, const N: usize> KindOf<P, N> {
     const KIND: Kind =
@@ -63,18 +62,18 @@ pub struct Function {
 }
 
 impl Function {
-    pub(super) fn of<P: Pointwise<N>, const N: usize>(function: P) -> Self {
-        Function { kind: &KindOf::<P, N>::KIND, parameters: function.parameters() }
+    pub(super) fn of<P: Pointwise<N>, const N: usize>(parameters: Parameters) -> Self {
+        Function { kind: &KindOf::<P, N>::KIND, parameters }
     }
 
     /// GELU by the error function.
     pub fn gelu_erf() -> Self {
-        Self::of(GeluErf::from_parameters(NO_PARAMETERS))
+        Self::of::<GeluErf, 1>(NO_PARAMETERS)
     }
 
     /// GELU by its tanh approximation.
     pub fn gelu_tanh() -> Self {
-        Self::of(GeluTanh::from_parameters(NO_PARAMETERS))
+        Self::of::<GeluTanh, 1>(NO_PARAMETERS)
     }
 
     /// Its name in listings.
@@ -109,7 +108,7 @@ impl Function {
     /// an operand are the very same elements or disjoint.
     #[inline(always)]
     pub unsafe fn run(&self, level: SimdLevel, rows: &Rows) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller of `run` promises this function's operands and result, which is all that its code touches.
         unsafe { (self.kind.run)(level, self.parameters, rows) }
     }
 }
@@ -128,12 +127,13 @@ impl fmt::Debug for Function {
 }
 
 unsafe fn run<P: Pointwise<N>, const N: usize>(level: SimdLevel, parameters: Parameters, rows: &Rows) {
-    level.dispatch(RowsTask::<P, N> { function: P::from_parameters(parameters), rows });
+    level.dispatch(RowsTask::<P, N> { parameters, rows, function: PhantomData });
 }
 
 struct RowsTask<'a, P, const N: usize> {
-    function: P,
+    parameters: Parameters,
     rows: &'a Rows,
+    function: PhantomData<P>,
 }
 
 impl<P: Pointwise<N>, const N: usize> SimdTask for RowsTask<'_, P, N> {
@@ -156,9 +156,9 @@ impl<P: Pointwise<N>, const N: usize> SimdTask for RowsTask<'_, P, N> {
                 if P::TAKES_NUMBERS && is_number != [false; MAX_OPERANDS] {
                     let mut numbers = [false; N];
                     numbers.copy_from_slice(&is_number[..N]);
-                    number_run(s, self.function, row, numbers, out, columns);
+                    number_run::<_, P, N>(s, self.parameters, row, numbers, out, columns);
                 } else {
-                    dense_run(s, self.function, row, out, columns);
+                    dense_run::<_, P, N>(s, self.parameters, row, out, columns);
                 }
             }
         }
@@ -181,136 +181,45 @@ pub struct ElementwiseCall {
 /// What a call is as an elementwise function, if it is one.
 pub type RecogniseFn = fn(&[ArgSpec<'_>]) -> Option<ElementwiseCall>;
 
-fn has_dtype(args: &[ArgSpec<'_>], i: usize, dtype: DType) -> bool {
-    args.get(i).and_then(ArgSpec::tensor).is_some_and(|t| t.dtype == dtype)
-}
-
-fn call<P: Pointwise<N>, const N: usize>(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
-    let out = if P::IS_PREDICATE { DType::Bool } else { DType::Float32 };
-    let fits = (0..N).all(|i| has_dtype(args, i, DType::Float32))
-        && has_dtype(args, P::OUT, out)
-        && P::accepts(args);
-    let function = fits.then(|| P::from_scalars(args).ok()).flatten()?;
+/// What a call of function `F`'s operator computes, if its floats are f32 and its numbers known at load.
+pub fn recognise_as<F: Pointwise<N>, const N: usize>(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
+    if !fits::<F, N>(args, DType::Float32) {
+        return None;
+    }
     Some(ElementwiseCall {
-        function: Function::of(function),
-        out: P::OUT,
-        is_predicate: P::IS_PREDICATE,
-        has_condition: false,
+        function: Function::of::<F, N>(F::parameters(args).ok()?),
+        out: args.len() - 1,
+        is_predicate: F::IS_PREDICATE,
+        has_condition: F::HAS_CONDITION,
     })
 }
 
-fn choice(args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
-    let fits = has_dtype(args, 0, DType::Bool)
-        && [1, 2, Choose::OUT].into_iter().all(|i| has_dtype(args, i, DType::Float32));
-    fits.then(|| ElementwiseCall {
-        function: Function::of(Choose),
-        out: Choose::OUT,
-        is_predicate: false,
-        has_condition: true,
-    })
+/// The rows with elementwise functions, by name.
+static ROWS: LazyLock<Vec<(&'static str, &'static Operator)>> = LazyLock::new(|| {
+    let rows = crate::operators().filter(|row| row.functions().next().is_some());
+    let mut rows: Vec<_> = rows.map(|row| (row.name(), row)).collect();
+    rows.sort_unstable_by_key(|(name, _)| *name);
+    rows
+});
+
+/// The functions that a call of `operator` may be.
+fn functions_of(operator: &str) -> impl Iterator<Item = ElementwiseFunction> {
+    let found = ROWS.binary_search_by_key(&operator, |(name, _)| *name);
+    found.into_iter().flat_map(|i| ROWS[i].1.functions())
 }
 
-macro_rules! table {
-    ($($operator:literal => $recognise:expr;)*) => {
-        /// Operators with the functions that they may be; the first that fits is taken.
-        static TABLE: &[(&str, RecogniseFn)] = &[$(($operator, $recognise)),*];
-
-        /// Operators that [`recognise`] knows, some of them more than once.
-        pub const OPERATORS: &[&str] = &[$($operator),*];
-    };
+/// May a call of `operator` be an elementwise function?
+pub fn is_elementwise(operator: &str) -> bool {
+    functions_of(operator).next().is_some()
 }
 
-table! {
-    "aten::relu.out" => call::<unary::Relu, 1>;
-    "aten::sigmoid.out" => call::<unary::Sigmoid, 1>;
-    "aten::tanh.out" => call::<unary::Tanh, 1>;
-    "aten::exp.out" => call::<unary::Exp, 1>;
-    "aten::log.out" => call::<unary::Log, 1>;
-    "aten::erf.out" => call::<unary::Erf, 1>;
-    "aten::sqrt.out" => call::<unary::Sqrt, 1>;
-    "aten::rsqrt.out" => call::<unary::Rsqrt, 1>;
-    "aten::reciprocal.out" => call::<unary::Reciprocal, 1>;
-    "aten::neg.out" => call::<unary::Neg, 1>;
-    "aten::abs.out" => call::<unary::Abs, 1>;
-    "aten::round.out" => call::<unary::Round, 1>;
-    "aten::floor.out" => call::<unary::Floor, 1>;
-    "aten::ceil.out" => call::<unary::Ceil, 1>;
-    "aten::trunc.out" => call::<unary::Trunc, 1>;
-    "aten::silu.out" => call::<unary::Silu, 1>;
-    "aten::clamp.out" => call::<unary::Clamp, 1>;
-    "aten::hardtanh.out" => call::<unary::Hardtanh, 1>;
-    "aten::leaky_relu.out" => call::<unary::LeakyRelu, 1>;
-    "aten::add.Scalar_out" => call::<unary::AddScalar, 1>;
-    "aten::sub.Scalar_out" => call::<unary::SubScalar, 1>;
-    "aten::mul.Scalar_out" => call::<unary::MulScalar, 1>;
-    "aten::div.Scalar_out" => call::<unary::DivScalar, 1>;
-    "aten::pow.Tensor_Scalar_out" => call::<unary::Square, 1>;
-    "aten::pow.Tensor_Scalar_out" => call::<unary::Cube, 1>;
-    "aten::pow.Tensor_Scalar_out" => call::<unary::PowHalf, 1>;
-    "aten::pow.Tensor_Scalar_out" => call::<unary::PowMinusHalf, 1>;
-    "aten::pow.Tensor_Scalar_out" => call::<unary::PowMinusOne, 1>;
-    "aten::gelu.out" => call::<unary::GeluErf, 1>;
-    "aten::gelu.out" => call::<unary::GeluTanh, 1>;
-    "aten::exp2.out" => call::<elementary::Exp2, 1>;
-    "aten::expm1.out" => call::<elementary::Expm1, 1>;
-    "aten::log2.out" => call::<elementary::Log2, 1>;
-    "aten::log10.out" => call::<elementary::Log10, 1>;
-    "aten::log1p.out" => call::<elementary::Log1p, 1>;
-    "aten::sin.out" => call::<elementary::Sin, 1>;
-    "aten::cos.out" => call::<elementary::Cos, 1>;
-    "aten::tan.out" => call::<elementary::Tan, 1>;
-    "aten::asin.out" => call::<elementary::Asin, 1>;
-    "aten::acos.out" => call::<elementary::Acos, 1>;
-    "aten::atan.out" => call::<elementary::Atan, 1>;
-    "aten::sinh.out" => call::<elementary::Sinh, 1>;
-    "aten::cosh.out" => call::<elementary::Cosh, 1>;
-    "aten::asinh.out" => call::<elementary::Asinh, 1>;
-    "aten::acosh.out" => call::<elementary::Acosh, 1>;
-    "aten::atanh.out" => call::<elementary::Atanh, 1>;
-    "aten::sign.out" => call::<elementary::Sign, 1>;
-    "aten::square.out" => call::<elementary::Square, 1>;
-    "aten::frac.out" => call::<elementary::Frac, 1>;
-    "aten::elu.out" => call::<activations::Elu, 1>;
-    "aten::softplus.out" => call::<activations::Softplus, 1>;
-    "aten::mish.out" => call::<activations::Mish, 1>;
-    "aten::logit.out" => call::<activations::Logit, 1>;
-    "aten::hardswish.out" => call::<activations::Hardswish, 1>;
-    "aten::hardsigmoid.out" => call::<activations::Hardsigmoid, 1>;
-    "aten::pow.Tensor_Scalar_out" => call::<pairs::PowScalar, 1>;
-    "aten::pow.Tensor_Tensor_out" => call::<pairs::Pow, 2>;
-    "aten::atan2.out" => call::<pairs::Atan2, 2>;
-    "aten::fmod.Tensor_out" => call::<pairs::Fmod, 2>;
-    "aten::fmod.Scalar_out" => call::<pairs::FmodScalar, 1>;
-    "aten::remainder.Tensor_out" => call::<pairs::Remainder, 2>;
-    "aten::remainder.Scalar_out" => call::<pairs::RemainderScalar, 1>;
-    "aten::div.out_mode" => call::<pairs::DivFloor, 2>;
-    "aten::div.out_mode" => call::<pairs::DivTrunc, 2>;
-    "aten::lerp.Scalar_out" => call::<pairs::Lerp, 2>;
-    "aten::addcmul.out" => call::<pairs::Addcmul, 3>;
-    "aten::addcdiv.out" => call::<pairs::Addcdiv, 3>;
-    "aten::add.out" => call::<binary::Add, 2>;
-    "aten::sub.out" => call::<binary::Sub, 2>;
-    "aten::mul.out" => call::<binary::Mul, 2>;
-    "aten::div.out" => call::<binary::Div, 2>;
-    "aten::maximum.out" => call::<binary::Maximum, 2>;
-    "aten::minimum.out" => call::<binary::Minimum, 2>;
-    "aten::eq.Tensor_out" => call::<binary::Eq, 2>;
-    "aten::ne.Tensor_out" => call::<binary::Ne, 2>;
-    "aten::lt.Tensor_out" => call::<binary::Lt, 2>;
-    "aten::le.Tensor_out" => call::<binary::Le, 2>;
-    "aten::gt.Tensor_out" => call::<binary::Gt, 2>;
-    "aten::ge.Tensor_out" => call::<binary::Ge, 2>;
-    "aten::eq.Scalar_out" => call::<binary::EqScalar, 1>;
-    "aten::ne.Scalar_out" => call::<binary::NeScalar, 1>;
-    "aten::lt.Scalar_out" => call::<binary::LtScalar, 1>;
-    "aten::le.Scalar_out" => call::<binary::LeScalar, 1>;
-    "aten::gt.Scalar_out" => call::<binary::GtScalar, 1>;
-    "aten::ge.Scalar_out" => call::<binary::GeScalar, 1>;
-    "aten::where.self_out" => choice;
+/// The operators that [`recognise`] knows, sorted.
+pub fn operators() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|(name, _)| *name)
 }
 
 /// What `operator` computes with `args`, if that is an elementwise f32 function with a fast kernel: its
 /// tensors are f32 (bool where a condition or an answer is meant) and its numbers are known at load.
 pub fn recognise(operator: &str, args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
-    TABLE.iter().filter(|(name, _)| *name == operator).find_map(|(_, recognise)| recognise(args))
+    functions_of(operator).find_map(|function| (function.recognise)(args))
 }

@@ -1,45 +1,173 @@
-//! Elementwise functions on f64, integers and their comparisons: plain loops that the compiler vectorises. Operands and output have one dtype (bool for
-//! comparisons); calls that need promotion are left to the reference kernels. Integers wrap.
+//! Elementwise functions on float64, integers and bool, and their comparisons: plain loops that the compiler vectorises.
+//! Operands and output have one dtype (bool for comparisons); calls that need promotion are left to the plain kernels.
+//!
+//! Edge cases: integers wrap, the smallest integer is its own negative and magnitude; maximum and minimum
+//! hand NaN on; comparisons with NaN are false but for `ne`; a number that the tensor's dtype cannot hold, and a
+//! fractional number beside an integer tensor, are left to the plain kernels.
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
-use super::broadcast::{BroadcastPlan, CHUNK, Run};
-use super::pointwise::bind_broadcast;
+use super::broadcast::{BroadcastPlan, CHUNK, Run, broadcast_shape};
+use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AliasRule, ArgSpec, Args, BindArgs, Bound, Element, Grid, Isa, PrepareContext, Prepared, Result, Scalar,
-    WorkerScratch,
+    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Element, Isa, PrepareContext, Prepared, Result, Scalar,
+    TensorMeta,
 };
 use std::marker::PhantomData;
+use std::ops::{BitAnd, BitOr, BitXor, Not, Range};
 
-/// A function of `N` elements of type `T`.
-pub(super) trait Lanewise<T: Element, const N: usize>: Copy + Send + Sync + 'static {
+/// The numbers of a function.
+pub type Numbers<T> = [T; 2];
+
+/// A function of `N` elements of type `T`, which are arguments `0..N` of the operator. The output is the last argument.
+pub trait Lanewise<T: Element, const N: usize>: Send + Sync + 'static {
+    /// The elements of the result.
     type Out: Element;
+    /// Name in listings.
     const NAME: &'static str;
-    const OUT: usize;
+    /// Rough nanoseconds for 16 elements.
+    const COST: usize;
     /// Are the other arguments what this function means? Asked once, at load.
     fn accepts(_args: &[ArgSpec<'_>]) -> bool {
         true
     }
-    /// Rough nanoseconds for 16 elements.
-    const COST: usize = 4;
-    /// Does arithmetic take so long that the widest vectors pay?
-    const IS_WIDE: bool = false;
-    fn from_args(args: &Args<'_>) -> Result<Self>;
-    fn of<S: Simd>(self, s: S, v: [T; N]) -> Self::Out;
+    /// The function's numbers.
+    ///
+    /// Errors: an argument is no number.
+    fn parameters(_args: &Args<'_>) -> Result<Numbers<T>> {
+        Ok([bytemuck::Zeroable::zeroed(); 2])
+    }
+    /// Computes one element.
+    fn of<S: Simd>(s: S, parameters: Numbers<T>, v: [T; N]) -> Self::Out;
+}
+
+/// Defines functions of elements:
+///
+/// ```text
+/// /// Documentation.
+/// Name: [generics] operands => result = "name in listings", nanoseconds for 16 elements, |s, [operands]| one element;
+/// ```
+///
+/// with numbers (`Name { low, high }`), where they come from (`from |args| [low, high]`) and the calls that it is for
+/// (`if accepts`) as in [`super::pointwise::functions`].
+macro_rules! lanes {
+    ($($(#[$doc:meta])* $name:ident $({ $($field:ident),* })?: [$($generics:tt)*] $t:ty => $out:ty = $op:literal, $cost:expr,
+        |$s:ident, [$($v:ident),*]| $body:expr
+        $(, from |$args:ident| $make:expr)? $(, if $accepts:expr)?;)*) => { $(
+        $(#[$doc])*
+        pub(crate) struct $name;
+        impl<$($generics)*> $crate::elementwise::lanewise::Lanewise<$t, { [$(stringify!($v)),*].len() }> for $name {
+            type Out = $out;
+            const NAME: &'static str = $op;
+            const COST: usize = $cost;
+            $(fn accepts(args: &[pteron_core::ArgSpec<'_>]) -> bool {
+                let accepts: fn(&[pteron_core::ArgSpec<'_>]) -> bool = $accepts;
+                accepts(args)
+            })?
+            $(fn parameters(
+                $args: &pteron_core::Args<'_>,
+            ) -> pteron_core::Result<$crate::elementwise::lanewise::Numbers<$t>> {
+                let mut all: $crate::elementwise::lanewise::Numbers<$t> = [bytemuck::Zeroable::zeroed(); 2];
+                for (slot, number) in all.iter_mut().zip($make) {
+                    *slot = number;
+                }
+                Ok(all)
+            })?
+            #[inline(always)]
+            fn of<S: $crate::vector_math::Simd>(
+                $s: S,
+                parameters: $crate::elementwise::lanewise::Numbers<$t>,
+                [$($v),*]: [$t; [$(stringify!($v)),*].len()],
+            ) -> $out {
+                let [$($($field,)*)? ..] = parameters;
+                $body
+            }
+        }
+    )* };
+}
+pub(crate) use lanes;
+
+/// Is `alpha`, argument 2, the number 1, and not a float between integers, which the operator refuses?
+pub(crate) fn has_no_factor<T: Number>(args: &[ArgSpec<'_>]) -> bool {
+    args.get(2).is_some_and(|alpha| alpha.number() == Some(1.0) && T::holds(alpha))
+}
+
+/// Does the type hold argument 1 exactly?
+pub(crate) fn holds_number<T: Number>(args: &[ArgSpec<'_>]) -> bool {
+    args.get(1).is_some_and(T::holds)
+}
+
+/// Argument 1.
+pub(crate) fn number_argument<T: Number>(args: &Args<'_>) -> Result<T> {
+    Ok(T::of_scalar(args.scalar(1)?))
+}
+
+/// The integers, of which bits can be combined.
+pub trait Bits:
+    Element + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
+{
+}
+impl<T: Element + BitAnd<Output = T> + BitOr<Output = T> + BitXor<Output = T> + Not<Output = T>> Bits for T {}
+
+/// A function of every integer type.
+pub trait OfIntegers<const N: usize>:
+    Lanewise<i64, N> + Lanewise<i32, N> + Lanewise<i16, N> + Lanewise<i8, N> + Lanewise<u8, N>
+{
+}
+impl<F, const N: usize> OfIntegers<N> for F where
+    F: Lanewise<i64, N> + Lanewise<i32, N> + Lanewise<i16, N> + Lanewise<i8, N> + Lanewise<u8, N>
+{
+}
+
+/// A function of every integer type and of float64.
+pub trait OfNumbers<const N: usize>: OfIntegers<N> + Lanewise<f64, N> {}
+impl<F: OfIntegers<N> + Lanewise<f64, N>, const N: usize> OfNumbers<N> for F {}
+
+/// Prepares `F` on integers.
+pub(crate) fn integers<F: OfIntegers<N>, const N: usize>(
+    ctx: &PrepareContext<'_>,
+) -> Result<Option<Box<dyn Prepared>>> {
+    match ctx.tensor(0).map(|t| t.dtype) {
+        Some(DType::Int64) => prepare::<F, i64, N>(ctx),
+        Some(DType::Int32) => prepare::<F, i32, N>(ctx),
+        Some(DType::Int16) => prepare::<F, i16, N>(ctx),
+        Some(DType::Int8) => prepare::<F, i8, N>(ctx),
+        Some(DType::UInt8) => prepare::<F, u8, N>(ctx),
+        _ => Ok(None),
+    }
+}
+
+/// Prepares `F` on integers and float64.
+pub(crate) fn numbers<F: OfNumbers<N>, const N: usize>(
+    ctx: &PrepareContext<'_>,
+) -> Result<Option<Box<dyn Prepared>>> {
+    match ctx.tensor(0).map(|t| t.dtype) {
+        Some(DType::Float64) => prepare::<F, f64, N>(ctx),
+        _ => integers::<F, N>(ctx),
+    }
 }
 
 /// Arithmetic that both integers and f64 have.
-pub(super) trait Number: Element + PartialOrd + std::fmt::Debug {
+pub trait Number: Element + PartialOrd + std::fmt::Debug {
+    /// 0.
     const ZERO: Self;
+    /// The smallest number, or negative infinity.
     const LOWEST: Self;
+    /// The largest number, or infinity.
     const HIGHEST: Self;
+    /// The sum; integers wrap, here and below.
     fn plus(self, other: Self) -> Self;
+    /// The difference.
     fn minus(self, other: Self) -> Self;
+    /// The product.
     fn times(self, other: Self) -> Self;
+    /// With the other sign.
     fn negated(self) -> Self;
+    /// Without the sign.
     fn magnitude(self) -> Self;
     /// The number that a scalar argument stands for, if the type can hold it exactly.
     fn holds(arg: &ArgSpec<'_>) -> bool;
+    /// That number.
     fn of_scalar(scalar: Scalar) -> Self;
 }
 
@@ -102,27 +230,35 @@ impl Number for f64 {
 }
 
 struct LanewiseKernel<F, T, const N: usize> {
-    level: SimdLevel,
     name: String,
+    level: SimdLevel,
+    out: usize,
     types: PhantomData<(F, T)>,
 }
 
+/// Does arithmetic take so long that the widest vectors pay? Roots and quotients take as long per element in these as in
+/// narrow ones.
+const WIDE: usize = 9;
+
 /// Prepares `F` when all operands are of type `T` and the output of its result's.
-pub(super) fn prepare<F: Lanewise<T, N>, T: Element, const N: usize>(
+pub(crate) fn prepare<F: Lanewise<T, N>, T: Element, const N: usize>(
     ctx: &PrepareContext<'_>,
 ) -> Result<Option<Box<dyn Prepared>>> {
     let fits = (0..N).all(|i| ctx.tensor(i).is_some_and(|t| t.dtype == T::DTYPE))
-        && ctx.tensor(F::OUT).is_some_and(|t| t.dtype == F::Out::DTYPE)
+        && ctx.args.len() > N
+        && ctx.tensor(ctx.args.len() - 1).is_some_and(|t| t.dtype == F::Out::DTYPE)
         && F::accepts(ctx.args);
     if !fits {
         return Ok(None);
     }
-    let level = SimdLevel::at_most(if F::IS_WIDE { ctx.cpu.isa } else { ctx.cpu.isa.min(Isa::Avx2) });
+    let level = SimdLevel::at_most(if F::COST >= WIDE { ctx.cpu.isa } else { ctx.cpu.isa.min(Isa::Avx2) });
     let name = format!("{}.{}.{}", F::NAME, T::DTYPE.name(), level.isa().name());
-    Ok(Some(Box::new(LanewiseKernel::<F, T, N> { level, name, types: PhantomData })))
+    framed(LanewiseKernel::<F, T, N> { name, level, out: ctx.args.len() - 1, types: PhantomData })
 }
 
-impl<F: Lanewise<T, N>, T: Element, const N: usize> Prepared for LanewiseKernel<F, T, N> {
+impl<F: Lanewise<T, N>, T: Element, const N: usize> UnitKernel for LanewiseKernel<F, T, N> {
+    type Problem = BroadcastPlan<N>;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -131,36 +267,31 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> Prepared for LanewiseKernel<
         if F::Out::DTYPE == T::DTYPE { AliasRule::InPlace } else { AliasRule::None }
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(BroadcastPlan::<N>::EMPTY)
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        bind_broadcast::<N>(args, bound, F::OUT)?;
-        let plan = bound.get::<BroadcastPlan<N>>()?;
-        if plan.numel() == 0 {
-            return Ok(Grid::EMPTY);
+    fn bind(&self, args: &mut BindArgs<'_>, plan: &mut BroadcastPlan<N>) -> Result<Split> {
+        let mut shapes = [Dims::EMPTY; N];
+        for (i, shape) in shapes.iter_mut().enumerate() {
+            *shape = *args.args().tensor(i)?.shape();
         }
-        Ok(Grid::chunks(plan.chunk_count(), plan.numel().min(CHUNK) / 16 * F::COST))
+        args.resize(self.out, &broadcast_shape(&std::array::from_fn::<_, N, _>(|i| &shapes[i]))?)?;
+        let args = args.args();
+        let out = args.output(self.out)?;
+        let mut metas: [&TensorMeta; N] = [out.meta(); N];
+        for (i, meta) in metas.iter_mut().enumerate() {
+            *meta = args.tensor(i)?.meta();
+        }
+        *plan = BroadcastPlan::new(out.meta(), metas);
+        Ok(Split::new(plan.numel(), CHUNK, plan.numel().min(CHUNK) / 16 * F::COST))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let plan = bound.get::<BroadcastPlan<N>>()?;
+    fn run(&self, plan: &BroadcastPlan<N>, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let mut operands = [std::ptr::null::<T>(); N];
-        for (i, p) in operands.iter_mut().enumerate() {
-            *p = args.tensor(i)?.ptr::<T>()?;
+        for (i, operand) in operands.iter_mut().enumerate() {
+            *operand = chunk.input::<T>(i)?.as_ptr();
         }
-        let out = args.output(F::OUT)?.ptr::<F::Out>()?;
-        let function = F::from_args(args)?;
-        let task = LanewiseTask { function, plan, chunk: chunk as usize, operands, out };
-        if F::IS_WIDE {
+        let out = chunk.output_shared::<F::Out>(self.out)?.as_ptr();
+        let (range, parameters) = (chunk.units.clone(), F::parameters(chunk.args())?);
+        let task = LanewiseTask::<F, T, N> { parameters, plan, range, operands, out };
+        if F::COST >= WIDE {
             self.level.dispatch(task);
         } else {
             self.level.dispatch_narrow(task);
@@ -170,9 +301,9 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> Prepared for LanewiseKernel<
 }
 
 struct LanewiseTask<'a, F: Lanewise<T, N>, T: Element, const N: usize> {
-    function: F,
+    parameters: Numbers<T>,
     plan: &'a BroadcastPlan<N>,
-    chunk: usize,
+    range: Range<usize>,
     operands: [*const T; N],
     out: *mut F::Out,
 }
@@ -183,14 +314,15 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> SimdTask for LanewiseTask<'_
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let strides = self.plan.inner_strides();
-        for Run { at, offsets, n } in self.plan.runs(self.chunk) {
+        for Run { at, offsets, n } in self.plan.runs_between(self.range.start, self.range.end) {
             let mut from = self.operands;
-            // SAFETY: the plan yields offsets inside the operands, runs inside the output.
+            // SAFETY: the plan was made for these operands and this output; it yields offsets inside the operands and
+            // runs inside the range, which is this chunk's part of the output.
             unsafe {
                 for k in 0..N {
                     from[k] = from[k].add(offsets[k]);
                 }
-                stretch(s, self.function, from, strides, self.out.add(at), n);
+                stretch::<S, F, T, N>(s, self.parameters, from, strides, self.out.add(at), n);
             }
         }
     }
@@ -201,23 +333,23 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> SimdTask for LanewiseTask<'_
 #[inline(always)]
 unsafe fn stretch<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
     s: S,
-    function: F,
+    parameters: Numbers<T>,
     from: [*const T; N],
     strides: [usize; N],
     out: *mut F::Out,
     n: usize,
 ) {
     // One loop per common kind of strides: constants let the compiler vectorise.
-    // SAFETY: the caller's promise.
+    // SAFETY: constant strides are those that the caller promises elements at.
     unsafe {
         if strides == [1; N] {
-            stepped(s, function, from, [1; N], out, n);
+            stepped::<S, F, T, N>(s, parameters, from, [1; N], out, n);
         } else if N == 2 && strides[0] == 1 && strides[1] == 0 {
             let mut other = [1; N];
             other[1] = 0;
-            stepped(s, function, from, other, out, n);
+            stepped::<S, F, T, N>(s, parameters, from, other, out, n);
         } else {
-            stepped(s, function, from, strides, out, n);
+            stepped::<S, F, T, N>(s, parameters, from, strides, out, n);
         }
     }
 }
@@ -227,20 +359,20 @@ unsafe fn stretch<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
 #[inline(always)]
 unsafe fn stepped<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
     s: S,
-    function: F,
+    parameters: Numbers<T>,
     from: [*const T; N],
     strides: [usize; N],
     out: *mut F::Out,
     n: usize,
 ) {
     for i in 0..n {
-        // SAFETY: i < n.
+        // SAFETY: i < n, for which the caller promises elements.
         unsafe {
             let mut x = [*from[0]; N];
             for k in 0..N {
                 x[k] = *from[k].add(i * strides[k]);
             }
-            *out.add(i) = function.of(s, x);
+            *out.add(i) = F::of(s, parameters, x);
         }
     }
 }

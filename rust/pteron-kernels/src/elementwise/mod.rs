@@ -1,22 +1,19 @@
-//! Elementwise kernels on floats, integers and bool, and programs of several elementwise functions ([`program`]).
+//! What elementwise operators share: the functions of a row ([`pointwise`], [`lanewise`]), the vector frame ([`blocks`]) with
+//! single functions ([`floats`]) and chains of several ([`program`]), the loops over other elements ([`lanewise`]), and the
+//! frame of plain kernels ([`plain`]). The functions themselves are beside the rows of their operators.
 //! Outputs may share bytes with an operand of the same shape.
 
-pub mod activations;
-pub mod binary;
-pub mod boolean;
+mod blocks;
 pub mod broadcast;
-pub mod casts;
-pub mod chain;
+pub mod chain_kernel;
 #[cfg(test)]
 mod chain_tests;
-pub mod choose;
-pub mod elementary;
 pub mod floats;
 pub mod function;
-mod lanewise;
-pub mod numbers;
+pub mod lanewise;
+#[cfg(test)]
+mod lanewise_tests;
 pub mod operand;
-pub mod pairs;
 pub mod plain;
 pub mod pointwise;
 pub mod program;
@@ -24,4 +21,3 @@ pub mod program;
 mod program_tests;
 #[cfg(test)]
 pub(crate) mod tests;
-pub mod unary;

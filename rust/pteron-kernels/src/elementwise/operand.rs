@@ -28,7 +28,7 @@ pub trait Source: Copy + Send + Sync + 'static {
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F {
         let mut block = [0f32; crate::vector_math::simd::MAX_LANES];
         for (i, slot) in block.iter_mut().enumerate().take(S::LANES) {
-            // SAFETY: i < LANES.
+            // SAFETY: i < LANES, and the caller promises so many elements at `p`.
             *slot = unsafe { (*p.add(i)).number() };
         }
         // SAFETY: the block has every lane.
@@ -42,7 +42,7 @@ pub trait Source: Copy + Send + Sync + 'static {
 /// They are readable at `p`.
 #[inline(always)]
 pub unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> S::F {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `n` elements at `p`; partial loads and the loop touch no more.
     unsafe {
         if n >= S::LANES {
             return A::load(s, p);
@@ -64,7 +64,7 @@ pub unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> S::
 /// `p` is writable for as many elements.
 #[inline(always)]
 pub unsafe fn store_up_to<S: Simd, B: Sink>(s: S, p: *mut B, v: S::F, n: usize) {
-    // SAFETY: the caller's promise; the block has every lane.
+    // SAFETY: the caller promises room for `n` elements at `p`, and no more are stored; the block has every lane.
     unsafe {
         if n >= S::LANES {
             return B::store(s, p, v);
@@ -96,7 +96,7 @@ impl Source for f32 {
     }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const f32) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
         unsafe { s.load(p) }
     }
 }
@@ -108,7 +108,7 @@ impl Sink for f32 {
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut f32, v: S::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
         unsafe { s.store(p, v) }
     }
 }
@@ -120,7 +120,7 @@ impl Source for Bool8 {
     }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Bool8) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
         s.select(unsafe { s.load_bools(p.cast(), S::LANES) }, s.splat(1.0), s.zero())
     }
 }
@@ -132,7 +132,7 @@ impl Sink for Bool8 {
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut Bool8, v: S::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
         unsafe { s.store_bools(p.cast(), s.not(s.eq(v, s.zero())), S::LANES) }
     }
 }
@@ -146,7 +146,7 @@ macro_rules! half {
             }
             #[inline(always)]
             unsafe fn load<S: Simd>(s: S, p: *const $t) -> S::F {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
                 unsafe { s.$load(p.cast()) }
             }
         }
@@ -157,7 +157,7 @@ macro_rules! half {
             }
             #[inline(always)]
             unsafe fn store<S: Simd>(s: S, p: *mut $t, v: S::F) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
                 unsafe { s.$store(p.cast(), v) }
             }
         }
@@ -186,7 +186,7 @@ impl<A: Source, B: Sink> SimdTask for Convert<A, B> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut i = 0;
-        // SAFETY: whoever makes the task has `n` elements on both sides.
+        // SAFETY: whoever makes the task promises `n` elements on both sides, `convert` by its slices; i + LANES ≤ n, then i < n.
         unsafe {
             while i + S::LANES <= self.n {
                 B::store(s, self.to.add(i), A::load(s, self.from.add(i)));

@@ -6,14 +6,12 @@
 
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, LoadFn, StoreFn, load_fn, store_fn};
+use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::promotion::{Promotion, check_cast};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{broadcast, check_expandable};
 use crate::walk::{Walk, broadcast_strides};
-use pteron_core::{
-    AliasRule, Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result,
-    WorkerScratch,
-};
+use pteron_core::{AliasRule, Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
 
 /// Elements in a chunk; fixed, so that results do not depend on the number of threads.
 const CHUNK: usize = 1 << 14;
@@ -122,11 +120,16 @@ struct Elementwise<C: Compute> {
     alias: AliasRule,
 }
 
-/// Shapes of a bound call.
+/// How the inputs of a call lie, and its numbers.
 struct State<C> {
     walks: [Walk; 3],
     scalars: Scalars<C>,
-    numel: usize,
+}
+
+impl<C: Compute> Default for State<C> {
+    fn default() -> Self {
+        State { walks: [Walk::EMPTY; 3], scalars: Scalars { values: [None; 3] } }
+    }
 }
 
 /// Common dtype of the inputs and dtype of the result before it is stored.
@@ -143,7 +146,7 @@ impl Dtypes {
     pub fn same(common: DType) -> Self {
         Dtypes { common, result: common }
     }
-    /// Truth values.
+    /// Comparisons: 1 for true and 0 for false, which are bool.
     pub fn predicate(common: DType) -> Self {
         Dtypes { common, result: DType::Bool }
     }
@@ -177,7 +180,7 @@ fn build<C: Compute>(
         });
     }
     let round = |needed: bool, dtype| if needed { Round::to(dtype) } else { None };
-    Ok(Some(Box::new(Elementwise {
+    framed(Elementwise {
         inputs,
         positions,
         out_size: out.size(),
@@ -192,7 +195,7 @@ fn build<C: Compute>(
         ),
         op,
         alias: if same_size { AliasRule::InPlace } else { AliasRule::None },
-    })))
+    })
 }
 
 fn block_op<C: Compute>(f: impl Fn(C, C, C, &Scalars<C>) -> C + Send + Sync + 'static) -> BlockOp<C> {
@@ -314,7 +317,9 @@ impl<C: Compute> Elementwise<C> {
     }
 }
 
-impl<C: Compute> Prepared for Elementwise<C> {
+impl<C: Compute> UnitKernel for Elementwise<C> {
+    type Problem = State<C>;
+
     fn name(&self) -> &str {
         "reference"
     }
@@ -323,12 +328,7 @@ impl<C: Compute> Prepared for Elementwise<C> {
         self.alias
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(State::<C> { walks: [Walk::EMPTY; 3], scalars: Scalars { values: [None; 3] }, numel: 0 })
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let state = bound.get_mut::<State<C>>()?;
+    fn bind(&self, args: &mut BindArgs<'_>, state: &mut State<C>) -> Result<Split> {
         let shape = self.out_shape(&args.args())?;
         args.resize(self.positions.out, &shape)?;
         let args = args.args();
@@ -341,19 +341,11 @@ impl<C: Compute> Prepared for Elementwise<C> {
             let strides = broadcast_strides(tensor.shape(), tensor.strides(), shape.len());
             *walk = Walk::new(order.as_slice().iter().map(|d| *d as usize), &shape, &strides);
         }
-        state.numel = out.numel();
-        Ok(Grid::chunks(state.numel.div_ceil(CHUNK), CHUNK))
+        Ok(Split::new(out.numel(), CHUNK, CHUNK))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let state = bound.get::<State<C>>()?;
+    fn run(&self, state: &State<C>, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        let args = chunk.args();
         let out = args.output(self.positions.out)?.as_ptr();
         let mut sources = [std::ptr::null::<u8>(); 3];
         for (source, input) in sources.iter_mut().zip(&self.inputs) {
@@ -362,16 +354,15 @@ impl<C: Compute> Prepared for Elementwise<C> {
             }
         }
         let mut blocks = [[C::ZERO; BLOCK]; 3];
-        let mut at = chunk as usize * CHUNK;
-        let end = at.saturating_add(CHUNK).min(state.numel);
-        while at < end {
-            let n = (end - at).min(BLOCK);
+        for at in chunk.units.clone().step_by(BLOCK) {
+            let n = (chunk.units.end - at).min(BLOCK);
             for (((block, input), walk), source) in
                 blocks.iter_mut().zip(&self.inputs).zip(&state.walks).zip(sources)
             {
                 let Some(input) = input else { continue };
                 let gather = walk.runs(at, n, |done, offset, stride, len| {
-                    // SAFETY: the walk was bound to this tensor's shape and strides.
+                    // SAFETY: `bind` made the walk for this tensor's shape and strides, so its offsets are those of elements of
+                    // the tensor, of the dtype that chose `load`.
                     unsafe {
                         let from = source.offset(offset * input.size as isize);
                         (input.load)(from, stride, &mut block[done..done + len]);
@@ -388,9 +379,9 @@ impl<C: Compute> Prepared for Elementwise<C> {
             if let Some(round) = &self.round_result {
                 round.apply(&mut a[..n]);
             }
-            // SAFETY: the output is dense in its dim order, which is the order of positions.
+            // SAFETY: the output is dense in its dim order, which is the order of positions, and of the dtype that chose `store`;
+            // the frame gives positions `at..at + n` to this chunk alone.
             unsafe { (self.store)(&a[..n], out.add(at * self.out_size), 1) };
-            at += n;
         }
         Ok(())
     }

@@ -2,9 +2,8 @@
 //! shared: whole tensors of every float dtype ([`super::floats`]), programs ([`super::program`]).
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
-use super::broadcast::{BroadcastPlan, broadcast_shape};
 use crate::vector_math::{Simd, twice::Twice};
-use pteron_core::{ArgSpec, Args, BindArgs, Bound, Dims, Error, Result, TensorMeta};
+use pteron_core::{ArgSpec, Args, DType, Error, Result};
 
 /// Where a function's numbers come from: the arguments of a bound call, or what load knows of them.
 pub trait Scalars {
@@ -46,117 +45,107 @@ pub type Parameters = [f32; 3];
 /// Of a function that has none.
 pub const NO_PARAMETERS: Parameters = [0.0; 3];
 
-/// Defines functions with their numbers as fields: `Name<operands> { fields }: "operator", position of the output, cost,
-/// accepts, |args| value, |self, s, [operands]| expression`.
+/// Defines functions of floats:
+///
+/// ```text
+/// /// Documentation.
+/// Name = "name in listings", nanoseconds for 16 elements, |s, [operands]| one vector;
+/// ```
+///
+/// with, where a function needs them, constants of [`Pointwise`] that are true (`Name [TAKES_NUMBERS]`), numbers
+/// (`Name { low, high }`) and where they come from (`from |args| [low, high]`), the largest error of a function of one operand
+/// (`ulps 1.1`), and the calls that it is for (`if accepts`).
 macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident<$n:literal> { $($field:ident),* }: $op:literal, $out:literal, $cost:expr, $accepts:expr,
-        |$args:ident| $make:expr, |$this:ident, $s:ident, $v:pat_param| $body:expr;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident $([$($flag:ident),*])? $({ $($field:ident),* })? = $op:literal, $cost:expr
+        $(, ulps $ulps:expr)?, |$s:ident, [$($v:ident),*]| $body:expr
+        $(, from |$args:ident| $make:expr)? $(, if $accepts:expr)?;)*) => { $(
         $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub(super) struct $name { $($field: f32),* }
-        impl Pointwise<$n> for $name {
+        pub(crate) struct $name;
+        impl $crate::elementwise::pointwise::Pointwise<{ [$(stringify!($v)),*].len() }> for $name {
             const NAME: &'static str = $op;
-            const OUT: usize = $out;
             const COST: usize = $cost;
-            fn accepts(args: &[pteron_core::ArgSpec<'_>]) -> bool {
+            $(const MAX_ULPS: Option<f64> = Some($ulps);)?
+            $($(const $flag: bool = true;)*)?
+            $(fn accepts(args: &[pteron_core::ArgSpec<'_>]) -> bool {
                 let accepts: fn(&[pteron_core::ArgSpec<'_>]) -> bool = $accepts;
                 accepts(args)
-            }
-            fn from_scalars<A: Scalars + ?Sized>($args: &A) -> pteron_core::Result<Self> {
-                Ok($make)
-            }
-            fn parameters(self) -> Parameters {
-                let mut all = NO_PARAMETERS;
-                let own: &[f32] = &[$(self.$field),*];
-                for (slot, v) in all.iter_mut().zip(own) {
-                    *slot = *v;
+            })?
+            $(fn parameters<A: $crate::elementwise::pointwise::Scalars + ?Sized>(
+                $args: &A,
+            ) -> pteron_core::Result<$crate::elementwise::pointwise::Parameters> {
+                let mut all = $crate::elementwise::pointwise::NO_PARAMETERS;
+                for (slot, number) in all.iter_mut().zip($make) {
+                    *slot = number;
                 }
-                all
-            }
+                Ok(all)
+            })?
             #[inline(always)]
-            fn from_parameters(parameters: Parameters) -> Self {
-                #[allow(unused_mut, unused_variables)]
-                let mut next = parameters.into_iter();
-                $name { $($field: next.next().unwrap_or(0.0)),* }
-            }
-            #[inline(always)]
-            fn apply<S: Simd>(self, $s: S, $v: [S::F; $n]) -> S::F {
-                let $this = self;
+            fn apply<S: $crate::vector_math::Simd>(
+                $s: S,
+                parameters: $crate::elementwise::pointwise::Parameters,
+                [$($v),*]: [S::F; [$(stringify!($v)),*].len()],
+            ) -> S::F {
+                let [$($($field,)*)? ..] = parameters;
                 $body
             }
         }
     )* };
 }
-pub(super) use functions;
-
-/// Accepts every call.
-pub(super) fn always(_: &[ArgSpec<'_>]) -> bool {
-    true
-}
+pub(crate) use functions;
 
 /// The number at `i` in f32.
-pub(super) fn scalar<A: Scalars + ?Sized>(args: &A, i: usize) -> Result<f32> {
+pub(crate) fn scalar<A: Scalars + ?Sized>(args: &A, i: usize) -> Result<f32> {
     Ok(args.double(i)? as f32)
 }
 
-/// An elementwise function of `N` operands, which are arguments `0..N` of the operator, in f32.
-pub trait Pointwise<const N: usize>: Copy + Send + Sync + 'static {
-    /// Name of the operator.
+/// Are the floats of the call all float32? Numbers beside sixteen-bit floats are rounded, too, before anything is
+/// computed: the plain kernel's part.
+pub(crate) fn is_single(args: &[ArgSpec<'_>]) -> bool {
+    args.iter().filter_map(ArgSpec::tensor).all(|t| matches!(t.dtype, DType::Float32 | DType::Bool))
+}
+
+/// An elementwise function of `N` operands, which are arguments `0..N` of the operator, in f32. The output is the last
+/// argument.
+pub trait Pointwise<const N: usize>: Send + Sync + 'static {
+    /// Name in listings.
     const NAME: &'static str;
-    /// Position of the output among the arguments.
-    const OUT: usize;
     /// Rough cost of 16 elements in nanoseconds.
     const COST: usize;
+    /// Largest error of a function of one operand in units in the last place, over all f32 inputs.
+    const MAX_ULPS: Option<f64> = None;
     /// Is it worth code of its own for an operand that is one number along a row?
     const TAKES_NUMBERS: bool = false;
-    /// Is the result a truth value, 1 or 0, and the output a bool tensor?
+    /// Is the result 1 for true and 0 for false, and the output a bool tensor?
     const IS_PREDICATE: bool = false;
+    /// Is operand 0 a bool tensor, read as 1 for true and 0 for false?
+    const HAS_CONDITION: bool = false;
 
     /// Does the kernel do what the other arguments ask for? Asked once, at load.
     fn accepts(_args: &[ArgSpec<'_>]) -> bool {
         true
     }
 
-    /// The function with its scalar arguments.
-    fn from_scalars<A: Scalars + ?Sized>(args: &A) -> Result<Self>;
-
-    /// Its numbers, in an order that [`Pointwise::from_parameters`] knows.
-    fn parameters(self) -> Parameters {
-        NO_PARAMETERS
+    /// The function's numbers.
+    ///
+    /// Errors: a number is not known, or is no number.
+    fn parameters<A: Scalars + ?Sized>(_args: &A) -> Result<Parameters> {
+        Ok(NO_PARAMETERS)
     }
-
-    /// The function with its numbers.
-    fn from_parameters(parameters: Parameters) -> Self;
 
     /// Computes one vector.
-    fn apply<S: Simd>(self, s: S, v: [S::F; N]) -> S::F;
+    fn apply<S: Simd>(s: S, parameters: Parameters, v: [S::F; N]) -> S::F;
 }
 
-/// Takes the shapes of operands `0..N`, resizes output `out` to their broadcast shape and plans the
-/// walk.
-pub fn bind_broadcast<const N: usize>(args: &mut BindArgs<'_>, bound: &mut Bound, out: usize) -> Result<()> {
-    let mut shapes = [Dims::EMPTY; N];
-    for (i, shape) in shapes.iter_mut().enumerate() {
-        *shape = *args.args().tensor(i)?.shape();
-    }
-    let shape = if shapes.iter().all(|s| *s == shapes[0]) {
-        shapes[0]
-    } else {
-        let mut refs = [&shapes[0]; N];
-        for (r, s) in refs.iter_mut().zip(&shapes) {
-            *r = s;
-        }
-        broadcast_shape(&refs)?
-    };
-    args.resize(out, &shape)?;
-    let args = args.args();
-    let target = args.output(out)?;
-    let mut metas: [&TensorMeta; N] = [target.meta(); N];
-    for (i, meta) in metas.iter_mut().enumerate() {
-        *meta = args.tensor(i)?.meta();
-    }
-    *bound.get_mut::<BroadcastPlan<N>>()? = BroadcastPlan::new(target.meta(), metas);
-    Ok(())
+/// Do the tensors of a call have the dtypes of function `F` on floats of this dtype, its operands in front and the output
+/// last, and is the call one that the function is for?
+pub(super) fn fits<F: Pointwise<N>, const N: usize>(args: &[ArgSpec<'_>], float: DType) -> bool {
+    let has =
+        |arg: Option<&ArgSpec<'_>>, d: DType| arg.and_then(ArgSpec::tensor).is_some_and(|t| t.dtype == d);
+    let of_operand = |i: usize| if F::HAS_CONDITION && i == 0 { DType::Bool } else { float };
+    args.len() > N
+        && (0..N).all(|i| has(args.get(i), of_operand(i)))
+        && has(args.last(), if F::IS_PREDICATE { DType::Bool } else { float })
+        && F::accepts(args)
 }
 
 /// Elements from `i` on in whole vectors, as long as they fit `n`. Returns where it stopped.
@@ -166,7 +155,7 @@ pub fn bind_broadcast<const N: usize>(args: &mut BindArgs<'_>, bound: &mut Bound
 #[inline(always)]
 unsafe fn whole_vectors<S: Simd, P: Pointwise<N>, const N: usize>(
     s: S,
-    function: P,
+    parameters: Parameters,
     operands: [*const f32; N],
     out: *mut f32,
     mut i: usize,
@@ -180,7 +169,7 @@ unsafe fn whole_vectors<S: Simd, P: Pointwise<N>, const N: usize>(
             for k in 0..N {
                 v[k] = s.load(operands[k].add(i));
             }
-            s.store(out.add(i), function.apply(s, v));
+            s.store(out.add(i), P::apply(s, parameters, v));
         }
         i += S::LANES;
     }
@@ -192,28 +181,28 @@ unsafe fn whole_vectors<S: Simd, P: Pointwise<N>, const N: usize>(
 #[inline(always)]
 pub(super) unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
     s: S,
-    function: P,
+    parameters: Parameters,
     operands: [*const f32; N],
     out: *mut f32,
     n: usize,
 ) {
     let mut i = 0;
-    // SAFETY: the caller's promise; the tail touches n - i elements.
+    // SAFETY: the caller promises `n` elements everywhere; whole vectors end at `i ≤ n`, and the tail touches n - i elements.
     unsafe {
         if P::COST >= LONG {
             i = match S::AT_ONCE {
-                4 => whole_vectors(Twice(Twice(s)), function, operands, out, 0, n),
-                2 => whole_vectors(Twice(s), function, operands, out, 0, n),
+                4 => whole_vectors::<_, P, N>(Twice(Twice(s)), parameters, operands, out, 0, n),
+                2 => whole_vectors::<_, P, N>(Twice(s), parameters, operands, out, 0, n),
                 _ => 0,
             };
         }
-        i = whole_vectors(s, function, operands, out, i, n);
+        i = whole_vectors::<_, P, N>(s, parameters, operands, out, i, n);
         if i < n {
             let mut v = [s.zero(); N];
             for k in 0..N {
                 v[k] = s.load_partial(operands[k].add(i), n - i);
             }
-            s.store_partial(out.add(i), function.apply(s, v), n - i);
+            s.store_partial(out.add(i), P::apply(s, parameters, v), n - i);
         }
     }
 }
@@ -225,7 +214,7 @@ pub(super) unsafe fn dense_run<S: Simd, P: Pointwise<N>, const N: usize>(
 #[inline(always)]
 pub(super) unsafe fn number_run<S: Simd, P: Pointwise<N>, const N: usize>(
     s: S,
-    function: P,
+    parameters: Parameters,
     mut operands: [*const f32; N],
     is_number: [bool; N],
     out: *mut f32,
@@ -235,7 +224,7 @@ pub(super) unsafe fn number_run<S: Simd, P: Pointwise<N>, const N: usize>(
     let mut steps = [usize::MAX; N];
     for k in 0..N {
         if is_number[k] {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises one element of an operand that is a number.
             numbers[k] = [unsafe { *operands[k] }; crate::vector_math::simd::MAX_LANES];
             (operands[k], steps[k]) = (numbers[k].as_ptr(), 0);
         }
@@ -248,7 +237,7 @@ pub(super) unsafe fn number_run<S: Simd, P: Pointwise<N>, const N: usize>(
             for k in 0..N {
                 v[k] = s.load(operands[k].add(i & steps[k]));
             }
-            s.store(out.add(i), function.apply(s, v));
+            s.store(out.add(i), P::apply(s, parameters, v));
             i += S::LANES;
         }
         if i < n {
@@ -256,7 +245,7 @@ pub(super) unsafe fn number_run<S: Simd, P: Pointwise<N>, const N: usize>(
             for k in 0..N {
                 v[k] = s.load_partial(operands[k].add(i & steps[k]), n - i);
             }
-            s.store_partial(out.add(i), function.apply(s, v), n - i);
+            s.store_partial(out.add(i), P::apply(s, parameters, v), n - i);
         }
     }
 }

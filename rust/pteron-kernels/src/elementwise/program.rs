@@ -139,7 +139,7 @@ impl Program {
         scratch: &mut [f32],
     ) {
         let input = [Input { data: block, row_stride }];
-        // SAFETY: the caller's promise; input and result are the same elements.
+        // SAFETY: the caller promises a block that is readable and writable; input and result are the same elements.
         unsafe { self.run(level, &input, block, row_stride, [rows, columns], scratch) }
     }
 
@@ -175,8 +175,7 @@ impl Program {
         for row in (0..rows).step_by(rows_at_once) {
             for column in (0..columns).step_by(columns_at_once) {
                 let extents = [rows_at_once.min(rows - row), columns_at_once.min(columns - column)];
-                // SAFETY: the stretch lies inside the rows and columns of the caller's promise and fits a
-                // register.
+                // SAFETY: the stretch lies inside the rows and columns that the caller promises, and fits a register.
                 unsafe { self.run_block(&block, [row, column], extents) };
             }
         }
@@ -210,7 +209,7 @@ impl Program {
                 // One long row: no ends of rows to handle one by one.
                 (task.rows, task.columns) = (1, rows * columns);
             }
-            // SAFETY: the caller's promise for inputs and result; registers hold `BLOCK` elements, and a
+            // SAFETY: the caller promises inputs and result for these extents; registers hold `BLOCK` elements, and a
             // step's register overlaps its operands' only when it is the same one.
             unsafe { code.function.run(block.level, &task) };
         }

@@ -2,11 +2,10 @@
 
 use super::function::{Function, recognise};
 use super::program::{Input, Operand, Program, Step};
-use super::{binary, choose, unary};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use crate::vector_math::SimdLevel;
-use pteron_core::{ArgSpec, Bool8, DType, Isa, StaticKernel, TensorSpec};
+use pteron_core::{ArgSpec, Bool8, DType, Isa, TensorSpec};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
@@ -43,10 +42,10 @@ fn run(program: &Program, isa: Isa, inputs: &[&[f32]], extents: [usize; 2]) -> V
 }
 
 /// The operator's own kernel on whole tensors.
-fn kernel(tables: &[StaticKernel], isa: Isa, operator: &str, mut args: Vec<CallArg>, n: usize) -> Vec<f32> {
+fn kernel(isa: Isa, operator: &str, mut args: Vec<CallArg>, n: usize) -> Vec<f32> {
     args.push(CallArg::Tensor(HostTensor::zeros(DType::Float32, &[n]).unwrap()));
     let out = args.len() - 1;
-    let prepare = tables.iter().find(|k| k.schema.starts_with(operator)).unwrap().prepare;
+    let prepare = crate::fast_kernels().find(|k| k.schema.starts_with(operator)).unwrap().prepare;
     let mut call = SingleCall::new(prepare, &profile(isa).unwrap(), args).unwrap().unwrap();
     call.call().unwrap();
     call.output::<f32>(out).unwrap()
@@ -89,14 +88,14 @@ fn sample() -> Program {
 fn sample_by_kernels(isa: Isa, x: &[f32], b: &[f32]) -> Vec<f32> {
     let n = x.len();
     let t = |v: &[f32]| CallArg::Tensor(HostTensor::new(&[n], v).unwrap());
-    let sigmoid = kernel(unary::KERNELS, isa, "aten::sigmoid.out", vec![t(x)], n);
-    let silu = kernel(binary::KERNELS, isa, "aten::mul.out", vec![t(x), t(&sigmoid)], n);
-    let sum = kernel(binary::KERNELS, isa, "aten::add.out", vec![t(&silu), t(b), CallArg::int(1)], n);
-    let square = kernel(unary::KERNELS, isa, "aten::pow.Tensor", vec![t(&sum), CallArg::int(2)], n);
-    let tanh = kernel(unary::KERNELS, isa, "aten::tanh.out", vec![t(&sum)], n);
+    let sigmoid = kernel(isa, "aten::sigmoid.out", vec![t(x)], n);
+    let silu = kernel(isa, "aten::mul.out", vec![t(x), t(&sigmoid)], n);
+    let sum = kernel(isa, "aten::add.out", vec![t(&silu), t(b), CallArg::int(1)], n);
+    let square = kernel(isa, "aten::pow.Tensor_Scalar", vec![t(&sum), CallArg::int(2)], n);
+    let tanh = kernel(isa, "aten::tanh.out", vec![t(&sum)], n);
     let above: Vec<Bool8> = sum.iter().map(|v| Bool8::from(*v > 0.0)).collect();
     let above = CallArg::Tensor(HostTensor::new(&[n], &above).unwrap());
-    kernel(choose::KERNELS, isa, "aten::where.self_out", vec![above, t(&square), t(&tanh)], n)
+    kernel(isa, "aten::where.self_out", vec![above, t(&square), t(&tanh)], n)
 }
 
 #[test]
@@ -142,13 +141,7 @@ fn a_block_inside_a_matrix_is_changed_in_place_and_nothing_else() {
         };
         let level = SimdLevel::at_most(isa).isa();
         let gelu = CallArg::Tensor(HostTensor::new(&[before.len()], &before).unwrap());
-        let all = kernel(
-            unary::KERNELS,
-            level,
-            "aten::gelu.out",
-            vec![gelu, CallArg::String("none")],
-            before.len(),
-        );
+        let all = kernel(level, "aten::gelu.out", vec![gelu, CallArg::String("none")], before.len());
         for (i, v) in c.iter().enumerate() {
             let is_inside = i >= 5 && (i - 5) % stride < columns && (i - 5) / stride < rows - 1;
             assert_eq!(v.to_bits(), if is_inside { all[i] } else { before[i] }.to_bits(), "{i}");

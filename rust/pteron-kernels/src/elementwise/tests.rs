@@ -1,17 +1,15 @@
 //! Every elementwise kernel on every instruction set against f64 arithmetic.
 
-use super::{binary, boolean, choose, unary};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
-use pteron_core::{Bool8, DType, DimOrder, Isa, StaticKernel, kernel::PrepareFn};
+use pteron_core::{Bool8, DType, DimOrder, Isa, kernel::PrepareFn};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
-fn prepare_of(tables: &[StaticKernel], schema_start: &str) -> Vec<PrepareFn> {
-    let found: Vec<_> =
-        tables.iter().filter(|k| k.schema.starts_with(schema_start)).map(|k| k.prepare).collect();
-    assert!(!found.is_empty(), "{schema_start}");
-    found
+/// The fast kernels of an operator.
+fn prepare_of(operator: &str) -> Vec<PrepareFn> {
+    let row = crate::operators().find(|row| row.name() == operator).expect(operator);
+    row.fast_kernels().map(|kernel| kernel.prepare).collect()
 }
 
 /// `size` is that of the terms that `want` is a difference of.
@@ -107,8 +105,7 @@ fn unary_functions_agree_with_f64() {
                         });
                         args
                     };
-                    let Some(mut call) = first_that_accepts(&prepare_of(unary::KERNELS, op), isa, args)
-                    else {
+                    let Some(mut call) = first_that_accepts(&prepare_of(op), isa, args) else {
                         continue;
                     };
                     let out = args().len() - 1;
@@ -182,7 +179,7 @@ fn arithmetic_broadcasts() {
                     args.push(zero(DType::Float32, so));
                     args
                 };
-                let Some(mut call) = first_that_accepts(&prepare_of(binary::KERNELS, op), isa, args) else {
+                let Some(mut call) = first_that_accepts(&prepare_of(op), isa, args) else {
                     continue;
                 };
                 call.call().unwrap();
@@ -210,7 +207,7 @@ fn maximum_and_minimum_keep_nan_from_either_side() {
             let a = HostTensor::new(&[3], &[f32::NAN, 1.0, f32::NAN]).unwrap();
             let b = HostTensor::new(&[3], &[1.0, f32::NAN, f32::NAN]).unwrap();
             let args = vec![CallArg::Tensor(a), CallArg::Tensor(b), zero(DType::Float32, &[3])];
-            let prepare = prepare_of(binary::KERNELS, op)[0];
+            let prepare = prepare_of(op)[0];
             let mut call = SingleCall::new(prepare, &cpu, args).unwrap().unwrap();
             call.call().unwrap();
             assert!(call.output::<f32>(2).unwrap().iter().all(|v| v.is_nan()), "{op} {isa:?}");
@@ -221,11 +218,19 @@ fn maximum_and_minimum_keep_nan_from_either_side() {
 #[test]
 fn comparisons_against_tensors_and_scalars() {
     type Reference = fn(&f32, &f32) -> bool;
-    let cases: [Reference; 6] = [f32::eq, f32::ne, f32::lt, f32::le, f32::gt, f32::ge];
+    let cases: [(&str, Reference); 6] = [
+        ("eq", f32::eq),
+        ("ne", f32::ne),
+        ("lt", f32::lt),
+        ("le", f32::le),
+        ("gt", f32::gt),
+        ("ge", f32::ge),
+    ];
     for isa in ISAS {
         let Some(cpu) = profile(isa) else { continue };
-        for (pair, reference) in binary::COMPARISONS.chunks(2).zip(cases) {
-            let (of_tensor, of_scalar) = (&pair[0], &pair[1]);
+        for (op, reference) in cases {
+            let of_tensor = prepare_of(&format!("aten::{op}.Tensor_out"))[0];
+            let of_scalar = prepare_of(&format!("aten::{op}.Scalar_out"))[0];
             for (sa, sb, so) in SHAPES {
                 let round = |v: Vec<f32>| v.into_iter().map(f32::round).collect::<Vec<_>>();
                 let (mut a, b) = (round(tensor(sa, 1).1), round(tensor(sb, 2).1));
@@ -235,17 +240,17 @@ fn comparisons_against_tensors_and_scalars() {
                 let ta = || CallArg::Tensor(HostTensor::new(sa, &a).unwrap());
                 let tb = CallArg::Tensor(HostTensor::new(sb, &b).unwrap());
                 let args = vec![ta(), tb, zero(DType::Bool, so)];
-                let mut call = SingleCall::new(of_tensor.prepare, &cpu, args).unwrap().unwrap();
+                let mut call = SingleCall::new(of_tensor, &cpu, args).unwrap().unwrap();
                 call.call().unwrap();
                 for (index, y) in indices(so).iter().zip(call.output::<Bool8>(2).unwrap()) {
                     let (x0, x1) = (a[broadcast_position(sa, index)], b[broadcast_position(sb, index)]);
-                    assert_eq!(y.0, u8::from(reference(&x0, &x1)), "{} {isa:?}", of_tensor.schema);
+                    assert_eq!(y.0, u8::from(reference(&x0, &x1)), "{op} {isa:?}");
                 }
                 let args = vec![ta(), CallArg::int(1), zero(DType::Bool, sa)];
-                let mut call = SingleCall::new(of_scalar.prepare, &cpu, args).unwrap().unwrap();
+                let mut call = SingleCall::new(of_scalar, &cpu, args).unwrap().unwrap();
                 call.call().unwrap();
                 for (x, y) in a.iter().zip(call.output::<Bool8>(2).unwrap()) {
-                    assert_eq!(y.0, u8::from(reference(x, &1.0)), "{} {isa:?}", of_scalar.schema);
+                    assert_eq!(y.0, u8::from(reference(x, &1.0)), "{op} {isa:?}");
                 }
             }
         }
@@ -263,7 +268,8 @@ fn where_chooses_with_broadcasting() {
                 let (a, b) = (tensor(sa, 1).1, tensor(sb, 2).1);
                 let condition = CallArg::Tensor(HostTensor::new(sc, &c).unwrap());
                 let args = vec![condition, tensor(sa, 1).0, tensor(sb, 2).0, zero(DType::Float32, so)];
-                let mut call = SingleCall::new(choose::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+                let mut call =
+                    SingleCall::new(prepare_of("aten::where.self_out")[0], &cpu, args).unwrap().unwrap();
                 call.call().unwrap();
                 for (index, y) in indices(so).iter().zip(call.output::<f32>(3).unwrap()) {
                     let want = match c[broadcast_position(sc, index)].get() {
@@ -287,7 +293,7 @@ fn logic_on_bools() {
             operands.iter().map(|v| CallArg::Tensor(HostTensor::new(&[6], v).unwrap())).collect();
         args.push(zero(DType::Bool, &[6]));
         let out = operands.len();
-        let mut call = SingleCall::new(prepare_of(boolean::KERNELS, op)[0], &cpu, args).unwrap().unwrap();
+        let mut call = SingleCall::new(prepare_of(op)[0], &cpu, args).unwrap().unwrap();
         call.call().unwrap();
         call.output::<Bool8>(out).unwrap().iter().map(|v| v.0).collect::<Vec<_>>()
     };
@@ -309,7 +315,7 @@ fn memory_orders_may_differ_between_operands() {
                 CallArg::Tensor(HostTensor::zeros_in_order(DType::Float32, &shape, nhwc).unwrap()),
             ]
         };
-        let mul = prepare_of(binary::KERNELS, "aten::mul.out");
+        let mul = prepare_of("aten::mul.out");
         let Some(mut call) = first_that_accepts(&mul, isa, args) else { continue };
         call.call().unwrap();
         let y = call.output::<f32>(2).unwrap();
@@ -325,7 +331,7 @@ fn memory_orders_may_differ_between_operands() {
 fn dynamic_shapes_rebind() {
     let cpu = profile(Isa::Portable).unwrap();
     let args = vec![tensor(&[8, 4], 1).0, tensor(&[4], 2).0, zero(DType::Float32, &[8, 4])];
-    let mul = prepare_of(binary::KERNELS, "aten::mul.out")[0];
+    let mul = prepare_of("aten::mul.out")[0];
     let mut call = SingleCall::new(mul, &cpu, args).unwrap().unwrap();
     call.call().unwrap();
     call.resize(0, &[3, 4]).unwrap();

@@ -4,13 +4,69 @@
 //! subtract, `alpha` must be an integer when the operands are.
 
 use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::{Number, has_no_factor, holds_number, lanes, number_argument};
 use crate::elementwise::plain::{Dtypes, Positions, float, number};
+use crate::elementwise::pointwise::{functions, scalar};
+use crate::ops::{complex_elementwise, complex_functions};
 use crate::promotion::Promotion;
 use crate::routine::Preparation;
+use crate::vector_math::inverse_trigonometric::atan2;
 use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 const TENSOR_ALPHA: Positions = Positions { inputs: &[0, 1], scalars: &[2], out: 3, shape_of: None };
 const SCALAR_ALPHA: Positions = Positions { inputs: &[0], scalars: &[1, 2], out: 3, shape_of: None };
+
+functions! {
+    /// a + alpha b, the product rounded first as eager does on x86.
+    Add [TAKES_NUMBERS] { alpha } = "add", 4,
+        |s, [a, b]| if alpha == 1.0 { s.add(a, b) } else { s.fma(b, s.splat(alpha), a) }, from |args| [scalar(args, 2)?];
+    /// a - alpha b.
+    Sub [TAKES_NUMBERS] { alpha } = "sub", 4,
+        |s, [a, b]| if alpha == 1.0 { s.sub(a, b) } else { s.fma(b, s.splat(-alpha), a) }, from |args| [scalar(args, 2)?];
+    /// a b.
+    Mul [TAKES_NUMBERS] = "mul", 4, |s, [a, b]| s.mul(a, b);
+    /// x + alpha * other.
+    AddScalar { addend } = "add", 3, |s, [x]| s.add(x, s.splat(addend)),
+        from |args| [(args.double(1)? * args.double(2)?) as f32];
+    /// x - alpha * other.
+    SubScalar { subtrahend } = "sub", 3, |s, [x]| s.sub(x, s.splat(subtrahend)),
+        from |args| [(args.double(1)? * args.double(2)?) as f32], if subtracts_a_number;
+    /// x * other.
+    MulScalar { factor } = "mul", 3, |s, [x]| s.mul(x, s.splat(factor)), from |args| [scalar(args, 1)?];
+    /// a + weight (b - a), in the form that meets the nearer end exactly.
+    Lerp { weight } = "lerp", 4,
+        |s, [a, b]| {
+            let way = s.sub(b, a);
+            if weight.abs() < 0.5 { s.fma(s.splat(weight), way, a) } else { s.fnma(way, s.splat(1.0 - weight), b) }
+        },
+        from |args| [scalar(args, 2)?];
+    /// a + value b c.
+    Addcmul { value } = "addcmul", 4, |s, [a, b, c]| s.add(a, s.mul(s.mul(s.splat(value), b), c)),
+        from |args| [scalar(args, 3)?];
+    /// a + value b / c.
+    Addcdiv { value } = "addcdiv", 4, |s, [a, b, c]| s.add(a, s.mul(s.splat(value), s.div(b, c))),
+        from |args| [scalar(args, 3)?];
+    /// The angle of the point (b, a).
+    Atan2 = "atan2", 25, |s, [a, b]| atan2(s, a, b);
+}
+
+lanes! {
+    LaneAdd: [T: Number] T => T = "add", 4, |_s, [a, b]| a.plus(b), if has_no_factor::<T>;
+    LaneSub: [T: Number] T => T = "sub", 4, |_s, [a, b]| a.minus(b), if has_no_factor::<T>;
+    LaneMul: [T: Number] T => T = "mul", 4, |_s, [a, b]| a.times(b);
+    LaneAddScalar { b }: [T: Number] T => T = "add", 4, |_s, [a]| a.plus(b),
+        from |args| [number_argument(args)?], if |args| holds_number::<T>(args) && has_no_factor::<T>(args);
+    LaneSubScalar { b }: [T: Number] T => T = "sub", 4, |_s, [a]| a.minus(b),
+        from |args| [number_argument(args)?],
+        if |args| holds_number::<T>(args) && subtracts_a_number(args) && has_no_factor::<T>(args);
+    LaneMulScalar { b }: [T: Number] T => T = "mul", 4, |_s, [a]| a.times(b),
+        from |args| [number_argument(args)?], if holds_number::<T>;
+}
+
+/// The plain kernel refuses to subtract a bool.
+fn subtracts_a_number(args: &[ArgSpec<'_>]) -> bool {
+    !matches!(args.get(1), Some(ArgSpec::Bool(_)))
+}
 
 /// The promoted dtype of arguments 0 and 1; checks `alpha`, argument 2.
 fn with_alpha(ctx: &PrepareContext<'_>, is_subtraction: bool) -> Result<Dtypes> {
@@ -119,42 +175,69 @@ pub static OPERATORS: &[Operator] = &[
     linear!(
         "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         TENSOR_ALPHA, false, |a, b, s| float a + s.get(0) * b, int a.wrapping_add(s.get(0).wrapping_mul(b))
-    ),
+    )
+    .float::<Add, 2>()
+    .numbers::<LaneAdd, 2>()
+    .complex64(complex_elementwise::add),
     linear!(
         "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         SCALAR_ALPHA, false,
         |a, _b, s| float a + s.get(1) * s.get(0), int a.wrapping_add(s.get(1).wrapping_mul(s.get(0)))
-    ),
+    )
+    .float::<AddScalar, 1>()
+    .numbers::<LaneAddScalar, 1>()
+    .complex64(complex_elementwise::add_number),
     linear!(
         "aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         TENSOR_ALPHA, true, |a, b, s| float a - s.get(0) * b, int a.wrapping_sub(s.get(0).wrapping_mul(b))
-    ),
+    )
+    .float::<Sub, 2>()
+    .numbers::<LaneSub, 2>()
+    .complex64(complex_elementwise::sub),
     linear!(
         "aten::sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         SCALAR_ALPHA, true,
         |a, _b, s| float a - s.get(1) * s.get(0), int a.wrapping_sub(s.get(1).wrapping_mul(s.get(0)))
-    ),
+    )
+    .float::<SubScalar, 1>()
+    .numbers::<LaneSubScalar, 1>()
+    .complex64(complex_elementwise::sub_number),
     linear!(
         "aten::rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         TENSOR_ALPHA, true, |a, b, s| float b - s.get(0) * a, int b.wrapping_sub(s.get(0).wrapping_mul(a))
-    ),
+    )
+    .complex64(complex_functions::rsub),
     linear!(
         "aten::rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
         SCALAR_ALPHA, true,
         |a, _b, s| float s.get(0) - s.get(1) * a, int s.get(0).wrapping_sub(s.get(1).wrapping_mul(a))
-    ),
-    kernel("aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", product),
-    kernel("aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", scalar_product),
+    )
+    .complex64(complex_functions::rsub_number),
+    kernel("aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", product)
+    .float::<Mul, 2>()
+    .numbers::<LaneMul, 2>()
+    .complex64(complex_elementwise::mul),
+    kernel("aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", scalar_product)
+    .float::<MulScalar, 1>()
+    .numbers::<LaneMulScalar, 1>()
+    .complex64(complex_elementwise::mul_number),
     kernel(
         "aten::addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
         addcmul,
-    ),
+    )
+    .float::<Addcmul, 3>()
+    .complex64(complex_functions::addcmul),
     kernel(
         "aten::addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
         addcdiv,
-    ),
-    kernel("aten::lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)", lerp),
-    float_pair!("atan2", |a, b| a.atan2(b)),
+    )
+    .float::<Addcdiv, 3>()
+    .complex64(complex_functions::addcdiv),
+    kernel("aten::lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)", lerp)
+    .float::<Lerp, 2>()
+    .complex64(complex_functions::lerp),
+    float_pair!("atan2", |a, b| a.atan2(b))
+    .float::<Atan2, 2>(),
 ];
 
 #[cfg(test)]

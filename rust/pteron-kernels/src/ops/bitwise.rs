@@ -3,40 +3,15 @@
 //! Shape: broadcast. Dtype: integers and bool, promoted; shifts refuse bool. Edge cases: a shift by
 //! a negative amount or by at least the width gives 0 to the left and the sign to the right.
 
-use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::{Bits, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, integer};
+use crate::operator::{Operator, kernel};
+use crate::ops::logical::{LaneAnd as LogicalAnd, LaneOr as LogicalOr, LaneXor as LogicalXor};
+use crate::ops::unary_number::LaneNot as LogicalNot;
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{DType, Error, PrepareContext, Result};
 
 const SCALAR_FIRST: Positions = Positions { inputs: &[1], scalars: &[0], out: 2, shape_of: None };
-
-macro_rules! bit_operators {
-    ($($name:literal $operator:tt),*) => {
-        &[ $(
-            kernel(
-                concat!("aten::", $name, ".Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
-                |ctx| {
-                    let dtypes = Dtypes::same(Positions::BINARY.promoted(ctx)?);
-                    integer(ctx, Positions::BINARY, dtypes, |a, b, _, _| Ok(a $operator b))
-                },
-            ),
-            kernel(
-                concat!("aten::", $name, ".Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
-                |ctx| {
-                    let dtypes = Dtypes::same(Positions::UNARY_SCALAR.promoted(ctx)?);
-                    integer(ctx, Positions::UNARY_SCALAR, dtypes, |a, _, _, s| Ok(a $operator s.get(0)))
-                },
-            ),
-            kernel(
-                concat!("aten::", $name, ".Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
-                |ctx| {
-                    let dtypes = Dtypes::same(SCALAR_FIRST.promoted(ctx)?);
-                    integer(ctx, SCALAR_FIRST, dtypes, |a, _, _, s| Ok(s.get(0) $operator a))
-                },
-            ),
-        )* ]
-    };
-}
 
 fn not(ctx: &PrepareContext<'_>) -> Preparation {
     let dtype = dtype_of(ctx, 0)?;
@@ -78,43 +53,66 @@ fn shift(
     }
 }
 
-static ROWS: &[Operator; 14] = &{
-    const BINARY: &[Operator] = bit_operators!("bitwise_and" &, "bitwise_or" |, "bitwise_xor" ^);
-    const fn at(i: usize) -> Operator {
-        BINARY[i]
-    }
-    [
-        at(0),
-        at(1),
-        at(2),
-        at(3),
-        at(4),
-        at(5),
-        at(6),
-        at(7),
-        at(8),
-        kernel("aten::bitwise_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", not),
-        kernel(
-            "aten::bitwise_left_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-            |ctx| shift(ctx, shift_left),
-        ),
-        kernel(
-            "aten::bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
-            |ctx| shift(ctx, shift_left),
-        ),
-        kernel(
-            "aten::bitwise_right_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-            |ctx| shift(ctx, shift_right),
-        ),
-        kernel(
-            "aten::bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
-            |ctx| shift(ctx, shift_right),
-        ),
-    ]
-};
+/// Rows of and, or and xor, whose fast kernels are those of the logical operators on bool, and of what else is there.
+macro_rules! bit_operators {
+    ($($name:literal $operator:tt $lane:ident $logical:ident),*; $($row:expr),* $(,)?) => {
+        lanes! { $( $lane: [T: Bits] T => T = $name, 4, |_s, [a, b]| a $operator b; )* }
 
-/// Operators on bits.
-pub static OPERATORS: &[Operator] = ROWS;
+        /// Operators on bits.
+        pub static OPERATORS: &[Operator] = &[ $(
+            kernel(
+                concat!("aten::", $name, ".Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
+                |ctx| {
+                    let dtypes = Dtypes::same(Positions::BINARY.promoted(ctx)?);
+                    integer(ctx, Positions::BINARY, dtypes, |a, b, _, _| Ok(a $operator b))
+                },
+            )
+            .bools::<$logical, 2>()
+            .integers::<$lane, 2>(),
+            kernel(
+                concat!("aten::", $name, ".Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
+                |ctx| {
+                    let dtypes = Dtypes::same(Positions::UNARY_SCALAR.promoted(ctx)?);
+                    integer(ctx, Positions::UNARY_SCALAR, dtypes, |a, _, _, s| Ok(a $operator s.get(0)))
+                },
+            ),
+            kernel(
+                concat!("aten::", $name, ".Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
+                |ctx| {
+                    let dtypes = Dtypes::same(SCALAR_FIRST.promoted(ctx)?);
+                    integer(ctx, SCALAR_FIRST, dtypes, |a, _, _, s| Ok(s.get(0) $operator a))
+                },
+            ),
+        )* $($row),* ];
+    };
+}
+
+lanes! {
+    LaneNot: [T: Bits] T => T = "bitwise_not", 4, |_s, [x]| !x;
+}
+
+bit_operators! {
+    "bitwise_and" & LaneAnd LogicalAnd, "bitwise_or" | LaneOr LogicalOr, "bitwise_xor" ^ LaneXor LogicalXor;
+    kernel("aten::bitwise_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", not)
+        .bools::<LogicalNot, 1>()
+        .integers::<LaneNot, 1>(),
+    kernel(
+        "aten::bitwise_left_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| shift(ctx, shift_left),
+    ),
+    kernel(
+        "aten::bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| shift(ctx, shift_left),
+    ),
+    kernel(
+        "aten::bitwise_right_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| shift(ctx, shift_right),
+    ),
+    kernel(
+        "aten::bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| shift(ctx, shift_right),
+    ),
+}
 
 #[cfg(test)]
 mod tests {

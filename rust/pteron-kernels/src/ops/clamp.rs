@@ -4,9 +4,57 @@
 //! NaN; when the bounds cross, the upper one wins; `clamp` needs at least one bound.
 
 use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::elementwise::pointwise::functions;
 use crate::routine::Preparation;
 use pteron_core::{ArgSpec, Error, PrepareContext};
+
+/// Are the bounds at 1 and 2 absent or numbers known at load that `holds` takes, at least one of them there? A NaN bound has
+/// a meaning of its own, and a call without bounds is refused by the plain kernel.
+pub(crate) fn bounds_are_plain(args: &[ArgSpec<'_>], holds: impl Fn(&ArgSpec<'_>) -> bool) -> bool {
+    let is_plain = |bound: &ArgSpec<'_>| holds(bound) && bound.number().is_some_and(|v| !v.is_nan());
+    let is_absent = |bound: &ArgSpec<'_>| matches!(bound, ArgSpec::None);
+    [1, 2].into_iter().any(|i| args.get(i).is_some_and(is_plain))
+        && [1, 2].into_iter().all(|i| args.get(i).is_some_and(|a| is_absent(a) || is_plain(a)))
+}
+
+functions! {
+    /// Bounds at 1 and 2, each optional.
+    Clamp { low, high } = "clamp", 3, ulps 0.0, |s, [x]| s.clamp(x, s.splat(low), s.splat(high)),
+        from |args| [
+            args.optional_double(1)?.map_or(f32::NEG_INFINITY, |v| v as f32),
+            args.optional_double(2)?.map_or(f32::INFINITY, |v| v as f32),
+        ],
+        if |args| bounds_are_plain(args, |_| true);
+    /// The larger; NaN when either is.
+    Maximum [TAKES_NUMBERS] = "maximum", 4, |s, [a, b]| s.max_nan(a, b);
+    /// The smaller; NaN when either is.
+    Minimum [TAKES_NUMBERS] = "minimum", 4, |s, [a, b]| s.min_nan(a, b);
+}
+
+lanes! {
+    /// Bounds at 1 and 2, each optional; NaN stays NaN.
+    LaneClamp { low, high }: [T: Number] T => T = "clamp", 4,
+        |_s, [x]| {
+            let raised = if x < low { low } else { x };
+            if raised > high { high } else { raised }
+        },
+        from |args| [
+            args.optional_scalar(1)?.map_or(T::LOWEST, T::of_scalar),
+            args.optional_scalar(2)?.map_or(T::HIGHEST, T::of_scalar),
+        ],
+        if |args| bounds_are_plain(args, T::holds);
+    LaneMaximum: [T: Number] T => T = "maximum", 4, |_s, [a, b]| if is_nan(a) || a > b { a } else { b };
+    LaneMinimum: [T: Number] T => T = "minimum", 4, |_s, [a, b]| if is_nan(a) || a < b { a } else { b };
+}
+
+/// The only number that is not equal to itself.
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "this is what NaN is told by, in a type that may be an integer")]
+fn is_nan<T: PartialOrd + Copy>(v: T) -> bool {
+    v != v
+}
 
 macro_rules! extremes {
     ($t:ty, $larger:ident, $smaller:ident) => {
@@ -88,17 +136,23 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)",
         clamp_scalar,
-    ),
+    )
+    .float::<Clamp, 1>()
+    .numbers::<LaneClamp, 1>(),
     kernel(
         "aten::clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, Tensor(a!) out) -> Tensor(a!)",
         clamp_tensor,
     ),
     kernel("aten::maximum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         larger(ctx, Positions::BINARY)
-    }),
+    })
+    .float::<Maximum, 2>()
+    .numbers::<LaneMaximum, 2>(),
     kernel("aten::minimum.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         smaller(ctx, Positions::BINARY)
-    }),
+    })
+    .float::<Minimum, 2>()
+    .numbers::<LaneMinimum, 2>(),
     kernel("aten::max.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         larger(ctx, Positions::BINARY)
     }),

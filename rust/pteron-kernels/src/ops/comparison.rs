@@ -3,11 +3,34 @@
 //! Shape: broadcast. Dtype: operands are promoted, the result is bool and may be stored in any dtype
 //! as 0 or 1. Edge cases: every comparison with NaN is false, except `ne`.
 
-use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::{Number, holds_number, lanes, number_argument};
 use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::elementwise::pointwise::{functions, scalar};
+use crate::operator::{Operator, kernel};
+use crate::ops::{complex_elementwise, complex_functions};
+use pteron_core::Bool8;
 
+/// Rows of comparisons with a tensor and with a number. Each entry names the functions of floats and of other elements, and
+/// states the comparison of two vectors and of two elements, and other kernels of the two rows.
 macro_rules! comparisons {
-    ($($name:literal $operator:tt),*) => {
+    ($($name:literal: $tensor:ident, $scalar:ident, $lane:ident, $lane_scalar:ident, |$s:ident, $a:ident, $b:ident| $mask:expr,
+        $operator:tt, [$($more:tt)*], [$($more_scalar:tt)*];)*) => {
+        functions! { $(
+            $tensor [IS_PREDICATE] = $name, 4, |$s, [$a, $b]| $s.select($mask, $s.splat(1.0), $s.zero());
+            $scalar [IS_PREDICATE] { $b } = $name, 4,
+                |$s, [$a]| {
+                    let $b = $s.splat($b);
+                    $s.select($mask, $s.splat(1.0), $s.zero())
+                },
+                from |args| [scalar(args, 1)?];
+        )* }
+
+        lanes! { $(
+            $lane: [T: Number] T => Bool8 = $name, 4, |_s, [a, b]| Bool8::from(a $operator b);
+            $lane_scalar { b }: [T: Number] T => Bool8 = $name, 4, |_s, [a]| Bool8::from(a $operator b),
+                from |args| [number_argument(args)?], if holds_number::<T>;
+        )* }
+
         /// Comparisons with a tensor and with a number.
         pub static OPERATORS: &[Operator] = &[ $(
             kernel(
@@ -22,7 +45,10 @@ macro_rules! comparisons {
                         |a, b, _, _| Ok((a $operator b) as i64),
                     )
                 },
-            ),
+            )
+            .float::<$tensor, 2>()
+            .numbers::<$lane, 2>()
+            $($more)*,
             kernel(
                 concat!("aten::", $name, ".Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
                 |ctx| {
@@ -35,11 +61,24 @@ macro_rules! comparisons {
                         |a, _, _, s| Ok((a $operator s.get(0)) as i64),
                     )
                 },
-            ),
+            )
+            .float::<$scalar, 1>()
+            .numbers::<$lane_scalar, 1>()
+            $($more_scalar)*,
         )* ];
     };
 }
-comparisons!("eq" ==, "ne" !=, "lt" <, "le" <=, "gt" >, "ge" >=);
+
+comparisons! {
+    "eq": Eq, EqScalar, LaneEq, LaneEqScalar, |s, a, b| s.eq(a, b), ==,
+        [.complex64(complex_elementwise::eq)], [.complex64(complex_functions::eq_number)];
+    "ne": Ne, NeScalar, LaneNe, LaneNeScalar, |s, a, b| s.not(s.eq(a, b)), !=,
+        [.complex64(complex_elementwise::ne)], [.complex64(complex_functions::ne_number)];
+    "lt": Lt, LtScalar, LaneLt, LaneLtScalar, |s, a, b| s.lt(a, b), <, [], [];
+    "le": Le, LeScalar, LaneLe, LaneLeScalar, |s, a, b| s.le(a, b), <=, [], [];
+    "gt": Gt, GtScalar, LaneGt, LaneGtScalar, |s, a, b| s.gt(a, b), >, [], [];
+    "ge": Ge, GeScalar, LaneGe, LaneGeScalar, |s, a, b| s.ge(a, b), >=, [], [];
+}
 
 #[cfg(test)]
 mod tests {

@@ -10,12 +10,7 @@ use crate::elements::Writer;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
 use crate::walk::{Walk, broadcast_strides};
-use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result, StaticKernel};
-
-/// An entry of the table of complex kernels.
-pub(crate) const fn kernel(schema: &'static str, prepare: pteron_core::kernel::PrepareFn) -> StaticKernel {
-    StaticKernel { schema, variant: "complex64", prepare }
-}
+use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
 
 /// Is one of these arguments complex64? Others are left to the kernels of real numbers.
 pub(crate) fn is_complex(ctx: &PrepareContext<'_>, arguments: &[usize]) -> bool {
@@ -119,7 +114,7 @@ fn polar(length: f32, angle: f32) -> Complex64 {
     number(length * angle.cos(), length * angle.sin())
 }
 
-fn exp(z: Complex64) -> Complex64 {
+fn exponential(z: Complex64) -> Complex64 {
     let length = z.re.exp();
     if z.im == 0.0 {
         return number(length, z.im);
@@ -139,162 +134,67 @@ fn scaled(args: &Args<'_>, at: usize) -> Result<impl Fn(Complex64) -> Complex64>
     Ok(move |z: Complex64| if alpha == 1.0 { z } else { number(z.re * alpha, z.im * alpha) })
 }
 
-macro_rules! operator {
-    ($schema:literal, $inputs:expr, $out:literal, $dtype:ident, $store:ident, |$args:ident| $f:expr) => {
-        kernel($schema, |ctx| -> Preparation {
+/// Kernels: `name: operands, output, result dtype, how it is stored, |args| function`.
+macro_rules! kernels {
+    ($($name:ident: $inputs:expr, $out:literal, $dtype:ident, $store:ident, |$args:ident| $f:expr;)*) => { $(
+        pub(crate) fn $name(ctx: &PrepareContext<'_>) -> Preparation {
             const PLACES: Places = Places { inputs: $inputs, out: $out };
             if !is_complex(ctx, PLACES.inputs) {
                 return Ok(None);
             }
             check(ctx, PLACES.inputs, $out, DType::$dtype)?;
             Routine::prepare(|args| bind(args, PLACES), |$args, _| $store($args, PLACES, $f))
-        })
-    };
-}
-
-macro_rules! unary_kernel {
-    ($name:literal, $dtype:ident, $store:ident, |$z:ident| $value:expr) => {
-        kernel(
-            concat!("aten::", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"),
-            |ctx| -> Preparation {
-                const PLACES: Places = Places { inputs: &[0], out: 1 };
-                if !is_complex(ctx, PLACES.inputs) {
-                    return Ok(None);
-                }
-                check(ctx, PLACES.inputs, 1, DType::$dtype)?;
-                Routine::prepare(|args| bind(args, PLACES), |args, _| $store(args, PLACES, |[$z, ..]| $value))
-            },
-        )
-    };
+        }
+    )* };
 }
 
 fn truth(yes: bool) -> Complex64 {
     number(f32::from(u8::from(yes)), 0.0)
 }
 
-/// Complex kernels of elementwise operators.
-pub(crate) static KERNELS: &[StaticKernel] = &[
-    operator!(
-        "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        &[0, 1],
-        3,
-        Complex64,
-        complex,
-        |args| {
-            let scale = scaled(args, 2)?;
-            move |[a, b, _]| {
-                let b = scale(b);
-                number(a.re + b.re, a.im + b.im)
-            }
+kernels! {
+    add: &[0, 1], 3, Complex64, complex, |args| {
+        let scale = scaled(args, 2)?;
+        move |[a, b, _]| {
+            let b = scale(b);
+            number(a.re + b.re, a.im + b.im)
         }
-    ),
-    operator!(
-        "aten::sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        &[0, 1],
-        3,
-        Complex64,
-        complex,
-        |args| {
-            let scale = scaled(args, 2)?;
-            move |[a, b, _]| {
-                let b = scale(b);
-                number(a.re - b.re, a.im - b.im)
-            }
+    };
+    sub: &[0, 1], 3, Complex64, complex, |args| {
+        let scale = scaled(args, 2)?;
+        move |[a, b, _]| {
+            let b = scale(b);
+            number(a.re - b.re, a.im - b.im)
         }
-    ),
-    operator!(
-        "aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0, 1],
-        2,
-        Complex64,
-        complex,
-        |_args| |[a, b, _]| times(a, b)
-    ),
-    operator!(
-        "aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0, 1],
-        2,
-        Complex64,
-        complex,
-        |_args| |[a, b, _]| over(a, b)
-    ),
-    operator!(
-        "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0],
-        3,
-        Complex64,
-        complex,
-        |args| {
-            let other = (args.scalar(1)?.to_f64() * args.scalar(2)?.to_f64()) as f32;
-            move |[a, ..]| number(a.re + other, a.im)
-        }
-    ),
-    operator!(
-        "aten::sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0],
-        3,
-        Complex64,
-        complex,
-        |args| {
-            let other = (args.scalar(1)?.to_f64() * args.scalar(2)?.to_f64()) as f32;
-            move |[a, ..]| number(a.re - other, a.im)
-        }
-    ),
-    operator!(
-        "aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0],
-        2,
-        Complex64,
-        complex,
-        |args| {
-            let other = number(args.scalar(1)?.to_f64() as f32, 0.0);
-            move |[a, ..]| times(a, other)
-        }
-    ),
-    operator!(
-        "aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0],
-        2,
-        Complex64,
-        complex,
-        |args| {
-            let other = number(args.scalar(1)?.to_f64() as f32, 0.0);
-            move |[a, ..]| over(a, other)
-        }
-    ),
-    operator!(
-        "aten::eq.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0, 1],
-        2,
-        Bool,
-        real,
-        |_args| |[a, b, _]| truth(a == b)
-    ),
-    operator!(
-        "aten::ne.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0, 1],
-        2,
-        Bool,
-        real,
-        |_args| |[a, b, _]| truth(a != b)
-    ),
-    operator!(
-        "aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        &[0, 1, 2],
-        3,
-        Complex64,
-        complex,
-        |_args| |[c, a, b]| if c.re != 0.0 { a } else { b }
-    ),
-    unary_kernel!("neg", Complex64, complex, |z| number(-z.re, -z.im)),
-    unary_kernel!("_conj_physical", Complex64, complex, |z| number(z.re, -z.im)),
-    unary_kernel!("conj_physical", Complex64, complex, |z| number(z.re, -z.im)),
-    unary_kernel!("_conj_copy", Complex64, complex, |z| number(z.re, -z.im)),
-    unary_kernel!("reciprocal", Complex64, complex, |z| over(number(1.0, 0.0), z)),
-    unary_kernel!("square", Complex64, complex, |z| times(z, z)),
-    unary_kernel!("exp", Complex64, complex, |z| exp(z)),
-    unary_kernel!("log", Complex64, complex, |z| number(z.re.hypot(z.im).ln(), z.im.atan2(z.re))),
-    unary_kernel!("abs", Float32, real, |z| number(z.re.hypot(z.im), 0.0)),
-    unary_kernel!("angle", Float32, real, |z| number(z.im.atan2(z.re), 0.0)),
-    unary_kernel!("isnan", Bool, real, |z| truth(z.re.is_nan() || z.im.is_nan())),
-];
+    };
+    mul: &[0, 1], 2, Complex64, complex, |_args| |[a, b, _]| times(a, b);
+    div: &[0, 1], 2, Complex64, complex, |_args| |[a, b, _]| over(a, b);
+    add_number: &[0], 3, Complex64, complex, |args| {
+        let other = (args.scalar(1)?.to_f64() * args.scalar(2)?.to_f64()) as f32;
+        move |[a, ..]| number(a.re + other, a.im)
+    };
+    sub_number: &[0], 3, Complex64, complex, |args| {
+        let other = (args.scalar(1)?.to_f64() * args.scalar(2)?.to_f64()) as f32;
+        move |[a, ..]| number(a.re - other, a.im)
+    };
+    mul_number: &[0], 2, Complex64, complex, |args| {
+        let other = number(args.scalar(1)?.to_f64() as f32, 0.0);
+        move |[a, ..]| times(a, other)
+    };
+    div_number: &[0], 2, Complex64, complex, |args| {
+        let other = number(args.scalar(1)?.to_f64() as f32, 0.0);
+        move |[a, ..]| over(a, other)
+    };
+    eq: &[0, 1], 2, Bool, real, |_args| |[a, b, _]| truth(a == b);
+    ne: &[0, 1], 2, Bool, real, |_args| |[a, b, _]| truth(a != b);
+    choose: &[0, 1, 2], 3, Complex64, complex, |_args| |[c, a, b]| if c.re != 0.0 { a } else { b };
+    neg: &[0], 1, Complex64, complex, |_args| |[z, ..]| number(-z.re, -z.im);
+    conj: &[0], 1, Complex64, complex, |_args| |[z, ..]| number(z.re, -z.im);
+    reciprocal: &[0], 1, Complex64, complex, |_args| |[z, ..]| over(number(1.0, 0.0), z);
+    square: &[0], 1, Complex64, complex, |_args| |[z, ..]| times(z, z);
+    exp: &[0], 1, Complex64, complex, |_args| |[z, ..]| exponential(z);
+    log: &[0], 1, Complex64, complex, |_args| |[z, ..]| number(z.re.hypot(z.im).ln(), z.im.atan2(z.re));
+    abs: &[0], 1, Float32, real, |_args| |[z, ..]| number(z.re.hypot(z.im), 0.0);
+    angle: &[0], 1, Float32, real, |_args| |[z, ..]| number(z.im.atan2(z.re), 0.0);
+    isnan: &[0], 1, Bool, real, |_args| |[z, ..]| truth(z.re.is_nan() || z.im.is_nan());
+}

@@ -8,9 +8,9 @@
 use crate::complex_number::{Number, number};
 use crate::compute::Compute;
 use crate::elementwise::plain::{Dtypes, Positions, Scalars, complex};
-use crate::ops::complex_elementwise::{check, is_complex, kernel};
+use crate::ops::complex_elementwise::{check, is_complex};
 use crate::routine::Preparation;
-use pteron_core::{DType, PrepareContext, StaticKernel};
+use pteron_core::{DType, PrepareContext};
 
 /// Prepares a function of the complex numbers at `positions`, or leaves the call to the kernels of real numbers.
 fn prepare(
@@ -26,41 +26,6 @@ fn prepare(
     complex(ctx, positions, Dtypes { common: DType::Complex64, result }, f)
 }
 
-macro_rules! functions {
-    ($($name:literal => $function:expr),* $(,)?) => {
-        &[$(kernel(
-            concat!("aten::", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"),
-            |ctx| prepare(ctx, Positions::UNARY, DType::Complex64, |z, _, _, _| $function(z)),
-        )),*]
-    };
-}
-
-/// Functions of one number.
-pub(crate) static FUNCTIONS: &[StaticKernel] = functions! {
-    "sqrt" => Number::sqrt,
-    "rsqrt" => |z: Number| Number::ONE.over(z.sqrt()),
-    "exp2" => Number::exp2,
-    "expm1" => Number::exp_m1,
-    "log2" => Number::log2,
-    "log10" => Number::log10,
-    "log1p" => Number::ln_1p,
-    "sin" => Number::sin,
-    "cos" => Number::cos,
-    "tan" => Number::tan,
-    "asin" => Number::asin,
-    "acos" => Number::acos,
-    "atan" => Number::atan,
-    "sinh" => Number::sinh,
-    "cosh" => Number::cosh,
-    "tanh" => Number::tanh,
-    "asinh" => Number::asinh,
-    "acosh" => Number::acosh,
-    "atanh" => Number::atanh,
-    "sigmoid" => Number::sigmoid,
-    "silu" => |z: Number| z.times(z.sigmoid()),
-    "sgn" => |z: Number| if z.is_true() { number(z.re / z.magnitude(), z.im / z.magnitude()) } else { Number::ZERO },
-};
-
 const TERNARY: Positions = Positions { inputs: &[0, 1, 2], scalars: &[3], out: 4, shape_of: None };
 const RSUB: Positions = Positions { inputs: &[0, 1], scalars: &[2], out: 3, shape_of: None };
 const RSUB_SCALAR: Positions = Positions { inputs: &[0], scalars: &[1, 2], out: 3, shape_of: None };
@@ -72,46 +37,63 @@ fn truth(yes: bool) -> Number {
     Number::from_bool(yes)
 }
 
-macro_rules! operators {
-    ($($schema:literal, $positions:expr, $dtype:ident, $function:expr;)*) => {
-        &[$(kernel($schema, |ctx| prepare(ctx, $positions, DType::$dtype, $function))),*]
+/// Kernels: `name: positions, result dtype, function`.
+macro_rules! kernels {
+    ($($name:ident: $positions:expr, $dtype:ident, $function:expr;)*) => { $(
+        pub(crate) fn $name(ctx: &PrepareContext<'_>) -> Preparation {
+            prepare(ctx, $positions, DType::$dtype, $function)
+        }
+    )* };
+}
+
+/// Kernels of functions of one number.
+macro_rules! functions {
+    ($($name:ident: $function:expr;)*) => {
+        kernels! { $($name: Positions::UNARY, Complex64, |z, _, _, _| $function(z);)* }
     };
 }
 
-/// Functions of several tensors or of numbers, and tests.
-pub(crate) static OPERATORS: &[StaticKernel] = operators! {
-    "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::BINARY, Complex64, |a, b, _, _| a.pow(b);
-    "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::UNARY_SCALAR, Complex64, |a, _, _, s| a.pow(s.get(0));
-    "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
-        FROM_SCALAR, Complex64, |a, _, _, s| s.get(0).pow(a);
-    "aten::rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
-        RSUB, Complex64, |a, b, _, s| b.minus(a.times(s.get(0)));
-    "aten::rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
-        RSUB_SCALAR, Complex64, |a, _, _, s| s.get(0).minus(a.times(s.get(1)));
-    "aten::addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
-        TERNARY, Complex64, |x, a, b, s| x.plus(s.get(0).times(a).times(b));
-    "aten::addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
-        TERNARY, Complex64, |x, a, b, s| x.plus(s.get(0).times(a).over(b));
-    "aten::lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)",
-        FILL, Complex64, |a, b, _, s| a.plus(s.get(0).times(b.minus(a)));
-    "aten::masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
-        FILL, Complex64, |a, mask, _, s| if mask.is_true() { s.get(0) } else { a };
-    "aten::masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
-        FILL_TENSOR, Complex64, |a, mask, value, _| if mask.is_true() { value } else { a };
-    "aten::eq.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::UNARY_SCALAR, Bool, |a, _, _, s| truth(a == s.get(0));
-    "aten::ne.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::UNARY_SCALAR, Bool, |a, _, _, s| truth(a != s.get(0));
-    "aten::logical_and.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::BINARY, Bool, |a, b, _, _| truth(a.is_true() && b.is_true());
-    "aten::logical_or.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::BINARY, Bool, |a, b, _, _| truth(a.is_true() || b.is_true());
-    "aten::logical_xor.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::BINARY, Bool, |a, b, _, _| truth(a.is_true() != b.is_true());
-    "aten::logical_not.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::UNARY, Bool, |a, _, _, _| truth(!a.is_true());
-    "aten::isinf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
-        Positions::UNARY, Bool, |a, _, _, _| truth(a.re.is_infinite() || a.im.is_infinite());
-};
+functions! {
+    sqrt: Number::sqrt;
+    rsqrt: |z: Number| Number::ONE.over(z.sqrt());
+    exp2: Number::exp2;
+    expm1: Number::exp_m1;
+    log2: Number::log2;
+    log10: Number::log10;
+    log1p: Number::ln_1p;
+    sin: Number::sin;
+    cos: Number::cos;
+    tan: Number::tan;
+    asin: Number::asin;
+    acos: Number::acos;
+    atan: Number::atan;
+    sinh: Number::sinh;
+    cosh: Number::cosh;
+    tanh: Number::tanh;
+    asinh: Number::asinh;
+    acosh: Number::acosh;
+    atanh: Number::atanh;
+    sigmoid: Number::sigmoid;
+    silu: |z: Number| z.times(z.sigmoid());
+    sgn: |z: Number| if z.is_true() { number(z.re / z.magnitude(), z.im / z.magnitude()) } else { Number::ZERO };
+}
+
+kernels! {
+    pow: Positions::BINARY, Complex64, |a, b, _, _| a.pow(b);
+    pow_number: Positions::UNARY_SCALAR, Complex64, |a, _, _, s| a.pow(s.get(0));
+    number_pow: FROM_SCALAR, Complex64, |a, _, _, s| s.get(0).pow(a);
+    rsub: RSUB, Complex64, |a, b, _, s| b.minus(a.times(s.get(0)));
+    rsub_number: RSUB_SCALAR, Complex64, |a, _, _, s| s.get(0).minus(a.times(s.get(1)));
+    addcmul: TERNARY, Complex64, |x, a, b, s| x.plus(s.get(0).times(a).times(b));
+    addcdiv: TERNARY, Complex64, |x, a, b, s| x.plus(s.get(0).times(a).over(b));
+    lerp: FILL, Complex64, |a, b, _, s| a.plus(s.get(0).times(b.minus(a)));
+    fill_number: FILL, Complex64, |a, mask, _, s| if mask.is_true() { s.get(0) } else { a };
+    fill_tensor: FILL_TENSOR, Complex64, |a, mask, value, _| if mask.is_true() { value } else { a };
+    eq_number: Positions::UNARY_SCALAR, Bool, |a, _, _, s| truth(a == s.get(0));
+    ne_number: Positions::UNARY_SCALAR, Bool, |a, _, _, s| truth(a != s.get(0));
+    logical_and: Positions::BINARY, Bool, |a, b, _, _| truth(a.is_true() && b.is_true());
+    logical_or: Positions::BINARY, Bool, |a, b, _, _| truth(a.is_true() || b.is_true());
+    logical_xor: Positions::BINARY, Bool, |a, b, _, _| truth(a.is_true() != b.is_true());
+    logical_not: Positions::UNARY, Bool, |a, _, _, _| truth(!a.is_true());
+    isinf: Positions::UNARY, Bool, |a, _, _, _| truth(a.re.is_infinite() || a.im.is_infinite());
+}

@@ -8,6 +8,7 @@ use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::elements::Reader;
+use crate::ops::complex_elementwise;
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
@@ -105,5 +106,6 @@ pub static OPERATORS: &[Operator] = &[
             move |x, _, _, _| if x.is_nan() { x } else if x < 0.0 { turn as f32 } else { 0.0 },
             move |x, _, _, _| if x.is_nan() { x } else if x < 0.0 { turn } else { 0.0 },
         )
-    }),
+    })
+    .complex64(complex_elementwise::angle),
 ];

@@ -1,10 +1,11 @@
-//! view_as_real_copy: complex numbers as pairs of floats.
+//! view_as_real_copy: complex numbers as pairs of floats; their conjugates.
 //!
 //! Shape: that of `self` and a last dimension of two, for the real and the imaginary part. Dtype: float32
 //! from complex64. Edge cases: none.
 
 use crate::operator::{Operator, kernel};
 use crate::elements::Writer;
+use crate::ops::complex_elementwise;
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
@@ -41,9 +42,12 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     Routine::prepare(bind, |args, _| parts(args))
 }
 
-/// view_as_real_copy.
-pub static OPERATORS: &[Operator] =
-    &[kernel("aten::view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", prepare)];
+/// view_as_real_copy, conjugates.
+pub static OPERATORS: &[Operator] = &[
+    kernel("aten::view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", prepare),
+    kernel("aten::conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", complex_elementwise::conj),
+    kernel("aten::_conj_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", complex_elementwise::conj),
+];
 
 #[cfg(test)]
 mod tests {

@@ -6,12 +6,12 @@
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Compute};
 use crate::elements::{Reader, Writer};
-use crate::ops::complex_elementwise::{is_complex, kernel};
+use crate::ops::complex_elementwise::is_complex;
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::Reduction;
 use crate::routine::{Preparation, Routine};
 use crate::shape::wrap_dim;
-use pteron_core::{Args, BindArgs, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, PrepareContext, Result};
 
 fn bind<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
@@ -60,21 +60,18 @@ fn prepare<const OUT: usize>(ctx: &PrepareContext<'_>, run: crate::routine::RunF
     Routine::prepare(bind::<OUT>, run)
 }
 
-/// cumsum, cumprod, logcumsumexp.
-pub(crate) static KERNELS: &[StaticKernel] = &[
-    kernel(
-        "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| prepare::<3>(ctx, |args, _| scan::<3>(args, Number::ZERO, Number::plus)),
-    ),
-    kernel(
-        "aten::cumprod.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| prepare::<3>(ctx, |args, _| scan::<3>(args, Number::ONE, Number::times)),
-    ),
-    kernel("aten::logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        if !is_complex(ctx, &[0]) {
-            return Ok(None);
-        }
-        same_dtype(ctx, 0, 2)?;
-        prepare::<2>(ctx, |args, _| scan::<2>(args, number(f64::NEG_INFINITY, 0.0), log_add))
-    }),
-];
+pub(crate) fn cumsum(ctx: &PrepareContext<'_>) -> Preparation {
+    prepare::<3>(ctx, |args, _| scan::<3>(args, Number::ZERO, Number::plus))
+}
+
+pub(crate) fn cumprod(ctx: &PrepareContext<'_>) -> Preparation {
+    prepare::<3>(ctx, |args, _| scan::<3>(args, Number::ONE, Number::times))
+}
+
+pub(crate) fn logcumsumexp(ctx: &PrepareContext<'_>) -> Preparation {
+    if !is_complex(ctx, &[0]) {
+        return Ok(None);
+    }
+    same_dtype(ctx, 0, 2)?;
+    prepare::<2>(ctx, |args, _| scan::<2>(args, number(f64::NEG_INFINITY, 0.0), log_add))
+}

@@ -4,11 +4,11 @@
 //! Edge cases: the mean of nothing is NaN.
 
 use crate::complex_blocks::{ComplexReader, number};
-use crate::ops::complex_elementwise::{check, is_complex, kernel};
+use crate::ops::complex_elementwise::{check, is_complex};
 use crate::reduction::plain::{Reduction, bind_reduced, listed_dims, row_major};
 use crate::routine::{Preparation, Routine};
 use crate::shape::all_dims;
-use pteron_core::{Args, BindArgs, Complex64, DType, PrepareContext, Result, StaticKernel};
+use pteron_core::{Args, BindArgs, Complex64, DType, PrepareContext, Result};
 
 fn reduce(args: &Args<'_>, set: u32, out: usize, is_mean: bool) -> Result<()> {
     let x = ComplexReader::new(args.tensor(0)?)?;
@@ -30,7 +30,7 @@ fn reduce(args: &Args<'_>, set: u32, out: usize, is_mean: bool) -> Result<()> {
     })
 }
 
-fn by_dims(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
+pub(crate) fn by_dims(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
     if !is_complex(ctx, &[0]) {
         return Ok(None);
     }
@@ -46,7 +46,7 @@ fn by_dims(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
     }
 }
 
-fn over_all(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
+pub(crate) fn over_all(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
     if !is_complex(ctx, &[0]) {
         return Ok(None);
     }
@@ -58,22 +58,3 @@ fn over_all(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
     };
     Routine::prepare(|args| args.resize(2, &[]), run)
 }
-
-/// Complex kernels of sums.
-pub(crate) static KERNELS: &[StaticKernel] = &[
-    kernel(
-        "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| by_dims(ctx, false),
-    ),
-    kernel(
-        "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| by_dims(ctx, true),
-    ),
-    kernel("aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        over_all(ctx, false)
-    }),
-    kernel(
-        "aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| over_all(ctx, true),
-    ),
-];

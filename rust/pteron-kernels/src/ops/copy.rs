@@ -2,7 +2,7 @@
 //!
 //! Shape: that of `self` (`copy` broadcasts `src` to it). Dtype: whatever the output has; floats
 //! become integers by truncation. Edge cases: equal dtypes move as bytes, so every dtype is copied,
-//! complex and eight-bit floats included.
+//! complex and eight-bit floats included. [`casts`] is the fast kernel of conversions.
 
 use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Kind};
@@ -12,6 +12,9 @@ use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_expandable;
 use crate::walk::broadcast_strides;
 use pteron_core::{BindArgs, Error, PrepareContext, Result};
+
+#[allow(unsafe_code, reason = "a SIMD task converts numbers that it has found to fit")]
+mod casts;
 
 /// An elementwise copy that converts.
 fn convert(ctx: &PrepareContext<'_>, positions: Positions) -> Preparation {
@@ -96,11 +99,13 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
         duplicate::<3>,
-    ),
+    )
+    .fast("cast", casts::prepare),
     kernel(
         "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
         duplicate::<3>,
-    ),
+    )
+    .fast("cast", casts::prepare),
     kernel(
         "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
         duplicate::<3>,

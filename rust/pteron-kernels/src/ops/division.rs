@@ -5,12 +5,48 @@
 //! the smallest integer divided by -1 wraps.
 
 use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::lanes;
 use crate::elementwise::plain::{Dtypes, Positions, float, number};
+use crate::elementwise::pointwise::{functions, is_single, scalar};
+use crate::ops::complex_elementwise;
+use crate::ops::unary_number::floor;
 use crate::routine::Preparation;
+use crate::vector_math::{remainders, tanh::with_sign_of};
 use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 const BINARY_MODE: Positions = Positions { inputs: &[0, 1], scalars: &[], out: 3, shape_of: None };
 const SCALAR_MODE: Positions = Positions { inputs: &[0], scalars: &[1], out: 3, shape_of: None };
+
+functions! {
+    /// a / b.
+    Div [TAKES_NUMBERS] = "div", 4, |s, [a, b]| s.div(a, b);
+    /// x / other.
+    DivScalar { divisor } = "div", 3, |s, [x]| s.div(x, s.splat(divisor)), from |args| [scalar(args, 1)?];
+    /// a / b rounded down.
+    DivFloor = "div_floor", 25, |s, [a, b]| remainders::floor_divide(s, a, b),
+        if |args| matches!(args.get(2), Some(ArgSpec::String("floor")));
+    /// a / b rounded to zero.
+    DivTrunc = "div_trunc", 4,
+        |s, [a, b]| {
+            let q = s.div(a, b);
+            with_sign_of(s, floor(s, s.abs(q)), q)
+        },
+        if |args| matches!(args.get(2), Some(ArgSpec::String("trunc")));
+    /// Remainder with the sign of a.
+    Fmod = "fmod", 25, |s, [a, b]| remainders::fmod(s, a, b);
+    /// The same by a number.
+    FmodScalar { divisor } = "fmod", 25, |s, [a]| remainders::fmod(s, a, s.splat(divisor)),
+        from |args| [scalar(args, 1)?], if is_single;
+    /// Remainder with the sign of b.
+    Remainder = "remainder", 25, |s, [a, b]| remainders::remainder(s, a, b);
+    /// The same by a number.
+    RemainderScalar { divisor } = "remainder", 25, |s, [a]| remainders::remainder(s, a, s.splat(divisor)),
+        from |args| [scalar(args, 1)?], if is_single;
+}
+
+lanes! {
+    LaneDiv: [] f64 => f64 = "div", 4, |_s, [a, b]| a / b;
+}
 
 #[cold]
 fn by_zero() -> Error {
@@ -151,22 +187,33 @@ fn remainder(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// div and its kin.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", divide),
-    kernel("aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", divide),
+    kernel("aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", divide)
+    .float::<Div, 2>()
+    .doubles::<LaneDiv, 2>()
+    .complex64(complex_elementwise::div),
+    kernel("aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", divide)
+    .float::<DivScalar, 1>()
+    .complex64(complex_elementwise::div_number),
     kernel(
         "aten::div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         divide_mode,
-    ),
+    )
+    .float::<DivFloor, 2>()
+    .float::<DivTrunc, 2>(),
     kernel(
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         divide_mode,
     ),
     kernel("aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", floor_divide),
     kernel("aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", floor_divide),
-    kernel("aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", fmod),
-    kernel("aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", fmod),
-    kernel("aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", remainder),
-    kernel("aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", remainder),
+    kernel("aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
+    .float::<Fmod, 2>(),
+    kernel("aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
+    .float::<FmodScalar, 1>(),
+    kernel("aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", remainder)
+    .float::<Remainder, 2>(),
+    kernel("aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", remainder)
+    .float::<RemainderScalar, 1>(),
 ];
 
 #[cfg(test)]

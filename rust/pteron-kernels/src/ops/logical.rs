@@ -3,11 +3,21 @@
 //! Shape: broadcast. Dtype: any; the result is bool and may be stored in any dtype as 0 or 1. Edge
 //! cases: NaN is true.
 
-use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::lanes;
 use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::operator::{Operator, kernel};
+use crate::ops::complex_functions;
+use pteron_core::Bool8;
+
+lanes! {
+    /// Any byte but zero is true, here and below.
+    LaneAnd: [] Bool8 => Bool8 = "logical_and", 1, |_s, [a, b]| Bool8(u8::from(a.0 != 0) & u8::from(b.0 != 0));
+    LaneOr: [] Bool8 => Bool8 = "logical_or", 1, |_s, [a, b]| Bool8::from(a.0 | b.0 != 0);
+    LaneXor: [] Bool8 => Bool8 = "logical_xor", 1, |_s, [a, b]| Bool8::from((a.0 != 0) != (b.0 != 0));
+}
 
 macro_rules! logical {
-    ($($name:literal $operator:tt),*) => {
+    ($($name:literal $operator:tt $lane:ident $complex:ident),*) => {
         /// Operators on two tensors.
         pub static OPERATORS: &[Operator] = &[ $(
             kernel(
@@ -22,11 +32,17 @@ macro_rules! logical {
                         |a, b, _, _| Ok(((a != 0) $operator (b != 0)) as i64),
                     )
                 },
-            ),
+            )
+            .bools::<$lane, 2>()
+            .complex64(complex_functions::$complex),
         )* ];
     };
 }
-logical!("logical_and" &, "logical_or" |, "logical_xor" ^);
+logical!(
+    "logical_and" & LaneAnd logical_and,
+    "logical_or" | LaneOr logical_or,
+    "logical_xor" ^ LaneXor logical_xor
+);
 
 #[cfg(test)]
 mod tests {

@@ -4,11 +4,18 @@
 //! of `self`. Edge cases: the mask must be bool (`where` takes uint8 too); a number that the dtype
 //! cannot hold is refused.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::elementwise::pointwise::{functions, is_single};
+use crate::operator::{Operator, kernel};
+use crate::ops::{complex_elementwise, complex_functions};
 use crate::promotion::Promotion;
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
+
+functions! {
+    /// c ? a : b.
+    Choose [HAS_CONDITION] = "where", 4, |s, [c, a, b]| s.select(s.eq(c, s.zero()), b, a), if is_single;
+}
 
 fn check_mask(ctx: &PrepareContext<'_>, position: usize, name: &str, allow_byte: bool) -> Result<()> {
     match dtype_of(ctx, position)? {
@@ -91,15 +98,19 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         choose,
-    ),
+    )
+    .float::<Choose, 3>()
+    .complex64(complex_elementwise::choose),
     kernel(
         "aten::masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
         fill_number,
-    ),
+    )
+    .complex64(complex_functions::fill_number),
     kernel(
         "aten::masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value, *, Tensor(a!) out) -> Tensor(a!)",
         fill_tensor,
-    ),
+    )
+    .complex64(complex_functions::fill_tensor),
 ];
 
 #[cfg(test)]

@@ -1,13 +1,9 @@
 //! Operator families, one per file. A cargo feature leaves the tables of its families out of a binary, and with them
 //! their code: [`crate::features`].
 
-#[cfg(feature = "complex")]
 pub(crate) mod complex_elementwise;
-#[cfg(feature = "complex")]
 pub(crate) mod complex_functions;
-#[cfg(feature = "complex")]
 pub(crate) mod complex_scans;
-#[cfg(feature = "complex")]
 pub(crate) mod complex_sums;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;

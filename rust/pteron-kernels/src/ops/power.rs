@@ -4,9 +4,45 @@
 //! integer exponent is refused as a number and gives 0, 1 or -1 as a tensor.
 
 use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::elementwise::pointwise::{functions, is_single, scalar};
+use crate::ops::complex_functions;
 use crate::routine::Preparation;
+use crate::vector_math::power::pow;
 use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
+
+functions! {
+    /// x².
+    Square = "pow_2", 3, ulps 0.5, |s, [x]| s.mul(x, x), if |args| exponent_is(args, 2.0);
+    /// x³.
+    Cube = "pow_3", 3, ulps 1.5, |s, [x]| s.mul(s.mul(x, x), x), if |args| exponent_is(args, 3.0);
+    /// x^½, as the square root.
+    PowHalf = "pow_half", 3, ulps 0.5, |s, [x]| s.sqrt(x), if |args| exponent_is(args, 0.5);
+    /// x^-½.
+    PowMinusHalf = "pow_minus_half", 3, ulps 1.5, |s, [x]| s.div(s.splat(1.0), s.sqrt(x)),
+        if |args| exponent_is(args, -0.5);
+    /// x^-1.
+    PowMinusOne = "pow_minus_one", 3, ulps 1.0, |s, [x]| s.div(s.splat(1.0), x), if |args| exponent_is(args, -1.0);
+    /// a to a known power.
+    PowScalar { exponent } = "pow", 25, ulps 4.0, |s, [a]| pow(s, a, s.splat(exponent)),
+        from |args| [scalar(args, 1)?], if is_no_root;
+    /// a^b.
+    Pow = "pow", 25, |s, [a, b]| pow(s, a, b);
+}
+
+lanes! {
+    LaneSquare: [T: Number] T => T = "pow_2", 4, |_s, [x]| x.times(x), if |args| exponent_is(args, 2.0);
+}
+
+fn exponent_is(args: &[ArgSpec<'_>], exponent: f64) -> bool {
+    args.get(1).and_then(ArgSpec::number) == Some(exponent)
+}
+
+/// Roots have kernels of their own: as in PyTorch, (-0)^½ is -0 and (-inf)^½ is NaN, unlike IEEE 754's `pow`.
+fn is_no_root(args: &[ArgSpec<'_>]) -> bool {
+    is_single(args) && args.get(1).and_then(ArgSpec::number).is_none_or(|exponent| exponent.abs() != 0.5)
+}
 
 fn int_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
@@ -98,12 +134,23 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
         tensor_tensor,
-    ),
+    )
+    .float::<Pow, 2>()
+    .complex64(complex_functions::pow),
     kernel(
         "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)",
         tensor_scalar,
-    ),
-    kernel("aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)", scalar_tensor),
+    )
+    .float::<Square, 1>()
+    .float::<Cube, 1>()
+    .float::<PowHalf, 1>()
+    .float::<PowMinusHalf, 1>()
+    .float::<PowMinusOne, 1>()
+    .float::<PowScalar, 1>()
+    .numbers::<LaneSquare, 1>()
+    .complex64(complex_functions::pow_number),
+    kernel("aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)", scalar_tensor)
+    .complex64(complex_functions::number_pow),
 ];
 
 #[cfg(test)]

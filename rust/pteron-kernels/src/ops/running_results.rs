@@ -5,6 +5,7 @@
 //! accumulates in float64. Edge cases: of equal extremes the last; from the first NaN on all is NaN, its
 //! position that of the last NaN so far.
 
+use crate::ops::complex_scans;
 use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class, Compute};
@@ -312,11 +313,13 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| running(ctx, false),
-    ),
+    )
+    .complex64(complex_scans::cumsum),
     kernel(
         "aten::cumprod.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| running(ctx, true),
-    ),
+    )
+    .complex64(complex_scans::cumprod),
     kernel(
         "aten::cummax.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
         prepare_extremes::<true>,
@@ -325,7 +328,8 @@ pub static OPERATORS: &[Operator] = &[
         "aten::cummin.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
         prepare_extremes::<false>,
     ),
-    kernel("aten::logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)", prepare_log_sums),
+    kernel("aten::logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)", prepare_log_sums)
+    .complex64(complex_scans::logcumsumexp),
 ];
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
 //! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
 
+use crate::ops::complex_sums;
 use crate::operator::{Operator, kernel};
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Class, Compute, Kind};
@@ -284,11 +285,13 @@ pub static OPERATORS: &[Operator] = &[
                 |args, part| sum_over(args, listed_dims(args, 1)?, 4, part),
             )
         },
-    ),
+    )
+    .complex64(|ctx| complex_sums::by_dims(ctx, false)),
     kernel("aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_real(ctx, 2)?;
         in_parts(2, bind_all, |args, part| sum_over(args, every_dim(args)?, 2, part))
-    }),
+    })
+    .complex64(|ctx| complex_sums::over_all(ctx, false)),
     kernel(
         "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
@@ -298,11 +301,13 @@ pub static OPERATORS: &[Operator] = &[
                 |args, part| mean_over(args, listed_dims(args, 1)?, 4, part),
             )
         },
-    ),
+    )
+    .complex64(|ctx| complex_sums::by_dims(ctx, true)),
     kernel("aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         mean(ctx, 1, 2)?;
         in_parts(2, bind_all, |args, part| mean_over(args, every_dim(args)?, 2, part))
-    }),
+    })
+    .complex64(|ctx| complex_sums::over_all(ctx, true)),
     kernel(
         "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

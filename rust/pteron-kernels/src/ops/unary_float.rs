@@ -4,8 +4,22 @@
 //! float32. Edge cases: those of IEEE arithmetic, NaN stays NaN.
 
 use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::lanes;
 use crate::elementwise::plain::{Dtypes, Positions, float};
-use pteron_core::{PrepareContext};
+use crate::elementwise::pointwise::functions;
+use crate::ops::{complex_elementwise, complex_functions};
+use crate::vector_math::{
+    double,
+    erf::erf,
+    exp::{exp, exp2, expm1},
+    hyperbolic::{acosh, asinh, atanh, cosh, sinh},
+    inverse_trigonometric::{acos, asin, atan},
+    log::{log, log1p, log2, log10},
+    sigmoid::sigmoid,
+    tanh::tanh,
+    trigonometric::{cos, sin, tan},
+};
+use pteron_core::PrepareContext;
 
 fn dtypes(ctx: &PrepareContext<'_>) -> pteron_core::Result<Dtypes> {
     Ok(Dtypes::same(Positions::UNARY.promoted_to_float(ctx)?))
@@ -14,54 +28,122 @@ fn dtypes(ctx: &PrepareContext<'_>) -> pteron_core::Result<Dtypes> {
 // The standard library's inverse hyperbolic functions lose digits, and overflow before their results do.
 
 /// NaN below one, where the library answers with numbers for some arguments.
-fn acosh(x: f64) -> f64 {
+fn plain_acosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
 /// For float32 in float64: its exponential overflows where the result is still a number.
-fn sigmoid(x: f64) -> f64 {
+fn plain_sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-macro_rules! float_function {
-    ($name:literal, |$x:ident| $single:expr, $double:expr) => {
-        kernel(
-            concat!("aten::", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"),
-            |ctx| float(ctx, Positions::UNARY, dtypes(ctx)?, |$x, _, _, _| $single, |$x, _, _, _| $double),
-        )
+lanes! {
+    LaneExp: [] f64 => f64 = "exp", 16, |s, [x]| double::exp(s, x);
+    LaneLog: [] f64 => f64 = "log", 20, |s, [x]| double::log(s, x);
+    LaneSqrt: [] f64 => f64 = "sqrt", 8, |_s, [x]| x.sqrt();
+    LaneRsqrt: [] f64 => f64 = "rsqrt", 8, |_s, [x]| 1.0 / x.sqrt();
+    LaneReciprocal: [] f64 => f64 = "reciprocal", 4, |_s, [x]| 1.0 / x;
+    LaneTanh: [] f64 => f64 = "tanh", 20, |s, [x]| double::tanh(s, x);
+    LaneSigmoid: [] f64 => f64 = "sigmoid", 20, |s, [x]| double::sigmoid(s, x);
+}
+
+/// Rows of operators of one float. Each entry states what it is called, the nanoseconds that 16 elements take, the largest
+/// error for all f32 inputs in units in the last place, the function of a vector, the plain function of an element (of float64
+/// where it is another), and other kernels of the row.
+macro_rules! float_functions {
+    ($($(#[$doc:meta])* $name:ident = $op:literal, $cost:literal, ulps $ulps:literal, |$s:ident, $v:ident| $vector:expr,
+        plain |$x:ident| $single:expr $(, of float64 $double:expr)?, [$($more:tt)*];)*) => {
+        functions! { $($(#[$doc])* $name = $op, $cost, ulps $ulps, |$s, [$v]| $vector;)* }
+
+        /// exp and its kin.
+        pub static OPERATORS: &[Operator] = &[$(
+            kernel(concat!("aten::", $op, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"), |ctx| {
+                float_functions!(@plain ctx, |$x| $single $(, $double)?)
+            })
+            .float::<$name, 1>()
+            $($more)*
+        ),*];
     };
-    ($name:literal, |$x:ident| $both:expr) => {
-        float_function!($name, |$x| $both, $both)
+    (@plain $ctx:ident, |$x:ident| $both:expr) => { float_functions!(@plain $ctx, |$x| $both, $both) };
+    (@plain $ctx:ident, |$x:ident| $single:expr, $double:expr) => {
+        float($ctx, Positions::UNARY, dtypes($ctx)?, |$x, _, _, _| $single, |$x, _, _, _| $double)
     };
 }
 
-/// exp and its kin.
-pub static OPERATORS: &[Operator] = &[
-    float_function!("exp", |x| x.exp()),
-    float_function!("exp2", |x| x.exp2()),
-    float_function!("expm1", |x| x.exp_m1()),
-    float_function!("log", |x| x.ln()),
-    float_function!("log2", |x| x.log2()),
-    float_function!("log10", |x| x.log10()),
-    float_function!("log1p", |x| x.ln_1p()),
-    float_function!("sqrt", |x| x.sqrt()),
-    float_function!("rsqrt", |x| 1.0 / x.sqrt()),
-    float_function!("reciprocal", |x| 1.0 / x),
-    float_function!("sin", |x| x.sin()),
-    float_function!("cos", |x| x.cos()),
-    float_function!("tan", |x| x.tan()),
-    float_function!("asin", |x| x.asin()),
-    float_function!("acos", |x| x.acos()),
-    float_function!("atan", |x| x.atan()),
-    float_function!("sinh", |x| x.sinh()),
-    float_function!("cosh", |x| x.cosh()),
-    float_function!("tanh", |x| x.tanh()),
-    float_function!("asinh", |x| libm::asinh(f64::from(x)) as f32, libm::asinh(x)),
-    float_function!("acosh", |x| acosh(f64::from(x)) as f32, acosh(x)),
-    float_function!("atanh", |x| libm::atanh(f64::from(x)) as f32, libm::atanh(x)),
-    float_function!("erf", |x| libm::erff(x), libm::erf(x)),
-    float_function!("sigmoid", |x| sigmoid(f64::from(x)) as f32, sigmoid(x)),
-];
+float_functions! {
+    /// e^x.
+    Exp = "exp", 10, ulps 1.1, |s, x| exp(s, x),
+        plain |x| x.exp(), [.doubles::<LaneExp, 1>().complex64(complex_elementwise::exp)];
+    /// 2^x.
+    Exp2 = "exp2", 12, ulps 4.0, |s, x| exp2(s, x),
+        plain |x| x.exp2(), [.complex64(complex_functions::exp2)];
+    /// e^x - 1.
+    Expm1 = "expm1", 12, ulps 4.0, |s, x| expm1(s, x),
+        plain |x| x.exp_m1(), [.complex64(complex_functions::expm1)];
+    /// Natural logarithm.
+    Log = "log", 10, ulps 0.9, |s, x| log(s, x),
+        plain |x| x.ln(), [.doubles::<LaneLog, 1>().complex64(complex_elementwise::log)];
+    /// log₂ x.
+    Log2 = "log2", 12, ulps 4.0, |s, x| log2(s, x),
+        plain |x| x.log2(), [.complex64(complex_functions::log2)];
+    /// log₁₀ x.
+    Log10 = "log10", 12, ulps 4.0, |s, x| log10(s, x),
+        plain |x| x.log10(), [.complex64(complex_functions::log10)];
+    /// ln(1 + x).
+    Log1p = "log1p", 12, ulps 4.0, |s, x| log1p(s, x),
+        plain |x| x.ln_1p(), [.complex64(complex_functions::log1p)];
+    /// Square root.
+    Sqrt = "sqrt", 3, ulps 0.5, |s, x| s.sqrt(x),
+        plain |x| x.sqrt(), [.doubles::<LaneSqrt, 1>().complex64(complex_functions::sqrt)];
+    /// 1 / √x, both steps correctly rounded.
+    Rsqrt = "rsqrt", 3, ulps 1.5, |s, x| s.div(s.splat(1.0), s.sqrt(x)),
+        plain |x| 1.0 / x.sqrt(), [.doubles::<LaneRsqrt, 1>().complex64(complex_functions::rsqrt)];
+    /// 1 / x.
+    Reciprocal = "reciprocal", 3, ulps 0.5, |s, x| s.div(s.splat(1.0), x),
+        plain |x| 1.0 / x, [.doubles::<LaneReciprocal, 1>().complex64(complex_elementwise::reciprocal)];
+    /// Sine.
+    Sin = "sin", 12, ulps 4.0, |s, x| sin(s, x),
+        plain |x| x.sin(), [.complex64(complex_functions::sin)];
+    /// Cosine.
+    Cos = "cos", 12, ulps 4.0, |s, x| cos(s, x),
+        plain |x| x.cos(), [.complex64(complex_functions::cos)];
+    /// Tangent.
+    Tan = "tan", 12, ulps 4.0, |s, x| tan(s, x),
+        plain |x| x.tan(), [.complex64(complex_functions::tan)];
+    /// Arc sine.
+    Asin = "asin", 12, ulps 4.0, |s, x| asin(s, x),
+        plain |x| x.asin(), [.complex64(complex_functions::asin)];
+    /// Arc cosine.
+    Acos = "acos", 12, ulps 4.0, |s, x| acos(s, x),
+        plain |x| x.acos(), [.complex64(complex_functions::acos)];
+    /// Arc tangent.
+    Atan = "atan", 12, ulps 4.0, |s, x| atan(s, x),
+        plain |x| x.atan(), [.complex64(complex_functions::atan)];
+    /// Hyperbolic sine.
+    Sinh = "sinh", 12, ulps 4.0, |s, x| sinh(s, x),
+        plain |x| x.sinh(), [.complex64(complex_functions::sinh)];
+    /// Hyperbolic cosine.
+    Cosh = "cosh", 12, ulps 4.0, |s, x| cosh(s, x),
+        plain |x| x.cosh(), [.complex64(complex_functions::cosh)];
+    /// Hyperbolic tangent.
+    Tanh = "tanh", 10, ulps 2.7, |s, x| tanh(s, x),
+        plain |x| x.tanh(), [.doubles::<LaneTanh, 1>().complex64(complex_functions::tanh)];
+    /// Inverse hyperbolic sine.
+    Asinh = "asinh", 12, ulps 4.0, |s, x| asinh(s, x),
+        plain |x| libm::asinh(f64::from(x)) as f32, of float64 libm::asinh(x), [.complex64(complex_functions::asinh)];
+    /// Inverse hyperbolic cosine.
+    Acosh = "acosh", 12, ulps 4.0, |s, x| acosh(s, x),
+        plain |x| plain_acosh(f64::from(x)) as f32, of float64 plain_acosh(x), [.complex64(complex_functions::acosh)];
+    /// Inverse hyperbolic tangent.
+    Atanh = "atanh", 12, ulps 4.0, |s, x| atanh(s, x),
+        plain |x| libm::atanh(f64::from(x)) as f32, of float64 libm::atanh(x), [.complex64(complex_functions::atanh)];
+    /// Error function.
+    Erf = "erf", 10, ulps 1.3, |s, x| erf(s, x),
+        plain |x| libm::erff(x), of float64 libm::erf(x), [];
+    /// 1 / (1 + e^-x).
+    Sigmoid = "sigmoid", 10, ulps 2.5, |s, x| sigmoid(s, x),
+        plain |x| plain_sigmoid(f64::from(x)) as f32, of float64 plain_sigmoid(x), [.doubles::<LaneSigmoid, 1>().complex64(complex_functions::sigmoid)];
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,10 +5,14 @@
 //! cases: `round` goes to the even neighbour, `sign` of NaN is 0, the smallest integer negates to itself.
 
 use crate::operator::{Operator, kernel};
+use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, Scalars, float, number};
+use crate::elementwise::pointwise::functions;
+use crate::ops::{complex_elementwise, complex_functions};
 use crate::routine::{Preparation, dtype_of};
+use crate::vector_math::{Simd, tanh::with_sign_of};
 use half::{bf16, f16};
-use pteron_core::{DType, Error, PrepareContext, Result};
+use pteron_core::{Bool8, DType, Error, PrepareContext, Result};
 
 /// The dtypes of a call that bool has no place in.
 fn not_bool(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
@@ -70,6 +74,58 @@ fn round_to_places(ctx: &PrepareContext<'_>) -> Preparation {
     }
 }
 
+functions! {
+    /// -x.
+    Neg = "neg", 3, ulps 0.0, |s, [x]| s.neg(x);
+    /// |x|.
+    Abs = "abs", 3, ulps 0.0, |s, [x]| s.abs(x);
+    /// -1, 0 or 1; 0 for NaN.
+    Sign = "sign", 3, ulps 0.0, |s, [x]| sign(s, x);
+    /// The nearest integer, ties to even.
+    Round = "round", 3, ulps 0.0, |s, [x]| round(s, x);
+    /// The largest integer that is not above x.
+    Floor = "floor", 3, ulps 0.0, |s, [x]| floor(s, x);
+    /// The smallest integer that is not below x.
+    Ceil = "ceil", 3, ulps 0.0, |s, [x]| s.neg(floor(s, s.neg(x)));
+    /// The integer part.
+    Trunc = "trunc", 3, ulps 0.0, |s, [x]| with_sign_of(s, floor(s, s.abs(x)), x);
+    /// What is behind the point, with the sign of x: x - trunc(x), NaN for infinities.
+    Frac = "frac", 3, ulps 0.0, |s, [x]| s.sub(x, with_sign_of(s, floor(s, s.abs(x)), x));
+    /// x².
+    Square = "square", 3, ulps 0.5, |s, [x]| s.mul(x, x);
+}
+
+lanes! {
+    LaneNeg: [T: Number] T => T = "neg", 4, |_s, [x]| x.negated();
+    LaneAbs: [T: Number] T => T = "abs", 4, |_s, [x]| x.magnitude();
+    LaneFloor: [] f64 => f64 = "floor", 4, |_s, [x]| x.floor();
+    LaneCeil: [] f64 => f64 = "ceil", 4, |_s, [x]| x.ceil();
+    LaneTrunc: [] f64 => f64 = "trunc", 4, |_s, [x]| x.trunc();
+    LaneRound: [] f64 => f64 = "round", 4, |_s, [x]| x.round_ties_even();
+    LaneNot: [] Bool8 => Bool8 = "logical_not", 1, |_s, [x]| Bool8::from(x.0 == 0);
+}
+
+/// With a zero for NaN.
+#[inline(always)]
+fn sign<S: Simd>(s: S, x: S::F) -> S::F {
+    let (zero, one) = (s.zero(), s.splat(1.0));
+    s.select(s.gt(x, zero), one, s.select(s.lt(x, zero), s.neg(one), zero))
+}
+
+/// Rounds to the nearest integer; a zero result keeps the sign of `x`.
+#[inline(always)]
+fn round<S: Simd>(s: S, x: S::F) -> S::F {
+    with_sign_of(s, s.abs(s.round(x)), x)
+}
+
+/// Rounds down; a zero result keeps the sign of `x`.
+#[inline(always)]
+pub(crate) fn floor<S: Simd>(s: S, x: S::F) -> S::F {
+    let near = round(s, x);
+    // Taking one from an integer below 2^24 is exact, and above there are no fractions.
+    s.select(s.gt(near, x), s.sub(near, s.splat(1.0)), near)
+}
+
 macro_rules! function {
     ($name:literal, $dtypes:ident, |$x:ident| float $float:expr, int $int:expr) => {
         kernel(
@@ -90,22 +146,46 @@ macro_rules! function {
 
 /// abs and its kin.
 pub static OPERATORS: &[Operator] = &[
-    function!("abs", not_bool, |x| float x.abs(), int x.wrapping_abs()),
-    function!("neg", not_bool, |x| float -x, int x.wrapping_neg()),
-    function!("sign", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum()),
-    function!("sgn", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum()),
-    function!("floor", not_bool, |x| float x.floor(), int x),
-    function!("ceil", not_bool, |x| float x.ceil(), int x),
-    function!("trunc", not_bool, |x| float x.trunc(), int x),
-    function!("round", not_bool, |x| float x.round_ties_even(), int x),
-    function!("frac", float_only, |x| float x - x.trunc(), int { let _ = x; 0 }),
-    function!("square", powers, |x| float x * x, int x.wrapping_mul(x)),
-    function!("_conj_physical", any, |x| float x, int x),
-    function!("isnan", predicate, |x| float x.is_nan() as u8 as _, int { let _ = x; 0 }),
-    function!("isinf", predicate, |x| float x.is_infinite() as u8 as _, int { let _ = x; 0 }),
+    function!("abs", not_bool, |x| float x.abs(), int x.wrapping_abs())
+    .float::<Abs, 1>()
+    .numbers::<LaneAbs, 1>()
+    .complex64(complex_elementwise::abs),
+    function!("neg", not_bool, |x| float -x, int x.wrapping_neg())
+    .float::<Neg, 1>()
+    .numbers::<LaneNeg, 1>()
+    .complex64(complex_elementwise::neg),
+    function!("sign", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum())
+    .float::<Sign, 1>(),
+    function!("sgn", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum())
+    .complex64(complex_functions::sgn),
+    function!("floor", not_bool, |x| float x.floor(), int x)
+    .float::<Floor, 1>()
+    .doubles::<LaneFloor, 1>(),
+    function!("ceil", not_bool, |x| float x.ceil(), int x)
+    .float::<Ceil, 1>()
+    .doubles::<LaneCeil, 1>(),
+    function!("trunc", not_bool, |x| float x.trunc(), int x)
+    .float::<Trunc, 1>()
+    .doubles::<LaneTrunc, 1>(),
+    function!("round", not_bool, |x| float x.round_ties_even(), int x)
+    .float::<Round, 1>()
+    .doubles::<LaneRound, 1>(),
+    function!("frac", float_only, |x| float x - x.trunc(), int { let _ = x; 0 })
+    .float::<Frac, 1>(),
+    function!("square", powers, |x| float x * x, int x.wrapping_mul(x))
+    .float::<Square, 1>()
+    .complex64(complex_elementwise::square),
+    function!("_conj_physical", any, |x| float x, int x)
+    .complex64(complex_elementwise::conj),
+    function!("isnan", predicate, |x| float x.is_nan() as u8 as _, int { let _ = x; 0 })
+    .complex64(complex_elementwise::isnan),
+    function!("isinf", predicate, |x| float x.is_infinite() as u8 as _, int { let _ = x; 0 })
+    .complex64(complex_functions::isinf),
     function!("signbit", predicate, |x| float x.is_sign_negative() as u8 as _, int (x < 0) as i64),
     kernel("aten::round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)", round_to_places),
-    function!("logical_not", predicate, |x| float (x == 0.0) as u8 as _, int (x == 0) as i64),
+    function!("logical_not", predicate, |x| float (x == 0.0) as u8 as _, int (x == 0) as i64)
+    .bools::<LaneNot, 1>()
+    .complex64(complex_functions::logical_not),
 ];
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use super::Rule;
 use crate::graph::{Argument, Graph, Host, Literal, Node, NodeId, Op, TensorId};
 use pteron_core::Result;
-use pteron_kernels::elementwise::function::OPERATORS;
+use pteron_kernels::elementwise::function::is_elementwise;
 
 pub(super) const RULE: Rule = Rule {
     name: "fold_constants",
@@ -104,7 +104,7 @@ fn known_call(graph: &Graph, id: NodeId) -> Option<(TensorId, usize)> {
         && node.epilogue.is_none()
         && node.written_values.is_empty()
         && node.read_values.is_empty();
-    let is_listed = || TABLE.contains(&node.operator.as_str()) || OPERATORS.contains(&node.operator.as_str());
+    let is_listed = || TABLE.contains(&node.operator.as_str()) || is_elementwise(&node.operator);
     if !is_call || !is_listed() {
         return None;
     }

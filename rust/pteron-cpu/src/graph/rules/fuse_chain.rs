@@ -12,14 +12,14 @@ use super::Rule;
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::Result;
-use pteron_kernels::elementwise::function::{ElementwiseCall, OPERATORS, recognise};
+use pteron_kernels::elementwise::function::{ElementwiseCall, is_elementwise, recognise};
 use pteron_kernels::elementwise::program::{Operand, Program, Step};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule {
     name: "fuse_chain",
     about: "elementwise calls that feed each other into one program",
-    needs: &[OPERATORS],
+    needs: &[],
     apply,
 };
 
@@ -53,7 +53,7 @@ fn member(graph: &Graph, id: NodeId) -> Option<Member> {
         && node.epilogue.is_none()
         && node.instruction.is_some()
         && node.written_values.is_empty()
-        && OPERATORS.contains(&node.operator.as_str());
+        && is_elementwise(&node.operator);
     if !is_plain {
         return None;
     }

@@ -2,21 +2,20 @@
 //! with the processor's instructions, integers and float64 in loops that the compiler vectorises.
 //!
 //! Floats become integers by truncation through int64, keeping the low bits; NaN becomes 0; anything but zero
-//! becomes true. Unsafe island (raw pointers).
+//! becomes true.
 
-use super::operand::Convert;
+use crate::elementwise::operand::{Sink, Source, convert};
+use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
-use pteron_core::{
-    Args, BindArgs, Bool8, Bound, DType, Element, Grid, PrepareContext, Prepared, Result, StaticKernel,
-    WorkerScratch,
-};
+use pteron_core::{BindArgs, Bool8, DType, Element, PrepareContext, Prepared, Result};
 
 const OUT: usize = 3;
 /// Elements of a chunk.
 const CHUNK: usize = 32 << 10;
 
-type RunFn = unsafe fn(SimdLevel, *const u8, *mut u8, usize);
+/// Converts the elements of a chunk.
+type RunFn = fn(SimdLevel, &mut Chunk<'_, '_>) -> Result<()>;
 
 struct Cast {
     name: String,
@@ -24,14 +23,16 @@ struct Cast {
     run: RunFn,
 }
 
+/// The elements of the chunk and room for as many results.
+fn sides<'a, A: Element, B: Element>(chunk: &mut Chunk<'a, '_>) -> Result<(&'a [A], &'a mut [B])> {
+    Ok((chunk.input_units::<A>(0, 1)?.as_slice()?, chunk.output_units::<B>(OUT, 1)?.into_slice()?))
+}
+
 /// Of `A` to `B`, both computed with as f32.
-unsafe fn through_f32<A: super::operand::Source, B: super::operand::Sink>(
-    level: SimdLevel,
-    from: *const u8,
-    to: *mut u8,
-    n: usize,
-) {
-    level.dispatch(Convert { from: from.cast::<A>(), to: to.cast::<B>(), n });
+fn through_f32<A: Source + Element, B: Sink + Element>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    let (from, to) = sides::<A, B>(chunk)?;
+    convert(level, from, to);
+    Ok(())
 }
 
 /// An element that becomes a `B`.
@@ -77,25 +78,25 @@ macro_rules! truth_values {
 }
 truth_values!(i64, i32, u8, f64);
 
-struct Each<A, B> {
-    from: *const A,
-    to: *mut B,
-    n: usize,
+struct Each<'a, A, B> {
+    from: &'a [A],
+    to: &'a mut [B],
 }
 
-impl<A: Into<B>, B: Element> SimdTask for Each<A, B> {
+impl<A: Into<B>, B: Element> SimdTask for Each<'_, A, B> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        for i in 0..self.n {
-            // SAFETY: whoever makes the task has `n` elements on both sides.
-            unsafe { *self.to.add(i) = (*self.from.add(i)).converted() };
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to = from.converted();
         }
     }
 }
 
-unsafe fn each<A: Into<B>, B: Element>(level: SimdLevel, from: *const u8, to: *mut u8, n: usize) {
-    level.dispatch(Each::<A, B> { from: from.cast(), to: to.cast(), n });
+fn each<A: Into<B>, B: Element>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    let (from, to) = sides::<A, B>(chunk)?;
+    level.dispatch(Each { from, to });
+    Ok(())
 }
 
 /// An integer that floats are truncated to.
@@ -115,46 +116,41 @@ macro_rules! whole {
 }
 whole!(i64, i32, i16, i8, u8);
 
-struct Truncate<B> {
-    from: *const f32,
-    to: *mut B,
-    n: usize,
+struct Truncate<'a, B> {
+    from: &'a [f32],
+    to: &'a mut [B],
 }
 
-impl<B: Whole> SimdTask for Truncate<B> {
+impl<B: Whole> SimdTask for Truncate<'_, B> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         /// Elements that are asked together whether they fit 32 bits.
         const GROUP: usize = 64;
         const LIMIT: f32 = 2_147_483_648.0;
-        for start in (0..self.n).step_by(GROUP) {
-            let n = GROUP.min(self.n - start);
-            // SAFETY: whoever makes the task has `n` elements on both sides; `start + n` is at most that. What is
-            // converted without a check has been found to fit.
-            unsafe {
-                let from = std::slice::from_raw_parts(self.from.add(start), n);
-                let to = self.to.add(start);
-                let mut fits = true;
-                for v in from {
-                    fits &= v.abs() < LIMIT;
+        for (from, to) in self.from.chunks(GROUP).zip(self.to.chunks_mut(GROUP)) {
+            let mut fits = true;
+            for v in from {
+                fits &= v.abs() < LIMIT;
+            }
+            if fits {
+                for (to, v) in to.iter_mut().zip(from) {
+                    // SAFETY: no number of the group is NaN or has a magnitude of 2^31 or more: `fits` says so.
+                    *to = B::low_bits(unsafe { v.to_int_unchecked::<i32>() });
                 }
-                if fits {
-                    for (i, v) in from.iter().enumerate() {
-                        *to.add(i) = B::low_bits(v.to_int_unchecked::<i32>());
-                    }
-                } else {
-                    for (i, v) in from.iter().enumerate() {
-                        *to.add(i) = B::low_bits_of_long(*v as i64);
-                    }
+            } else {
+                for (to, v) in to.iter_mut().zip(from) {
+                    *to = B::low_bits_of_long(*v as i64);
                 }
             }
         }
     }
 }
 
-unsafe fn truncate<B: Whole>(level: SimdLevel, from: *const u8, to: *mut u8, n: usize) {
-    level.dispatch(Truncate::<B> { from: from.cast(), to: to.cast(), n });
+fn truncate<B: Whole>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    let (from, to) = sides::<f32, B>(chunk)?;
+    level.dispatch(Truncate { from, to });
+    Ok(())
 }
 
 /// The conversion from one dtype to another, if it is one of this file's.
@@ -209,7 +205,8 @@ fn conversion(from: DType, to: DType) -> Option<RunFn> {
     })
 }
 
-fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+/// The kernel of a conversion of this file.
+pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
     let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
     let Some(run) = conversion(input.dtype, out.dtype) else { return Ok(None) };
     if input.dim_order != out.dim_order {
@@ -217,57 +214,27 @@ fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("cast.{}_to_{}.{}", input.dtype.name(), out.dtype.name(), level.isa().name());
-    Ok(Some(Box::new(Cast { name, level, run })))
+    framed(Cast { name, level, run })
 }
 
-impl Prepared for Cast {
+impl UnitKernel for Cast {
+    type Problem = ();
+
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, _: &mut Bound) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, _: &mut ()) -> Result<Split> {
         let shape = *args.args().tensor(0)?.shape();
         args.resize(OUT, &shape)?;
         let numel = args.args().tensor(0)?.numel();
-        if numel == 0 {
-            return Ok(Grid::EMPTY);
-        }
-        Ok(Grid::chunks(numel.div_ceil(CHUNK), numel.min(CHUNK) / 4))
+        Ok(Split::new(numel, CHUNK, numel.min(CHUNK) / 4))
     }
 
-    unsafe fn run(
-        &self,
-        _: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let (input, out) = (args.tensor(0)?, args.output(OUT)?);
-        let at = chunk as usize * CHUNK;
-        let n = CHUNK.min(input.numel() - at);
-        let (from, to) = (input.dtype().size() * at, out.meta().dtype().size() * at);
-        // SAFETY: both are dense in the same order with as many elements of the dtypes that `run` was chosen for.
-        unsafe { (self.run)(self.level, input.as_ptr().add(from), out.as_ptr().add(to), n) };
-        Ok(())
+    fn run(&self, _: &(), chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        (self.run)(self.level, chunk)
     }
 }
-
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[
-    StaticKernel {
-        schema: "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, \
-                 Tensor(a!) out) -> Tensor(a!)",
-        variant: "cast",
-        prepare,
-    },
-    StaticKernel {
-        schema: "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, \
-                 Tensor(a!) out) -> Tensor(a!)",
-        variant: "cast",
-        prepare,
-    },
-];
 
 #[cfg(test)]
 mod tests {

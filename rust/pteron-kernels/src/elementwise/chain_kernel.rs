@@ -1,0 +1,76 @@
+//! A run of elementwise calls as one kernel: a [`Program`] over whole tensors, whose inputs may broadcast.
+//!
+//! Arguments are the program's inputs in order (f32, or bool where a condition is meant), then the output
+//! (f32, or bool when the last step is a predicate).
+//! Unsafe island (raw pointers, since the output may be an input).
+
+use super::blocks::{BlockBody, BlockChunk, BlockKernel, Stored};
+use super::operand::BLOCK;
+use super::program::{Input, Program};
+use crate::frame::framed;
+use crate::vector_math::SimdLevel;
+use pteron_core::{Args, PrepareContext, Prepared, Result};
+use std::sync::Arc;
+
+const _: () = assert!(BLOCK == Program::BLOCK);
+
+struct ChainBody(Arc<Program>);
+
+/// Prepares `program` on the tensors of `ctx`; `None` when their number or dtypes are others.
+pub fn prepare(ctx: &PrepareContext<'_>, program: &Arc<Program>) -> Result<Option<Box<dyn Prepared>>> {
+    let inputs = program.inputs();
+    let stored = |i: usize| match Stored::of(ctx.tensor(i)?.dtype)? {
+        Stored::Binary16 | Stored::Brain16 => None,
+        stored => Some(stored),
+    };
+    let operands: Option<Vec<Stored>> = (0..inputs).map(stored).collect();
+    let (Some(operands), Some(stored_out)) = (operands, stored(inputs)) else { return Ok(None) };
+    if inputs == 0 || ctx.args.len() != inputs + 1 {
+        return Ok(None);
+    }
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    framed(BlockKernel::<ChainBody, { Program::MAX_INPUTS }> {
+        name: format!("elementwise[{program}].{}", level.isa().name()),
+        level,
+        operands,
+        out: inputs,
+        stored_out,
+        body: ChainBody(program.clone()),
+    })
+}
+
+impl BlockBody for ChainBody {
+    type Call = ();
+
+    fn cost(&self) -> usize {
+        self.0.cost()
+    }
+
+    fn scratch_floats(&self) -> usize {
+        self.0.scratch_floats()
+    }
+
+    fn call(&self, _: &Args<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn run(&self, _: &(), chunk: &mut BlockChunk<'_>) -> Result<()> {
+        let [first, last] = chunk.range;
+        for at in (first..last).step_by(BLOCK) {
+            let n = BLOCK.min(last - at);
+            let mut given = [Input { data: std::ptr::null(), row_stride: 0 }; Program::MAX_INPUTS];
+            for (k, slot) in given.iter_mut().enumerate().take(chunk.operands.len()) {
+                // SAFETY: the caller promises operands as their plans say; the block is inside the chunk.
+                slot.data = unsafe { chunk.elements(k, [at, n]) };
+            }
+            let target = chunk.target(at);
+            // SAFETY: inputs hold `n` elements each, the target has room for `n`; it and an input are the same elements or
+            // disjoint (the alias rule).
+            unsafe {
+                self.0.run(chunk.level, &given[..chunk.operands.len()], target, n, [1, n], chunk.scratch);
+                chunk.store([at, n]);
+            }
+        }
+        Ok(())
+    }
+}

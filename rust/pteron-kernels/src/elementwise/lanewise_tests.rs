@@ -1,0 +1,113 @@
+//! Functions of integers and float64 against the same arithmetic in Rust.
+
+use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_core::{Bool8, DType, Element, Isa};
+
+fn prepare_of(schema_start: &str) -> pteron_core::kernel::PrepareFn {
+    let is_of =
+        |k: &pteron_core::StaticKernel| k.variant == "vectorised" && k.schema.starts_with(schema_start);
+    crate::fast_kernels().find(is_of).expect("a kernel").prepare
+}
+
+/// The result of `op` on `a` (40 rows of 7) and `b` (the same, a row, or a single number).
+fn call<T: Element, U: Element>(
+    op: &str,
+    isa: Isa,
+    a: &[T],
+    b: Option<&[T]>,
+    extra: Vec<CallArg>,
+) -> Option<Vec<U>> {
+    let shape = |n: usize| match n {
+        1 => vec![],
+        7 => vec![7],
+        _ => vec![40, 7],
+    };
+    let mut args = vec![CallArg::Tensor(HostTensor::new(&[40, 7], a).unwrap())];
+    if let Some(b) = b {
+        args.push(CallArg::Tensor(HostTensor::new(&shape(b.len()), b).unwrap()));
+    }
+    args.extend(extra);
+    args.push(CallArg::Tensor(HostTensor::zeros(U::DTYPE, &[40, 7]).unwrap()));
+    let out = args.len() - 1;
+    let mut call = SingleCall::new(prepare_of(op), &profile(isa)?, args).unwrap().expect("taken");
+    call.call().unwrap();
+    Some(call.output::<U>(out).unwrap())
+}
+
+const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+
+#[test]
+fn integers_wrap_and_broadcast() {
+    let a: Vec<i8> = (0..280).map(|i| (i * 37 % 256) as u8 as i8).collect();
+    for isa in ISAS {
+        for n in [280, 7, 1] {
+            let b: Vec<i8> = (0..n).map(|i| (i * 91 % 256) as u8 as i8).collect();
+            let Some(sum) = call::<i8, i8>("aten::add.out", isa, &a, Some(&b), vec![CallArg::int(1)]) else {
+                continue;
+            };
+            let less = call::<i8, Bool8>("aten::lt.Tensor_out", isa, &a, Some(&b), vec![]).unwrap();
+            for i in 0..280 {
+                assert_eq!(sum[i], a[i].wrapping_add(b[i % n]), "{isa:?} {n}");
+                assert_eq!(less[i].get(), a[i] < b[i % n]);
+            }
+        }
+        let Some(magnitude) = call::<i8, i8>("aten::abs.out", isa, &a, None, vec![]) else { continue };
+        let complement = call::<i8, i8>("aten::bitwise_not.out", isa, &a, None, vec![]).unwrap();
+        for i in 0..280 {
+            assert_eq!((magnitude[i], complement[i]), (a[i].wrapping_abs(), !a[i]));
+        }
+    }
+}
+
+#[test]
+fn doubles_hand_nan_on_and_round_to_even() {
+    let edges = [f64::NAN, -0.0, 0.5, 1.5, -2.5, f64::INFINITY, 1e300];
+    let a: Vec<f64> = (0..280).map(|i| edges[i % 7]).collect();
+    let b: Vec<f64> = (0..280).map(|i| edges[(i / 7) % 7]).collect();
+    for isa in ISAS {
+        let Some(max) = call::<f64, f64>("aten::maximum.out", isa, &a, Some(&b), vec![]) else {
+            continue;
+        };
+        let round = call::<f64, f64>("aten::round.out", isa, &a, None, vec![]).unwrap();
+        let equal = call::<f64, Bool8>("aten::eq.Tensor_out", isa, &a, Some(&b), vec![]).unwrap();
+        for i in 0..280 {
+            let is_nan = a[i].is_nan() || b[i].is_nan();
+            assert!(if is_nan { max[i].is_nan() } else { max[i] == a[i].max(b[i]) }, "{} {}", a[i], b[i]);
+            assert!(round[i].is_nan() == a[i].is_nan() && equal[i].get() == (a[i] == b[i]));
+            if !a[i].is_nan() {
+                assert_eq!(round[i].to_bits(), a[i].round_ties_even().to_bits());
+            }
+        }
+    }
+}
+
+#[test]
+fn clamped_between_either_bound() {
+    let a: Vec<f64> = (0..280).map(|i| if i % 9 == 0 { f64::NAN } else { f64::from(i) - 140.0 }).collect();
+    let whole: Vec<i16> = (0..280).map(|i| i - 140).collect();
+    for isa in ISAS {
+        let bounds = || vec![CallArg::double(-3.5), CallArg::int(60)];
+        let Some(y) = call::<f64, f64>("aten::clamp.out", isa, &a, None, bounds()) else { continue };
+        for (x, y) in a.iter().zip(&y) {
+            assert!(if x.is_nan() { y.is_nan() } else { *y == x.clamp(-3.5, 60.0) }, "{x} {y}");
+        }
+        let y = call::<i16, i16>("aten::clamp.out", isa, &whole, None, vec![CallArg::None, CallArg::int(7)]);
+        assert!(y.unwrap().iter().zip(&whole).all(|(y, x)| *y == (*x).min(7)));
+        let y = call::<i16, i16>("aten::pow.Tensor_Scalar_out", isa, &whole, None, vec![CallArg::int(2)]);
+        assert!(y.unwrap().iter().zip(&whole).all(|(y, x)| *y == x.wrapping_mul(*x)));
+    }
+}
+
+#[test]
+fn numbers_that_the_dtype_cannot_hold_are_left_to_others() {
+    let cpu = profile(Isa::Portable).unwrap();
+    let taken = |number: CallArg| {
+        let tensor = |d| CallArg::Tensor(HostTensor::zeros(d, &[3]).unwrap());
+        let args = vec![tensor(DType::UInt8), number, tensor(DType::Bool)];
+        SingleCall::new(prepare_of("aten::lt.Scalar_out"), &cpu, args).unwrap().is_some()
+    };
+    assert!(taken(CallArg::int(255)));
+    assert!(!taken(CallArg::int(256)));
+    assert!(!taken(CallArg::int(-1)));
+    assert!(!taken(CallArg::double(1.0)));
+}
