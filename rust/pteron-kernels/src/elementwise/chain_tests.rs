@@ -1,198 +1,214 @@
-//! Fused chains against the same functions in f64, one element at a time, on every instruction set.
+//! Programs against the separate kernels (same bytes), on every instruction set, and what is refused.
 
-use super::chain_kernel;
 use super::function::{Function, recognise};
-use super::program::{Operand, Program, Step};
+use super::program::{Input, Operand, Program, Step};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
-use pteron_core::{ArgSpec, Bool8, DType, DimOrder, Isa, PrepareContext, Prepared, Result, TensorSpec};
-use std::cell::RefCell;
-use std::sync::Arc;
+use crate::vector_math::SimdLevel;
+use pteron_core::{ArgSpec, Bool8, DType, Isa, TensorSpec};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
-thread_local! {
-    static PROGRAM: RefCell<Option<Arc<Program>>> = const { RefCell::new(None) };
+/// The function of `operator` with tensor arguments `operands`, then `scalars`, then an f32 output.
+fn function(operator: &str, operands: usize, scalars: &[ArgSpec<'_>]) -> Function {
+    let tensor = |dtype| ArgSpec::Tensor(TensorSpec::contiguous(dtype, &[4]).unwrap(), None);
+    let is_where = operator.contains("where");
+    let is_comparison =
+        ["eq", "ne", "lt", "le", "gt", "ge"].iter().any(|c| operator[6..].starts_with(&format!("{c}.")));
+    let mut args: Vec<_> = (0..operands)
+        .map(|i| tensor(if is_where && i == 0 { DType::Bool } else { DType::Float32 }))
+        .collect();
+    args.extend_from_slice(scalars);
+    args.push(tensor(if is_comparison { DType::Bool } else { DType::Float32 }));
+    recognise(operator, &args).unwrap_or_else(|| panic!("{operator}")).function
 }
 
-fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    PROGRAM.with_borrow(|p| chain_kernel::prepare(ctx, p.as_ref().expect("a program is set")))
+fn step(function: Function, operands: &[Operand]) -> Step {
+    Step { function, operands: operands.to_vec() }
 }
 
-fn call(program: Program, isa: Isa, args: Vec<CallArg>) -> Option<SingleCall> {
-    PROGRAM.set(Some(Arc::new(program)));
-    Some(SingleCall::new(prepare, &profile(isa)?, args).unwrap().expect("taken"))
+fn run(program: &Program, isa: Isa, inputs: &[&[f32]], extents: [usize; 2]) -> Vec<f32> {
+    let inputs: Vec<_> = inputs
+        .iter()
+        .map(|v| Input { data: v.as_ptr(), row_stride: if v.len() == extents[1] { 0 } else { extents[1] } })
+        .collect();
+    let mut out = vec![0f32; extents[0] * extents[1]];
+    let mut scratch = vec![f32::NAN; program.scratch_floats()];
+    // SAFETY: inputs have one or all rows, the output all.
+    unsafe {
+        program.run(SimdLevel::at_most(isa), &inputs, out.as_mut_ptr(), extents[1], extents, &mut scratch)
+    };
+    out
 }
 
-fn function(operator: &str, dtypes: &[DType], numbers: &[i64]) -> Function {
-    let tensor = |d: &DType| ArgSpec::Tensor(TensorSpec::contiguous(*d, &[1]).unwrap(), None);
-    let mut args: Vec<_> = dtypes[..dtypes.len() - 1].iter().map(tensor).collect();
-    args.extend(numbers.iter().map(|n| ArgSpec::Int(Some(*n))));
-    args.push(tensor(&dtypes[dtypes.len() - 1]));
-    recognise(operator, &args).unwrap().function
+/// The operator's own kernel on whole tensors.
+fn kernel(isa: Isa, operator: &str, mut args: Vec<CallArg>, n: usize) -> Vec<f32> {
+    args.push(CallArg::Tensor(HostTensor::zeros(DType::Float32, &[n]).unwrap()));
+    let out = args.len() - 1;
+    let prepare = crate::fast_kernels().find(|k| k.schema.starts_with(operator)).unwrap().prepare;
+    let mut call = SingleCall::new(prepare, &profile(isa).unwrap(), args).unwrap().unwrap();
+    call.call().unwrap();
+    call.output::<f32>(out).unwrap()
 }
 
-const F: DType = DType::Float32;
+/// Bits, all NaNs alike: which of two NaNs an addition hands on is the compiler's choice.
+fn bits(v: &[f32]) -> Vec<u32> {
+    v.iter().map(|v| if v.is_nan() { f32::NAN } else { *v }.to_bits()).collect()
+}
 
-/// relu(a * b + c), b and c in any broadcast shape.
-fn scale_shift_relu() -> Program {
-    let step = |function, operands: &[Operand]| Step { function, operands: operands.to_vec() };
+fn with_edges(n: usize, seed: u64) -> Vec<f32> {
+    let mut v = numbers(n, seed);
+    for (slot, edge) in
+        v.iter_mut().zip([f32::NAN, -0.0, f32::INFINITY, -f32::INFINITY, 0.0, f32::MIN_POSITIVE])
+    {
+        *slot = edge;
+    }
+    v
+}
+
+/// x sigmoid(x), plus b; then where it is above zero, the square of that, else its tanh.
+fn sample() -> Program {
+    use Operand::{Constant, Input, Step as S};
+    let one = ArgSpec::Double(Some(1.0));
     Program::new(
-        3,
+        2,
         vec![
-            step(function("aten::mul.out", &[F, F, F], &[]), &[Operand::Input(0), Operand::Input(1)]),
-            step(function("aten::add.out", &[F, F, F], &[1]), &[Operand::Step(0), Operand::Input(2)]),
-            step(function("aten::relu.out", &[F, F], &[]), &[Operand::Step(1)]),
+            step(function("aten::sigmoid.out", 1, &[]), &[Input(0)]),
+            step(function("aten::mul.out", 2, &[]), &[Input(0), S(0)]),
+            step(function("aten::add.out", 2, &[one]), &[S(1), Input(1)]),
+            step(function("aten::gt.Tensor_out", 2, &[]), &[S(2), Constant(0.0)]),
+            step(function("aten::pow.Tensor_Scalar_out", 1, &[ArgSpec::Int(Some(2))]), &[S(2)]),
+            step(function("aten::tanh.out", 1, &[]), &[S(2)]),
+            step(function("aten::where.self_out", 3, &[]), &[S(3), S(4), S(5)]),
         ],
     )
     .unwrap()
 }
 
-fn position(shape: &[usize], index: &[usize]) -> usize {
-    let missing = index.len() - shape.len();
-    shape.iter().enumerate().fold(0, |at, (d, n)| at * n + if *n == 1 { 0 } else { index[missing + d] })
-}
-
-fn index_of(shape: &[usize], mut at: usize) -> Vec<usize> {
-    let mut index = vec![0; shape.len()];
-    for d in (0..shape.len()).rev() {
-        index[d] = at % shape[d];
-        at /= shape[d];
-    }
-    index
+fn sample_by_kernels(isa: Isa, x: &[f32], b: &[f32]) -> Vec<f32> {
+    let n = x.len();
+    let t = |v: &[f32]| CallArg::Tensor(HostTensor::new(&[n], v).unwrap());
+    let sigmoid = kernel(isa, "aten::sigmoid.out", vec![t(x)], n);
+    let silu = kernel(isa, "aten::mul.out", vec![t(x), t(&sigmoid)], n);
+    let sum = kernel(isa, "aten::add.out", vec![t(&silu), t(b), CallArg::int(1)], n);
+    let square = kernel(isa, "aten::pow.Tensor_Scalar", vec![t(&sum), CallArg::int(2)], n);
+    let tanh = kernel(isa, "aten::tanh.out", vec![t(&sum)], n);
+    let above: Vec<Bool8> = sum.iter().map(|v| Bool8::from(*v > 0.0)).collect();
+    let above = CallArg::Tensor(HostTensor::new(&[n], &above).unwrap());
+    kernel(isa, "aten::where.self_out", vec![above, t(&square), t(&tanh)], n)
 }
 
 #[test]
-fn inputs_broadcast_in_any_way() {
-    let cases: [(&[usize], &[usize], &[usize]); 8] = [
-        (&[40_000], &[40_000], &[40_000]),
-        (&[50, 700], &[700], &[50, 1]),
-        (&[2, 16, 40, 33], &[16, 1, 1], &[]),
-        (&[3, 1, 5], &[3, 4, 5], &[4, 1]),
-        (&[1], &[3, 3], &[1, 3]),
-        (&[], &[], &[]),
-        (&[0, 4], &[4], &[1, 4]),
-        (&[7, 1000, 3], &[3], &[7, 1000, 3]),
-    ];
+fn programs_give_the_bytes_of_the_separate_kernels() {
+    let program = sample();
+    assert_eq!(program.to_string(), "sigmoid, mul, add, gt, pow_2, tanh, where");
     for isa in ISAS {
-        for (sa, sb, sc) in cases {
-            let data = |s: &[usize], seed| numbers(s.iter().product(), seed);
-            let (a, b, c) = (data(sa, 1), data(sb, 2), data(sc, 3));
-            let rank = sa.len().max(sb.len()).max(sc.len());
-            let so: Vec<usize> = (0..rank)
-                .map(|d| {
-                    let at = |s: &[usize]| (d + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
-                    [at(sa), at(sb), at(sc)].into_iter().find(|n| *n != 1).unwrap_or(1)
-                })
-                .collect();
-            let t = |s: &[usize], v: &[f32]| CallArg::Tensor(HostTensor::new(s, v).unwrap());
-            let out = CallArg::Tensor(HostTensor::zeros(F, &so).unwrap());
-            let args = vec![t(sa, &a), t(sb, &b), t(sc, &c), out];
-            let Some(mut call) = call(scale_shift_relu(), isa, args) else { continue };
-            let grid = call.bind().unwrap();
-            call.run(grid, true).unwrap();
-            for (i, y) in call.output::<f32>(3).unwrap().into_iter().enumerate() {
-                let x = index_of(&so, i);
-                let want = (a[position(sa, &x)] * b[position(sb, &x)] + c[position(sc, &x)]).max(0.0);
-                assert_eq!(y, want, "{isa:?} {sa:?} {sb:?} {sc:?} {i}");
+        if profile(isa).is_none() {
+            continue;
+        }
+        for [rows, columns] in [[1, 1], [1, 5000], [3, 1024], [7, 33], [300, 17], [2, 2500], [0, 4], [5, 0]] {
+            let x = with_edges(rows * columns, 3);
+            let b = numbers(rows * columns, 4);
+            let got = run(&program, isa, &[&x, &b], [rows, columns]);
+            assert_eq!(bits(&got), bits(&sample_by_kernels(isa, &x, &b)), "{isa:?} {rows} x {columns}");
+            if rows > 1 && columns > 0 {
+                let row = &b[..columns];
+                let repeated = row.repeat(rows);
+                let got = run(&program, isa, &[&x, row], [rows, columns]);
+                assert_eq!(bits(&got), bits(&sample_by_kernels(isa, &x, &repeated)), "{isa:?} a row");
             }
         }
     }
 }
 
 #[test]
-fn the_output_may_be_an_input() {
+fn a_block_inside_a_matrix_is_changed_in_place_and_nothing_else() {
+    let program = Program::unary(Function::gelu_erf()).unwrap();
     for isa in ISAS {
-        let (a, b) = (numbers(5000, 1), numbers(5000, 2));
-        let t = |v: &[f32]| CallArg::Tensor(HostTensor::new(&[5000], v).unwrap());
-        for shared in [0, 1] {
-            let args = vec![
-                t(&a),
-                t(&b),
-                CallArg::Tensor(HostTensor::new(&[], &[0.5f32]).unwrap()),
-                CallArg::SameBytesAs(shared),
-            ];
-            let Some(mut call) = call(scale_shift_relu(), isa, args) else { continue };
-            call.call().unwrap();
-            for (i, y) in call.output::<f32>(3).unwrap().into_iter().enumerate() {
-                assert_eq!(y, (a[i] * b[i] + 0.5).max(0.0), "{isa:?}");
-            }
+        let [rows, columns, stride] = [70, 20, 33];
+        let before = numbers(rows * stride, 9);
+        let mut c = before.clone();
+        let mut scratch = vec![0f32; program.scratch_floats()];
+        // SAFETY: the block lies inside `c`.
+        unsafe {
+            program.apply(
+                SimdLevel::at_most(isa),
+                c[5..].as_mut_ptr(),
+                stride,
+                [rows - 1, columns],
+                &mut scratch,
+            )
+        };
+        let level = SimdLevel::at_most(isa).isa();
+        let gelu = CallArg::Tensor(HostTensor::new(&[before.len()], &before).unwrap());
+        let all = kernel(level, "aten::gelu.out", vec![gelu, CallArg::String("none")], before.len());
+        for (i, v) in c.iter().enumerate() {
+            let is_inside = i >= 5 && (i - 5) % stride < columns && (i - 5) / stride < rows - 1;
+            assert_eq!(v.to_bits(), if is_inside { all[i] } else { before[i] }.to_bits(), "{i}");
         }
     }
 }
 
 #[test]
-fn conditions_and_answers_are_bools() {
-    let step = |function, operands: &[Operand]| Step { function, operands: operands.to_vec() };
-    let program = || {
-        Program::new(
-            3,
-            vec![
-                step(
-                    function("aten::where.self_out", &[DType::Bool, F, F, F], &[]),
-                    &[0, 1, 2].map(Operand::Input),
-                ),
-                step(function("aten::gt.Scalar_out", &[F, DType::Bool], &[1]), &[Operand::Step(0)]),
-            ],
-        )
-    };
-    // `gt.Scalar` has its number between the tensors.
-    let program = program().unwrap();
-    for isa in ISAS {
-        let n = 3000;
-        let (a, b) = (numbers(n, 1), numbers(n, 2));
-        let c: Vec<Bool8> = (0..n).map(|i| Bool8([0, 1, 255][i % 3])).collect();
-        let t = |v: &[f32]| CallArg::Tensor(HostTensor::new(&[n], v).unwrap());
-        let args = vec![
-            CallArg::Tensor(HostTensor::new(&[n], &c).unwrap()),
-            t(&a),
-            t(&b),
-            CallArg::Tensor(HostTensor::zeros(DType::Bool, &[n]).unwrap()),
-        ];
-        let Some(mut call) = call(program.clone(), isa, args) else { continue };
-        call.call().unwrap();
-        for (i, y) in call.output::<Bool8>(3).unwrap().into_iter().enumerate() {
-            let chosen = if c[i].get() { a[i] } else { b[i] };
-            assert_eq!(y.0, u8::from(chosen > 1.0), "{isa:?} {i}");
-        }
+fn registers_are_used_again() {
+    let tanh = function("aten::tanh.out", 1, &[]);
+    let mut steps = vec![step(tanh, &[Operand::Input(0)])];
+    for i in 0..40 {
+        steps.push(step(tanh, &[Operand::Step(i)]));
     }
+    let program = Program::new(1, steps).unwrap();
+    assert_eq!(program.scratch_floats(), Program::BLOCK);
 }
 
 #[test]
-fn memory_orders_may_differ_and_shapes_change() {
-    let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
-    let shape = [2, 3, 20, 30];
-    let n = 3600;
-    let (a, b) = (numbers(n, 1), numbers(3, 2));
-    for isa in ISAS {
-        let args = vec![
-            CallArg::Tensor(HostTensor::new(&shape, &a).unwrap()),
-            CallArg::Tensor(HostTensor::new(&[3, 1, 1], &b).unwrap()),
-            CallArg::Tensor(HostTensor::new(&[], &[1f32]).unwrap()),
-            CallArg::Tensor(HostTensor::zeros_in_order(F, &shape, nhwc).unwrap()),
-        ];
-        let Some(mut call) = call(scale_shift_relu(), isa, args) else { continue };
-        for images in [2, 1] {
-            call.resize(0, &[images, 3, 20, 30]).unwrap();
-            call.call().unwrap();
-            let y = call.output::<f32>(3).unwrap();
-            for (i, value) in a.iter().enumerate().take(images * 1800) {
-                let x = index_of(&[images, 3, 20, 30], i);
-                let at = ((x[0] * 20 + x[2]) * 30 + x[3]) * 3 + x[1];
-                assert_eq!(y[at], (value * b[x[1]] + 1.0).max(0.0), "{isa:?} {i}");
-            }
-        }
-        call.resize(1, &[2, 1, 1]).unwrap();
-        let text = call.call().unwrap_err().to_string();
-        assert!(text.contains("do not broadcast"), "{text}");
-    }
+fn dead_steps_and_repeated_operands_are_fine() {
+    let (tanh, add) =
+        (function("aten::tanh.out", 1, &[]), function("aten::add.out", 2, &[ArgSpec::Int(Some(1))]));
+    let x = numbers(50, 1);
+    let program = Program::new(
+        1,
+        vec![
+            step(tanh, &[Operand::Input(0)]),
+            step(tanh, &[Operand::Input(0)]),
+            step(add, &[Operand::Step(1), Operand::Step(1)]),
+            step(add, &[Operand::Step(2), Operand::Constant(-0.0)]),
+        ],
+    )
+    .unwrap();
+    let single = run(&Program::unary(tanh).unwrap(), Isa::Portable, &[&x], [1, 50]);
+    let want: Vec<f32> = single.iter().map(|v| v + v).collect();
+    assert_eq!(bits(&run(&program, Isa::Portable, &[&x], [1, 50])), bits(&want));
 }
 
 #[test]
-fn other_dtypes_and_counts_are_left_alone() {
-    PROGRAM.set(Some(Arc::new(scale_shift_relu())));
-    let cpu = profile(Isa::Portable).unwrap();
-    let t = |d| CallArg::Tensor(HostTensor::zeros(d, &[4]).unwrap());
-    assert!(SingleCall::new(prepare, &cpu, vec![t(F), t(F), t(DType::Int64), t(F)]).unwrap().is_none());
-    assert!(SingleCall::new(prepare, &cpu, vec![t(F), t(F), t(F)]).unwrap().is_none());
+fn programs_that_make_no_sense_are_refused() {
+    let tanh = function("aten::tanh.out", 1, &[]);
+    let refusal = |inputs, steps| Program::new(inputs, steps).unwrap_err().to_string();
+    assert!(refusal(1, vec![]).contains("1 to 64 steps"));
+    assert!(refusal(9, vec![step(tanh, &[Operand::Input(0)])]).contains("9 inputs"));
+    assert!(refusal(1, vec![step(tanh, &[Operand::Input(1)])]).contains("Input(1)"));
+    assert!(refusal(1, vec![step(tanh, &[Operand::Step(0)])]).contains("Step(0)"));
+    assert!(refusal(1, vec![step(tanh, &[])]).contains("1 operands for tanh"));
+    let mut wide: Vec<Step> = (0..20).map(|_| step(tanh, &[Operand::Input(0)])).collect();
+    let add = function("aten::add.out", 2, &[ArgSpec::Int(Some(1))]);
+    wide.push(step(add, &[Operand::Step(0), Operand::Step(1)]));
+    for k in 2..20 {
+        wide.push(step(add, &[Operand::Step(k), Operand::Step(18 + k)]));
+    }
+    assert!(refusal(1, wide).contains("at most 16 values"));
+}
+
+#[test]
+fn calls_are_recognised_by_operator_dtypes_and_numbers() {
+    let f = |d: DType| ArgSpec::Tensor(TensorSpec::contiguous(d, &[4]).unwrap(), None);
+    let (float, int) = (f(DType::Float32), f(DType::Int64));
+    let clamp = |low| recognise("aten::clamp.out", &[float.clone(), low, ArgSpec::None, float.clone()]);
+    let call = clamp(ArgSpec::Int(Some(-1))).unwrap();
+    assert_eq!((call.function.name(), call.out), ("clamp", 3));
+    assert_ne!(call.function, clamp(ArgSpec::Int(Some(0))).unwrap().function);
+    assert!(clamp(ArgSpec::Double(None)).is_none(), "a bound that is computed");
+    assert!(clamp(ArgSpec::Double(Some(f64::NAN))).is_none());
+    assert!(recognise("aten::relu.out", &[int.clone(), int]).is_none());
+    assert!(recognise("aten::softmax.out", &[float.clone(), float]).is_none());
+    assert!(recognise("aten::relu.out", &[]).is_none());
 }

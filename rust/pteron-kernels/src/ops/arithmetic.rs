@@ -31,6 +31,10 @@ functions! {
     /// x - alpha * other.
     SubScalar { subtrahend } = "sub", 3, |s, [x]| s.sub(x, s.splat(subtrahend)),
         from |args| [(args.double(1)? * args.double(2)?) as f32], if subtracts_a_number;
+    /// other - alpha * x.
+    RsubScalar { minuend, factor } = "rsub", 3, ulps 0.5,
+        |s, [x]| s.sub(s.splat(minuend), s.mul(x, s.splat(factor))),
+        from |args| [scalar(args, 1)?, scalar(args, 2)?], if subtracts_a_number;
     /// x * other.
     MulScalar { factor } = "mul", 3, |s, [x]| s.mul(x, s.splat(factor)), from |args| [scalar(args, 1)?];
     /// a + weight (b - a), in the form that meets the nearer end exactly.
@@ -212,6 +216,7 @@ pub static OPERATORS: &[Operator] = &[
         SCALAR_ALPHA, true,
         |a, _b, s| float s.get(0) - s.get(1) * a, int s.get(0).wrapping_sub(s.get(1).wrapping_mul(a))
     )
+    .float::<RsubScalar, 1>()
     .complex64(complex_functions::rsub_number),
     kernel("aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", product)
     .float::<Mul, 2>()

@@ -214,6 +214,7 @@ fn powers() -> Vec<Function> {
         with("pow 0.5", POW, half, f64::sqrt),
         with("pow -0.5", POW, || vec![CallArg::double(-0.5)], |x| 1.0 / x.sqrt()),
         with("pow -1", POW, || vec![CallArg::double(-1.0)], |x| 1.0 / x),
+        with("rsub", "rsub.Scalar_out", || vec![CallArg::double(1.0), CallArg::double(1.0)], |x| 1.0 - x),
         with("pow 1.7", POW, || vec![CallArg::double(f64::from(1.7f32))], |x| x.powf(f64::from(1.7f32))),
     ]
 }
