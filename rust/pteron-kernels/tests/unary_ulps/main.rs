@@ -228,7 +228,7 @@ fn the_page_states_the_bounds_of_the_rows() {
         std::fs::write(PAGE, &text).unwrap();
     }
     let stored = std::fs::read_to_string(PAGE).unwrap();
-    assert!(stored == text, "accuracy.md is out of date: run this test with PTERON_BLESS=1");
+    assert!(stored == text, "accuracy.md is out of date: make bless");
 }
 
 #[test]
