@@ -1,7 +1,7 @@
 //! What a matrix product or convolution does with its result before it leaves the registers or the
 //! cache: fused from the calls that follow it.
 
-use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::elementwise::chain::Chain;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ pub struct Epilogue {
     pub residual: Option<usize>,
     /// Clamp to `[min, max]` after bias and residual; NaN stays NaN. ReLU is `(0.0, f32::INFINITY)`.
     pub clamp: Option<(f32, f32)>,
-    /// A program of one input, run on each finished block while it is hot.
-    pub post: Option<Arc<Program>>,
+    /// A chain of one input, run on each finished block while it is hot.
+    pub post: Option<Arc<Chain>>,
 }
 
 impl Epilogue {

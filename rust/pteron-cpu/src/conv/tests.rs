@@ -8,8 +8,8 @@ use pteron_core::kernel::PrepareFn;
 use pteron_core::{
     ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, PrepareContext, Prepared, Result,
 };
+use pteron_kernels::elementwise::chain::Chain;
 use pteron_kernels::elementwise::function::Function;
-use pteron_kernels::elementwise::program::Program;
 use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_kernels::testing::numbers;
 use std::sync::Arc;
@@ -263,13 +263,13 @@ fn plain(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
     prepare_convolution(ctx, &Epilogue::NONE)
 }
 
-/// Residual, clamp and a program.
+/// Residual, clamp and a chain.
 fn everything(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
     prepare_convolution(ctx, &everything_behind()?)
 }
 
 fn everything_behind() -> Result<Epilogue> {
-    let post = Some(Arc::new(Program::unary(Function::gelu_erf())?));
+    let post = Some(Arc::new(Chain::unary(Function::gelu_erf())?));
     Ok(Epilogue { residual: Some(OUT + 1), clamp: Some((-6.0, 6.0)), post })
 }
 

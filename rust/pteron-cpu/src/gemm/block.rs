@@ -9,7 +9,7 @@ use super::tiling::{PACKED_ROWS, ROWS};
 use super::{K_BLOCK, k_blocks, longest_k_block, part};
 use crate::packed::f32_nr32_v1::NR;
 use crate::packed::pack_block;
-use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::elementwise::chain::Chain;
 use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 
@@ -50,17 +50,17 @@ pub(crate) struct Gemm<'a> {
     /// Limits, NaN passes.
     pub clamp: Option<(f32, f32)>,
     /// Run last, on finished blocks of C while they are in the cache.
-    pub post: Option<&'a Program>,
+    pub post: Option<&'a Chain>,
 }
 
 /// Elements of scratch a worker needs for sums of length `k`. With `is_bound`, `k` is only the largest
 /// length; `is_packed` says that B is [`Rhs::Packed`].
-pub(crate) fn scratch_elements(k: usize, is_bound: bool, is_packed: bool, post: Option<&Program>) -> usize {
+pub(crate) fn scratch_elements(k: usize, is_bound: bool, is_packed: bool, post: Option<&Chain>) -> usize {
     // A smaller k can have a longer K-block than a larger one, never longer than K_BLOCK.
     let block = if is_bound { k.min(K_BLOCK) } else { longest_k_block(k) };
     let b = if is_packed { 0 } else { block * NR };
     let may_pack = if is_bound { k >= BAD_STRIDE } else { lies_badly(k) };
-    b + if may_pack { ROWS * block } else { 0 } + post.map_or(0, Program::scratch_floats)
+    b + if may_pack { ROWS * block } else { 0 } + post.map_or(0, Chain::scratch_floats)
 }
 
 /// Rows of A that are a multiple of this many elements (4 KiB) apart all fall into the same few lines of
@@ -78,7 +78,7 @@ pub(crate) const ROWS_WORTH_PACKING: usize = 48;
 /// Bytes of a group of panels up to which it is read from the second-level cache for every tile of rows.
 const SMALL_PANELS: usize = 256 << 10;
 
-/// Panels after which a post program runs: enough columns for its loops, few enough to be in the cache.
+/// Panels after which a post chain runs: enough columns for its loops, few enough to be in the cache.
 const POST_PANELS: usize = 4;
 
 /// A block of A as the tiles read it.

@@ -3,7 +3,7 @@
 use super::TensorId;
 use super::argument::{Argument, Literal};
 use crate::epilogue::Epilogue;
-use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::elementwise::chain::Chain;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub enum Op {
     },
     /// Scaled dot-product attention: its arguments are what the description says, the output last.
     Attention(Box<crate::attention::AttentionSpec>),
-    /// A program of elementwise functions. Arguments: its inputs, which broadcast, and the result.
-    Elementwise(Arc<Program>),
+    /// A chain of elementwise functions. Arguments: its inputs, which broadcast, and the result.
+    Elementwise(Arc<Chain>),
     /// Argument 0 under another shape: the same bytes. Arguments: the tensor, the extents, the result.
     View,
     /// Anything else: a kernel called as the file says.

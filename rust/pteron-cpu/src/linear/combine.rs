@@ -1,8 +1,8 @@
-//! `C = alpha * C + beta * addend`, then residual, clamp and post program, on a block that the tiles have
+//! `C = alpha * C + beta * addend`, then residual, clamp and post chain, on a block that the tiles have
 //! just written: for what the tiles do not do themselves. Unsafe island.
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
-use pteron_kernels::elementwise::program::Program;
+use pteron_kernels::elementwise::chain::Chain;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(super) struct Combine<'a> {
     /// Null for none.
     pub residual: *const f32,
     pub clamp: Option<(f32, f32)>,
-    pub post: Option<&'a Program>,
+    pub post: Option<&'a Chain>,
 }
 
 impl Combine<'_> {

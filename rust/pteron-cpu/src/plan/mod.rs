@@ -39,7 +39,7 @@ impl PlanSpec {
     pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
         match &self.op {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
-            Op::Elementwise(program) => pteron_kernels::elementwise::chain_kernel::prepare(ctx, program),
+            Op::Elementwise(chain) => pteron_kernels::elementwise::chain_kernel::prepare(ctx, chain),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::Winograd => crate::conv::winograd::prepare(ctx, &self.epilogue),
@@ -76,8 +76,8 @@ impl fmt::Display for PlanSpec {
         if let Op::Attention(spec) = &self.op {
             write!(f, "{spec}")?;
         }
-        if let Op::Elementwise(program) = &self.op {
-            return write!(f, "elementwise[{program}]");
+        if let Op::Elementwise(chain) = &self.op {
+            return write!(f, "elementwise[{chain}]");
         }
         let by = match self.op {
             Op::Winograd => " by winograd",

@@ -1,13 +1,13 @@
-//! Straight-line programs of elementwise f32 functions, run block by block so that everything between
+//! Chains of elementwise f32 functions, run block by block so that everything between
 //! the inputs and the result stays in the first-level cache.
 //!
-//! A [`Program`] is made of [`Step`]s in static single assignment form; the last step is the result.
-//! [`Program::new`] checks it and assigns registers (blocks of [`Program::BLOCK`] elements), so running it
+//! A [`Chain`] is a straight line of [`Step`]s in static single assignment form; the last step is the result.
+//! [`Chain::new`] checks it and assigns registers (blocks of [`Chain::BLOCK`] elements), so running it
 //! needs no checks, no lookup and no allocation. Every function runs the code of the operator's own
 //! kernel: the bytes are those of the separate calls (payloads of NaNs apart, which the compiler is free to
 //! choose). Unsafe island (raw pointers, since the result may overwrite an input).
 
-use super::function::{Function, MAX_OPERANDS, Rows};
+use super::function::{Function, MAX_OPERANDS, RowBlock};
 use crate::vector_math::SimdLevel;
 use pteron_core::{Error, Result};
 use std::fmt;
@@ -15,7 +15,7 @@ use std::fmt;
 /// What a step reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Operand {
-    /// The program's input of this position.
+    /// The chain's input of this position.
     Input(u8),
     /// The result of an earlier step.
     Step(u8),
@@ -64,7 +64,7 @@ pub struct Input {
 
 /// See the module documentation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Program {
+pub struct Chain {
     inputs: usize,
     steps: Vec<Step>,
     code: Vec<Code>,
@@ -73,7 +73,7 @@ pub struct Program {
     registers: usize,
 }
 
-impl Program {
+impl Chain {
     /// Elements of a register.
     pub const BLOCK: usize = 1024;
     /// Most inputs.
@@ -83,11 +83,11 @@ impl Program {
     /// Most registers, those of constants included.
     pub const MAX_REGISTERS: usize = 16;
 
-    /// A program of `inputs` inputs.
+    /// A chain of `inputs` inputs.
     ///
     /// Errors: no steps, too many inputs, steps or registers, an operand that is not there yet, or a number of
     /// operands that is not the function's.
-    pub fn new(inputs: usize, steps: Vec<Step>) -> Result<Program> {
+    pub fn new(inputs: usize, steps: Vec<Step>) -> Result<Chain> {
         check(inputs, &steps)?;
         let constants = distinct_constants(&steps);
         let (code, registers) = assign_registers(&steps, &constants);
@@ -97,12 +97,12 @@ impl Program {
                 registers.to_string(),
             ));
         }
-        Ok(Program { inputs, steps, code, constants, registers })
+        Ok(Chain { inputs, steps, code, constants, registers })
     }
 
-    /// The program that applies one function of one operand.
-    pub fn unary(function: Function) -> Result<Program> {
-        Program::new(1, vec![Step { function, operands: vec![Operand::Input(0)] }])
+    /// The chain that applies one function of one operand.
+    pub fn unary(function: Function) -> Result<Chain> {
+        Chain::new(1, vec![Step { function, operands: vec![Operand::Input(0)] }])
     }
 
     /// Number of inputs.
@@ -115,7 +115,7 @@ impl Program {
         &self.steps
     }
 
-    /// Floats of scratch memory that [`Program::run`] needs.
+    /// Floats of scratch memory that [`Chain::run`] needs.
     pub fn scratch_floats(&self) -> usize {
         self.registers * Self::BLOCK
     }
@@ -126,10 +126,10 @@ impl Program {
     }
 
     /// Runs it in place on a block of `rows` x `columns` elements whose rows are `row_stride` apart: what
-    /// an epilogue does. The program has one input.
+    /// an epilogue does. The chain has one input.
     ///
     /// # Safety
-    /// The block is readable and writable, and this program's `inputs()` is 1.
+    /// The block is readable and writable, and this chain's `inputs()` is 1.
     pub unsafe fn apply(
         &self,
         level: SimdLevel,
@@ -144,7 +144,7 @@ impl Program {
     }
 
     /// Computes `rows` x `columns` elements of `out`, whose rows are `out_stride` apart. Does nothing when
-    /// `inputs` or `scratch` are shorter than [`Program::inputs`] and [`Program::scratch_floats`] say.
+    /// `inputs` or `scratch` are shorter than [`Chain::inputs`] and [`Chain::scratch_floats`] say.
     ///
     /// # Safety
     /// Every input is readable at `row * row_stride + column`, `out` writable at `row * out_stride +
@@ -204,7 +204,7 @@ impl Program {
                 }
             };
             let is_number = [false; MAX_OPERANDS];
-            let mut task = Rows { operands, strides, is_number, out, out_stride, rows, columns };
+            let mut task = RowBlock { operands, strides, is_number, out, out_stride, rows, columns };
             if out_stride == columns && strides[..code.function.arity()].iter().all(|s| *s == columns) {
                 // One long row: no ends of rows to handle one by one.
                 (task.rows, task.columns) = (1, rows * columns);
@@ -227,7 +227,7 @@ struct Block<'a> {
 
 impl Block<'_> {
     fn register(&self, r: usize) -> *mut f32 {
-        self.scratch.wrapping_add(r * Program::BLOCK)
+        self.scratch.wrapping_add(r * Chain::BLOCK)
     }
 }
 
@@ -236,9 +236,9 @@ fn refused(expected: String, got: String) -> Error {
 }
 
 fn check(inputs: usize, steps: &[Step]) -> Result<()> {
-    if inputs > Program::MAX_INPUTS || steps.is_empty() || steps.len() > Program::MAX_STEPS {
+    if inputs > Chain::MAX_INPUTS || steps.is_empty() || steps.len() > Chain::MAX_STEPS {
         return Err(refused(
-            format!("at most {} inputs, 1 to {} steps", Program::MAX_INPUTS, Program::MAX_STEPS),
+            format!("at most {} inputs, 1 to {} steps", Chain::MAX_INPUTS, Chain::MAX_STEPS),
             format!("{inputs} inputs, {} steps", steps.len()),
         ));
     }
@@ -333,7 +333,7 @@ fn assign_registers(steps: &[Step], constants: &[f32]) -> (Vec<Code>, usize) {
     (code, count)
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for Chain {
     /// `sigmoid, mul`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.steps.iter().enumerate() {

@@ -1,24 +1,24 @@
-//! A run of elementwise calls as one kernel: a [`Program`] over whole tensors, whose inputs may broadcast.
+//! A run of elementwise calls as one kernel: a [`Chain`] over whole tensors, whose inputs may broadcast.
 //!
-//! Arguments are the program's inputs in order (f32, or bool where a condition is meant), then the output
+//! Arguments are the chain's inputs in order (f32, or bool where a condition is meant), then the output
 //! (f32, or bool when the last step is a predicate).
 //! Unsafe island (raw pointers, since the output may be an input).
 
 use super::blocks::{BlockBody, BlockChunk, BlockKernel, Stored};
+use super::chain::{Chain, Input};
 use super::operand::BLOCK;
-use super::program::{Input, Program};
 use crate::frame::framed;
 use crate::vector_math::SimdLevel;
 use pteron_core::{Args, PrepareContext, Prepared, Result};
 use std::sync::Arc;
 
-const _: () = assert!(BLOCK == Program::BLOCK);
+const _: () = assert!(BLOCK == Chain::BLOCK);
 
-struct ChainBody(Arc<Program>);
+struct ChainBody(Arc<Chain>);
 
-/// Prepares `program` on the tensors of `ctx`; `None` when their number or dtypes are others.
-pub fn prepare(ctx: &PrepareContext<'_>, program: &Arc<Program>) -> Result<Option<Box<dyn Prepared>>> {
-    let inputs = program.inputs();
+/// Prepares `chain` on the tensors of `ctx`; `None` when their number or dtypes are others.
+pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Result<Option<Box<dyn Prepared>>> {
+    let inputs = chain.inputs();
     let stored = |i: usize| match Stored::of(ctx.tensor(i)?.dtype)? {
         Stored::Binary16 | Stored::Brain16 => None,
         stored => Some(stored),
@@ -29,13 +29,13 @@ pub fn prepare(ctx: &PrepareContext<'_>, program: &Arc<Program>) -> Result<Optio
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(BlockKernel::<ChainBody, { Program::MAX_INPUTS }> {
-        name: format!("elementwise[{program}].{}", level.isa().name()),
+    framed(BlockKernel::<ChainBody, { Chain::MAX_INPUTS }> {
+        name: format!("elementwise[{chain}].{}", level.isa().name()),
         level,
         operands,
         out: inputs,
         stored_out,
-        body: ChainBody(program.clone()),
+        body: ChainBody(chain.clone()),
     })
 }
 
@@ -58,7 +58,7 @@ impl BlockBody for ChainBody {
         let [first, last] = chunk.range;
         for at in (first..last).step_by(BLOCK) {
             let n = BLOCK.min(last - at);
-            let mut given = [Input { data: std::ptr::null(), row_stride: 0 }; Program::MAX_INPUTS];
+            let mut given = [Input { data: std::ptr::null(), row_stride: 0 }; Chain::MAX_INPUTS];
             for (k, slot) in given.iter_mut().enumerate().take(chunk.operands.len()) {
                 // SAFETY: the caller promises operands as their plans say; the block is inside the chunk.
                 slot.data = unsafe { chunk.elements(k, [at, n]) };

@@ -1,8 +1,8 @@
 //! Fused chains against the same functions in f64, one element at a time, on every instruction set.
 
+use super::chain::{Chain, Operand, Step};
 use super::chain_kernel;
 use super::function::{Function, recognise};
-use super::program::{Operand, Program, Step};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use pteron_core::{ArgSpec, Bool8, DType, DimOrder, Isa, PrepareContext, Prepared, Result, TensorSpec};
@@ -12,15 +12,15 @@ use std::sync::Arc;
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
 thread_local! {
-    static PROGRAM: RefCell<Option<Arc<Program>>> = const { RefCell::new(None) };
+    static CHAIN: RefCell<Option<Arc<Chain>>> = const { RefCell::new(None) };
 }
 
 fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
-    PROGRAM.with_borrow(|p| chain_kernel::prepare(ctx, p.as_ref().expect("a program is set")))
+    CHAIN.with_borrow(|p| chain_kernel::prepare(ctx, p.as_ref().expect("a chain is set")))
 }
 
-fn call(program: Program, isa: Isa, args: Vec<CallArg>) -> Option<SingleCall> {
-    PROGRAM.set(Some(Arc::new(program)));
+fn call(chain: Chain, isa: Isa, args: Vec<CallArg>) -> Option<SingleCall> {
+    CHAIN.set(Some(Arc::new(chain)));
     Some(SingleCall::new(prepare, &profile(isa)?, args).unwrap().expect("taken"))
 }
 
@@ -35,9 +35,9 @@ fn function(operator: &str, dtypes: &[DType], numbers: &[i64]) -> Function {
 const F: DType = DType::Float32;
 
 /// relu(a * b + c), b and c in any broadcast shape.
-fn scale_shift_relu() -> Program {
+fn scale_shift_relu() -> Chain {
     let step = |function, operands: &[Operand]| Step { function, operands: operands.to_vec() };
-    Program::new(
+    Chain::new(
         3,
         vec![
             step(function("aten::mul.out", &[F, F, F], &[]), &[Operand::Input(0), Operand::Input(1)]),
@@ -124,8 +124,8 @@ fn the_output_may_be_an_input() {
 #[test]
 fn conditions_and_answers_are_bools() {
     let step = |function, operands: &[Operand]| Step { function, operands: operands.to_vec() };
-    let program = || {
-        Program::new(
+    let chain = || {
+        Chain::new(
             3,
             vec![
                 step(
@@ -137,7 +137,7 @@ fn conditions_and_answers_are_bools() {
         )
     };
     // `gt.Scalar` has its number between the tensors.
-    let program = program().unwrap();
+    let chain = chain().unwrap();
     for isa in ISAS {
         let n = 3000;
         let (a, b) = (numbers(n, 1), numbers(n, 2));
@@ -149,7 +149,7 @@ fn conditions_and_answers_are_bools() {
             t(&b),
             CallArg::Tensor(HostTensor::zeros(DType::Bool, &[n]).unwrap()),
         ];
-        let Some(mut call) = call(program.clone(), isa, args) else { continue };
+        let Some(mut call) = call(chain.clone(), isa, args) else { continue };
         call.call().unwrap();
         for (i, y) in call.output::<Bool8>(3).unwrap().into_iter().enumerate() {
             let chosen = if c[i].get() { a[i] } else { b[i] };
@@ -190,7 +190,7 @@ fn memory_orders_may_differ_and_shapes_change() {
 
 #[test]
 fn other_dtypes_and_counts_are_left_alone() {
-    PROGRAM.set(Some(Arc::new(scale_shift_relu())));
+    CHAIN.set(Some(Arc::new(scale_shift_relu())));
     let cpu = profile(Isa::Portable).unwrap();
     let t = |d| CallArg::Tensor(HostTensor::zeros(d, &[4]).unwrap());
     assert!(SingleCall::new(prepare, &cpu, vec![t(F), t(F), t(DType::Int64), t(F)]).unwrap().is_none());

@@ -1,7 +1,7 @@
-//! Programs against the separate kernels (same bytes), on every instruction set, and what is refused.
+//! Chains against the separate kernels (same bytes), on every instruction set, and what is refused.
 
+use super::chain::{Chain, Input, Operand, Step};
 use super::function::{Function, recognise};
-use super::program::{Input, Operand, Program, Step};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use crate::vector_math::SimdLevel;
@@ -27,16 +27,16 @@ fn step(function: Function, operands: &[Operand]) -> Step {
     Step { function, operands: operands.to_vec() }
 }
 
-fn run(program: &Program, isa: Isa, inputs: &[&[f32]], extents: [usize; 2]) -> Vec<f32> {
+fn run(chain: &Chain, isa: Isa, inputs: &[&[f32]], extents: [usize; 2]) -> Vec<f32> {
     let inputs: Vec<_> = inputs
         .iter()
         .map(|v| Input { data: v.as_ptr(), row_stride: if v.len() == extents[1] { 0 } else { extents[1] } })
         .collect();
     let mut out = vec![0f32; extents[0] * extents[1]];
-    let mut scratch = vec![f32::NAN; program.scratch_floats()];
+    let mut scratch = vec![f32::NAN; chain.scratch_floats()];
     // SAFETY: inputs have one or all rows, the output all.
     unsafe {
-        program.run(SimdLevel::at_most(isa), &inputs, out.as_mut_ptr(), extents[1], extents, &mut scratch)
+        chain.run(SimdLevel::at_most(isa), &inputs, out.as_mut_ptr(), extents[1], extents, &mut scratch)
     };
     out
 }
@@ -67,10 +67,10 @@ fn with_edges(n: usize, seed: u64) -> Vec<f32> {
 }
 
 /// x sigmoid(x), plus b; then where it is above zero, the square of that, else its tanh.
-fn sample() -> Program {
+fn sample() -> Chain {
     use Operand::{Constant, Input, Step as S};
     let one = ArgSpec::Double(Some(1.0));
-    Program::new(
+    Chain::new(
         2,
         vec![
             step(function("aten::sigmoid.out", 1, &[]), &[Input(0)]),
@@ -99,9 +99,9 @@ fn sample_by_kernels(isa: Isa, x: &[f32], b: &[f32]) -> Vec<f32> {
 }
 
 #[test]
-fn programs_give_the_bytes_of_the_separate_kernels() {
-    let program = sample();
-    assert_eq!(program.to_string(), "sigmoid, mul, add, gt, pow_2, tanh, where");
+fn chains_give_the_bytes_of_the_separate_kernels() {
+    let chain = sample();
+    assert_eq!(chain.to_string(), "sigmoid, mul, add, gt, pow_2, tanh, where");
     for isa in ISAS {
         if profile(isa).is_none() {
             continue;
@@ -109,12 +109,12 @@ fn programs_give_the_bytes_of_the_separate_kernels() {
         for [rows, columns] in [[1, 1], [1, 5000], [3, 1024], [7, 33], [300, 17], [2, 2500], [0, 4], [5, 0]] {
             let x = with_edges(rows * columns, 3);
             let b = numbers(rows * columns, 4);
-            let got = run(&program, isa, &[&x, &b], [rows, columns]);
+            let got = run(&chain, isa, &[&x, &b], [rows, columns]);
             assert_eq!(bits(&got), bits(&sample_by_kernels(isa, &x, &b)), "{isa:?} {rows} x {columns}");
             if rows > 1 && columns > 0 {
                 let row = &b[..columns];
                 let repeated = row.repeat(rows);
-                let got = run(&program, isa, &[&x, row], [rows, columns]);
+                let got = run(&chain, isa, &[&x, row], [rows, columns]);
                 assert_eq!(bits(&got), bits(&sample_by_kernels(isa, &x, &repeated)), "{isa:?} a row");
             }
         }
@@ -123,15 +123,15 @@ fn programs_give_the_bytes_of_the_separate_kernels() {
 
 #[test]
 fn a_block_inside_a_matrix_is_changed_in_place_and_nothing_else() {
-    let program = Program::unary(Function::gelu_erf()).unwrap();
+    let chain = Chain::unary(Function::gelu_erf()).unwrap();
     for isa in ISAS {
         let [rows, columns, stride] = [70, 20, 33];
         let before = numbers(rows * stride, 9);
         let mut c = before.clone();
-        let mut scratch = vec![0f32; program.scratch_floats()];
+        let mut scratch = vec![0f32; chain.scratch_floats()];
         // SAFETY: the block lies inside `c`.
         unsafe {
-            program.apply(
+            chain.apply(
                 SimdLevel::at_most(isa),
                 c[5..].as_mut_ptr(),
                 stride,
@@ -156,8 +156,8 @@ fn registers_are_used_again() {
     for i in 0..40 {
         steps.push(step(tanh, &[Operand::Step(i)]));
     }
-    let program = Program::new(1, steps).unwrap();
-    assert_eq!(program.scratch_floats(), Program::BLOCK);
+    let chain = Chain::new(1, steps).unwrap();
+    assert_eq!(chain.scratch_floats(), Chain::BLOCK);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn dead_steps_and_repeated_operands_are_fine() {
     let (tanh, add) =
         (function("aten::tanh.out", 1, &[]), function("aten::add.out", 2, &[ArgSpec::Int(Some(1))]));
     let x = numbers(50, 1);
-    let program = Program::new(
+    let chain = Chain::new(
         1,
         vec![
             step(tanh, &[Operand::Input(0)]),
@@ -175,15 +175,15 @@ fn dead_steps_and_repeated_operands_are_fine() {
         ],
     )
     .unwrap();
-    let single = run(&Program::unary(tanh).unwrap(), Isa::Portable, &[&x], [1, 50]);
+    let single = run(&Chain::unary(tanh).unwrap(), Isa::Portable, &[&x], [1, 50]);
     let want: Vec<f32> = single.iter().map(|v| v + v).collect();
-    assert_eq!(bits(&run(&program, Isa::Portable, &[&x], [1, 50])), bits(&want));
+    assert_eq!(bits(&run(&chain, Isa::Portable, &[&x], [1, 50])), bits(&want));
 }
 
 #[test]
-fn programs_that_make_no_sense_are_refused() {
+fn chains_that_make_no_sense_are_refused() {
     let tanh = function("aten::tanh.out", 1, &[]);
-    let refusal = |inputs, steps| Program::new(inputs, steps).unwrap_err().to_string();
+    let refusal = |inputs, steps| Chain::new(inputs, steps).unwrap_err().to_string();
     assert!(refusal(1, vec![]).contains("1 to 64 steps"));
     assert!(refusal(9, vec![step(tanh, &[Operand::Input(0)])]).contains("9 inputs"));
     assert!(refusal(1, vec![step(tanh, &[Operand::Input(1)])]).contains("Input(1)"));

@@ -7,7 +7,7 @@
 
 use super::blocks::{BlockBody, BlockChunk, BlockKernel, BlockOperand, Stored, with_elements_of};
 use super::broadcast::BroadcastPlan;
-use super::function::{Function, MAX_OPERANDS, Rows};
+use super::function::{Function, MAX_OPERANDS, RowBlock};
 use super::operand::{BLOCK, Half, Sink, Source, load_up_to, store_up_to};
 use super::pointwise::{LONG, Parameters, Pointwise, fits};
 use crate::frame::framed;
@@ -217,7 +217,7 @@ impl Call<'_, '_> {
     /// # Safety
     /// As for [`BlockBody::run`], f32 everywhere; the rows are inside the chunk.
     unsafe fn rows(&self, lead: usize, [rows, columns]: [usize; 2], at: usize) {
-        let mut task = Rows {
+        let mut task = RowBlock {
             operands: [std::ptr::null(); MAX_OPERANDS],
             strides: [0; MAX_OPERANDS],
             is_number: [false; MAX_OPERANDS],
@@ -264,7 +264,7 @@ impl Call<'_, '_> {
     /// # Safety
     /// As for [`BlockBody::run`]; the elements are inside the chunk and no more than [`BLOCK`].
     unsafe fn block(&mut self, [at, n]: [usize; 2], lead: Option<usize>) {
-        let mut rows = Rows {
+        let mut rows = RowBlock {
             operands: [std::ptr::null(); MAX_OPERANDS],
             strides: [n; MAX_OPERANDS],
             is_number: [false; MAX_OPERANDS],

@@ -15,9 +15,9 @@ use std::sync::LazyLock;
 /// Most operands of a function.
 pub const MAX_OPERANDS: usize = 3;
 
-/// Rows of elements: what one application of a function reads and writes.
+/// RowBlock of elements: what one application of a function reads and writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Rows {
+pub struct RowBlock {
     /// First element of each operand; only those of the function's arity are looked at.
     pub operands: [*const f32; MAX_OPERANDS],
     /// From row to row of each operand, in elements; 0 repeats a row.
@@ -35,7 +35,7 @@ pub struct Rows {
     pub columns: usize,
 }
 
-type RunFn = unsafe fn(SimdLevel, Parameters, &Rows);
+type RunFn = unsafe fn(SimdLevel, Parameters, &RowBlock);
 
 /// What a function is, apart from its numbers.
 struct Kind {
@@ -104,10 +104,10 @@ impl Function {
     /// Applies it to every element of `rows`.
     ///
     /// # Safety
-    /// Operands below the arity are readable and the result writable as [`Rows`] says; the result and
+    /// Operands below the arity are readable and the result writable as [`RowBlock`] says; the result and
     /// an operand are the very same elements or disjoint.
     #[inline(always)]
-    pub unsafe fn run(&self, level: SimdLevel, rows: &Rows) {
+    pub unsafe fn run(&self, level: SimdLevel, rows: &RowBlock) {
         // SAFETY: the caller of `run` promises this function's operands and result, which is all that its code touches.
         unsafe { (self.kind.run)(level, self.parameters, rows) }
     }
@@ -126,22 +126,22 @@ impl fmt::Debug for Function {
     }
 }
 
-unsafe fn run<P: Pointwise<N>, const N: usize>(level: SimdLevel, parameters: Parameters, rows: &Rows) {
-    level.dispatch(RowsTask::<P, N> { parameters, rows, function: PhantomData });
+unsafe fn run<P: Pointwise<N>, const N: usize>(level: SimdLevel, parameters: Parameters, rows: &RowBlock) {
+    level.dispatch(RowBlockTask::<P, N> { parameters, rows, function: PhantomData });
 }
 
-struct RowsTask<'a, P, const N: usize> {
+struct RowBlockTask<'a, P, const N: usize> {
     parameters: Parameters,
-    rows: &'a Rows,
+    rows: &'a RowBlock,
     function: PhantomData<P>,
 }
 
-impl<P: Pointwise<N>, const N: usize> SimdTask for RowsTask<'_, P, N> {
+impl<P: Pointwise<N>, const N: usize> SimdTask for RowBlockTask<'_, P, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Rows { operands, strides, is_number, out, out_stride, rows, columns } = *self.rows;
+        let RowBlock { operands, strides, is_number, out, out_stride, rows, columns } = *self.rows;
         let mut from = [std::ptr::null::<f32>(); N];
         from.copy_from_slice(&operands[..N]);
         for r in 0..rows {

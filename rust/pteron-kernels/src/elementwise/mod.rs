@@ -1,11 +1,14 @@
 //! What elementwise operators share: the functions of a row ([`pointwise`], [`lanewise`]), the vector frame ([`blocks`]) with
-//! single functions ([`floats`]) and chains of several ([`program`]), the loops over other elements ([`lanewise`]), and the
+//! single functions ([`floats`]) and chains of several ([`chain`]), the loops over other elements ([`lanewise`]), and the
 //! frame of plain kernels ([`plain`]). The functions themselves are beside the rows of their operators.
 //! Outputs may share bytes with an operand of the same shape.
 
 mod blocks;
 pub mod broadcast;
+pub mod chain;
 pub mod chain_kernel;
+#[cfg(test)]
+mod chain_kernel_tests;
 #[cfg(test)]
 mod chain_tests;
 pub mod floats;
@@ -16,8 +19,5 @@ mod lanewise_tests;
 pub mod operand;
 pub mod plain;
 pub mod pointwise;
-pub mod program;
-#[cfg(test)]
-mod program_tests;
 #[cfg(test)]
 pub(crate) mod tests;

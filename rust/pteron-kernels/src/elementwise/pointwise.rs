@@ -1,5 +1,5 @@
 //! What an elementwise float operator has to supply: a [`Pointwise`] function of `N` vectors. Everything else is
-//! shared: whole tensors of every float dtype ([`super::floats`]), programs ([`super::program`]).
+//! shared: whole tensors of every float dtype ([`super::floats`]), chains ([`super::chain`]).
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
 use crate::vector_math::{Simd, twice::Twice};

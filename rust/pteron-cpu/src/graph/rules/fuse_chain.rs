@@ -1,24 +1,24 @@
-//! `fuse_chain`: elementwise calls that feed each other become one program over whole tensors.
+//! `fuse_chain`: elementwise calls that feed each other become one chain over whole tensors.
 //!
 //! *Before*: `s = sigmoid(x); y = mul(x, s); z = add(y, b)`. *After*: `z = elementwise[sigmoid, mul, add](x, b)`.
 //!
-//! Starts at a call and takes in, as long as a program has room, every producer whose result has as many
+//! Starts at a call and takes in, as long as a chain has room, every producer whose result has as many
 //! elements and is read by nothing outside. Broadcasting stays right for shapes that change, since a
 //! function of one element at a time does not care whether it comes before or after a repetition. Exact:
-//! the program gives the bytes of the separate calls. Saves a pass over memory for each call but one.
+//! the chain gives the bytes of the separate calls. Saves a pass over memory for each call but one.
 //! Runs behind the rules that put elementwise calls into products and convolutions.
 
 use super::Rule;
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::Result;
+use pteron_kernels::elementwise::chain::{Chain, Operand, Step};
 use pteron_kernels::elementwise::function::{ElementwiseCall, is_elementwise, recognise};
-use pteron_kernels::elementwise::program::{Operand, Program, Step};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule {
     name: "fuse_chain",
-    about: "elementwise calls that feed each other into one program",
+    about: "elementwise calls that feed each other into one chain",
     needs: &[],
     apply,
 };
@@ -64,9 +64,9 @@ fn member(graph: &Graph, id: NodeId) -> Option<Member> {
 
 fn find(graph: &Graph, last: NodeId) -> Option<(Vec<NodeId>, Draft)> {
     let mut members = vec![member(graph, last)?];
-    let mut program = None;
+    let mut chain = None;
     let mut refused: Vec<NodeId> = Vec::new();
-    // A program is built for several more calls at once, twice as many after each that had room: building one for
+    // A chain is built for several more calls at once, twice as many after each that had room: building one for
     // every call would take time that grows with the square of their number.
     let mut batch = 1;
     loop {
@@ -79,7 +79,7 @@ fn find(graph: &Graph, last: NodeId) -> Option<(Vec<NodeId>, Draft)> {
         let (Some(newest), added) = (newest, grown.len() - members.len()) else { break };
         match build(&grown) {
             Some(built) => {
-                program = Some(built);
+                chain = Some(built);
                 members = grown;
                 batch = 2 * added;
             }
@@ -87,12 +87,12 @@ fn find(graph: &Graph, last: NodeId) -> Option<(Vec<NodeId>, Draft)> {
             None => refused.push(newest),
         }
     }
-    let (program, inputs) = program?;
+    let (chain, inputs) = chain?;
     let result = graph.node(last).output()?;
     let mut args: Vec<Argument> = inputs.into_iter().map(Argument::Tensor).collect();
     args.push(Argument::Tensor(result));
     let draft = Draft {
-        op: Op::Elementwise(Arc::new(program)),
+        op: Op::Elementwise(Arc::new(chain)),
         operator: String::new(),
         args,
         outputs: smallvec::smallvec![result],
@@ -114,8 +114,8 @@ fn candidate(graph: &Graph, members: &[Member], refused: &[NodeId]) -> Option<Me
     })
 }
 
-/// The program of `members`, in execution order, and the tensors that are its inputs.
-fn build(members: &[Member]) -> Option<(Program, Vec<TensorId>)> {
+/// The chain of `members`, in execution order, and the tensors that are its inputs.
+fn build(members: &[Member]) -> Option<(Chain, Vec<TensorId>)> {
     let mut inputs: Vec<TensorId> = Vec::new();
     let mut steps = Vec::with_capacity(members.len());
     for (at, m) in members.iter().enumerate() {
@@ -136,7 +136,7 @@ fn build(members: &[Member]) -> Option<(Program, Vec<TensorId>)> {
         }
         steps.push(Step { function: m.call.function, operands });
     }
-    Some((Program::new(inputs.len(), steps).ok()?, inputs))
+    Some((Chain::new(inputs.len(), steps).ok()?, inputs))
 }
 
 #[cfg(test)]
@@ -147,10 +147,10 @@ mod tests {
 
     const SHAPE: &[usize] = &[4, 16];
 
-    fn program(b: &Builder, result: TensorId) -> String {
+    fn chain(b: &Builder, result: TensorId) -> String {
         let node = b.graph.node(b.graph.producer(result).unwrap());
         match &node.op {
-            Op::Elementwise(program) => format!("{program}({})", node.inputs().count()),
+            Op::Elementwise(chain) => format!("{chain}({})", node.inputs().count()),
             _ => node.operator.clone(),
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_and_a_small_tree_become_one_program() {
+    fn a_chain_and_a_small_tree_become_one_chain() {
         let mut b = Builder::new();
         let (x, row) = (b.border(SHAPE), b.constant(&[16]));
         let s = b.call("aten::sigmoid.out", &[x], SHAPE);
@@ -170,7 +170,7 @@ mod tests {
         let u = add(&mut b, y, t, SHAPE);
         let z = add(&mut b, u, row, SHAPE);
         assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
-        assert_eq!(program(&b, z), "sigmoid, mul, tanh, add, add(2)");
+        assert_eq!(chain(&b, z), "sigmoid, mul, tanh, add, add(2)");
         let node = b.graph.node(b.graph.producer(z).unwrap());
         assert_eq!(node.covers.as_slice(), [0, 1, 2, 3, 4]);
         assert_eq!(b.graph.live().count(), 1);
@@ -185,7 +185,7 @@ mod tests {
         let w = b.call("aten::neg.out", &[z], SHAPE);
         b.call("aten::sum.out", &[y], &[]);
         assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
-        assert_eq!((program(&b, y), program(&b, w)), ("aten::tanh.out".into(), "exp, neg(1)".into()));
+        assert_eq!((chain(&b, y), chain(&b, w)), ("aten::tanh.out".into(), "exp, neg(1)".into()));
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let r = b.call("aten::exp.out", &[row], &[16]);
         let y = b.call("aten::mul.out", &[x, r], SHAPE);
         assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
-        assert_eq!(program(&b, y), "aten::mul.out");
+        assert_eq!(chain(&b, y), "aten::mul.out");
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_are_cut_where_a_program_is_full() {
+    fn long_chains_are_cut_where_a_chain_is_full() {
         let mut b = Builder::new();
         let mut x = b.border(SHAPE);
         for _ in 0..100 {

@@ -2,17 +2,17 @@
 //! are hot.
 //!
 //! *Before*: `y = linear(x, W, b); z = gelu(y)`, or `s = sigmoid(y); z = mul(y, s)`. *After*:
-//! `z = linear+program(x, W, b)`.
+//! `z = linear+chain(x, W, b)`.
 //!
 //! Applies to the longest row of elementwise calls that read nothing but `y`, numbers and each other, when
-//! nobody else reads `y` or anything between. Exact: the program gives the bytes of the separate calls.
+//! nobody else reads `y` or anything between. Exact: the chain gives the bytes of the separate calls.
 //! Saves a pass over the activations for each of them.
 
 use super::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::Result;
+use pteron_kernels::elementwise::chain::{Chain, Operand, Step};
 use pteron_kernels::elementwise::function::recognise;
-use pteron_kernels::elementwise::program::{Operand, Program, Step};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule {
@@ -62,7 +62,7 @@ fn find(graph: &Graph, producer: NodeId) -> Option<(Vec<NodeId>, Draft)> {
         tail.nodes.push(next);
         tail.results.push(result);
         tail.steps.push(step);
-        if is_closed(graph, y, &tail) && Program::new(1, tail.steps.clone()).is_ok() {
+        if is_closed(graph, y, &tail) && Chain::new(1, tail.steps.clone()).is_ok() {
             closed = Some(tail.nodes.len());
         }
     }
@@ -70,7 +70,7 @@ fn find(graph: &Graph, producer: NodeId) -> Option<(Vec<NodeId>, Draft)> {
     let (last, steps) = (tail.results[count - 1], tail.steps[..count].to_vec());
     let mut draft = before.draft();
     draft.rename(y, last);
-    draft.epilogue.post = Some(Arc::new(Program::new(1, steps).ok()?));
+    draft.epilogue.post = Some(Arc::new(Chain::new(1, steps).ok()?));
     let mut nodes = vec![producer];
     nodes.extend(&tail.nodes[..count]);
     Some((nodes, draft))
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_used_twice_is_one_program() {
+    fn a_function_used_twice_is_one_chain() {
         let mut b = Builder::new();
         let y = product(&mut b);
         let s = b.call("aten::sigmoid.out", &[y], &[4, 16]);
