@@ -1,6 +1,7 @@
 //! The contract between the runtime and backends, whoever registers them: Rust, Python or a plugin.
 
-use crate::{DType, Dims, Error, OwnedTensor, Result, TensorMeta, TensorSlot, TensorView, TensorViewMut};
+pub use crate::output_view::OutputView;
+use crate::{Error, OwnedTensor, Result, TensorView};
 use std::sync::Arc;
 
 /// Whether a backend can be used here.
@@ -72,50 +73,6 @@ impl<'a> ArgView<'a> {
             ArgView::Tensor(t) => Ok(*t),
             _ => Err(Error::delegate("a delegate input is not a tensor")),
         }
-    }
-}
-
-/// One output of a delegate call: a tensor to write, which may be given a smaller shape within its bound.
-pub struct OutputView<'a> {
-    pub(crate) slot: &'a mut TensorSlot,
-}
-
-impl<'a> OutputView<'a> {
-    /// The output in `slot`, which must have memory (the contract of `pteron_core::tensor`).
-    pub fn new(slot: &'a mut TensorSlot) -> Self {
-        OutputView { slot }
-    }
-    /// Element type.
-    pub fn dtype(&self) -> DType {
-        self.slot.meta().dtype()
-    }
-    /// Current extents.
-    pub fn shape(&self) -> &Dims {
-        self.slot.meta().shape()
-    }
-    /// All metadata.
-    pub fn meta(&self) -> &TensorMeta {
-        self.slot.meta()
-    }
-    /// Gives the output its extents for this call.
-    pub fn resize(&mut self, shape: &[usize]) -> Result<()> {
-        self.slot.resize(shape)
-    }
-    /// The tensor to write.
-    pub fn view_mut(&mut self) -> TensorViewMut<'_> {
-        self.slot.view_mut()
-    }
-    /// Largest extents: as many elements as these may be asked for.
-    pub fn bound(&self) -> &Dims {
-        self.slot.bound()
-    }
-    /// Bytes of the memory.
-    pub fn capacity(&self) -> usize {
-        self.slot.capacity()
-    }
-    /// Start of the memory.
-    pub fn data(&mut self) -> *mut u8 {
-        self.slot.data()
     }
 }
 

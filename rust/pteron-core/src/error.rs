@@ -341,6 +341,13 @@ pub fn printable(name: &str) -> String {
     out
 }
 
+/// What a caught panic said, made fit for a message.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.map_or_else(|| "a panic without a message".into(), printable)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,8 +5,8 @@
 //! `pteron-format` (bytes → verified views) → `pteron-runtime` (values, instructions, steps) →
 //! kernels, which see only the types defined here.
 //!
-//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`], [`args`], [`memory_reserve`] and `large_pages`, nowhere
-//! else: the compiler refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
+//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`], [`args`], [`memory_reserve`], `output_view` and
+//! `large_pages`, nowhere else: the compiler refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
 
 #![deny(unsafe_code)]
 
@@ -27,6 +27,8 @@ mod large_pages;
 #[allow(unsafe_code)]
 pub mod memory_reserve;
 #[allow(unsafe_code)]
+mod output_view;
+#[allow(unsafe_code)]
 pub mod owned_tensor;
 pub mod packs;
 pub mod random;
@@ -41,7 +43,7 @@ pub mod value;
 pub use args::{Args, BindArgs, IntListView, Scalar, TensorListView};
 pub use backend::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateEvent, DelegateState,
-    EventId, ExecuteContext, InitContext, NamedData, OutputView,
+    EventId, ExecuteContext, InitContext, NamedData,
 };
 pub use constant::{ConstantKey, ConstantView};
 pub use cpu_profile::{CpuProfile, Isa};
@@ -53,6 +55,7 @@ pub use instruction::Instruction;
 pub use kernel::{
     AliasRule, ArgSpec, Bound, Grid, Kernel, PrepareContext, Prepared, Scratch, StaticKernel, WorkerScratch,
 };
+pub use output_view::OutputView;
 pub use owned_tensor::OwnedTensor;
 pub use packs::{DERIVED_ORIGIN, PackKey, PackStore, PackTotals};
 pub use random::{RandomDraws, RandomStream};

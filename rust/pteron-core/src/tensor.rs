@@ -275,16 +275,6 @@ impl TensorSlot {
     }
 }
 
-impl crate::OutputView<'_> {
-    /// The slot itself, for bindings that lend it to another language.
-    ///
-    /// # Safety
-    /// It must stay the session's: not exchanged for another, nor pointed at other memory.
-    pub unsafe fn slot(&mut self) -> &mut TensorSlot {
-        self.slot
-    }
-}
-
 /// A borrowed tensor for reading.
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {

@@ -1,7 +1,6 @@
 //! A bundled program (`.bpte`), checked.
 
-use crate::read;
-use pteron_core::{AlignedBuffer, Result, TensorSpec};
+use pteron_core::{AlignedBuffer, TensorSpec};
 use std::ops::Range;
 
 /// A program with test cases. The file is held as it was copied before it was checked.
@@ -44,20 +43,4 @@ pub enum BundledValue {
     Bool(bool),
     /// A float.
     Double(f64),
-}
-
-impl BundleFile {
-    /// Does a file that begins like this claim to be a bundled program?
-    pub fn is_bundle(head: &[u8]) -> bool {
-        read::is_bundle(head)
-    }
-
-    /// Copies, then reads and checks a whole file.
-    ///
-    /// # Errors
-    /// `ErrorKind::Program` when anything in it breaks a rule of the format; `ErrorKind::LimitExceeded` when
-    /// memory for the copy cannot be had.
-    pub fn parse(bytes: &[u8]) -> Result<BundleFile> {
-        read::bundle(AlignedBuffer::copy_of(bytes)?)
-    }
 }

@@ -1,7 +1,6 @@
 //! A data file (`.ptd`), checked.
 
 use crate::listing::SpecText;
-use crate::read;
 use pteron_core::memory_reserve::{or_limit, text_of};
 use pteron_core::{Result, TensorSpec};
 use std::fmt::{self, Display, Formatter};
@@ -29,16 +28,6 @@ pub struct DataEntryDef {
 }
 
 impl DataFile {
-    /// Reads and checks a whole data file. The table is copied before it is verified, as in
-    /// [`crate::ProgramFile::parse`].
-    ///
-    /// # Errors
-    /// `ErrorKind::ExternalData` when anything in the file breaks a rule of the format;
-    /// `ErrorKind::LimitExceeded` when memory for the table cannot be had.
-    pub fn parse(bytes: &[u8]) -> Result<DataFile> {
-        read::data_file(bytes, bytes.len())
-    }
-
     /// The entry called `key`.
     pub fn entry(&self, key: &str) -> Option<&DataEntryDef> {
         let at = self.entries.binary_search_by(|e| e.key.as_str().cmp(key)).ok()?;

@@ -1,8 +1,6 @@
 //! A whole program file, checked.
 
 use crate::MethodDef;
-use crate::read;
-use pteron_core::{Error, Result};
 use std::ops::Range;
 
 /// What a `.pte` file says, as owned plain data. Byte ranges are positions in the file: whoever uses
@@ -31,31 +29,6 @@ pub struct NamedDataDef {
 }
 
 impl ProgramFile {
-    /// Reads and checks a whole file.
-    ///
-    /// The program table is copied before it is verified, so `bytes` may be a mapping of a file that
-    /// somebody changes: what was checked cannot be undone, only weights can differ.
-    ///
-    /// # Errors
-    /// `ErrorKind::Program` when anything in the file breaks a rule of the format, with method,
-    /// instruction or value, what was expected and what was found; `ErrorKind::LimitExceeded` when
-    /// memory for the table cannot be had.
-    pub fn parse(bytes: &[u8]) -> Result<ProgramFile> {
-        read::program(bytes, bytes.len())
-    }
-
-    /// As [`ProgramFile::parse`] for a file of `len` bytes of which only the first are at hand, at least
-    /// header and program table: what lies behind them is not looked at when a file is checked.
-    ///
-    /// # Errors
-    /// As for [`ProgramFile::parse`].
-    pub fn parse_head(head: &[u8], len: u64) -> Result<ProgramFile> {
-        let len = usize::try_from(len).map_err(|_| {
-            Error::limit("the file is larger than the address space").got(format!("{len} bytes"))
-        })?;
-        read::program(head, len)
-    }
-
     /// The method called `name`.
     pub fn method(&self, name: &str) -> Option<&MethodDef> {
         self.methods.iter().find(|m| m.name == name)

@@ -1,54 +1,26 @@
-//! The plugin's side: a [`Backend`] of this process behind a table of functions. Unsafe island.
+//! The plugin's side of a backend and its delegates: the functions that a table lists. Unsafe island.
 
 use crate::abi::{
-    ABI_MAJOR, FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_STRING, KIND_TENSOR, OK, PteronArg,
-    PteronBackend, PteronBytes, PteronError, PteronEvent, PteronExecute, PteronInit, PteronOutput,
-    PteronTensor,
+    FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_STRING, KIND_TENSOR, OK, PteronArg, PteronBytes,
+    PteronError, PteronEvent, PteronExecute, PteronInit, PteronOutput, PteronTensor,
 };
-use crate::guest_state;
+use pteron_core::error::panic_text;
 use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, DType, Delegate, DelegateEvent, DimOrder,
     Dims, Dynamism, Error, EventId, ExecuteContext, InitContext, NamedData, OutputView, Result, TensorMeta,
     TensorSlot, TensorSpec, TensorView,
 };
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-
-/// A table for `backend`, to be handed to a host. It and the backend stay until the process ends.
-///
-/// Errors: a name with a null byte.
-pub fn table(backend: Box<dyn Backend>) -> Result<*const PteronBackend> {
-    let name = CString::new(backend.name()).map_err(|_| {
-        Error::input("the name of a backend has a null byte").got(backend.name().escape_debug().to_string())
-    })?;
-    Ok(Box::leak(Box::new(PteronBackend {
-        abi_major: ABI_MAJOR,
-        struct_size: std::mem::size_of::<PteronBackend>() as u32,
-        name: name.into_raw().cast_const(),
-        plugin: Box::into_raw(Box::new(backend)).cast(),
-        is_available: Some(is_available),
-        init: Some(init),
-        execute: Some(execute),
-        destroy: Some(destroy),
-        has_state: Some(guest_state::has_state),
-        get_state: Some(guest_state::get_state),
-        set_state: Some(guest_state::set_state),
-        reset_state: Some(guest_state::reset_state),
-    })))
-}
 
 /// Runs `work`; what it fails with, or panics with, goes to the host.
 pub(crate) fn guarded(error: *mut PteronError, work: impl FnOnce() -> Result<()>) -> i32 {
     let failed = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return OK,
         Ok(Err(failed)) => failed,
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|s| (*s).to_string());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            Error::delegate(format!("panicked: {}", text.unwrap_or_else(|| "without a message".into())))
-        }
+        Err(panic) => Error::delegate(format!("panicked: {}", panic_text(&*panic))),
     };
     let text = failed.to_string();
     // SAFETY: the host passes an error that is valid during the call.
@@ -100,7 +72,7 @@ unsafe fn backend<'a>(plugin: *mut c_void) -> &'a dyn Backend {
 
 /// # Safety
 /// `plugin` is that of the table; `error` is valid during the call.
-unsafe extern "C" fn is_available(plugin: *mut c_void, error: *mut PteronError) -> i32 {
+pub(crate) unsafe extern "C" fn is_available(plugin: *mut c_void, error: *mut PteronError) -> i32 {
     guarded(error, || {
         // SAFETY: the host passes what the table holds.
         match unsafe { backend(plugin) }.is_available() {
@@ -154,7 +126,7 @@ pub(crate) struct Guest {
 
 /// # Safety
 /// `plugin` is that of the table; the other arguments are as the header says, during the call.
-unsafe extern "C" fn init(
+pub(crate) unsafe extern "C" fn init(
     plugin: *mut c_void,
     init: *const PteronInit,
     delegate: *mut *mut c_void,
@@ -212,7 +184,7 @@ fn end(data: &HostData) {
 
 /// # Safety
 /// `delegate` is one that `init` made, and is not used afterwards.
-unsafe extern "C" fn destroy(delegate: *mut c_void) {
+pub(crate) unsafe extern "C" fn destroy(delegate: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: made by `init`, destroyed once.
         let guest = unsafe { Box::from_raw(delegate.cast::<Guest>()) };
@@ -297,7 +269,7 @@ fn tell(told: &PteronExecute, event: &DelegateEvent<'_>) {
 
 /// # Safety
 /// `delegate` is one that `init` made, used by this thread alone; the arguments are as the header says, during the call.
-unsafe extern "C" fn execute(
+pub(crate) unsafe extern "C" fn execute(
     delegate: *mut c_void,
     execute: *const PteronExecute,
     inputs: *const PteronArg,

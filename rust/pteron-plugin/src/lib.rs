@@ -17,10 +17,11 @@ pub mod abi;
 mod guest;
 #[allow(unsafe_code)]
 mod guest_state;
+mod guest_table;
 #[allow(unsafe_code)]
 mod host;
 #[allow(unsafe_code)]
 mod host_state;
 
-pub use guest::table;
+pub use guest_table::table;
 pub use host::PluginBackend;

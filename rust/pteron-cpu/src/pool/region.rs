@@ -1,6 +1,7 @@
 //! One parallel region: the work, how many chunks it has, and how it ended.
 
 use super::primitives::{AtomicU32, Mutex, Ordering};
+use pteron_core::error::panic_text;
 use pteron_core::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -55,10 +56,5 @@ pub(super) fn run_chunk(work: Work<'_>, chunk: u32, worker: usize) -> Result<()>
 
 #[cold]
 fn panicked(payload: &(dyn std::any::Any + Send)) -> Error {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|s| s.to_string())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_string());
-    Error::internal("a kernel panicked").got(text)
+    Error::internal("a kernel panicked").got(panic_text(payload))
 }

@@ -11,18 +11,24 @@ use pteron_core::error::printable;
 use pteron_core::memory_reserve::list_of;
 use pteron_core::{AlignedBuffer, Error, Result};
 
-/// Does a file that begins like this claim to be a bundled program?
-pub(crate) fn is_bundle(head: &[u8]) -> bool {
-    head.get(IDENTIFIER_OFFSET..).is_some_and(|rest| rest.starts_with(BUNDLE_IDENTIFIER.as_bytes()))
-}
+impl BundleFile {
+    /// Does a file that begins like this claim to be a bundled program?
+    pub fn is_bundle(head: &[u8]) -> bool {
+        head.get(IDENTIFIER_OFFSET..).is_some_and(|rest| rest.starts_with(BUNDLE_IDENTIFIER.as_bytes()))
+    }
 
-/// Reads and checks a private copy of a file.
-pub(crate) fn bundle(bytes: AlignedBuffer) -> Result<BundleFile> {
-    checked(bytes).map_err(explained)
+    /// Copies, then reads and checks a whole file.
+    ///
+    /// # Errors
+    /// `ErrorKind::Program` when anything in it breaks a rule of the format; `ErrorKind::LimitExceeded` when
+    /// memory for the copy cannot be had.
+    pub fn parse(bytes: &[u8]) -> Result<BundleFile> {
+        checked(AlignedBuffer::copy_of(bytes)?).map_err(explained)
+    }
 }
 
 fn checked(bytes: AlignedBuffer) -> Result<BundleFile> {
-    if !is_bundle(bytes.as_slice()) {
+    if !BundleFile::is_bundle(bytes.as_slice()) {
         return Err(Error::program("the file is not a bundled program of a known format")
             .expected(format!("file identifier {BUNDLE_IDENTIFIER}")));
     }

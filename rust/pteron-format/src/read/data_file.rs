@@ -15,6 +15,18 @@ use pteron_core::memory_reserve::list_of;
 use pteron_core::{Error, ErrorKind, Result, TensorSpec};
 use std::ops::Range;
 
+impl DataFile {
+    /// Reads and checks a whole data file. The table is copied before it is verified, as in
+    /// [`crate::ProgramFile::parse`].
+    ///
+    /// # Errors
+    /// `ErrorKind::ExternalData` when anything in the file breaks a rule of the format;
+    /// `ErrorKind::LimitExceeded` when memory for the table cannot be had.
+    pub fn parse(bytes: &[u8]) -> Result<DataFile> {
+        data_file(bytes, bytes.len())
+    }
+}
+
 /// Reads and checks a data file of `len` bytes that begins with `head`.
 pub(crate) fn data_file(head: &[u8], len: usize) -> Result<DataFile> {
     // What is shared with programs says "program"; whoever catches it should know that it is the data.

@@ -1,5 +1,5 @@
-//! Bytes to checked files. [`program()`], [`data_file()`] and [`bundle()`] are the only entries; everything
-//! after them is infallible.
+//! Bytes to checked files. [`crate::ProgramFile::parse`], [`crate::DataFile::parse`] and
+//! [`crate::BundleFile::parse`], which are here, are the only entries; everything after them is infallible.
 //!
 //! Order of checks: container and header, FlatBuffers structure of a private copy of the program table,
 //! segments, constants and named data, then each method: arenas, values, delegates, instructions.
@@ -20,6 +20,4 @@ mod tensor_layout;
 mod tensors;
 mod values;
 
-pub(crate) use bundle::{bundle, is_bundle};
 pub(crate) use data_file::data_file;
-pub(crate) use program::program;

@@ -4,15 +4,42 @@ use super::file_layout::FileLayout;
 use super::segment_layout::SegmentLayout;
 use super::segments::align_up;
 use super::{ProgramDraft, WriteOptions, table};
+use crate::ProgramFile;
 use crate::header::{HEADER_LEN, HEADER_MAGIC, HEADER_OFFSET};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::{list_of, or_limit};
 use pteron_core::{Error, Result};
 
 /// Alignment that every reader gives the program table.
 const TABLE_ALIGNMENT: usize = 16;
 
+impl ProgramDraft<'_> {
+    /// Lays the program out as a file, without copying constants and blobs.
+    ///
+    /// Equal constants, equal first contents, equal delegate blobs and equal named blobs are stored once.
+    ///
+    /// # Errors
+    /// `ErrorKind::Program` when the draft is not a legal program (with the place and what was
+    /// expected) or an alignment cannot be kept; `ErrorKind::LimitExceeded` when it is too large.
+    pub fn lay_out(&self, options: &WriteOptions) -> Result<FileLayout<'_>> {
+        or_limit(|| {
+            let layout = lay_out(self, options)?;
+            if options.verify {
+                ProgramFile::parse_head(&layout.head, layout.len).map_err(|e| {
+                    e.hint("the program given to the writer is illegal at this place; nothing was written")
+                })?;
+            }
+            Ok(layout)
+        })
+    }
+
+    /// The whole file in memory; errors as for [`ProgramDraft::lay_out`].
+    pub fn to_bytes(&self, options: &WriteOptions) -> Result<Vec<u8>> {
+        self.lay_out(options)?.to_bytes()
+    }
+}
+
 /// The layout of the whole file.
-pub(super) fn lay_out<'a>(draft: &'a ProgramDraft<'_>, options: &WriteOptions) -> Result<FileLayout<'a>> {
+fn lay_out<'a>(draft: &'a ProgramDraft<'_>, options: &WriteOptions) -> Result<FileLayout<'a>> {
     options.check()?;
     let layout = SegmentLayout::plan(draft, options)?;
     let delegate_alignment = usize::try_from(options.delegate_alignment).unwrap_or(TABLE_ALIGNMENT);

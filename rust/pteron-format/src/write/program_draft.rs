@@ -1,8 +1,5 @@
 //! What a file should hold, in the terms of the schema: raw indices, nothing resolved, nothing checked.
 
-use super::{FileLayout, WriteOptions, container};
-use crate::ProgramFile;
-use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, Result, Value};
 use std::borrow::Cow;
 
@@ -163,32 +160,6 @@ pub struct ExtraTensorDraft {
     pub fully_qualified_name: Option<String>,
     /// 0 this file, 1 a data file.
     pub location: i8,
-}
-
-impl ProgramDraft<'_> {
-    /// Lays the program out as a file, without copying constants and blobs.
-    ///
-    /// Equal constants, equal first contents, equal delegate blobs and equal named blobs are stored once.
-    ///
-    /// # Errors
-    /// `ErrorKind::Program` when the draft is not a legal program (with the place and what was
-    /// expected) or an alignment cannot be kept; `ErrorKind::LimitExceeded` when it is too large.
-    pub fn lay_out(&self, options: &WriteOptions) -> Result<FileLayout<'_>> {
-        or_limit(|| {
-            let layout = container::lay_out(self, options)?;
-            if options.verify {
-                ProgramFile::parse_head(&layout.head, layout.len).map_err(|e| {
-                    e.hint("the program given to the writer is illegal at this place; nothing was written")
-                })?;
-            }
-            Ok(layout)
-        })
-    }
-
-    /// The whole file in memory; errors as for [`ProgramDraft::lay_out`].
-    pub fn to_bytes(&self, options: &WriteOptions) -> Result<Vec<u8>> {
-        self.lay_out(options)?.to_bytes()
-    }
 }
 
 impl TensorDraft {

@@ -1,8 +1,11 @@
-//! A session of a method, as callers see it.
+//! A session of a method, as callers see it, and how a program makes one.
 
 use crate::api::method_instance::MethodInstance;
-use crate::{CancelHandle, ExecuteOptions, InputValue, IoSpec, Outputs, OwnedTensor, Program};
-use pteron_core::Result;
+use crate::load::method_code::MethodCode;
+use crate::session::shared_state::SharedState;
+use crate::{CancelHandle, ExecuteOptions, InputValue, IoSpec, MethodOptions, Outputs, OwnedTensor, Program};
+use pteron_core::error::printable;
+use pteron_core::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,11 +16,37 @@ pub struct Method {
     instance: MethodInstance,
 }
 
-impl Method {
-    pub(crate) fn new(program: Arc<Program>, instance: MethodInstance) -> Self {
-        Method { program, instance }
+impl Program {
+    /// A new session of a method: memory, state, initialised delegates.
+    pub fn load_method(self: &Arc<Self>, name: &str, options: MethodOptions) -> Result<Method> {
+        let instance = self.instance_of(self.code(name)?, &options, None)?;
+        Ok(Method { program: self.clone(), instance })
     }
 
+    /// New sessions of several methods that have one copy of the mutable buffers which the program shares
+    /// between them; no other session sees it. They run one at a time: a call meanwhile gets `MethodBusy`.
+    /// An error where the methods share no buffers.
+    pub fn load_methods(self: &Arc<Self>, names: &[&str], options: &MethodOptions) -> Result<Vec<Method>> {
+        for (i, name) in names.iter().enumerate() {
+            if names.iter().take(i).any(|n| n == name) {
+                return Err(Error::input("a method is named twice")
+                    .argument("methods")
+                    .expected("each method once")
+                    .got(printable(name))
+                    .hint("sessions of one method that share state would be one session"));
+            }
+        }
+        let codes = names.iter().map(|name| self.code(name)).collect::<Result<Vec<_>>>()?;
+        let shared = SharedState::new(&codes)?;
+        let load = |code: Arc<MethodCode>| {
+            let instance = self.instance_of(code, options, Some(&shared))?;
+            Ok(Method { program: self.clone(), instance })
+        };
+        codes.into_iter().map(load).collect()
+    }
+}
+
+impl Method {
     /// Name of the method.
     pub fn name(&self) -> &str {
         &self.instance.code().ir.name

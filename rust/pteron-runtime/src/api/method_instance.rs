@@ -4,7 +4,7 @@ use crate::api::deadline::Deadline;
 use crate::load::method_code::MethodCode;
 use crate::session::budget::Budget;
 use crate::session::cancel::CancelHandle;
-use crate::session::delegate_call::{check_calls, init_delegates, panic_text};
+use crate::session::delegate_call::{check_calls, init_delegates};
 use crate::session::input_check::check_inputs;
 use crate::session::output_collect::{check_buffers, collect};
 use crate::session::session_state;
@@ -17,6 +17,7 @@ use crate::step_effects::ArgumentRole;
 use crate::{
     Allocation, ExecuteOptions, InputValue, Limits, MethodOptions, OutputValue, Outputs, OwnedTensor, Tracer,
 };
+use pteron_core::error::panic_text;
 use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, ErrorKind, RandomStream, Result};
 use pteron_cpu::Executor;
@@ -83,7 +84,7 @@ impl MethodInstance {
             return Err(no_threads().method(code.ir.name.as_str()).hint(hint));
         }
         let limits = options.limits.or(limits).inside();
-        limits.check_built(&code).map_err(|e| e.method(code.ir.name.as_str()))?;
+        code.check_limits(&limits).map_err(|e| e.method(code.ir.name.as_str()))?;
         let _nested = limits.enter().map_err(|e| e.method(code.ir.name.as_str()))?;
         let pool = code.runtime.pool();
         let max_threads = options.num_threads.unwrap_or(pool.threads()).clamp(1, pool.threads().max(1));

@@ -11,32 +11,16 @@ use crate::load::program_data::ProgramData;
 use crate::load::storage::{BundledProgram, Storage};
 use crate::session::shared_state::SharedState;
 use crate::{
-    DataSource, ExecuteOptions, Extent, InputValue, IoKind, IoSpec, Limits, Method, MethodOptions, Outputs,
-    Runtime, TensorIo,
+    DataSource, ExecuteOptions, Extent, InputValue, IoKind, IoSpec, Limits, MethodOptions, Outputs,
+    ProgramSource, Runtime, TensorIo,
 };
-use pteron_core::error::printable;
+use pteron_core::error::{panic_text, printable};
 use pteron_core::memory_reserve::or_limit;
 use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
 use pteron_format::{BundleFile, MethodDef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Where a program comes from.
-pub enum ProgramSource {
-    /// A file.
-    File {
-        /// Path of the `.pte` file.
-        path: PathBuf,
-        /// Map the weights (private, read-only)? Else they are read into memory of the program's own,
-        /// for files on storage that may change or vanish.
-        is_mapped: bool,
-    },
-    /// Bytes that somebody keeps unchanged while the program lives (Python `bytes`, a `Vec<u8>`).
-    /// Used in place when 16-byte aligned, else copied.
-    Bytes(Arc<dyn StableBytes>),
-}
 
 /// A loaded program. Immutable, shared by all its methods and sessions.
 pub struct Program {
@@ -272,7 +256,7 @@ impl Program {
     }
 
     /// The executable of a method, built the first time.
-    fn code(&self, name: &str) -> Result<Arc<MethodCode>> {
+    pub(crate) fn code(&self, name: &str) -> Result<Arc<MethodCode>> {
         let (def, entry) = self.method(name)?;
         if self.builds.is_cut_off() {
             let built = entry.code.lock_within(Duration::ZERO).and_then(|slot| slot.clone());
@@ -306,35 +290,17 @@ impl Program {
     }
 
     fn instance(&self, name: &str, options: &MethodOptions) -> Result<MethodInstance> {
-        let code = self.code(name)?;
-        catching(|| MethodInstance::new(code, options, self.limits, None))
+        self.instance_of(self.code(name)?, options, None)
     }
 
-    /// A new session of a method: memory, state, initialised delegates.
-    pub fn load_method(self: &Arc<Self>, name: &str, options: MethodOptions) -> Result<Method> {
-        Ok(Method::new(self.clone(), self.instance(name, &options)?))
-    }
-
-    /// New sessions of several methods that have one copy of the mutable buffers which the program shares
-    /// between them; no other session sees it. They run one at a time: a call meanwhile gets `MethodBusy`.
-    /// An error where the methods share no buffers.
-    pub fn load_methods(self: &Arc<Self>, names: &[&str], options: &MethodOptions) -> Result<Vec<Method>> {
-        for (i, name) in names.iter().enumerate() {
-            if names.iter().take(i).any(|n| n == name) {
-                return Err(Error::input("a method is named twice")
-                    .argument("methods")
-                    .expected("each method once")
-                    .got(printable(name))
-                    .hint("sessions of one method that share state would be one session"));
-            }
-        }
-        let codes = names.iter().map(|name| self.code(name)).collect::<Result<Vec<_>>>()?;
-        let shared = SharedState::new(&codes)?;
-        let load = |code: Arc<MethodCode>| {
-            catching(|| MethodInstance::new(code, options, self.limits, Some(&shared)))
-                .map(|instance| Method::new(self.clone(), instance))
-        };
-        codes.into_iter().map(load).collect()
+    /// A session of a method of this program, within its limits. `shared`: what it has in common with others.
+    pub(crate) fn instance_of(
+        &self,
+        code: Arc<MethodCode>,
+        options: &MethodOptions,
+        shared: Option<&SharedState>,
+    ) -> Result<MethodInstance> {
+        catching(|| MethodInstance::new(code, options, self.limits, shared))
     }
 
     /// Runs a stateless method in a session from a pool; any number of threads may do so at once. A
@@ -399,7 +365,7 @@ fn unpack(storage: Storage) -> Result<(Storage, Option<Arc<BundleFile>>)> {
 fn catching<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(|| or_limit(f))).unwrap_or_else(|panic| {
         Err(Error::internal("the loader panicked; this is a bug in pteron")
-            .got(crate::session::delegate_call::panic_text(&*panic))
+            .got(panic_text(&*panic))
             .hint("please report this with the program"))
     })
 }

@@ -1,6 +1,5 @@
 //! Limits on what a program may use.
 
-use crate::load::method_code::MethodCode;
 use pteron_core::error::printable;
 use pteron_core::{Error, MAX_RANK, Result};
 use pteron_format::{MethodDef, ProgramFile};
@@ -81,14 +80,6 @@ impl Limits {
                     }))
             }
             _ => Ok(()),
-        }
-    }
-
-    /// As [`Limits::check_file`] for a method that is built: a session may have tighter limits than its program.
-    pub(crate) fn check_built(&self, code: &MethodCode) -> Result<()> {
-        match code.data.file().method(&code.ir.name) {
-            Some(method) => self.check_method(method),
-            None => Ok(()),
         }
     }
 

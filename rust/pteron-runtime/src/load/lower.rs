@@ -2,7 +2,8 @@
 
 use crate::ir::{ConstantRef, MethodIr};
 use crate::load::external_tensors::resolve;
-use crate::load::program_data::{ProgramData, file_key};
+use crate::load::program_data::ProgramData;
+use crate::load::source::file_key;
 use pteron_core::{Error, Result};
 use pteron_format::{MethodDef, StoredBytes};
 

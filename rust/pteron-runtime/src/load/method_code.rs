@@ -13,7 +13,7 @@ use crate::load::session_layout::SessionLayout;
 use crate::load::step::Step;
 use crate::optimize::{self, Loader, Optimized};
 use crate::step_effects::{Operation, written_scalars};
-use crate::{IoSpec, Runtime};
+use crate::{IoSpec, Limits, Runtime};
 use pteron_core::{
     AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Instruction, PackStore, PrepareContext,
     Result, Schema, Scratch, TensorSpec, ValueId,
@@ -60,6 +60,14 @@ pub(crate) struct BuildInput<'a> {
 }
 
 impl MethodCode {
+    /// Is the method within limits that may be tighter than those of its program?
+    pub(crate) fn check_limits(&self, limits: &Limits) -> Result<()> {
+        match self.data.file().method(&self.ir.name) {
+            Some(method) => limits.check_method(method),
+            None => Ok(()),
+        }
+    }
+
     /// Checks, optimises and prepares a method.
     pub(crate) fn build(input: BuildInput<'_>) -> Result<MethodCode> {
         let mut ir = lower(input.method, input.data)?;

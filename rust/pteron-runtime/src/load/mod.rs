@@ -27,6 +27,7 @@ pub(crate) mod program_data;
 pub(crate) mod runtime;
 pub(crate) mod session_layout;
 pub(crate) mod small_constants;
+pub(crate) mod source;
 pub(crate) mod state_analysis;
 pub(crate) mod step;
 #[allow(unsafe_code)]

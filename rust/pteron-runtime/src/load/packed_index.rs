@@ -9,7 +9,7 @@
 //! `constant` is a range of the constant segment; `offset`, `shape` and `strides` (in elements) are the view of
 //! it that was packed.
 
-use crate::load::program_data::FILE_ORIGIN;
+use crate::load::source::FILE_ORIGIN;
 use pteron_core::error::printable;
 use pteron_core::{ConstantKey, DType, Dims, Error, PackKey, Result};
 use pteron_cpu::packed::{FORMATS, packed_format};

@@ -10,7 +10,7 @@ use crate::step_effects::{Region, tensor_roles};
 use pteron_core::{AliasRule, ValueId};
 
 /// The outputs that may move. `links`: (from, to) of every move and view. Steps must have neither jumps nor
-/// delegate calls ([`crate::session::bound_outputs::are_allowed`]).
+/// delegate calls (`may_lie_with_callers` in `session_layout`).
 pub(crate) fn movable(ir: &MethodIr, steps: &[Step], links: &[(ValueId, ValueId)]) -> Vec<ValueId> {
     let mut out: Vec<ValueId> = Vec::new();
     for id in &ir.outputs {

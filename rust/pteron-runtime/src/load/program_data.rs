@@ -21,15 +21,6 @@ pub(crate) struct ProgramData {
     released: Mutex<Vec<ConstantKey>>,
 }
 
-/// Origin of constants that lie in the program file itself; their offset is the file offset. Data file n
-/// (from 0) is origin n + 1.
-pub(crate) const FILE_ORIGIN: u32 = 0;
-
-/// Names a byte range of the program file.
-pub(crate) fn file_key(range: &Range<usize>) -> ConstantKey {
-    ConstantKey { origin: FILE_ORIGIN, offset: range.start as u64, nbytes: range.len() as u64 }
-}
-
 impl ProgramData {
     /// Checks the program; a key that it shares with a data file must stand for the same bytes.
     pub(crate) fn new(storage: Storage, external: ExternalFiles) -> Result<Self> {

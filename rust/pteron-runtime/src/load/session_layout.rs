@@ -8,7 +8,6 @@ use crate::load::planned_outputs;
 use crate::load::prepare::Preparer;
 use crate::load::small_constants::SmallConstants;
 use crate::load::step::{Action, Step};
-use crate::session::bound_outputs;
 use pteron_core::{Error, PackedBytes, Result, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -67,7 +66,7 @@ impl SessionLayout {
             folded: folded_memory(ir, &built.steps, preparer)?,
             own: vec![],
             fresh_outputs: vec![],
-            has_direct_outputs: bound_outputs::are_allowed(&built.steps),
+            has_direct_outputs: may_lie_with_callers(&built.steps),
             movable_outputs: vec![],
             moving: built.moving.iter().copied().collect(),
             scalars: vec![],
@@ -124,6 +123,12 @@ impl SessionLayout {
     pub(crate) fn is_used(&self, id: ValueId) -> bool {
         self.is_used.get(id.index()).copied().unwrap_or(false)
     }
+}
+
+/// May the method's outputs lie in callers' memory? Not where a delegate could keep a view of it, and
+/// not where a jump could leave one unwritten: fresh memory is zero, callers' memory is what it was.
+fn may_lie_with_callers(steps: &[Step]) -> bool {
+    !steps.iter().any(|s| matches!(s.action, Action::Delegate { .. } | Action::JumpFalse { .. }))
 }
 
 /// What steps, callers and those who keep state can name, directly or in a list.

@@ -9,63 +9,25 @@ mod effects;
 mod flow;
 mod fold_layout;
 mod listing;
+mod loader;
 mod runs;
 mod strides;
 #[cfg(test)]
 mod tests;
 
 pub use listing::listing;
+use loader::Chain;
+pub use loader::{Loader, Optimized};
 
 use crate::ir::{FoldedConstant, MethodIr, StepIr};
-use pteron_core::{
-    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Instruction, Result, Schema, TensorSpec, ValueId,
-    memory_reserve,
-};
+use pteron_core::{Instruction, Result, memory_reserve};
 use pteron_cpu::graph::rules::{self, Rule};
-use pteron_cpu::plan::{PlanSpec, RuleSwitches};
-use pteron_kernels::single_call::CallArg;
-use std::sync::Arc;
+use pteron_cpu::plan::RuleSwitches;
 
 /// Names of all rewrites that can be switched off, in order.
 pub fn rule_names() -> impl Iterator<Item = &'static str> {
     std::iter::once(fold_layout::RULE).chain(rules::RULES.iter().map(|r| r.name))
 }
-
-/// What the optimiser asks of the loader.
-pub trait Loader {
-    /// Schema of an operator, as the registered kernels have it.
-    fn schema(&self, operator: &str) -> Option<&Schema>;
-    /// Would `plan` find a kernel for these arguments?
-    fn can_prepare(&self, plan: &PlanSpec, args: &[ArgSpec<'_>]) -> Result<bool>;
-    /// What preparing knows about a value.
-    fn arg_spec<'s>(&'s self, ir: &'s MethodIr, folded: &'s [FoldedConstant], value: ValueId) -> ArgSpec<'s>;
-    /// A constant computed from others; see [`pteron_core::PackStore::derive`].
-    fn derive(
-        &self,
-        recipe: &str,
-        sources: &[ConstantView<'_>],
-        spec: &TensorSpec,
-        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
-    ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>>;
-    /// The result of a call of `operator`, the output being argument `out` of `args`, with the shape that it
-    /// has there; nothing where that cannot be known at load.
-    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Option<AlignedBuffer>;
-}
-
-/// The result.
-pub struct Optimized {
-    /// Steps in the order in which they are executed.
-    pub steps: Vec<StepIr>,
-    /// For each instruction that can be jumped to, and for the end of the chain: the step where its code
-    /// begins (an index into `steps`, or their number). Others may hold any number.
-    pub entries: Vec<u32>,
-    /// Constants made at load; `ConstantRef::Folded` indexes them.
-    pub folded: Vec<FoldedConstant>,
-}
-
-/// The instructions of a method while rules work on them, by their index in the file; `None` where one was
-/// folded away.
-type Chain = [Option<Instruction>];
 
 /// Folds and fuses. `ir.values` and the arenas may change; `ir.instructions` stays as the file has it.
 pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches) -> Result<Optimized> {

@@ -1,9 +1,14 @@
 //! Golden plans of small methods built by hand.
 
 use super::*;
-use crate::ir::{ConstantRef, Placement, TensorIr, ValueIr};
-use pteron_core::{DType, Instruction};
+use crate::ir::{ConstantRef, FoldedConstant, Placement, TensorIr, ValueIr};
+use pteron_core::{
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, Instruction, Schema, TensorSpec, ValueId,
+};
+use pteron_cpu::plan::PlanSpec;
+use pteron_kernels::single_call::CallArg;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 struct TestLoader(HashMap<String, Schema>);
 

@@ -1,15 +1,8 @@
 //! Outputs that are computed right in the caller's buffer, without memory of the session in between.
 
-use crate::load::step::{Action, Step};
 use crate::{InputValue, OutputBuffer};
 use pteron_core::sizes::checked_nbytes;
 use pteron_core::{Dims, TensorSlot, ValueId};
-
-/// May the method's outputs lie in callers' memory? Not where a delegate could keep a view of it, and
-/// not where a jump could leave one unwritten: fresh memory is zero, callers' memory is what it was.
-pub(crate) fn are_allowed(steps: &[Step]) -> bool {
-    !steps.iter().any(|s| matches!(s.action, Action::Delegate { .. } | Action::JumpFalse { .. }))
-}
 
 /// The buffer that the output `id` can be computed in: of exactly its largest shape and memory
 /// order, aligned, and apart from every input.

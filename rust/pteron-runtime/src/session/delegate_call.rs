@@ -2,14 +2,13 @@
 //! value table at once, which load has checked to be different values in disjoint memory.
 
 use crate::load::method_code::MethodCode;
-use crate::load::program_data::file_key;
+use crate::load::source::file_key;
 use crate::load::step::{Action, Step};
 use crate::session::cancel::CancelHandle;
 use crate::session::delegate_data::DelegateData;
-use crate::session::slots::Session;
 use crate::session::watch::Watch;
 use crate::step_effects::{ArgumentRole, MemoryMap};
-use pteron_core::error::printable;
+use pteron_core::error::{panic_text, printable};
 use pteron_core::{
     AliasRule, ArgView, Backend, BackendOption, Delegate, DelegateEvent, DelegateState, Error, ErrorKind,
     ExecuteContext, InitContext, OutputView, Result, Value, ValueId, ValueKind,
@@ -130,15 +129,6 @@ fn check_options(code: &MethodCode, options: &HashMap<String, Vec<(String, Backe
         .hint("check the spelling; a program's backends(method) lists the names"))
 }
 
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_string())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    text.map_or("a panic without a message".into(), |t| printable(&t))
-}
-
 /// Checks every delegate call now that the number of outputs is known: enough arguments, outputs are
 /// different tensors, clear of the inputs, of constants and of callers' memory. Returns, per step, the
 /// roles to look at before every run where that cannot be settled now.
@@ -202,20 +192,21 @@ fn call_roles(code: &MethodCode, step: &Step, num_outputs: usize) -> Result<Vec<
     Ok(roles)
 }
 
-/// Calls a delegate with the arguments of `step`.
+/// The delegate that a step names.
+pub(crate) fn known(delegates: &mut [SessionDelegate], index: u32) -> Result<&mut SessionDelegate> {
+    delegates.get_mut(index as usize).ok_or_else(|| Error::internal("a delegate was not initialised"))
+}
+
+/// Calls a delegate with the arguments of `step`; `values` is the table of the session.
 pub(crate) fn call(
     code: &MethodCode,
-    session: &mut Session,
-    delegate: u32,
+    values: &mut [Value],
+    known: &mut SessionDelegate,
     step: &Step,
     cancel: &CancelHandle,
     watch: Option<&Watch<'_>>,
     events: Option<&mut dyn FnMut(DelegateEvent<'_>)>,
 ) -> Result<()> {
-    let Session { values, delegates, .. } = session;
-    let known = delegates
-        .get_mut(delegate as usize)
-        .ok_or_else(|| Error::internal("a delegate was not initialised"))?;
     if known.is_poisoned {
         return Err(poisoned());
     }

@@ -1,6 +1,6 @@
 //! What callers pass in. Unsafe island (construction only).
 
-use pteron_core::{DType, Error, OwnedTensor, Result, TensorView};
+use pteron_core::{DType, Error, Result, TensorView};
 
 /// One input of a call.
 #[derive(Debug, Clone, Copy)]
@@ -93,11 +93,6 @@ impl<'a> TensorInput<'a> {
             strides: Some(strides),
             data: bytes.as_ptr(),
         })
-    }
-
-    /// A row-major copy of the elements.
-    pub fn to_owned_tensor(&self) -> Result<OwnedTensor> {
-        crate::session::slots::copy_of_input(self)
     }
 
     /// A tensor of another program's call. `strides` must be the view's own, in elements; `None` where

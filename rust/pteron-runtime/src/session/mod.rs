@@ -1,7 +1,7 @@
 //! One session of a method and what happens in it: memory, slots, inputs and outputs, delegates, the step loop, state.
 //! It trusts what `load` has checked.
 //!
-//! Unsafe islands: `delegate_call`, `input_value`, `memory`, `output_collect`, `output_value`, `slots`, `step_loop` and
+//! Unsafe islands: `delegate_call`, `input_copy`, `input_value`, `memory`, `output_collect`, `output_value`, `slots`, `step_loop` and
 //! `strided_copy`.
 
 pub(crate) mod annotate;
@@ -12,6 +12,8 @@ pub(crate) mod cancel;
 pub(crate) mod delegate_call;
 pub(crate) mod delegate_data;
 pub(crate) mod input_check;
+#[allow(unsafe_code)]
+pub(crate) mod input_copy;
 #[allow(unsafe_code)]
 pub(crate) mod input_value;
 #[allow(unsafe_code)]

@@ -3,7 +3,7 @@
 use crate::load::method_code::MethodCode;
 use crate::session::delegate_call::SessionDelegate;
 use crate::session::output_collect::copy_of;
-use crate::session::slots::{Session, copy_of_input};
+use crate::session::slots::Session;
 use crate::{InputValue, TensorInput};
 use pteron_core::error::printable;
 use pteron_core::{DType, Error, ErrorKind, OwnedTensor, Result, TensorView, ValueId};
@@ -162,7 +162,7 @@ fn target<'a>(
             .hint("get_state() of the method shows what fits"));
     }
     Ok(match (own, theirs) {
-        (None, Some((index, ..))) => Target::Delegate(*index, name, Box::new(copy_of_input(tensor)?)),
+        (None, Some((index, ..))) => Target::Delegate(*index, name, Box::new(tensor.to_owned_tensor()?)),
         (own, _) => Target::Own(own.ok_or_else(|| Error::internal("a buffer has lost its place"))?, tensor),
     })
 }

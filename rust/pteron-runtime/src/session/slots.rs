@@ -6,20 +6,19 @@
 //! sets all inputs and fresh outputs, and puts all moving slots back, before its first step.
 
 use crate::ir::{ConstantRef, Placement, TensorIr};
-use crate::load::input_rule::{RuleKind, TensorRule};
+use crate::load::input_rule::RuleKind;
 use crate::load::limits::{reached, take_arena};
 use crate::load::method_code::MethodCode;
 use crate::load::session_layout::FoldedMemory;
 use crate::session::bound_outputs;
 use crate::session::delegate_call::SessionDelegate;
+use crate::session::input_copy::{bring_in, copy_into};
 use crate::session::memory::Memory;
 use crate::session::shared_state::SharedState;
-use crate::session::strided_copy::{Layout, copy_strided, is_dense, signed};
 use crate::{Allocation, InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
 use pteron_core::memory_reserve::list_of;
 use pteron_core::{
-    AlignedBuffer, BindArgs, Bound, DimOrder, Dims, Error, ErrorKind, Grid, MAX_RANK, OwnedTensor,
-    RandomStream, Result, TensorMeta, TensorSlot, Value, ValueId,
+    AlignedBuffer, BindArgs, Bound, Error, ErrorKind, Grid, RandomStream, Result, TensorSlot, Value, ValueId,
 };
 use pteron_cpu::SessionScratch;
 use std::sync::Arc;
@@ -459,97 +458,4 @@ fn arenas(code: &MethodCode, shared: Option<&SharedState>) -> Result<Vec<Arena>>
         None => Ok(Arena { memory: Arc::new(AlignedBuffer::zeroed(*size)?), is_shared: false }),
     };
     code.ir.arenas.iter().enumerate().map(arena).collect()
-}
-
-/// A row-major copy of a tensor of the caller's.
-pub(crate) fn copy_of_input(input: &TensorInput<'_>) -> Result<OwnedTensor> {
-    let meta = TensorMeta::contiguous(input.dtype, input.shape)?;
-    let data = AlignedBuffer::zeroed(meta.nbytes())?;
-    // SAFETY: fresh memory of `meta.nbytes()` bytes; the input's own contract.
-    unsafe { copy_strided_into(data.as_ptr(), &meta, input) };
-    Ok(OwnedTensor { meta, data })
-}
-
-/// Strides of an input, row-major where it states none.
-fn input_strides(input: &TensorInput<'_>) -> [isize; MAX_RANK] {
-    match input.strides {
-        Some(strides) => {
-            let mut out = [0isize; MAX_RANK];
-            for (o, s) in out.iter_mut().zip(strides) {
-                *o = *s;
-            }
-            out
-        }
-        None => Dims::new(input.shape)
-            .map(|shape| signed(&DimOrder::contiguous(shape.len()).strides(&shape)))
-            .unwrap_or([0; MAX_RANK]),
-    }
-}
-
-/// Gives the slot the input's shape and bytes: in place where it may and can be, else as a copy.
-fn bring_in(
-    slot: &mut TensorSlot,
-    rule: &TensorRule,
-    input: &TensorInput<'_>,
-    copy: &mut Option<AlignedBuffer>,
-) -> Result<()> {
-    if rule.is_planned {
-        slot.resize(input.shape)?;
-        // SAFETY: planned memory of this session, large enough after `resize`; callers' memory never
-        // overlaps it; the input's own contract.
-        unsafe { copy_into(slot.data(), slot, input) };
-        return Ok(());
-    }
-    let shape = Dims::new(input.shape)?;
-    let nbytes = pteron_core::sizes::checked_nbytes(&shape, rule.dtype)?;
-    let dense = rule.dim_order.strides(&shape);
-    let is_aligned = (input.data as usize).is_multiple_of(rule.dtype.align());
-    if !rule.is_copied && is_aligned && is_dense(input.shape, &input_strides(input), &dense) {
-        // SAFETY: the input is dense, aligned, and valid for the run by its own contract. Load makes sure
-        // that nothing writes to it (`is_copied` otherwise).
-        unsafe { slot.set_data(input.data.cast_mut(), nbytes) };
-        return slot.resize(input.shape);
-    }
-    // A copy that instructions may write needs room for whatever shape they give it.
-    let room = pteron_core::sizes::checked_nbytes(slot.bound(), rule.dtype)?.max(nbytes);
-    if copy.as_ref().is_none_or(|c| c.len() < room) {
-        *copy = Some(AlignedBuffer::zeroed(room)?);
-    }
-    let Some(buffer) = copy else { return Ok(()) };
-    // SAFETY: the buffer is kept by the session.
-    unsafe { slot.set_data(buffer.as_ptr(), room) };
-    slot.resize(input.shape)?;
-    // SAFETY: `room` covers the shape; the input's own contract.
-    unsafe { copy_into(slot.data(), slot, input) };
-    Ok(())
-}
-
-/// # Safety
-/// `to` must be valid for writes of the slot's current bytes and not overlap the input, whose shape is
-/// the slot's.
-unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInput<'_>) {
-    // SAFETY: the caller promises room for the slot's bytes, apart from the input, whose shape is the slot's.
-    unsafe { copy_strided_into(to, slot.meta(), input) }
-}
-
-/// # Safety
-/// As `copy_into`, with `meta` for the slot's.
-unsafe fn copy_strided_into(to: *mut u8, meta: &TensorMeta, input: &TensorInput<'_>) {
-    let strides = input_strides(input);
-    if is_dense(input.shape, &strides, meta.strides()) {
-        if meta.nbytes() > 0 {
-            // SAFETY: both sides are dense in the same order, `nbytes` long, and disjoint.
-            unsafe { std::ptr::copy_nonoverlapping(input.data, to, meta.nbytes()) };
-        }
-        return;
-    }
-    // SAFETY: the input's contract for its elements, the caller's for the target.
-    unsafe {
-        copy_strided(
-            input.shape,
-            meta.dtype().size(),
-            Layout { data: input.data, strides },
-            Layout { data: to, strides: signed(meta.strides()) },
-        )
-    }
 }

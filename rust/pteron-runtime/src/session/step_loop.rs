@@ -82,7 +82,8 @@ impl Run<'_, '_> {
                 self.check_delegate_call(session, at)?;
                 let (code, cancel, watch) = (self.code, self.cancel, self.observers.watch);
                 let (result, left) = lend(self.budget, || {
-                    delegate_call::call(code, session, *delegate, step, cancel, watch, None)
+                    let known = delegate_call::known(&mut session.delegates, *delegate)?;
+                    delegate_call::call(code, &mut session.values, known, step, cancel, watch, None)
                 });
                 self.budget = left;
                 result.map(|()| None)
@@ -203,7 +204,9 @@ impl Run<'_, '_> {
                             cancel.cancel();
                         }
                     };
-                    delegate_call::call(code, session, *delegate, step, cancel, watch, Some(&mut report))
+                    let known = delegate_call::known(&mut session.delegates, *delegate)?;
+                    let (values, report) = (&mut session.values, Some(&mut report as _));
+                    delegate_call::call(code, values, known, step, cancel, watch, report)
                 });
                 self.budget = left;
                 tracer.delegate_end(&info, info.name, result.as_ref().err());

@@ -2,7 +2,7 @@
 //! of the call before.
 
 use super::super::effects::{Effects, Location};
-use super::{Definitions, ENTRY, Reach, State, Views};
+use super::state::{Definitions, ENTRY, Reach, State, Views};
 use crate::ir::MethodIr;
 use crate::step_effects::{Region, Space};
 use pteron_core::ValueId;

@@ -2,14 +2,17 @@
 //! has them, and places what is new.
 
 use super::super::{Chain, Optimized};
+use super::Analysis;
 use super::host::plan_of;
 use super::place::{ArenaPlan, Blocks};
-use super::{Analysis, MOST_MEMORY_PERCENT};
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, StepIr, StepKind, TensorIr, ValueIr};
 use pteron_core::{Instruction, Result, TensorSpec, ValueId};
 use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, NodeId, Op, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Memory that the method may need at most with plans, in percent of what the file plans.
+const MOST_MEMORY_PERCENT: usize = 105;
 
 /// The emitted steps; `None`, with `ir` as it was, where they would need too much memory.
 pub(super) fn emit(

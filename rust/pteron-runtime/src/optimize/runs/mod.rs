@@ -5,6 +5,7 @@
 //! borders of a run: tensors that only one run sees are placed anew ([`place`]) together with what is
 //! left of the file's plan, in the memory that the file's plan had.
 
+mod analysis;
 mod emit;
 mod host;
 mod literals;
@@ -12,27 +13,15 @@ mod lower_run;
 mod place;
 mod uses;
 
-use super::effects::Effects;
 use super::flow::Flow;
-use super::{Chain, Loader, Optimized};
+use super::{Chain, Optimized};
 use crate::ir::{FoldedConstant, MethodIr};
+pub(super) use analysis::Analysis;
 use host::RunHost;
 use pteron_core::{Instruction, Result};
 use pteron_cpu::graph::Graph;
 use pteron_cpu::graph::rules::{COPIES_IMAGES, Rule, rewrite};
 use uses::FileUses;
-
-/// Memory that the method may need at most with plans, in percent of what the file plans.
-const MOST_MEMORY_PERCENT: usize = 105;
-
-/// What is known of a method when its runs are rewritten.
-#[derive(Clone, Copy)]
-pub(super) struct Analysis<'a> {
-    pub chain: &'a Chain,
-    pub effects: &'a Effects,
-    pub flow: &'a Flow,
-    pub loader: &'a dyn Loader,
-}
 
 /// Applies `rules`. `None`, with `ir` as it was, where there is nothing to rewrite or the rewritten
 /// program would need more memory than the file's, with and without copies of images in another order.

@@ -1,0 +1,101 @@
+//! Tensors of callers brought into a session: in place where they may and can be, else as a copy. Unsafe island.
+
+use crate::TensorInput;
+use crate::load::input_rule::TensorRule;
+use crate::session::strided_copy::{Layout, copy_strided, is_dense, signed};
+use pteron_core::{AlignedBuffer, DimOrder, Dims, MAX_RANK, OwnedTensor, Result, TensorMeta, TensorSlot};
+
+impl TensorInput<'_> {
+    /// A row-major copy of the elements.
+    pub fn to_owned_tensor(&self) -> Result<OwnedTensor> {
+        let meta = TensorMeta::contiguous(self.dtype, self.shape)?;
+        let data = AlignedBuffer::zeroed(meta.nbytes())?;
+        // SAFETY: fresh memory of `meta.nbytes()` bytes; the input's own contract.
+        unsafe { copy_strided_into(data.as_ptr(), &meta, self) };
+        Ok(OwnedTensor { meta, data })
+    }
+}
+
+/// Strides of an input, row-major where it states none.
+fn input_strides(input: &TensorInput<'_>) -> [isize; MAX_RANK] {
+    match input.strides {
+        Some(strides) => {
+            let mut out = [0isize; MAX_RANK];
+            for (o, s) in out.iter_mut().zip(strides) {
+                *o = *s;
+            }
+            out
+        }
+        None => Dims::new(input.shape)
+            .map(|shape| signed(&DimOrder::contiguous(shape.len()).strides(&shape)))
+            .unwrap_or([0; MAX_RANK]),
+    }
+}
+
+/// Gives the slot the input's shape and bytes: in place where it may and can be, else as a copy.
+pub(crate) fn bring_in(
+    slot: &mut TensorSlot,
+    rule: &TensorRule,
+    input: &TensorInput<'_>,
+    copy: &mut Option<AlignedBuffer>,
+) -> Result<()> {
+    if rule.is_planned {
+        slot.resize(input.shape)?;
+        // SAFETY: planned memory of this session, large enough after `resize`; callers' memory never
+        // overlaps it; the input's own contract.
+        unsafe { copy_into(slot.data(), slot, input) };
+        return Ok(());
+    }
+    let shape = Dims::new(input.shape)?;
+    let nbytes = pteron_core::sizes::checked_nbytes(&shape, rule.dtype)?;
+    let dense = rule.dim_order.strides(&shape);
+    let is_aligned = (input.data as usize).is_multiple_of(rule.dtype.align());
+    if !rule.is_copied && is_aligned && is_dense(input.shape, &input_strides(input), &dense) {
+        // SAFETY: the input is dense, aligned, and valid for the run by its own contract. Load makes sure
+        // that nothing writes to it (`is_copied` otherwise).
+        unsafe { slot.set_data(input.data.cast_mut(), nbytes) };
+        return slot.resize(input.shape);
+    }
+    // A copy that instructions may write needs room for whatever shape they give it.
+    let room = pteron_core::sizes::checked_nbytes(slot.bound(), rule.dtype)?.max(nbytes);
+    if copy.as_ref().is_none_or(|c| c.len() < room) {
+        *copy = Some(AlignedBuffer::zeroed(room)?);
+    }
+    let Some(buffer) = copy else { return Ok(()) };
+    // SAFETY: the buffer is kept by the session.
+    unsafe { slot.set_data(buffer.as_ptr(), room) };
+    slot.resize(input.shape)?;
+    // SAFETY: `room` covers the shape; the input's own contract.
+    unsafe { copy_into(slot.data(), slot, input) };
+    Ok(())
+}
+
+/// # Safety
+/// `to` must be valid for writes of the slot's current bytes and not overlap the input, whose shape is
+/// the slot's.
+pub(crate) unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInput<'_>) {
+    // SAFETY: the caller promises room for the slot's bytes, apart from the input, whose shape is the slot's.
+    unsafe { copy_strided_into(to, slot.meta(), input) }
+}
+
+/// # Safety
+/// As `copy_into`, with `meta` for the slot's.
+unsafe fn copy_strided_into(to: *mut u8, meta: &TensorMeta, input: &TensorInput<'_>) {
+    let strides = input_strides(input);
+    if is_dense(input.shape, &strides, meta.strides()) {
+        if meta.nbytes() > 0 {
+            // SAFETY: both sides are dense in the same order, `nbytes` long, and disjoint.
+            unsafe { std::ptr::copy_nonoverlapping(input.data, to, meta.nbytes()) };
+        }
+        return;
+    }
+    // SAFETY: the input's contract for its elements, the caller's for the target.
+    unsafe {
+        copy_strided(
+            input.shape,
+            meta.dtype().size(),
+            Layout { data: input.data, strides },
+            Layout { data: to, strides: signed(meta.strides()) },
+        )
+    }
+}

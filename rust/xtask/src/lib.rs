@@ -1,0 +1,3 @@
+//! What the repository checks about its own sources.
+
+pub mod module_graph;
