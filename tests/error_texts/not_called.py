@@ -76,7 +76,6 @@ SIZES = {
 SESSIONS = {
     "PTERON_ISA names no instruction set that kernels are written for",
     "a call cannot run on no threads",
-    "a keyword argument is missing",
     "a lent output has gone back to its session",
     "a method cannot run on no threads",
     "a method that shares its buffers with this one is running",
@@ -98,7 +97,6 @@ SESSIONS = {
     "the inputs of the method have not been set",
     "the instruction set asked for is not available on this processor",
     "the method keeps no buffer of this name",
-    "the method takes another number of inputs",
     "the state file cannot be written",
     "there are no outputs yet",
 }
@@ -111,6 +109,7 @@ BUNDLES = {
     "case {...} of method {...} expects {...} outputs, the method gives {...}",
     "case {...} of method {...} has no expected outputs to compare with",
     "method {...} has {...} test cases; there is no case {...}",
+    "the program has no method at this place",
 }
 # Delegates that panic, demo payloads, state of delegates: {delegates,demo}.rs of
 # rust/pteron-runtime/tests/runtime, tests/run/test_python_delegates.py and test_state.py.

@@ -31,7 +31,7 @@ class ExecuTorchProgram(ModuleWithoutEtdump):
         names = self._program.methods
         if not 0 <= method_index < len(names):
             raise MethodNotFoundError(
-                "the program has no such method",
+                "the program has no method at this place",
                 expected=f"an index from 0 to {len(names) - 1}",
                 got=str(method_index),
             )

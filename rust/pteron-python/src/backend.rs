@@ -2,12 +2,12 @@
 
 use crate::blob::Blob;
 use crate::bytes::python_bytes;
-use crate::delegate_state;
 use crate::errors::type_name;
 use crate::execute_context::ExecuteContext as PyExecuteContext;
 use crate::pending_exception::PendingException;
 use crate::python_call;
 use crate::tensor::{self, Tensor};
+use crate::tensor_memory::TensorMemory;
 use pteron_core::error::printable;
 use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateState, Error,
@@ -231,7 +231,7 @@ impl PyDelegate {
             object: object.clone().unbind(),
             method: PyString::new(py, method).unbind(),
             num_outputs,
-            has_state: delegate_state::is_offered(object)?,
+            has_state: offers_state(object)?,
         })
     }
 }
@@ -241,6 +241,24 @@ impl PyDelegate {
     pub fn object(&self) -> &Py<PyAny> {
         &self.object
     }
+}
+
+/// Methods of a delegate that owns mutable buffers.
+const STATE_METHODS: [&str; 3] = ["get_state", "set_state", "reset_state"];
+
+/// Does the object offer state? All three methods, or none.
+fn offers_state(object: &Bound<'_, PyAny>) -> Result<bool> {
+    let has = STATE_METHODS.map(|name| object.getattr(name).is_ok_and(|m| m.is_callable()));
+    if has.iter().any(|h| *h) && !has.iter().all(|h| *h) {
+        let names = |is_there: bool| {
+            let of = STATE_METHODS.iter().zip(has).filter(|(_, h)| *h == is_there).map(|(name, _)| *name);
+            of.collect::<Vec<_>>().join(" and ")
+        };
+        return Err(Error::delegate("a delegate has some of the state methods only")
+            .expected("get_state, set_state and reset_state, or none of them")
+            .got(format!("{} without {}", names(true), names(false))));
+    }
+    Ok(has.iter().all(|h| *h))
 }
 
 /// The tensors lent to one call.
@@ -358,8 +376,8 @@ impl PyDelegate {
             arguments.push(match input {
                 ArgView::Tensor(view) => {
                     // SAFETY: the caller promises that arguments outlive the call, at whose end they are revoked.
-                    let lent_input = unsafe { Tensor::lent_input(view.meta().clone(), view.as_ptr()) };
-                    let tensor = Bound::new(py, lent_input)?;
+                    let lent_input = unsafe { TensorMemory::lent_input(view.meta().clone(), view.as_ptr()) };
+                    let tensor = Bound::new(py, Tensor::from(lent_input))?;
                     lent.push(tensor.clone());
                     tensor.into_any()
                 }
@@ -373,7 +391,7 @@ impl PyDelegate {
         let inputs = PyTuple::new(py, arguments.drain(..))?;
         for output in outputs.iter_mut() {
             // SAFETY: the caller promises that arguments outlive the call, at whose end they are revoked.
-            let tensor = Bound::new(py, unsafe { Tensor::lent_output(output.slot()) })?;
+            let tensor = Bound::new(py, Tensor::from(unsafe { TensorMemory::lent_output(output.slot()) }))?;
             lent.push(tensor.clone());
             arguments.push(tensor.into_any());
         }

@@ -5,6 +5,7 @@ use crate::errors::to_python;
 use crate::input::{Argument, Arguments, OutputMemory};
 use crate::parameter;
 use crate::tracer::PyTracer;
+use pteron_core::error::panic_text;
 use pteron_core::{Error, ErrorKind, Result};
 use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program, Tracer};
 use pyo3::prelude::*;
@@ -126,9 +127,7 @@ impl<F> OnThisThread<F> {
 
 #[cold]
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    Error::internal("a panic in the native code").got(text)
+    Error::internal("a panic in the native code").got(panic_text(panic))
 }
 
 /// Runs pending signal handlers (on the main thread; elsewhere there are none to run). What a handler

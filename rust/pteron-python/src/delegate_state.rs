@@ -11,23 +11,6 @@ use pteron_runtime::InputValue;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
 
-const METHODS: [&str; 3] = ["get_state", "set_state", "reset_state"];
-
-/// Does the object offer state? All three methods, or none.
-pub fn is_offered(object: &Bound<'_, PyAny>) -> Result<bool> {
-    let has = METHODS.map(|name| object.getattr(name).is_ok_and(|m| m.is_callable()));
-    if has.iter().any(|h| *h) && !has.iter().all(|h| *h) {
-        let names = |is_there: bool| {
-            let of = METHODS.iter().zip(has).filter(|(_, h)| *h == is_there).map(|(name, _)| *name);
-            of.collect::<Vec<_>>().join(" and ")
-        };
-        return Err(Error::delegate("a delegate has some of the state methods only")
-            .expected("get_state, set_state and reset_state, or none of them")
-            .got(format!("{} without {}", names(true), names(false))));
-    }
-    Ok(has.iter().all(|h| *h))
-}
-
 impl PyDelegate {
     /// Calls a method of the object; what it raises is an error with that method's name.
     fn tell<'py>(

@@ -1,8 +1,8 @@
 //! DLPack, versioned (1.x) and legacy, both directions. Unsafe island. Layouts: dlpack.h 1.1.
 
-use crate::dtype;
+use crate::dtype::{self, DLDataType};
 use crate::python_call;
-use crate::tensor::Tensor;
+use crate::tensor_memory::TensorMemory;
 use pteron_core::MAX_RANK;
 use pteron_runtime::Memory;
 use pyo3::exceptions::PyBufferError;
@@ -24,18 +24,6 @@ const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 
 const FLAG_READ_ONLY: u64 = 1;
 const FLAG_IS_COPIED: u64 = 2;
-
-/// Element type: code, bits, lanes.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct DLDataType {
-    /// Kind of number.
-    pub code: u8,
-    /// Bits per lane.
-    pub bits: u8,
-    /// Lanes of a vector type; 1 for scalars.
-    pub lanes: u16,
-}
 
 /// A strided tensor of somebody else.
 #[repr(C)]
@@ -115,7 +103,7 @@ unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
 /// A capsule over `tensor`'s memory.
 pub fn export<'py>(
     py: Python<'py>,
-    tensor: &Tensor,
+    tensor: &TensorMemory,
     is_writable: bool,
     is_versioned: bool,
     is_copied: bool,
@@ -138,7 +126,7 @@ pub fn export<'py>(
 
 /// An export of `tensor`'s memory, which its deleter ends: the consumer's to call.
 pub fn managed(
-    tensor: &Tensor,
+    tensor: &TensorMemory,
     is_writable: bool,
     is_copied: bool,
 ) -> PyResult<*mut DLManagedTensorVersioned> {
@@ -154,7 +142,7 @@ pub fn managed(
     described(tensor, make).map(<*mut c_void>::cast)
 }
 
-fn managed_legacy(tensor: &Tensor) -> PyResult<*mut c_void> {
+fn managed_legacy(tensor: &TensorMemory) -> PyResult<*mut c_void> {
     described(tensor, |dl_tensor, manager_ctx| DLManagedTensor {
         dl_tensor,
         manager_ctx,
@@ -163,7 +151,10 @@ fn managed_legacy(tensor: &Tensor) -> PyResult<*mut c_void> {
 }
 
 /// Counts an export and puts its description on the heap; gives the address of the managed struct.
-fn described<M>(tensor: &Tensor, make: impl FnOnce(DLTensor, *mut c_void) -> M) -> PyResult<*mut c_void> {
+fn described<M>(
+    tensor: &TensorMemory,
+    make: impl FnOnce(DLTensor, *mut c_void) -> M,
+) -> PyResult<*mut c_void> {
     let (memory, data, meta) = tensor.export(|memory, data, meta| (memory.clone(), data, meta.clone()))?;
     let Some(dtype) = dtype::to_dlpack(meta.dtype()) else {
         // SAFETY: the export above, which nobody uses.

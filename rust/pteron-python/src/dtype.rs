@@ -1,6 +1,5 @@
 //! How dtypes are spelled elsewhere: buffer protocol format strings, DLPack type codes, NumPy dtypes.
 
-use crate::dlpack::DLDataType;
 use pteron_core::DType;
 use std::ffi::CStr;
 
@@ -67,6 +66,18 @@ pub fn buffer_format(dtype: DType) -> Option<&'static CStr> {
         | DType::Float8E5M2FNUZ
         | DType::Float8E4M3FNUZ => return None,
     })
+}
+
+/// An element type of DLPack: code, bits, lanes.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DLDataType {
+    /// Kind of number.
+    pub code: u8,
+    /// Bits per lane.
+    pub bits: u8,
+    /// Lanes of a vector type; 1 for scalars.
+    pub lanes: u16,
 }
 
 /// DLPack's type codes (dlpack.h 1.1).

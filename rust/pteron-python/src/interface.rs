@@ -2,7 +2,7 @@
 
 use crate::input::{Argument, Arguments};
 use crate::output::{self, TensorForm};
-use crate::tree::{Leaves, Node, Tree};
+use crate::tree::{KeywordError, Leaves, Node, Tree};
 use pteron_core::error::printable;
 use pteron_core::{Error, Result};
 use pteron_runtime::{IoSpec, Outputs, Program};
@@ -52,12 +52,13 @@ impl MethodInterface {
         })
     }
 
-    /// The flat values of a call with the exported structure.
-    pub fn flatten<'py>(
+    /// Reads the arguments of a call with the exported structure, into `arguments` (which is large: it is not moved).
+    pub fn read_call(
         &self,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> Result<Leaves<'py>> {
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+        arguments: &mut Arguments,
+    ) -> Result<()> {
         let kwargs = kwargs.filter(|k| !k.is_empty());
         let mut leaves = Leaves::new();
         match &self.input_tree {
@@ -70,12 +71,12 @@ impl MethodInterface {
                 }
                 positional.flatten_args(args, &mut leaves).map_err(|e| e.method(&*self.name))?;
                 if let Some(kwargs) = kwargs {
-                    keyword.flatten_kwargs(kwargs, &mut leaves).map_err(|e| {
-                        // A name that is missing means that another one is not known.
-                        match e.detail().message.starts_with("a keyword argument is missing") {
-                            true => self.wrong_arguments(args, Some(kwargs), positional, keyword),
-                            false => e.method(&*self.name),
+                    keyword.flatten_kwargs(kwargs, &mut leaves).map_err(|e| match e {
+                        // There are as many as there should be: another name is not known.
+                        KeywordError::Missing => {
+                            self.wrong_arguments(args, Some(kwargs), positional, keyword)
                         }
+                        KeywordError::Value(error) => error.method(&*self.name),
                     })?;
                 }
             }
@@ -93,7 +94,7 @@ impl MethodInterface {
                     .hint("pass a flat list to method.execute([...])"));
             }
         }
-        Ok(leaves)
+        self.read_inputs(leaves.iter(), arguments)
     }
 
     #[cold]
@@ -133,19 +134,15 @@ impl MethodInterface {
             .hint("arguments keep the position or the name that they had in torch.export.export")
     }
 
-    /// Reads flat values as the inputs of a call, into `arguments` (which is large: it is not moved).
+    /// Reads flat values as the inputs of a call. A wrong number of them is the runtime's to refuse: none is read then.
     pub fn read_inputs<'a, 'py: 'a>(
         &self,
         values: impl ExactSizeIterator<Item = &'a Bound<'py, PyAny>>,
         arguments: &mut Arguments,
     ) -> Result<()> {
         if values.len() != self.inputs.len() {
-            let names = self.inputs.iter().map(|i| printable(&i.name)).collect::<Vec<_>>().join(", ");
-            return Err(Error::input("wrong number of inputs")
-                .method(&*self.name)
-                .expected(format!("{} ({names})", self.inputs.len()))
-                .got(values.len().to_string())
-                .hint("pass one value for each, in this order"));
+            arguments.extend(values.map(|_| Argument::None));
+            return Ok(());
         }
         for (value, spec) in values.zip(&self.inputs) {
             arguments.push(Argument::read(value, spec).map_err(|e| e.method(&*self.name))?);

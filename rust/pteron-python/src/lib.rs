@@ -1,7 +1,7 @@
 //! Python bindings of pteron: conversions, no logic. The module is `pteron._native`; what users see of
 //! it is re-exported by the package `pteron`.
 //!
-//! Unsafe code lives in the islands `tensor`, `dlpack`, `dlpack_exchange`, `numpy_api`, `blob`, `contents`, `input`, `call`,
+//! Unsafe code lives in the islands `tensor`, `tensor_memory`, `dlpack`, `dlpack_exchange`, `numpy_api`, `blob`, `contents`, `input`, `call`,
 //! `execute_context`, `pending_exception`, `plugin`, `python_call`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
 //! else: the compiler refuses it.
 
@@ -55,6 +55,8 @@ mod source;
 mod spec;
 #[allow(unsafe_code)]
 mod tensor;
+#[allow(unsafe_code)]
+mod tensor_memory;
 mod torch;
 mod tracer;
 mod tree;

@@ -190,9 +190,8 @@ pub fn call_with_structure<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let leaves = interface.flatten(args, kwargs).or_raise(py)?;
     let mut arguments = Arguments::new();
-    interface.read_inputs(leaves.iter(), &mut arguments).or_raise(py)?;
+    interface.read_call(args, kwargs, &mut arguments).or_raise(py)?;
     let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
     let (mut memory, mut values) = (SmallVec::new(), Outputs::new());
     call::execute(py, callee, &mut arguments, &mut memory, CallLimits::default(), None, &mut values)?;

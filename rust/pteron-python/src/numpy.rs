@@ -3,7 +3,7 @@
 
 use crate::dtype;
 use crate::errors::OrRaise;
-use crate::tensor::Tensor;
+use crate::tensor_memory::TensorMemory;
 use pteron_core::{DType, Dims, MAX_RANK, TensorMeta};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -58,36 +58,42 @@ fn find_ndarray(py: Python<'_>) -> Option<Py<PyType>> {
     Some(numpy.getattr("ndarray").ok()?.cast_into::<PyType>().ok()?.unbind())
 }
 
-/// An array over `tensor`'s memory, writable when the tensor is; `None` when NumPy lacks the dtype.
-pub fn array_over<'py>(tensor: &Bound<'py, Tensor>) -> PyResult<Option<Bound<'py, PyAny>>> {
+/// An array over the memory of `tensor`, a Python object; `None` when NumPy lacks the dtype. `wrap` makes an object of
+/// another layout of this memory, `array_of_owned` an array that need not be counted, where it can.
+pub fn array_over<'py>(
+    tensor: &Bound<'py, PyAny>,
+    memory: &TensorMemory,
+    array_of_owned: impl FnOnce(&Bound<'py, PyAny>, &Bound<'py, PyAny>) -> Option<PyResult<Bound<'py, PyAny>>>,
+    wrap: impl FnOnce(TensorMemory) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = tensor.py();
     let numpy = cached(py)?;
-    let dtype = tensor.get().with_meta(TensorMeta::dtype);
+    let dtype = memory.with_meta(TensorMeta::dtype);
     let Some(dtype) = numpy.dtypes.get(dtype.code() as usize).and_then(Option::as_ref) else {
         return Ok(None);
     };
     let (ndarray, dtype) = (numpy.ndarray.bind(py), dtype.bind(py));
-    if let Some(array) = Tensor::array_of_owned(tensor, ndarray.as_any(), dtype) {
+    if let Some(array) = array_of_owned(ndarray.as_any(), dtype) {
         return array.map(Some);
     }
     // The shape of a row-major tensor; metadata is copied only for the others.
-    let plain =
-        tensor.get().with_meta(|meta| meta.is_contiguous().then(|| PyTuple::new(py, meta.shape().iter())));
+    let plain = memory.with_meta(|meta| meta.is_contiguous().then(|| PyTuple::new(py, meta.shape().iter())));
     match plain {
         Some(shape) => ndarray.call1((shape?, dtype, tensor)).map(Some),
-        None => array_in_memory_order(tensor, ndarray, dtype).map(Some),
+        None => array_in_memory_order(memory, ndarray, dtype, wrap).map(Some),
     }
 }
 
 /// NumPy takes row-major memory only: the array is made in memory order, and its axes are put into the
 /// tensor's order.
 fn array_in_memory_order<'py>(
-    tensor: &Bound<'py, Tensor>,
+    memory: &TensorMemory,
     ndarray: &Bound<'py, PyType>,
     dtype: &Bound<'py, PyAny>,
+    wrap: impl FnOnce(TensorMemory) -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = tensor.py();
-    let meta = tensor.get().with_meta(TensorMeta::clone);
+    let py = ndarray.py();
+    let meta = memory.with_meta(TensorMeta::clone);
     let order = meta.dim_order().as_slice();
     let mut physical = Dims::EMPTY;
     let mut axes = [0usize; MAX_RANK];
@@ -98,7 +104,7 @@ fn array_in_memory_order<'py>(
         }
     }
     let flat = TensorMeta::contiguous(meta.dtype(), &physical).or_raise(py)?;
-    let flat = Bound::new(py, tensor.get().in_memory_order(flat)?)?;
+    let flat = wrap(memory.in_memory_order(flat)?)?;
     let array = ndarray.call1((PyTuple::new(py, physical.iter())?, dtype, flat))?;
     let axes = PyTuple::new(py, axes.iter().take(order.len()))?;
     array.call_method1(pyo3::intern!(py, "transpose"), (axes,))

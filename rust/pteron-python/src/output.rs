@@ -1,7 +1,7 @@
 //! From the values that a call gives to Python objects.
 
-use crate::numpy;
 use crate::tensor::Tensor;
+use crate::tensor_memory::TensorMemory;
 use crate::torch::Torch;
 use pteron_runtime::{OutputValue, OwnedTensor};
 use pyo3::prelude::*;
@@ -37,7 +37,9 @@ pub fn to_object<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         OutputValue::Tensor(tensor) => tensor_object(py, tensor, form)?,
-        OutputValue::Lent(tensor) => Bound::new(py, Tensor::lent_by_session(tensor))?.into_any(),
+        OutputValue::Lent(tensor) => {
+            Bound::new(py, Tensor::from(TensorMemory::lent_by_session(tensor)))?.into_any()
+        }
         OutputValue::Bound(_) => match bound {
             Some(object) => object.clone(),
             None => py.None().into_bound(py),
@@ -56,9 +58,9 @@ pub fn tensor_object<'py>(
     tensor: OwnedTensor,
     form: TensorForm,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let tensor = Bound::new(py, Tensor::owned(tensor.meta, tensor.data))?;
+    let tensor = Bound::new(py, Tensor::from(TensorMemory::owned(tensor.meta, tensor.data)))?;
     match form {
-        TensorForm::NumPy => Ok(match numpy::array_over(&tensor)? {
+        TensorForm::NumPy => Ok(match Tensor::array(&tensor)? {
             Some(array) => array,
             None => tensor.into_any(),
         }),

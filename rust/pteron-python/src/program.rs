@@ -80,14 +80,13 @@ impl Program {
         self.interfaces.iter().find(|i| &*i.name == name).ok_or_else(|| self.no_such_method(name))
     }
 
+    /// The runtime's refusal of a name that no interface has.
     #[cold]
     fn no_such_method(&self, name: &str) -> Error {
-        let known = self.interfaces.iter().map(|i| pteron_core::error::printable(&i.name));
-        Error::method_not_found("the program has no such method")
-            .method(name)
-            .expected(format!("one of {}", known.collect::<Vec<_>>().join(", ")))
-            .got(pteron_core::error::printable(name))
-            .hint("program.methods lists the methods; load_method() without a name loads \"forward\"")
+        match self.program.inputs(name) {
+            Err(error) => error,
+            Ok(_) => Error::internal("a method without an interface").method(name),
+        }
     }
 }
 

@@ -1,20 +1,19 @@
 //! `pteron.Tensor`: memory with dtype and shape, seen through the buffer protocol and DLPack. Unsafe
-//! island (the buffer protocol and the slot of a delegate's output).
+//! island (the buffer protocol).
 
 use crate::dlpack;
 use crate::dtype;
 use crate::errors::OrRaise;
 use crate::numpy;
 use crate::numpy_api;
-use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta, TensorSlot};
-use pteron_runtime::{Export, LentTensor, Memory};
+use crate::tensor_memory::TensorMemory;
+use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::ffi::c_int;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::ops::Deref;
 
 /// A tensor: what outputs own their memory through, and what delegates written in Python get as
 /// arguments. Read it with `numpy.asarray(t)`, `t.numpy()`, `memoryview(t)` or any DLPack consumer.
@@ -23,25 +22,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// are an error. What `Method.execute(copy=False)` lends is read-only and valid until the method is used again,
 /// which is refused while exports of it live.
 #[pyclass(frozen, module = "pteron", name = "Tensor")]
-pub struct Tensor {
-    memory: Arc<Memory>,
-    is_writable: bool,
-    layout: Mutex<Layout>,
-    /// The export that a view of another tensor's memory counts as.
-    _export: Option<Export>,
+pub struct Tensor(TensorMemory);
+
+impl From<TensorMemory> for Tensor {
+    fn from(memory: TensorMemory) -> Self {
+        Tensor(memory)
+    }
 }
 
-struct Layout {
-    meta: TensorMeta,
-    /// The output of a delegate call that this tensor stands for, until the call ends.
-    slot: Option<SlotPtr>,
+impl Deref for Tensor {
+    type Target = TensorMemory;
+    fn deref(&self) -> &TensorMemory {
+        &self.0
+    }
 }
-
-struct SlotPtr(NonNull<TensorSlot>);
-
-// SAFETY: the pointer is used only under the `layout` lock, and taken out before the call that lent it
-// ends (`Tensor::revoke`).
-unsafe impl Send for SlotPtr {}
 
 /// Extents and strides in bytes of one exported buffer; freed with it.
 struct BufferDims {
@@ -50,74 +44,19 @@ struct BufferDims {
 }
 
 impl Tensor {
-    /// A tensor that owns its memory.
-    pub fn owned(meta: TensorMeta, data: AlignedBuffer) -> Self {
-        Tensor {
-            memory: Arc::new(Memory::owned(data)),
-            is_writable: true,
-            layout: Mutex::new(Layout { meta, slot: None }),
-            _export: None,
-        }
-    }
-
-    /// An output that a session lends until its next call: to be read, since it may be state.
-    pub fn lent_by_session(lent: LentTensor) -> Self {
-        let (meta, memory) = lent.into_parts();
-        Tensor { memory, is_writable: false, layout: Mutex::new(Layout { meta, slot: None }), _export: None }
-    }
-
-    /// An input of a delegate call.
-    ///
-    /// # Safety
-    /// `data` must stay valid and unchanged until [`Tensor::revoke`], and as long as an export lives.
-    pub unsafe fn lent_input(meta: TensorMeta, data: *const u8) -> Self {
-        Tensor {
-            // SAFETY: the caller promises that the bytes stay until `revoke`, and as long as an export lives.
-            memory: Arc::new(unsafe { Memory::lent(data.cast_mut()) }),
-            is_writable: false,
-            layout: Mutex::new(Layout { meta, slot: None }),
-            _export: None,
-        }
-    }
-
-    /// An output of a delegate call.
-    ///
-    /// # Safety
-    /// `slot` must stay valid, and be used by nobody else, until [`Tensor::revoke`] was called.
-    pub unsafe fn lent_output(slot: &mut TensorSlot) -> Self {
-        Tensor {
-            // SAFETY: the caller promises that the slot's bytes stay, and are nobody else's, until `revoke`.
-            memory: Arc::new(unsafe { Memory::lent(slot.data()) }),
-            is_writable: true,
-            layout: Mutex::new(Layout {
-                meta: slot.meta().clone(),
-                slot: Some(SlotPtr(NonNull::from_mut(slot))),
-            }),
-            _export: None,
-        }
-    }
-
-    /// The same memory as a row-major tensor of `meta`, which must have as many bytes.
-    pub fn in_memory_order(&self, meta: TensorMeta) -> PyResult<Self> {
-        let export = Export::of(&self.memory).ok_or_else(|| self.expired())?;
-        Ok(Tensor {
-            memory: self.memory.clone(),
-            is_writable: self.is_writable,
-            layout: Mutex::new(Layout { meta, slot: None }),
-            _export: Some(export),
-        })
-    }
-
-    /// Ends the loan: no export can be made from now on.
-    pub fn revoke(&self) {
-        self.layout().slot = None;
-        self.memory.revoke();
+    /// An array over this memory, writable when the tensor is; `None` when NumPy lacks the dtype.
+    pub fn array<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let wrap = |memory| Ok(Bound::new(slf.py(), Tensor(memory))?.into_any());
+        let owned = |ndarray: &Bound<'py, PyAny>, dtype: &Bound<'py, PyAny>| {
+            Self::array_of_owned(slf, ndarray, dtype)
+        };
+        numpy::array_over(slf.as_any(), slf.get(), owned, wrap)
     }
 
     /// An array over memory that the tensor owns, which no revocation can reach: no export need be counted.
     /// `None` for lent memory, and for a NumPy that can only be asked through Python. `dtype` must be the
     /// object for this tensor's element type.
-    pub fn array_of_owned<'py>(
+    fn array_of_owned<'py>(
         slf: &Bound<'py, Self>,
         ndarray: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
@@ -130,77 +69,41 @@ impl Tensor {
         unsafe { numpy_api::array_at(ndarray, dtype, &meta, data, slf.as_any()) }
     }
 
-    /// Are there exports alive?
-    pub fn has_exports(&self) -> bool {
-        self.memory.exports() != 0
-    }
-
-    /// Reads dtype, shape and strides as they are now.
-    pub fn with_meta<T>(&self, read: impl FnOnce(&TensorMeta) -> T) -> T {
-        read(&self.layout().meta)
-    }
-
-    fn layout(&self) -> MutexGuard<'_, Layout> {
-        // A panic cannot leave a layout half written: every change is one assignment.
-        self.layout.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Counts an export and reads memory and metadata; an error after the loan has ended. The export is
-    /// the reader's to release, through the memory it is given.
-    pub fn export<T>(&self, read: impl FnOnce(&Arc<Memory>, *mut u8, &TensorMeta) -> T) -> PyResult<T> {
-        let layout = self.layout();
-        match self.memory.export() {
-            Some(data) => Ok(read(&self.memory, data, &layout.meta)),
-            None => Err(self.expired()),
-        }
-    }
-
-    /// The error for a look at memory that went back to its owner.
-    #[cold]
-    fn expired(&self) -> PyErr {
-        PyBufferError::new_err(if self.memory.is_of_session() { TAKEN_BACK } else { EXPIRED })
-    }
-
     fn dims(py: Python<'_>, dims: &[usize]) -> PyResult<Py<PyTuple>> {
         Ok(PyTuple::new(py, dims)?.unbind())
     }
 }
-
-const EXPIRED: &str = "this pteron.Tensor was an argument of a delegate call that has ended; copy what is needed \
-                       while execute runs, for example with numpy.array(tensor)";
-const TAKEN_BACK: &str = "this pteron.Tensor was lent by a method (copy=False) that has been called again; look at it \
-                          before the next call, or leave copy=False out";
 
 #[pymethods]
 impl Tensor {
     /// Extents, outermost first.
     #[getter]
     fn shape(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
-        Self::dims(py, self.layout().meta.shape())
+        self.with_meta(|meta| Self::dims(py, meta.shape()))
     }
 
     /// Strides in elements.
     #[getter]
     fn strides(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
-        Self::dims(py, self.layout().meta.strides())
+        self.with_meta(|meta| Self::dims(py, meta.strides()))
     }
 
     /// Name of the element type, such as "float32" or "bfloat16".
     #[getter]
     fn dtype(&self) -> &'static str {
-        self.layout().meta.dtype().name()
+        self.with_meta(|meta| meta.dtype().name())
     }
 
     /// Number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
-        self.layout().meta.rank()
+        self.with_meta(TensorMeta::rank)
     }
 
     /// Number of bytes.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.layout().meta.nbytes()
+        self.with_meta(TensorMeta::nbytes)
     }
 
     /// May the elements be changed?
@@ -219,28 +122,12 @@ impl Tensor {
     /// Gives an output of a delegate the extents it has in this call: same rank, within the bound that
     /// the program states. Refused while exports are alive, and for tensors that are not such outputs.
     fn resize(&self, py: Python<'_>, shape: Vec<usize>) -> PyResult<()> {
-        let mut layout = self.layout();
-        let Some(slot) = &layout.slot else {
-            return Err(match self.memory.is_dead() {
-                true => self.expired(),
-                false => PyBufferError::new_err("only an output of a running delegate call can be resized"),
-            });
-        };
-        if self.memory.exports() != 0 {
-            return Err(PyBufferError::new_err(
-                "resize the output before looking at it: exports of its memory are alive",
-            ));
-        }
-        // SAFETY: the slot is there, so the loan has not ended (`lent_output`), and the lock is held.
-        let slot = unsafe { &mut *slot.0.as_ptr() };
-        slot.resize(&shape).or_raise(py)?;
-        layout.meta = slot.meta().clone();
-        Ok(())
+        self.0.resize(py, &shape)
     }
 
     /// A NumPy array over this memory. bfloat16 and float8 need the package `ml_dtypes`.
     pub fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        numpy::array_over(slf)?.ok_or_else(|| {
+        Self::array(slf)?.ok_or_else(|| {
             PyTypeError::new_err(format!(
                 "NumPy has no {} here; install ml_dtypes, or use DLPack: torch.from_dlpack(tensor)",
                 slf.get().dtype()
@@ -309,7 +196,7 @@ impl Tensor {
                 unsafe { memory.release() };
                 (copied, meta.clone())
             })?;
-            let copied = Tensor::owned(meta, copied.or_raise(py)?);
+            let copied = TensorMemory::owned(meta, copied.or_raise(py)?);
             return dlpack::export(py, &copied, true, is_versioned, true);
         }
         dlpack::export(py, self, self.is_writable, is_versioned, false)
@@ -320,10 +207,10 @@ impl Tensor {
     }
 
     fn __repr__(&self) -> String {
-        let layout = self.layout();
+        let (shape, dtype) = self.with_meta(|meta| (meta.shape().to_string(), meta.dtype()));
         let state = if self.memory.is_dead() { ", expired" } else { "" };
         let access = if self.is_writable { "" } else { ", read-only" };
-        format!("pteron.Tensor(shape={}, dtype={}{access}{state})", layout.meta.shape(), layout.meta.dtype())
+        format!("pteron.Tensor(shape={shape}, dtype={dtype}{access}{state})")
     }
 
     /// # Safety

@@ -47,6 +47,21 @@ enum NodeKind {
     Opaque(String),
 }
 
+/// Why keyword arguments could not be taken apart.
+#[derive(Debug)]
+pub enum KeywordError {
+    /// A name that the program was exported with is not among them.
+    Missing,
+    /// The value of one could not be taken apart.
+    Value(Error),
+}
+
+impl From<Error> for KeywordError {
+    fn from(error: Error) -> Self {
+        KeywordError::Value(error)
+    }
+}
+
 fn damaged(what: impl Into<String>) -> Error {
     Error::program("the stored argument structure cannot be read").got(what)
 }
@@ -250,16 +265,18 @@ impl Node {
         Ok(())
     }
 
-    /// Takes keyword arguments apart. Their names were checked.
-    pub fn flatten_kwargs<'py>(&self, kwargs: &Bound<'py, PyDict>, leaves: &mut Leaves<'py>) -> Result<()> {
+    /// Takes as many keyword arguments as the program has apart.
+    pub fn flatten_kwargs<'py>(
+        &self,
+        kwargs: &Bound<'py, PyDict>,
+        leaves: &mut Leaves<'py>,
+    ) -> Result<(), KeywordError> {
         let NodeKind::Dict(keys) = &self.kind else { return Ok(()) };
         for (key, child) in keys.iter().zip(&self.children) {
             let name = key.bind(kwargs.py());
             match kwargs.get_item(name).map_err(|e| unreadable(&name.to_string(), e))? {
                 Some(value) => child.flatten(&value, &name.to_string(), leaves)?,
-                None => {
-                    return Err(Error::input("a keyword argument is missing").argument(name.to_string()));
-                }
+                None => return Err(KeywordError::Missing),
             }
         }
         Ok(())

@@ -64,7 +64,7 @@ fn check_identifier(file: &[u8]) -> Result<()> {
     }
     let error = Error::program("the file is not a program of a known format")
         .expected(format!("file identifier {FILE_IDENTIFIER}"))
-        .got(printable(&String::from_utf8_lossy(found)));
+        .got(format!("'{}'", printable(&String::from_utf8_lossy(found))));
     Err(match found {
         [b'E', b'T', _, _] => error.hint("another generation of the .pte format: export the model again"),
         b"FT01" => error.hint(

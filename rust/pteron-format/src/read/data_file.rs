@@ -76,7 +76,7 @@ fn check_identifier(file: &[u8]) -> Result<()> {
     }
     let error = Error::program("the file is not a data file of a known format")
         .expected(format!("file identifier {DATA_IDENTIFIER}"))
-        .got(printable(&String::from_utf8_lossy(found)));
+        .got(format!("'{}'", printable(&String::from_utf8_lossy(found))));
     Err(if found == FILE_IDENTIFIER.as_bytes() {
         error.hint("this is a program: pass it first and its data file as data=...")
     } else {

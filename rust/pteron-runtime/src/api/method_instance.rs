@@ -5,8 +5,7 @@ use crate::load::method_code::MethodCode;
 use crate::session::budget::Budget;
 use crate::session::cancel::CancelHandle;
 use crate::session::delegate_call::{check_calls, init_delegates};
-use crate::session::input_check::check_inputs;
-use crate::session::output_collect::{check_buffers, collect};
+use crate::session::output_collect::collect;
 use crate::session::session_state;
 use crate::session::shared_state::SharedState;
 use crate::session::slots::Session;
@@ -179,28 +178,36 @@ impl MethodInstance {
     ) -> Result<()> {
         outputs.clear();
         let mut guard = self.lock()?;
-        let Guarded { session, is_poisoned, is_abandoned } = &mut *guard;
+        let message = "the runtime panicked; this is a bug in pteron";
         let result =
-            catch_unwind(AssertUnwindSafe(|| or_limit(|| self.run(session, inputs, options, outputs))));
-        if !matches!(result, Ok(Ok(()))) {
+            self.contained(&mut guard, message, |session| self.run(session, inputs, options, outputs));
+        if result.is_err() {
             outputs.clear();
         }
-        match result {
-            Ok(Err(error)) if error.detail().is_memory_kept => {
-                *is_abandoned = true;
-                // Constants can be arguments of delegates as well.
-                std::mem::forget(self.code.clone());
-                Err(error)
-            }
-            Ok(result) => result,
-            Err(panic) => {
-                *is_poisoned = true;
-                Err(Error::internal("the runtime panicked; this is a bug in pteron")
-                    .method(self.code.ir.name.as_str())
-                    .got(panic_text(&*panic))
-                    .hint("load the method again, and please report this with the program"))
-            }
+        if result.as_ref().is_err_and(|error| error.detail().is_memory_kept) {
+            guard.is_abandoned = true;
+            // Constants can be arguments of delegates as well.
+            std::mem::forget(self.code.clone());
         }
+        result
+    }
+
+    /// Works with the session. After a panic, which becomes an error, nobody uses the session again; memory that cannot
+    /// be had becomes an error too.
+    fn contained<T>(
+        &self,
+        guarded: &mut Guarded,
+        message: &'static str,
+        work: impl FnOnce(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        let Guarded { session, is_poisoned, .. } = guarded;
+        catch_unwind(AssertUnwindSafe(|| or_limit(|| work(session)))).unwrap_or_else(|panic| {
+            *is_poisoned = true;
+            Err(Error::internal(message)
+                .method(self.code.ir.name.as_str())
+                .got(panic_text(&*panic))
+                .hint("load the method again, and please report this with the program"))
+        })
     }
 
     fn run(
@@ -216,9 +223,6 @@ impl MethodInstance {
             let hint = "leave it out to use all threads that the method was loaded with";
             return Err(no_threads().method(code.ir.name.as_str()).hint(hint));
         }
-        check_inputs(code, inputs)?;
-        check_buffers(code, options.outputs)?;
-        session.end_loans(code)?;
         session.begin(code, inputs, options.outputs)?;
         let watch = self.deadline(&options).map(|when| (Deadline::set(when, &self.cancel), when));
         let budget = Budget::begin(self.budget(&options));
@@ -326,19 +330,12 @@ impl MethodInstance {
         work: impl FnOnce(&mut Session, &MethodCode) -> Result<T>,
     ) -> Result<T> {
         let mut guard = self.lock()?;
-        let Guarded { session, is_poisoned, .. } = &mut *guard;
         if is_changed {
-            session.end_loans(&self.code)?;
+            guard.session.end_loans(&self.code)?;
         }
-        let name = self.code.ir.name.as_str();
-        catch_unwind(AssertUnwindSafe(|| or_limit(|| work(session, &self.code))))
-            .unwrap_or_else(|panic| {
-                *is_poisoned = true;
-                Err(Error::internal("a panic while state was read or written")
-                    .got(panic_text(&*panic))
-                    .hint("load the method again, and please report this with the program"))
-            })
-            .map_err(|e| e.method(name))
+        let message = "a panic while state was read or written";
+        self.contained(&mut guard, message, |session| work(session, &self.code))
+            .map_err(|e| e.method(self.code.ir.name.as_str()))
     }
 }
 

@@ -118,9 +118,10 @@ impl Program {
         found.ok_or_else(|| {
             let known: Vec<String> = self.methods().into_iter().map(printable).collect();
             Error::method_not_found("the program has no such method")
-                .expected(format!("one of: {}", known.join(", ")))
+                .method(name)
+                .expected(format!("one of {}", known.join(", ")))
                 .got(printable(name))
-                .hint("names are those that the methods were exported under")
+                .hint("program.methods lists the methods; load_method() without a name loads \"forward\"")
         })
     }
 

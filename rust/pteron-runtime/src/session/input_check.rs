@@ -233,11 +233,10 @@ fn wrong_shape(code: &MethodCode, position: usize, input: &TensorInput<'_>, what
 
 #[cold]
 fn wrong_count(code: &MethodCode, got: usize) -> Error {
-    let names: Vec<String> =
-        code.inputs.iter().map(|s| format!("{}: {}", printable(&s.name), s.kind)).collect();
-    Error::input("the method takes another number of inputs")
+    let names: Vec<String> = code.inputs.iter().map(|s| printable(&s.name)).collect();
+    Error::input("wrong number of inputs")
         .method(code.ir.name.as_str())
         .expected(format!("{} ({})", names.len(), names.join(", ")))
         .got(got.to_string())
-        .hint("pass one value for each input, in this order")
+        .hint("pass one value for each, in this order")
 }

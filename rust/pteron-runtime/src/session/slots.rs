@@ -12,6 +12,7 @@ use crate::load::method_code::MethodCode;
 use crate::load::session_layout::FoldedMemory;
 use crate::session::bound_outputs;
 use crate::session::delegate_call::SessionDelegate;
+use crate::session::input_check::check_inputs;
 use crate::session::input_copy::{bring_in, copy_into};
 use crate::session::memory::Memory;
 use crate::session::shared_state::SharedState;
@@ -254,14 +255,42 @@ impl Session {
         Ok(())
     }
 
-    /// Puts moving tensors and written scalars back to where a run starts, gives unplanned outputs their
-    /// memory, and brings the (checked) inputs in.
+    /// Checks what the caller gives, then brings it in. After an error of the checks everything is as it was.
     pub(crate) fn begin(
         &mut self,
         code: &MethodCode,
         inputs: &[InputValue<'_>],
         buffers: &[Option<OutputBuffer<'_>>],
     ) -> Result<()> {
+        check_inputs(code, inputs)?;
+        bound_outputs::check_buffers(code, buffers)?;
+        self.end_loans(code)?;
+        self.put_back();
+        self.place_outputs(code, inputs, buffers)?;
+        self.input_allocations.clear();
+        for (at, (rule, input)) in code.input_rules.rules.iter().zip(inputs).enumerate() {
+            let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
+            match (&rule.kind, input) {
+                (RuleKind::Tensor(rule), InputValue::Tensor(t)) => {
+                    let Some(slot) = value.as_tensor_mut() else { continue };
+                    let Some(copy) = self.input_copies.get_mut(at) else { continue };
+                    let before = copy.as_ref().map_or(0, AlignedBuffer::len);
+                    bring_in(slot, rule, t, copy)?;
+                    let after = copy.as_ref().map_or(0, AlignedBuffer::len);
+                    if after != before {
+                        self.input_allocations.push((at, after));
+                    }
+                }
+                (RuleKind::Int { .. }, InputValue::Int(v)) => *value = Value::Int(*v),
+                // Other kinds equal what the file has, or were refused.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts moving tensors and written scalars back to where a run starts.
+    fn put_back(&mut self) {
         for (id, base) in &self.bases {
             if let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) {
                 // SAFETY: memory of the session, see `initial_slot`. A view's or move's target never
@@ -274,6 +303,15 @@ impl Session {
                 value.clone_from(start);
             }
         }
+    }
+
+    /// Gives unplanned outputs their memory, and planned ones a buffer of the caller where they can have it.
+    fn place_outputs(
+        &mut self,
+        code: &MethodCode,
+        inputs: &[InputValue<'_>],
+        buffers: &[Option<OutputBuffer<'_>>],
+    ) -> Result<()> {
         for (at, id) in code.layout.fresh_outputs.iter().enumerate() {
             let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) else { continue };
             let nbytes = pteron_core::sizes::checked_nbytes(slot.bound(), slot.meta().dtype())?;
@@ -302,25 +340,6 @@ impl Session {
         }
         if buffers.iter().any(Option::is_some) {
             self.move_outputs(code, inputs, buffers);
-        }
-        self.input_allocations.clear();
-        for (at, (rule, input)) in code.input_rules.rules.iter().zip(inputs).enumerate() {
-            let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
-            match (&rule.kind, input) {
-                (RuleKind::Tensor(rule), InputValue::Tensor(t)) => {
-                    let Some(slot) = value.as_tensor_mut() else { continue };
-                    let Some(copy) = self.input_copies.get_mut(at) else { continue };
-                    let before = copy.as_ref().map_or(0, AlignedBuffer::len);
-                    bring_in(slot, rule, t, copy)?;
-                    let after = copy.as_ref().map_or(0, AlignedBuffer::len);
-                    if after != before {
-                        self.input_allocations.push((at, after));
-                    }
-                }
-                (RuleKind::Int { .. }, InputValue::Int(v)) => *value = Value::Int(*v),
-                // Other kinds equal what the file has, or were refused.
-                _ => {}
-            }
         }
         Ok(())
     }

@@ -98,56 +98,23 @@ impl Run<'_, '_> {
 
     #[inline(always)]
     fn kernel(&self, session: &mut Session, kernel: &KernelStep, step: &Step) -> Result<()> {
-        let Session { values, calls, scratch, random, .. } = session;
-        let call =
-            calls.get_mut(kernel.state).ok_or_else(|| Error::internal("a kernel has no session state"))?;
         if kernel.is_rebound {
-            // SAFETY: every tensor has memory for its shape (see `session`); `bind` reads shapes and
-            // scalars, and resizes within the memory.
-            let mut args = unsafe { BindArgs::new(values, &step.args) }.with_random(random);
-            call.grid = kernel.prepared.bind(&mut args, &mut call.bound)?;
-            if kernel.has_bound_check {
-                check_bounds(values, &step.args)?;
-            }
+            rebind(session, kernel, step)?;
         }
-        if kernel.overlap_check.is_some() {
-            return self.kernel_with_overlap_check(session, kernel, step);
-        }
-        // SAFETY: `grid` and `bound` are of the last bind of these arguments; load has checked that
-        // outputs overlap inputs only as the kernel allows, and that scratch is the largest of all steps.
-        unsafe {
-            let args = Args::new(values, &step.args);
-            self.executor.run_bound(&*kernel.prepared, &call.bound, &args, &call.grid, scratch)?;
-        }
-        if kernel.has_finish {
-            // SAFETY: the values are this session's, whose slots point to memory for their shapes.
-            let mut args = unsafe { BindArgs::new(values, &step.args) };
-            kernel.prepared.finish(&mut args, &mut call.bound)?;
-        }
-        Ok(())
-    }
-
-    /// As the rest of `kernel`, after a look at the pointers.
-    #[cold]
-    fn kernel_with_overlap_check(
-        &self,
-        session: &mut Session,
-        kernel: &KernelStep,
-        step: &Step,
-    ) -> Result<()> {
         if let Some(roles) = &kernel.overlap_check {
             check_overlap(session, roles, kernel.alias)?;
         }
         let Session { values, calls, scratch, .. } = session;
         let call =
             calls.get_mut(kernel.state).ok_or_else(|| Error::internal("a kernel has no session state"))?;
-        // SAFETY: as in `kernel`, with the overlap checked just now.
+        // SAFETY: `grid` and `bound` are of the last bind of these arguments; load, or the check just now, has seen that
+        // outputs overlap inputs only as the kernel allows, and load that scratch is the largest of all steps.
         unsafe {
             let args = Args::new(values, &step.args);
             self.executor.run_bound(&*kernel.prepared, &call.bound, &args, &call.grid, scratch)?;
         }
         if kernel.has_finish {
-            // SAFETY: the values are this session's, whose slots point to memory for their shapes.
+            // SAFETY: every tensor has memory for its shape (see `slots`); `finish` reads shapes and scalars, as `bind` does.
             let mut args = unsafe { BindArgs::new(values, &step.args) };
             kernel.prepared.finish(&mut args, &mut call.bound)?;
         }
@@ -288,6 +255,21 @@ fn check_bounds(values: &[Value], args: &[ValueId]) -> Result<()> {
         values.get(id.index()).map_or(Members::All(&[]), Value::members).iter().try_for_each(check)?;
     }
     Ok(())
+}
+
+/// Binds a kernel to arguments that may have other shapes than in the last run.
+#[inline]
+fn rebind(session: &mut Session, kernel: &KernelStep, step: &Step) -> Result<()> {
+    let Session { values, calls, random, .. } = session;
+    let call = calls.get_mut(kernel.state).ok_or_else(|| Error::internal("a kernel has no session state"))?;
+    // SAFETY: every tensor has memory for its shape (see `slots`); `bind` reads shapes and
+    // scalars, and resizes within the memory.
+    let mut args = unsafe { BindArgs::new(values, &step.args) }.with_random(random);
+    call.grid = kernel.prepared.bind(&mut args, &mut call.bound)?;
+    match kernel.has_bound_check {
+        true => check_bounds(values, &step.args),
+        false => Ok(()),
+    }
 }
 
 /// Outputs lie in writable memory and clear of everything else, as `rule` demands.

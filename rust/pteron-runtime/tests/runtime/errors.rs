@@ -57,7 +57,7 @@ fn wrong_inputs_name_the_input_and_leave_the_session_usable() {
 fn unknown_methods_list_the_known_ones() {
     let program = ProgramBuilder::of(add_method()).load(&runtime());
     let e = program.load_method("backward", MethodOptions::default()).err().unwrap();
-    says(&e, ErrorKind::MethodNotFound, &["one of: forward", "got backward"]);
+    says(&e, ErrorKind::MethodNotFound, &["one of forward", "got backward"]);
     says(&program.inputs("x").unwrap_err(), ErrorKind::MethodNotFound, &["forward"]);
 }
 
