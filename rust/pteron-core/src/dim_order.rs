@@ -65,6 +65,11 @@ impl DimOrder {
         }
     }
 
+    /// Do `strides` describe a dense tensor of `shape` in this order? See [`is_dense`].
+    pub fn is_dense<S: Copy + TryInto<usize>>(&self, shape: &[usize], strides: &[S]) -> bool {
+        is_dense(self.as_slice().iter().rev().map(|d| usize::from(*d)), shape, strides)
+    }
+
     /// Strides in elements of a dense tensor of `shape` in this order. Zero extents count as one,
     /// as PyTorch has it. `shape` must have this rank and a representable element count.
     pub fn strides(&self, shape: &Dims) -> Dims {
@@ -78,6 +83,23 @@ impl DimOrder {
         }
         out
     }
+}
+
+/// Do `strides` describe a dense tensor of `shape`, its dimensions named from the innermost one outwards? Dimensions of
+/// extent one have no order, and a tensor without elements is always dense.
+pub fn is_dense<S: Copy + TryInto<usize>>(
+    innermost_first: impl IntoIterator<Item = usize>,
+    shape: &[usize],
+    strides: &[S],
+) -> bool {
+    let mut expected = 1usize;
+    let mut fits = |d: usize| {
+        let (Some(&n), Some(&stride)) = (shape.get(d), strides.get(d)) else { return false };
+        let is_next = n == 1 || stride.try_into().is_ok_and(|stride| stride == expected);
+        expected = expected.wrapping_mul(n);
+        is_next
+    };
+    shape.contains(&0) || innermost_first.into_iter().all(&mut fits)
 }
 
 impl fmt::Debug for DimOrder {
@@ -96,6 +118,18 @@ mod tests {
         assert_eq!(&*DimOrder::contiguous(4).strides(&shape), &[60, 20, 5, 1]);
         assert_eq!(&*DimOrder::new(&[0, 2, 3, 1]).unwrap().strides(&shape), &[60, 1, 15, 3]);
         assert!(DimOrder::new(&[0, 2, 3, 1]).unwrap().is_channels_last());
+    }
+
+    #[test]
+    fn dense_strides_are_those_of_the_order() {
+        let order = DimOrder::new(&[0, 2, 3, 1]).unwrap();
+        assert!(order.is_dense(&[2, 3, 4, 5], &[60usize, 1, 15, 3]));
+        assert!(!DimOrder::contiguous(4).is_dense(&[2, 3, 4, 5], &[60usize, 1, 15, 3]));
+        // One index has no neighbour, and nothing has no order.
+        assert!(DimOrder::contiguous(2).is_dense(&[1, 5], &[-7isize, 1]));
+        assert!(!DimOrder::contiguous(1).is_dense(&[5], &[-1isize]));
+        assert!(DimOrder::contiguous(2).is_dense(&[0, 5], &[3isize, -2]));
+        assert!(is_dense(0..2, &[3, 2], &[1isize, 3]) && !is_dense((0..2).rev(), &[3, 2], &[1isize, 3]));
     }
 
     #[test]

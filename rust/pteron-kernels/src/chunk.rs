@@ -9,6 +9,19 @@ use pteron_core::{Element, Error, Result, TensorView, TensorViewMut};
 use std::marker::PhantomData;
 use std::ops::Range;
 
+/// Elements of one chunk of a simple kernel; fixed, so that results do not depend on the number of threads.
+pub const CHUNK: usize = 16 << 10;
+
+/// Bytes that a chunk of a copy writes at least.
+pub const CHUNK_BYTES: usize = 64 << 10;
+
+/// The part of `0..count` that chunk number `chunk` of `size` positions covers.
+#[inline(always)]
+pub fn part(chunk: usize, size: usize, count: usize) -> Range<usize> {
+    let start = chunk.saturating_mul(size).min(count);
+    start..start.saturating_add(size).min(count)
+}
+
 #[cold]
 fn outside(range: &Range<usize>, len: usize) -> Error {
     Error::internal("a chunk would leave its tensor").got(format!("elements {range:?} of {len}"))
@@ -88,6 +101,16 @@ impl<'a, T: Element> ChunkOf<'a, T> {
     }
 }
 
+impl<'a> ChunkOf<'a, u8> {
+    /// All bytes of a tensor of any dtype, in memory order. `is_exclusive`: as for [`ChunkOf::of`].
+    #[inline(always)]
+    pub(crate) fn bytes(view: TensorView<'a>, is_exclusive: bool) -> Self {
+        let start = view.as_ptr();
+        let len = if start.is_null() { 0 } else { view.nbytes() };
+        ChunkOf { start, len, is_exclusive, tensor: PhantomData }
+    }
+}
+
 impl<'a, T: Element> ChunkOfMut<'a, T> {
     /// The elements `range` of a tensor, in memory order; no other thread may touch them. `is_exclusive`: nothing that
     /// is read meanwhile overlaps them.
@@ -97,6 +120,11 @@ impl<'a, T: Element> ChunkOfMut<'a, T> {
     pub(crate) fn of(view: TensorViewMut<'a>, range: Range<usize>, is_exclusive: bool) -> Result<Self> {
         let start = view.ptr::<T>()?;
         let len = if start.is_null() { 0 } else { view.numel() };
+        Self::within((start, len), range, is_exclusive)
+    }
+
+    #[inline(always)]
+    fn within((start, len): (*mut T, usize), range: Range<usize>, is_exclusive: bool) -> Result<Self> {
         if range.start > range.end || range.end > len {
             return Err(outside(&range, len));
         }
@@ -148,5 +176,14 @@ impl<'a, T: Element> ChunkOfMut<'a, T> {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+impl<'a> ChunkOfMut<'a, u8> {
+    /// The bytes `range` of a tensor of any dtype; otherwise as [`ChunkOfMut::of`].
+    #[inline(always)]
+    pub(crate) fn bytes(view: TensorViewMut<'a>, range: Range<usize>, is_exclusive: bool) -> Result<Self> {
+        let start = view.as_ptr();
+        Self::within((start, if start.is_null() { 0 } else { view.nbytes() }), range, is_exclusive)
     }
 }

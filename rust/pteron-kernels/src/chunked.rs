@@ -1,12 +1,10 @@
 //! Kernels whose output splits into chunks of positions that are computed apart from each other. Unsafe
 //! island: the `Prepared` contract is turned into safe calls here.
 
+pub use crate::chunk::{CHUNK, part};
 use crate::routine::Preparation;
 use pteron_core::{AliasRule, Args, BindArgs, Bound, Grid, Prepared, Result, Scratch, WorkerScratch};
 use std::ops::Range;
-
-/// Positions in a chunk; fixed, so that results do not depend on the number of threads.
-pub const CHUNK: usize = 1 << 14;
 
 /// Takes the shapes, resizes outputs, fills the state, and gives the number of positions.
 pub type BindChunks<S> = Box<dyn Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync>;
@@ -69,8 +67,7 @@ impl<S: Default + Send + Sync + 'static> Prepared for Chunked<S> {
         _scratch: &mut WorkerScratch<'_>,
     ) -> Result<()> {
         let (state, count) = bound.get::<(S, usize)>()?;
-        let start = (chunk as usize).saturating_mul(CHUNK).min(*count);
-        (self.run)(state, args, start..start.saturating_add(CHUNK).min(*count))
+        (self.run)(state, args, part(chunk as usize, CHUNK, *count))
     }
 }
 
@@ -131,10 +128,4 @@ impl<W: Work> Prepared for Phased<W> {
     ) -> Result<()> {
         bound.get::<W>()?.run(args, phase, chunk as usize, scratch.worker)
     }
-}
-
-/// The part of `0..count` that chunk number `chunk` of `size` positions covers.
-pub fn part(chunk: usize, size: usize, count: usize) -> Range<usize> {
-    let start = chunk.saturating_mul(size).min(count);
-    start..start.saturating_add(size).min(count)
 }

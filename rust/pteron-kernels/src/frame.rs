@@ -3,7 +3,7 @@
 //! the typed problem, the chunks, and the memory that a chunk may touch are the frame's. Unsafe island: the contract
 //! of [`Prepared::run`] is turned into safe calls here.
 
-use crate::chunk::{ChunkOf, ChunkOfMut};
+use crate::chunk::{ChunkOf, ChunkOfMut, part};
 use pteron_core::{
     AliasRule, Args, BindArgs, Bound, Element, Error, Grid, Prepared, Result, Scratch, WorkerScratch,
 };
@@ -39,13 +39,6 @@ impl Split {
             0 => Grid::EMPTY,
             n => Grid::chunks(n.div_ceil(self.per_chunk), self.chunk_ns),
         }
-    }
-
-    /// The units of a chunk.
-    #[inline(always)]
-    fn range(&self, chunk: u32) -> Range<usize> {
-        let first = (chunk as usize).saturating_mul(self.per_chunk).min(self.units);
-        first..first.saturating_add(self.per_chunk).min(self.units)
     }
 }
 
@@ -103,12 +96,26 @@ impl<'a, 's> Chunk<'a, 's> {
     /// Errors: the argument is no tensor of this dtype; it was asked for as an output.
     #[inline(always)]
     pub fn input<T: Element>(&mut self, i: usize) -> Result<ChunkOf<'a, T>> {
-        let bit = 1u64.checked_shl(i as u32).unwrap_or(0);
-        if bit == 0 || self.written & bit != 0 {
-            return Err(asked_twice(i));
-        }
-        self.read |= bit;
+        self.mark_read(i)?;
         ChunkOf::of(self.args.tensor(i)?, self.is_exclusive)
+    }
+
+    /// All bytes of input `i`, in memory order.
+    ///
+    /// Errors: the argument is no tensor; it was asked for as an output.
+    #[inline(always)]
+    pub fn input_bytes(&mut self, i: usize) -> Result<ChunkOf<'a, u8>> {
+        self.mark_read(i)?;
+        Ok(ChunkOf::bytes(self.args.tensor(i)?, self.is_exclusive))
+    }
+
+    /// All bytes of tensor `j` of the list of inputs at `i`, in memory order.
+    ///
+    /// Errors: the argument is no such list; it was asked for as an output.
+    #[inline(always)]
+    pub fn list_bytes(&mut self, i: usize, j: usize) -> Result<ChunkOf<'a, u8>> {
+        self.mark_read(i)?;
+        Ok(ChunkOf::bytes(self.args.tensor_list(i)?.get(j)?, self.is_exclusive))
     }
 
     /// The elements of input `i` that belong to the units, `per_unit` each, one unit behind the other in memory.
@@ -127,6 +134,26 @@ impl<'a, 's> Chunk<'a, 's> {
     pub fn output_units<T: Element>(&mut self, i: usize, per_unit: usize) -> Result<ChunkOfMut<'a, T>> {
         self.take_output(i)?;
         ChunkOfMut::of(self.args.output(i)?, self.elements(per_unit)?, self.is_exclusive)
+    }
+
+    /// All bytes of output `i`, with the contract of [`Chunk::output_shared`].
+    ///
+    /// Errors: the argument is no tensor, or was asked for before.
+    #[inline(always)]
+    pub fn output_shared_bytes(&mut self, i: usize) -> Result<ChunkOfMut<'a, u8>> {
+        self.take_output(i)?;
+        let out = self.args.output(i)?;
+        let nbytes = if out.as_ptr().is_null() { 0 } else { out.nbytes() };
+        ChunkOfMut::bytes(out, 0..nbytes, false)
+    }
+
+    /// The bytes of output `i` that belong to the units, `per_unit` each, one unit behind the other in memory.
+    ///
+    /// Errors: the argument is no tensor, has fewer bytes, or was asked for before.
+    #[inline(always)]
+    pub fn output_bytes(&mut self, i: usize, per_unit: usize) -> Result<ChunkOfMut<'a, u8>> {
+        self.take_output(i)?;
+        ChunkOfMut::bytes(self.args.output(i)?, self.elements(per_unit)?, self.is_exclusive)
     }
 
     /// Output `i` as a whole, for units whose elements do not lie side by side: vector tasks write those of the units
@@ -152,6 +179,16 @@ impl<'a, 's> Chunk<'a, 's> {
             std::mem::take(&mut self.scratch).split_at_mut_checked(nbytes).ok_or_else(too_small)?;
         self.scratch = rest;
         bytemuck::try_cast_slice_mut(part).map_err(|_| too_small())
+    }
+
+    #[inline(always)]
+    fn mark_read(&mut self, i: usize) -> Result<()> {
+        let bit = 1u64.checked_shl(i as u32).unwrap_or(0);
+        if bit == 0 || self.written & bit != 0 {
+            return Err(asked_twice(i));
+        }
+        self.read |= bit;
+        Ok(())
     }
 
     #[inline(always)]
@@ -226,7 +263,7 @@ impl<K: UnitKernel> Prepared for Framed<K> {
     ) -> Result<()> {
         let state = bound.get::<State<K::Problem>>()?;
         let is_exclusive = self.0.alias() == AliasRule::None;
-        let units = state.split.range(chunk);
+        let units = part(chunk as usize, state.split.per_chunk, state.split.units);
         let scratch = &mut *scratch.worker;
         let mut chunk = Chunk { units, args, scratch, is_exclusive, read: 0, written: 0 };
         self.0.run(&state.problem, &mut chunk)

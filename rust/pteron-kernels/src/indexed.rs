@@ -4,6 +4,7 @@
 use crate::complex_number::Number;
 use crate::compute::{Class, Compute, Convert, store_fn};
 use crate::shape::check_index;
+use crate::strided::copy::by_size;
 use half::{bf16, f16};
 use pteron_core::{Bool8, Complex64, DType, Error, Result, Scalar, TensorMeta, TensorView, TensorViewMut};
 
@@ -183,13 +184,7 @@ fn meet_fn<T: Convert, C: Compute>(meet: Meet) -> MoveFn {
 
 fn move_fn(dtype: DType, meet: Meet) -> Result<MoveFn> {
     Ok(match (dtype, meet) {
-        (_, Meet::Replace) => match dtype.size() {
-            1 => scatter_elements::<u8>,
-            2 => scatter_elements::<u16>,
-            4 => scatter_elements::<u32>,
-            8 => scatter_elements::<u64>,
-            _ => scatter_elements::<[u64; 2]>,
-        },
+        (_, Meet::Replace) => by_size!(dtype.size(), T => scatter_elements::<T> as MoveFn),
         (DType::UInt8, _) => meet_fn::<u8, i64>(meet),
         (DType::Int8, _) => meet_fn::<i8, i64>(meet),
         (DType::Int16, _) => meet_fn::<i16, i64>(meet),
@@ -224,13 +219,7 @@ pub fn gather(
     if source.dtype().size() != target.dtype().size() {
         return Err(outside());
     }
-    let function: MoveFn = match source.dtype().size() {
-        1 => gather_elements::<u8>,
-        2 => gather_elements::<u16>,
-        4 => gather_elements::<u32>,
-        8 => gather_elements::<u64>,
-        _ => gather_elements::<[u64; 2]>,
-    };
+    let function = by_size!(source.dtype().size(), T => gather_elements::<T> as MoveFn);
     // SAFETY: both sides were checked just now; an input and an output do not overlap.
     unsafe { function(named, positions, row, source.as_ptr(), target.as_ptr()) };
     Ok(())

@@ -6,8 +6,8 @@
 //!
 //! Adding a kernel touches one place: the row. A new file has a line in [`ops`].
 //!
-//! Unsafe code lives in [`chunked`], [`compute`], [`elements`], [`elementwise`], [`indexed`], [`mapped_copy`],
-//! [`region`] and [`routine`].
+//! Unsafe code lives in [`chunked`], [`compute`], [`elements`], [`elementwise`], [`indexed`], [`strided`] and
+//! [`routine`].
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -31,11 +31,6 @@ pub mod frame;
 #[allow(unsafe_code)]
 pub mod indexed;
 #[allow(unsafe_code)]
-pub mod layout;
-pub mod loops;
-#[allow(unsafe_code)]
-pub mod mapped_copy;
-#[allow(unsafe_code)]
 pub mod norm;
 pub mod operator;
 pub mod ops;
@@ -46,8 +41,6 @@ pub mod pooling;
 pub mod promotion;
 #[allow(unsafe_code)]
 pub mod reduction;
-#[allow(unsafe_code)]
-pub mod region;
 #[cfg(feature = "image")]
 #[allow(unsafe_code)]
 pub mod resampling;
@@ -56,14 +49,16 @@ pub mod routine;
 pub mod shape;
 #[allow(unsafe_code)]
 pub mod single_call;
+pub mod strided;
 #[cfg(any(test, feature = "testing"))]
 #[allow(unsafe_code)]
 pub mod testing;
 #[allow(unsafe_code)]
 pub mod vector_math;
-pub mod walk;
 
 pub use operator::Operator;
+// The names by which operators call the modules of the strided layer.
+pub use strided::{copy as region, loops, loops as walk, mapped_copy};
 
 use pteron_core::StaticKernel;
 
@@ -81,11 +76,6 @@ static FAST: &[&[StaticKernel]] = &[
     reduction::float::KERNELS,
     reduction::wide::KERNELS,
     reduction::any::KERNELS,
-    layout::views::KERNELS,
-    layout::cat::KERNELS,
-    layout::embedding::KERNELS,
-    layout::pad::KERNELS,
-    layout::triangle::KERNELS,
 ];
 
 /// Every fast kernel, in the order in which those of one operator are asked.

@@ -47,20 +47,24 @@ pub fn reduced_shape(shape: &[usize], set: u32, keepdim: bool) -> Result<Dims> {
 
 /// The shape two shapes broadcast to.
 pub fn broadcast(a: &[usize], b: &[usize]) -> Result<Dims> {
-    let rank = a.len().max(b.len());
+    broadcast_shape(&[&Dims::new(a)?, &Dims::new(b)?])
+}
+
+/// The shape that `shapes` broadcast to; an error when two extents differ and neither is one.
+pub fn broadcast_shape(shapes: &[&Dims]) -> Result<Dims> {
+    let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = Dims::filled(rank, 1)?;
-    for d in 0..rank {
-        let at = |s: &[usize]| if d + s.len() >= rank { s[d + s.len() - rank] } else { 1 };
-        out[d] = match (at(a), at(b)) {
-            (x, y) if x == y => x,
-            (1, y) => y,
-            (x, 1) => x,
-            _ => {
-                return Err(Error::kernel("shapes do not broadcast")
-                    .expected("extents that are equal or 1, aligned at the last dimension")
-                    .got(format!("{a:?} and {b:?}")));
+    for shape in shapes {
+        for (slot, &n) in out.iter_mut().rev().zip(shape.iter().rev()) {
+            if *slot == 1 {
+                *slot = n;
+            } else if n != 1 && n != *slot {
+                let list: Vec<String> = shapes.iter().map(|s| s.to_string()).collect();
+                return Err(Error::kernel("the shapes of the operands do not broadcast")
+                    .expected("equal extents, or one of them 1, counted from the last dimension")
+                    .got(list.join(" and ")));
             }
-        };
+        }
     }
     Ok(out)
 }
@@ -100,7 +104,7 @@ pub fn check_rank(what: &str, rank: usize, shape: &[usize]) -> Result<()> {
 pub fn wrap_index(index: i64, extent: usize) -> Result<usize> {
     let n = extent as i64;
     if index < -n || index >= n {
-        return Err(index_out_of_range(index, -n, n - 1));
+        return Err(index_out_of_range(index, -n, n - 1, ""));
     }
     Ok(if index < 0 { index + n } else { index } as usize)
 }
@@ -108,20 +112,26 @@ pub fn wrap_index(index: i64, extent: usize) -> Result<usize> {
 /// `index` as it is; an error unless `0 ≤ index < extent`.
 #[inline]
 pub fn check_index(index: i64, extent: usize) -> Result<usize> {
+    check_index_at(index, extent, String::new)
+}
+
+/// As [`check_index`], with words about where the index stands.
+#[inline]
+pub fn check_index_at(index: i64, extent: usize, place: impl FnOnce() -> String) -> Result<usize> {
     if index < 0 || index >= extent as i64 {
-        return Err(index_out_of_range(index, 0, extent as i64 - 1));
+        return Err(index_out_of_range(index, 0, extent as i64 - 1, &place()));
     }
     Ok(index as usize)
 }
 
 #[cold]
-fn index_out_of_range(index: i64, low: i64, high: i64) -> Error {
+fn index_out_of_range(index: i64, low: i64, high: i64, place: &str) -> Error {
     let expected = if high < low {
         "no index at all: the dimension is empty".to_string()
     } else {
         format!("between {low} and {high}")
     };
-    Error::kernel("index out of range").expected(expected).got(index.to_string())
+    Error::kernel("index out of range").expected(expected).got(format!("{index}{place}"))
 }
 
 /// `start` and length of `start..end` by `step` in a dimension of `extent`, with PyTorch's wrapping

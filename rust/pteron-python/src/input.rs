@@ -5,6 +5,7 @@ use crate::dtype;
 use crate::errors::type_name;
 use crate::numpy;
 use crate::torch::Torch;
+use pteron_core::dim_order::is_dense;
 use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, Result};
 use pteron_runtime::{InputValue, IoKind, IoSpec, OutputBuffer, TensorInput};
 use pyo3::conversion::FromPyObjectOwned;
@@ -321,7 +322,7 @@ impl Strided {
         }
         Ok(Strided {
             dtype,
-            is_dense: is_row_major(&shape, &strides),
+            is_dense: is_dense((0..shape.len()).rev(), &shape, &strides),
             shape,
             strides,
             data: std::ptr::with_exposed_provenance_mut(data),
@@ -354,7 +355,7 @@ impl Strided {
             view.strides.iter().flat_map(|s| s.iter().take(view.rank).copied()).collect();
         Strided {
             dtype: view.dtype,
-            is_dense: view.strides.is_none() || is_row_major(&shape, &strides),
+            is_dense: view.strides.is_none() || is_dense((0..shape.len()).rev(), &shape, &strides),
             shape,
             strides,
             data: view.data.cast_mut(),
@@ -447,7 +448,7 @@ fn describe(view: &ffi::Py_buffer, object: &Bound<'_, PyAny>) -> Option<Strided>
         }
     }
     let is_dense = view.suboffsets.is_null()
-        && (view.strides.is_null() || is_in_elements && is_row_major(&shape, &strides));
+        && (view.strides.is_null() || is_in_elements && is_dense((0..shape.len()).rev(), &shape, &strides));
     Some(Strided {
         dtype,
         shape,
@@ -465,17 +466,6 @@ where
     [T; INLINE_RANK]: smallvec::Array<Item = T>,
 {
     tuple.try_iter()?.map(|item| item?.extract::<T>().map_err(Into::into)).collect()
-}
-
-/// Dense and row-major? Extents of one, and tensors without elements, do not care about strides.
-fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
-    let mut expected = 1isize;
-    shape.contains(&0)
-        || shape.iter().zip(strides).rev().all(|(&n, &stride)| {
-            let fits = n == 1 || stride == expected;
-            expected = expected.wrapping_mul(n as isize);
-            fits
-        })
 }
 
 #[cold]

@@ -7,6 +7,7 @@ use crate::errors::OrRaise;
 use crate::numpy;
 use crate::numpy_api;
 use crate::tensor_memory::TensorMemory;
+use pteron_core::dim_order::is_dense;
 use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -271,8 +272,8 @@ fn fill_view(
     flags: c_int,
 ) -> PyResult<()> {
     let has = |flag: c_int| flags & flag == flag;
-    let is_c = is_dense(meta, false);
-    let is_f = is_dense(meta, true);
+    let is_c = is_dense((0..meta.rank()).rev(), meta.shape(), meta.strides());
+    let is_f = is_dense(0..meta.rank(), meta.shape(), meta.strides());
     if (has(ffi::PyBUF_C_CONTIGUOUS) || !has(ffi::PyBUF_STRIDES)) && !is_c
         || has(ffi::PyBUF_F_CONTIGUOUS) && !is_f
         || has(ffi::PyBUF_ANY_CONTIGUOUS) && !is_c && !is_f
@@ -323,19 +324,6 @@ fn fill_view(
     }
     view.internal = dims.cast();
     Ok(())
-}
-
-/// Dense in row-major order, or in column-major when `is_reversed`. Extents of one do not matter.
-fn is_dense(meta: &TensorMeta, is_reversed: bool) -> bool {
-    let mut expected = 1usize;
-    let mut check = |(&n, &stride): (&usize, &usize)| {
-        let fits = n == 1 || stride == expected;
-        expected = expected.wrapping_mul(n);
-        fits
-    };
-    let pairs = meta.shape().iter().zip(meta.strides().iter());
-    meta.numel() == 0
-        || if is_reversed { pairs.into_iter().all(&mut check) } else { pairs.rev().all(&mut check) }
 }
 
 /// The error for an argument of a delegate call that something still refers to after it.

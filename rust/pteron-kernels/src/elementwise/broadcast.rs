@@ -1,40 +1,14 @@
 //! How elementwise kernels walk their operands: in the memory order of the output, with dimensions
 //! collapsed as far as all operands allow.
 
-use pteron_core::{Dims, Error, MAX_RANK, Result, TensorMeta};
-
-/// Output elements of one chunk: fixed, so results do not depend on the number of threads.
-pub const CHUNK: usize = 16 << 10;
+pub use crate::chunk::CHUNK;
+pub use crate::shape::broadcast_shape;
+use crate::strided::loops::{self, Loops};
+use pteron_core::TensorMeta;
 
 /// Loops over an output and `N` operands, outermost first. The output is dense in this order.
 #[derive(Debug, Clone)]
-pub struct BroadcastPlan<const N: usize> {
-    rank: usize,
-    numel: usize,
-    extents: [usize; MAX_RANK],
-    strides: [[usize; N]; MAX_RANK],
-}
-
-/// The shape that `shapes` broadcast to; an error when two extents differ and neither is one.
-pub fn broadcast_shape(shapes: &[&Dims]) -> Result<Dims> {
-    let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
-    let mut out = Dims::filled(rank, 1)?;
-    for shape in shapes {
-        let offset = rank - shape.len();
-        for (d, &n) in shape.iter().enumerate() {
-            let slot = &mut out[offset + d];
-            if *slot == 1 {
-                *slot = n;
-            } else if n != 1 && n != *slot {
-                let list: Vec<String> = shapes.iter().map(|s| s.to_string()).collect();
-                return Err(Error::kernel("the shapes of the operands do not broadcast")
-                    .expected("equal extents, or one of them 1, counted from the last dimension")
-                    .got(list.join(" and ")));
-            }
-        }
-    }
-    Ok(out)
-}
+pub struct BroadcastPlan<const N: usize>(Loops<N>);
 
 impl<const N: usize> Default for BroadcastPlan<N> {
     fn default() -> Self {
@@ -44,106 +18,66 @@ impl<const N: usize> Default for BroadcastPlan<N> {
 
 impl<const N: usize> BroadcastPlan<N> {
     /// A plan for nothing.
-    pub const EMPTY: Self =
-        BroadcastPlan { rank: 0, numel: 0, extents: [0; MAX_RANK], strides: [[0; N]; MAX_RANK] };
+    pub const EMPTY: Self = BroadcastPlan(Loops::EMPTY);
 
     /// Plans for an output of the broadcast shape and operands that broadcast to it.
     pub fn new(out: &TensorMeta, operands: [&TensorMeta; N]) -> Self {
-        let rank = out.rank();
-        Self::from_strides(out, |d, k| {
-            let operand = operands[k];
-            let missing = rank - operand.rank();
-            if d >= missing && operand.shape()[d - missing] != 1 { operand.strides()[d - missing] } else { 0 }
-        })
-    }
-
-    /// Plans for operands given by their stride along each output dimension: `stride(d, operand)`.
-    pub fn from_strides(out: &TensorMeta, stride: impl Fn(usize, usize) -> usize) -> Self {
-        let mut plan = Self::EMPTY;
-        plan.numel = out.numel();
-        for &d in out.dim_order().as_slice() {
-            let d = d as usize;
-            let n = out.shape()[d];
-            if n != 1 {
-                plan.push(n, std::array::from_fn(|k| stride(d, k)));
-            }
-        }
-        if plan.rank == 0 {
-            plan.push(1, [1; N]);
-        }
-        plan
-    }
-
-    /// Number of loops left after collapsing.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// Extent and operand strides of loop `d`, outermost first.
-    pub fn loop_at(&self, d: usize) -> (usize, [usize; N]) {
-        (self.extents[d], self.strides[d])
-    }
-
-    fn push(&mut self, n: usize, strides: [usize; N]) {
-        if let Some(last) = self.rank.checked_sub(1)
-            && self.strides[last].iter().zip(strides).all(|(outer, inner)| *outer == inner * n)
-        {
-            self.extents[last] *= n;
-            self.strides[last] = strides;
-            return;
-        }
-        self.extents[self.rank] = n;
-        self.strides[self.rank] = strides;
-        self.rank += 1;
+        BroadcastPlan(Loops::broadcast(out, operands))
     }
 
     /// Elements of the output.
     pub fn numel(&self) -> usize {
-        self.numel
+        self.0.numel()
     }
 
     /// Chunks of the output.
     pub fn chunk_count(&self) -> usize {
-        self.numel.div_ceil(CHUNK)
+        self.numel().div_ceil(CHUNK)
+    }
+
+    /// Number of loops left after collapsing.
+    pub fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    /// Extent and operand strides of loop `d`, outermost first.
+    pub fn loop_at(&self, d: usize) -> (usize, [usize; N]) {
+        let (extent, strides) = self.0.loop_at(d);
+        (extent, strides.map(|s| s as usize))
     }
 
     /// The number of elements after which a single operand begins again, its elements side by side until then.
     pub fn period(&self) -> Option<usize> {
-        (self.rank == 2 && self.strides[0] == [0; N] && self.strides[1] == [1; N]).then_some(self.extents[1])
+        let begins_again = self.rank() == 2 && self.loop_at(0).1 == [0; N];
+        (begins_again && self.inner_strides() == [1; N]).then(|| self.loop_at(1).0)
     }
 
     /// Do all operands lie exactly as the output?
     #[inline(always)]
     pub fn is_dense(&self) -> bool {
-        self.rank == 1 && self.strides[0] == [1; N]
+        self.rank() <= 1 && self.inner_strides() == [1; N]
     }
 
-    /// Strides of the operands along the innermost loop.
+    /// Strides of the operands along the innermost loop; of a single element, those of a dense tensor.
     #[inline(always)]
     pub fn inner_strides(&self) -> [usize; N] {
-        self.strides[self.rank.saturating_sub(1)]
+        match self.rank() {
+            0 => [1; N],
+            _ => self.0.inner_strides().map(|s| s as usize),
+        }
     }
 
     /// The stretches of `chunk` along the innermost loop, in memory order of the output.
-    ///
-    /// An iterator rather than a callback: a closure that the compiler chooses not to inline would be
-    /// compiled without the target features of the kernel around it.
     #[inline(always)]
     pub fn runs(&self, chunk: usize) -> Runs<'_, N> {
         let at = chunk * CHUNK;
-        self.runs_between(at, (at + CHUNK).min(self.numel))
+        self.runs_between(at, at + CHUNK)
     }
 
     /// The stretches of the output's elements `at..end`.
     #[inline(always)]
     pub fn runs_between(&self, at: usize, end: usize) -> Runs<'_, N> {
-        let mut index = [0usize; MAX_RANK];
-        let mut rest = at;
-        for d in (0..self.rank).rev() {
-            index[d] = rest % self.extents[d].max(1);
-            rest /= self.extents[d].max(1);
-        }
-        Runs { plan: self, at, end: end.min(self.numel), index }
+        Runs(self.0.runs_between(at, end.min(self.numel())))
     }
 }
 
@@ -159,51 +93,22 @@ pub struct Run<const N: usize> {
 }
 
 /// See [`BroadcastPlan::runs`].
-pub struct Runs<'a, const N: usize> {
-    plan: &'a BroadcastPlan<N>,
-    at: usize,
-    end: usize,
-    index: [usize; MAX_RANK],
-}
+pub struct Runs<'a, const N: usize>(loops::Runs<'a, N>);
 
 impl<const N: usize> Iterator for Runs<'_, N> {
     type Item = Run<N>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Run<N>> {
-        if self.at >= self.end {
-            return None;
-        }
-        let plan = self.plan;
-        let inner = plan.rank - 1;
-        let mut offsets = [0; N];
-        for d in 0..plan.rank {
-            for (offset, stride) in offsets.iter_mut().zip(&plan.strides[d]) {
-                *offset += self.index[d] * stride;
-            }
-        }
-        let run = Run {
-            at: self.at,
-            offsets,
-            n: (plan.extents[inner] - self.index[inner]).min(self.end - self.at),
-        };
-        self.at += run.n;
-        self.index[inner] = 0;
-        for d in (0..inner).rev() {
-            self.index[d] += 1;
-            if self.index[d] < plan.extents[d] {
-                break;
-            }
-            self.index[d] = 0;
-        }
-        Some(run)
+        // A broadcast operand has no negative strides, so that no offset is negative.
+        self.0.next().map(|run| Run { at: run.at, offsets: run.offsets.map(|o| o as usize), n: run.n })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_core::{DType, DimOrder};
+    use pteron_core::{DType, DimOrder, Dims};
 
     fn meta(shape: &[usize]) -> TensorMeta {
         TensorMeta::contiguous(DType::Float32, shape).unwrap()
@@ -213,16 +118,16 @@ mod tests {
     fn same_shapes_collapse_to_one_loop() {
         let m = meta(&[2, 3, 4]);
         let plan = BroadcastPlan::new(&m, [&m, &m]);
-        assert_eq!((plan.rank, plan.extents[0], plan.inner_strides()), (1, 24, [1, 1]));
+        assert_eq!((plan.rank(), plan.loop_at(0).0, plan.inner_strides()), (1, 24, [1, 1]));
     }
 
     #[test]
     fn rows_and_columns() {
         let plan = BroadcastPlan::new(&meta(&[2, 3, 4]), [&meta(&[2, 3, 4]), &meta(&[4])]);
-        assert_eq!((plan.rank, plan.extents[0], plan.extents[1]), (2, 6, 4));
+        assert_eq!((plan.rank(), plan.loop_at(0).0, plan.loop_at(1).0), (2, 6, 4));
         assert_eq!(plan.inner_strides(), [1, 1]);
         let plan = BroadcastPlan::new(&meta(&[2, 3, 4]), [&meta(&[2, 3, 1]), &meta(&[])]);
-        assert_eq!((plan.rank, plan.inner_strides()), (2, [0, 0]));
+        assert_eq!((plan.rank(), plan.inner_strides()), (2, [0, 0]));
     }
 
     #[test]
@@ -230,7 +135,8 @@ mod tests {
         let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
         let out = TensorMeta::new(DType::Float32, Dims::new(&[2, 3, 4, 5]).unwrap(), nhwc).unwrap();
         let plan = BroadcastPlan::new(&out, [&out, &meta(&[3, 1, 1])]);
-        assert_eq!((plan.rank, plan.extents[0], plan.extents[1], plan.inner_strides()), (2, 40, 3, [1, 1]));
+        let extents = (plan.loop_at(0).0, plan.loop_at(1).0);
+        assert_eq!((plan.rank(), extents, plan.inner_strides()), (2, (40, 3), [1, 1]));
     }
 
     #[test]

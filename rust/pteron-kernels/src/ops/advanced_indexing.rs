@@ -156,14 +156,14 @@ impl Walks {
     }
 
     fn rest_loops(&self, first: &[isize; MAX_RANK], second: &[isize; MAX_RANK]) -> Loops<2> {
-        Loops::new(0..self.rest.len(), &self.rest, [first, second])
+        Loops::over(0..self.rest.len(), &self.rest, [first, second])
     }
 
     /// Visits the other dimensions one by one: where they lie in the tensor and in the result.
     fn each_rest(&self, mut visit: impl FnMut(isize, isize) -> Result<()>) -> Result<()> {
         let loops = self.rest_loops(&self.self_strides, &self.result_strides);
         let [own, result] = loops.inner_strides();
-        loops.runs(0, loops.numel(), |_, [at, to], len| {
+        loops.each_run(0, loops.numel(), |_, [at, to], len| {
             (0..len as isize).try_for_each(|i| visit(at + i * own, to + i * result))
         })
     }
@@ -332,7 +332,7 @@ fn put_rest(
     let ([from_step, to_step], zeros) = (loops.inner_strides(), [0i64; crate::compute::BLOCK]);
     let mut scatter = Scatter::new(target, meet)?;
     places(&mut |to, from| {
-        loops.runs(0, loops.numel(), |_, [beside, at], len| {
+        loops.each_run(0, loops.numel(), |_, [beside, at], len| {
             for i in (0..len).step_by(zeros.len()) {
                 let (n, i) = ((len - i).min(zeros.len()), i as isize);
                 let row = Row { start: from + beside + i * from_step, step: from_step };

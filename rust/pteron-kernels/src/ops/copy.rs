@@ -4,13 +4,15 @@
 //! become integers by truncation. Edge cases: equal dtypes move as bytes, so every dtype is copied,
 //! complex and eight-bit floats included. [`casts`] is the fast kernel of conversions.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Kind};
 use crate::elementwise::plain::{Dtypes, Positions, complex, number};
 use crate::region::copy_whole;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_expandable;
 use crate::walk::broadcast_strides;
+use crate::strided::view_copy;
+use crate::strided::views::View;
 use pteron_core::{BindArgs, Error, PrepareContext, Result};
 
 #[allow(unsafe_code, reason = "a SIMD task converts numbers that it has found to fit")]
@@ -84,31 +86,43 @@ fn copy_in_place(ctx: &PrepareContext<'_>) -> Preparation {
     convert(ctx, Positions { inputs: &[1], scalars: &[], out: 0, shape_of: Some(0) })
 }
 
+/// A row whose kernels copy `self` to the output at a position.
+macro_rules! copy_row {
+    ($schema:literal, $name:literal, $out:literal) => {
+        operator($schema)
+            .fast("strided", |ctx| view_copy::prepare(ctx, $name, $out, |_, x| Ok(View::of(x))))
+            .plain(duplicate::<$out>)
+    };
+}
+
 /// clone and its kin.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    copy_row!(
         "aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        duplicate::<2>,
+        "clone",
+        2
     ),
-    kernel("aten::alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    copy_row!("aten::alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "alias_copy", 1),
     // From and to a device that has the same memory.
     kernel("et_copy::_h2d_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
     kernel("et_copy::_d2h_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
-    kernel("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
-    kernel("aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    copy_row!("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "detach_copy", 1),
+    copy_row!("aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "lift_fresh_copy", 1),
     kernel(
         "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
         duplicate::<3>,
     )
     .fast("cast", casts::prepare),
-    kernel(
+    copy_row!(
         "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
-        duplicate::<3>,
+        "to_dim_order_copy",
+        3
     )
     .fast("cast", casts::prepare),
-    kernel(
+    copy_row!(
         "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
-        duplicate::<3>,
+        "clone_dim_order",
+        3
     ),
     kernel(
         "aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out) -> Tensor(a!)",

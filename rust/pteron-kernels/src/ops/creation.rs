@@ -3,7 +3,7 @@
 //! Shape: stated by the arguments. Dtype: that of the output. Edge cases: a number that an integer
 //! dtype cannot hold is refused; `empty` leaves its memory as it is.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::chunked;
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
@@ -15,6 +15,8 @@ use crate::routine::{BindFn, BindOnly, Preparation, Routine, dtype_of};
 use pteron_core::{
     Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, TensorViewMut,
 };
+
+mod triangle;
 use std::ops::Range;
 
 /// Writes one number to a range of elements.
@@ -180,7 +182,7 @@ fn non_negative(value: i64) -> Result<usize> {
 }
 
 /// Keeps the elements on one side of a diagonal and clears the others.
-fn triangle<const LOWER: bool>(args: &Args<'_>) -> Result<()> {
+fn copy_triangle<const LOWER: bool>(args: &Args<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let mut y = zero(args.output(2)?);
     let rank = x.rank();
@@ -208,6 +210,11 @@ fn bind_triangle(args: &mut BindArgs<'_>) -> Result<()> {
         return Err(Error::kernel("a triangle needs two dimensions").argument("self").got(shape.to_string()));
     }
     args.resize(2, &shape)
+}
+
+fn plain_triangle<const IS_LOWER: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 2)?;
+    Routine::prepare(bind_triangle, |args, _| copy_triangle::<IS_LOWER>(args))
 }
 
 macro_rules! constant {
@@ -325,14 +332,12 @@ pub static OPERATORS: &[Operator] = &[
             |args, _| eye(args, 2),
         )
     }),
-    kernel("aten::tril.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        same_dtype(ctx, 0, 2)?;
-        Routine::prepare(bind_triangle, |args, _| triangle::<true>(args))
-    }),
-    kernel("aten::triu.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        same_dtype(ctx, 0, 2)?;
-        Routine::prepare(bind_triangle, |args, _| triangle::<false>(args))
-    }),
+    operator("aten::tril.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("rows", triangle::prepare::<true>)
+        .plain(plain_triangle::<true>),
+    operator("aten::triu.out(Tensor self, SymInt diagonal=0, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("rows", triangle::prepare::<false>)
+        .plain(plain_triangle::<false>),
 ];
 
 #[cfg(test)]

@@ -3,18 +3,18 @@
 //! Dtype: data keeps its dtype, any one; positions are int32 or int64. Every position is checked when it is
 //! used; a negative one, or one outside its dimension, is an error that names it.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::elements::Reader;
 use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
 use crate::region::{Region, copy_region};
-use crate::routine::{Routine, dtype_of};
-use crate::shape::{check_index, wrap_dim};
+use crate::routine::{Preparation, Routine, dtype_of};
+use crate::shape::{check_index, check_index_at, wrap_dim};
 use crate::walk::{Walk, signed};
-use pteron_core::{
-    Args, BindArgs, DType, Dims, Error, PrepareContext, Result,
-};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
+
+mod embedding;
 
 pub(crate) fn check_positions(ctx: &PrepareContext<'_>, i: usize) -> Result<()> {
     match dtype_of(ctx, i)? {
@@ -37,7 +37,18 @@ fn bind_embedding(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(5, &shape)
 }
 
-fn embedding(args: &Args<'_>) -> Result<()> {
+fn prepare_embedding(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 5)?;
+    check_positions(ctx, 1)?;
+    Routine::prepare(bind_embedding, |args, _| copy_rows(args))
+}
+
+/// The row of a table of `rows` rows that element `at` of the indices names.
+fn table_row(index: i64, at: usize, rows: usize) -> Result<usize> {
+    check_index_at(index, rows, || format!(" at element {at}")).map_err(|e| e.argument("indices"))
+}
+
+fn copy_rows(args: &Args<'_>) -> Result<()> {
     let weight = args.tensor(0)?;
     let indices = Reader::<i64>::new(args.tensor(1)?)?;
     let mut out = args.output(5)?;
@@ -48,7 +59,7 @@ fn embedding(args: &Args<'_>) -> Result<()> {
     let mut from = Region::of(&weight.strides()[1..]);
     for position in 0..indices.meta().numel() {
         let index = indices.get(at.offset(position) as usize)?;
-        let index = check_index(index, weight.shape()[0]).map_err(|e| e.argument("indices"))?;
+        let index = table_row(index, position, weight.shape()[0])?;
         from.offset = index as isize * weight.strides()[0] as isize;
         to.offset = targets.offset(position);
         copy_region(&row, &weight, from, &mut out, to)?;
@@ -80,14 +91,11 @@ fn list_index_select(args: &Args<'_>, d: usize, first: usize, list: &mut [usize]
 
 /// embedding, index_select.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            same_dtype(ctx, 0, 5)?;
-            check_positions(ctx, 1)?;
-            Routine::prepare(bind_embedding, |args, _| embedding(args))
-        },
-    ),
+    )
+    .fast("rows", embedding::prepare)
+    .plain(prepare_embedding),
     kernel("aten::index_select.out(Tensor self, int dim, Tensor index, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 3)?;
         check_positions(ctx, 2)?;

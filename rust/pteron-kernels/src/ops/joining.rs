@@ -4,18 +4,21 @@
 //! Shape: stated by the arguments. Dtype: `cat` and `stack` convert to the output's, the others keep
 //! it. Edge cases: `cat` skips one-dimensional empty tensors, as PyTorch does.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::chunked;
 use crate::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
 use crate::region::{Region, copy_positions, copy_region, copy_to_update};
 use crate::routine::{PerItem, Preparation, Routine, dtype_of};
-use crate::shape::{check_same, slice_range, wrap_dim, wrap_index};
+use crate::shape::{check_same, wrap_dim};
+use crate::strided::views::View;
 use pteron_core::{
     ArgSpec, Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorListView, TensorView,
 };
 use std::ops::Range;
+
+mod cat;
 
 fn check_list_cast(ctx: &PrepareContext<'_>) -> Result<()> {
     let Some(ArgSpec::TensorList(list)) = ctx.args.first() else {
@@ -51,11 +54,13 @@ fn cat_shape(list: &TensorListView<'_>, dim: i64) -> Result<(usize, Dims)> {
         match &mut found {
             None => found = Some((wrap_dim(dim, t.rank())?, *t.shape())),
             Some((d, shape)) => {
-                let mut like = *t.shape();
-                if like.len() == shape.len() {
-                    like[*d] = shape[*d];
+                let other = *t.shape();
+                let fits = other.len() == shape.len() && (0..shape.len()).all(|k| k == *d || other[k] == shape[k]);
+                if !fits {
+                    return Err(Error::kernel("the tensors to join differ outside the joined dimension")
+                        .expected(format!("{shape} except at dimension {d}"))
+                        .got(format!("{other} at position {j}")));
                 }
-                check_same("a tensor to concatenate", shape, &like)?;
                 shape[*d] = shape[*d].checked_add(t.shape()[*d]).ok_or_else(|| Error::kernel("the result is too large"))?;
             }
         }
@@ -71,7 +76,12 @@ fn bind_cat(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(2, &shape)
 }
 
-fn cat(args: &Args<'_>) -> Result<()> {
+fn prepare_cat(ctx: &PrepareContext<'_>) -> Preparation {
+    check_list_cast(ctx)?;
+    Routine::prepare(bind_cat, |args, _| copy_all(args))
+}
+
+fn copy_all(args: &Args<'_>) -> Result<()> {
     let list = args.tensor_list(0)?;
     let (dim, _) = cat_shape(&list, args.int(1)?)?;
     let mut out = args.output(2)?;
@@ -114,15 +124,9 @@ fn bind_stack(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
 }
 
 fn stack(args: &Args<'_>, j: usize) -> Result<()> {
-    let list = args.tensor_list(0)?;
-    let dim = wrap_dim(args.int(1)?, args.tensor(2)?.rank())?;
-    let mut out = args.output(2)?;
-    let whole = Region::of(out.strides());
-    let mut to = whole;
-    to.strides[dim..].rotate_left(1);
-    to.offset = j as isize * whole.strides[dim];
-    let t = list.get(j)?;
-    copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to)
+    let (mut out, t) = (args.output(2)?, args.tensor_list(0)?.get(j)?);
+    let to = View::new(0, *out.shape(), out.strides()).select(args.int(1)?, j as i64)?;
+    copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to.region)
 }
 
 fn map_repeat(args: &Args<'_>) -> Result<Mapping> {
@@ -280,13 +284,18 @@ fn bind_split(args: &mut BindArgs<'_>, part: PartFn) -> Result<(usize, usize)> {
 }
 
 fn split(args: &Args<'_>, part: PartFn, j: usize) -> Result<()> {
-    let (x, list) = (args.tensor(0)?, args.tensor_list(3)?);
+    let x = args.tensor(0)?;
     let dim = wrap_dim(args.int(2)?, x.rank())?;
-    let mut out = list.output(j)?;
-    let mut from = Region::of(x.strides());
-    from.offset = part(args, x.shape()[dim], j)?.0 as isize * from.strides[dim];
-    let (shape, to) = (*out.shape(), Region::of(out.strides()));
-    copy_region(&shape, &x, from, &mut out, to)
+    let (start, length) = part(args, x.shape()[dim], j)?;
+    copy_to(&x, View::of(&x).narrow(dim as i64, start as i64, length as i64)?, args, 3, j)
+}
+
+/// Copies what a view shows of `x` to output `j` of the list at `out`.
+fn copy_to(x: &TensorView<'_>, from: View, args: &Args<'_>, out: usize, j: usize) -> Result<()> {
+    let mut out = args.tensor_list(out)?.output(j)?;
+    check_same("an output", &from.shape, out.shape())?;
+    let to = Region::of(out.strides());
+    copy_region(&from.shape, x, from.region, &mut out, to)
 }
 
 fn bind_unbind(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -308,15 +317,8 @@ fn bind_unbind(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
 }
 
 fn unbind(args: &Args<'_>, j: usize) -> Result<()> {
-    let (x, list) = (args.tensor(0)?, args.tensor_list(2)?);
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    let mut from = Region::of(x.strides());
-    let stride = from.strides[dim];
-    from.strides[dim..].rotate_left(1);
-    let mut out = list.output(j)?;
-    from.offset = j as isize * stride;
-    let (shape, to) = (*out.shape(), Region::of(out.strides()));
-    copy_region(&shape, &x, from, &mut out, to)
+    let x = args.tensor(0)?;
+    copy_to(&x, View::of(&x).select(args.int(1)?, j as i64)?, args, 2, j)
 }
 
 fn list_dtypes(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
@@ -327,43 +329,24 @@ fn list_dtypes(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     }
 }
 
-/// Copies `self`, then `src` over the selection.
-fn scatter_into<const OUT: usize>(args: &Args<'_>, shape: &Dims, to: impl Fn(Region) -> Region) -> Result<()> {
+/// Copies `self`, then `src` over what `view` shows of the copy.
+fn scatter_into<const OUT: usize>(args: &Args<'_>, view: impl Fn(View) -> Result<View>) -> Result<()> {
     let src = args.tensor(1)?;
-    check_same("src", shape, src.shape())?;
     let mut out = args.output(OUT)?;
+    let to = view(View::new(0, *out.shape(), out.strides()))?;
+    check_same("src", &to.shape, src.shape())?;
     copy_to_update(&args.tensor(0)?, &mut out)?;
-    let region = to(Region::of(out.strides()));
-    copy_region(shape, &src, Region::of(src.strides()), &mut out, region)
+    copy_region(&to.shape, &src, Region::of(src.strides()), &mut out, to.region)
 }
 
 fn select_scatter(args: &Args<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let dim = wrap_dim(args.int(2)?, x.rank())?;
-    let mut shape = *x.shape();
-    let index = wrap_index(args.int(3)?, shape.remove(dim)?)?;
-    scatter_into::<4>(args, &shape, |mut region| {
-        region.offset = index as isize * region.strides[dim];
-        region.strides[dim..].rotate_left(1);
-        region
-    })
+    let (dim, index) = (args.int(2)?, args.int(3)?);
+    scatter_into::<4>(args, |out| out.select(dim, index))
 }
 
 fn slice_scatter(args: &Args<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    if x.rank() == 0 {
-        return Err(Error::kernel("a tensor without dimensions cannot be sliced").argument("self"));
-    }
-    let dim = wrap_dim(args.int(2)?, x.rank())?;
-    let step = args.int(5)?;
-    let mut shape = *x.shape();
-    let (start, length) = slice_range(args.optional_int(3)?, args.optional_int(4)?, step, shape[dim])?;
-    shape[dim] = length;
-    scatter_into::<6>(args, &shape, |mut region| {
-        region.offset = start as isize * region.strides[dim];
-        region.strides[dim] *= if length > 1 { step as isize } else { 1 };
-        region
-    })
+    let (dim, start, end, step) = (args.int(2)?, args.optional_int(3)?, args.optional_int(4)?, args.int(5)?);
+    scatter_into::<6>(args, |out| out.slice(dim, start, end, step))
 }
 
 fn bind_out<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
@@ -381,10 +364,9 @@ fn scattering<const OUT: usize>(ctx: &PrepareContext<'_>, run: crate::routine::R
 
 /// Joins, splits, repeats.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        check_list_cast(ctx)?;
-        Routine::prepare(bind_cat, |args, _| cat(args))
-    }),
+    operator("aten::cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("copy", cat::prepare)
+        .plain(prepare_cat),
     kernel("aten::stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_list_cast(ctx)?;
         PerItem::prepare(0, bind_stack, |args, j, _| stack(args, j))
@@ -439,7 +421,7 @@ mod tests {
         let y = run_out("aten::cat.out", &[list, 0i64.into()], DType::Float32, &[2, 2]).unwrap();
         assert_eq!(y.values::<f32>(), [1.0, 2.0, 3.0, 4.0]);
         let odd = Arg::TensorList(vec![Some(a), Some(Tensor::of(&[1, 3], &[0f32; 3]))]);
-        assert!(error_text(run_out("aten::cat.out", &[odd, 0i64.into()], DType::Float32, &[2, 3])).contains("shape"));
+        assert!(error_text(run_out("aten::cat.out", &[odd, 0i64.into()], DType::Float32, &[2, 3])).contains("joined dimension"));
     }
 
     #[test]

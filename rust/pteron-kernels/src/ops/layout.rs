@@ -4,22 +4,14 @@
 //! Shape: stated by the arguments. Dtype: kept, every dtype is moved. Edge cases: wrapped
 //! dimensions, clamped slices, empty tensors, any dim order on both sides.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked;
-use crate::ops::tensor_prim::view_shape;
-use crate::region::{Region, RegionCopy, copy_reshaped_part};
+use crate::operator::{Operator, kernel, operator};
 use crate::routine::{Preparation, dtype_of};
-use crate::shape::{dim_set, slice_range, wrap_dim, wrap_index};
-use crate::walk::broadcast_strides;
-use pteron_core::{Args, BindArgs, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView};
-
-/// The shape of the result and where in `self` its elements are.
-pub(crate) struct Selection {
-    pub shape: Dims,
-    pub from: Region,
-}
-
-type SelectFn = fn(&Args<'_>, &TensorView<'_>) -> Result<Selection>;
+use crate::shape::{dim_set, wrap_dim};
+use crate::strided::copy::{RegionCopy, copy_reshaped_part};
+use crate::strided::view_copy::{self, ViewOf, bind_copy};
+use crate::strided::views::{View, view_shape};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result, TensorView};
 
 /// An error unless input and output have the same dtype.
 pub(crate) fn same_dtype(ctx: &PrepareContext<'_>, input: usize, out: usize) -> Result<()> {
@@ -52,242 +44,47 @@ pub(crate) fn copy_in_chunks(
     })
 }
 
-/// Prepares the copy of a strided selection of argument 0 to the output at `out`.
-fn copy_selection(ctx: &PrepareContext<'_>, out: usize, select: SelectFn) -> Preparation {
-    copy_in_chunks(ctx, out, move |args| {
-        let view = args.args();
-        let chosen = select(&view, &view.tensor(0)?)?;
-        args.resize(out, &chosen.shape)?;
-        let view = args.args();
-        let (x, y) = (view.tensor(0)?, view.output(out)?);
-        RegionCopy::new(&chosen.shape, chosen.from, x.numel(), Region::of(y.strides()), y.numel())
-    })
+/// The plain kernel of a view: argument 0 as `view_of` shows it, copied to the output at `out`.
+pub(crate) fn copy_of_view(ctx: &PrepareContext<'_>, out: usize, view_of: ViewOf) -> Preparation {
+    copy_in_chunks(ctx, out, move |args| Ok(bind_copy(args, out, view_of)?.with_long_inner()))
 }
 
-/// A kernel that copies a strided selection of argument 0 to the output at `OUT`.
-macro_rules! selecting {
-    ($schema:literal, $out:literal, $select:expr) => {
-        kernel($schema, |ctx| copy_selection(ctx, $out, $select))
+/// A row whose kernels copy what a function shows of argument 0 to the output at a position.
+macro_rules! view_row {
+    ($schema:literal, $name:literal, $out:literal, $view:expr) => {
+        operator($schema)
+            .fast("strided", |ctx| view_copy::prepare(ctx, $name, $out, $view))
+            .plain(|ctx| copy_of_view(ctx, $out, $view))
+    };
+    ($schema:literal, $out:literal, $view:expr) => {
+        kernel($schema, |ctx| copy_of_view(ctx, $out, $view))
     };
 }
 
-/// Everything, unchanged: what the functions below start from.
-fn whole(x: &TensorView<'_>) -> Selection {
-    Selection { shape: *x.shape(), from: Region::of(x.strides()) }
+fn squeeze_dims(args: &Args<'_>, x: &TensorView<'_>) -> Result<View> {
+    View::of(x).squeeze(dim_set(&args.int_list(1)?, x.rank())?)
 }
 
-impl Selection {
-    fn swap(&mut self, a: usize, b: usize) {
-        if a < self.shape.len() && b < self.shape.len() {
-            self.shape.swap(a, b);
-            self.from.strides.swap(a, b);
-        }
-    }
-
-    /// Removes dimension `d`.
-    fn remove(&mut self, d: usize) -> Result<()> {
-        self.shape.remove(d)?;
-        self.from.strides[d..].rotate_left(1);
-        Ok(())
-    }
-
-    /// Keeps `length` elements of dimension `d`, `step` apart, from `start` on.
-    pub(crate) fn narrow(&mut self, d: usize, start: usize, length: usize, step: usize) {
-        self.from.offset += start as isize * self.from.strides[d];
-        self.from.strides[d] *= step as isize;
-        self.shape[d] = length;
-    }
+fn slice(args: &Args<'_>, x: &TensorView<'_>) -> Result<View> {
+    View::of(x).slice(args.int(1)?, args.optional_int(2)?, args.optional_int(3)?, args.int(4)?)
 }
 
-fn permute(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let dims = args.int_list(1)?;
-    let mut out = whole(x);
-    if dims.len() != x.rank() || dim_set(&dims, x.rank()).is_err() && x.rank() > 0 {
-        return Err(Error::kernel("not a permutation of the dimensions")
-            .argument("dims")
-            .expected(format!("each of {} dimensions once", x.rank())));
-    }
-    for (d, dim) in dims.iter().enumerate() {
-        let from = wrap_dim(dim?, x.rank())?;
-        out.shape[d] = x.shape()[from];
-        out.from.strides[d] = x.strides()[from] as isize;
-    }
-    Ok(out)
-}
-
-fn transpose(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let mut out = whole(x);
-    out.swap(wrap_dim(args.int(1)?, x.rank())?, wrap_dim(args.int(2)?, x.rank())?);
-    Ok(out)
-}
-
-fn transpose_matrix(_args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    if x.rank() > 2 {
-        return Err(Error::kernel("t takes at most two dimensions").argument("self").got(x.shape().to_string()));
-    }
-    let mut out = whole(x);
-    out.swap(0, 1);
-    Ok(out)
-}
-
-fn expand(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let size = args.int_list(1)?;
-    let lead = size.len().checked_sub(x.rank()).ok_or_else(|| {
-        Error::kernel("a tensor does not expand to fewer dimensions").argument("size").got(x.shape().to_string())
-    })?;
-    let mut shape = Dims::EMPTY;
-    for (d, extent) in size.iter().enumerate() {
-        let extent = extent?;
-        let own = d.checked_sub(lead).map(|d| x.shape()[d]);
-        shape.push(match (extent, own) {
-            (-1, Some(own)) => own,
-            (extent, None | Some(1)) if extent >= 0 => extent as usize,
-            (extent, Some(own)) if extent == own as i64 => own,
-            _ => {
-                return Err(Error::kernel("a tensor does not expand to these extents")
-                    .argument("size")
-                    .expected("extents equal to those of self, or any where self has 1")
-                    .got(format!("{extent} in dimension {d} for shape {}", x.shape())));
-            }
-        })?;
-    }
-    let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
-    Ok(Selection { shape, from: Region { offset: 0, strides } })
-}
-
-fn unsqueeze(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let at = wrap_dim(args.int(1)?, x.rank() + 1)?;
-    let mut out = whole(x);
-    out.shape.insert(at, 1)?;
-    out.from.strides[at..].rotate_right(1);
-    out.from.strides[at] = 0;
-    Ok(out)
-}
-
-fn squeeze_set(x: &TensorView<'_>, set: u32) -> Result<Selection> {
-    let mut out = whole(x);
-    for d in (0..x.rank()).rev() {
-        if set & (1 << d) != 0 && x.shape()[d] == 1 {
-            out.remove(d)?;
-        }
-    }
-    Ok(out)
-}
-
-fn select(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let mut out = whole(x);
-    if x.rank() == 0 {
-        return Err(Error::kernel("a tensor without dimensions cannot be selected from").argument("self"));
-    }
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    let index = wrap_index(args.int(2)?, x.shape()[dim]).map_err(|e| e.argument("index"))?;
-    out.narrow(dim, index, 1, 1);
-    out.remove(dim)?;
-    Ok(out)
-}
-
-fn slice(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let mut out = whole(x);
-    if x.rank() == 0 {
-        return Err(Error::kernel("a tensor without dimensions cannot be sliced").argument("self"));
-    }
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    let step = args.int(4)?;
-    let (start, length) = slice_range(args.optional_int(2)?, args.optional_int(3)?, step, x.shape()[dim])?;
-    out.narrow(dim, start, length, if length > 1 { step as usize } else { 1 });
-    Ok(out)
-}
-
-fn narrow(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let mut out = whole(x);
-    if x.rank() == 0 {
-        return Err(Error::kernel("a tensor without dimensions cannot be narrowed").argument("self"));
-    }
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    let (start, length, extent) = (args.int(2)?, args.int(3)?, x.shape()[dim] as i64);
-    let start = if start < 0 { start.saturating_add(extent) } else { start };
-    if length < 0 || start < 0 || start > extent || length > extent - start {
-        return Err(Error::kernel("the range leaves the dimension")
-            .expected(format!("within 0..{extent}"))
-            .got(format!("start {start}, length {length}")));
-    }
-    out.narrow(dim, start as usize, length as usize, 1);
-    Ok(out)
-}
-
-fn flip(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let set = dim_set(&args.int_list(1)?, x.rank())?;
-    let mut out = whole(x);
-    for d in 0..x.rank() {
-        if set & (1 << d) != 0 && x.shape()[d] > 0 {
-            out.from.offset += (x.shape()[d] as isize - 1) * out.from.strides[d];
-            out.from.strides[d] = -out.from.strides[d];
-        }
-    }
-    Ok(out)
-}
-
-fn unfold(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let mut out = whole(x);
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    let (size, step) = (args.int(2)?, args.int(3)?);
-    let extent = x.shape().get(dim).copied().unwrap_or(1) as i64;
-    if size < 0 || size > extent || step <= 0 {
-        return Err(Error::kernel("windows do not fit the dimension")
-            .expected(format!("0 ≤ size ≤ {extent} and step > 0"))
-            .got(format!("size {size}, step {step}")));
-    }
-    let stride = x.strides().get(dim).map_or(1, |s| *s as isize);
-    if x.rank() > 0 {
-        let windows = ((extent - size) / step + 1) as usize;
-        out.narrow(dim, 0, windows, if windows > 1 { step as usize } else { 1 });
-    }
-    out.from.strides[out.shape.len().min(MAX_RANK - 1)] = stride;
-    out.shape.push(size as usize)?;
-    Ok(out)
-}
-
-fn diagonal(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let (a, b) = (wrap_dim(args.int(2)?, x.rank())?, wrap_dim(args.int(3)?, x.rank())?);
-    if a == b || x.rank() < 2 {
-        return Err(Error::kernel("a diagonal needs two different dimensions").got(format!("{a} and {b}")));
-    }
-    let (rows, columns) = (x.shape()[a] as i64, x.shape()[b] as i64);
-    let offset = args.int(1)?.clamp(-rows, columns);
-    let length = if offset >= 0 { rows.min(columns - offset) } else { (rows + offset).min(columns) }.max(0);
-    let mut out = whole(x);
-    let stride = out.from.strides[a] + out.from.strides[b];
-    if length > 0 {
-        out.from.offset += if offset >= 0 { offset as isize * out.from.strides[b] } else { -offset as isize * out.from.strides[a] };
-    }
-    out.remove(a.max(b))?;
-    out.remove(a.min(b))?;
-    out.from.strides[out.shape.len()] = stride;
-    out.shape.push(length as usize)?;
-    Ok(out)
-}
-
-fn as_strided(args: &Args<'_>, x: &TensorView<'_>) -> Result<Selection> {
-    let shape = args.int_list(1)?.to_dims()?;
-    let strides = args.int_list(2)?;
+fn as_strided(args: &Args<'_>, x: &TensorView<'_>) -> Result<View> {
     let offset = args.optional_int(3)?.unwrap_or(0);
-    if strides.len() != shape.len() {
-        return Err(Error::kernel("size and stride must have the same length").argument("stride"));
+    View::strided(x.numel(), args.int_list(1)?.to_dims()?, &args.int_list(2)?, offset)
+}
+
+/// A view of a row-major tensor.
+fn reshape(args: &Args<'_>, x: &TensorView<'_>) -> Result<View> {
+    Ok(View::contiguous(view_shape(x.numel(), &args.int_list(1)?)?))
+}
+
+fn prepare_reshape(ctx: &PrepareContext<'_>) -> Preparation {
+    // In another memory order the elements depend on the logical order, which the plain kernel walks.
+    match ctx.tensor(0).is_some_and(|t| t.dim_order.is_contiguous()) {
+        true => view_copy::prepare(ctx, "view_copy", 2, reshape),
+        false => Ok(None),
     }
-    let mut from = Region { offset: 0, strides: [0; MAX_RANK] };
-    let mut last = usize::try_from(offset).ok();
-    for (d, stride) in strides.iter().enumerate() {
-        let stride = usize::try_from(stride?)
-            .map_err(|_| Error::kernel("strides must not be negative").argument("stride"))?;
-        from.strides[d] = stride as isize;
-        last = shape[d].saturating_sub(1).checked_mul(stride).and_then(|reach| last?.checked_add(reach));
-    }
-    if !shape.contains(&0) && last.is_none_or(|last| last >= x.numel()) {
-        return Err(Error::kernel("the strided view leaves the tensor")
-            .expected(format!("elements within 0..{}", x.numel())));
-    }
-    from.offset = offset as isize;
-    Ok(Selection { shape, from })
 }
 
 fn bind_view(args: &mut BindArgs<'_>, _: &mut ()) -> Result<usize> {
@@ -306,65 +103,91 @@ fn view(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// Rearrangements of one tensor.
 pub static OPERATORS: &[Operator] = &[
-    selecting!("aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)", 2, permute),
-    selecting!(
+    view_row!(
+        "aten::permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)",
+        "permute_copy",
+        2,
+        |args, x| View::of(x).permute(args.int_list(1)?.iter())
+    ),
+    view_row!(
         "aten::transpose_copy.int_out(Tensor self, int dim0, int dim1, *, Tensor(a!) out) -> Tensor(a!)",
+        "transpose_copy",
         3,
-        transpose
+        |args, x| View::of(x).transpose(args.int(1)?, args.int(2)?)
     ),
-    selecting!("aten::t_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", 1, transpose_matrix),
-    selecting!(
-        "aten::expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)",
-        3,
-        expand
-    ),
-    selecting!("aten::unsqueeze_copy.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)", 2, unsqueeze),
-    selecting!("aten::squeeze_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", 1, |_, x| {
-        squeeze_set(x, u32::MAX)
+    view_row!("aten::t_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "t_copy", 1, |_, x| {
+        View::of(x).transpose_matrix()
     }),
-    selecting!(
-        "aten::squeeze_copy.dim_out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)",
-        2,
-        |args, x| squeeze_set(x, 1 << wrap_dim(args.int(1)?, x.rank())?)
-    ),
-    selecting!(
-        "aten::squeeze_copy.dims_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!)",
-        2,
-        |args, x| squeeze_set(x, dim_set(&args.int_list(1)?, x.rank())?)
-    ),
-    selecting!(
-        "aten::select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",
+    view_row!(
+        "aten::expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)",
+        "expand_copy",
         3,
-        select
+        |args, x| View::of(x).expand(&args.int_list(1)?)
     ),
-    selecting!(
+    view_row!(
+        "aten::unsqueeze_copy.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)",
+        "unsqueeze_copy",
+        2,
+        |args, x| View::of(x).unsqueeze(args.int(1)?)
+    ),
+    view_row!("aten::squeeze_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", 1, |_, x| {
+        View::of(x).squeeze(u32::MAX)
+    }),
+    view_row!(
+        "aten::squeeze_copy.dim_out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)",
+        "squeeze_copy",
+        2,
+        |args, x| View::of(x).squeeze(1 << wrap_dim(args.int(1)?, x.rank())?)
+    ),
+    view_row!(
+        "aten::squeeze_copy.dims_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!)",
+        "squeeze_copy",
+        2,
+        squeeze_dims
+    ),
+    view_row!(
+        "aten::select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",
+        "select_copy",
+        3,
+        |args, x| View::of(x).select(args.int(1)?, args.int(2)?)
+    ),
+    view_row!(
         "aten::slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)",
+        "slice_copy",
         5,
         slice
     ),
-    selecting!(
+    view_row!(
         "aten::narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length, *, Tensor(a!) out) -> Tensor(a!)",
         4,
-        narrow
+        |args, x| View::of(x).narrow(args.int(1)?, args.int(2)?, args.int(3)?)
     ),
-    selecting!("aten::flip.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)", 2, flip),
-    selecting!(
+    view_row!("aten::flip.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)", 2, |args, x| {
+        View::of(x).flip(&args.int_list(1)?)
+    }),
+    view_row!(
         "aten::unfold_copy.out(Tensor self, int dimension, int size, int step, *, Tensor(a!) out) -> Tensor(a!)",
         4,
-        unfold
+        |args, x| View::of(x).unfold(args.int(1)?, args.int(2)?, args.int(3)?)
     ),
-    selecting!(
+    view_row!(
         "aten::diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!)",
         4,
-        diagonal
+        |args, x| View::of(x).diagonal(args.int(1)?, args.int(2)?, args.int(3)?)
     ),
-    selecting!(
+    view_row!(
         "aten::as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None, *, Tensor(a!) out) -> Tensor(a!)",
         4,
         as_strided
     ),
-    kernel("aten::view_copy.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", view),
+    operator("aten::view_copy.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("strided", prepare_reshape)
+        .plain(view),
 ];
+
+#[cfg(test)]
+#[path = "layout/tests.rs"]
+mod fast_tests;
 
 #[cfg(test)]
 mod tests {
@@ -418,7 +241,7 @@ mod tests {
 
     #[test]
     fn bad_arguments_are_refused() {
-        assert!(error_text(run("aten::permute_copy.out", &[vec![0, 0].into()], &[2, 3])).contains("permutation"));
+        assert!(error_text(run("aten::permute_copy.out", &[vec![0, 0].into()], &[2, 3])).contains("names a dimension twice"));
         assert!(error_text(run("aten::select_copy.int_out", &[0i64.into(), 2i64.into()], &[3])).contains("index"));
         assert!(
             error_text(run("aten::expand_copy.out", &[vec![4, 3].into(), false.into()], &[4, 3])).contains("expand")

@@ -3,7 +3,7 @@
 //! Shape: every padded extent grows by its two paddings. Dtype: kept. Edge cases: a negative padding
 //! crops; a reflection must be smaller than what it reflects.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::Writer;
@@ -13,6 +13,8 @@ use crate::ops::masked_choice::check_representable;
 use crate::region::{Region, RegionCopy};
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result};
+
+mod constant;
 
 /// The paddings of every dimension, leading and trailing, and the padded shape. With `dims`, the input has that
 /// many spatial ones.
@@ -93,6 +95,14 @@ impl Work for Constant {
     }
 }
 
+fn prepare_constant(ctx: &PrepareContext<'_>) -> Preparation {
+    same_dtype(ctx, 0, 3)?;
+    let dtype = dtype_of(ctx, 0)?;
+    Kind::of(dtype)?;
+    check_representable(ctx.args.get(2), dtype)?;
+    chunked::prepare_work(Constant { copy: RegionCopy::EMPTY, numel: 0 }, 0)
+}
+
 /// Which input index an output index shows, before the shift by the leading padding.
 type MapFn = fn(i64, i64) -> i64;
 
@@ -148,16 +158,9 @@ fn prepare<const DIMS: usize, const REFLECT: bool>(ctx: &PrepareContext<'_>) -> 
 
 /// Padding.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
-        "aten::constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            same_dtype(ctx, 0, 3)?;
-            let dtype = dtype_of(ctx, 0)?;
-            Kind::of(dtype)?;
-            check_representable(ctx.args.get(2), dtype)?;
-            chunked::prepare_work(Constant { copy: RegionCopy::EMPTY, numel: 0 }, 0)
-        },
-    ),
+    operator("aten::constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("rows", constant::prepare)
+        .plain(prepare_constant),
     kernel(
         "aten::reflection_pad1d.out(Tensor self, SymInt[2] padding, *, Tensor(a!) out) -> Tensor(a!)",
         prepare::<1, true>,

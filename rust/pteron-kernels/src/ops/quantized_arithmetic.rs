@@ -15,7 +15,7 @@ use crate::ops::quantized_layout::{limits, stated_limits};
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{broadcast, check_rank};
-use crate::walk::{Walk, broadcast_strides};
+use crate::walk::Walk;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, TensorView};
 use std::ops::Range;
 
@@ -39,10 +39,7 @@ fn bind_sum(args: &mut BindArgs<'_>, state: &mut Operands) -> Result<usize> {
     args.resize(SUM, &shape)?;
     let args = args.args();
     let out = args.tensor(SUM)?;
-    let walk = |x: TensorView<'_>| {
-        let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
-        Walk::new(out.meta().dim_order().as_slice().iter().map(|d| *d as usize), &shape, &strides)
-    };
+    let walk = |x: TensorView<'_>| Walk::broadcast(out.meta(), [x.meta()]);
     state.walks = [walk(args.tensor(0)?), walk(args.tensor(5)?)];
     for at in [3, 8] {
         stated_limits(&args, at, out.dtype())?;

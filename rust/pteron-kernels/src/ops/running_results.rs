@@ -164,7 +164,7 @@ impl Work for Running {
         self.length = lines.get_mut(dim).map_or(1, |n| std::mem::replace(n, 1));
         self.strides = [x[dim], y[dim]];
         let order = memory_order(lines.len(), &x);
-        self.lines = Loops::new(order[..lines.len()].iter().copied(), &lines, [&x, &y]);
+        self.lines = Loops::over(order[..lines.len()].iter().copied(), &lines, [&x, &y]);
         self.per_chunk = (CHUNK / self.length.max(1)).max(BLOCK);
         let work = self.per_chunk.min(self.lines.numel()).saturating_mul(self.length);
         Ok(Grid::chunks(self.lines.numel().div_ceil(self.per_chunk), work))
@@ -188,7 +188,7 @@ impl Running {
         let beside = self.lines.inner_strides();
         let is_along = self.strides[0].unsigned_abs() <= beside[0].unsigned_abs() || beside[0] == 0;
         let mut blocks = [[C::ZERO; ROOM]; SIDE_BY_SIDE];
-        self.lines.runs(range.start, range.len(), |_, base, count| {
+        self.lines.each_run(range.start, range.len(), |_, base, count| {
             if is_along && C::IS_WHOLE && self.strides == [1; 2] {
                 for line in 0..count as isize {
                     let base: [isize; 2] = std::array::from_fn(|k| base[k] + line * beside[k]);

@@ -74,7 +74,7 @@ impl Work for Gather {
         let (positions, to) = (signed(index.strides()), signed(out.strides()));
         let order = memory_order(shape.len(), &to);
         let order = order[..shape.len()].iter().copied();
-        self.loops = Loops::new(order, &shape, [&positions, &beside(x.strides(), dim), &to]);
+        self.loops = Loops::over(order, &shape, [&positions, &beside(x.strides(), dim), &to]);
         Ok(Grid::chunks(self.loops.numel().div_ceil(CHUNK), CHUNK.min(self.loops.numel())))
     }
 
@@ -83,7 +83,7 @@ impl Work for Gather {
         let [index_step, step, to_step] = self.loops.inner_strides();
         let mut buffer = [0; BLOCK];
         let range = part(chunk, CHUNK, self.loops.numel());
-        self.loops.runs(range.start, range.len(), |_, [at, from, to], n| {
+        self.loops.each_run(range.start, range.len(), |_, [at, from, to], n| {
             for i in (0..n).step_by(BLOCK) {
                 let m = (n - i).min(BLOCK);
                 let i = i as isize;
@@ -187,7 +187,7 @@ impl Scattering {
         let runs_along = self.strides[1].unsigned_abs() <= beside[1].unsigned_abs() || range.len() == 1;
         // Where an element of a line goes its position says alone.
         let along = [self.strides[0], 0, self.strides[2]];
-        self.lines.runs(range.start, range.len(), |_, base, count| {
+        self.lines.each_run(range.start, range.len(), |_, base, count| {
             let (rows, n) = if runs_along { (count, self.length) } else { (self.length, count) };
             let (step, next) = if runs_along { (along, beside) } else { (beside, along) };
             for r in 0..rows as isize {
@@ -242,7 +242,7 @@ impl Scattering {
         let beside = self.lines.inner_strides();
         let mut buffer = [0; BLOCK];
         counts.fill(0);
-        self.lines.runs(range.start, range.len(), |_, base, lines| {
+        self.lines.each_run(range.start, range.len(), |_, base, lines| {
             for line in 0..lines as isize {
                 let [at, to] = [0, 1].map(|k| base[k] + line * beside[k]);
                 for is_counting in [true, false] {
@@ -290,7 +290,7 @@ impl Work for Scattering {
         self.extent = shape.get(dim).copied().unwrap_or(1);
         self.length = index.shape().get(dim).copied().unwrap_or(1);
         let order = memory_order(lines.len(), &all[1]);
-        self.lines = Loops::new(order[..lines.len()].iter().copied(), &lines, [&all[0], &all[1], &all[2]]);
+        self.lines = Loops::over(order[..lines.len()].iter().copied(), &lines, [&all[0], &all[1], &all[2]]);
         // Rows from line to line should not be too short.
         self.lines_per_chunk = (CHUNK / self.length.max(1)).max(64);
         let mut chunks = [self.lines.numel().div_ceil(self.lines_per_chunk); Grid::MAX_PHASES];

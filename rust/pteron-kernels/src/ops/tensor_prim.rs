@@ -10,7 +10,8 @@ use crate::elements::Reader;
 use crate::region::{Region, copy_region};
 use crate::routine::{BindOnly, Routine};
 use crate::shape::{check_same, wrap_dim};
-use pteron_core::{Args, BindArgs, DType, Dims, Error, IntListView, Result, Scalar};
+use crate::strided::views::view_shape;
+use pteron_core::{Args, BindArgs, DType, Error, Result, Scalar};
 
 fn sym_size(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
@@ -49,39 +50,6 @@ fn local_scalar_dense(args: &mut BindArgs<'_>) -> Result<()> {
         _ => Scalar::Double(Reader::<f64>::new(tensor)?.get(0)?),
     };
     args.set(1, value)
-}
-
-/// The extents of a view: one of them may be -1 and is inferred.
-pub(crate) fn view_shape(numel: usize, size: &IntListView<'_>) -> Result<Dims> {
-    let wrong = |text: String| {
-        Error::kernel("the extents do not fit the number of elements").argument("size").expected(text)
-    };
-    let mut out = Dims::EMPTY;
-    let mut inferred = None;
-    let mut known = 1usize;
-    for (d, extent) in size.iter().enumerate() {
-        let extent = extent?;
-        if extent == -1 && inferred.is_none() {
-            inferred = Some(d);
-            out.push(1)?;
-            continue;
-        }
-        let extent = usize::try_from(extent)
-            .map_err(|_| wrong("extents of at least 0, one of them possibly -1".to_string()).got(extent.to_string()))?;
-        known = known.checked_mul(extent).ok_or_else(|| wrong(format!("{numel} elements")))?;
-        out.push(extent)?;
-    }
-    if let Some(d) = inferred {
-        if known == 0 || !numel.is_multiple_of(known) {
-            return Err(wrong(format!("a divisor of {numel}")).got(known.to_string()));
-        }
-        out[d] = numel / known;
-        known *= out[d];
-    }
-    if known != numel {
-        return Err(wrong(format!("{numel} elements")).got(format!("{out}")));
-    }
-    Ok(out)
 }
 
 fn et_view(args: &mut BindArgs<'_>) -> Result<()> {
@@ -173,7 +141,7 @@ mod tests {
         let y = view(vec![3, -1], &[3, 2]).unwrap();
         assert_eq!((y.shape(), y.values::<f32>()), (&[3usize, 2][..], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
         for bad in [vec![4, -1], vec![-1, -1], vec![5], vec![0, -1], vec![i64::MAX, i64::MAX]] {
-            assert!(error_text(view(bad, &[6, 1])).contains("extents"));
+            assert!(error_text(view(bad, &[6, 1])).contains("view cannot make this shape"));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which elements a reduction combines: the reduced dimensions must be neighbours in memory, so that every
 //! reduction is `outer × reduced × inner`.
 
-use crate::layout::views::wrap_dim;
+use crate::shape::wrap_dim;
 use pteron_core::{ArgSpec, Args, BindArgs, Dims, MAX_RANK, PrepareContext, Result, TensorSpec};
 
 /// Dimensions that are reduced, as a bit per dimension.

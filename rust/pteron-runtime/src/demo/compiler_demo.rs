@@ -3,7 +3,7 @@
 
 use super::blob::{Instruction, read_blob};
 use super::wiring::{Argument, Wiring, read_wiring, wiring_from_operators, wiring_key};
-use crate::session::strided_copy::copy_tensor;
+use crate::demo::copy_tensor;
 use pteron_core::error::printable;
 use pteron_core::{
     AlignedBuffer, ArgView, Backend, CompileSpec, DType, Delegate, Error, ExecuteContext, InitContext,

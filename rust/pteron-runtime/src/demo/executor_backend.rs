@@ -105,7 +105,7 @@ impl Delegate for ExecutorDelegate {
             };
             output.resize(tensor.meta.shape())?;
             let view = crate::session::output_value::view_of_buffer(&tensor.meta, &tensor.data);
-            crate::session::strided_copy::copy_tensor(view, output.view_mut())?;
+            crate::demo::copy_tensor(view, output.view_mut())?;
         }
         Ok(())
     }

@@ -3,10 +3,12 @@
 use crate::ir::{ConstantRef, FoldedConstant, Placement, TensorIr};
 use crate::load::program_data::ProgramData;
 use pteron_core::{
-    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, DimOrder, Dims, PackKey, PackStore,
-    PackedBytes, Prepared, Result,
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DimOrder, Dims, PackKey, PackStore, PackedBytes,
+    Prepared, Result,
 };
 use pteron_cpu::packed::DENSE;
+use pteron_kernels::strided::copy::copy_between;
+use pteron_kernels::strided::views::View;
 use std::sync::Arc;
 
 /// Bytes of a constant whose pages are worth giving back.
@@ -109,38 +111,17 @@ fn in_memory_order<'a>(view: &ConstantView<'a>, order: &DimOrder) -> Result<Cons
 }
 
 fn gather(view: &ConstantView<'_>) -> Result<AlignedBuffer> {
-    let size = view.dtype.size();
     let mut out = AlignedBuffer::zeroed(pteron_core::sizes::checked_nbytes(&view.shape, view.dtype)?)?;
-    let mut index = Dims::filled(view.shape.len(), 0)?;
-    for target in out.as_mut_slice().chunks_exact_mut(size) {
-        let start = view.position(&index).saturating_mul(size);
-        let source = view.data.get(start..start.saturating_add(size)).ok_or_else(|| outside(view.dtype))?;
-        target.copy_from_slice(source);
-        advance(&mut index, &view.shape);
-    }
+    let target = View::contiguous(view.shape).region;
+    let source = View::new(view.offset, view.shape, &view.strides).region;
+    copy_between(&view.shape, view.dtype, (view.data, source), (out.as_mut_slice(), target))?;
     Ok(out)
-}
-
-/// The next index in row-major order; wraps to zero at the end.
-fn advance(index: &mut Dims, shape: &Dims) {
-    for (i, n) in index.iter_mut().zip(shape.iter()).rev() {
-        *i = i.saturating_add(1);
-        if *i < *n {
-            return;
-        }
-        *i = 0;
-    }
-}
-
-#[cold]
-fn outside(dtype: DType) -> pteron_core::Error {
-    pteron_core::Error::internal("a folded constant leaves its storage").got(dtype.name())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_core::{Dynamism, TensorSpec};
+    use pteron_core::{DType, Dynamism, TensorSpec};
 
     #[test]
     fn a_transposed_view_becomes_dense_once() {

@@ -182,10 +182,7 @@ fn memory_of(tensor: &TensorIr, preparer: Preparer<'_>) -> Result<FoldedMemory> 
         .ok_or_else(|| Error::internal("a folded constant has lost its storage"))?;
     let is_stored = matches!(&tensor.placement, Placement::Constant(ConstantRef::Folded(i))
         if preparer.constants.folded.get(*i as usize).is_some_and(|f| f.data.is_none()));
-    let dense = tensor.spec.dim_order.strides(&tensor.spec.shape);
-    let is_dense =
-        view.shape.iter().zip(view.strides.iter().zip(dense.iter())).all(|(n, (a, b))| *n <= 1 || a == b);
-    if is_stored && is_dense {
+    if is_stored && tensor.spec.dim_order.is_dense(&view.shape, &view.strides) {
         return Ok(FoldedMemory::Stored(view.key, view.offset.saturating_mul(view.dtype.size())));
     }
     Ok(FoldedMemory::Copied(dense_copy(preparer.packs, &view, tensor)?))

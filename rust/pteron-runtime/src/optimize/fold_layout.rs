@@ -9,10 +9,10 @@
 use super::Chain;
 use super::effects::{Effects, Location, kernel_call};
 use super::flow::Flow;
-use super::strides::View;
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, TensorIr, ValueIr};
 use pteron_core::{ConstantKey, DType, DimOrder, Dims, Dynamism, Instruction, TensorSpec, ValueId};
 use pteron_cpu::graph::ET_VIEW;
+use pteron_kernels::strided::views::View;
 use std::collections::{HashMap, HashSet};
 
 /// The name of the switch.
@@ -96,12 +96,11 @@ fn layout_result(
     let int = |at: usize| known_int(ir, effects, *args.get(at)?);
     let ints = |at: usize| known_ints(ir, effects, *args.get(at)?);
     let view = match name {
-        "aten::permute_copy.out" => view.permute(&ints(1)?)?,
-        "aten::t_copy.out" if view.shape.len() == 2 => view.permute(&[1, 0])?,
-        "aten::t_copy.out" => view,
-        "aten::transpose_copy.int_out" => view.permute(&swapped(view.shape.len(), int(1)?, int(2)?)?)?,
-        "aten::unsqueeze_copy.out" => view.unsqueeze(int(1)?)?,
-        "aten::select_copy.int_out" => view.select(int(1)?, int(2)?)?,
+        "aten::permute_copy.out" => view.permute(ints(1)?.into_iter().map(Ok)).ok()?,
+        "aten::t_copy.out" => view.transpose_matrix().ok()?,
+        "aten::transpose_copy.int_out" => view.transpose(int(1)?, int(2)?).ok()?,
+        "aten::unsqueeze_copy.out" => view.unsqueeze(int(1)?).ok()?,
+        "aten::select_copy.int_out" => view.select(int(1)?, int(2)?).ok()?,
         "aten::view_copy.out" => view.reshape(&spec.shape)?,
         // Reinterprets bytes; that is a reshape only where both sides are row-major.
         ET_VIEW if input.spec.dim_order.is_contiguous() && spec.dim_order.is_contiguous() => {
@@ -122,12 +121,11 @@ fn constant_view(tensor: &TensorIr, folded: &[FoldedConstant]) -> Option<(Consta
     match &tensor.placement {
         Placement::Constant(ConstantRef::Stored(key)) => {
             let shape = tensor.spec.shape;
-            let strides = tensor.spec.dim_order.strides(&shape);
-            Some((*key, View { offset: 0, shape, strides }))
+            Some((*key, View::new(0, shape, &tensor.spec.dim_order.strides(&shape))))
         }
         Placement::Constant(ConstantRef::Folded(index)) => {
             let f = folded.get(*index as usize)?;
-            Some((f.key, View { offset: f.offset, shape: f.shape, strides: f.strides }))
+            Some((f.key, View::new(f.offset, f.shape, &f.strides)))
         }
         Placement::Planned { .. } | Placement::Unplanned => None,
     }
@@ -145,18 +143,6 @@ fn known_ints(ir: &MethodIr, effects: &Effects, value: ValueId) -> Option<Vec<i6
         ValueIr::IntList(ids) => ids.iter().map(|v| known_int(ir, effects, *v)).collect(),
         _ => None,
     }
-}
-
-fn swapped(rank: usize, a: i64, b: i64) -> Option<Vec<i64>> {
-    let wrap = |d: i64| {
-        let rank = i64::try_from(rank).ok()?;
-        let d = if d < 0 { d.checked_add(rank)? } else { d };
-        (0..rank).contains(&d).then(|| usize::try_from(d).ok()).flatten()
-    };
-    let (a, b) = (wrap(a)?, wrap(b)?);
-    let mut order: Vec<i64> = (0..i64::try_from(rank).ok()?).collect();
-    order.swap(a, b);
-    Some(order)
 }
 
 /// Every place that reads the result of step `i`; `None` when that is not certain or cannot be
@@ -248,7 +234,7 @@ fn redirect(
     result: &LayoutResult,
     readers: &[Reference],
 ) {
-    let mut plan: Vec<(Reference, View, TensorSpec)> = Vec::new();
+    let mut plan: Vec<(Reference, Layout, TensorSpec)> = Vec::new();
     let mut views_to_drop: Vec<usize> = Vec::new();
     for &(step, position) in readers {
         let Some((name, args)) = chain.get(step).and_then(|s| kernel_call(ir, s)) else { return };
@@ -260,20 +246,21 @@ fn redirect(
             views_to_drop.push(step);
             continue;
         }
-        let Some(view) = seen_as(result, &spec) else { return };
-        plan.push(((step, position), view, spec));
+        let Some(layout) = seen_as(result, &spec).and_then(|view| layout_of(&view)) else { return };
+        plan.push(((step, position), layout, spec));
     }
     // A view that is itself a reader of a folded constant by value (not by bytes) cannot be dropped
     // before it was folded on its own; that happens when its turn comes.
     let is_view = chain.get(i).and_then(|s| kernel_call(ir, s)).is_some_and(|(n, _)| n == ET_VIEW);
     if is_view {
+        let Some(layout) = layout_of(&result.view) else { return };
         for step in std::mem::take(&mut views_to_drop) {
-            plan.push(((step, 0), result.view, result.spec.clone()));
+            plan.push(((step, 0), layout, result.spec.clone()));
         }
     }
-    for ((step, position), view, mut spec) in plan {
+    for ((step, position), layout, mut spec) in plan {
         spec.dynamism = Dynamism::Static;
-        let value = made.value(ir, folded, result.key, &view, spec);
+        let value = made.value(ir, folded, result.key, layout, spec);
         if let Some(Some(Instruction::Kernel { args, .. })) = chain.get_mut(step)
             && let Some(slot) = args.get_mut(position)
         {
@@ -303,34 +290,36 @@ fn seen_as(result: &LayoutResult, spec: &TensorSpec) -> Option<View> {
     None
 }
 
+/// First element, extents and strides of a view, as a folded constant keeps them.
+type Layout = (usize, Dims, Dims);
+
+/// The layout of a view without negative strides; no operator of this rule makes one.
+fn layout_of(view: &View) -> Option<Layout> {
+    Some((usize::try_from(view.region.offset).ok()?, view.shape, view.strides()?))
+}
+
 /// What was made so far, so that readers that see a constant alike share one value.
 #[derive(Default)]
 struct Made {
-    constants: HashMap<(ConstantKey, usize, Dims, Dims), u32>,
+    constants: HashMap<(ConstantKey, Layout), u32>,
     values: HashMap<(u32, DType, Dims, DimOrder), ValueId>,
 }
 
 impl Made {
-    /// A value for `view` of the constant `key`.
+    /// A value for the constant `key` in a layout.
     fn value(
         &mut self,
         ir: &mut MethodIr,
         folded: &mut Vec<FoldedConstant>,
         key: ConstantKey,
-        view: &View,
+        layout: Layout,
         spec: TensorSpec,
     ) -> ValueId {
-        let constant =
-            *self.constants.entry((key, view.offset, view.shape, view.strides)).or_insert_with(|| {
-                folded.push(FoldedConstant {
-                    key,
-                    offset: view.offset,
-                    shape: view.shape,
-                    strides: view.strides,
-                    data: None,
-                });
-                u32::try_from(folded.len().saturating_sub(1)).unwrap_or(u32::MAX)
-            });
+        let constant = *self.constants.entry((key, layout)).or_insert_with(|| {
+            let (offset, shape, strides) = layout;
+            folded.push(FoldedConstant { key, offset, shape, strides, data: None });
+            u32::try_from(folded.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        });
         *self.values.entry((constant, spec.dtype, spec.shape, spec.dim_order)).or_insert_with(|| {
             let placement = Placement::Constant(ConstantRef::Folded(constant));
             ir.values.push(TensorIr { spec, placement, name: None }.into());

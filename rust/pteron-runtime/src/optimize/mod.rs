@@ -11,7 +11,6 @@ mod fold_layout;
 mod listing;
 mod loader;
 mod runs;
-mod strides;
 #[cfg(test)]
 mod tests;
 

@@ -2,8 +2,9 @@
 
 use crate::TensorInput;
 use crate::load::input_rule::TensorRule;
-use crate::session::strided_copy::{Layout, copy_strided, is_dense, signed};
 use pteron_core::{AlignedBuffer, DimOrder, Dims, MAX_RANK, OwnedTensor, Result, TensorMeta, TensorSlot};
+use pteron_kernels::strided::copy::{Layout, copy_strided};
+use pteron_kernels::strided::loops::signed;
 
 impl TensorInput<'_> {
     /// A row-major copy of the elements.
@@ -48,9 +49,8 @@ pub(crate) fn bring_in(
     }
     let shape = Dims::new(input.shape)?;
     let nbytes = pteron_core::sizes::checked_nbytes(&shape, rule.dtype)?;
-    let dense = rule.dim_order.strides(&shape);
     let is_aligned = (input.data as usize).is_multiple_of(rule.dtype.align());
-    if !rule.is_copied && is_aligned && is_dense(input.shape, &input_strides(input), &dense) {
+    if !rule.is_copied && is_aligned && rule.dim_order.is_dense(input.shape, &input_strides(input)) {
         // SAFETY: the input is dense, aligned, and valid for the run by its own contract. Load makes sure
         // that nothing writes to it (`is_copied` otherwise).
         unsafe { slot.set_data(input.data.cast_mut(), nbytes) };
@@ -81,20 +81,12 @@ pub(crate) unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInp
 /// # Safety
 /// As `copy_into`, with `meta` for the slot's.
 unsafe fn copy_strided_into(to: *mut u8, meta: &TensorMeta, input: &TensorInput<'_>) {
-    let strides = input_strides(input);
-    if is_dense(input.shape, &strides, meta.strides()) {
-        if meta.nbytes() > 0 {
-            // SAFETY: both sides are dense in the same order, `nbytes` long, and disjoint.
-            unsafe { std::ptr::copy_nonoverlapping(input.data, to, meta.nbytes()) };
-        }
-        return;
-    }
     // SAFETY: the input's contract for its elements, the caller's for the target.
     unsafe {
         copy_strided(
             input.shape,
-            meta.dtype().size(),
-            Layout { data: input.data, strides },
+            meta.dtype(),
+            Layout { data: input.data, strides: input_strides(input) },
             Layout { data: to, strides: signed(meta.strides()) },
         )
     }

@@ -1,8 +1,8 @@
 //! One session of a method and what happens in it: memory, slots, inputs and outputs, delegates, the step loop, state.
 //! It trusts what `load` has checked.
 //!
-//! Unsafe islands: `delegate_call`, `input_copy`, `input_value`, `memory`, `output_collect`, `output_value`, `slots`, `step_loop` and
-//! `strided_copy`.
+//! Unsafe islands: `delegate_call`, `input_copy`, `input_value`, `memory`, `output_collect`, `output_value`, `slots` and
+//! `step_loop`.
 
 pub(crate) mod annotate;
 pub(crate) mod bound_outputs;
@@ -29,7 +29,5 @@ pub(crate) mod slots;
 pub(crate) mod state_file;
 #[allow(unsafe_code)]
 pub(crate) mod step_loop;
-#[allow(unsafe_code)]
-pub(crate) mod strided_copy;
 pub(crate) mod tracer;
 pub(crate) mod watch;

@@ -2,10 +2,11 @@
 
 use crate::load::method_code::MethodCode;
 use crate::session::slots::Session;
-use crate::session::strided_copy::{Layout, copy_strided, signed};
 use crate::{OutputBuffer, OutputValue, Outputs, OwnedTensor};
 use pteron_core::sizes::checked_nbytes;
 use pteron_core::{AlignedBuffer, DimOrder, Dims, Error, Result, TensorMeta, TensorSlot, Value, ValueId};
+use pteron_kernels::strided::copy::{Layout, copy_strided};
+use pteron_kernels::strided::loops::signed;
 use smallvec::SmallVec;
 
 /// Appends all outputs, in order.
@@ -153,7 +154,7 @@ unsafe fn fill(meta: &TensorMeta, data: *const u8, buffer: &OutputBuffer<'_>) ->
             let own = AlignedBuffer::copy_of(std::slice::from_raw_parts(data, meta.nbytes()))?;
             copy_strided(
                 meta.shape(),
-                meta.dtype().size(),
+                meta.dtype(),
                 Layout { data: own.as_ptr().cast_const(), strides: signed(meta.strides()) },
                 Layout { data: buffer.data, strides: signed(&row_major) },
             );

@@ -1,12 +1,12 @@
 //! State in a file: a data file (`.ptd`) with one tensor per mutable buffer.
 
 use crate::load::storage::Storage;
-use crate::session::strided_copy::signed;
 use crate::{InputValue, TensorInput};
 use pteron_core::error::printable;
 use pteron_core::{Error, ErrorKind, MAX_RANK, OwnedTensor, Result, StableBytes};
 use pteron_format::DataFile;
 use pteron_format::write::{DataEntryDraft, DataFileDraft, LayoutDraft};
+use pteron_kernels::strided::loops::signed;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

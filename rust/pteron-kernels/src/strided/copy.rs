@@ -2,13 +2,41 @@
 //! like. Unsafe island: every region is checked against its tensor before the first element moves.
 
 use crate::compute::{BLOCK, Class, Compute, load_fn, store_fn};
-use crate::loops::{Loops, memory_order};
-use crate::walk::{Walk, signed};
-use pteron_core::{Dims, Error, MAX_RANK, Result, TensorView, TensorViewMut};
+use crate::strided::loops::{Loops, Run, Walk, memory_order, signed};
+use pteron_core::{DType, Dims, Error, MAX_RANK, Result, TensorView, TensorViewMut};
 use std::ops::Range;
 
+/// `$call` with the type `$T` of so many bytes, which stands for every dtype of that size: a copy moves bits.
+macro_rules! by_size {
+    ($size:expr, $T:ident => $call:expr) => {{
+        match $size {
+            1 => {
+                type $T = u8;
+                $call
+            }
+            2 => {
+                type $T = u16;
+                $call
+            }
+            4 => {
+                type $T = u32;
+                $call
+            }
+            8 => {
+                type $T = u64;
+                $call
+            }
+            _ => {
+                type $T = [u64; 2];
+                $call
+            }
+        }
+    }};
+}
+pub(crate) use by_size;
+
 /// A strided region of a tensor: first element and strides, in elements.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// First element.
     pub offset: isize,
@@ -66,14 +94,28 @@ impl RegionCopy {
     /// The copy of `shape` from region `from` of a tensor of `source` elements to region `to` of one of
     /// `target` elements; an error where a region leaves its tensor.
     pub fn new(shape: &Dims, from: Region, source: usize, to: Region, target: usize) -> Result<RegionCopy> {
+        Ok(RegionCopy::ordered(shape, from, source, to, target)?.with_long_inner())
+    }
+
+    /// As [`RegionCopy::new`], strictly in the memory order of the target.
+    pub(super) fn ordered(
+        shape: &Dims,
+        from: Region,
+        source: usize,
+        to: Region,
+        target: usize,
+    ) -> Result<RegionCopy> {
         if shape.contains(&0) {
             return Ok(RegionCopy::EMPTY);
         }
         let reach = [from.check(shape, source)?, to.check(shape, target)?];
-        let order = memory_order(shape.len(), &to.strides);
-        let order = order[..shape.len()].iter().copied();
-        let loops = Loops::new(order, shape, [&from.strides, &to.strides]).with_long_inner();
+        let loops = loops_between(shape, &from.strides, &to.strides);
         Ok(RegionCopy { loops, from: from.offset, to: to.offset, reach })
+    }
+
+    /// The same elements, in an order of which the runs are worth starting.
+    pub(crate) fn with_long_inner(self) -> RegionCopy {
+        RegionCopy { loops: self.loops.with_long_inner(), ..self }
     }
 
     /// Number of elements.
@@ -83,9 +125,10 @@ impl RegionCopy {
 
     /// Copies `range` of the elements, in an order of its own. The tensors must not overlap.
     pub fn run(&self, src: &TensorView<'_>, dst: &mut TensorViewMut<'_>, range: Range<usize>) -> Result<()> {
-        if range.end > self.numel() || src.numel() < self.reach[0] || dst.numel() < self.reach[1] {
-            return Err(Error::internal("a copy would leave its tensor"));
+        if range.end > self.numel() {
+            return Err(leaves());
         }
+        self.check(src.numel(), dst.numel())?;
         if src.dtype() != dst.dtype() {
             return match (Class::of(src.dtype()), Class::of(dst.dtype())) {
                 (Some(Class::I64), Some(Class::I64)) => self.convert::<i64>(src, dst, range),
@@ -95,6 +138,19 @@ impl RegionCopy {
         // SAFETY: `new` proved that both regions lie inside tensors of so many elements.
         unsafe { self.move_bytes(src, dst, (self.from, self.to), range) };
         Ok(())
+    }
+
+    /// An error unless source and target have as many elements as those that the copy was made for.
+    pub(super) fn check(&self, source: usize, target: usize) -> Result<()> {
+        if source < self.reach[0] || target < self.reach[1] {
+            return Err(leaves());
+        }
+        Ok(())
+    }
+
+    /// The loops, and where their positions begin in source and target.
+    pub(super) fn parts(&self) -> (&Loops<2>, [isize; 2]) {
+        (&self.loops, [self.from, self.to])
     }
 
     /// Copies everything between regions that begin `from` and `to` elements later.
@@ -115,7 +171,7 @@ impl RegionCopy {
             || !fits(self.reach[1], to, dst.numel())
             || src.dtype() != dst.dtype()
         {
-            return Err(Error::internal("a copy would leave its tensor"));
+            return Err(leaves());
         }
         // SAFETY: the regions of `new`, so many elements later, end inside the tensors.
         unsafe { self.move_bytes(src, dst, (self.from + from, self.to + to), 0..self.numel()) };
@@ -131,18 +187,12 @@ impl RegionCopy {
         first: (isize, isize),
         range: Range<usize>,
     ) {
-        let size = src.dtype().size() as isize;
+        let size = src.dtype().size();
         // SAFETY: the caller's promise.
         unsafe {
-            let s = src.as_ptr().offset(first.0 * size);
-            let d = dst.as_ptr().offset(first.1 * size);
-            match size {
-                1 => copy_runs::<u8>(&self.loops, s, d, range),
-                2 => copy_runs::<u16>(&self.loops, s, d, range),
-                4 => copy_runs::<u32>(&self.loops, s, d, range),
-                8 => copy_runs::<u64>(&self.loops, s, d, range),
-                _ => copy_runs::<[u64; 2]>(&self.loops, s, d, range),
-            }
+            let s = src.as_ptr().offset(first.0 * size as isize);
+            let d = dst.as_ptr().offset(first.1 * size as isize);
+            by_size!(size, T => copy_runs::<T>(&self.loops, s.cast(), d.cast(), range));
         }
     }
 
@@ -166,7 +216,7 @@ impl RegionCopy {
         let (s, d) = (src.as_ptr(), dst.as_ptr());
         let [s_stride, d_stride] = self.loops.inner_strides();
         let mut block = [C::ZERO; BLOCK];
-        self.loops.runs(range.start, range.len(), |_, [from, to], len| {
+        self.loops.each_run(range.start, range.len(), |_, [from, to], len| {
             for i in (0..len).step_by(BLOCK) {
                 let m = (len - i).min(BLOCK);
                 // SAFETY: `new` proved that both regions lie inside tensors of so many elements.
@@ -195,17 +245,70 @@ pub fn copy_region(
     copy.run(src, dst, 0..copy.numel())
 }
 
+/// Copies every element of `shape` from one region of `source`, elements of `dtype`, to another of `target`.
+///
+/// Errors: a region leaves its bytes.
+pub fn copy_between(
+    shape: &Dims,
+    dtype: DType,
+    (source, from): (&[u8], Region),
+    (target, to): (&mut [u8], Region),
+) -> Result<()> {
+    let size = dtype.size();
+    let copy = RegionCopy::new(shape, from, source.len() / size, to, target.len() / size)?;
+    // SAFETY: `new` proved that both regions lie inside the slices, which are borrowed for this call.
+    unsafe {
+        let s = source.as_ptr().offset(copy.from * size as isize);
+        let d = target.as_mut_ptr().offset(copy.to * size as isize);
+        by_size!(size, T => copy_runs::<T>(&copy.loops, s.cast(), d.cast(), 0..copy.numel()));
+    }
+    Ok(())
+}
+
+/// One side of a copy between callers' memory: the address of element 0 and a stride per dimension, in elements.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<P> {
+    /// Where element 0 is.
+    pub data: P,
+    /// One stride per dimension.
+    pub strides: [isize; MAX_RANK],
+}
+
+/// Copies every element of `shape`, which is of `dtype`.
+///
+/// # Safety
+/// Every element that `shape` and the strides reach must be valid: readable in `from`, writable in `to`,
+/// and the two must not overlap. Byte offsets must fit `isize`. Nothing has to be aligned.
+pub unsafe fn copy_strided(shape: &[usize], dtype: DType, from: Layout<*const u8>, to: Layout<*mut u8>) {
+    if shape.contains(&0) {
+        return;
+    }
+    let loops = loops_between(shape, &from.strides, &to.strides).with_long_inner();
+    // SAFETY: the loops visit the elements that shape and strides reach, which the caller promises.
+    unsafe {
+        by_size!(dtype.size(), T => copy_runs::<T>(&loops, from.data.cast(), to.data.cast(), 0..loops.numel()));
+    }
+}
+
+/// Loops over source and target in the memory order of the target.
+fn loops_between(shape: &[usize], from: &[isize; MAX_RANK], to: &[isize; MAX_RANK]) -> Loops<2> {
+    let order = memory_order(shape.len(), to);
+    Loops::over(order.into_iter().take(shape.len()), shape, [from, to])
+}
+
+#[cold]
+fn leaves() -> Error {
+    Error::internal("a copy would leave its tensor")
+}
+
 /// # Safety
 /// All offsets of both operands must be elements of the tensors, which must not overlap.
-unsafe fn copy_runs<T: Copy>(loops: &Loops<2>, src: *const u8, dst: *mut u8, range: Range<usize>) {
-    let (src, dst) = (src.cast::<T>(), dst.cast::<T>());
+unsafe fn copy_runs<T: Copy>(loops: &Loops<2>, src: *const T, dst: *mut T, range: Range<usize>) {
     let [s_stride, d_stride] = loops.inner_strides();
-    let _: std::result::Result<(), std::convert::Infallible> =
-        loops.runs(range.start, range.len(), |_, [from, to], n| {
-            // SAFETY: contract of this function.
-            unsafe { copy_run(src.offset(from), s_stride, dst.offset(to), d_stride, n) };
-            Ok(())
-        });
+    for Run { offsets: [from, to], n, .. } in loops.runs_between(range.start, range.end) {
+        // SAFETY: contract of this function.
+        unsafe { copy_run(src.offset(from), s_stride, dst.offset(to), d_stride, n) };
+    }
 }
 
 /// Copies `n` elements that lie `s_stride` and `d_stride` apart. Unaligned access, since complex elements are
@@ -214,7 +317,13 @@ unsafe fn copy_runs<T: Copy>(loops: &Loops<2>, src: *const u8, dst: *mut u8, ran
 /// # Safety
 /// Valid for those elements, without overlap.
 #[inline(always)]
-unsafe fn copy_run<T: Copy>(src: *const T, s_stride: isize, dst: *mut T, d_stride: isize, n: usize) {
+pub(super) unsafe fn copy_run<T: Copy>(
+    src: *const T,
+    s_stride: isize,
+    dst: *mut T,
+    d_stride: isize,
+    n: usize,
+) {
     // SAFETY: contract of this function.
     unsafe {
         match (s_stride, d_stride) {
@@ -229,6 +338,9 @@ unsafe fn copy_run<T: Copy>(src: *const T, s_stride: isize, dst: *mut T, d_strid
                 let first = src.offset(1 - n as isize);
                 (0..n).for_each(|i| dst.add(i).write_unaligned(first.add(n - 1 - i).read_unaligned()));
             }
+            (_, 1) => (0..n).for_each(|i| {
+                dst.add(i).write_unaligned(src.offset(i as isize * s_stride).read_unaligned());
+            }),
             _ => (0..n as isize).for_each(|i| {
                 dst.offset(i * d_stride).write_unaligned(src.offset(i * s_stride).read_unaligned());
             }),
@@ -240,23 +352,23 @@ unsafe fn copy_run<T: Copy>(src: *const T, s_stride: isize, dst: *mut T, d_strid
 /// All offsets of both walks must be elements of the tensors, which must not overlap; as many positions from
 /// `first` on as `range` has must be positions of `read`.
 unsafe fn copy_elements<T: Copy>(
-    src: *const u8,
+    src: *const T,
     (read, first): (&Walk, usize),
-    dst: *mut u8,
+    dst: *mut T,
     (write, range): (&Walk, Range<usize>),
 ) {
-    let (src, dst) = (src.cast::<T>(), dst.cast::<T>());
-    let _: std::result::Result<(), std::convert::Infallible> =
-        write.runs(range.start, range.len(), |position, to, to_stride, len| {
-            read.runs(first + position, len, |done, from, from_stride, n| {
-                // SAFETY: contract of this function.
-                unsafe {
-                    let d = dst.offset(to + done as isize * to_stride);
-                    copy_run(src.offset(from), from_stride, d, to_stride, n);
-                }
-                Ok(())
-            })
-        });
+    let [to_stride] = write.inner_strides();
+    let [from_stride] = read.inner_strides();
+    for Run { at, offsets: [to], n } in write.runs_between(range.start, range.end) {
+        let start = first + (at - range.start);
+        for Run { at, offsets: [from], n } in read.runs_between(start, start + n) {
+            // SAFETY: contract of this function.
+            unsafe {
+                let d = dst.offset(to + (at - start) as isize * to_stride);
+                copy_run(src.offset(from), from_stride, d, to_stride, n);
+            }
+        }
+    }
 }
 
 /// Sets every byte to zero and gives the view back.
@@ -313,20 +425,16 @@ pub fn copy_positions(
         return Ok(());
     }
     if to.end > dst.numel() || from.checked_add(to.len()).is_none_or(|end| end > src.numel()) {
-        return Err(Error::internal("a copy would leave its tensor"));
+        return Err(leaves());
     }
     let read = Walk::row_major(src.shape(), &signed(src.strides()));
     let write = Walk::row_major(dst.shape(), &signed(dst.strides()));
     let (s, d) = (src.as_ptr(), dst.as_ptr());
     // SAFETY: the walks are those of the tensors themselves, and both ranges lie inside.
     unsafe {
-        match src.dtype().size() {
-            1 => copy_elements::<u8>(s, (&read, from), d, (&write, to)),
-            2 => copy_elements::<u16>(s, (&read, from), d, (&write, to)),
-            4 => copy_elements::<u32>(s, (&read, from), d, (&write, to)),
-            8 => copy_elements::<u64>(s, (&read, from), d, (&write, to)),
-            _ => copy_elements::<[u64; 2]>(s, (&read, from), d, (&write, to)),
-        }
+        by_size!(src.dtype().size(), T => {
+            copy_elements::<T>(s.cast(), (&read, from), d.cast(), (&write, to));
+        });
     }
     Ok(())
 }
@@ -334,7 +442,8 @@ pub fn copy_positions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_core::{DType, TensorMeta};
+    use proptest::prelude::*;
+    use pteron_core::{DimOrder, TensorMeta};
 
     #[test]
     fn regions_outside_are_refused() {
@@ -362,5 +471,78 @@ mod tests {
         reversed.strides[1] = -1;
         copy_region(&shape, &src, reversed, &mut dst, whole).unwrap();
         assert_eq!(out, [4, 3, 2, 1]);
+    }
+
+    fn strides(s: &[isize]) -> [isize; MAX_RANK] {
+        let mut out = [0; MAX_RANK];
+        out[..s.len()].copy_from_slice(s);
+        out
+    }
+
+    #[test]
+    fn transposes_reverses_and_broadcasts() {
+        let from: Vec<u16> = (0..6).collect();
+        let mut to = [0u16; 6];
+        let run = |shape: &[usize], start: usize, s: &[isize], to: &mut [u16; 6]| {
+            // SAFETY: all elements of the cases below lie within the two arrays.
+            unsafe {
+                copy_strided(
+                    shape,
+                    DType::Int16,
+                    Layout { data: from.as_ptr().add(start).cast(), strides: strides(s) },
+                    Layout { data: to.as_mut_ptr().cast(), strides: strides(&[shape[1] as isize, 1]) },
+                )
+            }
+        };
+        run(&[3, 2], 0, &[1, 3], &mut to);
+        assert_eq!(to, [0, 3, 1, 4, 2, 5]);
+        run(&[2, 3], 5, &[-3, -1], &mut to);
+        assert_eq!(to, [5, 4, 3, 2, 1, 0]);
+        run(&[2, 3], 0, &[0, 1], &mut to);
+        assert_eq!(to, [0, 1, 2, 0, 1, 2]);
+        run(&[0, 3], 0, &[0, 1], &mut to);
+        assert_eq!(to, [0, 1, 2, 0, 1, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_permutation_agrees_with_indexing(
+            shape in prop::collection::vec(1usize..4, 0..5),
+            seed in any::<u64>(),
+        ) {
+            let rank = shape.len();
+            let mut order: Vec<usize> = (0..rank).collect();
+            for i in (1..rank).rev() {
+                order.swap(i, (seed as usize >> i) % (i + 1));
+            }
+            let mut from_strides = vec![0isize; rank];
+            let mut next = 1isize;
+            for d in &order {
+                from_strides[*d] = next;
+                next *= shape[*d] as isize;
+            }
+            let numel: usize = shape.iter().product();
+            let from: Vec<u32> = (0..numel as u32).collect();
+            let mut to = vec![0u32; numel];
+            let dense = DimOrder::contiguous(rank).strides(&Dims::new(&shape).unwrap());
+            // SAFETY: the strides are those of a dense tensor of `numel` elements on both sides.
+            unsafe {
+                copy_strided(
+                    &shape,
+                    DType::Int32,
+                    Layout { data: from.as_ptr().cast(), strides: strides(&from_strides) },
+                    Layout { data: to.as_mut_ptr().cast(), strides: signed(&dense) },
+                )
+            }
+            for (at, value) in to.iter().enumerate() {
+                let mut rest = at;
+                let mut expected = 0isize;
+                for d in (0..rank).rev() {
+                    expected += (rest % shape[d]) as isize * from_strides[d];
+                    rest /= shape[d];
+                }
+                prop_assert_eq!(*value as isize, expected);
+            }
+        }
     }
 }

@@ -1,13 +1,12 @@
-//! Layout operators for every element size against index arithmetic.
+//! Fast kernels of layout operators for every element size against index arithmetic.
 
-use super::{cat, embedding, views};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_core::{DType, DimOrder, Element, Isa, Result, kernel::PrepareFn};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
 fn kernel(start: &str) -> PrepareFn {
-    let mut found = views::KERNELS.iter().filter(|k| k.schema.starts_with(start));
+    let mut found = crate::fast_kernels().filter(|k| k.variant == "strided" && k.schema.starts_with(start));
     found.next().expect(start).prepare
 }
 
@@ -144,49 +143,5 @@ fn copies_into_another_dim_order() {
         call.call().unwrap();
         let want: Vec<f32> = permuted(&shape, &[0, 2, 3, 1]).1.iter().map(|p| *p as f32).collect();
         assert_eq!(call.output::<f32>(3).unwrap(), want);
-    }
-}
-
-#[test]
-fn cat_joins_stretches() {
-    let cpu = profile(Isa::Portable).unwrap();
-    let t = |shape: &[usize], first: i32| {
-        let n: usize = shape.iter().product();
-        HostTensor::new(shape, &(first..first + n as i32).collect::<Vec<_>>()).unwrap()
-    };
-    let run = |tensors: Vec<HostTensor>, dim: i64, out: &[usize]| {
-        let out = CallArg::Tensor(HostTensor::zeros(DType::Int32, out).unwrap());
-        let args = vec![CallArg::Tensors(tensors), CallArg::int(dim), out];
-        let mut call = SingleCall::new(cat::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
-        call.call().map(|()| call.output::<i32>(2).unwrap())
-    };
-    assert_eq!(run(vec![t(&[2, 1], 0), t(&[2, 2], 10)], -1, &[2, 3]).unwrap(), [0, 10, 11, 1, 12, 13]);
-    assert_eq!(
-        run(vec![t(&[1, 2], 0), t(&[0, 2], 5), t(&[2, 2], 10)], 0, &[3, 2]).unwrap(),
-        [0, 1, 10, 11, 12, 13]
-    );
-    assert!(run(vec![t(&[2, 1], 0), t(&[3, 2], 10)], 1, &[2, 3]).is_err());
-}
-
-#[test]
-fn embedding_checks_every_index() {
-    let cpu = profile(Isa::Portable).unwrap();
-    let run = |indices: &[i64]| {
-        let args = vec![
-            CallArg::Tensor(HostTensor::new(&[3, 2], &[0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()),
-            CallArg::Tensor(HostTensor::new(&[indices.len()], indices).unwrap()),
-            CallArg::int(-1),
-            CallArg::bool(false),
-            CallArg::bool(false),
-            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[indices.len(), 2]).unwrap()),
-        ];
-        let mut call = SingleCall::new(embedding::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
-        call.call().map(|()| call.output::<f32>(5).unwrap())
-    };
-    assert_eq!(run(&[2, 0]).unwrap(), [4.0, 5.0, 0.0, 1.0]);
-    assert_eq!(run(&[]).unwrap(), [0f32; 0]);
-    for bad in [3, -1, i64::MIN] {
-        let text = run(&[0, bad]).unwrap_err().to_string();
-        assert!(text.contains(&format!("got {bad} at element 1")), "{text}");
     }
 }

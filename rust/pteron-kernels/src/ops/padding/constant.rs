@@ -1,17 +1,14 @@
-//! constant_pad_nd of f32: zeros or another number around a tensor; negative paddings cut. Unsafe island (raw
-//! pointers).
+//! constant_pad_nd of f32: zeros or another number around a tensor; negative paddings cut.
 //!
-//! Shape: every padded extent grows by its two paddings, given in pairs from the last dimension on. Input and
-//! output lie in one memory order. What lies inside the innermost padded dimension is copied in one piece.
+//! Input and output lie in one memory order. What lies inside the innermost padded dimension is copied in one piece.
 
-use pteron_core::{
-    ArgSpec, Args, BindArgs, Bound, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Prepared, Result,
-    StaticKernel, WorkerScratch,
-};
+use super::paddings;
+use crate::chunk::CHUNK;
+use crate::frame::{Chunk, Split, UnitKernel, framed};
+use crate::routine::Preparation;
+use pteron_core::{ArgSpec, BindArgs, DType, Dims, MAX_RANK, PrepareContext, Result};
 
 const OUT: usize = 3;
-/// Elements that a chunk writes at least.
-const CHUNK: usize = 16 << 10;
 
 struct Pad;
 
@@ -30,7 +27,7 @@ struct Loop {
 
 /// A bound call: rows of elements, each filled, copied and filled.
 #[derive(Debug, Clone, Copy, Default)]
-struct Rows {
+pub(super) struct Rows {
     rank: usize,
     loops: [Loop; MAX_RANK],
     /// Elements before the copied ones, copied, behind.
@@ -38,41 +35,14 @@ struct Rows {
     /// First copied element of an input row.
     skipped: usize,
     count: usize,
-    per_chunk: usize,
 }
 
-fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
     let is_f32 = [input, out].iter().all(|t| t.dtype == DType::Float32);
     let is_alike = input.dim_order == out.dim_order && !input.shape.is_empty();
     let is_number = matches!(ctx.args.get(2), Some(ArgSpec::Int(_) | ArgSpec::Double(_)));
-    Ok((is_f32 && is_alike && is_number).then(|| Box::new(Pad) as Box<dyn Prepared>))
-}
-
-/// Leading and trailing padding of every dimension, and the padded shape.
-fn paddings(args: &Args<'_>) -> Result<([[i64; 2]; MAX_RANK], Dims)> {
-    let (mut shape, pads) = (*args.tensor(0)?.shape(), args.int_list(1)?);
-    let mut out = [[0; 2]; MAX_RANK];
-    if !pads.len().is_multiple_of(2) || pads.len() / 2 > shape.len() {
-        return Err(Error::kernel("paddings come in pairs, one for each padded dimension")
-            .argument("pad")
-            .got(format!("{} paddings for shape {shape}", pads.len())));
-    }
-    for i in 0..pads.len() / 2 {
-        let d = shape.len() - 1 - i;
-        out[d] = [pads.get(2 * i)?, pads.get(2 * i + 1)?];
-        let padded = i64::try_from(shape[d]).ok();
-        let padded = padded.and_then(|n| n.checked_add(out[d][0])?.checked_add(out[d][1]));
-        // PyTorch crops before it fills: what is not there cannot be taken away.
-        let cropped = out[d].map(|p| p.min(0).unsigned_abs());
-        let padded = padded.filter(|_| cropped[0].saturating_add(cropped[1]) <= shape[d] as u64);
-        shape[d] = padded.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-            Error::kernel("a padding leaves no valid extent")
-                .argument("pad")
-                .got(format!("{:?} for extent {}", out[d], shape[d]))
-        })?;
-    }
-    Ok((out, shape))
+    if is_f32 && is_alike && is_number { framed(Pad) } else { Ok(None) }
 }
 
 impl Rows {
@@ -101,7 +71,6 @@ impl Rows {
             *slot = loop_of(*d as usize);
             rows.count *= slot.n;
         }
-        rows.per_chunk = CHUNK.div_ceil(rows.length().max(1));
         rows
     }
 
@@ -124,68 +93,43 @@ impl Rows {
     }
 }
 
-impl Prepared for Pad {
+impl UnitKernel for Pad {
+    type Problem = Rows;
+
     fn name(&self) -> &str {
         "constant_pad_nd.rows"
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Rows::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let (pads, shape) = paddings(&args.args())?;
+    fn bind(&self, args: &mut BindArgs<'_>, rows: &mut Rows) -> Result<Split> {
+        let (pads, shape) = paddings(&args.args(), None)?;
         args.resize(OUT, &shape)?;
-        let a = args.args();
-        let out = a.output(OUT)?;
+        let view = args.args();
+        let out = view.output(OUT)?;
         if out.numel() == 0 {
-            return Ok(Grid::EMPTY);
+            return Ok(Split::NONE);
         }
-        let rows = Rows::new(out.meta().dim_order().as_slice(), a.tensor(0)?.shape(), &shape, &pads);
-        *bound.get_mut::<Rows>()? = rows;
-        let chunk = rows.per_chunk.min(rows.count) * rows.length();
-        Ok(Grid::chunks(rows.count.div_ceil(rows.per_chunk), chunk / 4))
+        *rows = Rows::new(out.meta().dim_order().as_slice(), view.tensor(0)?.shape(), &shape, &pads);
+        Ok(Split::sized(rows.count, rows.length(), CHUNK, 0.25))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let rows = bound.get::<Rows>()?;
-        let fill = args.scalar(2)?.to_f64() as f32;
-        let input: *const f32 = args.tensor(0)?.ptr()?;
-        let out: *mut f32 = args.output(OUT)?.ptr()?;
-        let (length, [before, copied, after]) = (rows.length(), rows.parts);
-        let first = chunk as usize * rows.per_chunk;
-        for row in first..(first + rows.per_chunk).min(rows.count) {
-            // SAFETY: the output has `count` rows of `length` elements; where a row shows the input, its
-            // `copied` elements from `source` on exist; input and output are two tensors.
-            unsafe {
-                let to = out.add(row * length);
-                match rows.source(row) {
-                    Some(from) => {
-                        std::slice::from_raw_parts_mut(to, before).fill(fill);
-                        std::ptr::copy_nonoverlapping(input.add(from), to.add(before), copied);
-                        std::slice::from_raw_parts_mut(to.add(before + copied), after).fill(fill);
-                    }
-                    None => std::slice::from_raw_parts_mut(to, length).fill(fill),
-                }
-            }
+    fn run(&self, rows: &Rows, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        let fill = chunk.args().scalar(2)?.to_f64() as f32;
+        let units = chunk.units.clone();
+        let input = chunk.input::<f32>(0)?.as_slice()?;
+        let out = chunk.output_units::<f32>(OUT, rows.length())?.into_slice()?;
+        let [before, copied, _] = rows.parts;
+        for (row, to) in units.zip(out.chunks_exact_mut(rows.length())) {
+            let Some(from) = rows.source(row) else {
+                to.fill(fill);
+                continue;
+            };
+            to[..before].fill(fill);
+            to[before..before + copied].copy_from_slice(&input[from..from + copied]);
+            to[before + copied..].fill(fill);
         }
         Ok(())
     }
 }
-
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[StaticKernel {
-    schema: "aten::constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)",
-    variant: "rows",
-    prepare,
-}];
 
 #[cfg(test)]
 mod tests {

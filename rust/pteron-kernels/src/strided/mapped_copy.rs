@@ -5,15 +5,14 @@
 //! output in memory order. Rows move as blocks where the list runs on by ones, and a row that shows what the
 //! row before it shows is a copy of that row. A vector has one row: every chunk lists its own part of it.
 
+use crate::chunk::{CHUNK, part};
 use crate::routine::Preparation;
-use crate::walk::signed;
+use crate::strided::copy::{by_size, copy_run};
+use crate::strided::loops::signed;
 use pteron_core::{
     Args, BindArgs, Bound, Dims, Error, Grid, MAX_RANK, PrepareContext, Prepared, Result, Scratch,
     TensorView, WorkerScratch,
 };
-
-/// Positions in a chunk.
-const CHUNK: usize = 1 << 14;
 
 /// Which dimensions are listed, and the input as the output's dimensions see it.
 #[derive(Debug, Clone, Copy)]
@@ -231,13 +230,7 @@ impl MappedCopy {
         // SAFETY: the list was checked just now, `Plan::new` checked everything else.
         unsafe {
             let to = to.add(range.start * self.element);
-            match self.element {
-                1 => copy_row::<u8>(&level, lists, from.cast(), to.cast(), at, n),
-                2 => copy_row::<u16>(&level, lists, from.cast(), to.cast(), at, n),
-                4 => copy_row::<u32>(&level, lists, from.cast(), to.cast(), at, n),
-                8 => copy_row::<u64>(&level, lists, from.cast(), to.cast(), at, n),
-                _ => copy_row::<[u64; 2]>(&level, lists, from.cast(), to.cast(), at, n),
-            }
+            by_size!(self.element, T => copy_row::<T>(&level, lists, from.cast(), to.cast(), at, n));
         }
         Ok(())
     }
@@ -301,21 +294,14 @@ impl Prepared for MappedCopy {
                 .iter()
                 .try_for_each(|level| unsafe { self.fill(args, plan, level, lists) });
         }
-        let start = chunk as usize * CHUNK;
-        let range = start..(start + CHUNK).min(plan.numel);
+        let range = part(chunk as usize, CHUNK, plan.numel);
         if self.is_vector {
             return self.copy_part(args, plan, range, scratch.worker);
         }
         let (from, to) = (args.tensor(0)?.as_ptr(), args.output(self.out)?.as_ptr());
         // SAFETY: the first phase checked every list, `Plan::new` everything else.
         unsafe {
-            match self.element {
-                1 => copy::<u8>(plan, lists, from.cast(), to.cast(), range),
-                2 => copy::<u16>(plan, lists, from.cast(), to.cast(), range),
-                4 => copy::<u32>(plan, lists, from.cast(), to.cast(), range),
-                8 => copy::<u64>(plan, lists, from.cast(), to.cast(), range),
-                _ => copy::<[u64; 2]>(plan, lists, from.cast(), to.cast(), range),
-            }
+            by_size!(self.element, T => copy::<T>(plan, lists, from.cast(), to.cast(), range));
         }
         Ok(())
     }
@@ -405,11 +391,7 @@ unsafe fn copy_row<T: Copy>(
     // SAFETY: the caller's promise. Unaligned access, since complex elements are aligned to half their size.
     unsafe {
         let Some((_, start)) = level.list else {
-            match level.stride {
-                1 => copy_elements(from.add(at), to, n),
-                stride => (0..n)
-                    .for_each(|i| to.add(i).write_unaligned(from.add((at + i) * stride).read_unaligned())),
-            }
+            copy_run(from.add(at * level.stride), level.stride as isize, to, 1, n);
             return;
         };
         let (list, blocks) = (lists.add(start + at), lists.add(start + level.extent));
@@ -421,24 +403,8 @@ unsafe fn copy_row<T: Copy>(
             let [first, length, offset] = *blocks.add(1 + 3 * block).cast::<[usize; 3]>();
             let (low, high) = (first.max(at), (first + length).min(at + n));
             if low < high {
-                copy_elements(from.add(offset + low - first), to.add(low - at), high - low);
+                copy_run(from.add(offset + low - first), 1, to.add(low - at), 1, high - low);
             }
-        }
-    }
-}
-
-/// Copies neighbours; a few of them without a call.
-///
-/// # Safety
-/// Valid for `n` elements, without overlap.
-#[inline(always)]
-unsafe fn copy_elements<T: Copy>(from: *const T, to: *mut T, n: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if n < 8 {
-            (0..n).for_each(|i| to.add(i).write_unaligned(from.add(i).read_unaligned()));
-        } else {
-            std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), n * size_of::<T>());
         }
     }
 }
