@@ -50,6 +50,11 @@ pub trait UnitKernel: Send + Sync + 'static {
     /// See [`Prepared::name`].
     fn name(&self) -> &str;
 
+    /// A problem with room for what `bind` finds out, which must not allocate; see [`Prepared::new_bound`].
+    fn new_problem(&self) -> Self::Problem {
+        Self::Problem::default()
+    }
+
     /// See [`Prepared::scratch`].
     fn scratch(&self) -> Scratch {
         Scratch::NONE
@@ -116,6 +121,15 @@ impl<'a, 's> Chunk<'a, 's> {
     pub fn list_bytes(&mut self, i: usize, j: usize) -> Result<ChunkOf<'a, u8>> {
         self.mark_read(i)?;
         Ok(ChunkOf::bytes(self.args.tensor_list(i)?.get(j)?, self.is_exclusive))
+    }
+
+    /// As [`Chunk::input`]; `None` where the argument is absent.
+    #[inline(always)]
+    pub fn optional_input<T: Element>(&mut self, i: usize) -> Result<Option<ChunkOf<'a, T>>> {
+        match self.args.optional_tensor(i)? {
+            Some(_) => self.input(i).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The elements of input `i` that belong to the units, `per_unit` each, one unit behind the other in memory.
@@ -244,7 +258,7 @@ impl<K: UnitKernel> Prepared for Framed<K> {
     }
 
     fn new_bound(&self) -> Bound {
-        Bound::of(State { problem: K::Problem::default(), split: Split::NONE })
+        Bound::of(State { problem: self.0.new_problem(), split: Split::NONE })
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {

@@ -31,19 +31,11 @@ pub mod frame;
 #[allow(unsafe_code)]
 pub mod indexed;
 #[allow(unsafe_code)]
-pub mod norm;
 pub mod operator;
 pub mod ops;
 pub(crate) mod ordering;
-#[cfg(feature = "pooling")]
-#[allow(unsafe_code)]
-pub mod pooling;
 pub mod promotion;
-#[allow(unsafe_code)]
 pub mod reduction;
-#[cfg(feature = "image")]
-#[allow(unsafe_code)]
-pub mod resampling;
 #[allow(unsafe_code)]
 pub mod routine;
 pub mod shape;
@@ -62,25 +54,9 @@ pub use strided::{copy as region, loops, loops as walk, mapped_copy};
 
 use pteron_core::StaticKernel;
 
-/// The tables of all families of fast kernels.
-static FAST: &[&[StaticKernel]] = &[
-    norm::layer_norm::KERNELS,
-    norm::batch_norm::KERNELS,
-    norm::group_norm::KERNELS,
-    #[cfg(feature = "pooling")]
-    pooling::max_pool::KERNELS,
-    #[cfg(feature = "pooling")]
-    pooling::avg_pool::KERNELS,
-    #[cfg(feature = "image")]
-    resampling::bilinear::KERNELS,
-    reduction::float::KERNELS,
-    reduction::wide::KERNELS,
-    reduction::any::KERNELS,
-];
-
 /// Every fast kernel, in the order in which those of one operator are asked.
 pub fn fast_kernels() -> impl Iterator<Item = StaticKernel> {
-    FAST.iter().flat_map(|family| family.iter().copied()).chain(operators().flat_map(Operator::fast_kernels))
+    operators().flat_map(Operator::fast_kernels)
 }
 
 /// Every row of the operator table.

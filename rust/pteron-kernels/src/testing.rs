@@ -4,7 +4,7 @@
 use pteron_core::{
     AliasRule, AlignedBuffer, ArgSpec, Args, BindArgs, CpuProfile, DType, DimOrder, Dims, Dynamism, Element,
     Error, Isa, Kernel, PackStore, PrepareContext, RandomStream, Result, Schema, TensorSlot, TensorSpec,
-    Value, ValueId, WorkerScratch,
+    Value, ValueId, WorkerScratch, kernel::PrepareFn,
 };
 use std::sync::Arc;
 
@@ -263,6 +263,12 @@ fn execute(kernel: &dyn Kernel, specs: &[ArgSpec<'_>], frame: &mut Frame) -> Res
         prepared.finish(&mut unsafe { BindArgs::new(&mut frame.values, &frame.ids) }, &mut bound)?;
     }
     Ok(true)
+}
+
+/// How the kernel `variant` of an operator in the table is prepared.
+pub fn prepare_of(operator: &str, variant: &str) -> PrepareFn {
+    let row = crate::operators().find(|row| row.name() == operator).expect("the operator is in the table");
+    row.kernels().find(|kernel| kernel.variant == variant).expect("the operator has the kernel").prepare
 }
 
 /// Runs `operator` on `inputs` with one output of `dtype` and at most `shape` extents; the output.

@@ -5,11 +5,11 @@
 //! accumulate in float64; maxima of floats only, as in PyTorch. Edge cases: an output size of zero gives an
 //! empty output; NaN counts as largest; inputs may lack the batch dimension.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::ops::pooling::largest;
+use crate::ops::pooling::{avg_pool, largest};
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, integers, places, spatial_extents, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -116,14 +116,16 @@ pub static OPERATORS: &[Operator] = &[
         "aten::adaptive_avg_pool1d.out(Tensor self, int[1] output_size, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_average::<1>,
     ),
-    kernel(
+    operator(
         "aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_average::<2>,
-    ),
-    kernel(
+    )
+    .fast("f32", |ctx| avg_pool::prepare_adaptive(ctx, 2))
+    .plain(prepare_average::<2>),
+    operator(
         "aten::_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_average::<3>,
-    ),
+    )
+    .fast("f32", |ctx| avg_pool::prepare_adaptive(ctx, 3))
+    .plain(prepare_average::<3>),
     kernel(
         "aten::adaptive_max_pool2d.out(Tensor self, int[2] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
         prepare_max::<2>,

@@ -36,7 +36,7 @@ struct Taps {
 
 impl Taps {
     fn new(axis: Axis, o: i64, filter: Filter) -> Taps {
-        let step = axis.step();
+        let step = axis.step;
         let center = axis.round(step * axis.round(o as f64 + 0.5));
         let support = axis.round(filter.reach * step.max(1.0));
         let squeeze = if step >= 1.0 { axis.round(1.0 / step) } else { 1.0 };

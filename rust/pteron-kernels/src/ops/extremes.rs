@@ -1,18 +1,24 @@
-//! Reductions that choose: amax, amin, max, min, argmax, argmin, any, all.
+//! Reductions that choose: amax, amin, max, min, argmax, argmin, any, all. The fast kernels are in [`crate::reduction`] and
+//! [`any`].
 //!
 //! Shape: the reduced dimensions vanish or become 1. Dtype: kept; positions are int64. Edge cases:
 //! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of
 //! nothing is false and `all` true.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
+use crate::reduction::fold::Kind as FoldKind;
 use crate::reduction::plain::{Reduction, bind_reduced, check_not_empty, in_parts, listed_dims, row_major};
+use crate::reduction::shape::DimsArg;
+use crate::reduction::{float, other_dtypes};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{all_dims, dim_set, wrap_dim};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 use std::ops::Range;
+
+mod any;
 
 /// Does `candidate` replace `best`?
 #[inline(always)]
@@ -180,7 +186,8 @@ fn position<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn truth_one<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     Kind::of(dtype_of(ctx, 0)?)?;
-    in_parts(3, 
+    in_parts(
+        3,
         |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 3),
         |args, part| truth_over::<ANY>(args, one_dim(args)?, 3, part),
     )
@@ -188,7 +195,8 @@ fn truth_one<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn truth_listed<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     Kind::of(dtype_of(ctx, 0)?)?;
-    in_parts(3, 
+    in_parts(
+        3,
         |args| bind_reduced(args, truth_dims(&args.args())?, args.args().bool(2)?, 3),
         |args, part| truth_over::<ANY>(args, truth_dims(args)?, 3, part),
     )
@@ -201,16 +209,30 @@ fn truth_all<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// Extremes and truth values.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        listed_values::<true>,
-    ),
-    kernel(
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Max, 3, DimsArg::List))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Max, 3, DimsArg::List))
+    .plain(listed_values::<true>),
+    operator(
         "aten::amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        listed_values::<false>,
-    ),
-    kernel("aten::max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", whole_value::<true>),
-    kernel("aten::min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", whole_value::<false>),
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Min, 3, DimsArg::List))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Min, 3, DimsArg::List))
+    .plain(listed_values::<false>),
+    operator(
+        "aten::max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Max, 1, DimsArg::All))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Max, 1, DimsArg::All))
+    .plain(whole_value::<true>),
+    operator(
+        "aten::min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Min, 1, DimsArg::All))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Min, 1, DimsArg::All))
+    .plain(whole_value::<false>),
     kernel(
         "aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) -> (Tensor(a!) values, Tensor(b!) indices)",
         value_and_position::<true>,
@@ -227,17 +249,26 @@ pub static OPERATORS: &[Operator] = &[
         "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         position::<false>,
     ),
-    kernel("aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)", truth_one::<true>),
+    operator(
+        "aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("bool", |ctx| any::prepare(ctx, 3, DimsArg::One))
+    .plain(truth_one::<true>),
     kernel("aten::all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)", truth_one::<false>),
-    kernel(
+    operator(
         "aten::any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        truth_listed::<true>,
-    ),
+    )
+    .fast("bool", |ctx| any::prepare(ctx, 3, DimsArg::List))
+    .plain(truth_listed::<true>),
     kernel(
         "aten::all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         truth_listed::<false>,
     ),
-    kernel("aten::any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_all::<true>),
+    operator(
+        "aten::any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("bool", |ctx| any::prepare(ctx, 1, DimsArg::All))
+    .plain(truth_all::<true>),
     kernel("aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_all::<false>),
 ];
 

@@ -1,9 +1,10 @@
-//! Layer, group and batch normalisation.
+//! Layer, group and batch normalisation: the rows of the table and the plain kernels. [`layer_norm`], [`group_norm`] and
+//! [`batch_norm`] are the fast ones.
 //!
 //! Shape: that of the input; statistics as PyTorch returns them. Dtype: floats; statistics are
 //! accumulated in float64. Edge cases: weight and bias may be absent; empty batches.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
 use crate::ops::sums::{check_float, moments};
@@ -12,6 +13,15 @@ use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
 use crate::walk::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
+
+mod batch_norm;
+mod group_norm;
+mod layer_norm;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod tasks;
+#[cfg(test)]
+#[path = "normalization/tests.rs"]
+mod fast_tests;
 
 pub(crate) fn optional<'a>(args: &Args<'a>, i: usize) -> Result<Option<Reader<'a, f64>>> {
     args.optional_tensor(i)?.map(Reader::new).transpose()
@@ -280,18 +290,21 @@ fn prepare(ctx: &PrepareContext<'_>, outputs: [usize; 3], bind: crate::routine::
 
 /// Normalisations.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
-        |ctx| prepare(ctx, [5, 6, 7], bind_layer, |args, _| layer(args)),
-    ),
-    kernel(
+    )
+    .fast("rows", layer_norm::prepare)
+    .plain(|ctx| prepare(ctx, [5, 6, 7], bind_layer, |args, _| layer(args))),
+    operator(
         "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
-        |ctx| prepare(ctx, [8, 9, 10], bind_group, |args, _| group(args)),
-    ),
-    kernel(
+    )
+    .fast("f32_rows", group_norm::prepare)
+    .plain(|ctx| prepare(ctx, [8, 9, 10], bind_group, |args, _| group(args))),
+    operator(
         "aten::_native_batch_norm_legit_no_training.out(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
-        |ctx| prepare(ctx, [7, 8, 9], bind_batch, |args, _| batch(args)),
-    ),
+    )
+    .fast("f32", batch_norm::prepare)
+    .plain(|ctx| prepare(ctx, [7, 8, 9], bind_batch, |args, _| batch(args))),
     kernel(
         "aten::_native_batch_norm_legit.no_stats_out(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         |ctx| prepare(ctx, [6, 7, 8], bind_batch_statistics, |args, _| batch_statistics(args)),

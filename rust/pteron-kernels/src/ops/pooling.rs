@@ -1,17 +1,29 @@
-//! Pooling windows over signals, images and volumes: max with positions, average.
+//! Pooling windows over signals, images and volumes: max with positions, average. The rows of the table and the plain kernels;
+//! [`max_pool`] and [`avg_pool`] are the fast ones.
 //!
 //! Shape: PyTorch's formula, `ceil_mode` included. Dtype: numbers; averages of floats accumulate in
 //! float64, those of integers are cut to integers. Edge cases: NaN counts as largest and its last place in
 //! a window is reported; padding counts for an average when `count_include_pad` says so; inputs may lack the
 //! batch dimension.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
+
+pub(crate) mod avg_pool;
+#[cfg(test)]
+#[path = "pooling/tests.rs"]
+mod fast_tests;
+mod max_pool;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod max_windows;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod mean_windows;
+pub(crate) mod window;
 
 /// One spatial dimension of a window.
 #[derive(Clone, Copy, Debug)]
@@ -222,26 +234,30 @@ fn prepare_average<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// Pooling.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
-        prepare_max::<2>,
-    ),
-    kernel(
+    )
+    .fast("f32", |ctx| max_pool::prepare(ctx, 2))
+    .plain(prepare_max::<2>),
+    operator(
         "aten::max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
-        prepare_max::<3>,
-    ),
+    )
+    .fast("f32", |ctx| max_pool::prepare(ctx, 3))
+    .plain(prepare_max::<3>),
     kernel(
         "aten::avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False, bool count_include_pad=True, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_average::<1>,
     ),
-    kernel(
+    operator(
         "aten::avg_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_average::<2>,
-    ),
-    kernel(
+    )
+    .fast("f32", |ctx| avg_pool::prepare_fixed(ctx, 2))
+    .plain(prepare_average::<2>),
+    operator(
         "aten::avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_average::<3>,
-    ),
+    )
+    .fast("f32", |ctx| avg_pool::prepare_fixed(ctx, 3))
+    .plain(prepare_average::<3>),
 ];
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Resampling of signals, images and volumes: nearest, linear and cubic. [`super::antialiasing`] has the
-//! filters that average when an image shrinks.
+//! Resampling of signals, images and volumes: nearest, linear and cubic. [`bilinear`] is the fast kernel of images;
+//! [`super::antialiasing`] has the filters that average when an image shrinks.
 //!
 //! Shape: the output size, or the input size times the scale factors, rounded down. Dtype: floats
 //! (nearest: any number); coordinates are computed as PyTorch does, in float32 unless the input is
 //! float64. Edge cases: exactly one of size and factors is given; positions beyond an edge read the edge.
 
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
@@ -16,6 +16,13 @@ use crate::ops::volume::{Volume, volumes, with_extents};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::check_rank;
 use pteron_core::{Args, BindArgs, Error, Grid, PrepareContext, Result};
+
+mod bilinear;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod bilinear_rows;
+#[cfg(test)]
+#[path = "resampling/tests.rs"]
+mod fast_tests;
 
 /// Where the arguments of a form stand; the size is argument 1.
 #[derive(Clone, Copy)]
@@ -28,13 +35,15 @@ pub(crate) struct Form {
 }
 
 /// One spatial dimension: extents, the factor where one was given, and how coordinates are computed.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Axis {
     pub(crate) input: i64,
     pub(crate) output: i64,
     factor: Option<f64>,
     align: bool,
     in_double: bool,
+    /// Input positions per output position.
+    pub(crate) step: f64,
 }
 
 /// Input positions that an output reads, with their weights.
@@ -44,8 +53,8 @@ struct Taps {
     count: usize,
 }
 
-/// The spatial dimensions, filled up to three with leading ones.
-pub(crate) fn axes<const N: usize>(args: &Args<'_>, form: Form) -> Result<[Axis; 3]> {
+/// The spatial extents of the output, and the factors that were given.
+fn extents<const N: usize>(args: &Args<'_>, form: Form) -> Result<([usize; N], [Option<f64>; N])> {
     let x = args.tensor(0)?;
     check_rank("the input", N + 2, x.shape())?;
     if x.shape()[1..].contains(&0) {
@@ -71,21 +80,31 @@ pub(crate) fn axes<const N: usize>(args: &Args<'_>, form: Form) -> Result<[Axis;
         return Err(wrong("scale_factors"));
     }
     let sizes = args.optional_int_list(1)?.map(|list| list.to_dims()).transpose()?;
-    let align = form.align.map_or(Ok(false), |i| args.bool(i))?;
-    let in_double = x.dtype().size() == 8;
-    let mut axes = [Axis { input: 1, output: 1, factor: None, align, in_double }; 3];
-    for (d, axis) in axes[3 - N..].iter_mut().enumerate() {
-        let input = x.shape()[2 + d];
-        let output = match (&sizes, factors[d]) {
+    let mut output = [0; N];
+    for (d, slot) in output.iter_mut().enumerate() {
+        *slot = match (&sizes, factors[d]) {
             (Some(sizes), _) if sizes.len() == N => sizes[d],
-            (None, Some(factor)) => (input as f64 * factor) as usize,
+            (None, Some(factor)) => (x.shape()[2 + d] as f64 * factor) as usize,
             _ => return Err(wrong("output_size")),
         };
+    }
+    if output.contains(&0) {
+        return Err(Error::kernel("the output would be empty").argument("output_size"));
+    }
+    Ok((output, factors))
+}
+
+/// The spatial dimensions, filled up to three with leading ones.
+pub(crate) fn axes<const N: usize>(args: &Args<'_>, form: Form) -> Result<[Axis; 3]> {
+    let (output, factors) = extents::<N>(args, form)?;
+    let x = args.tensor(0)?;
+    let align = form.align.map_or(Ok(false), |i| args.bool(i))?;
+    let in_double = x.dtype().size() == 8;
+    let mut axes = [Axis { input: 1, output: 1, factor: None, align, in_double, step: 1.0 }; 3];
+    for (d, axis) in axes[3 - N..].iter_mut().enumerate() {
         let extent = |n: usize| i32::try_from(n).map(i64::from).map_err(|_| Error::kernel("an extent is too large"));
-        *axis = Axis { input: extent(input)?, output: extent(output)?, factor: factors[d], ..*axis };
-        if output == 0 {
-            return Err(Error::kernel("the output would be empty").argument("output_size"));
-        }
+        *axis = Axis { input: extent(x.shape()[2 + d])?, output: extent(output[d])?, factor: factors[d], ..*axis };
+        axis.step = axis.computed_step();
     }
     Ok(axes)
 }
@@ -104,8 +123,7 @@ impl Axis {
         if self.in_double { v } else { f64::from(v as f32) }
     }
 
-    /// Input positions per output position.
-    pub(crate) fn step(self) -> f64 {
+    fn computed_step(self) -> f64 {
         let (n, m) = (self.input as f64, self.output as f64);
         match self.factor {
             _ if self.align => if m > 1.0 { self.round((n - 1.0) / (m - 1.0)) } else { 0.0 },
@@ -117,10 +135,10 @@ impl Axis {
     /// The position in the input, before the edges.
     fn position(self, o: i64) -> f64 {
         if self.align {
-            return self.round(self.step() * o as f64);
+            return self.round(self.step * o as f64);
         }
         // The product of two float32 numbers is exact here: rounded once, as a fused multiplication and addition is.
-        self.round(self.step() * self.round(o as f64 + 0.5) - 0.5)
+        self.round(self.step * self.round(o as f64 + 0.5) - 0.5)
     }
 
     /// The nearest input position; `is_exact` when the middle of the output pixel decides. In float32 for
@@ -393,18 +411,20 @@ pub static OPERATORS: &[Operator] = &[
         "aten::_upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_nearest::<3, true>,
     ),
-    kernel(
+    operator(
         "aten::upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| prepare_weighted::<2>(ctx, LIST, Axis::linear),
-    ),
+    )
+    .fast("f32", |ctx| bilinear::prepare(ctx, LIST))
+    .plain(|ctx| prepare_weighted::<2>(ctx, LIST, Axis::linear)),
     kernel(
         "aten::upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_linear::<1>,
     ),
-    kernel(
+    operator(
         "aten::upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_linear::<2>,
-    ),
+    )
+    .fast("f32", |ctx| bilinear::prepare(ctx, weighted_form(2)))
+    .plain(prepare_linear::<2>),
     kernel(
         "aten::upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_linear::<3>,

@@ -1,15 +1,19 @@
-//! Reductions that add or multiply: sum, mean, prod, var, std, logsumexp, vector norm.
+//! Reductions that add or multiply: sum, mean, prod, var, std, logsumexp, vector norm. The fast kernels are in
+//! [`crate::reduction`].
 //!
 //! Shape: the reduced dimensions vanish or become 1. Dtype: floats accumulate in float64, integers in
 //! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
 //! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
 
 use crate::ops::complex_sums;
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, kernel, operator};
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
+use crate::reduction::fold::Kind as FoldKind;
 use crate::reduction::plain::{LaneSum, Reduction, RunPart, bind_reduced, in_parts, listed_dims, row_major};
+use crate::reduction::shape::DimsArg;
+use crate::reduction::{float, other_dtypes};
 use crate::routine::dtype_of;
 use crate::shape::{all_dims, wrap_dim};
 use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, Scalar};
@@ -276,49 +280,73 @@ fn bind_all(args: &mut BindArgs<'_>) -> Result<()> {
 
 /// Sums and their kin.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_real(ctx, 4)?;
-            in_parts(4, 
-                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
-                |args, part| sum_over(args, listed_dims(args, 1)?, 4, part),
-            )
-        },
     )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Sum, 4, DimsArg::List))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Sum, 4, DimsArg::List))
+    .plain(|ctx| {
+        check_real(ctx, 4)?;
+        in_parts(
+            4,
+            |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
+            |args, part| sum_over(args, listed_dims(args, 1)?, 4, part),
+        )
+    })
     .complex64(|ctx| complex_sums::by_dims(ctx, false)),
-    kernel("aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+    operator(
+        "aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Sum, 2, DimsArg::All))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Sum, 2, DimsArg::All))
+    .plain(|ctx| {
         check_real(ctx, 2)?;
         in_parts(2, bind_all, |args, part| sum_over(args, every_dim(args)?, 2, part))
     })
     .complex64(|ctx| complex_sums::over_all(ctx, false)),
-    kernel(
+    operator(
         "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            mean(ctx, 3, 4)?;
-            in_parts(4, 
-                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
-                |args, part| mean_over(args, listed_dims(args, 1)?, 4, part),
-            )
-        },
     )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Mean, 4, DimsArg::List))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Mean, 4, DimsArg::List))
+    .plain(|ctx| {
+        mean(ctx, 3, 4)?;
+        in_parts(
+            4,
+            |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
+            |args, part| mean_over(args, listed_dims(args, 1)?, 4, part),
+        )
+    })
     .complex64(|ctx| complex_sums::by_dims(ctx, true)),
-    kernel("aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+    operator(
+        "aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Mean, 2, DimsArg::All))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Mean, 2, DimsArg::All))
+    .plain(|ctx| {
         mean(ctx, 1, 2)?;
         in_parts(2, bind_all, |args, part| mean_over(args, every_dim(args)?, 2, part))
     })
     .complex64(|ctx| complex_sums::over_all(ctx, true)),
-    kernel(
+    operator(
         "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_numbers(ctx, 4)?;
-            in_parts(4, 
-                |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 4),
-                |args, part| product_over(args, one_dim(args)?, 4, part),
-            )
-        },
-    ),
-    kernel("aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Product, 4, DimsArg::One))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Product, 4, DimsArg::One))
+    .plain(|ctx| {
+        check_numbers(ctx, 4)?;
+        in_parts(
+            4,
+            |args| bind_reduced(args, one_dim(&args.args())?, args.args().bool(2)?, 4),
+            |args, part| product_over(args, one_dim(args)?, 4, part),
+        )
+    }),
+    operator(
+        "aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::Product, 2, DimsArg::All))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Product, 2, DimsArg::All))
+    .plain(|ctx| {
         check_numbers(ctx, 2)?;
         in_parts(2, bind_all, |args, part| product_over(args, every_dim(args)?, 2, part))
     }),
@@ -326,7 +354,8 @@ pub static OPERATORS: &[Operator] = &[
         "aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_spread(ctx, 4)?;
-            in_parts(4, 
+            in_parts(
+                4,
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
                 |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, |v| v, part),
             )
@@ -336,7 +365,8 @@ pub static OPERATORS: &[Operator] = &[
         "aten::var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_spread(ctx, 4)?;
-            in_parts(4, 
+            in_parts(
+                4,
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
                 |args, part| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v, part),
             )
@@ -346,7 +376,8 @@ pub static OPERATORS: &[Operator] = &[
         "aten::std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {
             check_spread(ctx, 4)?;
-            in_parts(4, 
+            in_parts(
+                4,
                 |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
                 |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, f64::sqrt, part),
             )
@@ -359,7 +390,8 @@ pub static OPERATORS: &[Operator] = &[
             if dtype_of(ctx, 0)? == DType::Complex64 {
                 check_numbers(ctx, 5)?;
             }
-            in_parts(4, 
+            in_parts(
+                4,
                 |args| {
                     let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(3)?);
                     bind_reduced(args, set, keepdim, 4)?;
@@ -369,34 +401,36 @@ pub static OPERATORS: &[Operator] = &[
             )
         },
     ),
-    kernel(
+    operator(
         "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_real(ctx, 3)?;
-            in_parts(3, 
-                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 3),
-                log_sum_exp,
-            )
-        },
-    ),
-    kernel(
+    )
+    .fast("float", |ctx| float::prepare(ctx, FoldKind::LogSumExp, 3, DimsArg::List))
+    .plain(|ctx| {
+        check_real(ctx, 3)?;
+        in_parts(
+            3,
+            |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 3),
+            log_sum_exp,
+        )
+    }),
+    operator(
         "aten::linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_spread(ctx, 5)?;
-            let run: RunPart = if dtype_of(ctx, 0)? == DType::Complex64 {
-                |args, part| vector_norm::<Number>(args, part)
-            } else {
-                |args, part| vector_norm::<f64>(args, part)
-            };
-            in_parts(5, 
-                |args| bind_reduced(args, listed_dims(&args.args(), 2)?, args.args().bool(3)?, 5),
-                run,
-            )
-        },
-    ),
+    )
+    .fast("other_dtypes", |ctx| other_dtypes::prepare_norm(ctx, 5, DimsArg::Second))
+    .plain(|ctx| {
+        check_spread(ctx, 5)?;
+        let run: RunPart = if dtype_of(ctx, 0)? == DType::Complex64 {
+            |args, part| vector_norm::<Number>(args, part)
+        } else {
+            |args, part| vector_norm::<f64>(args, part)
+        };
+        in_parts(
+            5,
+            |args| bind_reduced(args, listed_dims(&args.args(), 2)?, args.args().bool(3)?, 5),
+            run,
+        )
+    }),
 ];
-
-
 
 #[cfg(test)]
 mod tests {

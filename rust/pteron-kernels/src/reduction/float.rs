@@ -1,175 +1,77 @@
-//! sum, mean, prod, amax and amin of floats over neighbouring dimensions, computed in f32.
+//! sum, mean, prod, amax, amin and logsumexp of floats over neighbouring dimensions, computed in f32. Unsafe island
+//! (vector loads).
 //!
 //! Long sums are made of blocks, so that rounding grows with the square root of the length rather than with
 //! the length; every output element has one order of summation. amax and amin answer NaN when there is one.
 
-use super::shape::{DimsArg, ReducedDims, Volumes};
+use super::fold::{Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::moments::sum_of;
+use super::shape::{DimsArg, Volumes};
 use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
-use crate::norm::moments::sum_of;
+use crate::frame::Chunk;
+use crate::routine::Preparation;
 use crate::vector_math::exp::exp;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use crate::vector_math::{Simd, SimdLevel};
 use half::{bf16, f16};
-use pteron_core::{
-    Args, BindArgs, Bound, DType, Element, Error, Grid, PrepareContext, Prepared, Result, StaticKernel,
-    WorkerScratch,
-};
+use pteron_core::{DType, Element, PrepareContext, Result};
 
-/// Input elements of a chunk, about.
-const CHUNK: usize = 16 << 10;
-/// Columns that one unit reduces together: what one pass over the rows keeps in registers.
-const COLUMNS: usize = 64;
 /// Rows added up before their sum is added to the total.
 const ROWS: usize = 128;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Sum,
-    Mean,
-    Product,
-    Max,
-    Min,
-    /// ln Σ e^x; rows only.
-    LogSumExp,
-}
-
-struct Reduction {
+struct FloatFold {
     kind: Kind,
     level: SimdLevel,
-    name: String,
     dtype: DType,
-    dims: ReducedDims,
-    out: usize,
 }
 
-/// Units of work: rows when the innermost dimension is reduced, else blocks of columns.
-#[derive(Debug, Clone, Copy, Default)]
-struct Units {
-    volumes: Volumes,
-    count: usize,
-    per_chunk: usize,
-}
-
-fn prepare(
-    ctx: &PrepareContext<'_>,
-    kind: Kind,
-    out: usize,
-    form: DimsArg,
-) -> Result<Option<Box<dyn Prepared>>> {
+/// The kernel for input and output of one float dtype, if it takes the call.
+pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) -> Preparation {
     let Some(dtype) = ctx.tensor(0).map(|t| t.dtype) else { return Ok(None) };
     let is_float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
     if !is_float || ctx.tensor(out).is_none_or(|t| t.dtype != dtype) {
         return Ok(None);
     }
-    let Some(dims) = ReducedDims::neighbours(ctx, out, form) else { return Ok(None) };
-    if kind == Kind::LogSumExp && !dims.is_innermost(ctx) {
-        return Ok(None);
-    }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    let operator = match kind {
-        Kind::Sum => "sum",
-        Kind::Mean => "mean",
-        Kind::Product => "prod",
-        Kind::Max => "amax",
-        Kind::Min => "amin",
-        Kind::LogSumExp => "logsumexp",
-    };
     let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };
-    let name = format!("{operator}.{text}.{}", level.isa().name());
-    Ok(Some(Box::new(Reduction { kind, level, name, dtype, dims, out })))
+    fold_kernel(ctx, out, form, [kind.name(), text, level.isa().name()], FloatFold { kind, level, dtype })
 }
 
-impl Prepared for Reduction {
-    fn name(&self) -> &str {
-        &self.name
+impl Fold for FloatFold {
+    const NS_PER_ELEMENT: f64 = 0.125;
+
+    fn needs_elements(&self) -> bool {
+        matches!(self.kind, Kind::Max | Kind::Min)
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Units::default())
+    fn needs_rows(&self) -> bool {
+        self.kind == Kind::LogSumExp
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let volumes = self.dims.bind(args, self.out)?;
-        let outputs = volumes.outer * volumes.inner;
-        if volumes.reduced == 0 && outputs > 0 && matches!(self.kind, Kind::Max | Kind::Min) {
-            return Err(Error::kernel("the largest or smallest of no elements is not defined")
-                .expected("a non-zero extent in every reduced dimension")
-                .got(args.args().tensor(0)?.shape().to_string()));
-        }
-        if outputs == 0 {
-            return Ok(Grid::EMPTY);
-        }
-        if self.kind == Kind::LogSumExp && volumes.inner != 1 {
-            return Err(Error::internal("logsumexp of rows was bound to columns"));
-        }
-        let (count, size) = volumes.units(COLUMNS);
-        let per_chunk = CHUNK.div_ceil(size.max(1));
-        *bound.get_mut::<Units>()? = Units { volumes, count, per_chunk };
-        Ok(Grid::chunks(count.div_ceil(per_chunk), per_chunk.min(count) * size / 8))
-    }
-
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let units = *bound.get::<Units>()?;
-        let first = chunk as usize * units.per_chunk;
-        let range = first..(first + units.per_chunk).min(units.count);
+    fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         match self.dtype {
-            DType::Float16 => self.units::<f16>(args, units.volumes, range),
-            DType::BFloat16 => self.units::<bf16>(args, units.volumes, range),
-            _ => self.units::<f32>(args, units.volumes, range),
+            DType::Float16 => self.units::<f16>(volumes, out, chunk),
+            DType::BFloat16 => self.units::<bf16>(volumes, out, chunk),
+            _ => self.units::<f32>(volumes, out, chunk),
         }
     }
 }
 
-impl Reduction {
+impl FloatFold {
     fn units<T: Source + Sink + Element>(
         &self,
-        args: &Args<'_>,
         volumes: Volumes,
-        range: std::ops::Range<usize>,
+        out: usize,
+        chunk: &mut Chunk<'_, '_>,
     ) -> Result<()> {
-        let (input, out) = (args.tensor(0)?.ptr::<T>()?, args.output(self.out)?.ptr::<T>()?);
-        self.level.dispatch(UnitsTask { kind: self.kind, volumes, range, input, out });
+        let task: FoldTask<'_, _, T, T> = FoldTask::new(Floats { kind: self.kind }, volumes, out, chunk)?;
+        self.level.dispatch(task);
         Ok(())
     }
 }
 
-struct UnitsTask<T> {
+/// How the elements of a unit are combined.
+struct Floats {
     kind: Kind,
-    volumes: Volumes,
-    range: std::ops::Range<usize>,
-    input: *const T,
-    out: *mut T,
-}
-
-impl<T: Source + Sink> SimdTask for UnitsTask<T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Volumes { reduced, inner, .. } = self.volumes;
-        let blocks = inner.div_ceil(COLUMNS);
-        for unit in self.range.clone() {
-            // SAFETY: units of the range lie inside input and output.
-            unsafe {
-                if inner == 1 {
-                    *self.out.add(unit) = T::of_number(self.row(s, self.input.add(unit * reduced), reduced));
-                    continue;
-                }
-                let (outer, first) = (unit / blocks, unit % blocks * COLUMNS);
-                let n = COLUMNS.min(inner - first);
-                let input = self.input.add(outer * reduced * inner + first);
-                let out = self.out.add(outer * inner + first);
-                for c in (0..n).step_by(2 * S::LANES) {
-                    self.columns(s, input.add(c), out.add(c), (2 * S::LANES).min(n - c));
-                }
-            }
-        }
-    }
 }
 
 /// Σ e^(x - shift). No closure for [`sum_of`]: one of this size is not inlined, and has no vector instructions then.
@@ -205,13 +107,11 @@ unsafe fn sum_of_powers<S: Simd, T: Source>(s: S, x: *const T, n: usize, shift: 
     total
 }
 
-impl<T: Source + Sink> UnitsTask<T> {
-    /// # Safety
-    /// `n` elements behind `x`.
+impl<T: Source + Sink + Element> FoldUnits<T, T> for Floats {
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, x: *const T, n: usize) -> f32 {
-        // SAFETY: the caller's promise.
-        unsafe {
+    unsafe fn row<S: Simd>(&self, s: S, x: *const T, n: usize) -> T {
+        // SAFETY: `n` elements behind `x`, as this function asks for; those that begin with the first have one.
+        let number = unsafe {
             match self.kind {
                 Kind::Sum => sum_of(s, x, n, |v| v) as f32,
                 Kind::Mean => (sum_of(s, x, n, |v| v) / n as f64) as f32,
@@ -226,15 +126,26 @@ impl<T: Source + Sink> UnitsTask<T> {
                 // Starting from the first element needs no neutral one.
                 Kind::Max | Kind::Min => self.folded(s, x, n, (*x).number()),
             }
-        }
+        };
+        T::of_number(number)
     }
 
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(&self, s: S, x: *const T, y: *mut T, volumes: Volumes, n: usize) {
+        for c in (0..n).step_by(2 * S::LANES) {
+            // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
+            unsafe { self.two_vectors(s, x.add(c), y.add(c), volumes, (2 * S::LANES).min(n - c)) };
+        }
+    }
+}
+
+impl Floats {
     /// Combines all elements with `start` in four accumulators, so that they need not wait for each other.
     ///
     /// # Safety
     /// `n` elements behind `x`.
     #[inline(always)]
-    unsafe fn folded<S: Simd>(&self, s: S, x: *const T, n: usize, start: f32) -> f32 {
+    unsafe fn folded<S: Simd, T: Source>(&self, s: S, x: *const T, n: usize, start: f32) -> f32 {
         let mut all = [s.splat(start); 4];
         let mut i = 0;
         // SAFETY: i + 4 LANES ≤ n, then i + LANES ≤ n; what is left is read by element.
@@ -303,8 +214,14 @@ impl<T: Source + Sink> UnitsTask<T> {
     /// # Safety
     /// `n ≤ 2 LANES` columns of all rows behind `x`, `n` elements behind `y`.
     #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, s: S, x: *const T, y: *mut T, n: usize) {
-        let Volumes { reduced, inner, .. } = self.volumes;
+    unsafe fn two_vectors<S: Simd, T: Source + Sink>(
+        &self,
+        s: S,
+        x: *const T,
+        y: *mut T,
+        Volumes { reduced, inner, .. }: Volumes,
+        n: usize,
+    ) {
         let (n0, n1) = (n.min(S::LANES), n.saturating_sub(S::LANES));
         // SAFETY: rows are `inner` apart; partial loads and stores touch n0 and n1 elements.
         unsafe {
@@ -347,65 +264,3 @@ impl<T: Source + Sink> UnitsTask<T> {
         }
     }
 }
-
-/// Fast kernels of this file.
-pub static KERNELS: &[StaticKernel] = &[
-    StaticKernel {
-        schema: "aten::mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, \
-                 Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Mean, 4, DimsArg::List),
-    },
-    StaticKernel {
-        schema: "aten::mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Mean, 2, DimsArg::All),
-    },
-    StaticKernel {
-        schema: "aten::sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, \
-                 Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Sum, 4, DimsArg::List),
-    },
-    StaticKernel {
-        schema: "aten::amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Max, 3, DimsArg::List),
-    },
-    StaticKernel {
-        schema: "aten::amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Min, 3, DimsArg::List),
-    },
-    StaticKernel {
-        schema: "aten::sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Sum, 2, DimsArg::All),
-    },
-    StaticKernel {
-        schema: "aten::prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, \
-                 Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Product, 4, DimsArg::One),
-    },
-    StaticKernel {
-        schema: "aten::prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Product, 2, DimsArg::All),
-    },
-    StaticKernel {
-        schema: "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::LogSumExp, 3, DimsArg::List),
-    },
-    StaticKernel {
-        schema: "aten::max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Max, 1, DimsArg::All),
-    },
-    StaticKernel {
-        schema: "aten::min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
-        variant: "float",
-        prepare: |ctx| prepare(ctx, Kind::Min, 1, DimsArg::All),
-    },
-];

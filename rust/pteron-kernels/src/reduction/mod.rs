@@ -1,9 +1,15 @@
-//! Reductions over neighbouring dimensions.
+//! What reductions have in common: the iteration of the plain kernels, and the fast kernels over neighbouring dimensions,
+//! which the rows of sums and those of extremes both name.
 
-pub mod any;
+#[allow(unsafe_code, reason = "a SIMD task")]
 pub mod float;
+#[allow(unsafe_code, reason = "a SIMD task")]
+pub mod fold;
+#[allow(unsafe_code, reason = "a SIMD task")]
+pub mod moments;
+#[allow(unsafe_code, reason = "a SIMD task")]
+pub mod other_dtypes;
 pub mod plain;
 pub mod shape;
 #[cfg(test)]
 mod tests;
-pub mod wide;

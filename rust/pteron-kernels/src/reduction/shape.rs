@@ -25,7 +25,7 @@ pub struct Volumes {
 impl Volumes {
     /// How many units of work there are and the elements of one: a stretch whose elements are neighbours, else
     /// `columns` neighbouring results of a stretch.
-    pub(super) fn units(&self, columns: usize) -> (usize, usize) {
+    pub fn units(&self, columns: usize) -> (usize, usize) {
         match self.inner {
             1 => (self.outer, self.reduced),
             inner => (self.outer * inner.div_ceil(columns), self.reduced * inner.min(columns)),

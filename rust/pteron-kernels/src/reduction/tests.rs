@@ -1,8 +1,10 @@
 //! Reductions on every instruction set against plain loops.
 
-use super::{any, float};
+use super::float;
+use super::fold::Kind;
+use super::shape::DimsArg;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
-use crate::testing::numbers;
+use crate::testing::{numbers, prepare_of};
 use pteron_core::{Bool8, DType, DimOrder, Isa};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
@@ -44,20 +46,21 @@ fn sums_means_and_extremes() {
         for (shape, first, last) in CASES {
             for keepdim in [false, true] {
                 let x = numbers(shape.iter().product(), 9);
-                for (kernel, has_dtype) in [(0, true), (2, true), (3, false), (4, false)] {
+                for kind in [Kind::Mean, Kind::Sum, Kind::Max, Kind::Min] {
                     let mut args = vec![
                         CallArg::Tensor(HostTensor::new(shape, &x).unwrap()),
                         dims(first, last, shape.len()),
                         CallArg::bool(keepdim),
                     ];
-                    if has_dtype {
+                    if matches!(kind, Kind::Mean | Kind::Sum) {
                         args.push(CallArg::None);
                     }
                     let out = args.len();
                     let out_shape = output_shape(shape, first, last, keepdim);
                     args.push(CallArg::Tensor(HostTensor::zeros(DType::Float32, &out_shape).unwrap()));
-                    let mut call =
-                        SingleCall::new(float::KERNELS[kernel].prepare, &cpu, args).unwrap().unwrap();
+                    let call =
+                        SingleCall::of(|ctx| float::prepare(ctx, kind, out, DimsArg::List), &cpu, args);
+                    let mut call = call.unwrap().unwrap();
                     let grid = call.bind().unwrap();
                     call.run(grid, true).unwrap();
                     let [_, reduced, inner] = volumes(shape, first, last);
@@ -65,10 +68,10 @@ fn sums_means_and_extremes() {
                         let at = |r: usize| f64::from(x[(i / inner * reduced + r) * inner + i % inner]);
                         let sum: f64 = (0..reduced).map(at).sum();
                         let size: f64 = (0..reduced).map(|r| at(r).abs()).sum();
-                        let (want, size) = match kernel {
-                            0 => (sum / reduced as f64, size / reduced as f64),
-                            2 => (sum, size),
-                            3 => ((0..reduced).map(at).fold(f64::NEG_INFINITY, f64::max), 0.0),
+                        let (want, size) = match kind {
+                            Kind::Mean => (sum / reduced as f64, size / reduced as f64),
+                            Kind::Sum => (sum, size),
+                            Kind::Max => ((0..reduced).map(at).fold(f64::NEG_INFINITY, f64::max), 0.0),
                             _ => ((0..reduced).map(at).fold(f64::INFINITY, f64::min), 0.0),
                         };
                         assert!(
@@ -96,7 +99,9 @@ fn channels_last_mean_over_pixels() {
             CallArg::None,
             CallArg::Tensor(HostTensor::zeros(DType::Float32, &[2, 5]).unwrap()),
         ];
-        let mut call = SingleCall::new(float::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+        let mut call = SingleCall::of(|ctx| float::prepare(ctx, Kind::Mean, 4, DimsArg::List), &cpu, args)
+            .unwrap()
+            .unwrap();
         call.call().unwrap();
         for (i, y) in call.output::<f32>(4).unwrap().iter().enumerate() {
             let want: f64 = (0..12).map(|p| f64::from(x[(i / 5 * 12 + p) * 5 + i % 5])).sum::<f64>() / 12.0;
@@ -116,7 +121,9 @@ fn extremes_keep_nan_and_refuse_nothing() {
                 CallArg::bool(false),
                 CallArg::Tensor(HostTensor::zeros(DType::Float32, out).unwrap()),
             ];
-            let mut call = SingleCall::new(float::KERNELS[3].prepare, &cpu, args).unwrap().unwrap();
+            let mut call = SingleCall::of(|ctx| float::prepare(ctx, Kind::Max, 3, DimsArg::List), &cpu, args)
+                .unwrap()
+                .unwrap();
             call.call().map(|()| call.output::<f32>(3).unwrap())
         };
         for at in [0, 17, 36] {
@@ -142,7 +149,11 @@ fn dims_that_are_apart_are_left_to_the_reference_kernel() {
         CallArg::None,
         CallArg::Tensor(HostTensor::zeros(DType::Float32, &[3]).unwrap()),
     ];
-    assert!(SingleCall::new(float::KERNELS[0].prepare, &cpu, args).unwrap().is_none());
+    assert!(
+        SingleCall::of(|ctx| float::prepare(ctx, Kind::Mean, 4, DimsArg::List), &cpu, args)
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
@@ -160,7 +171,8 @@ fn any_true_byte_counts() {
             CallArg::bool(false),
             CallArg::Tensor(HostTensor::zeros(DType::Bool, &out_shape).unwrap()),
         ];
-        let mut call = SingleCall::new(any::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+        let mut call =
+            SingleCall::new(prepare_of("aten::any.dims_out", "bool"), &cpu, args).unwrap().unwrap();
         call.call().unwrap();
         for (i, y) in call.output::<Bool8>(3).unwrap().iter().enumerate() {
             let want = (0..reduced).any(|r| x[(i / inner * reduced + r) * inner + i % inner].get());
@@ -185,7 +197,6 @@ fn logarithms_of_sums_of_exponentials() {
         f32::NEG_INFINITY,
         f32::NEG_INFINITY,
     ];
-    let kernel = float::KERNELS.iter().find(|k| k.schema.starts_with("aten::logsumexp.out")).unwrap();
     for isa in ISAS {
         let Some(cpu) = profile(isa) else { continue };
         for (length, repeats) in [(3, 1), (300, 100)] {
@@ -196,7 +207,10 @@ fn logarithms_of_sums_of_exponentials() {
                 CallArg::bool(false),
                 CallArg::Tensor(HostTensor::zeros(DType::Float32, &[4]).unwrap()),
             ];
-            let mut call = SingleCall::new(kernel.prepare, &cpu, args).unwrap().unwrap();
+            let mut call =
+                SingleCall::of(|ctx| float::prepare(ctx, Kind::LogSumExp, 3, DimsArg::List), &cpu, args)
+                    .unwrap()
+                    .unwrap();
             call.call().unwrap();
             let y = call.output::<f32>(3).unwrap();
             let more = (repeats as f32).ln();

@@ -106,7 +106,7 @@ fn largest_elements_and_their_places() {
             ),
         ];
         let cpu = profile(isa).unwrap();
-        let mut call = SingleCall::new(max_pool::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+        let mut call = SingleCall::of(|ctx| max_pool::prepare(ctx, 2), &cpu, args).unwrap().unwrap();
         let grid = call.bind().unwrap();
         call.run(grid, true).unwrap();
         let (y, places) = (call.output::<f32>(6).unwrap(), call.output::<i64>(7).unwrap());
@@ -150,7 +150,7 @@ fn means_of_fixed_windows() {
                 ),
             ];
             let cpu = profile(isa).unwrap();
-            let mut call = SingleCall::new(avg_pool::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+            let mut call = SingleCall::of(|ctx| avg_pool::prepare_fixed(ctx, 2), &cpu, args).unwrap().unwrap();
             call.call().unwrap();
             let y = call.output::<f32>(7).unwrap();
             for i in 0..n * ch * oh * ow {
@@ -191,7 +191,7 @@ fn adaptive_windows_cover_the_input() {
                     CallArg::Ints(vec![oh as i64, ow as i64]),
                     CallArg::Tensor(out),
                 ];
-                let mut call = SingleCall::new(avg_pool::KERNELS[1].prepare, &cpu, args).unwrap().unwrap();
+                let mut call = SingleCall::of(|ctx| avg_pool::prepare_adaptive(ctx, 2), &cpu, args).unwrap().unwrap();
                 call.call().unwrap();
                 let y = call.output::<f32>(2).unwrap();
                 for i in 0..n * ch * oh * ow {
@@ -237,12 +237,12 @@ fn windows_over_volumes() {
         };
         let mut args = input();
         args.extend([list([1; 3]), CallArg::bool(false), result(DType::Float32), result(DType::Int64)]);
-        let mut largest = SingleCall::new(max_pool::KERNELS[1].prepare, &cpu, args).unwrap().unwrap();
+        let mut largest = SingleCall::of(|ctx| max_pool::prepare(ctx, 3), &cpu, args).unwrap().unwrap();
         let grid = largest.bind().unwrap();
         largest.run(grid, true).unwrap();
         let mut args = input();
         args.extend([CallArg::bool(false), CallArg::bool(true), CallArg::None, result(DType::Float32)]);
-        let mut mean = SingleCall::new(avg_pool::KERNELS[2].prepare, &cpu, args).unwrap().unwrap();
+        let mut mean = SingleCall::of(|ctx| avg_pool::prepare_fixed(ctx, 3), &cpu, args).unwrap().unwrap();
         let grid = mean.bind().unwrap();
         mean.run(grid, true).unwrap();
         let (y, places, means) = (

@@ -1,4 +1,4 @@
-//! Mean and reciprocal standard deviation of a stretch of f32, and the affine map that follows.
+//! Sums of a stretch of floats, its mean and its reciprocal standard deviation. Unsafe island (vector loads).
 
 use crate::elementwise::operand::{Source, load_up_to};
 use crate::vector_math::Simd;
@@ -23,7 +23,7 @@ pub(crate) unsafe fn sum_of<S: Simd, A: Source>(
         let end = n.min(start + BLOCK);
         let mut acc = [s.zero(); 4];
         let mut i = start;
-        // SAFETY: i stays below `end`; partial loads read end - i elements.
+        // SAFETY: whole vectors are read where as many elements are left before `end ≤ n`.
         unsafe {
             while i + 4 * S::LANES <= end {
                 for (k, a) in acc.iter_mut().enumerate() {
@@ -56,7 +56,7 @@ pub(crate) unsafe fn sum_of<S: Simd, A: Source>(
 /// `n ≥ 1` elements behind `x`.
 #[inline(always)]
 pub(crate) unsafe fn moments<S: Simd, A: Source>(s: S, x: *const A, n: usize, eps: f64) -> (f32, f32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `n` elements behind `x`, as this function asks for.
     unsafe {
         let mean = (sum_of(s, x, n, |v| v) / n as f64) as f32;
         let center = s.splat(mean);
@@ -65,21 +65,5 @@ pub(crate) unsafe fn moments<S: Simd, A: Source>(s: S, x: *const A, n: usize, ep
             s.mul(d, d)
         });
         (mean, (1.0 / (squares / n as f64 + eps).sqrt()) as f32)
-    }
-}
-
-/// y = x · scale + shift.
-///
-/// # Safety
-/// `n` elements behind `x` and `y`, which may be the same.
-#[inline(always)]
-pub unsafe fn affine<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, scale: f32, shift: f32) {
-    let (scale, shift) = (s.splat(scale), s.splat(shift));
-    let mut i = 0;
-    while i < n {
-        let m = S::LANES.min(n - i);
-        // SAFETY: i + m ≤ n.
-        unsafe { s.store_up_to(y.add(i), s.fma(s.load_up_to(x.add(i), m), scale, shift), m) };
-        i += m;
     }
 }

@@ -1,6 +1,10 @@
 //! The sliding window of a pooling operator: extents, steps, and which inputs an output covers.
 
+use crate::frame::Split;
 use pteron_core::{ArgSpec, Args, DType, Dims, Error, PrepareContext, Result, TensorSpec};
+
+/// Outputs of a chunk, about.
+const CHUNK: usize = 16 << 10;
 
 /// A window over images or volumes; (depth, height, width) triples, the depth of an image being one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,47 +185,27 @@ pub fn input_shape(args: &Args<'_>) -> Result<Dims> {
     Ok(*args.tensor(0)?.shape())
 }
 
-/// How a call splits: planes (or output rows when channels-last) per chunk.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Units {
-    /// Extents of the call.
-    pub extents: Extents,
-    /// Planes, or output rows of all images.
-    pub count: usize,
-    /// Units of a chunk.
-    pub per_chunk: usize,
-    /// Input elements of a unit, about.
-    pub size: usize,
+/// How the outputs of a call split: units are planes, or output rows of all images when channels-last; `ns` is the cost of
+/// 16 outputs.
+pub fn split(extents: &Extents, is_interleaved: bool, ns: usize) -> Split {
+    let [depth, height, width] = extents.output;
+    let (units, size) = match is_interleaved {
+        true => (extents.images * depth * height, width * extents.channels),
+        false => (extents.images * extents.channels, extents.pixels()),
+    };
+    if units * size == 0 { Split::NONE } else { Split::sized(units, size, CHUNK, ns as f64 / 16.0) }
 }
 
-impl Units {
-    /// Splits `extents` into chunks of about 16k outputs.
-    pub fn new(extents: Extents, is_interleaved: bool) -> Self {
-        let [depth, height, width] = extents.output;
-        let (count, size) = match is_interleaved {
-            true => (extents.images * depth * height, width * extents.channels),
-            false => (extents.images * extents.channels, extents.pixels()),
-        };
-        Units { extents, count, per_chunk: (16usize << 10).div_ceil(size.max(1)), size }
+/// The elements of a chunk's tensors: an error unless `input` and `out` have those of `extents`.
+pub fn check_sizes(extents: &Extents, input: usize, out: usize) -> Result<()> {
+    let planes = extents.images * extents.channels;
+    if input < planes * extents.input_pixels() || out < planes * extents.pixels() {
+        return Err(Error::internal("a pooling operator would leave its tensors"));
     }
-
-    /// Units of chunk `chunk`.
-    pub fn range(&self, chunk: u32) -> std::ops::Range<usize> {
-        let first = chunk as usize * self.per_chunk;
-        first..(first + self.per_chunk).min(self.count)
-    }
-
-    /// The grid, `ns` being the cost of 16 outputs.
-    pub fn grid(&self, ns: usize) -> pteron_core::Grid {
-        if self.count * self.size == 0 {
-            return pteron_core::Grid::EMPTY;
-        }
-        let work = self.per_chunk.min(self.count) * self.size * ns / 16;
-        pteron_core::Grid::chunks(self.count.div_ceil(self.per_chunk), work)
-    }
+    Ok(())
 }
 
-/// The output rows of a unit of [`Units`], as (image or plane, depth, height).
+/// The output rows of a unit, as (image or plane, depth, height).
 pub fn rows_of_unit(
     extents: &Extents,
     unit: usize,

@@ -3,7 +3,7 @@
 use super::{batch_norm, group_norm, layer_norm};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
-use pteron_core::{DType, DimOrder, Isa, StaticKernel};
+use pteron_core::{DType, DimOrder, Isa, kernel::PrepareFn};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
@@ -17,8 +17,8 @@ fn optional(is_there: bool, shape: &[usize], v: &[f32]) -> CallArg {
     if is_there { tensor(shape, v) } else { CallArg::None }
 }
 
-fn run(kernel: &StaticKernel, isa: Isa, args: Vec<CallArg>) -> Option<SingleCall> {
-    let mut call = SingleCall::new(kernel.prepare, &profile(isa)?, args).unwrap().unwrap();
+fn run(prepare: PrepareFn, isa: Isa, args: Vec<CallArg>) -> Option<SingleCall> {
+    let mut call = SingleCall::new(prepare, &profile(isa)?, args).unwrap().unwrap();
     let grid = call.bind().unwrap();
     call.run(grid, true).unwrap();
     Some(call)
@@ -52,7 +52,7 @@ fn layer_norm_rows_with_and_without_affine() {
                     zero(&[rows, 1]),
                     zero(&[rows, 1]),
                 ];
-                let Some(call) = run(&layer_norm::KERNELS[0], isa, args) else { continue };
+                let Some(call) = run(layer_norm::prepare, isa, args) else { continue };
                 let (y, means, rstds) = (
                     call.output::<f32>(5).unwrap(),
                     call.output::<f32>(6).unwrap(),
@@ -86,7 +86,7 @@ fn layer_norm_refuses_shapes_that_do_not_fit() {
         zero(&[2, 1]),
     ];
     let cpu = profile(Isa::Portable).unwrap();
-    let mut call = SingleCall::new(layer_norm::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+    let mut call = SingleCall::new(layer_norm::prepare, &cpu, args).unwrap().unwrap();
     assert!(call.bind().unwrap_err().to_string().contains("normalized_shape"));
 }
 
@@ -113,7 +113,7 @@ fn batch_norm_in_both_memory_orders() {
                     zero(&[0]),
                     zero(&[0]),
                 ];
-                let Some(call) = run(&batch_norm::KERNELS[0], isa, args) else { continue };
+                let Some(call) = run(batch_norm::prepare, isa, args) else { continue };
                 for (i, y) in call.output::<f32>(7).unwrap().into_iter().enumerate() {
                     let k = if is_last { i % c } else { i / (h * w) % c };
                     let rstd = 1.0 / (f64::from(var[k]) + 1e-5).sqrt();
@@ -150,7 +150,7 @@ fn group_norm_per_image_and_group() {
                 zero(&[n, groups]),
                 zero(&[n, groups]),
             ];
-            let Some(call) = run(&group_norm::KERNELS[0], isa, args) else { continue };
+            let Some(call) = run(group_norm::prepare, isa, args) else { continue };
             let y = call.output::<f32>(8).unwrap();
             let per_group = c / groups * pixels;
             for row in 0..n * groups {

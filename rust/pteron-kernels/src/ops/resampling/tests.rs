@@ -1,6 +1,6 @@
 //! Bilinear resampling on every instruction set and in both memory orders against plain loops.
 
-use super::bilinear;
+use super::{LIST, bilinear, weighted_form};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use pteron_core::{DType, DimOrder, Isa};
@@ -65,17 +65,17 @@ fn check(
     let sizes = || CallArg::Ints(size.iter().map(|v| *v as i64).collect());
     let calls = match factors {
         None => vec![
-            (0, vec![tensor(), sizes(), CallArg::bool(align), CallArg::None, room()]),
-            (1, vec![tensor(), sizes(), CallArg::bool(align), CallArg::None, CallArg::None, room()]),
+            (LIST, vec![tensor(), sizes(), CallArg::bool(align), CallArg::None, room()]),
+            (weighted_form(2), vec![tensor(), sizes(), CallArg::bool(align), CallArg::None, CallArg::None, room()]),
         ],
         Some([a, b]) => vec![(
-            1,
+            weighted_form(2),
             vec![tensor(), sizes(), CallArg::bool(align), CallArg::double(a), CallArg::double(b), room()],
         )],
     };
-    for (kernel, args) in calls {
+    for (form, args) in calls {
         let place = args.len() - 1;
-        let mut call = SingleCall::new(bilinear::KERNELS[kernel].prepare, &cpu, args).unwrap().unwrap();
+        let mut call = SingleCall::of(|ctx| bilinear::prepare(ctx, form), &cpu, args).unwrap().unwrap();
         call.call().unwrap();
         let y = call.output::<f32>(place).unwrap();
         for i in 0..out.iter().product() {
@@ -119,7 +119,7 @@ fn senseless_sizes_are_refused() {
     let out = || CallArg::Tensor(HostTensor::zeros(DType::Float32, &[1, 1, 2, 2]).unwrap());
     for size in [vec![0, 2], vec![2], vec![-1, 2]] {
         let args = vec![x(), CallArg::Ints(size), CallArg::bool(false), CallArg::None, out()];
-        let mut call = SingleCall::new(bilinear::KERNELS[0].prepare, &cpu, args).unwrap().unwrap();
+        let mut call = SingleCall::of(|ctx| bilinear::prepare(ctx, LIST), &cpu, args).unwrap().unwrap();
         assert!(call.bind().is_err());
     }
 }

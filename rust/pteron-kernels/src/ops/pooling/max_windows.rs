@@ -1,0 +1,172 @@
+//! The largest elements of windows on one instruction set. Unsafe island (vector loads).
+
+use super::window::{Extents, Window, rows_of_unit};
+use crate::chunk::{ChunkOf, ChunkOfMut};
+use crate::vector_math::simd::MAX_LANES;
+use crate::vector_math::{Simd, SimdTask};
+use std::ops::Range;
+
+/// The units of a chunk; the tensors have the elements that `extents` says.
+pub struct MaxWindows<'a> {
+    pub window: &'a Window,
+    pub extents: Extents,
+    pub units: Range<usize>,
+    pub is_interleaved: bool,
+    pub input: ChunkOf<'a, f32>,
+    pub out: ChunkOfMut<'a, f32>,
+    pub indices: ChunkOfMut<'a, i64>,
+    /// Row in progress: room for the widest one, in whole vectors.
+    pub best: &'a mut [f32],
+    /// Places of the row in progress: i32 bits.
+    pub places: &'a mut [f32],
+}
+
+impl SimdTask for MaxWindows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let needed = self.extents.output[2].next_multiple_of(MAX_LANES);
+        assert!(self.best.len().min(self.places.len()) >= needed, "too little room for a row");
+        let extents = self.extents;
+        for unit in self.units.clone() {
+            for (i, row) in rows_of_unit(&extents, unit, self.is_interleaved).enumerate() {
+                // SAFETY: the units are rows of all three tensors, whose sizes the kernel has checked; no other chunk has them.
+                unsafe {
+                    if self.is_interleaved {
+                        self.interleaved_row(s, unit, row);
+                    } else {
+                        self.planar_row(s, unit * self.extents.output[0] * self.extents.output[1] + i, row);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// No place: larger than any.
+const NOWHERE: u32 = u32::MAX;
+
+/// Takes `v` at `place` where it beats `best`.
+#[inline(always)]
+fn challenge<S: Simd>(s: S, (best, places): (S::F, S::F), v: S::F, place: S::F) -> (S::F, S::F) {
+    let wins = s.or(s.gt(v, best), s.not(s.eq(v, v)));
+    (s.select(wins, v, best), s.select(wins, place, places))
+}
+
+impl MaxWindows<'_> {
+    /// The place of the first element of a window.
+    #[inline(always)]
+    fn first_place(&self, [oz, oy, ox]: [usize; 3]) -> i32 {
+        let [z, y, x] = [(0, oz), (1, oy), (2, ox)].map(|(d, o)| self.window.first_position(d, o));
+        self.place(z, y, x) as i32
+    }
+
+    #[inline(always)]
+    fn place(&self, z: usize, y: usize, x: usize) -> usize {
+        (z * self.extents.input[1] + y) * self.extents.input[2] + x
+    }
+
+    /// Lines (first places) of the input that windows of output row (oz, oy) read, in order.
+    #[inline(always)]
+    fn lines(&self, oz: usize, oy: usize) -> impl Iterator<Item = usize> {
+        let taps = self.window.kernel[0] * self.window.kernel[1];
+        (0..taps).filter_map(move |k| {
+            let z = self.window.position(&self.extents, 0, oz, k / self.window.kernel[1])?;
+            let y = self.window.position(&self.extents, 1, oy, k % self.window.kernel[1])?;
+            Some(self.place(z, y, 0))
+        })
+    }
+
+    /// Output row `row` of all.
+    ///
+    /// # Safety
+    /// It exists, and is the one at (plane, oz, oy).
+    #[inline(always)]
+    unsafe fn planar_row<S: Simd>(&mut self, s: S, row: usize, [plane, oz, oy]: [usize; 3]) {
+        let out_width = self.extents.output[2];
+        let step = self.window.stride[2];
+        let (best, places) = (self.best.as_mut_ptr(), self.places.as_mut_ptr());
+        // SAFETY: covered ranges keep loads inside the plane; the row in progress is out_width long, rounded
+        // up to whole vectors.
+        unsafe {
+            let input = self.input.as_ptr().add(plane * self.extents.input_pixels());
+            for ox in 0..out_width {
+                *best.add(ox) = f32::NEG_INFINITY;
+                *places.add(ox) = f32::from_bits(NOWHERE);
+            }
+            let mut ramp = [0i32; MAX_LANES];
+            for (j, slot) in ramp.iter_mut().enumerate() {
+                *slot = (j * step) as i32;
+            }
+            let ramp = s.to_bits(s.load(ramp.as_ptr().cast()));
+            for line in self.lines(oz, oy) {
+                for kx in 0..self.window.kernel[2] {
+                    let (outputs, x) = self.window.covered(&self.extents, 2, kx);
+                    let mut i = 0;
+                    while i < outputs.len() {
+                        let n = S::LANES.min(outputs.len() - i);
+                        let at = line + x + i * step;
+                        let v = s.load_strided(input.add(at), step, n);
+                        let candidates = s.of_bits(s.add_i(ramp, s.splat_i(at as i32)));
+                        let (value, place) = (best.add(outputs.start + i), places.add(outputs.start + i));
+                        let so_far = (s.load_up_to(value, n), s.load_up_to(place, n));
+                        let (b, p) = challenge(s, so_far, v, candidates);
+                        s.store_up_to(value, b, n);
+                        s.store_up_to(place, p, n);
+                        i += n;
+                    }
+                }
+            }
+            let row = row * out_width;
+            let mut has_all = true;
+            for ox in 0..out_width {
+                let place = (*places.add(ox)).to_bits();
+                has_all &= place != NOWHERE;
+                *self.out.as_ptr().add(row + ox) = *best.add(ox);
+                *self.indices.as_ptr().add(row + ox) = i64::from(place);
+            }
+            // Nothing beats negative infinity where there is nothing else: the first element counts.
+            for ox in (0..out_width).filter(|_| !has_all) {
+                if (*places.add(ox)).to_bits() == NOWHERE {
+                    *self.indices.as_ptr().add(row + ox) = i64::from(self.first_place([oz, oy, ox]));
+                }
+            }
+        }
+    }
+
+    /// Output row `row` of all.
+    ///
+    /// # Safety
+    /// It exists, and is the one at (image, oz, oy).
+    #[inline(always)]
+    unsafe fn interleaved_row<S: Simd>(&self, s: S, row: usize, [image, oz, oy]: [usize; 3]) {
+        let channels = self.extents.channels;
+        let out_width = self.extents.output[2];
+        let first_pixel = image * self.extents.input_pixels();
+        for ox in 0..out_width {
+            let first = s.of_bits(s.splat_i(self.first_place([oz, oy, ox])));
+            for c in (0..channels).step_by(S::LANES) {
+                let n = S::LANES.min(channels - c);
+                let mut state = (s.splat(f32::NEG_INFINITY), first);
+                // SAFETY: positions lie inside the image, channels c..c + n exist.
+                unsafe {
+                    for line in self.lines(oz, oy) {
+                        for kx in 0..self.window.kernel[2] {
+                            let Some(x) = self.window.position(&self.extents, 2, ox, kx) else { continue };
+                            let place = line + x;
+                            let v = s.load_up_to(self.input.as_ptr().add((first_pixel + place) * channels + c), n);
+                            state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
+                        }
+                    }
+                    let at = (row * out_width + ox) * channels + c;
+                    s.store_up_to(self.out.as_ptr().add(at), state.0, n);
+                    let mut places = [0f32; MAX_LANES];
+                    s.store(places.as_mut_ptr(), state.1);
+                    for (j, p) in places.iter().enumerate().take(n) {
+                        *self.indices.as_ptr().add(at + j) = i64::from(p.to_bits());
+                    }
+                }
+            }
+        }
+    }
+}

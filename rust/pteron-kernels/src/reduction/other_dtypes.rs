@@ -1,0 +1,384 @@
+//! sum, mean, prod, amax and amin of float64 and of integers, and Euclidean norms, over neighbouring dimensions, in loops that
+//! the compiler vectorises. Sums and products of integers are int64 and wrap; amax and amin keep the dtype, NaN wins.
+//!
+//! Long sums of floats are made of blocks, so that rounding grows with the square root of the length; every output
+//! element has one order of summation. Unsafe island (raw pointers).
+
+use super::fold::{COLUMNS, Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::shape::{DimsArg, Volumes};
+use crate::frame::Chunk;
+use crate::routine::Preparation;
+use crate::vector_math::{Simd, SimdLevel};
+use pteron_core::{Bool8, DType, Element, Isa, PrepareContext, Result};
+use std::marker::PhantomData;
+
+/// Accumulators of a row.
+const LANES: usize = 16;
+/// Elements that are folded before they join the rest of their row.
+const BLOCK: usize = 4096;
+/// Rows that are folded before they join the rest of their column.
+const ROWS: usize = 256;
+
+/// What is made of many elements of type `T`.
+trait Combine<T: Element>: Send + Sync + 'static {
+    /// While folding.
+    type State: Copy + Send + Sync;
+    type Out: Element;
+    /// The state of no elements.
+    const START: Self::State;
+    /// Is there no result without elements?
+    const NEEDS_ELEMENTS: bool;
+    /// Is the result the same in any order? The compiler then takes the one it likes.
+    const IS_EXACT: bool;
+    fn step(state: Self::State, v: T) -> Self::State;
+    fn join(a: Self::State, b: Self::State) -> Self::State;
+    /// The result of `n` elements.
+    fn finish(state: Self::State, n: usize) -> Self::Out;
+}
+
+struct Sum;
+struct Mean;
+struct Product;
+struct Norm;
+struct Largest;
+struct Smallest;
+
+/// `combination(element) -> out, state from start, needs elements, is exact: step, join, finish`.
+macro_rules! combine {
+    ($($name:ident($t:ty) -> $out:ty, $state:ty = $start:expr, $needs:literal, $exact:literal:
+        |$a:ident, $v:ident| $step:expr, |$b:ident, $c:ident| $join:expr, |$s:ident, $n:ident| $finish:expr;)*) => { $(
+        impl Combine<$t> for $name {
+            type State = $state;
+            type Out = $out;
+            const START: $state = $start;
+            const NEEDS_ELEMENTS: bool = $needs;
+            const IS_EXACT: bool = $exact;
+            #[inline(always)]
+            fn step($a: $state, $v: $t) -> $state {
+                $step
+            }
+            #[inline(always)]
+            fn join($b: $state, $c: $state) -> $state {
+                $join
+            }
+            #[inline(always)]
+            fn finish($s: $state, $n: usize) -> $out {
+                $finish
+            }
+        }
+    )* };
+}
+combine! {
+    Sum(f64) -> f64, f64 = 0.0, false, false: |a, v| a + v, |a, b| a + b, |s, _n| s;
+    Mean(f64) -> f64, f64 = 0.0, false, false: |a, v| a + v, |a, b| a + b, |s, n| s / n as f64;
+    Product(f64) -> f64, f64 = 1.0, false, false: |a, v| a * v, |a, b| a * b, |s, _n| s;
+    // The squares are added up in f64.
+    Norm(f32) -> f32, f64 = 0.0, false, false:
+        |a, v| a + f64::from(v) * f64::from(v), |a, b| a + b, |s, _n| s.sqrt() as f32;
+    Norm(f64) -> f64, f64 = 0.0, false, false: |a, v| a + v * v, |a, b| a + b, |s, _n| s.sqrt();
+    Largest(f64) -> f64, f64 = f64::NEG_INFINITY, true, false:
+        |a, v| if v > a || v.is_nan() { v } else { a }, |a, b| if b > a || b.is_nan() { b } else { a }, |s, _n| s;
+    Smallest(f64) -> f64, f64 = f64::INFINITY, true, false:
+        |a, v| if v < a || v.is_nan() { v } else { a }, |a, b| if b < a || b.is_nan() { b } else { a }, |s, _n| s;
+}
+
+macro_rules! totals {
+    ($($t:ty, |$v:ident| $wide:expr;)*) => { $( combine! {
+        Sum($t) -> i64, i64 = 0, false, true:
+            |a, $v| a.wrapping_add($wide), |a, b| a.wrapping_add(b), |s, _n| s;
+        Product($t) -> i64, i64 = 1, false, true:
+            |a, $v| a.wrapping_mul($wide), |a, b| a.wrapping_mul(b), |s, _n| s;
+    } )* };
+}
+totals! {
+    i64, |v| v;
+    i32, |v| v.into();
+    i16, |v| v.into();
+    i8, |v| v.into();
+    u8, |v| v.into();
+    Bool8, |v| v.get().into();
+}
+
+macro_rules! extremes {
+    ($($t:ty),*) => { $( combine! {
+        Largest($t) -> $t, $t = <$t>::MIN, true, true: |a, v| a.max(v), |a, b| a.max(b), |s, _n| s;
+        Smallest($t) -> $t, $t = <$t>::MAX, true, true: |a, v| a.min(v), |a, b| a.min(b), |s, _n| s;
+    } )* };
+}
+extremes!(i64, i32, i16, i8, u8);
+
+/// A combination of elements of type `T`.
+struct Loops<C, T> {
+    level: SimdLevel,
+    types: PhantomData<(C, T)>,
+}
+
+/// Prepares the combination `C` if input and output have its dtypes.
+fn of_dtype<C: Combine<T>, T: Element>(
+    ctx: &PrepareContext<'_>,
+    operator: &str,
+    out: usize,
+    form: DimsArg,
+) -> Preparation {
+    let has = |i: usize, dtype: DType| ctx.tensor(i).is_some_and(|t| t.dtype == dtype);
+    if !(has(0, T::DTYPE) && has(out, C::Out::DTYPE)) {
+        return Ok(None);
+    }
+    let level = SimdLevel::at_most(ctx.cpu.isa.min(Isa::Avx2));
+    let name = [operator, T::DTYPE.name(), level.isa().name()];
+    fold_kernel(ctx, out, form, name, Loops::<C, T> { level, types: PhantomData })
+}
+
+/// The kernel for the dtypes of the call, if there is one that takes it.
+pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) -> Preparation {
+    macro_rules! first {
+        ($combination:ident: $($t:ty),*) => { {
+            $( if let Some(prepared) = of_dtype::<$combination, $t>(ctx, kind.name(), out, form)? {
+                return Ok(Some(prepared));
+            } )*
+            Ok(None)
+        } };
+    }
+    match kind {
+        Kind::Sum => first!(Sum: f64, i64, i32, i16, i8, u8, Bool8),
+        Kind::Mean => first!(Mean: f64),
+        Kind::Product => first!(Product: f64, i64, i32, i16, i8, u8, Bool8),
+        Kind::Max => first!(Largest: f64, i64, i32, i16, i8, u8),
+        Kind::Min => first!(Smallest: f64, i64, i32, i16, i8, u8),
+        Kind::LogSumExp => Ok(None),
+    }
+}
+
+/// The kernel for Euclidean norms of float32 and float64, if it takes the call.
+pub fn prepare_norm(ctx: &PrepareContext<'_>, out: usize, form: DimsArg) -> Preparation {
+    if ctx.args.get(1).and_then(|order| order.number()) != Some(2.0) {
+        return Ok(None);
+    }
+    match of_dtype::<Norm, f32>(ctx, "norm", out, form)? {
+        None => of_dtype::<Norm, f64>(ctx, "norm", out, form),
+        prepared => Ok(prepared),
+    }
+}
+
+impl<C: Combine<T>, T: Element> Fold for Loops<C, T> {
+    const NS_PER_ELEMENT: f64 = 0.25;
+
+    fn needs_elements(&self) -> bool {
+        C::NEEDS_ELEMENTS
+    }
+
+    fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        let each = Loops::<C, T> { level: self.level, types: PhantomData };
+        let task: FoldTask<'_, _, T, C::Out> = FoldTask::new(each, volumes, out, chunk)?;
+        self.level.dispatch_narrow(task);
+        Ok(())
+    }
+}
+
+impl<C: Combine<T>, T: Element> FoldUnits<T, C::Out> for Loops<C, T> {
+    #[inline(always)]
+    unsafe fn row<S: Simd>(&self, _: S, x: *const T, n: usize) -> C::Out {
+        // SAFETY: `n` elements behind `x`, as this function asks for.
+        C::finish(unsafe { row::<C, T>(x, n) }, n)
+    }
+
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(&self, _: S, x: *const T, y: *mut C::Out, volumes: Volumes, n: usize) {
+        // SAFETY: `n` columns behind `x` and `y`, as this function asks for.
+        unsafe {
+            match n {
+                // A constant number lets the states stay in registers.
+                COLUMNS => columns::<C, T>(x, y, volumes, COLUMNS),
+                _ => columns::<C, T>(x, y, volumes, n),
+            }
+        }
+    }
+}
+
+/// Folds `n` neighbours.
+///
+/// # Safety
+/// `n` elements behind `x`.
+#[allow(clippy::needless_range_loop, reason = "indexed loops are vectorised")]
+#[inline(always)]
+unsafe fn row<C: Combine<T>, T: Element>(x: *const T, n: usize) -> C::State {
+    let mut total = C::START;
+    if C::IS_EXACT {
+        for i in 0..n {
+            // SAFETY: i < n.
+            total = C::step(total, unsafe { *x.add(i) });
+        }
+        return total;
+    }
+    let mut start = 0;
+    while start < n {
+        let end = n.min(start + BLOCK);
+        let mut lanes = [C::START; LANES];
+        let mut i = start;
+        // SAFETY: i stays below `end`.
+        unsafe {
+            while i + LANES <= end {
+                for k in 0..LANES {
+                    lanes[k] = C::step(lanes[k], *x.add(i + k));
+                }
+                i += LANES;
+            }
+            for k in 0..end - i {
+                lanes[k] = C::step(lanes[k], *x.add(i + k));
+            }
+        }
+        let mut width = LANES / 2;
+        while width > 0 {
+            for k in 0..width {
+                lanes[k] = C::join(lanes[k], lanes[k + width]);
+            }
+            width /= 2;
+        }
+        total = C::join(total, lanes[0]);
+        start = end;
+    }
+    total
+}
+
+/// Folds `n ≤ COLUMNS` neighbouring columns.
+///
+/// # Safety
+/// `n` columns of all rows behind `x`, `n` elements behind `y`.
+#[allow(clippy::needless_range_loop, reason = "indexed loops are vectorised")]
+#[inline(always)]
+unsafe fn columns<C: Combine<T>, T: Element>(
+    x: *const T,
+    y: *mut C::Out,
+    Volumes { reduced, inner, .. }: Volumes,
+    n: usize,
+) {
+    let mut totals = [C::START; COLUMNS];
+    for start in (0..reduced).step_by(ROWS) {
+        let mut states = [C::START; COLUMNS];
+        for r in start..reduced.min(start + ROWS) {
+            for k in 0..n {
+                // SAFETY: row `r` has `n` elements behind its first, and rows are `inner` apart.
+                states[k] = C::step(states[k], unsafe { *x.add(r * inner + k) });
+            }
+        }
+        for k in 0..n {
+            totals[k] = C::join(totals[k], states[k]);
+        }
+    }
+    for (k, total) in totals[..n].iter().enumerate() {
+        // SAFETY: k < n.
+        unsafe { *y.add(k) = C::finish(*total, reduced) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+
+    const SHAPES: [[usize; 3]; 8] =
+        [[1, 7, 1], [3, 50, 1], [3, 5000, 1], [2, 9, 70], [2, 600, 64], [1, 300, 3], [4, 0, 2], [0, 5, 3]];
+
+    fn call<A: Element, B: Element>(
+        isa: Isa,
+        kind: Kind,
+        shape: [usize; 3],
+        x: &[A],
+    ) -> Option<Result<Vec<B>>> {
+        let mut args = vec![
+            CallArg::Tensor(HostTensor::new(&shape, x).unwrap()),
+            CallArg::Ints(vec![1]),
+            CallArg::bool(false),
+        ];
+        if matches!(kind, Kind::Sum | Kind::Mean) {
+            args.push(CallArg::None);
+        }
+        let out = args.len();
+        args.push(CallArg::Tensor(HostTensor::zeros(B::DTYPE, &[shape[0], shape[2]]).unwrap()));
+        let mut call = SingleCall::of(|ctx| prepare(ctx, kind, out, DimsArg::List), &profile(isa)?, args)
+            .unwrap()
+            .unwrap();
+        Some(call.call().map(|()| call.output::<B>(out).unwrap()))
+    }
+
+    /// The elements that make up every result.
+    fn fields<T: Copy>([outer, n, inner]: [usize; 3], x: &[T]) -> Vec<Vec<T>> {
+        let at = |o: usize, i: usize| (0..n).map(|r| x[(o * n + r) * inner + i]).collect();
+        (0..outer * inner).map(|k| at(k / inner, k % inner)).collect()
+    }
+
+    #[test]
+    fn doubles() {
+        for (isa, shape) in
+            [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().flat_map(|i| SHAPES.map(|s| (i, s)))
+        {
+            let count = shape.iter().product::<usize>();
+            let mut x: Vec<f64> = (0..count).map(|i| (i * 7919 % 1013) as f64 / 100.0 - 5.0).collect();
+            let want = fields(shape, &x);
+            let Some(sums) = call::<f64, f64>(isa, Kind::Sum, shape, &x) else { continue };
+            for (y, v) in sums.unwrap().iter().zip(&want) {
+                assert!((y - v.iter().sum::<f64>()).abs() < 1e-9, "{isa:?} {shape:?}");
+            }
+            let means = call::<f64, f64>(isa, Kind::Mean, shape, &x).unwrap().unwrap();
+            for (y, v) in means.iter().zip(&want) {
+                assert!(
+                    v.is_empty() && y.is_nan() || (y - v.iter().sum::<f64>() / v.len() as f64).abs() < 1e-12
+                );
+            }
+            let Some(last) = x.last_mut() else { continue };
+            *last = f64::NAN;
+            let largest = call::<f64, f64>(isa, Kind::Max, shape, &x).unwrap().unwrap();
+            for (y, v) in largest.iter().zip(fields(shape, &x)) {
+                let wanted = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                assert!(
+                    if v.iter().any(|v| v.is_nan()) { y.is_nan() } else { *y == wanted },
+                    "{isa:?} {shape:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn norms_of_large_numbers() {
+        let cpu = profile(Isa::Portable).unwrap();
+        let args = vec![
+            CallArg::Tensor(HostTensor::new(&[2, 2], &[3e30f32, 4e30, 0.0, f32::NAN]).unwrap()),
+            CallArg::int(2),
+            CallArg::Ints(vec![-1]),
+            CallArg::bool(false),
+            CallArg::None,
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[2]).unwrap()),
+        ];
+        let mut call =
+            SingleCall::of(|ctx| prepare_norm(ctx, 5, DimsArg::Second), &cpu, args).unwrap().unwrap();
+        call.call().unwrap();
+        let y = call.output::<f32>(5).unwrap();
+        assert!(y[0] == 5e30 && y[1].is_nan(), "{y:?}");
+    }
+
+    #[test]
+    fn integers_wrap_and_extremes_of_nothing_are_refused() {
+        for (isa, shape) in
+            [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().flat_map(|i| SHAPES.map(|s| (i, s)))
+        {
+            let count = shape.iter().product::<usize>();
+            let x: Vec<i8> = (0..count).map(|i| (i * 7919 % 1013) as u8 as i8).collect();
+            let Some(sums) = call::<i8, i64>(isa, Kind::Sum, shape, &x) else { continue };
+            let want: Vec<i64> =
+                fields(shape, &x).iter().map(|v| v.iter().map(|v| i64::from(*v)).sum()).collect();
+            assert_eq!(sums.unwrap(), want, "{isa:?} {shape:?}");
+            let largest = call::<i8, i8>(isa, Kind::Min, shape, &x).unwrap();
+            match shape {
+                [4, 0, 2] => assert!(largest.unwrap_err().to_string().contains("no elements")),
+                _ => {
+                    let want: Vec<i8> =
+                        fields(shape, &x).iter().filter_map(|v| v.iter().copied().min()).collect();
+                    assert_eq!(largest.unwrap(), want, "{isa:?} {shape:?}");
+                }
+            }
+        }
+        let x = [i64::MAX, 2, 3];
+        let sums = call::<i64, i64>(Isa::Portable, Kind::Sum, [1, 3, 1], &x).unwrap().unwrap();
+        assert_eq!(sums, [i64::MIN + 4]);
+    }
+}
