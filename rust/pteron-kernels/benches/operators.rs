@@ -76,7 +76,7 @@ impl Bench {
             }
             for kind in ["none", "tanh"] {
                 self.report(&format!("gelu {kind} {size}"), "aten::gelu.out", outputs, 0, || {
-                    vec![tensor(&shape), CallArg::String(kind), zeros(DType::Float32, &shape)]
+                    vec![tensor(&shape), CallArg::String(kind.into()), zeros(DType::Float32, &shape)]
                 });
             }
             for (what, other) in

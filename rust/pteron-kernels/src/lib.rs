@@ -30,7 +30,6 @@ pub mod fourier;
 pub mod frame;
 #[allow(unsafe_code)]
 pub mod indexed;
-#[allow(unsafe_code)]
 pub mod operator;
 pub mod ops;
 pub(crate) mod ordering;
@@ -43,7 +42,6 @@ pub mod shape;
 pub mod single_call;
 pub mod strided;
 #[cfg(any(test, feature = "testing"))]
-#[allow(unsafe_code)]
 pub mod testing;
 #[allow(unsafe_code)]
 pub mod vector_math;

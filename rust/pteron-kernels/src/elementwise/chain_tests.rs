@@ -141,7 +141,7 @@ fn a_block_inside_a_matrix_is_changed_in_place_and_nothing_else() {
         };
         let level = SimdLevel::at_most(isa).isa();
         let gelu = CallArg::Tensor(HostTensor::new(&[before.len()], &before).unwrap());
-        let all = kernel(level, "aten::gelu.out", vec![gelu, CallArg::String("none")], before.len());
+        let all = kernel(level, "aten::gelu.out", vec![gelu, CallArg::String("none".into())], before.len());
         for (i, v) in c.iter().enumerate() {
             let is_inside = i >= 5 && (i - 5) % stride < columns && (i - 5) / stride < rows - 1;
             assert_eq!(v.to_bits(), if is_inside { all[i] } else { before[i] }.to_bits(), "{i}");

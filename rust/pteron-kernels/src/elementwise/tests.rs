@@ -61,8 +61,8 @@ fn unary_cases() -> Vec<Unary> {
         ("aten::pow.Tensor_Scalar_out", vec![d(0.5)], f64::sqrt),
         ("aten::pow.Tensor_Scalar_out", vec![d(-0.5)], |x| 1.0 / x.sqrt()),
         ("aten::pow.Tensor_Scalar_out", vec![CallArg::int(-1)], |x| 1.0 / x),
-        ("aten::gelu.out", vec![CallArg::String("none")], phi),
-        ("aten::gelu.out", vec![CallArg::String("tanh")], |x| {
+        ("aten::gelu.out", vec![CallArg::String("none".into())], phi),
+        ("aten::gelu.out", vec![CallArg::String("tanh".into())], |x| {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
         }),
     ]

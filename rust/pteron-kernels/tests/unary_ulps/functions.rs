@@ -4,6 +4,7 @@
 use pteron_core::{ArgSpec, DType, Scalar, TensorSpec};
 use pteron_kernels::Operator;
 use pteron_kernels::single_call::CallArg;
+use std::borrow::Cow;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// A function of one f32 tensor.
@@ -36,7 +37,7 @@ impl Function {
         let number = |arg: CallArg| match arg {
             CallArg::None => ArgSpec::None,
             CallArg::Number(Scalar::Double(v)) => ArgSpec::Double(Some(v)),
-            CallArg::String(v) => ArgSpec::String(v),
+            CallArg::String(Cow::Borrowed(v)) => ArgSpec::String(v),
             _ => panic!("{} has an argument of another kind", self.name),
         };
         [tensor()].into_iter().chain((self.arguments)().into_iter().map(number)).chain([tensor()]).collect()
@@ -113,8 +114,8 @@ pub fn functions() -> Vec<Function> {
 }
 
 fn vectorised() -> Vec<Function> {
-    let none = || vec![CallArg::String("none")];
-    let tanh = || vec![CallArg::String("tanh")];
+    let none = || vec![CallArg::String("none".into())];
+    let tanh = || vec![CallArg::String("tanh".into())];
     vec![
         plain("exp", f64::exp),
         plain("tanh", f64::tanh),
