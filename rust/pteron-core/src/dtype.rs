@@ -5,7 +5,7 @@ use std::fmt;
 /// Element type of a tensor. The discriminants are the codes of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the variants are named after what they are")]
 pub enum DType {
     UInt8 = 0,
     Int8 = 1,

@@ -9,8 +9,10 @@ use crate::{Args, BindArgs, ConstantView, CpuProfile, PackStore, Result, TensorS
 use std::any::Any;
 
 /// What `prepare` knows about one argument.
-// A tensor's entry is far larger than the others; the list lives for one `prepare` call, at load.
-#[allow(clippy::large_enum_variant)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a tensor's entry is far larger than the others; the list lives for one `prepare` call, at load"
+)]
 #[derive(Debug, Clone)]
 pub enum ArgSpec<'a> {
     /// Absent optional.

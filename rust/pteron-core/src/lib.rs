@@ -10,7 +10,7 @@
 
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "makes views of slots, which whoever made the arguments promises")]
 pub mod args;
 pub mod backend;
 pub mod constant;
@@ -20,23 +20,23 @@ pub mod dims;
 pub mod dtype;
 pub mod error;
 pub mod instruction;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "`Prepared::run` is unsafe to call")]
 pub mod kernel;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "asks the system for a kind of page")]
 mod large_pages;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "an allocator")]
 pub mod memory_reserve;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "lends a slot to another language")]
 mod output_view;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "a slot points to memory that it owns")]
 pub mod owned_tensor;
 pub mod packs;
 pub mod random;
 pub mod schema;
 pub mod sizes;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "owns raw memory, aligned")]
 pub mod storage;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots and views are pointers with metadata")]
 pub mod tensor;
 pub mod value;
 

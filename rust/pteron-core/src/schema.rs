@@ -5,7 +5,7 @@ use crate::{Error, Result, ValueKind};
 
 /// Kind of a schema argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the variants are named after what they are")]
 pub enum ArgKind {
     Tensor,
     OptionalTensor,

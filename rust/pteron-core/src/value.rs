@@ -48,7 +48,7 @@ pub enum Value<T = TensorSlot, I = ValueId> {
 
 /// The kind of a [`Value`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the variants are named after what they are")]
 pub enum ValueKind {
     None,
     Int,

@@ -20,7 +20,7 @@
 
 mod bundle_file;
 mod data_file;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "what flatc writes")]
 mod generated;
 mod header;
 mod listing;

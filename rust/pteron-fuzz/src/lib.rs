@@ -8,15 +8,25 @@
 
 pub mod api_calls;
 #[path = "../../pteron-runtime/tests/runtime/builder.rs"]
-#[allow(dead_code, missing_docs, clippy::new_without_default)]
+#[allow(
+    dead_code,
+    missing_docs,
+    clippy::new_without_default,
+    reason = "every binary that includes the module uses some of it"
+)]
 pub mod builder;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "plays the caller's part in the contracts of kernels and delegates")]
 pub mod call_method;
 pub mod choices;
 pub mod files;
 pub mod kernel_args;
 #[path = "../../pteron-runtime/tests/random_program/mod.rs"]
-#[allow(dead_code, missing_docs, clippy::should_implement_trait)]
+#[allow(
+    dead_code,
+    missing_docs,
+    clippy::should_implement_trait,
+    reason = "every binary that includes the module uses some of it"
+)]
 pub mod random_program;
 pub mod seed_programs;
 pub mod structured_program;

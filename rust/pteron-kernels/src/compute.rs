@@ -290,40 +290,44 @@ pub type LoadFn<C> = unsafe fn(src: *const u8, stride: isize, out: &mut [C]);
 /// All of them must be writable elements of the dtype the function was chosen for.
 pub type StoreFn<C> = unsafe fn(block: &[C], dst: *mut u8, stride: isize);
 
+/// # Safety
+/// As [`LoadFn`], for the dtype of `T`.
 unsafe fn load<T: Convert, C: Compute>(src: *const u8, stride: isize, out: &mut [C]) {
     let src = src.cast::<T>();
     match stride {
         1 => {
             for (i, slot) in out.iter_mut().enumerate() {
-                // SAFETY: contract of `LoadFn`.
+                // SAFETY: element `i` is one of those that the caller promises to be readable.
                 *slot = C::read(unsafe { src.add(i).read() });
             }
         }
         0 => {
             if !out.is_empty() {
-                // SAFETY: contract of `LoadFn`.
+                // SAFETY: element `i` is one of those that the caller promises to be readable.
                 out.fill(C::read(unsafe { src.read() }));
             }
         }
         _ => {
             for (i, slot) in out.iter_mut().enumerate() {
-                // SAFETY: contract of `LoadFn`.
+                // SAFETY: element `i` is one of those that the caller promises to be readable.
                 *slot = C::read(unsafe { src.offset(i as isize * stride).read() });
             }
         }
     }
 }
 
+/// # Safety
+/// As [`StoreFn`], for the dtype of `T`.
 unsafe fn store<T: Convert, C: Compute>(block: &[C], dst: *mut u8, stride: isize) {
     let dst = dst.cast::<T>();
     if stride == 1 {
         for (i, value) in block.iter().enumerate() {
-            // SAFETY: contract of `StoreFn`.
+            // SAFETY: element `i` is one of those that the caller promises to be writable.
             unsafe { dst.add(i).write(value.write()) };
         }
     } else {
         for (i, value) in block.iter().enumerate() {
-            // SAFETY: contract of `StoreFn`.
+            // SAFETY: element `i` is one of those that the caller promises to be writable.
             unsafe { dst.offset(i as isize * stride).write(value.write()) };
         }
     }
@@ -331,10 +335,13 @@ unsafe fn store<T: Convert, C: Compute>(block: &[C], dst: *mut u8, stride: isize
 
 /// Writes floats that lie in the range of an integer of at most sixteen bits, or are NaN. One conversion
 /// through i32, which vectorises.
+///
+/// # Safety
+/// As [`StoreFn`], for the dtype of `T`.
 unsafe fn store_small<T: Convert>(block: &[f32], dst: *mut u8, stride: isize) {
     let dst = dst.cast::<T>();
     for (i, value) in block.iter().enumerate() {
-        // SAFETY: contract of `StoreFn`.
+        // SAFETY: element `i` is one of those that the caller promises to be writable.
         unsafe { dst.offset(i as isize * stride).write(T::from_i32(*value as i32)) };
     }
 }

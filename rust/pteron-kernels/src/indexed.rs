@@ -77,6 +77,8 @@ impl Named {
 /// All elements lie inside their tensors, which do not overlap.
 type MoveFn = unsafe fn(named: Named, positions: &[i64], row: Row, source: *const u8, target: *mut u8);
 
+/// # Safety
+/// As [`MoveFn`], for elements of the size of `T`.
 unsafe fn gather_elements<T: Copy>(
     named: Named,
     positions: &[i64],
@@ -102,6 +104,8 @@ unsafe fn gather_elements<T: Copy>(
     }
 }
 
+/// # Safety
+/// As [`MoveFn`], for elements of the size of `T`.
 unsafe fn scatter_elements<T: Copy>(
     named: Named,
     positions: &[i64],
@@ -151,6 +155,9 @@ impl Meet {
 }
 
 /// Sums and products of float16 and bfloat16 in float32, of other floats in themselves, rounded each time.
+///
+/// # Safety
+/// As [`MoveFn`], for the dtype of `T`.
 unsafe fn meet_elements<T: Convert, C: Compute, const MEET: u8>(
     named: Named,
     positions: &[i64],
@@ -159,7 +166,7 @@ unsafe fn meet_elements<T: Convert, C: Compute, const MEET: u8>(
     target: *mut u8,
 ) {
     let meet = [Meet::Add, Meet::Multiply, Meet::Maximum, Meet::Minimum][MEET as usize];
-    // SAFETY: contract of `MoveFn`.
+    // SAFETY: positions and rows are inside both tensors, as the caller promises of `named` and `row`.
     unsafe {
         let (source, target) =
             (source.cast::<T>().offset(row.start), target.cast::<T>().offset(named.row.start));

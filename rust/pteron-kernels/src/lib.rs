@@ -10,40 +10,40 @@
 //! [`routine`].
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod chunk;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod chunked;
 pub mod complex_blocks;
 pub mod complex_number;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod compute;
 pub mod cpu_detect;
 pub mod draws;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod elements;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod elementwise;
 pub mod features;
 pub mod fourier;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod frame;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod indexed;
 pub mod operator;
 pub mod ops;
 pub(crate) mod ordering;
 pub mod promotion;
 pub mod reduction;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod routine;
 pub mod shape;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod single_call;
 pub mod strided;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod vector_math;
 
 pub use operator::Operator;

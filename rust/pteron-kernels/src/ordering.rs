@@ -317,7 +317,7 @@ mod tests {
     fn positions<C: Key, T: Element>(data: &[T], descending: bool, count: Option<usize>) -> Vec<usize> {
         let meta = TensorMeta::contiguous(T::DTYPE, &[data.len()]).unwrap();
         // SAFETY: `data` outlives the view.
-        #[allow(unsafe_code)]
+        #[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
         let view = unsafe { TensorView::from_raw(data.as_ptr().cast(), &meta) };
         let x = Reader::<C>::new(view).unwrap();
         let walk = Walk::row_major(&[data.len()], &[1]);

@@ -13,14 +13,14 @@
 #![deny(unsafe_code)]
 
 pub mod abi;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "the C interface")]
 mod guest;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "the C interface")]
 mod guest_state;
 mod guest_table;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "the C interface")]
 mod host;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "the C interface")]
 mod host_state;
 
 pub use guest_table::table;

@@ -17,7 +17,7 @@ pub struct Blob {
     _owner: Owner,
 }
 
-#[allow(dead_code)] // Held for the sake of holding.
+#[allow(dead_code, reason = "held for the sake of holding")]
 enum Owner {
     Program(Arc<Program>),
     NamedData(Arc<dyn NamedData>),

@@ -63,7 +63,7 @@ impl Place<'_> {
 }
 
 /// What keeps the memory alive and in place.
-#[allow(dead_code)] // Held for the sake of holding.
+#[allow(dead_code, reason = "held for the sake of holding")]
 enum Hold {
     Object(Py<PyAny>),
     Buffer(Box<BufferGuard>),

@@ -9,53 +9,53 @@
 
 use pyo3::prelude::*;
 
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod backend;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod blob;
 mod bundle;
 mod bytes;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod call;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod contents;
 mod data_file;
 mod delegate_state;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod dlpack;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod dlpack_exchange;
 mod dtype;
 mod errors;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod execute_context;
 mod flat_call;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod input;
 mod interface;
 mod kernel_check;
 mod method;
 mod numpy;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod numpy_api;
 mod output;
 mod pack;
 mod parameter;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod pending_exception;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod plugin;
 mod program;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod python_call;
 mod runtime;
 mod serialize;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod source;
 mod spec;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod tensor;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod tensor_memory;
 mod torch;
 mod tracer;

@@ -68,7 +68,7 @@ impl Method {
     /// `cancel()`, `deadline` and signals (Ctrl-C, on the main thread, looked at every 0.1 s) stop the run before
     /// the next chunk of a kernel's work, a fraction of an instruction that takes long.
     #[pyo3(signature = (inputs, *, outputs=None, copy=true, deadline=None, budget=None, num_threads=None, tracer=None))]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of the Python method")]
     fn execute<'py>(
         &self,
         py: Python<'py>,

@@ -136,7 +136,7 @@ impl Program {
     /// As `run`, with a flat list of inputs and of outputs. `outputs`, `deadline`, `budget`, `num_threads` and
     /// `tracer` are those of `Method.execute`; outputs always own their memory, or are the caller's.
     #[pyo3(signature = (method, inputs, *, outputs=None, deadline=None, budget=None, num_threads=None, tracer=None))]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of the Python method")]
     fn execute<'py>(
         &self,
         method: &Bound<'py, PyAny>,

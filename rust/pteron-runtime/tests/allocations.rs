@@ -1,7 +1,7 @@
 //! Calls with bound outputs allocate nothing, whatever their shapes: counted by the allocator.
 
 #[path = "runtime/builder.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "every binary that includes the module uses some of it")]
 mod builder;
 
 use builder::{MethodBuilder, ProgramBuilder, runtime};
@@ -105,8 +105,10 @@ fn call(method: &Method, rows: usize, given: &[f32], target: &mut [f32], tracer:
     // SAFETY: the target holds the shape, and nobody else looks at it during the call.
     let buffer = unsafe { OutputBuffer::new(DType::Float32, &shape, target.as_mut_ptr().cast()) };
     let buffers = [Some(buffer)];
-    // Shortens the lifetime, which is fixed behind `&mut` but for such a coercion.
-    #[allow(clippy::needless_match)]
+    #[allow(
+        clippy::needless_match,
+        reason = "shortens the lifetime, which is fixed behind `&mut` but for such a coercion"
+    )]
     let tracer: Option<&mut dyn Tracer> = match tracer {
         Some(tracer) => Some(tracer),
         None => None,

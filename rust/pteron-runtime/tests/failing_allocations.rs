@@ -3,9 +3,9 @@
 //! the next try works. Requests of that size are fixed ones no more: they grow with what a file or a caller says.
 
 #[path = "runtime/builder.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "every binary that includes the module uses some of it")]
 mod builder;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "every binary that includes the module uses some of it")]
 mod random_program;
 
 use builder::{MethodBuilder, ProgramBuilder, runtime};

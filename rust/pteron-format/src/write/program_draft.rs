@@ -104,7 +104,7 @@ pub struct DelegateDraft {
 
 /// An instruction; numbers are value, operator, delegate and instruction indices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the variants are named after what they are")]
 pub enum InstructionDraft {
     Kernel { operator: i32, args: Vec<i32> },
     Delegate { delegate: i32, args: Vec<i32> },

@@ -2,7 +2,7 @@
 //!
 //! FlatBuffers' own memory ends the process when it cannot grow, and tables can hold gigabytes (blobs that
 //! are stored inside, programs inside bundles). This one unwinds to [`built`], which gives an error.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "an allocator of FlatBuffers")]
 
 use flatbuffers::{Allocator, FlatBufferBuilder};
 use pteron_core::memory_reserve::filled;

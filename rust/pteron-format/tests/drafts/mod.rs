@@ -1,6 +1,6 @@
 //! Small legal programs for the tests.
 
-#![allow(dead_code)] // Every test binary uses some of them.
+#![allow(dead_code, reason = "every test binary uses some of them")]
 
 use pteron_core::{CompileSpec, DType};
 use pteron_format::write::{

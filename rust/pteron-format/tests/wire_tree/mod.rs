@@ -1,7 +1,7 @@
 //! FlatBuffers from a tree of numbered fields, to make files that the writer cannot: without a required
 //! field, with unknown kinds, in old layouts.
 
-#![allow(dead_code)] // Every test binary uses some of it.
+#![allow(dead_code, reason = "every test binary uses some of it")]
 
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, UnionWIPOffset, Vector, WIPOffset};
 

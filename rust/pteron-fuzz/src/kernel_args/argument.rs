@@ -3,8 +3,7 @@
 use pteron_core::{ArgSpec, ConstantKey, ConstantView, Dims, TensorSpec};
 
 /// One argument.
-// A call has a dozen of them.
-#[allow(clippy::large_enum_variant)]
+#[allow(clippy::large_enum_variant, reason = "a call has a dozen of them")]
 #[derive(Clone)]
 pub enum Argument {
     /// `None`.

@@ -8,7 +8,7 @@
 
 mod agreement;
 pub mod argument;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "plays the caller's part in the contracts of kernels and delegates")]
 pub mod call;
 pub mod contents;
 pub mod generate;

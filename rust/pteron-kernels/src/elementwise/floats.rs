@@ -32,6 +32,9 @@ struct FunctionBody {
 type DirectFn = unsafe fn(SimdLevel, Parameters, [*const u8; MAX_OPERANDS], *mut u8, [usize; 2]);
 
 /// Of operands of type `A`, the first one of type `C`.
+///
+/// # Safety
+/// As [`DirectFn`].
 unsafe fn direct<F: Pointwise<N>, C: Source, A: Source + Sink, const N: usize>(
     level: SimdLevel,
     parameters: Parameters,

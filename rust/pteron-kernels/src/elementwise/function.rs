@@ -126,6 +126,8 @@ impl fmt::Debug for Function {
     }
 }
 
+/// # Safety
+/// As [`Function::run`].
 unsafe fn run<P: Pointwise<N>, const N: usize>(level: SimdLevel, parameters: Parameters, rows: &RowBlock) {
     level.dispatch(RowBlockTask::<P, N> { parameters, rows, function: PhantomData });
 }

@@ -186,7 +186,7 @@ macro_rules! integers {
             #[inline(always)]
             fn negated(self) -> Self { (0 as $t).wrapping_sub(self) }
             #[inline(always)]
-            #[allow(unused_comparisons)]
+            #[allow(unused_comparisons, reason = "unsigned types have no negative numbers")]
             fn magnitude(self) -> Self { if self < 0 { self.negated() } else { self } }
             fn holds(arg: &ArgSpec<'_>) -> bool {
                 matches!(arg, ArgSpec::Int(Some(v)) if <$t>::try_from(*v).is_ok())

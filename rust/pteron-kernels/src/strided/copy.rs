@@ -188,7 +188,7 @@ impl RegionCopy {
         range: Range<usize>,
     ) {
         let size = src.dtype().size();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises both regions inside their tensors, and `T` has the size of either dtype.
         unsafe {
             let s = src.as_ptr().offset(first.0 * size as isize);
             let d = dst.as_ptr().offset(first.1 * size as isize);
@@ -306,7 +306,7 @@ fn leaves() -> Error {
 unsafe fn copy_runs<T: Copy>(loops: &Loops<2>, src: *const T, dst: *mut T, range: Range<usize>) {
     let [s_stride, d_stride] = loops.inner_strides();
     for Run { offsets: [from, to], n, .. } in loops.runs_between(range.start, range.end) {
-        // SAFETY: contract of this function.
+        // SAFETY: the run's offsets are elements of both tensors, as the caller promises of all of them.
         unsafe { copy_run(src.offset(from), s_stride, dst.offset(to), d_stride, n) };
     }
 }
@@ -324,7 +324,7 @@ pub(super) unsafe fn copy_run<T: Copy>(
     d_stride: isize,
     n: usize,
 ) {
-    // SAFETY: contract of this function.
+    // SAFETY: the caller promises `n` elements at these strides on both sides, which do not overlap.
     unsafe {
         match (s_stride, d_stride) {
             (1, 1) if n >= 8 => {
@@ -362,7 +362,7 @@ unsafe fn copy_elements<T: Copy>(
     for Run { at, offsets: [to], n } in write.runs_between(range.start, range.end) {
         let start = first + (at - range.start);
         for Run { at, offsets: [from], n } in read.runs_between(start, start + n) {
-            // SAFETY: contract of this function.
+            // SAFETY: both walks give elements of their tensors, as the caller promises of all positions.
             unsafe {
                 let d = dst.offset(to + (at - start) as isize * to_stride);
                 copy_run(src.offset(from), from_stride, d, to_stride, n);

@@ -25,6 +25,8 @@ macro_rules! whole {
     (load: $($load:ident($p:ty) -> $r:ident),*; store: $($store:ident($q:ty, $t:ident)),*; lanes $lanes:expr) => {
         $(
             #[inline(always)]
+            /// # Safety
+            /// As in [`Simd`], for all lanes.
             unsafe fn $load(self, p: *const $p) -> Self::$r {
                 // SAFETY: the caller's promise covers both halves.
                 unsafe { (self.0.$load(p), self.0.$load(p.add($lanes))) }
@@ -32,6 +34,8 @@ macro_rules! whole {
         )*
         $(
             #[inline(always)]
+            /// # Safety
+            /// As in [`Simd`], for all lanes.
             unsafe fn $store(self, p: *mut $q, v: Self::$t) {
                 // SAFETY: the caller's promise covers both halves.
                 unsafe {

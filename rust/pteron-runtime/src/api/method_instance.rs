@@ -343,7 +343,10 @@ type Poll<'a> = Option<&'a mut (dyn FnMut() -> Result<()> + 'a)>;
 type Traced<'a> = Option<&'a mut (dyn Tracer + 'a)>;
 
 /// Both with a shorter life, which the compiler gives what is behind `&mut` only at such a coercion.
-#[allow(clippy::needless_match)]
+#[allow(
+    clippy::needless_match,
+    reason = "shortens the lifetime behind `&mut`, which only such a coercion does"
+)]
 fn shortened<'a>(
     poll: Option<&'a mut (dyn FnMut() -> Result<()> + '_)>,
     tracer: Option<&'a mut (dyn Tracer + '_)>,

@@ -28,8 +28,10 @@ impl IoSpec {
 }
 
 /// The kind of an input or output.
-// Specs are made once per load; the size of the largest variant does not matter.
-#[allow(clippy::large_enum_variant)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "specs are made once per load; the size of the largest variant does not matter"
+)]
 #[derive(Debug, Clone, PartialEq)]
 pub enum IoKind {
     /// A tensor.

@@ -30,5 +30,5 @@ pub(crate) mod small_constants;
 pub(crate) mod source;
 pub(crate) mod state_analysis;
 pub(crate) mod step;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod storage;

@@ -8,26 +8,26 @@ pub(crate) mod annotate;
 pub(crate) mod bound_outputs;
 pub(crate) mod budget;
 pub(crate) mod cancel;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod delegate_call;
 pub(crate) mod delegate_data;
 pub(crate) mod input_check;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod input_copy;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod input_value;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod memory;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod output_collect;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod output_value;
 pub(crate) mod session_state;
 pub(crate) mod shared_state;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod slots;
 pub(crate) mod state_file;
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod step_loop;
 pub(crate) mod tracer;
 pub(crate) mod watch;

@@ -12,8 +12,10 @@ use std::sync::Arc;
 pub type Outputs = SmallVec<[OutputValue; 2]>;
 
 /// One output of a call.
-// A tensor's metadata is inline so that a call with one output allocates its data only.
-#[allow(clippy::large_enum_variant)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a tensor's metadata is inline so that a call with one output allocates its data only"
+)]
 #[derive(Debug)]
 pub enum OutputValue {
     /// A tensor in fresh memory that the caller owns.

@@ -339,8 +339,7 @@ fn refused(error: &Error) -> Step {
 
 /// Everything that one runtime does with the file.
 fn steps(runtime: &Arc<Runtime>, program: &Arc<Vec<u8>>, data: Option<&Arc<Vec<u8>>>) -> Vec<(String, Step)> {
-    // Whatever other limits there are keep their defaults.
-    #[allow(clippy::needless_update)]
+    #[allow(clippy::needless_update, reason = "whatever other limits there are keep their defaults")]
     let limits =
         Limits { arena_bytes: Some(ARENA_BYTES), instructions: Some(INSTRUCTIONS), ..Default::default() };
     let data = data.map(|d| DataSource { source: ProgramSource::Bytes(d.clone()), name: "seed.ptd".into() });
