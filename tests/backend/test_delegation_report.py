@@ -51,7 +51,7 @@ def test_reasons_and_lines_of_what_stayed(mixed) -> None:
     assert report.backends == {"RecordingBackend": (1, 2)}
     found = {node.operator: node for node in report.left}
     assert found["aten.sin.default"].reason == "TagBy: no backend claims it"
-    assert found["aten.sin.default"].source_line == f"backend/test_delegation_report.py:{LINE + 1}"
+    assert found["aten.sin.default"].source_line == f"tests/backend/test_delegation_report.py:{LINE + 1}"
     assert "control flow" in found["cond"].reason
 
 

@@ -25,6 +25,7 @@ PROGRAMS = {
 TABLES = {
     "a shape does not fit the format",
     "alignments that a segment must keep together are too large",
+    "an index of a list does not fit the format",
     "constants are stored in two ways at once",
     "entry {index} begins outside its segment",
     "memory of another device is needed",

@@ -24,8 +24,8 @@ def test_the_report_names_the_tensors_at_the_peak_and_their_lines() -> None:
     assert {tensor.made_by for tensor in memory.at_peak} == {"args_0", "aten.sin.out"}
     sine = next(tensor for tensor in memory.at_peak if tensor.made_by == "aten.sin.out")
     assert (sine.dtype, sine.shape) == ("float32", (8, 8))
-    assert sine.source_line.startswith("exir/small_models.py:")
-    assert memory.peak_at.startswith("aten.sin.out (exir/small_models.py:")
+    assert sine.source_line.startswith("tests/exir/small_models.py:")
+    assert memory.peak_at.startswith("aten.sin.out (tests/exir/small_models.py:")
 
 
 def test_the_report_can_be_printed_and_written_as_json() -> None:

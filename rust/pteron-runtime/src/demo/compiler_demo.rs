@@ -2,8 +2,8 @@
 //! and mm in float32. Everything else fails when it is executed, with its debug handle.
 
 use super::blob::{Instruction, read_blob};
+use super::copy_tensor::copy_tensor;
 use super::wiring::{Argument, Wiring, read_wiring, wiring_from_operators, wiring_key};
-use crate::demo::copy_tensor;
 use pteron_core::error::printable;
 use pteron_core::{
     AlignedBuffer, ArgView, Backend, CompileSpec, DType, Delegate, Error, ExecuteContext, InitContext,

@@ -1,5 +1,6 @@
 //! `ExecutorBackend`, run half: the blob is a whole program, run as a program inside the program.
 
+use super::copy_tensor::copy_tensor;
 use crate::{
     ExecuteOptions, InputValue, Limits, Method, MethodOptions, OutputValue, Program, ProgramSource, Runtime,
     TensorInput,
@@ -105,7 +106,7 @@ impl Delegate for ExecutorDelegate {
             };
             output.resize(tensor.meta.shape())?;
             let view = crate::session::output_value::view_of_buffer(&tensor.meta, &tensor.data);
-            crate::demo::copy_tensor(view, output.view_mut())?;
+            copy_tensor(view, output.view_mut())?;
         }
         Ok(())
     }
