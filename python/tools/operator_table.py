@@ -43,7 +43,8 @@ The operators of the kernel table: out-variants under the names that program fil
 
 `F`: a fast kernel takes one of the operator's first calls among the cases; with other arguments it may
 leave the call to the plain kernel. `r`: the plain kernel of the operator's row does
-(`rust/pteron-kernels/src/ops`). Empty: the call is refused when the program is loaded, as eager PyTorch refuses it, but for the rows of
+(`rust/pteron-kernels/src/ops`). Empty: the call is refused when the program is loaded, as eager PyTorch
+refuses it, but for the rows of
 `REFUSED_HERE` in `tests/ops/test_dtypes.py`. A column stands for the dtype of the main operands; what an
 operator also takes by type promotion has no column. Rows without letters are of operators whose calls have
 no main tensor, or no result that can be compared (`CALLED_ELSEWHERE` in

@@ -1,4 +1,4 @@
-//! What elementwise operators share: the functions of a row ([`pointwise`], [`lanewise`]), the vector frame ([`blocks`]) with
+//! What elementwise operators share: the functions of a row ([`pointwise`], [`lanewise`]), the vector frame (`blocks`) with
 //! single functions ([`floats`]) and chains of several ([`chain`]), the loops over other elements ([`lanewise`]), and the
 //! frame of plain kernels ([`plain`]). The functions themselves are beside the rows of their operators.
 //! Outputs may share bytes with an operand of the same shape.

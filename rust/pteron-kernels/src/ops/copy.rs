@@ -2,7 +2,7 @@
 //!
 //! Shape: that of `self` (`copy` broadcasts `src` to it). Dtype: whatever the output has; floats
 //! become integers by truncation. Edge cases: equal dtypes move as bytes, so every dtype is copied,
-//! complex and eight-bit floats included. [`casts`] is the fast kernel of conversions.
+//! complex and eight-bit floats included. `casts` is the fast kernel of conversions.
 
 use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Kind};

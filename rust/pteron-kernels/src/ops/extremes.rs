@@ -1,5 +1,5 @@
 //! Reductions that choose: amax, amin, max, min, argmax, argmin, any, all. The fast kernels are in [`crate::reduction`] and
-//! [`any`].
+//! `any`.
 //!
 //! Shape: the reduced dimensions vanish or become 1. Dtype: kept; positions are int64. Edge cases:
 //! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of

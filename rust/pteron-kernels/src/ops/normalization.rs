@@ -1,5 +1,5 @@
-//! Layer, group and batch normalisation: the rows of the table and the plain kernels. [`layer_norm`], [`group_norm`] and
-//! [`batch_norm`] are the fast ones.
+//! Layer, group and batch normalisation: the rows of the table and the plain kernels. `layer_norm`, `group_norm` and
+//! `batch_norm` are the fast ones.
 //!
 //! Shape: that of the input; statistics as PyTorch returns them. Dtype: floats; statistics are
 //! accumulated in float64. Edge cases: weight and bias may be absent; empty batches.

@@ -1,5 +1,5 @@
 //! Pooling windows over signals, images and volumes: max with positions, average. The rows of the table and the plain kernels;
-//! [`max_pool`] and [`avg_pool`] are the fast ones.
+//! `max_pool` and `avg_pool` are the fast ones.
 //!
 //! Shape: PyTorch's formula, `ceil_mode` included. Dtype: numbers; averages of floats accumulate in
 //! float64, those of integers are cut to integers. Edge cases: NaN counts as largest and its last place in

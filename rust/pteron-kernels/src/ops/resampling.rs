@@ -1,4 +1,4 @@
-//! Resampling of signals, images and volumes: nearest, linear and cubic. [`bilinear`] is the fast kernel of images;
+//! Resampling of signals, images and volumes: nearest, linear and cubic. `bilinear` is the fast kernel of images;
 //! [`super::antialiasing`] has the filters that average when an image shrinks.
 //!
 //! Shape: the output size, or the input size times the scale factors, rounded down. Dtype: floats

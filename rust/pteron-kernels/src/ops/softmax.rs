@@ -1,4 +1,4 @@
-//! softmax and log_softmax along a dimension: the rows of the table and the plain kernel. [`float`] is the fast one.
+//! softmax and log_softmax along a dimension: the rows of the table and the plain kernel. `float` is the fast one.
 //!
 //! Shape: that of `self`. Dtype: floats, computed in float32 or float64. Edge cases: a row of
 //! negative infinities gives NaN, as the quotient of two zeros does.
