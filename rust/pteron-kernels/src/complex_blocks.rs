@@ -2,7 +2,7 @@
 
 use crate::compute::BLOCK;
 use crate::elements::Reader;
-use crate::walk::Walk;
+use crate::strided::loops::Walk;
 use pteron_core::{Complex64, DType, Error, Result, TensorMeta, TensorView};
 
 /// A complex number.

@@ -2,7 +2,7 @@
 //! Unsafe island: the checks here make the raw loads and stores of `compute` safe to call.
 
 use crate::compute::{BLOCK, Compute, LoadFn, StoreFn, load_fn, store_fn, store_in_range_fn};
-use crate::walk::Walk;
+use crate::strided::loops::Walk;
 use pteron_core::{DType, Error, Result, TensorMeta, TensorView, TensorViewMut};
 use std::ops::Range;
 

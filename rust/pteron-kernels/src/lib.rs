@@ -47,8 +47,6 @@ pub mod testing;
 pub mod vector_math;
 
 pub use operator::Operator;
-// The names by which operators call the modules of the strided layer.
-pub use strided::{copy as region, loops, loops as walk, mapped_copy};
 
 use pteron_core::StaticKernel;
 

@@ -6,7 +6,7 @@
 
 use crate::compute::{BLOCK, Compute};
 use crate::elements::Reader;
-use crate::walk::Walk;
+use crate::strided::loops::Walk;
 use pteron_core::{DType, Error, Result};
 
 /// A compute type whose order is that of unsigned integers.

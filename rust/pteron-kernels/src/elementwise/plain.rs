@@ -10,7 +10,7 @@ use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::promotion::{Promotion, check_cast};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{broadcast, check_expandable};
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{AliasRule, Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
 
 /// Elements in a chunk; fixed, so that results do not depend on the number of threads.

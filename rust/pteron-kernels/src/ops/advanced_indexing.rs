@@ -11,15 +11,15 @@ use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::Kind;
 use crate::elements::Reader;
 use crate::indexed::{self, Meet, Named, Row, Scatter};
-use crate::loops::Loops;
-use crate::mapped_copy::{self, Mapping};
+use crate::strided::loops::Loops;
+use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::data_dependent::no_room;
 use crate::ops::index_items::{IndexItems, MaskCount, wrap_positions};
 use crate::ops::layout::same_dtype;
-use crate::region::{Region, RegionCopy, copy_to_update};
+use crate::strided::copy::{Region, RegionCopy, copy_to_update};
 use crate::routine::{Preparation, Routine, RunFn, dtype_of};
 use crate::shape::check_expandable;
-use crate::walk::{Walk, broadcast_strides, signed};
+use crate::strided::loops::{Walk, broadcast_strides, signed};
 use pteron_core::{
     ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, TensorView,
     TensorViewMut,

@@ -9,10 +9,10 @@ use crate::elements::{Reader, Writer};
 use crate::ops::layout::copy_in_chunks;
 use crate::ops::sums::check_float;
 use crate::reduction::plain::row_major;
-use crate::region::{Region, RegionCopy};
+use crate::strided::copy::{Region, RegionCopy};
 use crate::routine::{Preparation, Routine};
 use crate::shape::wrap_dim;
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// The dimension and half its extent.

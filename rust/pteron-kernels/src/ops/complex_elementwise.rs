@@ -9,7 +9,7 @@ use crate::compute::BLOCK;
 use crate::elements::Writer;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
 
 /// Is one of these arguments complex64? Others are left to the kernels of real numbers.

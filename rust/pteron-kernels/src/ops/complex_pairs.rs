@@ -12,7 +12,7 @@ use crate::ops::complex_elementwise;
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
 
 fn bind_view(args: &mut BindArgs<'_>) -> Result<()> {

@@ -10,10 +10,10 @@ use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::ops::convolution::{Geometry, convolve_with, geometry, strides};
 use crate::reduction::plain::LaneSum;
-use crate::region::zero;
+use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
 const GRAD: usize = 0;

@@ -7,10 +7,10 @@
 use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Kind};
 use crate::elementwise::plain::{Dtypes, Positions, complex, number};
-use crate::region::copy_whole;
+use crate::strided::copy::copy_whole;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_expandable;
-use crate::walk::broadcast_strides;
+use crate::strided::loops::broadcast_strides;
 use crate::strided::view_copy;
 use crate::strided::views::View;
 use pteron_core::{BindArgs, Error, PrepareContext, Result};
@@ -71,7 +71,7 @@ fn copy_out(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 fn copy_broadcast(src: &pteron_core::TensorView<'_>, out: &mut pteron_core::TensorViewMut<'_>) -> Result<()> {
-    use crate::region::{Region, copy_region};
+    use crate::strided::copy::{Region, copy_region};
     check_expandable(src.shape(), out.shape())?;
     let from = Region { offset: 0, strides: broadcast_strides(src.shape(), src.strides(), out.rank()) };
     copy_region(out.shape(), src, from, out, Region::of(out.strides()))

@@ -10,7 +10,7 @@ use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
 use crate::elements::Writer;
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::region::{Region, copy_region, zero};
+use crate::strided::copy::{Region, copy_region, zero};
 use crate::routine::{BindFn, BindOnly, Preparation, Routine, dtype_of};
 use pteron_core::{
     Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, TensorViewMut,

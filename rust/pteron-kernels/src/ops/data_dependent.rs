@@ -14,7 +14,7 @@ use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
 use crate::routine::{Routine, dtype_of};
 use crate::shape::{broadcast, check_expandable};
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView};
 
 /// Visits the row-major positions of the elements of `x`, broadcast to `shape`, that are true: in order, in
@@ -213,7 +213,7 @@ fn masked_scatter<C: Compute>(args: &Args<'_>) -> Result<()> {
     let (x, source) = (args.tensor(0)?, Reader::<C>::new(args.tensor(2)?)?);
     check_expandable(x.shape(), &shape)?;
     {
-        use crate::region::{Region, copy_region};
+        use crate::strided::copy::{Region, copy_region};
         let mut out = args.output(3)?;
         let from = Region { offset: 0, strides: broadcast_strides(x.shape(), x.strides(), shape.len()) };
         let to = Region::of(out.strides());

@@ -13,7 +13,7 @@ use crate::ops::sums::check_float;
 use crate::reduction::plain::{LaneSum, row_major};
 use crate::routine::Routine;
 use crate::shape::{broadcast, check_rank};
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{Args, BindArgs, Dims, Error, Result};
 
 /// The norm's exponent, checked.

@@ -9,7 +9,7 @@ use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
-use crate::region::zero;
+use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_same};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};

@@ -9,7 +9,7 @@ use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
-use crate::region::copy_to_update;
+use crate::strided::copy::copy_to_update;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_index;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};

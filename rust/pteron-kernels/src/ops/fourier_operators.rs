@@ -12,7 +12,7 @@ use crate::fourier::{Number, Transform, memory, most_memory};
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_dim;
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{
     Args, BindArgs, Complex64, DType, Dims, Error, PrepareContext, Result, WorkerScratch,
 };
@@ -105,7 +105,7 @@ fn bind_c2c(args: &mut BindArgs<'_>) -> Result<()> {
 
 fn c2c(args: &Args<'_>, scratch: &mut WorkerScratch<'_>) -> Result<()> {
     let (dims, is_forward) = (dims(args)?, args.bool(3)?);
-    crate::region::copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
+    crate::strided::copy::copy_whole(&args.tensor(0)?, &mut args.output(4)?)?;
     let (shape, strides) = (*args.output(4)?.shape(), *args.output(4)?.strides());
     let factor = scale(args, &shape, &dims)?;
     let data = args.output(4)?.into_slice::<Complex64>()?;

@@ -9,7 +9,7 @@ use crate::compute::BLOCK;
 use crate::elements::Reader;
 use crate::ops::data_dependent::{count_true, for_each_true};
 use crate::shape::{broadcast, wrap_index};
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{DType, Dims, Error, MAX_RANK, Result, TensorListView, TensorView};
 use std::ops::Range;
 

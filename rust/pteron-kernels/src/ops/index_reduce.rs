@@ -9,10 +9,10 @@ use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
-use crate::region::copy_whole;
+use crate::strided::copy::copy_whole;
 use crate::routine::{Routine, dtype_of};
 use crate::shape::{check_index, wrap_dim};
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, Result};
 
 /// How a slice meets the one that is there.

@@ -5,13 +5,13 @@
 
 use crate::operator::{Operator, kernel, operator};
 use crate::elements::Reader;
-use crate::mapped_copy::{self, Mapping};
+use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
-use crate::region::{Region, copy_region};
+use crate::strided::copy::{Region, copy_region};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_index_at, wrap_dim};
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
 
 mod embedding;

@@ -6,10 +6,10 @@
 
 use crate::operator::{Operator, kernel, operator};
 use crate::chunked;
-use crate::mapped_copy::{self, Mapping};
+use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
-use crate::region::{Region, copy_positions, copy_region, copy_to_update};
+use crate::strided::copy::{Region, copy_positions, copy_region, copy_to_update};
 use crate::routine::{PerItem, Preparation, Routine, dtype_of};
 use crate::shape::{check_same, wrap_dim};
 use crate::strided::views::View;

@@ -10,7 +10,7 @@ use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_expandable, check_rank, check_same};
-use crate::walk::broadcast_strides;
+use crate::strided::loops::broadcast_strides;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// A matrix within a tensor: first element, stride of rows, stride of columns.

@@ -6,7 +6,7 @@ use crate::compute::Compute;
 use crate::elements::{Reader, Writer};
 use crate::routine::dtype_of;
 use crate::shape::{broadcast, check_same};
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{Args, DType, Dims, Error, PrepareContext, Result, TensorMeta};
 
 /// Where the items of a tensor lie whose last `dims` dimensions (0, 1 or 2) make up an item.

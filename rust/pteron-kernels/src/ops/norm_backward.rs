@@ -15,7 +15,7 @@ use crate::ops::sums::check_float;
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
-use crate::walk::Walk;
+use crate::strided::loops::Walk;
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
 const GRAD: usize = 0;

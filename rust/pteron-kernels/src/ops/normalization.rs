@@ -11,7 +11,7 @@ use crate::ops::sums::{check_float, moments};
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 mod batch_norm;

@@ -7,10 +7,10 @@ use crate::operator::{Operator, kernel, operator};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::Writer;
-use crate::mapped_copy::{self, Mapping};
+use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::region::{Region, RegionCopy};
+use crate::strided::copy::{Region, RegionCopy};
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result};
 

@@ -10,7 +10,7 @@ use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::integers;
-use crate::region::zero;
+use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorMeta};
 

@@ -13,7 +13,7 @@ use crate::ops::layout::same_dtype;
 use crate::ops::pooling::{Mean, axes, divisor_override, window};
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, extents, places, volumes, with_extents};
-use crate::region::zero;
+use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_same};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};

@@ -12,7 +12,7 @@ use crate::ops::quantize::Rounded;
 use crate::ops::quantized_layout::limits;
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, dtype_of};
-use crate::walk::Walk;
+use crate::strided::loops::Walk;
 use half::{bf16, f16};
 use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result};
 

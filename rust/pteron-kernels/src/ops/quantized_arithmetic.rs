@@ -15,7 +15,7 @@ use crate::ops::quantized_layout::{limits, stated_limits};
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{broadcast, check_rank};
-use crate::walk::Walk;
+use crate::strided::loops::Walk;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, TensorView};
 use std::ops::Range;
 

@@ -12,7 +12,7 @@ use crate::elements::{Reader, Writer};
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_rank, check_same};
-use crate::walk::Walk;
+use crate::strided::loops::Walk;
 use half::{bf16, f16};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 

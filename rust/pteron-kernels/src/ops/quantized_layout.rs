@@ -3,7 +3,7 @@
 
 use crate::elements::Reader;
 use crate::shape::{check_expandable, wrap_dim};
-use crate::walk::{Walk, broadcast_strides, signed};
+use crate::strided::loops::{Walk, broadcast_strides, signed};
 use pteron_core::{ArgSpec, Args, DType, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView};
 
 /// How quantisation parameters spread over a tensor.

@@ -14,7 +14,7 @@ use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
-use crate::walk::{Walk, broadcast_strides};
+use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{
     Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, TensorView,
 };

@@ -9,7 +9,7 @@ use crate::operator::{Operator, kernel, operator};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
-use crate::mapped_copy::{self, Mapping};
+use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, volumes, with_extents};

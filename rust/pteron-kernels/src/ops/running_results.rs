@@ -10,13 +10,13 @@ use crate::operator::{Operator, kernel};
 use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
-use crate::loops::{Loops, memory_order};
+use crate::strided::loops::{Loops, memory_order};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::{check_float, check_real};
 use crate::reduction::plain::Reduction;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
-use crate::walk::signed;
+use crate::strided::loops::signed;
 use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result};
 use std::ops::Range;
 

@@ -10,13 +10,13 @@ use crate::chunked::{self, CHUNK, Work, part};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView};
 use crate::indexed::{self, Meet, Named, Row, Scatter, check_positions as check_range, with_number};
-use crate::loops::{Loops, memory_order};
+use crate::strided::loops::{Loops, memory_order};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
-use crate::region::{Region, RegionCopy};
+use crate::strided::copy::{Region, RegionCopy};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
-use crate::walk::signed;
+use crate::strided::loops::signed;
 use pteron_core::{
     ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scalar, TensorView,
 };

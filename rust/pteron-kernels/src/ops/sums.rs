@@ -105,7 +105,7 @@ fn mean_over(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Resul
 /// Mean and sum of squared deviations of the elements at `base`.
 pub(crate) fn moments(
     x: &Reader<'_, f64>,
-    walk: &crate::walk::Walk,
+    walk: &crate::strided::loops::Walk,
     base: isize,
     buffer: &mut [f64; BLOCK],
 ) -> Result<(f64, f64)> {

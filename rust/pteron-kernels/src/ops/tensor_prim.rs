@@ -7,7 +7,7 @@
 use crate::operator::{Operator, kernel};
 use crate::compute::Compute;
 use crate::elements::Reader;
-use crate::region::{Region, copy_region};
+use crate::strided::copy::{Region, copy_region};
 use crate::routine::{BindOnly, Routine};
 use crate::shape::{check_same, wrap_dim};
 use crate::strided::views::view_shape;

@@ -14,10 +14,10 @@ use crate::ops::data_dependent::no_room;
 use crate::ops::layout::same_dtype;
 use crate::ordering::Key;
 use crate::reduction::plain::row_major;
-use crate::region::{Region, copy_region};
+use crate::strided::copy::{Region, copy_region};
 use crate::routine::{Finding, FindFn, Preparation, dtype_of};
 use crate::shape::wrap_dim;
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, WorkerScratch};
 
 /// Room in the scratch for `count` pairs of key and position.

@@ -5,7 +5,7 @@ use crate::compute::{BLOCK, Compute};
 use crate::elements::{Reader, Writer};
 use crate::routine::{BindFn, Preparation};
 use crate::shape::{all_dims, dim_set, reduced_shape};
-use crate::walk::{Walk, signed};
+use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Error, Grid, Result, TensorMeta};
 use std::ops::Range;
 
