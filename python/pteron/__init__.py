@@ -1,8 +1,8 @@
 """Run PyTorch programs (`.pte`) without PyTorch.
 
 `load` a program, call its methods with NumPy arrays, torch tensors or anything with DLPack or the buffer
-protocol. The compile half, from a PyTorch model to a `.pte` file, is `pteron.exir`; it needs
-`pip install "pteron[export]"`.
+protocol. `export` goes the other way, from a PyTorch model to a `.pte` file; it and the compile half behind
+it, `pteron.exir`, need `pip install "pteron[export]"`.
 """
 
 from pteron._native import (
@@ -37,6 +37,7 @@ from pteron.errors import (
     ProgramError,
     PteronError,
 )
+from pteron.export_call import export
 
 __all__ = [
     "Cancelled",
@@ -64,6 +65,7 @@ __all__ = [
     "Tensor",
     "ValueSpec",
     "__version__",
+    "export",
     "load",
     "register_backend",
     "strip",

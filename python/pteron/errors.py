@@ -199,6 +199,28 @@ class MissingOutVariantError(ExportError):
     """An operator has no overload that writes into given tensors."""
 
 
+class ExampleMismatchError(ExportError):
+    """On its example a program gives another result than the captured model. The text names the outputs.
+
+    `outputs`: their names; `difference`: the largest, as a part of the largest number of its output.
+    """
+
+    outputs: tuple[str, ...]
+    difference: float
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        outputs: tuple[str, ...] = (),
+        difference: float = 0.0,
+        **details: Unpack[Details],
+    ) -> None:
+        super().__init__(message, **details)
+        self.outputs = outputs
+        self.difference = difference
+
+
 class UnsupportedProgramError(ExportError):
     """A program cannot be written, or its target cannot run it. The text names every reason.
 

@@ -177,7 +177,7 @@ def page() -> str:
     out = [HEAD]
     remedy = remedies()
     ordered = [*CLASSES.values(), errors.ExportError, errors.VerificationError]
-    ordered += [errors.MissingOutVariantError, errors.UnsupportedProgramError]
+    ordered += [errors.MissingOutVariantError, errors.ExampleMismatchError, errors.UnsupportedProgramError]
     for cls in ordered:
         bases = [
             b.__name__ for b in cls.__mro__[1:] if b.__name__ not in {"object", "Exception", "BaseException"}

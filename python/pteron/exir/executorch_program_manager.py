@@ -87,6 +87,11 @@ class ExecutorchProgramManager:
             self._buffer = self._layout().to_bytes()
         return self._buffer
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the program file, which is not made for it."""
+        return self._layout().size if self._buffer is None else len(self._buffer)
+
     def write_to_file(self, file: IO[bytes], *, strip: bool = False) -> None:
         """Write the program to an open binary file, piece by piece; `strip`: without debug information."""
         if self._buffer is not None and not strip:

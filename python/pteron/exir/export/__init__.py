@@ -1,0 +1,1 @@
+"""A model to a checked program in one call: what `pteron.export` does."""
