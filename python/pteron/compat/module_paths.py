@@ -13,6 +13,7 @@ Source = str | tuple[str, Mapping[str, str]]
 _BACKEND = "pteron.exir.backend"
 _CANONICAL = f"{_BACKEND}.canonical_partitioners"
 _DEMO = "pteron.backends.demo"
+_RECIPES = "pteron.exir.recipes"
 _BUNDLED = "pteron.devtools.bundled_program"
 
 _PROGRAM: tuple[Source, ...] = (
@@ -121,6 +122,15 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.schema": ("pteron.exir.schema",),
     "exir.tensor_layout": (("pteron.exir.schema", {"TensorLayout": "TensorLayout"}),),
     "exir._serialize._named_data_store": (f"{_BACKEND}.named_data_store",),
+    "export": (_RECIPES, (f"{_RECIPES}.export_session", {"export": "export"})),
+    "export.export": (f"{_RECIPES}.export_session",),
+    "export.recipe": (f"{_RECIPES}.recipe_parts", f"{_RECIPES}.export_recipe"),
+    "export.recipe_provider": (f"{_RECIPES}.recipe_registry",),
+    "export.recipe_registry": (f"{_RECIPES}.recipe_registry",),
+    "export.stages": (f"{_RECIPES}.stages",),
+    "export.target_recipes": (f"{_RECIPES}.target_recipes",),
+    "export.types": ((f"{_RECIPES}.recipe_parts", {"StageType": "StageType"}),),
+    "export.utils": (f"{_RECIPES}.target_recipes",),
     "extension.pybindings.portable_lib": ("pteron.compat.portable_lib",),
     "runtime": ("pteron.runtime",),
 }
