@@ -26,6 +26,7 @@ __all__ = [
     "check_call",
     "check_program",
     "data_listing",
+    "error_kinds",
     "layout_data_file",
     "layout_program",
     "listing",
@@ -311,6 +312,7 @@ def register_backend(
     name: str, backend: _Backend, *, runtime: Runtime | None = None, replace: bool = False
 ) -> None: ...
 def register_demo_backends(runtime: Runtime | None = None) -> None: ...
+def error_kinds() -> list[dict[str, str]]: ...
 def operator_names() -> list[str]: ...
 def serialize_program(
     program: Any,

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from pteron import errors  # noqa: E402
+from pteron._native import error_kinds  # noqa: E402
 from tests.support.failing_calls import EXAMPLES  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "errors.md"
@@ -41,37 +42,11 @@ After every one of these errors the next correct call works, except after `Inter
 `DelegateError` that says that the session cannot be used any more.
 """
 
-# Names of constructors and kinds in Rust, and the class that users see.
-CLASSES = {
-    "Program": errors.ProgramError,
-    "MissingOperator": errors.MissingOperatorError,
-    "MissingBackend": errors.MissingBackendError,
-    "MethodNotFound": errors.MethodNotFoundError,
-    "Input": errors.InputError,
-    "InputType": errors.InputTypeError,
-    "Kernel": errors.KernelError,
-    "Delegate": errors.DelegateError,
-    "ExternalData": errors.ExternalDataError,
-    "LimitExceeded": errors.LimitExceeded,
-    "Cancelled": errors.Cancelled,
-    "DeadlineExceeded": errors.DeadlineExceeded,
-    "MethodBusy": errors.MethodBusy,
-    "OutputsInUse": errors.OutputsInUseError,
-    "Internal": errors.InternalError,
-}
-CONSTRUCTORS = {
-    "program": "Program",
-    "missing_operator": "MissingOperator",
-    "missing_backend": "MissingBackend",
-    "method_not_found": "MethodNotFound",
-    "input": "Input",
-    "input_type": "InputType",
-    "kernel": "Kernel",
-    "delegate": "Delegate",
-    "external_data": "ExternalData",
-    "limit": "LimitExceeded",
-    "internal": "Internal",
-}
+# The table of kinds, rust/pteron-core/src/error_kind.rs. A file that is not there is a built-in class.
+KINDS = [row for row in error_kinds() if row["exception"] != "FileNotFoundError"]
+CLASSES = {row["kind"]: getattr(errors, row["exception"]) for row in KINDS}
+CONSTRUCTORS = {row["constructor"]: row["kind"] for row in KINDS}
+REMEDIES = {CLASSES[row["kind"]]: row["remedy"] for row in KINDS}
 EXPORT_REMEDY = "the text names the node and the line of the model; change that line, or how it is lowered"
 
 STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -82,7 +57,6 @@ CALL = re.compile(
 )
 # `limits::reached`, which every limit's error is made by.
 LIMIT = re.compile(r'reached\(\s*"(\w+)",\s*(?:&format!\(\s*)?' + STRING, re.DOTALL)
-HINT = re.compile(r"ErrorKind::(\w+)(?: \| ErrorKind::(\w+))? => \{?\s*" + STRING, re.DOTALL)
 
 
 def rust_sources() -> Iterator[tuple[str, str]]:
@@ -145,17 +119,6 @@ def python_texts() -> Iterator[tuple[type[errors.PteronError], str, str]]:
                     yield classes[name], text, package
 
 
-def remedies() -> dict[type[errors.PteronError], str]:
-    """What the bindings add where an error has no hint of its own."""
-    text = (ROOT / "rust/pteron-python/src/errors.rs").read_text()
-    found: dict[type[errors.PteronError], str] = {}
-    for arm in HINT.finditer(text[text.index("fn general_hint") :]):
-        for kind in filter(None, arm.groups()[:2]):
-            found[CLASSES[kind]] = unescaped(arm[3])
-    found[errors.InternalError] = "this is a bug in pteron: report it with its text and the program"
-    return found
-
-
 def example(cls: type[errors.PteronError]) -> str | None:
     """The text of a real error of this class; None for those of bugs and of the compile half."""
     if cls not in EXAMPLES:
@@ -175,7 +138,6 @@ def page() -> str:
     for cls, text, part in [*rust_texts(), *python_texts()]:
         texts.setdefault(cls, {}).setdefault(" ".join(text.split()), set()).add(part)
     out = [HEAD]
-    remedy = remedies()
     ordered = [*CLASSES.values(), errors.ExportError, errors.VerificationError]
     ordered += [errors.MissingOutVariantError, errors.ExampleMismatchError, errors.UnsupportedProgramError]
     for cls in ordered:
@@ -185,7 +147,7 @@ def page() -> str:
         out.append(
             f"\n## {cls.__name__}\n\n{' '.join((cls.__doc__ or '').split())}\n\nAlso a {', '.join(bases)}.\n"
         )
-        out.append(f"\nWhat to do: {remedy.get(cls, EXPORT_REMEDY)}.\n")
+        out.append(f"\nWhat to do: {REMEDIES.get(cls, EXPORT_REMEDY)}.\n")
         shown = example(cls)
         if shown is not None:
             out.append(f"\n```text\n{shown}\n```\n")

@@ -12,6 +12,7 @@ import pytest
 
 import pteron
 from pteron import errors
+from pteron._native import error_kinds
 from tests.support.programs import add_method, build, delegate_method, endless_method, schema
 
 X = np.zeros((2, 3), np.float32)
@@ -40,6 +41,17 @@ def test_the_tree() -> None:
         assert issubclass(cls, RuntimeError)
         assert cls.__doc__
         assert cls.__name__ in pteron.__all__
+
+
+def test_the_tree_is_the_table_of_kinds() -> None:
+    rows = {row["exception"]: row for row in error_kinds()}
+    assert rows.pop("FileNotFoundError")["kind"] == "NotFound"
+    base = {"PteronError", "ExportError"}
+    assert rows.keys() == {cls.__name__ for cls in CLASSES} - base
+    for name, row in rows.items():
+        doc = " ".join((getattr(errors, name).__doc__ or "").split())
+        assert doc.startswith(row["meaning"]), name
+        assert row["remedy"]
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)

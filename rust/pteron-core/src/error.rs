@@ -1,49 +1,12 @@
 //! The one error type of the Rust half. Its text says what happened, where, what was expected,
 //! what was found, and what to do; `pteron-python` maps [`ErrorKind`] to an exception class.
 
+pub use crate::error_kind::ErrorKind;
 use std::borrow::Cow;
 use std::fmt;
 
 /// Shorthand for results with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// What kind of thing went wrong; one kind is one public exception class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The program file is damaged or breaks a rule of the format.
-    Program,
-    /// An instruction names an operator that the runtime has no kernel for.
-    MissingOperator,
-    /// A delegate names a backend that is not registered or not available.
-    MissingBackend,
-    /// The program has no method of that name.
-    MethodNotFound,
-    /// An input has a wrong count, shape, rank or value.
-    Input,
-    /// An input has a wrong dtype or Python type.
-    InputType,
-    /// A kernel refused its arguments or failed.
-    Kernel,
-    /// A backend failed in init or execute.
-    Delegate,
-    /// A data file is missing, damaged or does not fit the program.
-    ExternalData,
-    /// A limit set by the caller (memory, instructions, rank ...) was reached.
-    LimitExceeded,
-    /// The run was cancelled.
-    Cancelled,
-    /// The deadline passed.
-    DeadlineExceeded,
-    /// The method is running already (another thread or re-entry).
-    MethodBusy,
-    /// Outputs lent by an earlier call are still alive.
-    OutputsInUse,
-    /// A file that is not there.
-    NotFound,
-    /// Our own bug.
-    Internal,
-}
 
 /// An error with its place. Cheap to move: one pointer.
 pub struct Error(Box<ErrorDetail>);
@@ -80,38 +43,6 @@ pub struct ErrorDetail {
     pub is_memory_kept: bool,
     /// The error of a lower layer (a Python exception travels here).
     pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
-}
-
-macro_rules! constructors {
-    ($($(#[$doc:meta])* $name:ident => $kind:ident),* $(,)?) => {
-        impl Error {
-            $( $(#[$doc])* #[cold] pub fn $name(message: impl Into<String>) -> Self { Self::new(ErrorKind::$kind, message) } )*
-        }
-    };
-}
-constructors! {
-    /// A damaged or illegal program.
-    program => Program,
-    /// A kernel that is not there.
-    missing_operator => MissingOperator,
-    /// A backend that is not there.
-    missing_backend => MissingBackend,
-    /// No such method.
-    method_not_found => MethodNotFound,
-    /// A bad input.
-    input => Input,
-    /// An input of a wrong type.
-    input_type => InputType,
-    /// A kernel that refused or failed.
-    kernel => Kernel,
-    /// A backend that failed.
-    delegate => Delegate,
-    /// A data file that does not fit.
-    external_data => ExternalData,
-    /// A limit that was reached.
-    limit => LimitExceeded,
-    /// Our own bug.
-    internal => Internal,
 }
 
 macro_rules! setters {

@@ -19,6 +19,7 @@ pub mod dim_order;
 pub mod dims;
 pub mod dtype;
 pub mod error;
+mod error_kind;
 pub mod instruction;
 #[allow(unsafe_code, reason = "`Prepared::run` is unsafe to call")]
 pub mod kernel;

@@ -1,6 +1,6 @@
 //! The word that stops a run: zero while it may go on, polled before every step and every chunk.
 
-use pteron_core::{Error, ErrorKind};
+use pteron_core::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Go on.
@@ -23,9 +23,7 @@ pub fn check(word: &AtomicU32) -> pteron_core::Result<()> {
 #[cold]
 fn stopped(reason: u32) -> Error {
     match reason {
-        DEADLINE => {
-            Error::new(ErrorKind::DeadlineExceeded, "the deadline passed before the run was complete")
-        }
-        _ => Error::new(ErrorKind::Cancelled, "the run was cancelled"),
+        DEADLINE => Error::deadline_exceeded("the deadline passed before the run was complete"),
+        _ => Error::cancelled("the run was cancelled"),
     }
 }

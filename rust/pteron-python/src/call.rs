@@ -6,7 +6,7 @@ use crate::input::{Argument, Arguments, OutputMemory};
 use crate::parameter;
 use crate::tracer::PyTracer;
 use pteron_core::error::panic_text;
-use pteron_core::{Error, ErrorKind, Result};
+use pteron_core::{Error, Result};
 use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program, Tracer};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
@@ -134,5 +134,5 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 /// raises stops the run.
 fn poll_signals() -> Result<()> {
     Python::attach(|py| py.check_signals())
-        .map_err(|raised| Error::new(ErrorKind::Cancelled, "a signal handler stopped the run").cause(raised))
+        .map_err(|raised| Error::cancelled("a signal handler stopped the run").cause(raised))
 }

@@ -6,28 +6,26 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 
-/// Name of the class in `pteron.errors` for every kind.
-fn class_name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Program => "ProgramError",
-        ErrorKind::MissingOperator => "MissingOperatorError",
-        ErrorKind::MissingBackend => "MissingBackendError",
-        ErrorKind::MethodNotFound => "MethodNotFoundError",
-        ErrorKind::Input => "InputError",
-        ErrorKind::InputType => "InputTypeError",
-        ErrorKind::Kernel => "KernelError",
-        ErrorKind::Delegate => "DelegateError",
-        ErrorKind::ExternalData => "ExternalDataError",
-        ErrorKind::LimitExceeded => "LimitExceeded",
-        ErrorKind::Cancelled => "Cancelled",
-        ErrorKind::DeadlineExceeded => "DeadlineExceeded",
-        ErrorKind::MethodBusy => "MethodBusy",
-        ErrorKind::OutputsInUse => "OutputsInUseError",
-        ErrorKind::Internal => "InternalError",
-        // `NotFound` becomes the built-in FileNotFoundError before this table is asked; a kind that is
-        // newer than this table would be our own omission.
-        _ => "InternalError",
-    }
+/// A row of the table of kinds, `pteron-core/src/error_kind.rs`.
+#[derive(IntoPyObject)]
+pub struct Row {
+    kind: &'static str,
+    constructor: &'static str,
+    exception: &'static str,
+    meaning: &'static str,
+    remedy: &'static str,
+}
+/// The table of kinds as dicts, for whoever checks the exception tree or writes its documentation.
+#[pyfunction]
+pub fn error_kinds() -> Vec<Row> {
+    let row = |kind: &ErrorKind| Row {
+        kind: kind.name(),
+        constructor: kind.constructor(),
+        exception: kind.exception(),
+        meaning: kind.meaning(),
+        remedy: kind.remedy(),
+    };
+    ErrorKind::ALL.iter().map(row).collect()
 }
 
 fn errors_module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
@@ -40,7 +38,7 @@ fn errors_module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
 #[cold]
 pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
     let kind = error.kind();
-    let error = error.hint(general_hint(kind));
+    let error = error.hint(kind.remedy());
     let text = error.to_string();
     let mut detail = error.into_detail();
     let cause = match detail.cause.take() {
@@ -69,41 +67,6 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
     exception
 }
 
-/// What to do about an error that says nothing more precise itself.
-fn general_hint(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Program => {
-            "the file is damaged or breaks a rule of the format: copy it again, or export the model again"
-        }
-        ErrorKind::MissingOperator => "delegate these operators, or decompose them before export",
-        ErrorKind::MissingBackend => {
-            "pteron.register_backend makes a backend known; program.backends(method) lists those needed"
-        }
-        ErrorKind::MethodNotFound => "program.methods lists the methods",
-        ErrorKind::Input | ErrorKind::InputType => {
-            "program.inputs(method) and program.outputs(method) tell what a method takes and gives"
-        }
-        ErrorKind::Kernel => {
-            "look at the inputs of this call: the operator cannot do what they ask for; program.listing() shows \
-             the instruction"
-        }
-        ErrorKind::Delegate => {
-            "the backend failed, not the runtime; __cause__ holds what a backend written in Python raised"
-        }
-        ErrorKind::ExternalData => "pass the data file that was written together with the program",
-        ErrorKind::LimitExceeded => "raise the limit if the program is trusted: pteron.Limits, or budget",
-        ErrorKind::Cancelled => "the method can be called again",
-        ErrorKind::DeadlineExceeded => "the method can be called again; give it more time with deadline",
-        ErrorKind::MethodBusy => "load one method per thread, or use program.run()",
-        ErrorKind::OutputsInUse => "let go of the outputs of earlier calls, or copy them",
-        _ => concat!(
-            "this is a bug in pteron, please report it with this text and the program at ",
-            env!("CARGO_PKG_REPOSITORY"),
-            "/issues"
-        ),
-    }
-}
-
 fn make(
     py: Python<'_>,
     kind: ErrorKind,
@@ -111,7 +74,7 @@ fn make(
     detail: &pteron_core::error::ErrorDetail,
 ) -> PyResult<PyErr> {
     // The text says what the fields say, escaped; handed to the class they would be compared with it raw.
-    let exception = errors_module(py)?.getattr(class_name(kind))?.call1((text,))?;
+    let exception = errors_module(py)?.getattr(kind.exception())?.call1((text,))?;
     exception.setattr("method", &detail.method)?;
     exception.setattr("instruction", detail.instruction)?;
     exception.setattr("operator", &detail.operator)?;

@@ -80,6 +80,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<spec::DimRange>()?;
     m.add_class::<backend::BackendInitContext>()?;
     m.add_class::<execute_context::ExecuteContext>()?;
+    m.add_function(wrap_pyfunction!(errors::error_kinds, m)?)?;
     m.add_function(wrap_pyfunction!(program::load, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::register_backend, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::register_demo_backends, m)?)?;

@@ -38,12 +38,9 @@ impl Builds {
     /// What such a program can still say.
     #[cold]
     pub(crate) fn error() -> Error {
-        Error::new(
-            pteron_core::ErrorKind::MethodBusy,
-            "a thread of the parent process was building a method of this program at the fork",
-        )
-        .expected("methods that are loaded before the fork")
-        .hint("load the program again in the child, or load its methods before forking")
+        Error::method_busy("a thread of the parent process was building a method of this program at the fork")
+            .expected("methods that are loaded before the fork")
+            .hint("load the program again in the child, or load its methods before forking")
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 use pteron_core::error::panic_text;
 use pteron_core::memory_reserve::or_limit;
-use pteron_core::{Error, ErrorKind, RandomStream, Result};
+use pteron_core::{Error, RandomStream, Result};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -134,12 +134,9 @@ impl MethodInstance {
             None => None,
             Some(Ok(turn)) => Some(turn),
             Some(Err(TryLockError::WouldBlock)) => {
-                return Err(Error::new(
-                    ErrorKind::MethodBusy,
-                    "a method that shares its buffers with this one is running",
-                )
-                .method(self.code.ir.name.as_str())
-                .hint("methods that were loaded together run one at a time"));
+                return Err(Error::method_busy("a method that shares its buffers with this one is running")
+                    .method(self.code.ir.name.as_str())
+                    .hint("methods that were loaded together run one at a time"));
             }
             Some(Err(TryLockError::Poisoned(_))) => {
                 return Err(poisoned().method(self.code.ir.name.as_str()));
@@ -161,7 +158,7 @@ impl MethodInstance {
             .hint("load the method again; a delegate must copy what it keeps")),
             Ok(guard) => Ok(guard),
             Err(TryLockError::WouldBlock) => {
-                Err(Error::new(ErrorKind::MethodBusy, "the method is running already")
+                Err(Error::method_busy("the method is running already")
                     .method(self.code.ir.name.as_str())
                     .hint("use one Method per thread, or program.run(), which keeps a pool of sessions"))
             }

@@ -50,7 +50,7 @@ impl Storage {
             let name = pteron_core::error::printable(&path.to_string_lossy());
             match e.kind() {
                 std::io::ErrorKind::NotFound => {
-                    Error::new(ErrorKind::NotFound, format!("the {what} file does not exist")).got(name)
+                    Error::not_found(format!("the {what} file does not exist")).got(name)
                 }
                 _ => Error::new(kind, format!("the {what} file cannot be read"))
                     .got(format!("{name}: {e}"))

@@ -2,9 +2,7 @@
 //! that an export keeps still).
 
 use crate::session::memory::{Export, Memory};
-use pteron_core::{
-    AlignedBuffer, DType, Error, ErrorKind, OwnedTensor, Result, TensorMeta, TensorView, TensorViewMut,
-};
+use pteron_core::{AlignedBuffer, DType, Error, OwnedTensor, Result, TensorMeta, TensorView, TensorViewMut};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -96,7 +94,7 @@ impl LentTensor {
     pub fn borrow(&self) -> Result<LentBytes<'_>> {
         match Export::of(&self.memory) {
             Some(export) => Ok(LentBytes { meta: &self.meta, export }),
-            None => Err(Error::new(ErrorKind::OutputsInUse, "a lent output has gone back to its session")
+            None => Err(Error::outputs_in_use("a lent output has gone back to its session")
                 .expected("a look at it before the method is called again")
                 .hint("look at lent outputs before the next call, or do not ask for lent ones")),
         }

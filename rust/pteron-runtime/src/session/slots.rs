@@ -19,7 +19,7 @@ use crate::session::shared_state::SharedState;
 use crate::{Allocation, InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
 use pteron_core::memory_reserve::list_of;
 use pteron_core::{
-    AlignedBuffer, BindArgs, Bound, Error, ErrorKind, Grid, RandomStream, Result, TensorSlot, Value, ValueId,
+    AlignedBuffer, BindArgs, Bound, Error, Grid, RandomStream, Result, TensorSlot, Value, ValueId,
 };
 use pteron_cpu::SessionScratch;
 use std::sync::Arc;
@@ -461,7 +461,7 @@ impl Session {
 #[cold]
 fn in_use(code: &MethodCode, index: usize) -> Error {
     let name = code.outputs.get(index).map_or("?", |spec| spec.name.as_str());
-    Error::new(ErrorKind::OutputsInUse, "an output that an earlier call lent is still looked at")
+    Error::outputs_in_use("an output that an earlier call lent is still looked at")
         .method(code.ir.name.as_str())
         .argument(name)
         .expected("no array, buffer or capsule over lent outputs when the method is used again")

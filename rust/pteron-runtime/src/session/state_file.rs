@@ -85,7 +85,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
     let name = printable(&path.to_string_lossy());
     match error.kind() {
         io::ErrorKind::NotFound => {
-            Error::new(ErrorKind::NotFound, "the directory of the state file does not exist").got(name)
+            Error::not_found("the directory of the state file does not exist").got(name)
         }
         _ => Error::external_data("the state file cannot be written")
             .got(format!("{name}: {error}"))
