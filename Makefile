@@ -75,8 +75,8 @@ quick: $(VENV)/.installed ## the tests of two minutes: units of the Rust crates;
 	cargo test --workspace --exclude pteron-python --exclude pteron-pool-model --lib --quiet
 	$(PYTEST) $(PARALLEL) -m "not alone and not slow" $(QUICK)
 
-QUICK := tests/backend tests/devtools tests/exir/passes tests/exir/test_emit.py tests/exir/test_listings.py \
-	tests/exir/test_memory_planning.py tests/exir/test_to_edge.py tests/format tests/run tests/test_cpu_budgets.py \
+QUICK := tests/backend tests/devtools tests/exir/passes tests/exir/emit/test_emit.py tests/exir/test_listings.py \
+	tests/exir/memory/test_memory_planning.py tests/exir/test_to_edge.py tests/format tests/run tests/test_cpu_budgets.py \
 	tests/ops/test_operator_coverage.py tests/ops/test_operand_layouts.py
 
 test-all: test test-models test-isa ## all tests, those of many minutes included: every operator sample, every f32 input of a function
