@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram, export
 
@@ -32,6 +33,23 @@ def record() -> type[RecordingBackend]:
     RecordingBackend.programs.clear()
     RecordingBackend.specs.clear()
     return RecordingBackend
+
+
+class SixSteps(torch.nn.Module):
+    """Two additions with other operators between them."""
+
+    def forward(self, x, y):
+        x = x + y
+        x = x * y
+        x = x - y
+        x = x / y
+        x = x * y
+        return x + y
+
+
+def floats(*values: float) -> np.ndarray:
+    """A vector of float32."""
+    return np.array(values, np.float32)
 
 
 class TagBy(Partitioner):

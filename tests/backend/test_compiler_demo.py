@@ -19,6 +19,7 @@ from pteron.backends.demo.compiler_demo_format import (
     write_wiring,
 )
 from pteron.backends.demo.compiler_demo_runtime import CompilerDemoRuntime, UnsupportedInstructionError
+from tests.backend.lowering_cases import floats
 from tests.support.own_interpreter import output_of
 
 
@@ -69,10 +70,6 @@ def run(operators, inputs, shape, wiring=None, specs=None, **data):
     outputs = [Output(shape, int(np.prod(shape))) for _ in range(delegate.num_outputs)]
     delegate.execute(None, inputs, outputs)
     return [output.array for output in outputs]
-
-
-def floats(*values):
-    return np.array(values, np.float32)
 
 
 def test_blob_round_trip() -> None:

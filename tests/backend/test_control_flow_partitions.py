@@ -14,7 +14,7 @@ from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.delegate_call import is_delegate_call
-from tests.backend.lowering_cases import RecordingBackend, record
+from tests.backend.lowering_cases import RecordingBackend
 
 
 class Weighted(torch.nn.Module):
@@ -102,7 +102,6 @@ def lowerable(request):
 
 
 def test_bodies_are_lowered_with_their_constants_as_inputs(lowerable) -> None:
-    record()
     model, manager = lowerable
     program = manager.exported_program()
     lowered = to_backend(program, FloatAdds("RecordingBackend"))
@@ -139,7 +138,6 @@ def test_delegates_run_in_every_iteration(lowerable, language) -> None:
 
 
 def test_control_flow_goes_whole_to_a_backend(lowerable) -> None:
-    record()
     model, manager = lowerable
     lowered = manager.to_backend(DelegationSpec("RecordingBackend", [])).exported_program()
     [inner] = RecordingBackend.programs

@@ -36,7 +36,6 @@ from tests.backend.lowering_cases import (
     delegate_calls,
     edge,
     names,
-    record,
 )
 
 
@@ -112,7 +111,6 @@ def test_merged_groups_never_depend_on_each_other() -> None:
     from tests.backend.lowering_cases import TagBy
 
     tags = {node.name: str(p.id) for p in partitions for node in p.nodes}
-    record()
     lowered = to_backend(program, TagBy(lambda node: tags.get(node.name)))
     x = torch.randn(1)
     torch.testing.assert_close(lowered.module()(x), program.module()(x))
@@ -129,7 +127,6 @@ def test_single_node_partitions_are_dropped_on_request() -> None:
 
 
 def test_all_nodes_go_to_one_backend() -> None:
-    record()
     lowered = to_backend(
         edge(torch.nn.Linear(2, 2), torch.ones(1, 2)), AllNodePartitioner("RecordingBackend", [])
     )
@@ -150,7 +147,6 @@ class AddmmConfig(PartitionerConfig):
 
 
 def test_configurations_say_what_is_taken_along() -> None:
-    record()
     partitioner = ConfigerationBasedPartitioner(DelegationSpec("RecordingBackend", []), [AddmmConfig()])
     program = edge(torch.nn.Linear(2, 3), torch.ones(1, 2))
     lowered = to_backend(program, partitioner)

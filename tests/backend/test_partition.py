@@ -27,29 +27,14 @@ from tests.backend.lowering_cases import (
     Counter,
     Function,
     RecordingBackend,
+    SixSteps,
     TagBy,
     delegate_calls,
     edge,
     names,
     operators,
-    record,
     same,
 )
-
-
-class SixSteps(torch.nn.Module):
-    def forward(self, x, y):
-        x = x + y
-        x = x * y
-        x = x - y
-        x = x / y
-        x = x * y
-        return x + y
-
-
-@pytest.fixture(autouse=True)
-def _empty_recorder():
-    record()
 
 
 def test_add_and_mm_go_to_two_delegates_and_the_rest_stays() -> None:

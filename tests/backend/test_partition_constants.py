@@ -16,7 +16,6 @@ from tests.backend.lowering_cases import (
     delegate_calls,
     edge,
     operators,
-    record,
     same,
 )
 
@@ -30,11 +29,6 @@ class Shared(torch.nn.Module):
 
     def forward(self, x):
         return torch.sin(torch.mm(x, self.weight)), torch.cos(torch.mm(x, self.weight))
-
-
-@pytest.fixture(autouse=True)
-def _empty_recorder():
-    record()
 
 
 def test_constant_of_the_delegate_leaves_the_outer_signature() -> None:

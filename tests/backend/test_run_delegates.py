@@ -19,7 +19,7 @@ from pteron.exir import to_edge
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.partitioner import DelegationSpec
-from tests.backend.lowering_cases import Function, edge
+from tests.backend.lowering_cases import Function, SixSteps, edge, floats
 
 DEMO = BackendWithCompilerDemo.__name__
 
@@ -34,10 +34,6 @@ def runtime(request):
 def demo_sin(x):
     """What the demo backend computes for sin."""
     return x - x * x * x / np.float32(6)
-
-
-def floats(*values):
-    return np.array(values, np.float32)
 
 
 def buffer(module, *inputs):
@@ -95,16 +91,6 @@ def test_nested_delegates(runtime) -> None:
     a, b, _ = pteron.load(outer.buffer(), runtime=runtime).run("forward", x)
     np.testing.assert_allclose(a, demo_sin(x), rtol=1e-6)
     np.testing.assert_allclose(b, demo_sin(demo_sin(x)), rtol=1e-6)
-
-
-class SixSteps(torch.nn.Module):
-    def forward(self, x, y):
-        x = x + y
-        x = x * y
-        x = x - y
-        x = x / y
-        x = x * y
-        return x + y
 
 
 @pytest.mark.parametrize("partitioner", [AddMulPartitionerDemo(), AllNodesPartitionerDemo()])

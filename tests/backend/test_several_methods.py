@@ -20,7 +20,6 @@ from tests.backend.lowering_cases import (
     edge,
     names,
     operators,
-    record,
 )
 
 
@@ -46,7 +45,6 @@ class Sharing(BackendDetails):
 
 @pytest.fixture(autouse=True)
 def _empty():
-    record()
     Sharing.calls.clear()
     Sharing.drop = 0
 

@@ -15,7 +15,7 @@ from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.backend_details import BackendDetails, PreprocessError, PreprocessResult
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
-from tests.backend.lowering_cases import Counter, Function, RecordingBackend, edge, names, record
+from tests.backend.lowering_cases import Counter, Function, RecordingBackend, edge, names
 
 
 def test_unknown_backend_is_refused_and_known_ones_are_listed() -> None:
@@ -33,7 +33,6 @@ def test_sin_gives_the_blob_that_peers_know() -> None:
 
 
 def test_result_carries_what_it_was_made_from() -> None:
-    record()
     program = edge(Function(torch.sin), torch.ones(2))
     specs = [CompileSpec("max_value", bytes([4]))]
     lowered = to_backend("RecordingBackend", program, specs)
@@ -75,7 +74,6 @@ def test_preprocess_gets_a_deep_copy() -> None:
 
 
 def test_copy_keeps_names_that_are_python_builtins() -> None:
-    record()
 
     class Named(torch.nn.Module):
         def forward(self, input):  # noqa: A002
@@ -197,7 +195,6 @@ def test_compile_specs_are_checked() -> None:
 
 
 def test_arguments_and_results_keep_their_structure() -> None:
-    record()
 
     class Nested(torch.nn.Module):
         def forward(self, pair, *, scale):
@@ -239,7 +236,6 @@ def test_complete_program_of_a_module_with_a_plain_tensor_attribute() -> None:
 
 
 def test_complete_program_of_a_module_that_keeps_state_hides_the_state() -> None:
-    record()
     lowered = to_backend("RecordingBackend", edge(Counter(), torch.ones(2)), [])
     plan = lowered.program().execution_plan[0]
     assert (len(plan.inputs), len(plan.outputs)) == (1, 1)
@@ -251,7 +247,6 @@ def test_state_is_refused_by_the_demo_backend() -> None:
 
 
 def test_copies_share_weights_and_blob() -> None:
-    record()
     lowered = to_backend("RecordingBackend", edge(torch.nn.Linear(2, 2), torch.ones(1, 2)), [])
     duplicate = copy.deepcopy(lowered)
     assert duplicate.processed_bytes is lowered.processed_bytes
@@ -262,7 +257,6 @@ def test_copies_share_weights_and_blob() -> None:
 
 
 def test_copies_have_a_state_of_their_own() -> None:
-    record()
     lowered = to_backend("RecordingBackend", edge(Counter(seen=True), torch.ones(2)), [])
     duplicate = copy.deepcopy(lowered)
     x = torch.zeros(2)
