@@ -8,7 +8,8 @@ import pytest
 
 from pteron.compat import install, is_installed
 from pteron.compat.module_paths import MODULE_PATHS
-from tests.support.own_interpreter import output_of
+from pteron.compat.refused_paths import REFUSED, REFUSED_NAMES
+from tests.support.own_interpreter import output_of, run_alone
 
 #: Modules of the table that belong to the run half; everything else needs torch and is there today.
 RUN_HALF = {"extension.pybindings.portable_lib", "runtime"}
@@ -47,7 +48,7 @@ NAMES = {
         "Value",
         "to_edge_transform_and_lower",
     ],
-    "exir.print_program": ["print_program", "pretty_print"],
+    "exir.print_program": ["print_program", "pretty_print", "inspect_node"],
     "exir.backend.backend_api": [
         "to_backend",
         "MethodCompileSpec",
@@ -106,7 +107,7 @@ NAMES = {
     "exir.capture": ["capture", "CaptureConfig", "EdgeCompileConfig", "ExecutorchBackendConfig"],
     "exir.capture._config": ["CaptureConfig", "EdgeCompileConfig", "ExecutorchBackendConfig"],
     "exir.delegate": ["executorch_call_delegate", "get_lowered_module_name", "is_lowered_module"],
-    "exir.dialects._ops": ["ops"],
+    "exir.dialects._ops": ["ops", "bind_pattern_to_op"],
     "exir.dialects.edge._ops": ["EdgeOpOverload", "EdgeOpOverloadPacket"],
     "exir.dynamic_shape": ["DynamicMemoryPlanningMode"],
     "exir.lowered_backend_module": [
@@ -115,7 +116,65 @@ NAMES = {
         "get_lowered_backend_modules",
     ],
     "exir.pass_manager": ["ExportedProgramPassManager", "PassManager", "PassType"],
+    "exir._program_utils": ["_get_updated_graph_signature"],
+    "exir._serialize._cord": ["Cord", "FileBackedData"],
+    "exir._serialize._dataclass": ["_DataclassEncoder", "_json_to_dataclass"],
+    "exir._serialize._flatbuffer": ["_flatc_compile", "_flatc_decompile"],
+    "exir._serialize": ["_PTEFile", "_deserialize_pte_binary"],
+    "exir._serialize._program": ["PTEFile", "deserialize_pte_binary", "_get_extended_header"],
+    "exir._serialize._flatbuffer_program": ["_flatbuffer_to_program"],
+    "exir._serialize.data_serializer": ["DataEntry", "DataPayload", "DataSerializer"],
+    "exir._serialize.padding": ["aligned_size", "pad_to", "padding_required"],
+    "exir._warnings": ["ExperimentalWarning", "deprecated", "experimental"],
+    "exir.capture._capture": ["patch_forward"],
+    "exir.common": ["extract_out_arguments", "get_schema_for_operators", "override_logger"],
+    "exir.debug_handle_utils": ["DEBUG_HANDLE_KEY", "get_greatest_ancestor_node_identifier"],
+    "exir.dialects.backend._ops": ["_BACKEND_OP_LIB", "BackendOpOverload", "BackendOpOverloadPacket"],
+    "exir.dim_order_utils": ["get_dim_order", "get_memory_format", "is_channel_last_dim_order"],
+    "exir.emit": ["emit_program", "EmitterOutput"],
+    "exir.emit._emit_program": ["emit_program", "EmitterOutput"],
+    "exir.error": ["ExportError", "ExportErrorType", "InternalError", "internal_assert"],
+    "exir.memory": ["alloc", "free", "view", "AllocSpec"],
+    "exir.operator.convert": ["to_out_variant", "unwrap_op_overload", "output_to_aliased_input_map"],
+    "exir.operator.util": ["gen_out_variant_schema", "_QUANT_PRIMITIVES"],
+    "exir.passes.const_prop_pass": ["ConstPropPass"],
+    "exir.passes.constant_prop_pass": ["constant_prop_pass", "get_default_skip_targets_no_quant"],
+    "exir.passes.convert_constant_dim_order_pass": ["convert_constant_dim_order_pass"],
+    "exir.passes.cse_pass": ["CSEPass"],
+    "exir.passes.debug_handle_generator_pass": [
+        "DebugHandleGeneratorPass",
+        "generate_missing_debug_handles",
+    ],
+    "exir.passes.dim_order_ops_registry": ["DimOrderOpsMap", "MemoryFormatOpsMap"],
+    "exir.passes.fold_redundant_qdq_pass": ["FoldRedundantDequantizeQuantizePass"],
+    "exir.passes.init_mutable_pass": ["InitializedMutableBufferPass"],
+    "exir.passes.insert_write_back_for_buffers_pass": ["insert_write_back_for_buffers_pass"],
+    "exir.passes.memory_format_ops_pass": ["DimOrderOpsRevertPass", "MemoryFormatOpsPass"],
+    "exir.passes.normalize_transpose_pass": ["NormalizeTransposePass"],
+    "exir.passes.normalize_view_copy_base_pass": ["NormalizeViewCopyBasePass"],
+    "exir.passes.pass_registry": ["PassRegistry"],
+    "exir.passes.propagate_device_pass": ["TARGET_DEVICE_COMPILE_SPEC_KEY"],
+    "exir.passes.prune_empty_tensors_pass": ["PruneEmptyTensorsPass"],
+    "exir.passes.remove_graph_asserts_pass": ["RemoveGraphAssertsPass"],
+    "exir.passes.remove_mixed_type_operators": ["RemoveMixedTypeOperators"],
+    "exir.passes.remove_noop_pass": ["RemoveNoopPass", "RemoveToCopyPass", "eliminate_dq_q"],
+    "exir.passes.remove_unused_parameters_pass": ["remove_unused_parameters_pass"],
+    "exir.passes.replace_aten_with_edge_pass": ["OpReplacePass", "aten_to_edge"],
+    "exir.passes.replace_edge_with_backend_pass": ["EdgeToBackendOpsPass"],
+    "exir.passes.replace_sym_size_op_pass": ["ReplaceSymSizeOpPass"],
+    "exir.passes.scalar_to_tensor_pass": ["ScalarToTensorPass"],
+    "exir.passes.sym_shape_eval_pass": ["ConstraintBasedSymShapeEvalPass", "HintBasedSymShapeEvalPass"],
+    "exir.passes.sym_to_tensor_pass": ["SymToTensorPass"],
+    "exir.scalar_type": ["ScalarType"],
+    "exir.sym_util": ["eval_expr", "eval_shape", "eval_shape_upper_bound", "eval_upper_bound"],
+    "exir.tensor": ["TensorSpec", "make_allocation_info", "num_bytes_from_shape_and_dtype"],
+    "exir.verification.verifier": ["EXIREdgeDialectVerifier"],
     "exir.pass_base": [
+        "Argument",
+        "NodeMetadataValue",
+        "PROTECTED_KEYS",
+        "PassType",
+        "map_args",
         "ExportPass",
         "ExportPassBaseError",
         "ExportedProgramPassBase",
@@ -123,7 +182,15 @@ NAMES = {
         "NodeMetadata",
         "ProxyValue",
     ],
-    "exir.passes": ["SpecPropPass", "MemoryPlanningPass"],
+    "exir.passes": [
+        "SpecPropPass",
+        "MemoryPlanningPass",
+        "ToOutVarPass",
+        "DebugPass",
+        "dead_code_elimination_pass",
+        "make_alloc_node",
+        "propagate_dynamic_shape",
+    ],
     "exir.passes.legalize_portable_dim_order_pass": ["LegalizePortableDimOrderPass"],
     "exir.memory_planning": ["MemoryPlanningAlgorithmSuite", "greedy", "naive"],
     "exir.passes.memory_planning_pass": ["MemoryPlanningPass"],
@@ -131,6 +198,8 @@ NAMES = {
     "exir.program._fake_program": ["get_fake_program", "update_to_real_program"],
     "exir.program": ["EdgeProgramManager", "ExecutorchProgramManager", "to_edge", "ExirExportedProgram"],
     "exir.program._program": [
+        "_transform",
+        "lift_constant_tensor_pass",
         "EdgeProgramManager",
         "ExecutorchProgramManager",
         "ExecutorchProgram",
@@ -200,10 +269,33 @@ def test_importing_compat_imports_no_torch() -> None:
     assert output_of(code) == ""
 
 
+def test_a_package_of_ours_is_no_name_of_theirs() -> None:
+    from pteron.compat.executorch.exir import memory
+
+    from pteron.exir.edge.memory_nodes import view
+
+    assert memory.view is view
+    with pytest.raises(ImportError, match="cannot import name 'serialize'"):
+        from pteron.compat.executorch.exir import serialize  # noqa: F401
+
+
+def test_refused_modules_say_why() -> None:
+    for path, reason in REFUSED.items():
+        with pytest.raises(ModuleNotFoundError) as caught:
+            importlib.import_module(f"pteron.compat.executorch.{path}")
+        assert reason in str(caught.value)
+    for path, names in REFUSED_NAMES.items():
+        module = importlib.import_module(f"pteron.compat.executorch.{path}")
+        for name, reason in names.items():
+            with pytest.raises(ImportError) as error:
+                getattr(module, name)
+            assert reason in str(error.value)
+
+
 @pytest.mark.peer
-def test_install_is_refused_beside_the_real_package() -> None:
-    pytest.importorskip("executorch")
-    with pytest.raises(RuntimeError, match="the executorch package is installed"):
+def test_install_is_refused_once_modules_of_the_real_package_are_imported() -> None:
+    pytest.importorskip("executorch.exir.error")
+    with pytest.raises(RuntimeError, match=r"executorch\..* is imported already"):
         install()
     assert not is_installed()
 
@@ -212,19 +304,50 @@ def test_installed_paths_are_ours_until_they_are_uninstalled() -> None:
     code = """
 import sys
 from pteron import compat
-compat.install(replace=True)
+compat.install()
 compat.install()
 assert compat.is_installed()
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from pteron.exir.backend.compile_spec import CompileSpec as ours
 assert CompileSpec is ours
 try:
-    import executorch.backends.xnnpack
+    import executorch.exir.nowhere
 except ModuleNotFoundError as error:
     assert "no counterpart" in str(error)
 else:
     raise SystemExit("found")
 compat.uninstall()
 assert not compat.is_installed() and "executorch" not in sys.modules
+"""
+    assert output_of(code) == ""
+
+
+@pytest.mark.peer
+def test_what_is_not_replaced_comes_from_the_wheel_and_sees_ours() -> None:
+    code = """
+from pteron import compat
+compat.install()
+import executorch.backends.transforms.remove_getitem_op as theirs
+from pteron.exir.passes.export_pass import ExportPass
+assert "site-packages" in theirs.__file__
+assert theirs.ExportPass is ExportPass
+"""
+    run_alone(code)
+
+
+def test_without_the_wheel_the_paths_are_there_and_others_say_so() -> None:
+    code = """
+import sys
+sys.path_importer_cache.clear()
+sys.path[:] = [each for each in sys.path if "site-packages" not in each]
+from pteron import compat
+compat.install()
+from executorch.exir.backend import compile_spec_schema
+try:
+    import executorch.backends.xnnpack
+except ModuleNotFoundError as error:
+    assert "no executorch wheel" in str(error), error
+else:
+    raise SystemExit("found")
 """
     assert output_of(code) == ""

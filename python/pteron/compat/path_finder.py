@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import importlib.machinery
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pteron.compat.module_paths import MODULE_PATHS, Source
+from pteron.compat.refused_paths import FROM_WHEEL, REFUSED_NAMES, REPLACED, refusal_of
 
 #: Under this prefix the table is always importable.
 PREFIX = "pteron.compat.executorch"
 #: The prefix that `install` adds.
 TOP_LEVEL = "executorch"
 
+_REPLACED_NOW = tuple(f"{TOP_LEVEL}.{package}" for package in REPLACED)
+_NOTHING = object()
+
 
 class _AliasModule(ModuleType):
     """A module whose names live elsewhere; nothing is imported until one of them is asked for."""
 
     _sources: tuple[Source, ...] = ()
+    _inside: str = ""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        reason = REFUSED_NAMES.get(self._inside, {}).get(name)
+        if reason is not None:
+            # An AttributeError would become "cannot import name" without the reason.
+            raise ImportError(f"{self.__name__}.{name} is not here: {reason}", name=self.__name__)
         for source in self._sources:
             module, renamed = (source, None) if isinstance(source, str) else source
             if renamed is not None and name not in renamed:
                 continue
             home = importlib.import_module(module)
-            found = name if renamed is None else renamed[name]
-            if hasattr(home, found):
-                return getattr(home, found)
+            found = getattr(home, name if renamed is None else renamed[name], _NOTHING)
+            # Without `renamed`, a module is a part of our package that has the name by chance, such as
+            # `pteron.exir.memory`; modules are found by their paths.
+            if found is not _NOTHING and (renamed is not None or not isinstance(found, ModuleType)):
+                return found
         where = ", ".join(source if isinstance(source, str) else source[0] for source in self._sources)
         raise AttributeError(
             f"{self.__name__} has no name {name!r} in pteron"
@@ -52,7 +64,7 @@ class _AliasModule(ModuleType):
 
 
 class PathFinder(MetaPathFinder, Loader):
-    """Finds `<prefix>.<path in the table>`, and the packages above it."""
+    """Finds `<prefix>.<path in the table>`, the packages above it, and what an installed wheel has beside."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -60,47 +72,88 @@ class PathFinder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of an alias module; None for paths outside the prefix."""
+        """The spec of an alias module, or of a module of the wheel; None for paths outside the prefix.
+
+        Raises:
+            ImportError: the module is one of a package that we replace, and is not here; the text says why.
+        """
         if fullname != self.prefix and not fullname.startswith(self.prefix + "."):
             return None
         inside = fullname[len(self.prefix) + 1 :]
-        is_package = inside == "" or any(known.startswith(inside + ".") for known in MODULE_PATHS)
-        if not is_package and inside not in MODULE_PATHS:
-            # Without this, a path that is missing here would be looked for in the package that we stand in
-            # for.
-            raise ModuleNotFoundError(
-                f"{fullname}: pteron has no counterpart of this module; the table is "
-                "pteron.compat.module_paths",
-                name=fullname,
-            )
-        return ModuleSpec(fullname, self, is_package=is_package)
+        is_package = inside == "" or any(
+            known.startswith(inside + ".") for known in (*MODULE_PATHS, *FROM_WHEEL)
+        )
+        if is_package or inside in MODULE_PATHS:
+            spec = ModuleSpec(fullname, self, is_package=is_package)
+            if is_package and self.prefix == TOP_LEVEL:
+                spec.submodule_search_locations = [*_wheel_folders(inside)]
+            return spec
+        reason = refusal_of(inside)
+        if reason is not None:
+            raise ModuleNotFoundError(f"{fullname}: {reason}", name=fullname)
+        if self.prefix == TOP_LEVEL:
+            found = _in_wheel(fullname)
+            if found is not None:
+                return found
+        raise ModuleNotFoundError(
+            f"{fullname}: pteron has no counterpart of this module, and no executorch wheel that has it is "
+            f"importable as {TOP_LEVEL}; the table is pteron.compat.module_paths",
+            name=fullname,
+        )
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """An alias module for the path."""
         module = _AliasModule(spec.name)
-        module._sources = MODULE_PATHS.get(spec.name[len(self.prefix) + 1 :], ())
+        inside = spec.name[len(self.prefix) + 1 :]
+        super(_AliasModule, module).__setattr__("_sources", MODULE_PATHS.get(inside, ()))
+        super(_AliasModule, module).__setattr__("_inside", inside)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing: names are found when they are asked for."""
 
 
+def _wheel_folders(inside: str) -> list[str]:
+    """Folders of an installed wheel that hold the package at a path; none without a wheel."""
+    folders: list[str] = []
+    for finder in sys.meta_path:
+        if isinstance(finder, PathFinder):
+            continue
+        spec = finder.find_spec(TOP_LEVEL, None)
+        if spec is not None and spec.submodule_search_locations is not None:
+            folders = list(spec.submodule_search_locations)
+            break
+    return [str(Path(folder, *inside.split("."))) if inside else folder for folder in folders]
+
+
+def _in_wheel(fullname: str) -> ModuleSpec | None:
+    parent = fullname.rpartition(".")[0]
+    loaded = sys.modules.get(parent)
+    folders = list(getattr(loaded, "__path__", ())) or _wheel_folders(parent[len(TOP_LEVEL) + 1 :])
+    return importlib.machinery.PathFinder.find_spec(fullname, folders)
+
+
 def install(*, replace: bool = False) -> None:
-    """Makes `import executorch...` give our modules.
+    """Makes `import executorch...` give our modules, and everything else of an installed wheel on top of
+    them.
+
+    docs/reference/executorch-modules.md lists what comes from where.
 
     Args:
-        replace: do so even where the real package can be imported. Modules of it that were imported before
+        replace: do so even where modules of the real package, which ours replace, are imported already. They
             stay as they are in whoever holds them.
 
     Raises:
-        RuntimeError: the real `executorch` package is there and `replace` is False.
+        RuntimeError: such modules are imported and `replace` is False.
     """
     if is_installed():
         return
-    if not replace and (TOP_LEVEL in sys.modules or importlib.util.find_spec(TOP_LEVEL) is not None):
+    loaded = sorted(name for name in sys.modules if name.startswith(_REPLACED_NOW))
+    if not replace and loaded:
         raise RuntimeError(
-            "pteron.compat.install: the executorch package is installed, and its import paths are its own. "
-            "Import from pteron.compat.executorch instead, or call install(replace=True)"
+            f"pteron.compat.install: {loaded[0]} of the executorch package is imported already, so objects "
+            "of both would meet. Call install() before anything is imported from executorch, import from "
+            "pteron.compat.executorch instead, or call install(replace=True)"
         )
     _forget_modules()
     sys.meta_path.insert(0, PathFinder(TOP_LEVEL))

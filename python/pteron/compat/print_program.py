@@ -31,3 +31,26 @@ def print_program(
 def pretty_print(obj: Any, indent: int = 0, out: TextIO | None = None) -> None:
     """Prints an object of the program with its fields, `indent` columns from the left."""
     pprint.pprint(obj, stream=out, indent=1 + indent, width=110)
+
+
+def add_cursor_to_graph(graph: Any, finding_node: Any) -> str:
+    """The text of a graph, with an arrow before one node."""
+    lines = ["graph():"]
+    for node in graph.nodes:
+        text = node.format_node()
+        if text:
+            lines.append(f"{'-->' if node is finding_node else '   '} {text}")
+    return "\n".join(lines)
+
+
+def inspect_node(graph: Any, node: Any) -> str:
+    """The text of a graph with an arrow before `node`, then its spec and the frames that it was made in."""
+    parts = [
+        f"Here is the node in the graph module:\n{add_cursor_to_graph(graph, node)}",
+        f"This node {node} has metadata of:",
+    ]
+    if "spec" in node.meta:
+        parts.append(f"The node spec:\n{node.meta['spec']}")
+    if "stack_trace" in node.meta:
+        parts.append(f"The node stacktrace:\n{node.meta['stack_trace']}")
+    return "\n".join([*parts, ""])

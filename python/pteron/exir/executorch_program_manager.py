@@ -59,6 +59,13 @@ class ExecutorchProgramManager:
         return self._emitted.program
 
     @property
+    def _emitter_output(self) -> EmittedProgram:
+        """The program as objects, with the maps that tools use; ExecuTorch's tools ask for it by this
+        name.
+        """
+        return self._emitted
+
+    @property
     def debug_handle_map(self) -> dict[str, dict[int, int | list[int]]]:
         """Method → instruction index → debug handle; for a delegate call the list of the delegate's own
         handles.

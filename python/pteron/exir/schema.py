@@ -7,12 +7,76 @@ lists of the object that holds them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
-INLINE = 0  # BackendDelegateDataReference.location: index into Program.backend_delegate_data
-STATIC = 0  # Tensor.shape_dynamism: the shape never changes
-DYNAMIC_BOUND = 1  # Tensor.shape_dynamism: sizes are upper bounds
-IN_SEGMENT = 0  # ExtraTensorInfo.location: data lies in the program file
-EXTERNAL = 1  # ExtraTensorInfo.location: data lies in a data file, under the fully qualified name
+
+class ScalarType(IntEnum):
+    """Element types by number."""
+
+    BYTE = 0
+    CHAR = 1
+    SHORT = 2
+    INT = 3
+    LONG = 4
+    HALF = 5
+    FLOAT = 6
+    DOUBLE = 7
+    COMPLEX32 = 8
+    COMPLEX64 = 9
+    COMPLEX128 = 10
+    BOOL = 11
+    QINT8 = 12
+    QUINT8 = 13
+    QINT32 = 14
+    BFLOAT16 = 15
+    QUINT4x2 = 16
+    QUINT2x4 = 17
+    BITS16 = 22
+    FLOAT8E5M2 = 23
+    FLOAT8E4M3FN = 24
+    FLOAT8E5M2FNUZ = 25
+    FLOAT8E4M3FNUZ = 26
+    UINT16 = 27
+    UINT32 = 28
+    UINT64 = 29
+
+
+class DataLocation(IntEnum):
+    """`BackendDelegateDataReference.location`: an index into `Program.backend_delegate_data`, or of a
+    segment.
+    """
+
+    INLINE = 0
+    SEGMENT = 1
+
+
+class TensorShapeDynamism(IntEnum):
+    """`Tensor.shape_dynamism`: the shape never changes, sizes are upper bounds, or there is no bound."""
+
+    STATIC = 0
+    DYNAMIC_BOUND = 1
+    DYNAMIC_UNBOUND = 2
+
+
+class TensorDataLocation(IntEnum):
+    """`ExtraTensorInfo.location`: data in the program file, or in a data file under the qualified name."""
+
+    SEGMENT = 0
+    EXTERNAL = 1
+
+
+class DeviceType(IntEnum):
+    """Where memory is."""
+
+    CPU = 0
+    CUDA = 1
+
+
+INLINE = DataLocation.INLINE
+STATIC = TensorShapeDynamism.STATIC
+DYNAMIC_BOUND = TensorShapeDynamism.DYNAMIC_BOUND
+IN_SEGMENT = TensorDataLocation.SEGMENT
+EXTERNAL = TensorDataLocation.EXTERNAL
 
 
 @dataclass
@@ -90,6 +154,8 @@ class ExtraTensorInfo:
     mutable_data_segments_idx: int = 0
     fully_qualified_name: str | None = None
     location: int = IN_SEGMENT
+    device_type: DeviceType = DeviceType.CPU
+    device_index: int = 0
 
 
 @dataclass
@@ -245,11 +311,14 @@ class FreeCall:
     value_index: int
 
 
+InstructionArguments = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
+
+
 @dataclass
 class Instruction:
     """One step of a chain."""
 
-    instr_args: KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
+    instr_args: InstructionArguments
 
 
 @dataclass
@@ -309,6 +378,31 @@ class BackendDelegate:
 
 
 @dataclass
+class NonConstBufferDevice:
+    """The device of one planned memory, by its index in `non_const_buffer_sizes`."""
+
+    buffer_idx: int = 0
+    device_type: DeviceType = DeviceType.CPU
+    device_index: int = 0
+
+
+@dataclass
+class DataSegment:
+    """Bytes behind the program table: `offset` from where segments begin."""
+
+    offset: int
+    size: int
+
+
+@dataclass
+class SubsegmentOffsets:
+    """Where in one segment the pieces that it holds begin."""
+
+    segment_index: int
+    offsets: list[int]
+
+
+@dataclass
 class ExecutionPlan:
     """One method."""
 
@@ -321,12 +415,14 @@ class ExecutionPlan:
     operators: list[Operator]
     delegates: list[BackendDelegate]
     non_const_buffer_sizes: list[int]
+    non_const_buffer_device: list[NonConstBufferDevice] | None = None
 
 
 @dataclass
 class Program:
     """A whole program. Entry 0 of `constant_buffer` and of `mutable_data` is empty and stands for "no
-    data".
+    data". The writer makes segments of what is stored here; `segments`, `constant_segment` and
+    `mutable_data_segments` are filled in where a file is read.
     """
 
     version: int = 0
@@ -335,3 +431,6 @@ class Program:
     mutable_data: list[Buffer] = field(default_factory=lambda: [Buffer(b"")])
     backend_delegate_data: list[BackendDelegateInlineData] = field(default_factory=list)
     named_data: list[NamedData] = field(default_factory=list)
+    segments: list[DataSegment] = field(default_factory=list)
+    constant_segment: SubsegmentOffsets = field(default_factory=lambda: SubsegmentOffsets(0, []))
+    mutable_data_segments: list[SubsegmentOffsets] | None = None

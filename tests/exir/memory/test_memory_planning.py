@@ -172,8 +172,8 @@ def test_a_buffer_that_is_updated_shares_its_place_with_nothing() -> None:
     for node in program.graph.nodes:
         spec = node.meta.get("spec")
         if isinstance(spec, TensorSpec) and spec.root is not state and spec.root.memory_id is not None:
-            assert spec.root.memory_offset >= state.memory_offset + state.nbytes or (
-                spec.root.memory_offset + spec.root.nbytes <= state.memory_offset
+            assert spec.root.memory_offset >= state.memory_offset + state.nbytes() or (
+                spec.root.memory_offset + spec.root.nbytes() <= state.memory_offset
             )
 
 

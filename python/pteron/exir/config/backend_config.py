@@ -14,7 +14,10 @@ from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
 from pteron.exir.passes.fold_constants import MOST_MOVED, FoldConstants
 from pteron.exir.passes.optimizations import FOLD_CONSTANTS, OPTIMIZATIONS, folds
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
+from pteron.exir.passes.sym_shape_eval import ConstraintBasedSymShapeEvalPass
 from pteron.exir.target.kernel_lists import kernel_names
+
+ShapeEvaluation = ConstraintBasedSymShapeEvalPass
 
 
 class DynamicMemoryPlanningMode(IntEnum):
@@ -30,7 +33,6 @@ _ONLY_VALUE: dict[str, Any] = {
     "propagate_device_config": None,
     "to_out_var_pass": None,
     "dynamic_memory_planning_mode": DynamicMemoryPlanningMode.UPPER_BOUND,
-    "sym_shape_eval_pass": None,
     "enable_non_cpu_memory_planning": True,
     "reinplace_extra_ops": None,
     "do_quant_fusion_and_const_prop": False,
@@ -66,6 +68,8 @@ class ExecutorchBackendConfig:
     Constants that were written into the code stay in the program.
     `external_mutable_weights`: put the initial values of buffers that a method updates into the default data
     file, `_default_external_constant.ptd`.
+    `sym_shape_eval_pass`: None or ConstraintBasedSymShapeEvalPass, or a dict of these by method: memory is
+    planned for the upper bounds of extents in any case.
     The fields named after ExecuTorch features that do not exist here accept their default only.
     """
 
@@ -88,7 +92,7 @@ class ExecutorchBackendConfig:
     propagate_device_config: None = None
     to_out_var_pass: None = None
     dynamic_memory_planning_mode: DynamicMemoryPlanningMode = DynamicMemoryPlanningMode.UPPER_BOUND
-    sym_shape_eval_pass: None = None
+    sym_shape_eval_pass: ShapeEvaluation | Mapping[str, ShapeEvaluation] | None = None
     enable_non_cpu_memory_planning: bool = True
     reinplace_extra_ops: None = None
     kernels: str | Iterable[str] = "pteron"
@@ -111,6 +115,7 @@ class ExecutorchBackendConfig:
                     expected=repr(only),
                     got=repr(getattr(self, name)),
                 )
+        _require_upper_bounds(self.sym_shape_eval_pass)
         if self.packed_weights and self.kernels != "pteron":
             raise ExportError(
                 f"ExecutorchBackendConfig(packed_weights=True, kernels={_shown(self.kernels)}): only this "
@@ -204,6 +209,20 @@ class ExecutorchBackendConfig:
             "constant_tensor_alignment": self.constant_tensor_alignment or MINIMUM_ALIGNMENT,
             "delegate_alignment": self.delegate_alignment or MINIMUM_ALIGNMENT,
         }
+
+
+def _require_upper_bounds(given: Any) -> None:
+    for each in given.values() if isinstance(given, Mapping) else [given]:
+        if each is not None and not isinstance(each, ConstraintBasedSymShapeEvalPass):
+            raise ExportError(
+                f"ExecutorchBackendConfig(sym_shape_eval_pass={given!r}) is not supported: memory is "
+                "planned for the upper bounds of extents, since a plan for the sizes of the example inputs "
+                "has no room for larger ones",
+                argument="sym_shape_eval_pass",
+                expected="None or ConstraintBasedSymShapeEvalPass()",
+                got=repr(given),
+                hint="leave it out, and give dimensions that vary a bound: torch.export.Dim(name, max=...)",
+            )
 
 
 def _shown(kernels: str | Iterable[str]) -> str:

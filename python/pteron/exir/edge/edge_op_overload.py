@@ -66,6 +66,14 @@ class EdgeOpOverload:
         return self._packet
 
     @property
+    def _overloadpacket(self) -> EdgeOpOverloadPacket:
+        return self._packet
+
+    @property
+    def _overloadname(self) -> str:
+        return self._overload_name
+
+    @property
     def tags(self) -> Any:
         """PyTorch's tags of the operator (`torch.Tag.core`, ...)."""
         return self._op.tags
@@ -113,6 +121,8 @@ class EdgeOpOverload:
 class EdgeOpOverloadPacket:
     """All overloads of one operator; attribute access gives an `EdgeOpOverload`."""
 
+    overload_class: type[EdgeOpOverload] = EdgeOpOverload
+
     def __init__(self, namespace: str, packet: OpOverloadPacket) -> None:
         self.namespace = namespace
         self.opname = packet.__name__
@@ -132,7 +142,7 @@ class EdgeOpOverloadPacket:
                 raise AttributeError(
                     f"{self.__name__} has no overload {overload_name!r}; it has: {known}"
                 ) from error
-            found = self._overloads[overload_name] = EdgeOpOverload(op, self)
+            found = self._overloads[overload_name] = self.overload_class(op, self)
         return found
 
     def overloads(self) -> list[str]:

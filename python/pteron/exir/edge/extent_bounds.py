@@ -7,6 +7,7 @@ from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
@@ -42,6 +43,34 @@ def number_bounds(extent: int | torch.SymInt, ranges: Ranges | None = None) -> t
         None if is_open_below else int(sympy.ceiling(bounds.lower)),
         None if is_open_above else int(sympy.floor(bounds.upper)),
     )
+
+
+def value_on_example(extent: int | torch.SymInt) -> int | None:
+    """The extent on the example inputs; None for a number that only the data decides."""
+    if isinstance(extent, int):
+        return extent
+    node = extent.node
+    try:
+        return int(node.shape_env.guarding_hint_or_throw(node.expr))
+    except GuardOnDataDependentSymNode:
+        return None
+
+
+def largest_extent(extent: int | torch.SymInt) -> int:
+    """The largest value that the ranges of the symbols allow; without one, the value on the example inputs.
+
+    Raises:
+        RuntimeError: there is neither.
+    """
+    _, largest = number_bounds(extent)
+    if largest is None:
+        largest = value_on_example(extent)
+    if largest is None:
+        raise RuntimeError(
+            f"cannot evaluate a finite upper bound of {extent}, and there is no value from an example input; "
+            "give the dimension a bound: torch.export.Dim(name, max=...)"
+        )
+    return largest
 
 
 def has_unbounded_extent(value: Any, ranges: Ranges | None = None) -> bool:

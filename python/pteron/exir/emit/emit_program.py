@@ -19,7 +19,7 @@ from pteron.exir.emit.method_emitter import MethodEmitter
 from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.shared_data import BorrowedWeights, SharedData
 from pteron.exir.emit.value_table import ValueTable
-from pteron.exir.schema import Chain, ContainerMetadata, DataFileEntry, ExecutionPlan, Program
+from pteron.exir.schema import Buffer, Chain, ContainerMetadata, DataFileEntry, ExecutionPlan, Program
 
 
 def constant_method(name: str, value: Any, shared: SharedData) -> tuple[ExecutionPlan, dict[str, Any]]:
@@ -77,6 +77,34 @@ class EmittedProgram:
     data_files: dict[str, list[DataFileEntry]] = field(default_factory=dict)
     debug_handle_map: dict[str, dict[int, int | list[int]]] = field(default_factory=dict)
     delegate_map: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def method_to_delegate_debug_id_map(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """`delegate_map`, as ExecuTorch calls it."""
+        return self.delegate_map
+
+    @property
+    def mutable_data(self) -> list[Buffer] | None:
+        """First contents of buffers that methods update; None where all of them are zeros or there are
+        none.
+        """
+        return self.program.mutable_data if len(self.program.mutable_data) > 1 else None
+
+    @property
+    def external_constant_buffer(self) -> list[bytes]:
+        """The bytes of all entries of data files."""
+        return [bytes(entry.data) for entries in self.data_files.values() for entry in entries]
+
+    @property
+    def external_constant_map(self) -> dict[str, dict[str, int]]:
+        """Name of a data file → key → index into `external_constant_buffer`."""
+        found: dict[str, dict[str, int]] = {}
+        number = 0
+        for tag, entries in self.data_files.items():
+            for entry in entries:
+                found.setdefault(tag, {})[entry.key] = number
+                number += 1
+        return found
 
 
 def emit_program(

@@ -150,7 +150,7 @@ class MemoryPlanningPass:
 
     def _plan(self, specs: list[TensorSpec], lifetimes: dict[TensorSpec, Lifetime]) -> int:
         """Place the tensors of one memory; its size in bytes."""
-        pinned = [spec.memory_offset + spec.nbytes for spec in specs if spec.memory_offset is not None]
+        pinned = [spec.memory_offset + spec.nbytes() for spec in specs if spec.memory_offset is not None]
         base = align_up(max(pinned, default=0), self.alignment)
         free = [spec for spec in specs if spec.memory_offset is None]
         wanted = [lifetimes[spec] for spec in free]
@@ -219,7 +219,7 @@ def planned_lifetimes(program: ExportedProgram) -> dict[TensorSpec, Lifetime]:
     state = placeholder_roles(program).state
     found = spec_lifetimes(program.graph_module.graph, state)
     return {
-        spec: Lifetime(spec.nbytes, first, last)
+        spec: Lifetime(spec.nbytes(), first, last)
         for spec, (first, last) in found.items()
         if not spec.is_constant and not spec.is_caller_owned
     }

@@ -113,7 +113,9 @@ def _memories(method: str, program: ExportedProgram, sizes: Sequence[int], align
                 planned_bytes=sizes[memory_id],
                 lower_bound=bound,
                 peak_at=_described(order[where:]),
-                at_peak=tuple(_at_peak(spec, makers) for spec in sorted(then, key=lambda spec: -spec.nbytes)),
+                at_peak=tuple(
+                    _at_peak(spec, makers) for spec in sorted(then, key=lambda spec: -spec.nbytes())
+                ),
             )
         )
     return found
@@ -133,7 +135,7 @@ def _makers(order: Sequence[torch.fx.Node]) -> dict[TensorSpec, torch.fx.Node]:
 def _at_peak(spec: TensorSpec, makers: Mapping[TensorSpec, torch.fx.Node]) -> TensorAtPeak:
     maker = makers[spec]
     return TensorAtPeak(
-        nbytes=spec.nbytes,
+        nbytes=spec.nbytes(),
         dtype=str(spec.dtype).removeprefix("torch."),
         shape=spec.shape,
         made_by=_name(maker),

@@ -47,7 +47,7 @@ def share_mutable_buffers(programs: Mapping[str, ExportedProgram], alignment: in
             _require_alike(name, first, use)
             use.spec.is_state = True
             use.spec.memory_id, use.spec.memory_offset = SHARED_MEMORY_ID, end
-        end = align_up(end + first.spec.nbytes, alignment)
+        end = align_up(end + first.spec.nbytes(), alignment)
     return end
 
 

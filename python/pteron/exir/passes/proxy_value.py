@@ -10,7 +10,7 @@ import torch
 from pteron.errors import ExportError
 
 # A pass that set them would make the graph say something about a node that its operator does not do.
-_PROTECTED = frozenset({"val", "stack_trace", "nn_module_stack", "debug_handle", "tensor_meta"})
+PROTECTED_KEYS = frozenset({"val", "stack_trace", "nn_module_stack", "debug_handle", "tensor_meta"})
 
 
 class ExportPassBaseError(ExportError, RuntimeError):
@@ -27,7 +27,7 @@ class NodeMetadata:
         return self.data[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key in _PROTECTED:
+        if key in PROTECTED_KEYS:
             raise ExportPassBaseError(
                 f"meta[{key!r}] is set by the pass machinery and cannot be set by a pass",
                 argument=key,

@@ -157,9 +157,9 @@ def _share_place(made: TensorSpec, result: TensorSpec, node: torch.fx.Node) -> N
     # copy.
     if made.root is result or made.base is not None:
         return
-    if made.nbytes > result.nbytes:
+    if made.nbytes() > result.nbytes():
         raise ExportError(
-            f"{node.format_node()}: a branch returns {made.nbytes} bytes, the result has {result.nbytes}",
+            f"{node.format_node()}: a branch returns {made.nbytes()} bytes, the result has {result.nbytes()}",
             expected=f"at most {result.shape}",
             got=str(made.shape),
             hint="let both branches return tensors of one shape",

@@ -1,0 +1,75 @@
+"""Specs of tensors: stated, and their shapes made numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
+from torch.utils._pytree import tree_map
+
+from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.passes.constant_values import constant_values
+from pteron.exir.passes.export_pass import ExportPass
+from pteron.exir.passes.spec_prop_pass import SpecPropPass as StateSpecs
+from pteron.exir.passes.sym_shape_eval import ConstraintBasedSymShapeEvalPass, HintBasedSymShapeEvalPass
+
+__all__ = [
+    "ConstraintBasedSymShapeEvalPass",
+    "HintBasedSymShapeEvalPass",
+    "InitializedMutableBufferPass",
+    "SpecPropPass",
+    "propagate_dynamic_shape",
+]
+
+
+class SpecPropPass(StateSpecs):
+    """States specs as this package's pass does, and those of results in `meta["spec"]` of the output node."""
+
+    def call(self, graph_module: torch.fx.GraphModule) -> PassResult:
+        """Run over `graph_module` and the bodies of its control flow, in place."""
+        result = super().call(graph_module)
+        for module in graph_modules(graph_module):
+            output = module.graph.output_node()
+            output.meta["spec"] = tree_map(
+                lambda value: value.meta.get("spec") if isinstance(value, torch.fx.Node) else None,
+                output.args[0],
+            )
+        return result
+
+    def update_placeholder_tensor_specs(
+        self, exported_program: ExportedProgram, graph_module: torch.fx.GraphModule
+    ) -> None:
+        """Mark the specs of parameters, constants and buffers that no run changes as constants."""
+        constants = {node.name for node in constant_values(exported_program)}
+        signature = exported_program.graph_signature
+        for node in graph_module.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            if "spec" not in node.meta:
+                raise RuntimeError(f"Placeholder node {node} missing meta['spec']")
+            if node.name in constants or node.target in signature.inputs_to_parameters:
+                node.meta["spec"].const = True
+
+
+def propagate_dynamic_shape(dynamic_memory_planning_mode: Any = None) -> list[PassBase]:
+    """The passes that state specs, with extents as numbers."""
+    return [SpecPropPass(), HintBasedSymShapeEvalPass()]
+
+
+class InitializedMutableBufferPass(ExportPass):
+    """Marks buffers whose names contain one of `patterns` to start with their values in the model. They all
+    do so in programs of this package, marked or not.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        super().__init__()
+        self.patterns = list(patterns)
+
+    def placeholder(self, name: str, arg: Any, meta: Any) -> Any:
+        """An input of the graph."""
+        if any(pattern in name for pattern in self.patterns):
+            meta["et_init_buffer"] = True
+        return super().placeholder(name, arg, meta)

@@ -1,0 +1,1 @@
+"""ExecuTorch's own tests, from its wheel, run through `pteron.compat`."""
