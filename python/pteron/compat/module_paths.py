@@ -169,6 +169,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.normalize_view_copy_base_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.pass_registry": (f"{_PASSES}.debug",),
     "exir.passes.prune_empty_tensors_pass": (f"{_PASSES}.clean_up",),
+    "exir.passes.reinplace": (f"{_PASSES}.reinplace",),
     "exir.passes.remove_graph_asserts_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.remove_mixed_type_operators": (f"{_PASSES}.rewrite",),
     "exir.passes.remove_noop_pass": (f"{_PASSES}.clean_up",),
@@ -179,6 +180,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     ),
     "exir.passes.replace_edge_with_backend_pass": (f"{_PASSES}.rewrite",),
     "exir.passes.replace_sym_size_op_pass": (f"{_PASSES}.rewrite",),
+    "exir.passes.replace_view_copy_with_view_pass": (f"{_PASSES}.specs",),
     "exir.passes.scalar_to_tensor_pass": (f"{_PASSES}.rewrite",),
     "exir.passes.spec_prop_pass": (
         f"{_PASSES}.specs",
@@ -201,6 +203,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.emit._emit_program": (f"{_EXIR}.emit",),
     "exir.program": _PROGRAM,
     "exir.program._program": (*_PROGRAM, f"{_EXIR}.program_internals"),
+    "exir.tracer": (f"{_EXIR}.decomposition_table",),
     "exir.verification.verifier": (f"{_EXIR}.verifier",),
     "exir.schema": ("pteron.exir.schema",),
     "exir.tensor_layout": (("pteron.exir.schema", {"TensorLayout": "TensorLayout"}),),

@@ -49,6 +49,11 @@ class SpecNames:
         self.storage_base_offset = 0
 
     @property
+    def root(self) -> TensorSpec:
+        """The value that owns the memory."""
+        raise NotImplementedError
+
+    @property
     def scalar_type(self) -> torch.dtype:
         """The element type."""
         return self.dtype
@@ -56,7 +61,7 @@ class SpecNames:
     @property
     def const(self) -> bool:
         """Whether the value lies in the program's data."""
-        return self.is_constant
+        return self.root.is_constant
 
     @const.setter
     def const(self, value: bool) -> None:
@@ -65,7 +70,7 @@ class SpecNames:
     @property
     def mem_id(self) -> int | None:
         """The memory that holds it, from 1; None where it has no place in planned memory."""
-        return self.memory_id
+        return self.root.memory_id
 
     @mem_id.setter
     def mem_id(self, value: int | None) -> None:
@@ -74,7 +79,7 @@ class SpecNames:
     @property
     def mem_offset(self) -> int | None:
         """Bytes from the start of its memory."""
-        return self.memory_offset
+        return self.root.memory_offset
 
     @mem_offset.setter
     def mem_offset(self, value: int | None) -> None:

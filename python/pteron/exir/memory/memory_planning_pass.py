@@ -218,6 +218,8 @@ def planned_lifetimes(program: ExportedProgram) -> dict[TensorSpec, Lifetime]:
     """
     state = placeholder_roles(program).state
     found = spec_lifetimes(program.graph_module.graph, state)
+    for spec, span in found.items():
+        spec.lifetime = list(span)
     return {
         spec: Lifetime(spec.nbytes(), first, last)
         for spec, (first, last) in found.items()

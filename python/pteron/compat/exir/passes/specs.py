@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,9 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils._pytree import tree_map
 
 from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.exir_ops import exir_ops
+from pteron.exir.edge.memory_nodes import view
+from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.passes.constant_values import constant_values
 from pteron.exir.passes.export_pass import ExportPass
 from pteron.exir.passes.spec_prop_pass import SpecPropPass as StateSpecs
@@ -20,6 +23,7 @@ __all__ = [
     "ConstraintBasedSymShapeEvalPass",
     "HintBasedSymShapeEvalPass",
     "InitializedMutableBufferPass",
+    "ReplaceViewCopyWithViewPass",
     "SpecPropPass",
     "propagate_dynamic_shape",
 ]
@@ -73,3 +77,44 @@ class InitializedMutableBufferPass(ExportPass):
         if any(pattern in name for pattern in self.patterns):
             meta["et_init_buffer"] = True
         return super().placeholder(name, arg, meta)
+
+
+_VIEW_COPIES = (torch.ops.aten.view_copy.default, exir_ops.edge.aten.view_copy.default)
+
+
+class ReplaceViewCopyWithViewPass(PassBase):
+    """Turns each `view_copy` that is not returned into a view of its operand, in place; specs must be
+    stated, and no such copy may read another (`NormalizeViewCopyBasePass`).
+    """
+
+    def call(self, graph_module: torch.fx.GraphModule) -> PassResult:
+        """Run over every graph below `graph_module`."""
+        copies = list(self._copies(graph_module))
+        for node in copies:
+            base = node.args[0]
+            node.target = view
+            spec = TensorSpec.from_value(node.meta["val"])
+            spec.base = base.meta["spec"]
+            node.meta["spec"] = spec
+        for module in graph_module.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                module.recompile()
+        return PassResult(graph_module, bool(copies))
+
+    def requires(self, graph_module: torch.fx.GraphModule) -> None:
+        """AssertionError where a copy reads another."""
+        for node in self._copies(graph_module):
+            if node.args[0].op == "call_function" and node.args[0].target in _VIEW_COPIES:
+                raise AssertionError(f"{node.format_node()} reads a view_copy")
+
+    def ensures(self, graph_module: torch.fx.GraphModule) -> None:
+        """AssertionError where a copy is left."""
+        for node in self._copies(graph_module):
+            raise AssertionError(f"{node.format_node()} is still a copy")
+
+    def _copies(self, graph_module: torch.fx.GraphModule) -> Iterator[Any]:
+        for module in graph_module.modules():
+            for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+                is_copy = node.op == "call_function" and node.target in _VIEW_COPIES
+                if is_copy and all(user.op != "output" for user in node.users):
+                    yield node
