@@ -12,7 +12,7 @@ from pteron.backends.demo import BackendWithCompilerDemo, ExecutorBackend, regis
 from pteron.exir import to_edge
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.control_flow import graph_modules, is_control_flow
 from pteron.exir.edge.delegate_call import is_delegate_call
 from tests.backend.lowering_cases import RecordingBackend
 
@@ -143,6 +143,31 @@ def test_control_flow_goes_whole_to_a_backend(lowerable) -> None:
     [inner] = RecordingBackend.programs
     assert "weight" in inner.state_dict
     assert lowered.state_dict == {}
+    torch.testing.assert_close(lowered.module()(X), model(X))
+
+
+class Both(Partitioner):
+    """Sends control flow to a backend, and float additions everywhere, those in its bodies too."""
+
+    def partition(self, exported_program):
+        tags = {}
+        for module in graph_modules(exported_program.graph_module):
+            for node in module.graph.nodes:
+                if is_control_flow(node) or "aten.add.Tensor" in str(node.target):
+                    node.meta["delegation_tag"] = f"t{len(tags)}"
+                    tags[f"t{len(tags)}"] = DelegationSpec("RecordingBackend", [])
+        return PartitionResult(exported_program, tags)
+
+
+def test_tags_in_bodies_that_a_delegate_takes_are_left_alone(lowerable) -> None:
+    model, manager = lowerable
+    lowered = to_backend(manager.exported_program(), Both())
+    [*_, outer] = [p for p in RecordingBackend.programs if any(map(is_control_flow, p.graph.nodes))]
+    inside = [node for body in graph_modules(outer.graph_module) for node in body.graph.nodes]
+    assert not any(is_delegate_call(node) for node in inside)
+    assert any("aten.add.Tensor" in str(node.target) for node in inside)
+    assert not any(is_control_flow(n) for m in graph_modules(lowered.graph_module) for n in m.graph.nodes)
+    lowered.validate()
     torch.testing.assert_close(lowered.module()(X), model(X))
 
 

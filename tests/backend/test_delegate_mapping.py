@@ -27,6 +27,12 @@ def test_fused_and_split_steps_of_the_demo() -> None:
     assert lowered.meta["debug_handle_map"] == {0: (1, 2), 1: (3, 4), 2: (5,), 3: (5,), 4: (5,)}
 
 
+def test_the_model_of_the_demo_names_its_modules_as_the_peer_does() -> None:
+    model, _ = BackendWithDelegateMappingDemo.get_test_model_and_inputs()
+    names = [name for name, _ in model.named_modules() if name]
+    assert names == ["conv_layer", *(f"conv_layer.{name}" for name in ("conv1", "relu1", "conv2", "relu2"))]
+
+
 def test_demo_refuses_other_operators() -> None:
     with pytest.raises(RuntimeError, match=r"aten\.sin\.default is not supported"):
         to_backend("BackendWithDelegateMappingDemo", edge(Function(torch.sin), torch.ones(1)), [])

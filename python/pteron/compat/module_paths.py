@@ -32,6 +32,34 @@ _CONFIGS: tuple[Source, ...] = (
     ("pteron.exir.config.backend_config", {"ExecutorchBackendConfig": "ExecutorchBackendConfig"}),
 )
 
+_BACKEND_API: tuple[Source, ...] = (
+    f"{_BACKEND}.backend_api",
+    # Names that ExecuTorch's module imports, and that others take from there.
+    f"{_BACKEND}.backend_details",
+    f"{_BACKEND}.lowered_backend_module",
+    f"{_BACKEND}.cut_by_nodes",
+    f"{_BACKEND}.program_copy",
+    f"{_BACKEND}.graph_identity",
+    f"{_BACKEND}.partitioner",
+    "pteron.exir.edge.body_lists",
+    ("torch.export.graph_signature", {"InputSpec": "InputSpec", "OutputSpec": "OutputSpec"}),
+    (
+        "torch._export.utils",
+        {name: name for name in ("is_buffer", "is_lifted_tensor_constant", "is_param")},
+    ),
+)
+_COMPILER_DEMO: tuple[Source, ...] = (f"{_DEMO}.compiler_demo_backend",)
+_OP_PARTITIONERS: tuple[Source, ...] = (
+    f"{_DEMO}.op_partitioners",
+    (
+        f"{_DEMO}.op_partitioners",
+        {
+            "ops_not_to_decompose": "OPS_TO_NOT_DECOMPOSE",
+            "edge_ops_non_decomposed": "EDGE_OPS_NOT_DECOMPOSED",
+        },
+    ),
+)
+
 MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "devtools": ("pteron.devtools.bundled_program",),
     "devtools.bundled_program": ("pteron.devtools.bundled_program",),
@@ -54,7 +82,11 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         ),
         ("typing", {"Value": "Any"}),
     ),
-    "exir.backend.backend_api": (f"{_BACKEND}.backend_api",),
+    # Paths of the first published note on delegation.
+    "backends.backend_api": _BACKEND_API,
+    "backends.test.backend_with_compiler_demo": _COMPILER_DEMO,
+    "backends.test.op_partitioner_demo": _OP_PARTITIONERS,
+    "exir.backend.backend_api": _BACKEND_API,
     "exir.backend.backend_details": (f"{_BACKEND}.backend_details",),
     "exir.backend.compile_spec_schema": (f"{_BACKEND}.compile_spec",),
     "exir.backend.partitioner": (f"{_BACKEND}.partitioner",),
@@ -64,6 +96,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         f"{_BACKEND}.delegate_mapping_builder",
         f"{_BACKEND}.delegated_graph",
         f"{_BACKEND}.graph_identity",
+        f"{_BACKEND}.quantized_partitions",
         (
             f"{_BACKEND}.partition_report",
             {"WhyNoPartition": "WhyNoPartition", "WhyNoPartitionReporter": "WhyNoPartitionReporter"},
@@ -74,13 +107,16 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.backend.canonical_partitioners.all_node_partitioner": (f"{_CANONICAL}.all_node_partitioner",),
     "exir.backend.canonical_partitioners.config_partitioner": (f"{_CANONICAL}.config_partitioner",),
     "exir.backend.canonical_partitioners.duplicate_constant_node_pass": (f"{_BACKEND}.constant_duplication",),
+    "exir.backend.canonical_partitioners.duplicate_dequant_node_pass": (
+        "pteron.exir.passes.duplicate_dequantize",
+    ),
     "exir.backend.canonical_partitioners.group_partitioner": (f"{_CANONICAL}.group_partitioner",),
     "exir.backend.canonical_partitioners.pattern_op_partitioner": (f"{_CANONICAL}.pattern_op_partitioner",),
-    "exir.backend.test.backend_with_compiler_demo": (f"{_DEMO}.compiler_demo_backend",),
+    "exir.backend.test.backend_with_compiler_demo": _COMPILER_DEMO,
     "exir.backend.test.backend_with_delegate_mapping_demo": (f"{_DEMO}.delegate_mapping_demo_backend",),
     "exir.backend.test.demo_backend": (f"{_DEMO}.demo_backend",),
     "exir.backend.test.demos.rpc.executor_backend_preprocess": (f"{_DEMO}.executor_backend",),
-    "exir.backend.test.op_partitioner_demo": (f"{_DEMO}.op_partitioners",),
+    "exir.backend.test.op_partitioner_demo": _OP_PARTITIONERS,
     "exir.capture._capture": ("pteron.compat.exir.patch_forward",),
     "exir.capture": (("pteron.exir.capture", {"capture": "capture"}), *_CONFIGS),
     "exir.capture._config": _CONFIGS,
@@ -120,7 +156,14 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.dynamic_shape": (
         ("pteron.exir.config.backend_config", {"DynamicMemoryPlanningMode": "DynamicMemoryPlanningMode"}),
     ),
-    "exir.lowered_backend_module": (f"{_BACKEND}.lowered_backend_module",),
+    "exir.graph_module": (
+        "pteron.exir.edge.body_lists",
+        ("pteron.exir.edge.body_lists", {"_get_submodule": "get_submodule"}),
+    ),
+    "exir.lowered_backend_module": (
+        f"{_BACKEND}.lowered_backend_module",
+        f"{_BACKEND}.cut_by_nodes",
+    ),
     "exir.memory_planning": (
         (
             "pteron.exir.memory.algorithms",

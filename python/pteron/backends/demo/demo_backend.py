@@ -8,7 +8,6 @@ from torch.export.exported_program import ExportedProgram
 
 from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
 from pteron.exir.backend.compile_spec import CompileSpec
-from pteron.exir.backend.delegate_mapping_builder import DelegateMappingBuilder
 
 
 @final
@@ -18,10 +17,9 @@ class DemoBackend(BackendDetails):
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
         """Returns a fixed blob, and a mapping from step 1 to every debug handle of the program."""
-        mapping = DelegateMappingBuilder()
         computing = [node for node in edge_program.graph.nodes if node.op not in ("placeholder", "output")]
-        mapping.insert_delegate_mapping_entry(nodes=computing, identifier=1)
+        # One entry for each node, as the peer's demo has it: nodes that share a handle repeat it.
         return PreprocessResult(
             processed_bytes=b"imqnncompiled",
-            debug_handle_map=mapping.get_delegate_mapping(),
+            debug_handle_map={1: tuple(node.meta["debug_handle"] for node in computing)},
         )

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import torch
 from torch.export.exported_program import ExportedProgram
-from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.passes.operator_support import OperatorSupportBase, any_chain
 
 from pteron.backends.demo.compiler_demo_backend import BackendWithCompilerDemo
 from pteron.backends.demo.executor_backend import ExecutorBackend
@@ -26,14 +26,51 @@ from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.exir_ops import exir_ops
 
 
-class _Operators(OperatorSupportBase):
-    """Supports calls of the given operators, or all calls."""
-
-    def __init__(self, *targets: Any) -> None:
-        self.targets = targets
+class AllOperatorSupport(OperatorSupportBase):
+    """Supports calls of all operators."""
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
-        return node.op == "call_function" and (not self.targets or node.target in self.targets)
+        return node.op == "call_function"
+
+
+class _Operators(OperatorSupportBase):
+    """Supports calls of the operators in `targets`."""
+
+    targets: tuple[Any, ...] = ()
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
+        return node.op == "call_function" and node.target in self.targets
+
+
+class AddOperatorSupport(_Operators):
+    """Supports add of two tensors."""
+
+    targets = (exir_ops.edge.aten.add.Tensor,)
+
+
+class MatmulOperatorSupport(_Operators):
+    """Supports mm, the product of two matrices."""
+
+    targets = (exir_ops.edge.aten.mm.default,)
+
+
+#: Operators that `NonDecompTestPartitioner` keeps whole; in the edge dialect.
+OPS_TO_NOT_DECOMPOSE = [
+    torch.ops.aten.linear.default,
+    torch.ops.aten.scaled_dot_product_attention.default,
+    torch.ops.aten.upsample_nearest2d.vec,
+]
+EDGE_OPS_NOT_DECOMPOSED = [
+    exir_ops.edge.aten.linear.default,
+    exir_ops.edge.aten.scaled_dot_product_attention.default,
+    exir_ops.edge.aten.upsample_nearest2d.vec,
+]
+
+
+class OpsToNotDecomposeOperatorSupport(_Operators):
+    """Supports the operators that `NonDecompTestPartitioner` keeps whole."""
+
+    targets = tuple(EDGE_OPS_NOT_DECOMPOSED)
 
 
 def _tag(
@@ -65,7 +102,7 @@ class AddMulPartitionerDemo(Partitioner):
 
     def __init__(self) -> None:
         super().__init__()
-        self.op_support = _Operators(exir_ops.edge.aten.add.Tensor, exir_ops.edge.aten.mm.default)
+        self.op_support = any_chain(AddOperatorSupport(), MatmulOperatorSupport())
         self.delegation_spec = DelegationSpec(
             BackendWithCompilerDemo.__name__, [CompileSpec("max_value", bytes([4]))]
         )
@@ -84,7 +121,7 @@ class AddAttributePartitionerDemo(Partitioner):
 
     def __init__(self) -> None:
         super().__init__()
-        self.op_support = _Operators(exir_ops.edge.aten.add.Tensor)
+        self.op_support = AddOperatorSupport()
         self.delegation_spec = DelegationSpec(BackendWithCompilerDemo.__name__, [])
 
     def partition(self, edge_exported_program: ExportedProgram) -> PartitionResult:
@@ -99,7 +136,7 @@ class AllNodesPartitionerDemo(Partitioner):
 
     def __init__(self) -> None:
         super().__init__()
-        self.op_support = _Operators()
+        self.op_support = AllOperatorSupport()
         self.delegation_spec = DelegationSpec(ExecutorBackend.__name__, [])
 
     def partition(self, edge_exported_program: ExportedProgram) -> PartitionResult:
@@ -108,26 +145,14 @@ class AllNodesPartitionerDemo(Partitioner):
         return PartitionResult(edge_exported_program, tags)
 
 
-#: Operators that `NonDecompTestPartitioner` keeps whole.
-OPS_TO_NOT_DECOMPOSE = (
-    torch.ops.aten.linear.default,
-    torch.ops.aten.scaled_dot_product_attention.default,
-    torch.ops.aten.upsample_nearest2d.vec,
-)
-
-
 @final
 class NonDecompTestPartitioner(Partitioner):
     """Keeps linear (with bias), attention and upsampling whole and sends each to a delegate of its own."""
 
     def __init__(self) -> None:
         super().__init__()
-        aten = exir_ops.edge.aten
-        self.supported_non_decomposed_edge_ops = (
-            aten.linear.default,
-            aten.scaled_dot_product_attention.default,
-            aten.upsample_nearest2d.vec,
-        )
+        self.supported_non_decomposed_edge_ops = EDGE_OPS_NOT_DECOMPOSED
+        self.op_support = any_chain(OpsToNotDecomposeOperatorSupport())
         self.delegation_spec = DelegationSpec(
             BackendWithCompilerDemo.__name__, [CompileSpec("max_value", bytes([4]))]
         )
@@ -139,7 +164,7 @@ class NonDecompTestPartitioner(Partitioner):
             # Of these operators it wants those with three arguments: for linear, the ones with a bias.
             return node.target not in OPS_TO_NOT_DECOMPOSE or len(node.args) == 3
 
-        return list(OPS_TO_NOT_DECOMPOSE), is_kept
+        return OPS_TO_NOT_DECOMPOSE, is_kept
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         tags: dict[str, DelegationSpec] = {}

@@ -157,6 +157,7 @@ class BackendDetails(ABC):
                     f"Error: method {method} has {len(programs)} partitions but only {len(specs)} compile "
                     "specs"
                 )
+            _require_preprocess(cls)
             results[method] = [
                 cls.preprocess(program, spec) for program, spec in zip(programs, specs, strict=True)
             ]
@@ -180,15 +181,25 @@ def find_backend(backend_id: str) -> type[BackendDetails]:
     return known[backend_id]
 
 
+def _require_preprocess(backend: type[BackendDetails]) -> None:
+    if backend.preprocess is BackendDetails.preprocess:
+        raise NotImplementedError(
+            f"Backend {backend.__name__} has no preprocess(edge_program, compile_specs): define it as a "
+            "static method that returns a PreprocessResult"
+        )
+
+
 def preprocess_one(
     backend: type[BackendDetails], program: ExportedProgram, compile_specs: list[CompileSpec]
 ) -> PreprocessResult:
     """Runs `preprocess` on a copy of `program`.
 
     Raises:
+        NotImplementedError: the backend does not define it.
         RuntimeError: as the backend raised it, with a note that says where in the model it was.
         PreprocessError: the backend raised something else, or returned something that is not a result.
     """
+    _require_preprocess(backend)
     given: list[ExportedProgram] = []
 
     def compile_copy() -> PreprocessResult:

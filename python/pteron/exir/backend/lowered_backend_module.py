@@ -5,7 +5,7 @@ run time.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -84,6 +84,11 @@ class LoweredBackendModule(torch.nn.Module):
         self._is_flat = is_flat(edge_program)
         # The operator calls the original program with the flat list of its arguments, as the runtime will.
         self._original_program = edge_program if self._is_flat else with_flat_calling_convention(edge_program)
+        # Plain values, read once: `forward` is traced by Dynamo, which does not enter an ExportedProgram.
+        self._keyword_names = keyword_names(self._in_spec)
+        self._writes_arguments = any(
+            spec.kind is OutputKind.USER_INPUT_MUTATION for spec in edge_program.graph_signature.output_specs
+        )
         self._backend_id = backend_id
         self._processed_bytes = processed_bytes
         self._compile_specs = compile_specs
@@ -123,6 +128,8 @@ class LoweredBackendModule(torch.nn.Module):
         memo[id(self)] = duplicate
         duplicate._in_spec, duplicate._out_spec = self._in_spec, self._out_spec
         duplicate._is_flat = self._is_flat
+        duplicate._keyword_names = self._keyword_names
+        duplicate._writes_arguments = self._writes_arguments
         duplicate._original_program = copy_with_own_state(self._original_program)
         duplicate._backend_id = self._backend_id
         duplicate._processed_bytes = self._processed_bytes
@@ -133,10 +140,11 @@ class LoweredBackendModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Computes what the original program computes, with its arguments and its result structure."""
-        self._refuse_untraceable_mutation(args, kwargs)
+        if self._writes_arguments:
+            self._refuse_untraceable_mutation(args, kwargs)
         if self._is_flat and not kwargs:
             return executorch_call_delegate(self, *args)
-        ordered = {name: kwargs[name] for name in self._keyword_names() if name in kwargs}
+        ordered = {name: kwargs[name] for name in self._keyword_names if name in kwargs}
         ordered.update(kwargs)
         leaves, spec = pytree.tree_flatten((args, ordered))
         if spec != self._in_spec:
@@ -183,15 +191,8 @@ class LoweredBackendModule(torch.nn.Module):
         chosen = {name: value for name, value in options.items() if value is not None}
         return _lowering(build_delegate_call_program(self, self._in_spec, self._out_spec), **chosen)
 
-    def _keyword_names(self) -> Sequence[str]:
-        keyword_spec = self._in_spec.children()[1]
-        return list(keyword_spec.context) if keyword_spec.context else []
-
     def _refuse_untraceable_mutation(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Tracing functionalises a program, and a write to an argument inside the call would be lost in that.
-        signature = self._original_program.graph_signature
-        if not any(spec.kind is OutputKind.USER_INPUT_MUTATION for spec in signature.output_specs):
-            return
         is_tracing = torch.compiler.is_compiling() or any(
             type(leaf) is not torch.Tensor and isinstance(leaf, torch.Tensor)
             for leaf in pytree.tree_leaves((args, kwargs))
@@ -203,6 +204,11 @@ class LoweredBackendModule(torch.nn.Module):
                 "as part of another module; return the new value instead, or keep it in a buffer of the "
                 "module"
             )
+
+
+def keyword_names(in_spec: pytree.TreeSpec) -> tuple[str, ...]:
+    """Names of the keyword arguments in the structure `((args), {kwargs})`, in its order."""
+    return tuple(in_spec.children()[1].context or ())
 
 
 class CompleteProgram:

@@ -4,14 +4,17 @@ delegates in.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch.export.exported_program import ExportedProgram
+from torch.export.graph_signature import OutputKind
 
 from pteron.exir.backend.backend_details import PreprocessResult
 from pteron.exir.backend.constant_duplication import duplicate_shared_constants
+from pteron.exir.backend.cut_by_nodes import drop_owned_state
 from pteron.exir.backend.delegate_call import attach_lowered_module, executorch_call_delegate
 from pteron.exir.backend.graph_identity import first_difference
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
@@ -20,9 +23,11 @@ from pteron.exir.backend.partition_nodes import collect_partitions
 from pteron.exir.backend.partition_report import REPORTED_REASON, explain_leftovers
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
 from pteron.exir.backend.program_copy import copy_for_partitioner, update_to_real_program, validate
-from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.control_flow import control_flows, graph_modules
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 from pteron.exir.edge.source_location import source_location
+
+_logger = logging.getLogger(__name__)
 
 _is_validation_enabled = True
 
@@ -87,6 +92,9 @@ def _tag(node: torch.fx.Node, tags: Collection[str]) -> str | None:
 #: Key of the graph module's `meta`: {node name: tag} of nodes whose tag the partitioner's table did not name.
 UNNAMED_TAGS = "unnamed_delegation_tags"
 
+#: Of a cut partition's call: {placeholder or item name: spec} of what its program took over.
+OWNED_SPECS = ("toplevel_input_specs_to_delete", "toplevel_output_specs_to_delete")
+
 _CALL_METADATA = (
     DELEGATION_TAG,
     "backend_id",
@@ -94,8 +102,7 @@ _CALL_METADATA = (
     "submodule_program",
     "is_submodule",
     "submodule_output_node",
-    "toplevel_input_specs_to_delete",
-    "toplevel_output_specs_to_delete",
+    *OWNED_SPECS,
 )
 
 
@@ -113,18 +120,19 @@ def tag_program(
     tagged = getattr(result, "tagged_exported_program", None)
     if not isinstance(tagged, ExportedProgram):
         raise TypeError(f"partitioner {partitioner}: expected a PartitionResult, got {result!r}")
-    if is_validation_enabled():
+    if not is_validation_enabled():
+        _logger.warning("Disabled validating the partitioner.")
+    else:
         difference = first_difference(program.graph_module, tagged.graph_module)
         if difference is not None:
             raise AssertionError(
                 f"The partitioner {partitioner} should not modify the graph module: {difference}. Change the "
-                "program "
-                "in a pass before, or allow it with validation_disabled()"
+                "program in a pass before, or allow it with validation_disabled()"
             )
     if result.partition_tags is None:
         raise AssertionError(
-            f"Partitioner {partitioner} needs a `partition_tags` field: a dict from each tag to its "
-            "DelegationSpec"
+            f"Partitioner {partitioner} needs a `partition_tags` field containing a mapping of tags to "
+            "delegate spec: a dict from each tag to its DelegationSpec"
         )
     tags = dict(result.partition_tags)
     update_to_real_program(tagged, program)
@@ -135,38 +143,50 @@ def tag_program(
 
 
 def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) -> list[torch.fx.Node]:
-    """Replaces every partition by a `call_module` node, in place, and returns these, those in branches last.
+    """Replaces every partition by a `call_module` node, in place, and returns these in the order of `tags`,
+    those in branches last. Bodies of a control-flow operator that went into a partition are left alone.
 
     Raises the errors of `collect_partitions` and `refuse_split_state`.
     """
-    modules = list(graph_modules(program.graph_module))
-    refuse_split_state(modules, tags)
-    found = [
-        collect_partitions(module, program, tags, is_branch=position > 0)
-        for position, module in enumerate(modules)
-    ]
+    refuse_split_state(list(graph_modules(program.graph_module)), tags)
     calls: list[torch.fx.Node] = []
     # Looked for once: the handles of all nodes are read for it.
     first_handle = next_debug_handle(program)
-    for position, (module, partitions) in enumerate(zip(modules, found, strict=True)):
+    # Callers before callees, and only what is still called once the partitions of the caller are cut.
+    pending, seen = [program.graph_module], {id(program.graph_module)}
+    while pending:
+        module = pending.pop()
+        is_branch = module is not program.graph_module
+        partitions = collect_partitions(module, program, tags, is_branch=is_branch)
         for cut in partitions:
             calls.append(
                 extract_partition(
-                    module, program, cut, is_branch=position > 0, debug_handle=first_handle + len(calls)
+                    module, program, cut, is_branch=is_branch, debug_handle=first_handle + len(calls)
                 )
             )
         if partitions:
             restore_order(module.graph)
             module.graph.lint()
             module.recompile()
+        bodies = [body.module for call in control_flows(module) for body in call.bodies]
+        pending += [body for body in reversed(bodies) if id(body) not in seen]
+        seen.update(map(id, bodies))
     return calls
 
 
-def lowered_module_for(call: torch.fx.Node, result: PreprocessResult) -> LoweredBackendModule:
+def in_graph_order(calls: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    """The calls of each graph in its order; graphs in the order in which `calls` comes to them."""
+    position: dict[torch.fx.Node, tuple[int, int]] = {}
+    for rank, graph in enumerate(dict.fromkeys(call.graph for call in calls)):
+        position |= {node: (rank, place) for place, node in enumerate(graph.nodes)}
+    return sorted(calls, key=position.__getitem__)
+
+
+def lowered_module_for(
+    call: torch.fx.Node, result: PreprocessResult, backend_id: str
+) -> LoweredBackendModule:
     """The lowered module for one cut partition and what its backend made of it."""
-    return make_lowered_module(
-        call.meta["submodule_program"], call.meta["backend_id"], call.meta["compile_spec"], result
-    )
+    return make_lowered_module(call.meta["submodule_program"], backend_id, call.meta["compile_spec"], result)
 
 
 def make_lowered_module(
@@ -187,20 +207,45 @@ def make_lowered_module(
     return lowered
 
 
-def insert_delegate_call(call: torch.fx.Node, lowered: LoweredBackendModule) -> torch.fx.Node:
-    """Replaces a cut partition's `call_module` node by a delegate call, which it returns."""
+def insert_delegate_call(
+    call: torch.fx.Node, lowered: LoweredBackendModule, program: ExportedProgram | None = None
+) -> torch.fx.Node:
+    """Replaces a cut partition's `call_module` node by a delegate call, which it returns.
+
+    Args:
+        call: the call; its metadata names what the delegate owns, if it was cut by `cut_by_nodes`.
+        lowered: what to call.
+        program: the program it is in, to remove there what the delegate owns; None where that is done.
+    """
     graph, owner = call.graph, call.graph.owning_module
     if owner is None:
         raise AssertionError(f"the graph of {call} belongs to no module")
+    inputs, outputs = (call.meta.get(key, {}) for key in OWNED_SPECS)
+    arguments = [given for given in call.args if getattr(given, "name", None) not in inputs]
     with graph.inserting_before(call):
         target = graph.get_attr(attach_lowered_module(owner, lowered))
-        delegate = graph.call_function(executorch_call_delegate, (target, *call.args), dict(call.kwargs))
+        delegate = graph.call_function(executorch_call_delegate, (target, *arguments), dict(call.kwargs))
     delegate.meta = {key: value for key, value in call.meta.items() if key not in _CALL_METADATA}
     call.replace_all_uses_with(delegate)
     graph.erase_node(call)
     if hasattr(owner, str(call.target)):
         delattr(owner, str(call.target))
+    if program is not None:
+        delegate.meta["val"] = _returned_values(call)
+        delegate.meta.setdefault("debug_handle", next_debug_handle(program))
+        drop_owned_state(program, delegate, inputs, outputs)
     return delegate
+
+
+def _returned_values(call: torch.fx.Node) -> list[object]:
+    """What the caller of a cut partition gets, updates of state that it owns left out."""
+    signature = call.meta["submodule_program"].graph_signature
+    results = call.meta["submodule_output_node"].args[0]
+    return [
+        result.meta.get("val")
+        for result, spec in zip(results, signature.output_specs, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT
+    ]
 
 
 def remove_used_metadata(graph: torch.fx.Graph) -> None:

@@ -55,15 +55,20 @@ def extract_partition(
     """Replaces the partition's nodes by one `call_module` node and returns that node.
 
     The call's metadata holds `submodule_program` (the partition as an edge program), `backend_id`,
-    `compile_spec`, `is_submodule`, the values it returns and `debug_handle`, which no other node has.
-    Constants and updated buffers that the partition owns leave the program's signature and state. The graph
-    is not in topological order afterwards: `restore_order` makes it so once all partitions are cut.
+    `compile_spec`, `is_submodule`, the values it returns, `debug_handle`, which no other node has,
+    `submodule_output_node`, and what left the signature (`toplevel_input_specs_to_delete` and
+    `toplevel_output_specs_to_delete`, by name). Constants and updated buffers that the partition
+    owns leave the program's signature and state. The graph is not in topological order afterwards:
+    `restore_order` makes it so once all partitions are cut.
     """
     border = _find_border(program, partition, is_branch)
     submodule_program = _build_program(graph_module, program, partition, border)
     call = _insert_call(graph_module, partition, border, submodule_program)
     call.meta["debug_handle"] = debug_handle
     call.meta["is_submodule"] = is_branch
+    call.meta["submodule_output_node"] = submodule_program.graph.output_node()
+    call.meta["toplevel_input_specs_to_delete"] = {node.name: spec for node, spec in border.owned}
+    call.meta["toplevel_output_specs_to_delete"] = {node.name: spec for node, spec in border.updates}
     _replace_results(program, partition, border, call, is_branch)
     _drop_owned(program, border)
     return call

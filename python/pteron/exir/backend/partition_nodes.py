@@ -4,6 +4,7 @@ border.
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from torch.export.exported_program import ExportedProgram
 
 from pteron.exir.backend.constant_duplication import OWNABLE_KINDS
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec
+
+_logger = logging.getLogger(__name__)
 
 
 def refuse_cycles(graph: torch.fx.Graph, partitions: Mapping[str, Sequence[torch.fx.Node]]) -> None:
@@ -132,6 +135,11 @@ def collect_partitions(
         elif node.op in ("call_function", "call_method", "call_module"):
             found[tag].computing.append(node)
         # A get_attr node names a branch or a lowered module and moves with the operator that uses it.
+    for partition in found.values():
+        if partition.computing:
+            _logger.debug("For tag %s, found nodes %s", partition.tag, partition.computing)
+        else:
+            _logger.debug("Did not find any nodes for tag %s", partition.tag)
     partitions = [partition for partition in found.values() if partition.computing]
     order = {node: index for index, node in enumerate(graph_module.graph.nodes)}
     for partition in partitions:

@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 from pteron.exir.edge.backend_ops import BACKEND_LIBRARIES, backend_packet
 from pteron.exir.edge.edge_op_overload import EdgeOpOverloadPacket, edge_packet
+from pteron.exir.edge.operators_on_demand import register_on_demand
+
+register_on_demand()
 
 
 class _OpNamespace:
@@ -20,8 +23,9 @@ class _OpNamespace:
         self._dialect, self._name, self._packet_of = dialect, name, packet_of
 
     def __getattr__(self, opname: str) -> EdgeOpOverloadPacket:
-        # Some operators are called `__rshift__`; `torch.ops` answers `__file__` itself.
-        if opname == "__file__":
+        # Some operators are called `__rshift__`; `torch.ops` answers `__file__` itself. `copy` asks for
+        # protocols of objects that have no fields yet.
+        if opname == "__file__" or "_packet_of" not in vars(self):
             raise AttributeError(opname)
         packet = self._packet_of(self._name, opname)
         setattr(self, opname, packet)
