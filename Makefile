@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-isa test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page clean
@@ -79,9 +79,12 @@ QUICK := tests/backend tests/devtools tests/exir/passes tests/exir/emit/test_emi
 	tests/exir/memory/test_memory_planning.py tests/exir/test_to_edge.py tests/format tests/run tests/test_cpu_budgets.py \
 	tests/ops/test_operator_coverage.py tests/ops/test_operand_layouts.py
 
-test-all: test test-models test-isa ## all tests, those of many minutes included: every operator sample, every f32 input of a function
+test-all: test test-models test-huggingface test-isa ## all tests, those of many minutes included: every operator sample, every f32 input of a function
 	PTERON_OPS=all $(PYTEST) $(PARALLEL) --dist load tests/ops/test_op_db.py tests/ops/test_edge_variants.py
 	cargo test --release --workspace --exclude pteron-python --quiet -- --ignored
+
+test-huggingface: $(VENV)/.installed ## transformers' exporters over pteron: ten architectures, folders run without torch (some minutes)
+	PTERON_HUGGINGFACE=1 $(PYTEST) $(PARALLEL) --dist loadscope tests/huggingface
 
 test-models: $(VENV)/.installed ## every architecture of tests/models/transformers_zoo.py (some minutes)
 	PTERON_MODELS=all $(PYTEST) $(PARALLEL) --dist load tests/models/test_transformers.py tests/models/test_model_plans.py

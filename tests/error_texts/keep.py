@@ -14,7 +14,7 @@ CALLS = HERE / "calls.json"
 
 
 class Kept(TypedDict):
-    """One call and its text. `call` is a name of `CALLS` in `program_calls` or `session_calls`, or operator
+    """One call and its text. `call` is a name of `CALLS` in a module `..._calls`, or operator
     and arguments.
     """
 
@@ -45,11 +45,12 @@ def text_of(call: Any, work: Callable[[], object]) -> Kept:
 
 def all_calls() -> dict[str, Callable[[], object]]:
     """The calls that are written by hand, by name."""
-    from tests.error_texts import program_calls, session_calls
+    from tests.error_texts import hub_calls, program_calls, session_calls
 
-    both = {**program_calls.CALLS, **session_calls.CALLS}
-    assert len(both) == len(program_calls.CALLS) + len(session_calls.CALLS), "a name is given twice"
-    return both
+    parts = (hub_calls.CALLS, program_calls.CALLS, session_calls.CALLS)
+    found = {name: call for part in parts for name, call in part.items()}
+    assert len(found) == sum(map(len, parts)), "a name is given twice"
+    return found
 
 
 def kernel_texts(kept: list[Kept]) -> list[Kept]:

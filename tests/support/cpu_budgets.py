@@ -23,6 +23,7 @@ BUDGETS = {
     "tests/devtools": 5.0,
     "tests/exir": 260.0,
     "tests/format": 5.0,
+    "tests/huggingface": 400.0,
     "tests/models": 160.0,
     "tests/ops": 300.0,
     "tests/run": 120.0,

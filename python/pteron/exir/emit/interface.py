@@ -146,7 +146,9 @@ def output_names(tree: TreeSpec | None, count: int) -> list[str]:
     """
     if tree is None or tree.num_leaves != count:
         return [f"output_{index}" for index in range(count)]
-    leaves, _ = tree_flatten_with_path(tree_unflatten(list(range(count)), tree), is_leaf=lambda v: v is None)
+    # Tensors, because a class may take nothing else for leaves (caches of transformers).
+    sample = tree_unflatten([torch.empty(0)] * count, tree)
+    leaves, _ = tree_flatten_with_path(sample, is_leaf=lambda v: v is None)
     if len(leaves) != count:
         return [f"output_{index}" for index in range(count)]
     return [_path_name(path) for path, _ in leaves]

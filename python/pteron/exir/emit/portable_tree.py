@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
+import torch
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, tree_structure, treespec_dumps
 
 from pteron.errors import ExportError
@@ -55,7 +56,8 @@ def _field_names(spec: TreeSpec) -> list[Any] | None:
     registered = SUPPORTED_NODES.get(spec.type)
     if registered is None or registered.flatten_with_keys_fn is None:
         return None
-    sample = registered.unflatten_fn(list(range(len(spec.children()))), spec.context)
+    # Tensors, because a class may take nothing else for leaves (caches of transformers).
+    sample = registered.unflatten_fn([torch.empty(0)] * len(spec.children()), spec.context)
     pairs, _ = registered.flatten_with_keys_fn(sample)
     names = [getattr(key, "key", getattr(key, "name", None)) for key, _ in pairs]
     return None if any(name is None for name in names) and not issubclass(spec.type, dict) else names

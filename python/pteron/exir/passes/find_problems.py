@@ -51,7 +51,8 @@ def input_places(program: ExportedProgram, count: int) -> list[str]:
     structure = program.call_spec.in_spec
     if structure is None or structure.num_leaves != count:
         return [str(position) for position in range(count)]
-    leaves, _ = tree_flatten_with_path(tree_unflatten(list(range(count)), structure))
+    # Tensors, because a class may take nothing else for leaves (caches of transformers).
+    leaves, _ = tree_flatten_with_path(tree_unflatten([torch.empty(0)] * count, structure))
     return [("kwargs" if path[0].idx else "args") + keystr(path[1:]) for path, _ in leaves]  # type: ignore[attr-defined]
 
 

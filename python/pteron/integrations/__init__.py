@@ -1,0 +1,1 @@
+"""What other packages call: importing one of these modules registers pteron there."""
