@@ -46,11 +46,23 @@ class _NamespaceOnDemand(_OpNamespace):
 
 def _import_all(names: tuple[str, ...]) -> bool:
     """Whether all these modules can be imported."""
+    # A package that asks for operators while it is imported gets no answer: importing it from inside fails,
+    # and leaves it without its submodules.
+    if any(_is_being_imported(name.partition(".")[0]) for name in names if name not in sys.modules):
+        return False
     try:
         modules: list[ModuleType] = [importlib.import_module(name) for name in names]
     except ImportError:
         return False
     return len(modules) == len(names)
+
+
+def _is_being_imported(package: str) -> bool:
+    return any(
+        getattr(getattr(module, "__spec__", None), "_initializing", False)
+        for name, module in list(sys.modules.items())
+        if name == package or name.startswith(f"{package}.")
+    )
 
 
 def register_on_demand() -> None:
