@@ -178,15 +178,44 @@ impl Graph {
         is_possible
     }
 
-    /// Lets the reader `node` read `to` instead of `from`.
-    pub fn redirect(&mut self, node: NodeId, from: TensorId, to: TensorId) {
-        let before = self.readers[from.index()].len();
-        self.readers[from.index()].retain(|r| *r != node);
-        let count = before - self.readers[from.index()].len();
-        self.readers[to.index()].extend(std::iter::repeat_n(node, count));
-        let target = &mut self.nodes[node.index()];
-        target.args.iter_mut().for_each(|a| a.rename(from, to));
-        target.in_place_of = target.in_place_of.filter(|t| *t != from);
+    /// Lets `readers` of `from` read `to` instead. False, changing nothing, where `to` is, or looks at, a border tensor that
+    /// a node overwrites until the last of them has run, their own results included.
+    pub fn redirect(&mut self, readers: &[NodeId], from: TensorId, to: TensorId) -> bool {
+        if !self.lasts_until(to, readers) {
+            return false;
+        }
+        for node in readers {
+            let before = self.readers[from.index()].len();
+            self.readers[from.index()].retain(|r| r != node);
+            let count = before - self.readers[from.index()].len();
+            self.readers[to.index()].extend(std::iter::repeat_n(*node, count));
+            let target = &mut self.nodes[node.index()];
+            target.args.iter_mut().for_each(|a| a.rename(from, to));
+            target.in_place_of = target.in_place_of.filter(|t| *t != from);
+        }
+        true
+    }
+
+    /// Do the bytes of `tensor` stay what they are until `readers`, and whoever reads views of theirs, have run?
+    fn lasts_until(&self, tensor: TensorId, readers: &[NodeId]) -> bool {
+        let root = self.through_views(tensor);
+        let place = self.tensor(root).place;
+        if matches!(place, Place::Private | Place::Constant) {
+            return true;
+        }
+        let mut left: Vec<NodeId> = readers.to_vec();
+        let mut end = 0;
+        while let Some(id) = left.pop() {
+            end = end.max(self.positions[id.index()] as usize + 1);
+            let node = self.node(id);
+            if node.op == Op::View {
+                left.extend(node.outputs.iter().flat_map(|view| self.readers(*view)));
+            }
+        }
+        let start = self.producer(root).map_or(0, |p| self.positions[p.index()] as usize + 1);
+        let is_destroyed = |n: &Node| n.outputs.iter().any(|t| self.tensor(*t).place.overlaps(&place));
+        let nodes = self.order.get(start..end).unwrap_or_default().iter().map(|id| self.node(*id));
+        !nodes.filter(|n| !n.is_removed).any(is_destroyed)
     }
 
     /// Removes a node whose results are private and unread. False, changing nothing, otherwise.

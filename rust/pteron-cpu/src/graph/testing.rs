@@ -127,7 +127,7 @@ fn nodes_are_inserted_redirected_and_removed() {
         epilogue: crate::epilogue::Epilogue::NONE,
     };
     let inserted = b.graph.insert_before(reader, draft);
-    b.graph.redirect(reader, y, copy);
+    assert!(b.graph.redirect(&[reader], y, copy));
     assert!(b.graph.is_before(inserted, reader));
     assert_eq!(b.graph.node(inserted).covers, b.graph.node(reader).covers);
     assert_eq!(b.graph.only_reader(copy), Some(reader));

@@ -87,7 +87,7 @@ fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
         };
         let Some(constant) = host.evaluate(graph, id)? else { continue };
         let readers: Vec<NodeId> = graph.readers(output).to_vec();
-        readers.iter().for_each(|reader| graph.redirect(*reader, output, constant));
+        graph.redirect(&readers, output, constant);
         graph.remove(id);
         left -= nbytes;
         count += 1;

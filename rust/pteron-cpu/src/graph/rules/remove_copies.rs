@@ -3,7 +3,8 @@
 //! *Before*: `c = clone(addmm(b, x, W)); z = add(c, r)`. *After*: `z = add(addmm(b, x, W), r)`.
 //!
 //! Exporters leave a copy for every dropout and `contiguous()`. Applies when only this run sees the copied
-//! tensor and the copy. Exact. Saves the copy, and other rules see what stands behind it.
+//! tensor and the copy, and nothing
+//! overwrites the bytes before the last reader of the copy. Exact. Saves the copy, and other rules see what stands behind it.
 
 use super::Rule;
 use crate::graph::{Graph, Host, NodeId};
@@ -45,15 +46,15 @@ fn remove(graph: &mut Graph, id: NodeId) -> bool {
         return false;
     }
     let readers: Vec<NodeId> = graph.readers(output).to_vec();
-    readers.iter().for_each(|reader| graph.redirect(*reader, output, input));
-    graph.remove(id)
+    // What is copied may be a view of a tensor that stays where the file has it.
+    graph.redirect(&readers, output, input) && graph.remove(id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Argument;
     use crate::graph::testing::Builder;
+    use crate::graph::{Argument, ET_VIEW};
 
     #[test]
     fn a_copy_goes_unless_somebody_else_sees_it() {
@@ -71,6 +72,39 @@ mod tests {
             let read = b.graph.node(b.graph.producer(z).unwrap()).input(0);
             assert_eq!(read, Some(if is_seen { c } else { y }));
         }
+    }
+
+    /// x; v = view(x); c = clone(v); w = view(c); z = relu(w), and `exp(w)` where there is `a_later_reader`.
+    fn copy_of_a_view(a_later_reader: bool) -> Builder {
+        let mut b = Builder::new();
+        let x = b.border(&[4, 8]);
+        let v = b.call_with(ET_VIEW, vec![Argument::Tensor(x), Argument::none()], &[32]);
+        let c = b.call_with("aten::clone.out", vec![Argument::Tensor(v), Argument::none()], &[32]);
+        let w = b.call_with(ET_VIEW, vec![Argument::Tensor(c), Argument::none()], &[4, 8]);
+        let z = b.call("aten::relu.out", &[w], &[4, 8]);
+        b.name("w", w).name("z", z);
+        if a_later_reader {
+            b.call("aten::exp.out", &[w], &[4, 8]);
+        }
+        b
+    }
+
+    #[test]
+    fn a_copy_of_a_view_stays_where_its_bytes_are_overwritten() {
+        for (place, a_later_reader, is_removed) in [(4096, true, true), (64, false, false), (64, true, false)]
+        {
+            let mut b = copy_of_a_view(a_later_reader);
+            b.pin("z", place);
+            assert_eq!(remove_copies(&mut b.graph), usize::from(is_removed), "{place} {a_later_reader}");
+        }
+        // Overwritten once the last reader has run.
+        let mut b = copy_of_a_view(false);
+        let w = b.get("w");
+        let later = b.call("aten::neg.out", &[w], &[4, 8]);
+        b.call("aten::exp.out", &[later], &[4, 8]);
+        let end = b.call("aten::exp.out", &[later], &[4, 8]);
+        b.name("end", end).pin("end", 0);
+        assert_eq!(remove_copies(&mut b.graph), 1);
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Demands {
             });
             if let (Some(first), Some(is)) = (others.first().copied(), is) {
                 let copy = reordered(graph, host, *image, !is, first)?;
-                others.iter().for_each(|reader| graph.redirect(*reader, *image, copy));
+                graph.redirect(&others, *image, copy);
                 count += 1;
             }
         }

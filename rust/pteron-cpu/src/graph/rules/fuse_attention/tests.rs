@@ -173,7 +173,7 @@ fn a_softmax_written_out_counts_too() {
     let sum = part("aten::sum.IntList_out", args, &row);
     let div = part("aten::div.out", vec![Argument::Tensor(exp), Argument::Tensor(sum)], &shape);
     let reader = b.graph.only_reader(w).unwrap();
-    b.graph.redirect(reader, w, div);
+    assert!(b.graph.redirect(&[reader], w, div));
     assert!(b.graph.remove(at));
     let found = fused(&mut b);
     assert_eq!(found.len(), 1);
@@ -238,7 +238,7 @@ fn where_zero_or_minus_infinity_is_read_as_its_condition() {
     let added = put("aten::add.out", args, &sum);
     for reader in b.graph.readers(x).to_vec() {
         if b.graph.node(reader).operator != "aten::add.out" {
-            b.graph.redirect(reader, x, added);
+            assert!(b.graph.redirect(&[reader], x, added));
         }
     }
     let found = fused(&mut b);
