@@ -1,6 +1,8 @@
 //! Bytes read as decisions. When they are used up every further decision is the first one, so that any
 //! prefix of an input is an input, and a mutated byte changes one decision.
 
+use crate::pseudo_random::PseudoRandom;
+
 /// A source of decisions.
 pub struct Choices<'a> {
     bytes: &'a [u8],
@@ -53,17 +55,12 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Pseudo-random bytes of a seed, for running a target without a fuzzer (Steele, Lea and Flood, "Fast
-/// splittable pseudorandom number generators", 2014).
+/// Pseudo-random bytes of a seed, for running a target without a fuzzer.
 pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
+    let mut random = PseudoRandom::new(seed);
     let mut out = Vec::new();
     while out.len() < len {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        out.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        out.extend_from_slice(&random.word().to_le_bytes());
     }
     out.truncate(len);
     out

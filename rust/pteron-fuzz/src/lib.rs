@@ -1,32 +1,21 @@
 //! What fuzzing runs. Every target is a function of bytes that panics at a finding, so that the same code runs
 //! under libFuzzer (`fuzz/`), under the driver `fuzz_here` that needs no fuzzer, and over the kept seeds in the
-//! tests.
+//! tests. What other tests need of it is here, too, once: random programs, a builder of small ones, pseudo-random
+//! numbers, and what two results have to have in common.
 //!
 //! Unsafe code lives in `kernel_args::call` and `call_method`.
 
 #![deny(unsafe_code)]
 
 pub mod api_calls;
-#[path = "../../pteron-runtime/tests/runtime/builder.rs"]
-#[allow(
-    dead_code,
-    missing_docs,
-    clippy::new_without_default,
-    reason = "every binary that includes the module uses some of it"
-)]
 pub mod builder;
 #[allow(unsafe_code, reason = "plays the caller's part in the contracts of kernels and delegates")]
 pub mod call_method;
 pub mod choices;
 pub mod files;
 pub mod kernel_args;
-#[path = "../../pteron-runtime/tests/random_program/mod.rs"]
-#[allow(
-    dead_code,
-    missing_docs,
-    clippy::should_implement_trait,
-    reason = "every binary that includes the module uses some of it"
-)]
+pub mod oracles;
+pub mod pseudo_random;
 pub mod random_program;
 pub mod seed_programs;
 pub mod structured_program;

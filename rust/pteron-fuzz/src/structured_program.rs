@@ -3,22 +3,19 @@
 
 use crate::choices::Choices;
 use crate::files::{plain_runtime, runtime};
+use crate::oracles::{ROUNDING, SPREADS_NAN, are_close};
 use crate::random_program::{MAX_ROWS, RandomProgram};
 use pteron_core::Isa;
 use pteron_cpu::plan::RuleSwitches;
-use pteron_runtime::{
-    ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions,
-    TensorInput,
-};
+use pteron_runtime::{Runtime, RuntimeOptions};
 use std::sync::{Arc, LazyLock};
 
-/// Winograd's products spread NaN to neighbours, which these programs are full of.
 static PORTABLE: LazyLock<Option<Arc<Runtime>>> = LazyLock::new(|| {
-    let rules = RuleSwitches::all_on().without("winograd");
+    let rules = RuleSwitches::all_on().without(SPREADS_NAN);
     Runtime::new(RuntimeOptions { isa: Some(Isa::Portable), threads: Some(1), rules }).ok()
 });
 static FAST: LazyLock<Option<Arc<Runtime>>> = LazyLock::new(|| {
-    let rules = RuleSwitches::all_on().without("winograd");
+    let rules = RuleSwitches::all_on().without(SPREADS_NAN);
     Runtime::new(RuntimeOptions { isa: None, threads: Some(1), rules }).ok()
 });
 
@@ -35,35 +32,12 @@ pub fn run(data: &[u8]) {
         assert_eq!(got.len(), expected.len(), "another number of outputs");
         for (at, (g, e)) in got.iter().zip(&expected).enumerate() {
             // With Winograd on, only that it runs is checked.
-            assert!(is_loose || is_close(g, e), "output {at}: {g:?} instead of {e:?}");
+            assert!(is_loose || are_close(e, g, ROUNDING), "output {at}: {g:?} instead of {e:?}");
         }
     }
 }
 
 fn outputs(runtime: &Arc<Runtime>, program: &RandomProgram, rows: &[usize]) -> Vec<Vec<f32>> {
-    let source = ProgramSource::Bytes(Arc::new(program.bytes.clone()));
-    let loaded = Program::load(runtime, source, Limits::default());
-    let loaded = loaded.unwrap_or_else(|e| panic!("a well-formed program is refused: {e}"));
-    let method = loaded.load_method("forward", MethodOptions::default());
-    let method = method.unwrap_or_else(|e| panic!("a well-formed method is refused: {e}"));
-    let mut results = Vec::new();
-    for (call, rows) in rows.iter().enumerate() {
-        let x = program.input(*rows, call as u64);
-        let shape = [*rows, program.width];
-        let Some(input) = TensorInput::from_slice(&shape, &x) else { panic!("the input does not fit") };
-        let outputs = method.execute(&[InputValue::Tensor(input)], ExecuteOptions::default());
-        for output in &outputs.unwrap_or_else(|e| panic!("a well-formed program fails: {e}")) {
-            let elements = output.tensor().and_then(|t| t.elements::<f32>());
-            results.push(elements.unwrap_or_else(|e| panic!("{e}")).to_vec());
-        }
-    }
-    results
-}
-
-fn is_close(a: &[f32], b: &[f32]) -> bool {
-    let largest = b.iter().filter(|v| v.is_finite()).fold(1.0f32, |m, v| m.max(v.abs()));
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(x, y)| x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * largest)
+    let results = program.load(runtime).and_then(|loaded| program.results(&loaded, rows));
+    results.unwrap_or_else(|e| panic!("a well-formed program is refused or fails: {e}"))
 }

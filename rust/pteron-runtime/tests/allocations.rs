@@ -1,11 +1,7 @@
 //! Calls with bound outputs allocate nothing, whatever their shapes: counted by the allocator.
 
-#[path = "runtime/builder.rs"]
-#[allow(dead_code, reason = "every binary that includes the module uses some of it")]
-mod builder;
-
-use builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_core::DType;
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{
     ExecuteOptions, InputValue, Method, MethodOptions, OutputBuffer, OutputValue, StepInfo, TensorInput,
     Tracer,

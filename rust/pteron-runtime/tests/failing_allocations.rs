@@ -2,13 +2,6 @@
 //! many programs: each time an error of kind `LimitExceeded` or the right result, never a panic or an abort, and
 //! the next try works. Requests of that size are fixed ones no more: they grow with what a file or a caller says.
 
-#[path = "runtime/builder.rs"]
-#[allow(dead_code, reason = "every binary that includes the module uses some of it")]
-mod builder;
-#[allow(dead_code, reason = "every binary that includes the module uses some of it")]
-mod random_program;
-
-use builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_core::memory_reserve::ReservingAllocator;
 use pteron_core::{DType, ErrorKind, Result};
 use pteron_format::write::{
@@ -16,10 +9,11 @@ use pteron_format::write::{
     TestSuiteDraft, WriteOptions,
 };
 use pteron_format::{ProgramFile, listing, strip};
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
+use pteron_fuzz::random_program::{MAX_ROWS, RandomProgram};
 use pteron_runtime::{
     ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, TensorInput,
 };
-use random_program::RandomProgram;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -298,7 +292,7 @@ fn cases() -> Vec<Case> {
     // Products, images, attention, loops, views, dynamic shapes.
     for seed in 0..12 {
         let program = RandomProgram::new(seed, usize::MAX);
-        let rows = if program.is_dynamic { 3 } else { random_program::MAX_ROWS };
+        let rows = if program.is_dynamic { 3 } else { MAX_ROWS };
         cases.push(Case {
             name: format!("random program {seed}"),
             bytes: Arc::new(program.bytes.clone()),

@@ -2,6 +2,7 @@
 
 use super::call::{Outcome, Output};
 use super::contents::{number, part_size};
+use crate::oracles::first_far;
 use pteron_core::{DType, ErrorKind};
 
 /// Operators that draw random numbers.
@@ -51,17 +52,13 @@ fn check_numbers(variant: &str, output: usize, dtype: DType, fast: &[u8], refere
     let (Some(f), Some(r)) = (numbers(fast), numbers(reference)) else {
         panic!("{variant}: output {output} of {dtype} is {fast:?}, the reference kernel's {reference:?}")
     };
-    let largest = r.iter().filter(|v| v.is_finite()).fold(1.0f64, |m, v| m.max(v.abs()));
     let tolerance = match dtype {
         DType::Float64 | DType::Complex128 => 1e-10,
         DType::Float32 | DType::Complex64 => 1e-4,
         DType::Float16 | DType::Complex32 => 4e-3,
         _ => 3e-2,
     };
-    let differs = |(f, r): (&f64, &f64)| {
-        !(f == r || (f.is_nan() && r.is_nan()) || (f - r).abs() <= tolerance * largest)
-    };
-    if let Some(at) = f.iter().zip(&r).position(differs) {
+    if let Some(at) = first_far(&r, &f, tolerance) {
         panic!("{variant}: element {at} of output {output} is {}, the reference kernel's {}", f[at], r[at]);
     }
 }

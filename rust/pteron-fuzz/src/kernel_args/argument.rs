@@ -1,6 +1,7 @@
 //! Arguments of a generated call.
 
-use pteron_core::{ArgSpec, ConstantKey, ConstantView, Dims, TensorSpec};
+use pteron_core::{Dims, Result, TensorSpec};
+use pteron_kernels::single_call::{CallArg, HostTensor};
 
 /// One argument.
 #[allow(clippy::large_enum_variant, reason = "a call has a dozen of them")]
@@ -44,34 +45,25 @@ pub struct TensorArgument {
 }
 
 impl Argument {
-    /// What `prepare` learns. `is_known`: numbers are known at load.
-    pub fn spec(&self, position: usize, is_known: bool) -> ArgSpec<'_> {
-        match self {
-            Argument::None => ArgSpec::None,
-            Argument::Int(v) => ArgSpec::Int(is_known.then_some(*v)),
-            Argument::Double(v) => ArgSpec::Double(is_known.then_some(*v)),
-            Argument::Bool(v) => ArgSpec::Bool(is_known.then_some(*v)),
-            Argument::String(v) => ArgSpec::String(v),
-            Argument::Tensor(t) => ArgSpec::Tensor(t.spec.clone(), t.constant(position)),
-            Argument::Ints(v) => ArgSpec::IntList(v.iter().map(|v| is_known.then_some(*v)).collect()),
-            Argument::Doubles(v) => ArgSpec::DoubleList(v),
-            Argument::Bools(v) => ArgSpec::BoolList(v),
-            Argument::Tensors(v) => {
-                ArgSpec::TensorList(v.iter().map(|t| t.as_ref().map(|t| t.spec.clone())).collect())
+    /// As a call is given it, with tensors that `tensor` makes.
+    ///
+    /// Errors: those of `tensor`.
+    pub fn given(&self, mut tensor: impl FnMut(&TensorArgument) -> Result<HostTensor>) -> Result<CallArg> {
+        Ok(match self {
+            Argument::None => CallArg::None,
+            Argument::Int(v) => CallArg::int(*v),
+            Argument::Double(v) => CallArg::double(*v),
+            Argument::Bool(v) => CallArg::bool(*v),
+            Argument::String(v) => CallArg::String((*v).into()),
+            Argument::Tensor(t) if t.is_constant => CallArg::Constant(tensor(t)?),
+            Argument::Tensor(t) => CallArg::Tensor(tensor(t)?),
+            Argument::Ints(v) => CallArg::Ints(v.clone()),
+            Argument::Doubles(v) => CallArg::Doubles(v.clone()),
+            Argument::Bools(v) => CallArg::Bools(v.clone()),
+            Argument::Tensors(list) => {
+                let list = list.iter().map(|t| t.as_ref().map(&mut tensor).transpose());
+                CallArg::OptionalTensors(list.collect::<Result<_>>()?)
             }
-        }
-    }
-}
-
-impl TensorArgument {
-    fn constant(&self, position: usize) -> Option<ConstantView<'_>> {
-        self.is_constant.then(|| ConstantView {
-            key: ConstantKey { origin: 0, offset: position as u64, nbytes: self.bytes.len() as u64 },
-            data: &self.bytes,
-            dtype: self.spec.dtype,
-            offset: 0,
-            shape: self.spec.shape,
-            strides: self.spec.dim_order.strides(&self.spec.shape),
         })
     }
 }

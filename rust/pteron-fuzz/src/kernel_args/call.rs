@@ -1,14 +1,11 @@
-//! One kernel on given arguments, in memory that shows every byte written outside of it. Unsafe island: it
-//! plays the executor's part.
+//! One kernel on given arguments, in memory that shows every byte written outside of it. Unsafe island (that memory).
 
 use super::argument::{Argument, TensorArgument};
-use pteron_core::{
-    AliasRule, ArgSpec, Args, BindArgs, Bound, CpuProfile, Dims, Kernel, PackStore, PrepareContext, Prepared,
-    RandomStream, Result, Schema, TensorSlot, Value, ValueId, WorkerScratch,
-};
+use pteron_core::{CpuProfile, Dims, Error, Kernel, PackStore, Result, Schema, TensorSlot, Value};
+use pteron_kernels::single_call::{self, CallArg, HostTensor, Memory, SingleCall};
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::rc::Rc;
 
 /// Bytes before and behind each buffer. Under a fuzzer the sanitizer watches, which also sees reads.
 const GUARD: usize = if cfg!(fuzzing) { 0 } else { 64 };
@@ -23,7 +20,7 @@ pub enum Outcome {
     /// An error; `is_prepared`: not at load.
     Refused {
         /// The error.
-        error: pteron_core::Error,
+        error: Error,
         /// Did the kernel accept the call at load?
         is_prepared: bool,
     },
@@ -43,6 +40,7 @@ pub enum Output {
 }
 
 /// Memory with guards, which begins at a multiple of 64 and ends where its last guard ends.
+#[derive(Debug)]
 struct Guarded {
     base: NonNull<u8>,
     layout: Layout,
@@ -94,80 +92,50 @@ impl Drop for Guarded {
     }
 }
 
-/// Values of a call and their memory.
-struct Frame {
-    values: Vec<Value>,
-    ids: Vec<ValueId>,
-    memory: Vec<Guarded>,
-    /// For each buffer: may the call write it?
+/// A call's part of memory with guards.
+#[derive(Debug)]
+struct Shared(Rc<Guarded>);
+
+// SAFETY: the block lives as long as its last owner, begins at a multiple of 64 (a tensor, by as many elements as it was asked
+// for, behind one), and has `len` bytes between its guards. Contents are looked at while no call is running.
+unsafe impl Memory for Shared {
+    fn start(&self) -> *mut u8 {
+        self.0.data()
+    }
+    fn len(&self) -> usize {
+        self.0.len
+    }
+}
+
+/// The memory of a call.
+#[derive(Default)]
+struct Watch {
+    memory: Vec<Rc<Guarded>>,
+    /// For each tensor: may the call write it?
     is_written: Vec<bool>,
 }
 
-impl Frame {
-    fn of(schema: &Schema, args: &[Argument]) -> Result<Frame> {
-        let mut frame = Frame { values: vec![], ids: vec![], memory: vec![], is_written: vec![] };
-        for (declared, arg) in schema.args.iter().zip(args) {
-            let id = frame.add(arg, declared.is_output)?;
-            frame.ids.push(id);
-        }
-        if schema.has_scalar_return {
-            let id = frame.push(Value::None);
-            frame.ids.push(id);
-        } else if let Some(first) = schema.outputs().next()
-            && schema.returns > 0
-        {
-            let id = frame.ids[first];
-            frame.ids.push(id);
-        }
-        Ok(frame)
+impl Watch {
+    fn allocate(&mut self, contents: &[u8], offset: usize) -> Box<Shared> {
+        let memory = Rc::new(Guarded::new(contents, offset));
+        self.memory.push(memory.clone());
+        Box::new(Shared(memory))
     }
 
-    fn push(&mut self, value: Value) -> ValueId {
-        self.values.push(value);
-        ValueId(self.values.len() as u32 - 1)
-    }
-
-    fn tensor(&mut self, t: &TensorArgument, is_written: bool) -> Result<ValueId> {
-        let memory = Guarded::new(&t.bytes, t.misalignment * t.spec.dtype.align());
-        let mut slot = TensorSlot::new(&t.spec)?;
+    fn tensor(&mut self, t: &TensorArgument, is_written: bool) -> Result<HostTensor> {
         assert_eq!(t.spec.nbytes()?, t.bytes.len(), "the generator gave {t:?} other bytes than it needs");
-        // SAFETY: the frame keeps the memory, whose heap block does not move, for as long as the slot.
-        unsafe { slot.set_data(memory.data(), t.bytes.len()) };
-        slot.resize(&t.now)?;
-        self.memory.push(memory);
+        let memory = self.allocate(&t.bytes, t.misalignment * t.spec.dtype.align());
         self.is_written.push(is_written);
-        Ok(self.push(Value::Tensor(Box::new(slot))))
+        Ok(HostTensor::in_memory(t.spec.clone(), t.now, memory))
     }
 
-    fn add(&mut self, arg: &Argument, is_written: bool) -> Result<ValueId> {
-        Ok(match arg {
-            Argument::None => self.push(Value::None),
-            Argument::Int(v) => self.push(Value::Int(*v)),
-            Argument::Double(v) => self.push(Value::Double(*v)),
-            Argument::Bool(v) => self.push(Value::Bool(*v)),
-            Argument::String(v) => self.push(Value::String(Arc::from(*v))),
-            Argument::Tensor(t) => self.tensor(t, is_written)?,
-            Argument::Ints(v) => {
-                let ids: Vec<ValueId> = v.iter().map(|v| self.push(Value::Int(*v))).collect();
-                self.push(Value::IntList(ids.into()))
-            }
-            Argument::Doubles(v) => self.push(Value::DoubleList(v.as_slice().into())),
-            Argument::Bools(v) => self.push(Value::BoolList(v.as_slice().into())),
-            Argument::Tensors(list) => {
-                let mut ids = Vec::new();
-                for t in list {
-                    ids.push(t.as_ref().map(|t| self.tensor(t, is_written)).transpose()?);
-                }
-                match ids.iter().copied().collect::<Option<Vec<ValueId>>>() {
-                    Some(ids) => self.push(Value::TensorList(ids.into())),
-                    None => self.push(Value::OptionalTensorList(ids.into())),
-                }
-            }
-        })
+    fn arguments(&mut self, schema: &Schema, args: &[Argument]) -> Result<Vec<CallArg>> {
+        let declared = schema.args.iter().map(|a| a.is_output);
+        args.iter().zip(declared).map(|(arg, is_output)| arg.given(|t| self.tensor(t, is_output))).collect()
     }
 
-    /// Panics where bytes outside of outputs have changed.
-    fn check_memory(&self, args: &[Argument]) {
+    /// Panics where bytes outside of outputs and scratch have changed.
+    fn check(&self, args: &[Argument]) {
         let tensors = args.iter().flat_map(|a| match a {
             Argument::Tensor(t) => vec![t],
             Argument::Tensors(list) => list.iter().flatten().collect(),
@@ -179,44 +147,40 @@ impl Frame {
             assert!(memory.is_intact(), "bytes around tensor {i} were written");
             assert!(*is_written || memory.contents() == t.bytes, "input tensor {i} was written");
         }
-    }
-
-    fn outputs(&self, schema: &Schema) -> Vec<Output> {
-        let mut out = Vec::new();
-        for position in schema.outputs() {
-            match &self.values[self.ids[position].index()] {
-                Value::Tensor(slot) => out.push(self.output(slot)),
-                Value::TensorList(ids) => {
-                    let slots = ids.iter().filter_map(|id| self.values[id.index()].as_tensor());
-                    out.extend(slots.map(|slot| self.output(slot)));
-                }
-                _ => {}
-            }
-        }
-        if schema.has_scalar_return
-            && let Some(id) = self.ids.last()
-        {
-            out.push(Output::Number(match &self.values[id.index()] {
-                Value::Int(v) => *v as u64,
-                Value::Double(v) => v.to_bits(),
-                Value::Bool(v) => u64::from(*v),
-                _ => u64::MAX,
-            }));
-        }
-        out
+        let mut scratch = self.memory.iter().skip(self.is_written.len());
+        assert!(scratch.all(|memory| memory.is_intact()), "bytes around scratch were written");
     }
 
     fn output(&self, slot: &TensorSlot) -> Output {
-        let nbytes = slot.view().nbytes();
-        let start = slot.data().addr();
-        let is_inside = self.memory.iter().any(|m| {
+        let (start, nbytes) = (slot.data().addr(), slot.view().nbytes());
+        let is_inside = self.memory[..self.is_written.len()].iter().any(|m| {
             let first = m.data().addr();
             start >= first && start + nbytes <= first + m.len
         });
         assert!(is_inside, "an output of {nbytes} bytes lies outside every tensor of the call");
-        // SAFETY: inside one of the frame's buffers, as checked.
-        let bytes = unsafe { std::slice::from_raw_parts(slot.data(), nbytes) };
-        Output::Tensor(slot.meta().dtype(), *slot.meta().shape(), bytes.to_vec())
+        Output::Tensor(slot.meta().dtype(), *slot.meta().shape(), slot.view().as_bytes().to_vec())
+    }
+
+    fn outputs(&self, schema: &Schema, call: &SingleCall) -> Vec<Output> {
+        let mut out = Vec::new();
+        for position in schema.outputs() {
+            match call.argument(position) {
+                Some(Value::Tensor(slot)) => out.push(self.output(slot)),
+                Some(Value::TensorList(ids)) => {
+                    out.extend(ids.iter().filter_map(|id| call.member(*id)).map(|slot| self.output(slot)));
+                }
+                _ => {}
+            }
+        }
+        if schema.has_scalar_return {
+            out.push(Output::Number(match call.argument(schema.args.len()) {
+                Some(Value::Int(v)) => *v as u64,
+                Some(Value::Double(v)) => v.to_bits(),
+                Some(Value::Bool(v)) => u64::from(*v),
+                _ => u64::MAX,
+            }));
+        }
+        out
     }
 }
 
@@ -229,25 +193,23 @@ pub struct Setting<'a> {
     pub is_known: bool,
 }
 
-/// Specs as load gives them, the return's included.
-fn specs<'a>(schema: &Schema, args: &'a [Argument], setting: Setting<'_>) -> Vec<ArgSpec<'a>> {
-    let mut specs: Vec<ArgSpec<'a>> =
-        args.iter().enumerate().map(|(i, a)| a.spec(i, setting.is_known)).collect();
-    if schema.has_scalar_return {
-        specs.push(ArgSpec::None);
-    } else if let Some(first) = schema.outputs().next()
-        && schema.returns > 0
-    {
-        specs.push(specs[first].clone());
+impl Setting<'_> {
+    fn with<'a>(&'a self, packs: &'a PackStore) -> single_call::Setting<'a> {
+        single_call::Setting { cpu: self.cpu, packs, is_known: self.is_known }
     }
-    specs
 }
 
 /// Prepares `kernel` only, for tensors that need no memory; its scratch and state are asked for.
 pub fn prepare(kernel: &dyn Kernel, schema: &Schema, args: &[Argument], setting: Setting<'_>) -> Outcome {
-    let specs = specs(schema, args, setting);
+    let mut nothing = Watch::default();
+    let mut tensor = |t: &TensorArgument| {
+        // Contents of constants are known; there is no memory for what is made larger.
+        let contents = if t.is_constant { t.bytes.as_slice() } else { &[] };
+        Ok(HostTensor::in_memory(t.spec.clone(), t.now, nothing.allocate(contents, 0)))
+    };
+    let given: Result<Vec<CallArg>> = args.iter().map(|arg| arg.given(&mut tensor)).collect();
     let packs = PackStore::new();
-    match kernel.prepare(&PrepareContext { args: &specs, packs: &packs, cpu: setting.cpu }) {
+    match given.and_then(|args| single_call::prepare(kernel, schema, setting.with(&packs), &args)) {
         Ok(None) => Outcome::Declined,
         Err(error) => Outcome::Refused { error, is_prepared: false },
         Ok(Some(prepared)) => {
@@ -267,58 +229,28 @@ pub fn run(
     setting: Setting<'_>,
     is_reversed: bool,
 ) -> Outcome {
-    let specs = specs(schema, args, setting);
-    let packs = PackStore::new();
-    let prepared = match kernel.prepare(&PrepareContext { args: &specs, packs: &packs, cpu: setting.cpu }) {
+    let mut watch = Watch::default();
+    let (given, packs) = (watch.arguments(schema, args), PackStore::new());
+    let setting = setting.with(&packs);
+    let mut call = match given.and_then(|given| SingleCall::of_schema(kernel, schema, setting, given)) {
         Ok(None) => return Outcome::Declined,
         Err(error) => return Outcome::Refused { error, is_prepared: false },
-        Ok(Some(prepared)) => prepared,
+        Ok(Some(call)) => call,
     };
-    let mut frame = match Frame::of(schema, args) {
-        Ok(frame) => frame,
-        Err(error) => return Outcome::Refused { error, is_prepared: false },
-    };
-    let scratch = prepared.scratch();
+    let scratch = call.prepared().scratch();
     if scratch.per_worker > LARGEST_SCRATCH || scratch.shared > LARGEST_SCRATCH {
         return Outcome::TooLarge;
     }
-    let mut bound = prepared.new_bound();
-    let result = run_bound(&*prepared, &mut frame, &mut bound, is_reversed);
-    frame.check_memory(args);
+    let worker = watch.allocate(&vec![0xa5; scratch.per_worker], 0);
+    let shared = watch.allocate(&vec![0x5a; scratch.shared], 0);
+    let result = call
+        .set_scratch(worker, shared)
+        .and_then(|()| call.bind())
+        .and_then(|grid| call.run(grid, is_reversed))
+        .and_then(|()| call.finish());
+    watch.check(args);
     match result {
-        Ok(()) => Outcome::Done(frame.outputs(schema)),
+        Ok(()) => Outcome::Done(watch.outputs(schema, &call)),
         Err(error) => Outcome::Refused { error, is_prepared: true },
     }
-}
-
-fn run_bound(prepared: &dyn Prepared, frame: &mut Frame, bound: &mut Bound, is_reversed: bool) -> Result<()> {
-    let mut random = RandomStream::new(7);
-    // SAFETY: every tensor of the frame has memory of its own.
-    let mut bind_args = unsafe { BindArgs::new(&mut frame.values, &frame.ids) }.with_random(&mut random);
-    let grid = prepared.bind(&mut bind_args, bound)?;
-    assert!(prepared.alias() != AliasRule::View || grid.phase_count() == 0, "a view has something to run");
-    let scratch = prepared.scratch();
-    let worker = Guarded::new(&vec![0xa5; scratch.per_worker], 0);
-    let shared = Guarded::new(&vec![0x5a; scratch.shared], 0);
-    for phase in 0..grid.phase_count() {
-        let chunks = grid.chunk_count(phase);
-        for i in 0..chunks {
-            let chunk = if is_reversed { chunks - 1 - i } else { i };
-            let shared = if scratch.shared == 0 { std::ptr::null_mut() } else { shared.data() };
-            // SAFETY: bound just now; each chunk once, phases in order; memory as above. Nobody else looks at
-            // the worker's bytes.
-            unsafe {
-                let worker = std::slice::from_raw_parts_mut(worker.data(), scratch.per_worker);
-                let mut given = WorkerScratch { worker, shared };
-                let args = Args::new(&frame.values, &frame.ids);
-                prepared.run(bound, &args, phase, chunk, &mut given)?;
-            }
-        }
-    }
-    assert!(worker.is_intact() && shared.is_intact(), "bytes around scratch were written");
-    if prepared.has_finish() {
-        // SAFETY: the frame's slots point to its own memory, and nothing else uses them.
-        prepared.finish(&mut unsafe { BindArgs::new(&mut frame.values, &frame.ids) }, bound)?;
-    }
-    Ok(())
 }

@@ -2,10 +2,10 @@
 //! mutators stay).
 
 use crate::child::{Ending, Server};
-use crate::generator::Generator;
 use crate::mutators::draw;
 use crate::seeds::Seed;
 use crate::trial::{Agreement, Runtimes, Verdict};
+use pteron_fuzz::pseudo_random::PseudoRandom;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct Mutant {
 
 /// Mutant `number`.
 pub fn mutant(seeds: &[Seed], number: u64) -> Mutant {
-    let mut random = Generator::new(number);
+    let mut random = PseudoRandom::of_number(number);
     let seed = random.pick(seeds);
     let mutator = draw(&mut random);
     let name = format!("{number}-{}-{}", seed.name, mutator.name);

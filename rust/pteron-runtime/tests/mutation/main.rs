@@ -11,7 +11,6 @@ mod child;
 mod cycles;
 mod exhaustive;
 mod filling_allocator;
-mod generator;
 mod mutators;
 mod schema;
 mod seeds;

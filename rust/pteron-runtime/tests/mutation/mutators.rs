@@ -1,8 +1,8 @@
 //! How a file is changed. Each mutator is one way in which files get damaged or forged.
 
-use crate::generator::Generator;
 use crate::seeds::Seed;
 use crate::sites::{Site, Sites, What};
+use pteron_fuzz::pseudo_random::PseudoRandom;
 
 /// A mutator: its name, how often it is drawn, and what it does.
 pub struct Mutator {
@@ -16,7 +16,7 @@ pub struct Mutation<'a> {
     pub bytes: Vec<u8>,
     sites: &'a Sites,
     others: &'a [Seed],
-    random: &'a mut Generator,
+    random: &'a mut PseudoRandom,
 }
 
 pub static MUTATORS: &[Mutator] = &[
@@ -35,7 +35,7 @@ pub static MUTATORS: &[Mutator] = &[
 ];
 
 /// The mutator that is drawn.
-pub fn draw(random: &mut Generator) -> &'static Mutator {
+pub fn draw(random: &mut PseudoRandom) -> &'static Mutator {
     let total: usize = MUTATORS.iter().map(|m| m.weight).sum();
     let mut left = random.below(total);
     MUTATORS
@@ -50,7 +50,7 @@ pub fn draw(random: &mut Generator) -> &'static Mutator {
 
 impl Mutator {
     /// `bytes` changed.
-    pub fn apply(&self, bytes: &[u8], sites: &Sites, others: &[Seed], random: &mut Generator) -> Vec<u8> {
+    pub fn apply(&self, bytes: &[u8], sites: &Sites, others: &[Seed], random: &mut PseudoRandom) -> Vec<u8> {
         let mut mutation = Mutation { bytes: bytes.to_vec(), sites, others, random };
         (self.change)(&mut mutation);
         mutation.bytes
@@ -162,7 +162,7 @@ fn bytes(m: &mut Mutation<'_>) {
     for _ in 0..m.times() {
         let Some(at) = m.place() else { return };
         m.bytes[at] = match m.random.below(3) {
-            0 => m.random.next() as u8,
+            0 => m.random.word() as u8,
             1 => *m.random.pick(&[0, 1, 0x7f, 0x80, 0xfe, 0xff]),
             _ => m.bytes[at].wrapping_add(if m.random.one_in(2) { 1 } else { 255 }),
         };

@@ -2,27 +2,16 @@
 //! agree.
 
 use crate::filling_allocator::fill_with;
-use crate::generator::Generator;
 use pteron_core::{AlignedBuffer, DType, Error};
 use pteron_cpu::plan::RuleSwitches;
+use pteron_fuzz::oracles::{ROUNDED, are_close, are_same};
+use pteron_fuzz::pseudo_random::PseudoRandom;
 use pteron_runtime::{
     DataSource, ExecuteOptions, InputValue, IoKind, IoSpec, Limits, Method, MethodOptions, OutputValue,
     Program, ProgramSource, Runtime, RuntimeOptions, TensorInput, demo,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Rules whose results round in another order; all others give the very same bytes
-/// (`docs/why/load-time-rewrites.md`).
-const ROUNDED: [&str; 7] = [
-    "fold_layout",
-    "fold_batch_norm",
-    "fold_affine",
-    "fold_padding",
-    "channels_last",
-    "winograd",
-    "fuse_attention",
-];
 
 /// The place that says that a file has packed weights.
 const PACKS: &str = "packed weights";
@@ -307,9 +296,7 @@ fn same_numbers(a: &Value, b: &Value) -> bool {
         return false;
     }
     match (floats(*dtype, x), floats(*dtype, y)) {
-        (Some(x), Some(y)) => {
-            x.iter().zip(&y).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
-        }
+        (Some(x), Some(y)) => are_same(&x, &y),
         _ => false,
     }
 }
@@ -329,8 +316,7 @@ fn close_numbers(a: &Value, b: &Value) -> bool {
     if x.iter().chain(&y).any(is_wild) {
         return true;
     }
-    let largest = x.iter().fold(1.0f64, |m, v| m.max(v.abs()));
-    x.iter().zip(&y).all(|(x, y)| (x - y).abs() <= 1e-3 * largest)
+    are_close(&x, &y, 1e-3)
 }
 
 fn refused(error: &Error) -> Step {
@@ -404,7 +390,7 @@ struct Owned {
 }
 
 fn call_once(method: &Method, call: u64) -> Step {
-    let mut random = Generator::new(call + 1);
+    let mut random = PseudoRandom::of_number(call + 1);
     let specs = method.inputs();
     let Some(owned) = specs.iter().map(|s| make(s, call, &mut random)).collect::<Option<Vec<_>>>() else {
         return Step::Results(vec![Value::Other("inputs too large to call".into())]);
@@ -426,7 +412,7 @@ fn call_once(method: &Method, call: u64) -> Step {
 }
 
 /// Memory for a tensor input, `Some(None)` for others, `None` where it would be too large.
-fn make(spec: &IoSpec, call: u64, random: &mut Generator) -> Option<Option<Owned>> {
+fn make(spec: &IoSpec, call: u64, random: &mut PseudoRandom) -> Option<Option<Owned>> {
     let IoKind::Tensor(t) = &spec.kind else { return Some(None) };
     let extent = |e: &pteron_runtime::Extent| {
         let (min, max) = e.range();

@@ -1,8 +1,8 @@
 //! Jumps, moves, lists and scalars.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, load_bytes, runtime};
 use crate::{forward, run, run_one};
 use pteron_core::DType;
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, load_bytes, runtime};
 use pteron_runtime::{ExecuteOptions, InputValue, MethodOptions, OutputValue};
 
 /// y = x, then `n` times y = y + x.

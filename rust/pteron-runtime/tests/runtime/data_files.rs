@@ -1,9 +1,9 @@
 //! Programs that keep tensors in data files.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::{forward, run_one};
 use pteron_core::{DType, Error, ErrorKind};
 use pteron_format::write::{DataEntryDraft, DataFileDraft, ExtraTensorDraft, LayoutDraft, ValueDraft};
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{DataSource, Limits, MethodOptions, Program, ProgramSource};
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Delegates written in Rust: calls, failures at every phase, lifetimes, memory.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::{cancelled_until_done, forward, run, run_one};
 use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, Error, ErrorKind, ExecuteContext,
     InitContext, OutputView, Result,
 };
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{ExecuteOptions, InputValue, MethodOptions, Runtime, TensorInput};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

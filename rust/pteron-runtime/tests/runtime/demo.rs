@@ -1,8 +1,8 @@
 //! The demo backends in Rust.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::{forward, run, run_one};
 use pteron_core::{CompileSpec, ErrorKind};
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{MethodOptions, Runtime, demo};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Extents that change from call to call, views, and how inputs come in.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::{forward, run, run_one};
 use pteron_core::{DType, ErrorKind};
 use pteron_format::write::ValueDraft;
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{ExecuteOptions, Extent, InputValue, IoKind, OutputValue, TensorInput};
 
 const INTERFACE: &str = r#"{"version":1,"methods":{"forward":{

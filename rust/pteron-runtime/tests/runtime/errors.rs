@@ -1,10 +1,10 @@
 //! Every kind of error, by kind and by what its text says.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, load_bytes, runtime};
 use crate::test_kernels::{Behaviour, SCHEMA, TestKernel, acting_method};
 use crate::{forward, run, run_one};
 use pteron_core::{DType, Error, ErrorKind};
 use pteron_format::write::ValueDraft;
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, load_bytes, runtime};
 use pteron_runtime::{
     ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, TensorInput,
 };

@@ -1,7 +1,7 @@
 //! Programs that are built to exhaust the stack or the memory of whoever reads them.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_core::ErrorKind;
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{Limits, Program, ProgramSource};
 use std::sync::Arc;
 

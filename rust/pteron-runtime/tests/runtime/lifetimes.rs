@@ -2,11 +2,11 @@
 //! order and on random threads: whatever is left stays usable, its bytes stay what they were, and in the end nothing is
 //! left. Worth most under AddressSanitizer, ThreadSanitizer and valgrind (`make help`).
 
-use crate::builder::{MethodBuilder, ProgramBuilder};
 use proptest::prelude::*;
 use pteron_core::{
     ArgView, Backend, CompileSpec, Delegate, ErrorKind, ExecuteContext, InitContext, OutputView, Result,
 };
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder};
 use pteron_runtime::{
     CancelHandle, ExecuteOptions, Export, InputValue, LentTensor, Limits, Method, MethodOptions, OutputValue,
     OwnedTensor, Program, ProgramSource, Runtime, RuntimeOptions, TensorInput,

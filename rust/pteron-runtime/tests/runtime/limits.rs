@@ -1,9 +1,9 @@
 //! Budgets, deadlines, cancellation, memory limits, and one call at a time.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::test_kernels::{Behaviour, SCHEMA, TestKernel, acting_method};
 use crate::{cancelled_until_done, forward, run, run_one};
 use pteron_core::ErrorKind;
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{
     ExecuteOptions, InputValue, Limits, Method, MethodOptions, Program, ProgramSource, TensorInput,
 };

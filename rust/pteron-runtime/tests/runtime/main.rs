@@ -1,6 +1,5 @@
 //! Whole programs through the public surface: load, run, fail.
 
-mod builder;
 mod control_flow;
 mod data_files;
 mod delegates;

@@ -1,8 +1,8 @@
 //! Memory plans that overlap, memory that nobody wrote, who keeps what alive.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::{forward, run, run_one};
 use pteron_core::{DType, ErrorKind};
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{
     ExecuteOptions, InputValue, Limits, MethodOptions, OutputBuffer, OutputValue, Program, ProgramSource,
     TensorInput,

@@ -1,7 +1,7 @@
 //! Programs that no exporter writes: rewrites change nothing of what they give either.
 
-use crate::builder::{MethodBuilder, ProgramBuilder};
 use crate::{forward, run};
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder};
 use pteron_runtime::{RuleSwitches, Runtime, RuntimeOptions, rule_names};
 
 const X: [f32; 8] = [-1.5, 2.0, 0.25, -4.0, 1.0, 3.0, -0.5, 7.0];

@@ -1,7 +1,7 @@
 //! What methods, sessions and threads share, and what they do not.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::{forward, run_one};
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{
     ExecuteOptions, InputValue, MethodOptions, Program, RuleSwitches, Runtime, RuntimeOptions, TensorInput,
 };

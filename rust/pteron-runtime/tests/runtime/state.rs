@@ -1,8 +1,8 @@
 //! Mutable buffers.
 
-use crate::builder::{MethodBuilder, ProgramBuilder, runtime};
 use crate::{forward, run_one};
 use pteron_core::ErrorKind;
+use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
 use pteron_runtime::{ExecuteOptions, InputValue, TensorInput};
 
 /// total += x; out = total.

@@ -81,8 +81,8 @@ impl Prepared for Ready {
 pub const SCHEMA: &str = "test::act.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)";
 
 /// A method that adds `x` to itself and then calls `test::act.out`.
-pub fn acting_method() -> crate::builder::MethodBuilder {
-    let mut m = crate::builder::MethodBuilder::new("forward");
+pub fn acting_method() -> pteron_fuzz::builder::MethodBuilder {
+    let mut m = pteron_fuzz::builder::MethodBuilder::new("forward");
     let (x, t, y) = (m.unplanned(&[2]), m.planned(&[2]), m.unplanned(&[2]));
     m.inputs(&[x]);
     m.outputs(&[y]);

@@ -43,14 +43,14 @@ impl Generator<'_> {
         let mut row = self.known(width);
         let first = self.nodes[row].value;
         self.call("aten::full", "out", vec![size, fill, first]);
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             let ([from, to], stored) = ([row, self.known(width)], self.constant(&[width]));
             let args = [self.nodes[from].value, stored, self.nodes[to].value];
             self.touch(from);
             self.call("aten::mul", "out", args.to_vec());
             row = to;
         }
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             let [from, to] = [row, self.known(width)];
             self.touch(from);
             let args = [from, to].map(|n| self.nodes[n].value);

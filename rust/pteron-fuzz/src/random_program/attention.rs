@@ -13,17 +13,17 @@ impl Generator<'_> {
         let value = self.heads(x, [heads, depth], [1, 0, 2]);
         let square = [heads, MAX_ROWS, MAX_ROWS];
         let mut scores = self.bmm(query, key, square);
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             let factor = self.value(ValueDraft::Double(0.25));
             scores = self.apply(scores, square, "aten::mul", "Scalar_out", &[factor]);
         }
         // A mask of one shape does not fit rows whose number changes.
-        if !self.is_dynamic && self.rng.chance(2) {
+        if !self.is_dynamic && self.rng.one_in(2) {
             let mask = self.constant(&[MAX_ROWS, MAX_ROWS]);
             let alpha = self.value(ValueDraft::Int(1));
             scores = self.apply(scores, square, "aten::add", "out", &[mask, alpha]);
         }
-        if self.rng.chance(6) {
+        if self.rng.one_in(6) {
             self.outputs.push(scores);
         }
         let (dim, half) = (self.value(ValueDraft::Int(-1)), self.value(ValueDraft::Bool(false)));

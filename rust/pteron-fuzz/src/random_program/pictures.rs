@@ -39,7 +39,7 @@ impl Generator<'_> {
         let shape = [[3, 4, 4], [8, 5, 3], [32, 2, 3], [1, 4, 4]][self.rng.below(4)];
         let [c, h, w] = shape;
         let rows = self.product(x, c * h * w);
-        let order = self.rng.chance(3).then_some([0, 2, 3, 1]);
+        let order = self.rng.one_in(3).then_some([0, 2, 3, 1]);
         let extents = self.ints(&[-1, c as i64, h as i64, w as i64]);
         self.touch(rows);
         let node = self.shaped(&[MAX_ROWS, c, h, w], order);
@@ -51,7 +51,7 @@ impl Generator<'_> {
             let last = album.pictures[album.pictures.len() - 1];
             let next = self.picture(&album, last);
             album.pictures.push(next);
-            if self.rng.chance(8) {
+            if self.rng.one_in(8) {
                 self.outputs.push(next.node);
             }
         }
@@ -60,7 +60,7 @@ impl Generator<'_> {
 
     fn back_to_rows(&mut self, last: Picture) {
         let [c, h, w] = last.shape;
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             self.mean(last, None);
         } else {
             self.view_as(last.node, &[MAX_ROWS, c * h * w], &[-1, (c * h * w) as i64]);
@@ -122,7 +122,7 @@ impl Generator<'_> {
         let filters = [1, 6, 16, 40][self.rng.below(4)];
         let (to, groups) = match kind {
             Kind::Depthwise => (c, c),
-            Kind::Dense if c % 2 == 0 && filters % 2 == 0 && self.rng.chance(3) => (filters, 2),
+            Kind::Dense if c % 2 == 0 && filters % 2 == 0 && self.rng.one_in(3) => (filters, 2),
             _ => (filters, 1),
         };
         let weight = self.constant(&[to, c / groups, kernel, kernel]);
@@ -148,7 +148,7 @@ impl Generator<'_> {
         [stride, padding, groups]: [usize; 3],
         is_transposed: bool,
     ) -> Picture {
-        let bias = if self.rng.chance(2) { self.constant(&[shape[0]]) } else { self.value(ValueDraft::None) };
+        let bias = if self.rng.one_in(2) { self.constant(&[shape[0]]) } else { self.value(ValueDraft::None) };
         let twice = |n: usize| [n as i64; 2];
         let (stride, padding) = (self.ints(&twice(stride)), self.ints(&twice(padding)));
         let (dilation, more) = (self.ints(&[1, 1]), self.ints(&[0, 0]));
@@ -162,13 +162,13 @@ impl Generator<'_> {
         let [c, h, w] = x.shape;
         let window = Sliding { kernel: 3, padding: 1, stride: 1 + self.rng.below(2) };
         let shape = [c, window.extent(h), window.extent(w)];
-        if self.rng.chance(3) {
+        if self.rng.one_in(3) {
             let size = self.ints(&[1, 2]);
             return self.step(album, x, [c, 1, 2], "aten::_adaptive_avg_pool2d", "out", &[size]);
         }
         let lists = [window.kernel, window.stride, window.padding].map(|n| self.ints(&[n as i64; 2]));
         let is_ceil = self.value(ValueDraft::Bool(false));
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             let (counts, divisor) = (self.value(ValueDraft::Bool(true)), self.value(ValueDraft::None));
             let rest = [lists[0], lists[1], lists[2], is_ceil, counts, divisor];
             return self.step(album, x, shape, "aten::avg_pool2d", "out", &rest);

@@ -10,10 +10,10 @@ impl Generator<'_> {
     pub(super) fn images(&mut self, x: usize) {
         let width = self.nodes[x].width;
         let channels = [2, 3, 8][self.rng.below(3)];
-        let order = self.rng.chance(2).then_some([0, 2, 3, 1]);
+        let order = self.rng.one_in(2).then_some([0, 2, 3, 1]);
         let image = self.view(x, 4, &[-1, 1, 1, width as i64]);
         let mut y = self.branch(image, channels, order);
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             let other = self.branch(image, channels, order);
             self.touch(y);
             self.touch(other);
@@ -24,7 +24,7 @@ impl Generator<'_> {
             y = sum;
         }
         for name in ["aten::relu", "aten::sigmoid"] {
-            if self.rng.chance(2) {
+            if self.rng.one_in(2) {
                 self.touch(y);
                 let out = self.shaped(&[MAX_ROWS, channels, 1, width], order);
                 let args = [y, out].map(|n| self.nodes[n].value);
@@ -39,7 +39,7 @@ impl Generator<'_> {
     /// A convolution, at times with batch norm behind it.
     pub(super) fn branch(&mut self, image: usize, channels: usize, order: Option<[u8; 4]>) -> usize {
         let y = self.filtered(image, [1, channels], order);
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             return y;
         }
         let width = self.nodes[y].width;
@@ -49,7 +49,7 @@ impl Generator<'_> {
     pub(super) fn filtered(&mut self, x: usize, [from, to]: [usize; 2], order: Option<[u8; 4]>) -> usize {
         let width = self.nodes[x].width;
         let weight = self.constant(&[to, from, 1, 3]);
-        let bias = if self.rng.chance(2) { self.constant(&[to]) } else { self.value(ValueDraft::None) };
+        let bias = if self.rng.one_in(2) { self.constant(&[to]) } else { self.value(ValueDraft::None) };
         let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
         let output_padding = self.ints(&[0, 0]);
         let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));
@@ -101,7 +101,7 @@ impl Generator<'_> {
     pub(super) fn convolution(&mut self, x: usize) {
         let width = self.nodes[x].width;
         let weight = self.constant(&[1, 1, 1, 3]);
-        let bias = if self.rng.chance(2) { self.constant(&[1]) } else { self.value(ValueDraft::None) };
+        let bias = if self.rng.one_in(2) { self.constant(&[1]) } else { self.value(ValueDraft::None) };
         let (stride, padding, dilation) = (self.ints(&[1, 1]), self.ints(&[0, 1]), self.ints(&[1, 1]));
         let output_padding = self.ints(&[0, 0]);
         let (transposed, groups) = (self.value(ValueDraft::Bool(false)), self.value(ValueDraft::Int(1)));

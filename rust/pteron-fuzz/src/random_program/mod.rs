@@ -10,40 +10,21 @@ mod products;
 mod rows_as_images;
 mod views;
 
-use pteron_core::DType;
+use crate::pseudo_random::PseudoRandom;
+use pteron_core::{DType, Result};
 use pteron_format::write::{
     ChainDraft, InstructionDraft, MethodDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft,
     WriteOptions,
 };
+use pteron_runtime::{
+    ExecuteOptions, InputValue, Limits, MethodOptions, Program, ProgramSource, Runtime, TensorInput,
+};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Upper bound of the dynamic first dimension.
 pub const MAX_ROWS: usize = 7;
 const WIDTHS: [usize; 4] = [1, 5, 16, 33];
-
-/// SplitMix64 (Steele, Lea, Flood 2014): small, seedable, good enough to pick shapes.
-pub struct Rng(u64);
-
-impl Rng {
-    pub fn new(seed: u64) -> Self {
-        Rng(seed)
-    }
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-    pub fn chance(&mut self, one_in: usize) -> bool {
-        self.below(one_in) == 0
-    }
-    pub fn float(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
-}
 
 /// A tensor of the chain before it has an address.
 struct Node {
@@ -62,8 +43,11 @@ struct Node {
 
 /// A program and what is needed to call it.
 pub struct RandomProgram {
+    /// The file.
     pub bytes: Vec<u8>,
+    /// Columns of the input `[rows, width]`, which is f32.
     pub width: usize,
+    /// May calls have fewer rows than [`MAX_ROWS`]?
     pub is_dynamic: bool,
     seed: u64,
 }
@@ -71,14 +55,14 @@ pub struct RandomProgram {
 impl RandomProgram {
     /// The program of a seed, cut after `most` operators: shorter ones are beginnings of longer ones.
     pub fn new(seed: u64, most: usize) -> Self {
-        let rng = &mut Rng::new(seed);
-        let seed = rng.next();
-        let is_dynamic = rng.chance(2);
+        let rng = &mut PseudoRandom::new(seed);
+        let seed = rng.word();
+        let is_dynamic = rng.one_in(2);
         let mut g = Generator::new(rng, is_dynamic);
         let width = g.nodes[0].width;
         let count = 3 + g.rng.below(10);
         for _ in 0..count.min(most) {
-            if g.rng.chance(8) {
+            if g.rng.one_in(8) {
                 g.repeated();
             } else {
                 g.operator();
@@ -90,8 +74,8 @@ impl RandomProgram {
 
     /// An input of `rows` rows, NaN and infinities now and then.
     pub fn input(&self, rows: usize, call: u64) -> Vec<f32> {
-        let mut rng = Rng::new(self.seed ^ call);
-        let special = rng.chance(3);
+        let mut rng = PseudoRandom::new(self.seed ^ call);
+        let special = rng.one_in(3);
         (0..rows * self.width)
             .map(|_| match rng.below(24) {
                 0 if special => f32::NAN,
@@ -101,10 +85,36 @@ impl RandomProgram {
             })
             .collect()
     }
+
+    /// The program in `runtime`.
+    ///
+    /// Errors: it is refused, which no setting may do.
+    pub fn load(&self, runtime: &Arc<Runtime>) -> Result<Arc<Program>> {
+        let source = ProgramSource::Bytes(Arc::new(self.bytes.clone()));
+        Program::load(runtime, source, Limits::default())
+    }
+
+    /// All outputs of a call for each of `rows`, one call behind the other in one session.
+    ///
+    /// Errors: the method is refused or a call fails, which no setting may do.
+    pub fn results(&self, program: &Arc<Program>, rows: &[usize]) -> Result<Vec<Vec<f32>>> {
+        let options = MethodOptions { num_threads: Some(1), ..Default::default() };
+        let method = program.load_method("forward", options)?;
+        let mut results = Vec::new();
+        for (call, &rows) in rows.iter().enumerate() {
+            let x = self.input(rows, call as u64);
+            let shape = [rows, self.width];
+            let input = TensorInput::from_slice(&shape, &x).map_or(InputValue::None, InputValue::Tensor);
+            for output in &method.execute(&[input], ExecuteOptions::default())? {
+                results.push(output.tensor()?.elements::<f32>()?.to_vec());
+            }
+        }
+        Ok(results)
+    }
 }
 
 struct Generator<'a> {
-    rng: &'a mut Rng,
+    rng: &'a mut PseudoRandom,
     is_dynamic: bool,
     method: MethodDraft,
     constants: Vec<Vec<u8>>,
@@ -113,7 +123,7 @@ struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    fn new(rng: &'a mut Rng, is_dynamic: bool) -> Self {
+    fn new(rng: &'a mut PseudoRandom, is_dynamic: bool) -> Self {
         let method = MethodDraft { name: "forward".into(), ..MethodDraft::default() };
         let mut g =
             Generator { rng, is_dynamic, method, constants: vec![vec![]], nodes: vec![], outputs: vec![] };
@@ -247,7 +257,7 @@ impl<'a> Generator<'a> {
             7 => self.convolution(x),
             _ => self.views(x),
         }
-        if self.rng.chance(6) {
+        if self.rng.one_in(6) {
             self.outputs.push(self.nodes.len() - 1);
         }
     }

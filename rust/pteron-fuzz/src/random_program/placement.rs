@@ -27,7 +27,7 @@ impl Generator<'_> {
                 root && self.nodes[*x].last_use == from && self.bytes_of(*x) == self.bytes_of(i)
             });
             let start = match dying {
-                Some(x) if self.rng.chance(2) => address[x],
+                Some(x) if self.rng.one_in(2) => address[x],
                 _ => {
                     let is_free = |start: usize| {
                         placed

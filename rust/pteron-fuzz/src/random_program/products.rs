@@ -12,7 +12,7 @@ impl Generator<'_> {
         let permuted = self.planned_permute(weight, k, n);
         let one = self.value(ValueDraft::Int(1));
         self.touch(x);
-        let with_bias = self.rng.chance(2);
+        let with_bias = self.rng.one_in(2);
         let bias = self.constant(&[n]);
         let out = self.node(n, 2);
         let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
@@ -38,7 +38,7 @@ impl Generator<'_> {
             let (xv, ov) = (self.nodes[x].value, self.nodes[out].value);
             let alpha = [1, 2, -1][self.rng.below(3)];
             let alpha = self.value(ValueDraft::Int(alpha));
-            if self.rng.chance(3) {
+            if self.rng.one_in(3) {
                 let number = f64::from(self.rng.float()) + 1.5;
                 let number = self.value(ValueDraft::Double(number));
                 match self.rng.below(3) {
@@ -47,8 +47,8 @@ impl Generator<'_> {
                     _ => self.call("aten::mul", "Scalar_out", vec![xv, number, ov]),
                 }
             } else {
-                let row = if self.rng.chance(3) { self.constant(&[1]) } else { self.constant(&[width]) };
-                let [a, b] = if self.rng.chance(2) { [xv, row] } else { [row, xv] };
+                let row = if self.rng.one_in(3) { self.constant(&[1]) } else { self.constant(&[width]) };
+                let [a, b] = if self.rng.one_in(2) { [xv, row] } else { [row, xv] };
                 match self.rng.below(3) {
                     0 => self.call("aten::add", "out", vec![a, b, alpha, ov]),
                     1 => self.call("aten::sub", "out", vec![a, b, alpha, ov]),
@@ -88,7 +88,7 @@ impl Generator<'_> {
         let out = self.node(self.nodes[y].width, 2);
         let (yv, sv, ov) = (self.nodes[y].value, self.nodes[s].value, self.nodes[out].value);
         self.call("aten::mul", "out", vec![yv, sv, ov]);
-        if self.rng.chance(4) {
+        if self.rng.one_in(4) {
             self.outputs.push([y, s][self.rng.below(2)]);
         }
     }
@@ -98,7 +98,7 @@ impl Generator<'_> {
         let y = self.plain_product(x);
         let width = self.nodes[y].width;
         let there = self.view(y, 3, &[-1, 1, width as i64]);
-        let out = if self.rng.chance(2) {
+        let out = if self.rng.one_in(2) {
             self.touch(there);
             let kind = self.value(ValueDraft::String("none".into()));
             let out = self.node(width, 3);
@@ -108,7 +108,7 @@ impl Generator<'_> {
         } else {
             self.viewed_sum(there, width)
         };
-        if !self.is_dynamic && self.rng.chance(2) {
+        if !self.is_dynamic && self.rng.one_in(2) {
             self.unsaid_view(out);
         } else {
             self.view(out, 2, &[-1, width as i64]);
@@ -126,7 +126,7 @@ impl Generator<'_> {
         let alpha = self.value(ValueDraft::Int(1));
         let out = self.node(width, 3);
         let mut args = [self.nodes[there].value, self.nodes[other].value];
-        if self.rng.chance(2) {
+        if self.rng.one_in(2) {
             args.reverse();
         }
         let ov = self.nodes[out].value;
