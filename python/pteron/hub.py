@@ -80,12 +80,15 @@ class Component:
     metadata: Mapping[str, Any]
     _inputs: _Structure
     _outputs: _Structure
+    _in_constants: Mapping[str, Any]
+    _out_constants: Mapping[int, Any]
 
     @property
     def input_names(self) -> tuple[str, ...]:
         """The keywords that the component takes, those that are constants of the program left out."""
-        constants = self.metadata.get("in_constants") or {}
-        return tuple(name for name, part in self._named_inputs() if part.num_leaves and name not in constants)
+        return tuple(
+            name for name, part in self._named_inputs() if part.num_leaves and name not in self._in_constants
+        )
 
     def __call__(self, **inputs: Any) -> Any:
         """Runs the component. A cache is a tuple of arrays here: what an output gives is what an input takes.
@@ -96,7 +99,7 @@ class Component:
 
         Raises InputError where an input is missing or has another number of arrays; what `Method` raises.
         """
-        given = {**(self.metadata.get("in_constants") or {}), **inputs}
+        given = {**self._in_constants, **inputs}
         flat: list[Any] = []
         for name, part in self._named_inputs():
             count = part.num_leaves
@@ -112,8 +115,7 @@ class Component:
             flat += values
         outputs = self.method.execute(flat)
         # In-place updates of inputs come before the outputs of the model.
-        constants = dict(self.metadata.get("out_constants") or ())
-        count = self._outputs.num_leaves
+        count, constants = self._outputs.num_leaves, self._out_constants
         results = iter(outputs[len(outputs) - (count - len(constants)) :])
         leaves = [constants[index] if index in constants else next(results) for index in range(count)]
         return self._outputs.built(iter(leaves))
@@ -183,9 +185,29 @@ def _component(place: Path, name: str, entry: Any, num_threads: int | None) -> C
     inputs, outputs = _structure(metadata.get("in_spec"), name), _structure(metadata.get("out_spec"), name)
     if len(inputs.parts) != 2 or inputs.parts[1].names is None:
         raise _damaged(f"component {_shown(name)} states no keywords")
+    in_constants = metadata.get("in_constants") or {}
+    if not isinstance(in_constants, dict):
+        raise _damaged(f"component {_shown(name)} has in_constants that are no object")
+    out_constants = _out_constants(metadata.get("out_constants") or [], outputs.num_leaves, name)
     program = pteron.load(place / file)
     method = program.load_method(num_threads=num_threads)
-    return Component(name, program, method, metadata, inputs, outputs)
+    if outputs.num_leaves - len(out_constants) > len(method.outputs):
+        raise _damaged(f"component {_shown(name)} states more outputs than its program has")
+    return Component(name, program, method, metadata, inputs, outputs, in_constants, out_constants)
+
+
+def _out_constants(entries: Any, count: int, component: str) -> dict[int, Any]:
+    """Values of outputs that are the same in every call, by their number; a manifest has them as pairs."""
+    found = {}
+    for entry in entries if isinstance(entries, list) else [entries]:
+        match entry:
+            case [int(index), value] if 0 <= index < count and index not in found:
+                found[index] = value
+            case _:
+                raise _damaged(
+                    f"component {_shown(component)} has out_constants that its outputs do not have"
+                )
+    return found
 
 
 def _structure(text: Any, component: str) -> _Structure:

@@ -136,6 +136,14 @@ DEEP = '[1, {"type": "builtins.tuple", "context": "null", "children_spec": [' * 
         (lambda m: _component(m)["metadata"].update(in_spec="[1, {}]"), "structure that cannot be read"),
         (lambda m: _component(m)["metadata"].pop("out_spec"), "structure that cannot be read"),
         (lambda m: _component(m)["metadata"].update(in_spec=json.dumps([1, LEAF])), "states no keywords"),
+        (lambda m: _component(m)["metadata"].update(in_constants=[1]), "in_constants that are no object"),
+        (lambda m: _component(m)["metadata"].update(out_constants=3), "out_constants that its outputs"),
+        (
+            lambda m: _component(m)["metadata"].update(out_constants=[[2, 7]]),
+            "out_constants that its outputs",
+        ),
+        (lambda m: _component(m)["metadata"].update(out_constants=[[1]]), "out_constants that its outputs"),
+        (lambda m: _component(m)["metadata"].update(out_constants=[]), "more outputs than its program has"),
     ],
 )
 def test_damaged_manifests_are_refused(folder: Path, change: Callable[[Any], object], text: str) -> None:
