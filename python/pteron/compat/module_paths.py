@@ -124,7 +124,14 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir._serialize._cord": (f"{_EXIR}.cord",),
     "exir._serialize._dataclass": (f"{_EXIR}.dataclass_json",),
     "exir._serialize": (
-        (f"{_EXIR}.pte_file", {"_PTEFile": "PTEFile", "_deserialize_pte_binary": "deserialize_pte_binary"}),
+        (
+            f"{_EXIR}.pte_file",
+            {
+                "_PTEFile": "PTEFile",
+                "_deserialize_pte_binary": "deserialize_pte_binary",
+                "_serialize_pte_binary": "serialize_pte_binary",
+            },
+        ),
     ),
     "exir._serialize._program": (f"{_EXIR}.pte_file", f"{_EXIR}.cord"),
     "exir._serialize._flatbuffer_program": (f"{_EXIR}.pte_file",),

@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pteron.compat import flatc
+from pteron.compat.exir.cord import Cord
 from pteron.compat.exir.dataclass_json import _DataclassEncoder, _json_to_dataclass
 from pteron.compat.flatc.read_binary import read_binary
 from pteron.compat.flatc.schema import Schema, read_schema
 from pteron.exir.backend.named_data_store import DataEntry, NamedDataStoreOutput
+from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT
 from pteron.exir.schema import (
     BackendDelegateDataReference,
     BackendDelegateInlineData,
     Buffer,
     DataLocation,
+    NamedData,
     Program,
     SubsegmentOffsets,
 )
+from pteron.exir.serialize.serialize_program import serialize_program
 
 
 @dataclass
@@ -74,6 +78,38 @@ def _get_extended_header(program_data: bytes) -> _ExtendedHeader | None:
     except ValueError:
         return None
     return header if header.is_valid() else None
+
+
+def serialize_pte_binary(
+    pte_file: PTEFile,
+    *,
+    extract_delegate_segments: bool = False,
+    segment_alignment: int = 128,
+    constant_tensor_alignment: int | None = None,
+    delegate_alignment: int | None = None,
+) -> Cord:
+    """The bytes of a program file, as this package lays it out; alignments in bytes. Constants are always
+    in a segment, whatever `extract_delegate_segments` says of blobs.
+    """
+    named = pte_file.named_data or NamedDataStoreOutput()
+    program = replace(
+        pte_file.program,
+        constant_buffer=pte_file.program.constant_buffer or [Buffer(b"")],
+        mutable_data=pte_file.mutable_data or [Buffer(b"")],
+        named_data=[
+            NamedData(key, named.buffers[entry.buffer_index], entry.alignment)
+            for key, entry in named.pte_data.items()
+        ],
+    )
+    return Cord(
+        serialize_program(
+            program,
+            extract_delegate_segments=extract_delegate_segments,
+            segment_alignment=segment_alignment,
+            constant_tensor_alignment=constant_tensor_alignment or MINIMUM_ALIGNMENT,
+            delegate_alignment=delegate_alignment or MINIMUM_ALIGNMENT,
+        )
+    )
 
 
 def deserialize_pte_binary(program_data: bytes) -> PTEFile:

@@ -16,7 +16,7 @@ class EdgeCompileConfig:
     `_skip_dim_order`: keep `_to_copy`, `clone` and `empty` instead of the operators that state a dimension
     order.
     `_core_aten_ops_exception_list`: PyTorch overloads that may stay though they are not core ATen.
-    `preserve_ops`: PyTorch overloads that must not be decomposed.
+    `preserve_ops`: PyTorch overloads that must not be decomposed. None is an empty list, in both.
     """
 
     _check_ir_validity: bool = True
@@ -26,6 +26,8 @@ class EdgeCompileConfig:
 
     def __post_init__(self) -> None:
         for name in ("_core_aten_ops_exception_list", "preserve_ops"):
+            if getattr(self, name) is None:
+                setattr(self, name, [])
             given = getattr(self, name)
             if not isinstance(given, Iterable):
                 raise TypeError(
