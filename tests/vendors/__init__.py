@@ -1,0 +1,1 @@
+"""Vendors' compilers from ExecuTorch's wheel, unmodified, on top of `pteron.compat`."""
