@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page clean
@@ -94,6 +94,10 @@ test-isa: $(VENV)/.installed ## operators and models at every instruction set, o
 
 test-executorch: $(VENV)/.installed ## ExecuTorch's own suites from its wheel, through pteron.compat (half an hour; SUITES= names some)
 	$(BIN)/python -m tests.executorch_suites $(SUITES)
+
+test-vendors: $(VENV)/.installed ## vendors' compilers from ExecuTorch's wheel, beside ExecuTorch (a quarter of an hour)
+	$(UV) pip install --quiet --python $(BIN)/python --group vendors
+	$(PYTEST) tests/vendors/check_vendors.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

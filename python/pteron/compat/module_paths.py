@@ -199,7 +199,10 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         f"{_PASSES}.constants",
         f"{_PASSES}.out_variants",
         f"{_PASSES}.debug",
-        f"{_PASSES}.whole_program",
+        (
+            f"{_PASSES}.whole_program",
+            {"insert_write_back_for_buffers_pass": "insert_write_back_for_buffers_pass"},
+        ),
         (_LEGALIZE, {"LegalizePortableDimOrderPass": "LegalizePortableDimOrderPass"}),
         ("pteron.exir.memory.memory_planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),
     ),

@@ -52,5 +52,6 @@ def inspect_node(graph: Any, node: Any) -> str:
     if "spec" in node.meta:
         parts.append(f"The node spec:\n{node.meta['spec']}")
     if "stack_trace" in node.meta:
-        parts.append(f"The node stacktrace:\n{node.meta['stack_trace']}")
+        frames = node.meta["stack_trace"]
+        parts.append(f"The node stacktrace:\nTraceback (most recent call last):\n{frames}")
     return "\n".join([*parts, ""])

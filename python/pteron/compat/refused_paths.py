@@ -26,11 +26,9 @@ FROM_WHEEL = {
     "exir._serialize.test": _TESTS,
     "exir.backend.test": _TESTS,
     "exir.dialects.backend.test": _TESTS,
-    "exir.dialects.edge.op.test": _TESTS,
     "exir.dialects.edge.test": _TESTS,
     "exir.dialects.test": _TESTS,
     "exir.emit.test": _TESTS,
-    "exir.native.test": _TESTS,
     "exir.operator.test": _TESTS,
     "exir.passes.test": _TESTS,
     "exir.program.test": _TESTS,
@@ -40,14 +38,48 @@ FROM_WHEEL = {
     "runtime.test": _TESTS,
 }
 
+_DTYPE_TABLES = (
+    "ExecuTorch's generator makes these tables of element types; what kernels take is in pteron.exir.target"
+)
+_PTN = ".ptn files are neither written nor read here"
+_QUANT_FUSION = (
+    "quantised operators are fused when a program is loaded; export the graph as PT2E's convert leaves it"
+)
+
 #: Path → why it is refused. The modules below a path are meant too.
 REFUSED: dict[str, str] = {
+    "exir._serialize._ptn": _PTN,
+    "exir._serialize._serialize": "ExecutorchProgramManager.buffer and write_tensor_data_to_file give them",
+    "exir.banked_memory_planning": "memories are planned by meta['memory_id'], without sizes of banks",
+    "exir.control_flow": "write torch.cond, map, scan and while_loop of torch.ops.higher_order",
+    "exir.dialects.edge.arg": _DTYPE_TABLES,
+    "exir.dialects.edge.dtype": _DTYPE_TABLES,
+    "exir.dialects.edge.op": _DTYPE_TABLES,
+    "exir.dialects.edge.spec": _DTYPE_TABLES,
+    "exir.native": _PTN,
+    "exir.passes._device_copy_ops_registry": "no backend here takes device memory",
+    "exir.passes._quant_patterns_and_replacements": _QUANT_FUSION,
+    "exir.passes.quant_fusion_pass": _QUANT_FUSION,
+    "exir.passes.quantize_io_pass": "let the model take and return quantised tensors",
+    "exir.serde": "save the captured program with torch.export.save, the lowered one as .pte; edge programs "
+    "have no file format here",
+    "exir.verification.arg_validator": "the rules of the edge stage are pteron.exir.edge.stages",
+    "exir.verification.interpreter": "pteron.load runs a program, with a tracer that sees every value",
     "extension.pybindings._C": "it is ExecuTorch's runtime in C++; run it in a process without pteron.compat",
     "extension.pybindings.aten_lib": "it is a build of ExecuTorch's runtime that its own wheel does not have",
 }
 
 #: Path → name → why it is refused. `from path import name` is an ImportError.
-REFUSED_NAMES: dict[str, dict[str, str]] = {}
+REFUSED_NAMES: dict[str, dict[str, str]] = {
+    "exir": {
+        "load": REFUSED["exir.serde"],
+        "save": REFUSED["exir.serde"],
+    },
+    "exir.dialects.edge._ops": dict.fromkeys(
+        ("AllowedDtypeSet", "FunctionDtypeConstraint", "_edge_dialect_info"), _DTYPE_TABLES
+    ),
+    "exir.passes": dict.fromkeys(("QuantFusionPass", "quant_fusion_and_const_prop_pass"), _QUANT_FUSION),
+}
 
 _NO_COUNTERPART = (
     "pteron has no counterpart of this module; the tables are pteron.compat.module_paths and refused_paths"

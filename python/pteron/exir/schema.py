@@ -354,7 +354,13 @@ class Chain:
 
 @dataclass
 class CompileSpec:
-    """A setting of a delegate."""
+    """A named setting of a backend.
+
+    Attributes:
+        key: name of the setting, such as ``"max_value"``.
+        value: its bytes; only the backend knows what they mean. They are written to the file unchanged and
+            handed to the backend's ``init`` at load.
+    """
 
     key: str
     value: bytes

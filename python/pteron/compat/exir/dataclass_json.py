@@ -24,7 +24,7 @@ class _DataclassEncoder(json.JSONEncoder):
         for field in fields(o):
             value = getattr(o, field.name)
             members[field.name] = value
-            if isinstance(field.type, str) and _is_union(hints[field.name]):
+            if isinstance(field.type, str) and _is_union(_without_none(hints[field.name])):
                 members[f"{field.name}_type"] = type(value).__name__
         return members
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pteron.compat import flatc
 from pteron.compat.exir.cord import Cord
@@ -44,15 +44,16 @@ class PTEFile:
 class _ExtendedHeader:
     """The header behind the first 8 bytes of a file: sizes and the place of the segments, in bytes."""
 
-    magic: bytes
-    length: int
     program_size: int
     segment_base_offset: int
-    segment_data_size: int = 0
+    segment_data_size: int
+    magic: bytes = b"eh00"
+    length: int = 32
 
-    EXPECTED_MAGIC = b"eh00"
-    MINIMUM_LENGTH = 24
-    NUM_HEAD_BYTES = 64
+    EXPECTED_MAGIC: ClassVar[bytes] = b"eh00"
+    EXPECTED_LENGTH: ClassVar[int] = 32
+    MINIMUM_LENGTH: ClassVar[int] = 24
+    NUM_HEAD_BYTES: ClassVar[int] = 64
 
     @staticmethod
     def from_bytes(data: bytes) -> _ExtendedHeader:
@@ -64,7 +65,18 @@ class _ExtendedHeader:
         magic, length, size, base = struct.unpack_from("<4sIQQ", data)
         has_data_size = length > _ExtendedHeader.MINIMUM_LENGTH and len(data) >= length
         segments = struct.unpack_from("<Q", data, 24)[0] if has_data_size else 0
-        return _ExtendedHeader(magic, length, size, base, segments)
+        return _ExtendedHeader(size, base, segments, magic, length)
+
+    def to_bytes(self) -> bytes:
+        """The bytes of a header with these sizes, whatever `magic` and `length` say."""
+        return struct.pack(
+            "<4sIQQQ",
+            self.EXPECTED_MAGIC,
+            self.EXPECTED_LENGTH,
+            self.program_size,
+            self.segment_base_offset,
+            self.segment_data_size,
+        )
 
     def is_valid(self) -> bool:
         """Whether the magic bytes and the length are those of a header."""

@@ -5,21 +5,10 @@ file.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from pteron.exir.schema import CompileSpec
 
-@dataclass
-class CompileSpec:
-    """A named setting of a backend.
-
-    Attributes:
-        key: name of the setting, such as ``"max_value"``.
-        value: its bytes; only the backend knows what they mean. They are written to the file unchanged and
-            handed to the backend's ``init`` at load.
-    """
-
-    key: str
-    value: bytes
+__all__ = ["CompileSpec", "MethodCompileSpec", "check_compile_specs"]
 
 
 class MethodCompileSpec(list[CompileSpec]):

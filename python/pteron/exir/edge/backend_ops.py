@@ -32,6 +32,8 @@ class BackendOpOverload(EdgeOpOverload):
     itself.
     """
 
+    shown_module = "executorch.exir.dialects.backend._ops"
+
     def __init__(self, op: OpOverload, packet: EdgeOpOverloadPacket) -> None:
         if not any(op.has_kernel_for_dispatch_key(key) for key in _KERNELS):
             raise AssertionError(

@@ -32,6 +32,8 @@ class EdgeOpOverload:
     `copy`, `deepcopy` and `pickle` as the same object.
     """
 
+    shown_module = "executorch.exir.dialects.edge._ops"
+
     def __init__(self, op: OpOverload, packet: EdgeOpOverloadPacket) -> None:
         self._op = op
         self._packet = packet
@@ -39,7 +41,8 @@ class EdgeOpOverload:
         # torch.fx reads these three to name nodes and to print the graph.
         self.__name__ = f"{packet.namespace}.{packet.opname}.{op._overloadname}"
         self.__qualname__ = self.__name__
-        self.__module__ = "pteron.exir.edge.exir_ops"
+        # The text of a graph's code is what tests and passes of vendors look for, so it is ExecuTorch's.
+        self.__module__ = self.shown_module
 
     @property
     def _schema(self) -> torch._C.FunctionSchema:
@@ -128,6 +131,7 @@ class EdgeOpOverloadPacket:
         self.opname = packet.__name__
         self.__name__ = f"{namespace}.{packet.__name__}"
         self._packet = packet
+        self._qualified_op_name = f"{namespace}::{packet.__name__}"
         self._overloads: dict[str, EdgeOpOverload] = {}
 
     def __getattr__(self, overload_name: str) -> EdgeOpOverload:

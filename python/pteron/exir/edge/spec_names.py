@@ -22,7 +22,7 @@ class SpecNames:
     """
 
     dtype: torch.dtype
-    shape: tuple[int, ...]
+    shape: list[int]
     extents: tuple[int | torch.SymInt, ...]
     dim_order: tuple[int, ...]
     layout: torch.layout
@@ -37,6 +37,7 @@ class SpecNames:
         self.storage: torch.UntypedStorage | None = None
         self.device = DeviceType.CPU
         self.device_index = 0
+        self._shape_dynamism: TensorShapeDynamism | None = None
         self.init_mem_planning_fields()
 
     def init_mem_planning_fields(self) -> None:
@@ -120,8 +121,14 @@ class SpecNames:
     @property
     def shape_dynamism(self) -> TensorShapeDynamism:
         """Whether extents vary: never, or up to the bounds that `shape` states."""
+        if self._shape_dynamism is not None:
+            return self._shape_dynamism
         is_static = all(isinstance(extent, int) for extent in self.extents)
         return TensorShapeDynamism.STATIC if is_static else TensorShapeDynamism.DYNAMIC_BOUND
+
+    @shape_dynamism.setter
+    def shape_dynamism(self, value: TensorShapeDynamism) -> None:
+        self._shape_dynamism = value
 
     @property
     def is_static_shape_tensor(self) -> bool:

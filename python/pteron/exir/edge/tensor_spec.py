@@ -56,7 +56,7 @@ class TensorSpec(SpecNames):
     ) -> None:
         super().__init__()
         self.dtype = dtype
-        self.shape = tuple(map(largest_extent, shape))
+        self.shape = list(map(largest_extent, shape))
         self.extents = tuple(shape)
         self.dim_order = tuple(range(len(self.shape)))
         self.layout = layout

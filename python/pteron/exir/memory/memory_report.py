@@ -137,7 +137,7 @@ def _at_peak(spec: TensorSpec, makers: Mapping[TensorSpec, torch.fx.Node]) -> Te
     return TensorAtPeak(
         nbytes=spec.nbytes(),
         dtype=str(spec.dtype).removeprefix("torch."),
-        shape=spec.shape,
+        shape=tuple(spec.shape),
         made_by=_name(maker),
         source_line=str(source_location(maker)),
     )

@@ -61,9 +61,12 @@ def constant_values(program: ExportedProgram) -> dict[torch.fx.Node, torch.Tenso
 
 
 def add_constants(
-    program: ExportedProgram, values: list[tuple[torch.Tensor, torch.fx.Node]]
+    program: ExportedProgram,
+    values: list[tuple[torch.Tensor, torch.fx.Node]],
+    prefix: str = "_folded_constant",
 ) -> list[torch.fx.Node]:
     """Add tensors to the constants of `program`, in front of the user inputs; their placeholders, in order.
+    They are called `prefix` and a number.
 
     Each tensor comes with the node that it stands for, whose source line its placeholder takes over.
     """
@@ -82,9 +85,9 @@ def add_constants(
     made = []
     with graph.inserting_before(placeholders[index] if index < len(placeholders) else first_call):
         for value, origin in values:
-            while f"_folded_constant{number}" in program.constants:
+            while f"{prefix}{number}" in program.constants:
                 number += 1
-            name = f"_folded_constant{number}"
+            name = f"{prefix}{number}"
             node = graph.placeholder(name)
             node.meta = {
                 key: origin.meta[key] for key in ("stack_trace", "nn_module_stack") if key in origin.meta

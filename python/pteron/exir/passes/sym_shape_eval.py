@@ -29,9 +29,9 @@ class HintBasedSymShapeEvalPass(PassBase):
         """Run over the specs of every graph, in place."""
         for spec in _specs(graph_module):
             known = [value_on_example(extent) for extent in spec.extents]
-            spec.shape = tuple(
+            spec.shape = [
                 bound if value is None else value for value, bound in zip(known, spec.shape, strict=True)
-            )
+            ]
         return PassResult(graph_module, True)
 
 

@@ -55,7 +55,7 @@ def _alloc(graph: torch.fx.Graph, node: torch.fx.Node, result: tuple[Any, Any]) 
     spec, value = result
     described: Any
     if isinstance(spec, TensorSpec):
-        described = (spec.shape, spec.dtype)
+        described = (tuple(spec.shape), spec.dtype)
     else:
         described = [(each.shape, each.dtype) for each in spec]
     made = graph.call_function(alloc, (described,))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.ao.quantization.fx._decomposed import quantized_decomposed_lib
 from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pteron.compat.exir.passes.clean_up import _DEQUANT_OPS, _QUANT_OPS
+from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.memory_nodes import alloc
 from pteron.exir.passes.constant_values import add_constants, constant_values, remove_unread_constants
@@ -70,8 +73,9 @@ def constant_prop_pass(
     constants = constant_values(exported_program)
     known: dict[torch.fx.Node, Any] = dict(constants)
     for node in exported_program.graph.nodes:
-        is_call = node.op == "call_function" and node.target not in skipped and node.target is not alloc
-        if is_call and not node.is_impure() and all(each in known for each in node.all_input_nodes):
+        if node.target in skipped or not _is_pure(node):
+            continue
+        if all(each in known for each in node.all_input_nodes):
             if any(isinstance(leaf, torch.SymInt) for leaf in tree_leaves((node.args, node.kwargs))):
                 continue
             known[node] = _computed(node, known)
@@ -82,12 +86,27 @@ def constant_prop_pass(
         and isinstance(known[node], torch.Tensor)
         and any(user not in known for user in node.users)
     ]
-    for (_, node), placeholder in zip(wanted, add_constants(exported_program, wanted), strict=True):
+    placeholders = add_constants(exported_program, wanted, "_prop_tensor_constant")
+    for (_, node), placeholder in zip(wanted, placeholders, strict=True):
         _replace(exported_program, node, placeholder, _skip_dim_order)
     exported_program.graph.eliminate_dead_code()
     remove_unread_constants(exported_program, set(constants))
+    read = {spec.target for spec in exported_program.graph_signature.input_specs}
+    for store in (exported_program.state_dict, exported_program.constants):
+        for name in [name for name in store if name not in read]:
+            del store[name]
     exported_program.graph_module.recompile()
     return exported_program
+
+
+def _is_pure(node: torch.fx.Node) -> bool:
+    """Whether a node calls an operator whose result its arguments alone decide."""
+    if node.op != "call_function" or node.target is alloc:
+        return False
+    op = node.target.aten_overload if isinstance(node.target, EdgeOpOverload) else node.target
+    if isinstance(op, OpOverload):
+        return not op._schema.is_mutable and torch.Tag.nondeterministic_seeded not in op.tags
+    return op is operator.getitem
 
 
 def _computed(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> Any:
