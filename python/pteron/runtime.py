@@ -40,6 +40,24 @@ class Verification(enum.Enum):
         return int(self.value)
 
 
+#: What ExecuTorch calls element types in texts.
+_DTYPE_NAMES = {
+    "uint8": "Byte",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "float16": "Half",
+    "float32": "Float",
+    "float64": "Double",
+    "bool": "Bool",
+    "bfloat16": "BFloat16",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
+    "uint64": "UInt64",
+}
+
+
 class TensorInfo:
     """What is known about a tensor before a run; extents that vary are given by their upper bound."""
 
@@ -65,8 +83,9 @@ class TensorInfo:
         return bool(self._spec.is_planned)
 
     def __repr__(self) -> str:
+        dtype = str(self._spec.dtype)
         return (
-            f"TensorInfo(sizes={list(self.sizes())}, dtype={self._spec.dtype}, "
+            f"TensorInfo(sizes={list(self.sizes())}, dtype={_DTYPE_NAMES.get(dtype, dtype)}, "
             f"is_memory_planned={self.is_memory_planned()}, nbytes={self.nbytes()})"
         )
 
@@ -109,9 +128,14 @@ class MethodMeta:
         return _tensor_info(self._attributes, index, "attribute")
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(repr, self._inputs))
-        outputs = ", ".join(map(repr, self._outputs))
-        return f"MethodMeta(name={self._name!r}, inputs=[{inputs}], outputs=[{outputs}])"
+        inputs, outputs = (
+            [str(TensorInfo(spec) if spec.kind == "tensor" else spec) for spec in specs]
+            for specs in (self._inputs, self._outputs)
+        )
+        return (
+            f"MethodMeta(name={self._name!r}, num_inputs={len(inputs)}, input_tensor_meta={inputs}, "
+            f"num_outputs={len(outputs)}, output_tensor_meta={outputs})"
+        )
 
 
 def _tensor_info(specs: tuple[_native.ValueSpec, ...], index: int, what: str) -> TensorInfo:

@@ -118,19 +118,27 @@ def compare(
     return problems, unlisted
 
 
+def passes(found: Outcomes | str, test: str) -> bool:
+    """Whether a test of a module passed here."""
+    return not isinstance(found, str) and found.get(test) == "pass"
+
+
 def tally(theirs: dict[str, Outcomes], ours: dict[str, Outcomes | str], names: list[str]) -> list[str]:
-    """The table of counts by suite: passing here, passing in ExecuTorch, all."""
-    lines = ["| suite | folder | here | in ExecuTorch | tests |", "|---|---|---|---|---|"]
+    """The table of counts by suite: passing in ExecuTorch, of these here, all that pass here, all tests."""
+    lines = [
+        "| suite | folder | pass in ExecuTorch | of these pass here | all that pass here | tests |",
+        "|---|---|---|---|---|---|",
+    ]
     for folder in _folders(names):
         known = [
             (module, test, outcome) for module in modules(folder) for test, outcome in theirs[module].items()
         ]
-        here = 0
-        for module, test, _ in known:
-            found = ours[module]
-            here += not isinstance(found, str) and found.get(test) == "pass"
-        there = sum(outcome == "pass" for _, _, outcome in known)
-        lines.append(f"| {SUITES[folder]} | `{folder}` | {here} | {there} | {len(known)} |")
+        passing = [(module, test) for module, test, _ in known if passes(ours[module], test)]
+        there = {(module, test) for module, test, outcome in known if outcome == "pass"}
+        both = len(there.intersection(passing))
+        lines.append(
+            f"| {SUITES[folder]} | `{folder}` | {len(there)} | {both} | {len(passing)} | {len(known)} |"
+        )
     return lines
 
 
