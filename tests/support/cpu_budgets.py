@@ -19,7 +19,7 @@ import pytest
 #: Processor seconds of the tests of a folder (and of the files beside the folders, under "tests").
 BUDGETS = {
     "tests/backend": 40.0,
-    "tests/compat": 100.0,
+    "tests/compat": 150.0,
     "tests/devtools": 5.0,
     "tests/exir": 260.0,
     "tests/format": 5.0,
