@@ -1,9 +1,8 @@
-//! Kernels whose output splits into chunks of positions that are computed apart from each other. Unsafe
-//! island: the `Prepared` contract is turned into safe calls here.
+//! Kernels whose output splits into chunks of positions that are computed apart from each other.
 
 pub use crate::chunk::{CHUNK, part};
-use crate::routine::Preparation;
-use pteron_core::{AliasRule, Args, BindArgs, Bound, Grid, Prepared, Result, Scratch, WorkerScratch};
+use crate::grid_kernel::{GridKernel, Part, Preparation, prepared};
+use pteron_core::{AliasRule, Args, BindArgs, Grid, Result, Scratch};
 use std::ops::Range;
 
 /// Takes the shapes, resizes outputs, fills the state, and gives the number of positions.
@@ -24,7 +23,7 @@ pub fn prepare<S: Default + Send + Sync + 'static>(
     bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
     run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
 ) -> Preparation {
-    Ok(Some(Box::new(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: false })))
+    prepared(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: false })
 }
 
 /// As [`prepare`], for a kernel that draws random numbers while binding.
@@ -32,42 +31,31 @@ pub fn prepare_random<S: Default + Send + Sync + 'static>(
     bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
     run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
 ) -> Preparation {
-    Ok(Some(Box::new(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: true })))
+    prepared(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: true })
 }
 
-impl<S: Default + Send + Sync + 'static> Prepared for Chunked<S> {
+impl<S: Default + Send + Sync + 'static> GridKernel for Chunked<S> {
+    type Problem = (S, usize);
+
     fn name(&self) -> &str {
         "reference"
-    }
-
-    fn scratch(&self) -> Scratch {
-        Scratch::NONE
     }
 
     fn takes_random(&self) -> bool {
         self.takes_random
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of((S::default(), 0usize))
+    fn new_problem(&self) -> (S, usize) {
+        Default::default()
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let (state, count) = bound.get_mut::<(S, usize)>()?;
+    fn bind(&self, args: &mut BindArgs<'_>, (state, count): &mut (S, usize)) -> Result<Grid> {
         *count = (self.bind)(args, state)?;
         Ok(Grid::chunks(count.div_ceil(CHUNK), CHUNK))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let (state, count) = bound.get::<(S, usize)>()?;
-        (self.run)(state, args, part(chunk as usize, CHUNK, *count))
+    fn run(&self, (state, count): &(S, usize), chunk: Part<'_>) -> Result<()> {
+        (self.run)(state, chunk.args, part(chunk.chunk, CHUNK, *count))
     }
 }
 
@@ -89,15 +77,17 @@ struct Phased<W> {
 
 /// A kernel whose outputs overlap nothing, with `scratch` bytes per worker.
 pub fn prepare_work<W: Work>(work: W, scratch: usize) -> Preparation {
-    Ok(Some(Box::new(Phased { work, scratch, alias: AliasRule::None })))
+    prepared(Phased { work, scratch, alias: AliasRule::None })
 }
 
 /// As [`prepare_work`], for a kernel whose output may be argument 0, see [`AliasRule::Update`].
 pub fn prepare_update<W: Work>(work: W, scratch: usize) -> Preparation {
-    Ok(Some(Box::new(Phased { work, scratch, alias: AliasRule::Update })))
+    prepared(Phased { work, scratch, alias: AliasRule::Update })
 }
 
-impl<W: Work> Prepared for Phased<W> {
+impl<W: Work> GridKernel for Phased<W> {
+    type Problem = W;
+
     fn name(&self) -> &str {
         "reference"
     }
@@ -110,22 +100,15 @@ impl<W: Work> Prepared for Phased<W> {
         self.alias
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(self.work.clone())
+    fn new_problem(&self) -> W {
+        self.work.clone()
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        bound.get_mut::<W>()?.bind(args)
+    fn bind(&self, args: &mut BindArgs<'_>, work: &mut W) -> Result<Grid> {
+        work.bind(args)
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        bound.get::<W>()?.run(args, phase, chunk as usize, scratch.worker)
+    fn run(&self, work: &W, part: Part<'_>) -> Result<()> {
+        work.run(part.args, part.phase, part.chunk, part.scratch.worker)
     }
 }

@@ -1,12 +1,10 @@
 //! The frame of a kernel whose work is a number of equal units, each independent of the others: rows, blocks of
 //! columns, planes, stretches of elements. The kernel says how many units a call has and computes a range of them;
-//! the typed problem, the chunks, and the memory that a chunk may touch are the frame's. Unsafe island: the contract
-//! of [`Prepared::run`] is turned into safe calls here.
+//! the chunks, and the memory that a chunk may touch, are the frame's.
 
 use crate::chunk::{ChunkOf, ChunkOfMut, part};
-use pteron_core::{
-    AliasRule, Args, BindArgs, Bound, Element, Error, Grid, Prepared, Result, Scratch, WorkerScratch,
-};
+use crate::grid_kernel::{GridKernel, Part, Preparation, prepared, take_scratch};
+use pteron_core::{AliasRule, Args, BindArgs, Element, Error, Grid, Result, Scratch};
 use std::ops::Range;
 
 /// How a bound call splits: units of work, handed out in chunks of several.
@@ -42,35 +40,35 @@ impl Split {
     }
 }
 
-/// A kernel of units; [`framed`] makes a [`Prepared`] of it.
+/// A kernel of units; [`framed`] makes a [`pteron_core::Prepared`] of it.
 pub trait UnitKernel: Send + Sync + 'static {
     /// What `bind` finds out about the shapes of a call.
     type Problem: Default + Send + Sync + 'static;
 
-    /// See [`Prepared::name`].
+    /// See [`GridKernel::name`].
     fn name(&self) -> &str;
 
-    /// A problem with room for what `bind` finds out, which must not allocate; see [`Prepared::new_bound`].
+    /// A problem with room for what `bind` finds out, which must not allocate.
     fn new_problem(&self) -> Self::Problem {
         Self::Problem::default()
     }
 
-    /// See [`Prepared::scratch`].
+    /// See [`GridKernel::scratch`].
     fn scratch(&self) -> Scratch {
         Scratch::NONE
     }
 
-    /// See [`Prepared::alias`].
+    /// See [`GridKernel::alias`].
     fn alias(&self) -> AliasRule {
         AliasRule::None
     }
 
-    /// See [`Prepared::needs`].
+    /// See [`GridKernel::needs`].
     fn needs(&self, _index: usize) -> bool {
         true
     }
 
-    /// Takes the shapes, resizes outputs, fills the problem; see [`Prepared::bind`].
+    /// Takes the shapes, resizes outputs, fills the problem; see [`GridKernel::bind`].
     fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Self::Problem) -> Result<Split>;
 
     /// Computes the units of a chunk.
@@ -187,12 +185,7 @@ impl<'a, 's> Chunk<'a, 's> {
     /// Errors: the kernel asked for less in [`UnitKernel::scratch`].
     #[inline(always)]
     pub fn take_scratch<T: bytemuck::Pod>(&mut self, n: usize) -> Result<&'s mut [T]> {
-        let too_small = || Error::internal("worker scratch is too small");
-        let nbytes = n.checked_mul(size_of::<T>()).ok_or_else(too_small)?;
-        let (part, rest) =
-            std::mem::take(&mut self.scratch).split_at_mut_checked(nbytes).ok_or_else(too_small)?;
-        self.scratch = rest;
-        bytemuck::try_cast_slice_mut(part).map_err(|_| too_small())
+        take_scratch(&mut self.scratch, n)
     }
 
     #[inline(always)]
@@ -228,19 +221,22 @@ fn asked_twice(i: usize) -> Error {
     Error::internal(format!("a kernel asks twice for argument {i}, which it writes"))
 }
 
-struct Framed<K>(K);
+struct Units<K>(K);
 
+/// The problem of a call, and how it splits.
 struct State<P> {
     problem: P,
     split: Split,
 }
 
 /// The kernel in its frame.
-pub fn framed<K: UnitKernel>(kernel: K) -> Result<Option<Box<dyn Prepared>>> {
-    Ok(Some(Box::new(Framed(kernel))))
+pub fn framed<K: UnitKernel>(kernel: K) -> Preparation {
+    prepared(Units(kernel))
 }
 
-impl<K: UnitKernel> Prepared for Framed<K> {
+impl<K: UnitKernel> GridKernel for Units<K> {
+    type Problem = State<K::Problem>;
+
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -257,28 +253,20 @@ impl<K: UnitKernel> Prepared for Framed<K> {
         self.0.needs(index)
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(State { problem: self.0.new_problem(), split: Split::NONE })
+    fn new_problem(&self) -> State<K::Problem> {
+        State { problem: self.0.new_problem(), split: Split::NONE }
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let state = bound.get_mut::<State<K::Problem>>()?;
+    fn bind(&self, args: &mut BindArgs<'_>, state: &mut State<K::Problem>) -> Result<Grid> {
         state.split = self.0.bind(args, &mut state.problem)?;
         Ok(state.split.grid())
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let state = bound.get::<State<K::Problem>>()?;
+    #[inline]
+    fn run(&self, state: &State<K::Problem>, chunk: Part<'_>) -> Result<()> {
         let is_exclusive = self.0.alias() == AliasRule::None;
-        let units = part(chunk as usize, state.split.per_chunk, state.split.units);
-        let scratch = &mut *scratch.worker;
+        let units = part(chunk.chunk, state.split.per_chunk, state.split.units);
+        let (args, scratch) = (chunk.args, chunk.scratch.worker);
         let mut chunk = Chunk { units, args, scratch, is_exclusive, read: 0, written: 0 };
         self.0.run(&state.problem, &mut chunk)
     }

@@ -6,13 +6,12 @@
 //!
 //! Adding a kernel touches one place: the row. A new file has a line in [`ops`].
 //!
-//! Unsafe code lives in [`chunked`], [`compute`], [`elements`], [`elementwise`], [`indexed`], [`strided`] and
-//! [`routine`].
+//! Unsafe code lives in [`chunk`], [`compute`], [`elements`], [`elementwise`], [`grid_kernel`], [`indexed`], [`strided`],
+//! [`vector_math`] and in SIMD tasks.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod chunk;
-#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod chunked;
 pub mod complex_blocks;
 pub mod complex_number;
@@ -26,8 +25,9 @@ pub mod elements;
 pub mod elementwise;
 pub mod features;
 pub mod fourier;
-#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod frame;
+#[allow(unsafe_code, reason = "the contract of `Prepared::run` is turned into safe calls of kernels")]
+pub mod grid_kernel;
 #[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod indexed;
 pub mod operator;
@@ -35,7 +35,6 @@ pub mod ops;
 pub(crate) mod ordering;
 pub mod promotion;
 pub mod reduction;
-#[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]
 pub mod routine;
 pub mod shape;
 #[allow(unsafe_code, reason = "elements of tensors by address: the module says which and why")]

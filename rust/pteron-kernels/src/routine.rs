@@ -1,13 +1,10 @@
 //! Kernels made of two plain functions: `bind` computes output shapes, `run` computes everything in
-//! one chunk. Unsafe island: the `Prepared` contract is turned into safe calls here.
+//! one chunk.
 
-use pteron_core::{
-    AliasRule, Args, BindArgs, Bound, Grid, PrepareContext, Prepared, Result, Scratch, WorkerScratch,
-};
+pub use crate::grid_kernel::Preparation;
+use crate::grid_kernel::{GridKernel, Part, prepared};
+use pteron_core::{AliasRule, Args, BindArgs, Grid, PrepareContext, Result, Scratch, WorkerScratch};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// What `prepare` returns.
-pub type Preparation = Result<Option<Box<dyn Prepared>>>;
 
 /// Takes the shapes and resizes outputs.
 pub type BindFn = fn(&mut BindArgs<'_>) -> Result<()>;
@@ -33,7 +30,7 @@ impl Routine {
 
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare_with_scratch(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
-        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch, alias: AliasRule::None })))
+        prepared(Routine { bind, run, finish: None, scratch, alias: AliasRule::None })
     }
 
     /// A kernel that gives its outputs their shape or value after running.
@@ -48,16 +45,18 @@ impl Routine {
         run: RunFn,
         finish: BindFn,
     ) -> Preparation {
-        Ok(Some(Box::new(Routine { bind, run, finish: Some(finish), scratch, alias: AliasRule::None })))
+        prepared(Routine { bind, run, finish: Some(finish), scratch, alias: AliasRule::None })
     }
 
     /// A kernel whose output may be argument 0, see [`AliasRule::Update`].
     pub fn prepare_update(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
-        Ok(Some(Box::new(Routine { bind, run, finish: None, scratch, alias: AliasRule::Update })))
+        prepared(Routine { bind, run, finish: None, scratch, alias: AliasRule::Update })
     }
 }
 
-impl Prepared for Routine {
+impl GridKernel for Routine {
+    type Problem = ();
+
     fn name(&self) -> &str {
         "reference"
     }
@@ -67,24 +66,18 @@ impl Prepared for Routine {
     fn alias(&self) -> AliasRule {
         self.alias
     }
-    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+    fn new_problem(&self) {}
+    fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<Grid> {
         (self.bind)(args)?;
         Ok(Grid::SINGLE)
     }
-    unsafe fn run(
-        &self,
-        _bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        _chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        (self.run)(args, scratch)
+    fn run(&self, _problem: &(), mut part: Part<'_>) -> Result<()> {
+        (self.run)(part.args, &mut part.scratch)
     }
     fn has_finish(&self) -> bool {
         self.finish.is_some()
     }
-    fn finish(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<()> {
+    fn finish(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<()> {
         self.finish.map_or(Ok(()), |f| f(args))
     }
 }
@@ -105,41 +98,35 @@ pub struct Finding {
 impl Finding {
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare(scratch: usize, bind: BindFoundFn, run: FindFn) -> Preparation {
-        Ok(Some(Box::new(Finding { bind, run, scratch })))
+        prepared(Finding { bind, run, scratch })
     }
 }
 
-impl Prepared for Finding {
+impl GridKernel for Finding {
+    type Problem = AtomicUsize;
+
     fn name(&self) -> &str {
         "reference"
     }
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: self.scratch, shared: 0 }
     }
-    fn new_bound(&self) -> Bound {
-        Bound::of(AtomicUsize::new(0))
+    fn new_problem(&self) -> AtomicUsize {
+        AtomicUsize::new(0)
     }
-    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut AtomicUsize) -> Result<Grid> {
         (self.bind)(args, None)?;
         Ok(Grid::SINGLE)
     }
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        _chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let found = (self.run)(args, scratch)?;
-        bound.get::<AtomicUsize>()?.store(found, Ordering::Relaxed);
+    fn run(&self, found: &AtomicUsize, mut part: Part<'_>) -> Result<()> {
+        found.store((self.run)(part.args, &mut part.scratch)?, Ordering::Relaxed);
         Ok(())
     }
     fn has_finish(&self) -> bool {
         true
     }
-    fn finish(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<()> {
-        (self.bind)(args, Some(bound.get::<AtomicUsize>()?.load(Ordering::Relaxed)))
+    fn finish(&self, args: &mut BindArgs<'_>, found: &mut AtomicUsize) -> Result<()> {
+        (self.bind)(args, Some(*found.get_mut()))
     }
 }
 
@@ -159,33 +146,29 @@ pub struct PerItem {
 impl PerItem {
     /// A kernel that needs `scratch` bytes per item. Items write disjoint elements.
     pub fn prepare(scratch: usize, bind: BindItemsFn, run: RunItemFn) -> Preparation {
-        Ok(Some(Box::new(PerItem { bind, run, scratch })))
+        prepared(PerItem { bind, run, scratch })
     }
 }
 
-impl Prepared for PerItem {
+impl GridKernel for PerItem {
+    type Problem = ();
+
     fn name(&self) -> &str {
         "reference"
     }
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: self.scratch, shared: 0 }
     }
-    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+    fn new_problem(&self) {}
+    fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<Grid> {
         let (items, nanoseconds) = (self.bind)(args)?;
         if u32::try_from(items).is_err() {
             return Err(pteron_core::Error::kernel("the batch has too many items").got(items.to_string()));
         }
         Ok(Grid::chunks(items, nanoseconds))
     }
-    unsafe fn run(
-        &self,
-        _bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        (self.run)(args, chunk as usize, scratch)
+    fn run(&self, _problem: &(), mut part: Part<'_>) -> Result<()> {
+        (self.run)(part.args, part.chunk, &mut part.scratch)
     }
 }
 
@@ -198,34 +181,30 @@ pub struct BindOnly {
 impl BindOnly {
     /// A kernel with scalar results.
     pub fn scalar(bind: BindFn) -> Preparation {
-        Ok(Some(Box::new(BindOnly { alias: AliasRule::None, bind })))
+        prepared(BindOnly { alias: AliasRule::None, bind })
     }
 
     /// A kernel whose output is a view of argument 0.
     pub fn view(bind: BindFn) -> Preparation {
-        Ok(Some(Box::new(BindOnly { alias: AliasRule::View, bind })))
+        prepared(BindOnly { alias: AliasRule::View, bind })
     }
 }
 
-impl Prepared for BindOnly {
+impl GridKernel for BindOnly {
+    type Problem = ();
+
     fn name(&self) -> &str {
         "reference"
     }
     fn alias(&self) -> AliasRule {
         self.alias
     }
-    fn bind(&self, args: &mut BindArgs<'_>, _bound: &mut Bound) -> Result<Grid> {
+    fn new_problem(&self) {}
+    fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<Grid> {
         (self.bind)(args)?;
         Ok(Grid::EMPTY)
     }
-    unsafe fn run(
-        &self,
-        _bound: &Bound,
-        _args: &Args<'_>,
-        _phase: u32,
-        _chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
+    fn run(&self, _problem: &(), _part: Part<'_>) -> Result<()> {
         Ok(())
     }
 }

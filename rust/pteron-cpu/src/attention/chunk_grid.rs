@@ -56,8 +56,7 @@ impl ChunkGrid {
     }
 
     /// Units and rows of chunk `chunk`.
-    pub(super) fn chunk(&self, chunk: u32) -> (Range<usize>, Range<usize>) {
-        let chunk = chunk as usize;
+    pub(super) fn chunk(&self, chunk: usize) -> (Range<usize>, Range<usize>) {
         (
             part(self.units, self.unit_parts, chunk / self.row_parts),
             part(self.rows, self.row_parts, chunk % self.row_parts),
@@ -89,7 +88,7 @@ mod tests {
             let grid = ChunkGrid::new(&p);
             let mut seen = vec![0u8; batch * key_heads * group * rows];
             for chunk in 0..grid.grid(Isa::Avx512).chunk_count(0) {
-                let (units, rows) = grid.chunk(chunk);
+                let (units, rows) = grid.chunk(chunk as usize);
                 assert!(rows.len() <= MAX_CHUNK_ROWS);
                 for unit in units {
                     rows.clone().for_each(|r| seen[unit * p.unit_rows() + r] += 1);

@@ -18,7 +18,8 @@ use super::spec::AttentionSpec;
 use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
 use crate::gemm::{TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
-use pteron_core::{Args, BindArgs, Bound, CpuProfile, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
+use pteron_core::{BindArgs, CpuProfile, Error, Grid, Result, Scratch};
+use pteron_kernels::grid_kernel::{GridKernel, Part};
 use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 
@@ -104,21 +105,13 @@ impl Attention {
         Attention { name: format!("attention.f32.{}", tiles.isa.name()), spec, tiles, level, scratch }
     }
 
-    fn buffers(&self, scratch: &mut WorkerScratch<'_>) -> Result<Buffers> {
-        let needed = self.scratch.elements().unwrap_or(usize::MAX);
-        // Another kernel of the session may have asked for an odd number of bytes.
-        let whole = scratch.worker.len() & !3;
-        let elements: &mut [f32] = bytemuck::try_cast_slice_mut(&mut scratch.worker[..whole])
-            .map_err(|e| Error::internal("worker scratch is misaligned").got(e.to_string()))?;
-        if elements.len() < needed {
-            return Err(Error::internal("worker scratch is smaller than attention asked for"));
-        }
-        let keys = elements.as_mut_ptr();
+    fn buffers(&self, scratch: &mut [f32]) -> Buffers {
+        let keys = scratch.as_mut_ptr();
         let values = keys.wrapping_add(self.scratch.keys);
         let queries = values.wrapping_add(self.scratch.values);
         let scores = queries.wrapping_add(self.scratch.queries);
         let largest = scores.wrapping_add(self.scratch.scores);
-        Ok(Buffers { keys, values, queries, scores, largest, sum: largest.wrapping_add(MAX_CHUNK_ROWS) })
+        Buffers { keys, values, queries, scores, largest, sum: largest.wrapping_add(MAX_CHUNK_ROWS) }
     }
 
     /// Computes `rows` of the unit's rows.
@@ -362,7 +355,9 @@ impl Unit<'_> {
     }
 }
 
-impl Prepared for Attention {
+impl GridKernel for Attention {
+    type Problem = Problem;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -372,40 +367,32 @@ impl Prepared for Attention {
         Scratch { per_worker: elements * size_of::<f32>(), shared: 0 }
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Problem::default())
+    fn new_problem(&self) -> Problem {
+        Problem::default()
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let (mut problem, out) = Problem::of(&self.spec, &args.args())?;
-        let needed = ScratchPlan::new(problem.keys, problem.depth, problem.width)?;
+    fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Problem) -> Result<Grid> {
+        let (mut found, out) = Problem::of(&self.spec, &args.args())?;
+        let needed = ScratchPlan::new(found.keys, found.depth, found.width)?;
         if needed.elements() > self.scratch.elements() {
             return Err(Error::kernel("attention is larger than it was prepared for")
                 .expected(format!("{:?}", self.scratch))
                 .got(format!("{needed:?}")));
         }
         args.resize(self.spec.out.argument, &out)?;
-        problem.set_out(&self.spec, &args.args())?;
-        let grid = if problem.width == 0 { Grid::EMPTY } else { problem.grid.grid(self.tiles.isa) };
-        *bound.get_mut::<Problem>()? = problem;
-        Ok(grid)
+        found.set_out(&self.spec, &args.args())?;
+        *problem = found;
+        Ok(if problem.width == 0 { Grid::EMPTY } else { problem.grid.grid(self.tiles.isa) })
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let problem = bound.get::<Problem>()?;
-        let buffers = self.buffers(scratch)?;
+    fn run(&self, problem: &Problem, mut part: Part<'_>) -> Result<()> {
+        let buffers = self.buffers(part.take_scratch(self.scratch.elements().unwrap_or(usize::MAX))?);
+        let args = part.args;
         let mask = match self.spec.mask.map(|at| args.optional_tensor(at)).transpose()?.flatten() {
             Some(mask) => mask.as_ptr(),
             None => std::ptr::null(),
         };
-        let (units, rows) = problem.grid.chunk(chunk);
+        let (units, rows) = problem.grid.chunk(part.chunk);
         for unit in units {
             let unit = Unit {
                 problem,

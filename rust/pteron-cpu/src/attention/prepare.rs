@@ -3,6 +3,7 @@
 use super::kernel::{Attention, ScratchPlan};
 use super::spec::{AttentionSpec, Axes, Operand};
 use pteron_core::{DType, PrepareContext, Prepared, Result, TensorSpec};
+use pteron_kernels::grid_kernel::prepared;
 
 /// Prepares the attention of `spec` over the arguments of `ctx`.
 ///
@@ -34,7 +35,7 @@ pub fn prepare_attention(
     let depth = extent(query, spec.query.axes.element);
     let width = extent(value, spec.value.axes.element);
     let scratch = ScratchPlan::new(keys, depth, width)?;
-    Ok(Some(Box::new(Attention::new(spec.clone(), ctx.cpu, scratch))))
+    prepared(Attention::new(spec.clone(), ctx.cpu, scratch))
 }
 
 /// The f32 tensor of an operand, if each of its dimensions is one of the operand's axes.

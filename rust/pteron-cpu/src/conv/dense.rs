@@ -60,7 +60,7 @@ impl DenseConvolution {
         let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
         let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
         let level = SimdLevel::at_most(ctx.cpu.isa);
-        Ok(Some(framed(DenseConvolution {
+        framed(DenseConvolution {
             level,
             tiles: TileSet::for_isa(level.isa()),
             name: format!("convolution.{}.{}", super::f32_conv_nr32_v1::FORMAT, level.isa().name()),
@@ -70,7 +70,7 @@ impl DenseConvolution {
             is_input_interleaved,
             is_output_interleaved,
             reordered: if is_input_interleaved { 0 } else { input.shape.numel()? },
-        })))
+        })
     }
 
     pub(super) fn panels(&self) -> usize {

@@ -84,7 +84,7 @@ pub fn prepare(
     geometry: Geometry,
     epilogue: &Epilogue,
 ) -> Result<Option<Box<dyn Prepared>>> {
-    Ok(Depthwise::new(ctx, geometry, epilogue)?.map(framed))
+    Depthwise::new(ctx, geometry, epilogue)?.map_or(Ok(None), framed)
 }
 
 impl Depthwise {

@@ -72,7 +72,7 @@ pub fn prepare(
         Some([least, _]) if least <= MOST_FLOATS => least.max(FLOATS),
         _ => return Ok(None),
     };
-    Ok(Some(framed(prepared)))
+    framed(prepared)
 }
 
 impl DepthwisePlanes {

@@ -1,18 +1,18 @@
 //! The frame of a convolution kernel: shapes are bound, operands and worker scratch are taken apart, and the split of a
 //! call is kept here, once for all methods. A method says how a call splits and computes one chunk.
-#![allow(unsafe_code, reason = "the contract of `Prepared::run` is turned into safe calls of methods")]
 
 use super::geometry::{Extents, Geometry, WEIGHT};
-use super::operands::{Operands, bind_shapes, split_worker};
+use super::operands::{Operands, bind_shapes};
 use crate::epilogue::Epilogue;
-use pteron_core::{Args, BindArgs, Bound, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
+use pteron_core::{BindArgs, Error, Grid, Result, Scratch};
+use pteron_kernels::grid_kernel::{self, GridKernel, Preparation, prepared};
 
 /// A method of convolution with a packed constant weight.
 pub(super) trait Method: Send + Sync + 'static {
     /// How a call of given extents is divided.
     type Split: Copy + Send + Sync + 'static;
 
-    /// See [`Prepared::name`].
+    /// See [`GridKernel::name`].
     fn name(&self) -> &str;
 
     /// What is computed.
@@ -43,14 +43,16 @@ pub(super) struct Part<'a> {
     pub shared: *mut f32,
 }
 
-struct Framed<M>(M);
+struct Convolution<M>(M);
 
 /// The method as a kernel.
-pub(super) fn framed<M: Method>(method: M) -> Box<dyn Prepared> {
-    Box::new(Framed(method))
+pub(super) fn framed<M: Method>(method: M) -> Preparation {
+    prepared(Convolution(method))
 }
 
-impl<M: Method> Prepared for Framed<M> {
+impl<M: Method> GridKernel for Convolution<M> {
+    type Problem = Option<M::Split>;
+
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -68,34 +70,27 @@ impl<M: Method> Prepared for Framed<M> {
         index != WEIGHT
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(None::<M::Split>)
+    fn new_problem(&self) -> Option<M::Split> {
+        None
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Option<M::Split>) -> Result<Grid> {
         let (geometry, epilogue) = self.0.layer();
         let extents = bind_shapes(args, geometry, epilogue)?;
         if extents.images == 0 {
             return Ok(Grid::EMPTY);
         }
         let (split, grid) = self.0.split(extents)?;
-        *bound.get_mut()? = Some(split);
+        *bound = Some(split);
         Ok(grid)
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let split =
-            bound.get::<Option<M::Split>>()?.ok_or_else(|| Error::internal("the call is not bound"))?;
-        let operands = Operands::of(args, self.0.layer().1)?;
-        let (table, floats) = split_worker(scratch.worker, self.0.scratch_parts())?;
-        let shared = scratch.shared.cast();
-        self.0.run(split, operands, Part { phase, chunk: chunk as usize, table, floats, shared })
+    fn run(&self, bound: &Option<M::Split>, mut part: grid_kernel::Part<'_>) -> Result<()> {
+        let split = bound.ok_or_else(|| Error::internal("the call is not bound"))?;
+        let operands = Operands::of(part.args, self.0.layer().1)?;
+        let [entries, floats] = self.0.scratch_parts();
+        let (table, floats) = (part.take_scratch(entries)?, part.take_scratch(floats)?);
+        let (phase, chunk, shared) = (part.phase, part.chunk, part.scratch.shared.cast());
+        self.0.run(split, operands, Part { phase, chunk, table, floats, shared })
     }
 }

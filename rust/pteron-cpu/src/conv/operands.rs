@@ -46,15 +46,6 @@ pub fn bind_shapes(args: &mut BindArgs<'_>, geometry: &Geometry, epilogue: &Epil
     Ok(extents)
 }
 
-/// Worker scratch as so many table entries and floats.
-pub fn split_worker(worker: &mut [u8], [entries, floats]: [usize; 2]) -> Result<(&mut [usize], &mut [f32])> {
-    let too_small = || Error::internal("worker scratch is too small or misaligned");
-    let (table, rest) = worker.split_at_mut_checked(entries * size_of::<usize>()).ok_or_else(too_small)?;
-    let rest = rest.get_mut(..floats * size_of::<f32>()).ok_or_else(too_small)?;
-    let table = bytemuck::try_cast_slice_mut(table).map_err(|_| too_small())?;
-    Ok((table, bytemuck::try_cast_slice_mut(rest).map_err(|_| too_small())?))
-}
-
 /// An error when the bias does not have one element per output channel.
 fn check_bias(args: &Args<'_>, geometry: &Geometry) -> Result<()> {
     match args.optional_tensor(BIAS)? {

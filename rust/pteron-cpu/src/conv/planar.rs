@@ -12,11 +12,10 @@ use super::planar_band::{Band, BandTask, PointwiseTask};
 use super::{f32_conv_groups_v1, f32_conv_nr32_v1};
 use crate::epilogue::Epilogue;
 use pteron_core::{Grid, PackedBytes, PrepareContext, Prepared, Result};
+use pteron_kernels::chunk::CHUNK;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
-/// Output elements of a chunk, about.
-const CHUNK: usize = 16 << 10;
 /// Pixels of a pointwise chunk: whole tiles for every instruction set.
 const POINTWISE_PIXELS: usize = 768;
 
@@ -74,7 +73,7 @@ pub fn prepare(
     let Some(weights) = packed else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let kind = if is_pointwise { "pointwise" } else { "planes" };
-    Ok(Some(framed(PlanarConvolution {
+    framed(PlanarConvolution {
         level,
         name: format!("convolution.{format}.{kind}.{}", level.isa().name()),
         geometry,
@@ -84,7 +83,7 @@ pub fn prepare(
         is_input_interleaved,
         is_output_interleaved,
         band,
-    })))
+    })
 }
 
 impl PlanarConvolution {

@@ -38,13 +38,13 @@ pub fn prepare(
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
     let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    Ok(Some(framed(Pointwise {
+    framed(Pointwise {
         tiles: TileSet::for_isa(level.isa()),
         name: format!("convolution.{FORMAT}.product.{}", level.isa().name()),
         geometry,
         weights,
         epilogue: epilogue.clone(),
-    })))
+    })
 }
 
 impl Method for Pointwise {
@@ -70,7 +70,7 @@ impl Method for Pointwise {
     }
 
     fn run(&self, Bounds { tiling, pixels }: Bounds, operands: Operands, part: Part<'_>) -> Result<()> {
-        let range = tiling.chunk(part.chunk as u32);
+        let range = tiling.chunk(part.chunk);
         let Operands { input, bias, residual, out } = operands;
         let Geometry { in_channels, out_channels, .. } = self.geometry;
         let gemm = Gemm {

@@ -10,6 +10,7 @@ use super::operands::{Operands, apply_post, post_floats};
 use super::shallow_band::{BandTask, Copy, MOST_ROWS};
 use crate::epilogue::Epilogue;
 use pteron_core::{Error, Grid, PackedBytes, PrepareContext, Prepared, Result};
+use pteron_kernels::chunk::CHUNK;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -17,8 +18,6 @@ use std::sync::Arc;
 const FLOATS: usize = 32 << 10;
 /// Floats of a band of a single output row at most.
 const MOST_FLOATS: usize = 256 << 10;
-/// Output elements of a chunk, about.
-const CHUNK: usize = 16 << 10;
 
 pub(super) struct Shallow {
     level: SimdLevel,
@@ -59,7 +58,7 @@ pub fn prepare(
     };
     let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    Ok(Some(framed(Shallow {
+    framed(Shallow {
         level,
         name: format!("convolution.{FORMAT}.shallow.{}", level.isa().name()),
         geometry,
@@ -67,7 +66,7 @@ pub fn prepare(
         epilogue: epilogue.clone(),
         is_input_interleaved,
         floats,
-    })))
+    })
 }
 
 impl Shallow {

@@ -111,7 +111,7 @@ impl Case {
         let panels = f32_nr32_v1::panel_count(n);
         if chunks {
             for chunk in 0..tiling.grid(isa).chunk_count(0) {
-                let r = tiling.chunk(chunk);
+                let r = tiling.chunk(chunk as usize);
                 // SAFETY: all matrices are as large as stated, the instruction set is available.
                 unsafe { gemm.run(tiles, r.row_tiles, r.panels, &mut scratch) };
             }

@@ -126,8 +126,7 @@ impl Tiling {
     }
 
     /// The part of chunk `chunk`.
-    pub fn chunk(&self, chunk: u32) -> ChunkRange {
-        let chunk = chunk as usize;
+    pub fn chunk(&self, chunk: usize) -> ChunkRange {
         let in_batch = self.row_parts * self.panel_parts;
         let (batch, rest) = (chunk / in_batch, chunk % in_batch);
         let (row, panel) = match self.is_panel_major {
@@ -184,7 +183,7 @@ mod tests {
                 let (panels, row_tiles) = (panel_count(n), tiles.row_tiles(m));
                 let mut seen = vec![0u8; batch * row_tiles * panels];
                 for chunk in 0..tiling.grid(isa).chunk_count(0) {
-                    let r = tiling.chunk(chunk);
+                    let r = tiling.chunk(chunk as usize);
                     for b in r.batches {
                         for row in r.row_tiles.clone() {
                             for p in r.panels.clone() {

@@ -6,7 +6,10 @@ use super::{matrix_vector, vector_matrix};
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
 use crate::packed::f32_nr32_v1;
-use pteron_core::{ConstantView, DType, Error, PrepareContext, Prepared, Result, TensorSpec};
+use pteron_core::{
+    Args, ConstantView, DType, Dims, Error, PrepareContext, Prepared, Result, TensorSpec, TensorView,
+};
+use pteron_kernels::grid_kernel::prepared;
 
 /// Where an operator has its arguments, and what they mean.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +28,42 @@ pub(super) struct Signature {
     pub is_right_transposed: bool,
     /// Rank of both matrices; `None`: B has two dimensions and A any number of leading ones.
     pub rank: Option<usize>,
+}
+
+impl Signature {
+    /// What a `beta` of zero keeps out of the sum has to fit nevertheless, as in PyTorch.
+    pub fn check_uncounted_addend(&self, args: &Args<'_>, out: &Dims) -> Result<()> {
+        let Some(i) = self.addend else { return Ok(()) };
+        args.optional_tensor(i)?.map_or(Ok(()), |t| self.addend_strides(&t, out).map(drop))
+    }
+
+    /// Strides of what is added along batch, row and column of the result; 0 where it is repeated.
+    pub fn addend_strides(&self, tensor: &TensorView<'_>, out: &Dims) -> Result<[usize; 3]> {
+        let (shape, strides) = (tensor.shape(), tensor.strides());
+        // A bias may span the rows of any number of leading dimensions, other tensors the result's.
+        let rank = if self.rank.is_some() { out.len() } else { 1 };
+        let mut found = [0; 3];
+        let fits = shape.len() <= rank
+            && (0..shape.len()).all(|i| {
+                let (extent, of) = (shape[shape.len() - 1 - i], out[out.len() - 1 - i]);
+                if extent == of && extent != 1 {
+                    found[2 - i] = strides[shape.len() - 1 - i];
+                }
+                extent == of || extent == 1
+            });
+        match fits {
+            true => Ok(found),
+            false => Err(self.mismatch(&format!("an added tensor that expands to {out}"), tensor)),
+        }
+    }
+
+    #[cold]
+    pub fn mismatch(&self, expected: &str, got: &TensorView<'_>) -> Error {
+        Error::kernel("shapes do not fit for a matrix multiplication")
+            .operator(self.operator)
+            .expected(expected)
+            .got(format!("{got:?}"))
+    }
 }
 
 pub(super) const ADDMM: Signature = Signature {
@@ -125,7 +164,7 @@ fn prepare_with(
     };
     let tiles = TileSet::for_isa(ctx.cpu.isa);
     let is_computed = matches!(right_hand, RightHand::Computed { .. });
-    Ok(Some(Box::new(MatMul {
+    prepared(MatMul {
         name: name(&right_hand, tiles, epilogue),
         signature,
         addend,
@@ -134,7 +173,7 @@ fn prepare_with(
         tiles,
         epilogue: epilogue.clone(),
         limits: Limits::new(batch, [m, n, k], is_computed),
-    })))
+    })
 }
 
 /// Dense rows of float32?

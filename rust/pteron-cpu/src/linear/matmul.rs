@@ -9,10 +9,8 @@ use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Lhs, Rhs, RowMatrix, TileSet, part, scratch_elements};
 use crate::packed::f32_nr32_v1::{FORMAT, NR};
 use crate::packed::pack_block;
-use pteron_core::{
-    Args, BindArgs, Bound, Dims, Error, Grid, PackedBytes, Prepared, Result, Scratch, TensorView,
-    WorkerScratch,
-};
+use pteron_core::{Args, BindArgs, Dims, Grid, PackedBytes, Result, Scratch};
+use pteron_kernels::grid_kernel::{GridKernel, Part};
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -50,42 +48,53 @@ pub(super) fn name(right: &RightHand, tiles: &TileSet, epilogue: &Epilogue) -> S
 }
 
 impl MatMul {
+    /// Scratch of a worker, in elements.
+    fn worker_floats(&self) -> usize {
+        let post = self.epilogue.post.as_deref();
+        match self.right {
+            RightHand::Packed { k, .. } => scratch_elements(k, false, true, post),
+            RightHand::Computed { k_bound } => scratch_elements(k_bound, true, false, post),
+        }
+    }
+
     /// Shapes and strides of this call; `out` is the shape of the result.
     fn problem(&self, args: &Args<'_>) -> Result<(Problem, Dims)> {
         let s = &self.signature;
         let left = args.tensor(s.left)?;
         let mut out = *left.shape();
         let (Some(&k), Some(last)) = (left.shape().last(), out.len().checked_sub(1)) else {
-            return Err(self.mismatch("a left-hand side with at least one dimension", &left));
+            return Err(self.signature.mismatch("a left-hand side with at least one dimension", &left));
         };
         let (right_k, n, strides) = match &self.right {
             RightHand::Packed { k, n, .. } => (*k, *n, [0; 3]),
             RightHand::Computed { .. } => self.computed_right(args)?,
         };
         if k != right_k {
-            return Err(self.mismatch(&format!("{right_k} columns on the left-hand side"), &left));
+            return Err(self.signature.mismatch(&format!("{right_k} columns on the left-hand side"), &left));
         }
         let is_batched = s.rank == Some(3);
         let batch = if is_batched { out[0] } else { 1 };
         if is_batched && args.tensor(s.right)?.shape()[0] != batch {
-            return Err(self.mismatch(&format!("{} products", args.tensor(s.right)?.shape()[0]), &left));
+            return Err(self
+                .signature
+                .mismatch(&format!("{} products", args.tensor(s.right)?.shape()[0]), &left));
         }
         let m = out[usize::from(is_batched)..last].iter().product();
         out[last] = n;
         if let Some(residual) = self.epilogue.residual {
             let residual = args.tensor(residual)?;
             if *residual.shape() != out {
-                return Err(self.mismatch(&format!("a residual of {out}"), &residual));
+                return Err(self.signature.mismatch(&format!("a residual of {out}"), &residual));
             }
         }
         let mut problem = Problem::new(self.tiles, batch, [m, n, k], strides, &self.limits);
         if let Some(i) = self.addend {
-            let strides = self.addend_strides(&args.tensor(i)?, &out)?;
+            let strides = s.addend_strides(&args.tensor(i)?, &out)?;
             problem.addend = strides;
             let is_matrix = strides[1] != 0;
             problem.is_combined = strides[2] != 1 && n > 1 || is_matrix && self.epilogue.residual.is_some();
         } else {
-            self.check_uncounted_addend(args, &out)?;
+            s.check_uncounted_addend(args, &out)?;
         }
         problem.is_combined |= self.factors.is_some();
         Ok((problem, out))
@@ -97,46 +106,12 @@ impl MatMul {
         let (shape, strides) = (right.shape(), right.strides());
         let rank = self.signature.rank.unwrap_or(2);
         if shape.len() != rank {
-            return Err(self.mismatch(&format!("a right-hand side of rank {rank}"), &right));
+            return Err(self.signature.mismatch(&format!("a right-hand side of rank {rank}"), &right));
         }
         let (row, column) =
             if self.signature.is_right_transposed { (rank - 1, rank - 2) } else { (rank - 2, rank - 1) };
         let batch_stride = if rank == 3 { strides[0] } else { 0 };
         Ok((shape[row], shape[column], [batch_stride, strides[row], strides[column]]))
-    }
-
-    /// What a `beta` of zero keeps out of the sum has to fit nevertheless, as in PyTorch.
-    fn check_uncounted_addend(&self, args: &Args<'_>, out: &Dims) -> Result<()> {
-        let Some(i) = self.signature.addend else { return Ok(()) };
-        args.optional_tensor(i)?.map_or(Ok(()), |t| self.addend_strides(&t, out).map(drop))
-    }
-
-    /// Strides of what is added along batch, row and column of the result; 0 where it is repeated.
-    fn addend_strides(&self, tensor: &TensorView<'_>, out: &Dims) -> Result<[usize; 3]> {
-        let (shape, strides) = (tensor.shape(), tensor.strides());
-        // A bias may span the rows of any number of leading dimensions, other tensors the result's.
-        let rank = if self.signature.rank.is_some() { out.len() } else { 1 };
-        let mut found = [0; 3];
-        let fits = shape.len() <= rank
-            && (0..shape.len()).all(|i| {
-                let (extent, of) = (shape[shape.len() - 1 - i], out[out.len() - 1 - i]);
-                if extent == of && extent != 1 {
-                    found[2 - i] = strides[shape.len() - 1 - i];
-                }
-                extent == of || extent == 1
-            });
-        match fits {
-            true => Ok(found),
-            false => Err(self.mismatch(&format!("an added tensor that expands to {out}"), tensor)),
-        }
-    }
-
-    #[cold]
-    fn mismatch(&self, expected: &str, got: &TensorView<'_>) -> Error {
-        Error::kernel("shapes do not fit for a matrix multiplication")
-            .operator(self.signature.operator)
-            .expected(expected)
-            .got(format!("{got:?}"))
     }
 
     /// The product number `batch` with pointers from `args`.
@@ -212,7 +187,7 @@ impl MatMul {
     /// A chunk of the packing phase: first those of A, then those of B.
     ///
     /// # Safety
-    /// As [`Prepared::run`]; `shared` has the size that [`Prepared::scratch`] states.
+    /// `args` and `p` are those of the last bind; `shared` has the size that [`GridKernel::scratch`] states.
     unsafe fn pack(&self, args: &Args<'_>, p: &Problem, chunk: usize, shared: *mut f32) -> Result<()> {
         if chunk < p.a_chunks {
             let row_tiles = self.tiles.row_tiles(p.m);
@@ -242,19 +217,16 @@ impl MatMul {
     }
 }
 
-impl Prepared for MatMul {
+impl GridKernel for MatMul {
+    type Problem = Problem;
+
     fn name(&self) -> &str {
         &self.name
     }
 
     fn scratch(&self) -> Scratch {
-        let post = self.epilogue.post.as_deref();
-        let elements = match self.right {
-            RightHand::Packed { k, .. } => scratch_elements(k, false, true, post),
-            RightHand::Computed { k_bound } => scratch_elements(k_bound, true, false, post),
-        };
         let shared = self.limits.packed_a + self.limits.packed_b;
-        Scratch { per_worker: elements * size_of::<f32>(), shared: shared * size_of::<f32>() }
+        Scratch { per_worker: self.worker_floats() * size_of::<f32>(), shared: shared * size_of::<f32>() }
     }
 
     /// A packed weight is read from its pack, never from its own bytes (its shape was known at load).
@@ -264,42 +236,30 @@ impl Prepared for MatMul {
         !(is_packed && index == self.signature.right || is_ignored)
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Problem::default())
+    fn new_problem(&self) -> Problem {
+        Problem::default()
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let (problem, out) = self.problem(&args.args())?;
+    fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Problem) -> Result<Grid> {
+        let (found, out) = self.problem(&args.args())?;
         args.resize(self.signature.out, &out)?;
-        let grid = problem.grid(self.tiles.isa);
-        *bound.get_mut::<Problem>()? = problem;
-        Ok(grid)
+        *problem = found;
+        Ok(problem.grid(self.tiles.isa))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let problem = bound.get::<Problem>()?;
-        let shared: *mut f32 = scratch.shared.cast();
-        if problem.is_packing() && phase == 0 {
-            // SAFETY: `args` and `problem` are those of the last bind (contract of `Prepared::run`), whose
-            // scratch has room for all packed rows.
-            return unsafe { self.pack(args, problem, chunk as usize, shared) };
+    fn run(&self, problem: &Problem, mut part: Part<'_>) -> Result<()> {
+        let (args, shared) = (part.args, part.scratch.shared.cast::<f32>());
+        if problem.is_packing() && part.phase == 0 {
+            // SAFETY: `args` and `problem` are those of the last bind, as the frame promises; its scratch has room for
+            // all packed rows.
+            return unsafe { self.pack(args, problem, part.chunk, shared) };
         }
-        let range = problem.tiling.chunk(chunk);
-        // Another kernel of the session may have asked for an odd number of bytes.
-        let whole = scratch.worker.len() & !3;
-        let scratch = bytemuck::try_cast_slice_mut(&mut scratch.worker[..whole])
-            .map_err(|e| Error::internal("worker scratch is misaligned").got(e.to_string()))?;
+        let range = problem.tiling.chunk(part.chunk);
+        let scratch = part.take_scratch(self.worker_floats())?;
         for batch in range.batches {
             let gemm = self.gemm(args, problem, batch, shared)?;
             // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the
-            // output overlaps no input (contract of `run`, alias rule `None`); packed blocks have
+            // output overlaps no input (alias rule `None`); packed blocks have
             // the size for their K and N; the tiles come from the profile of this processor.
             unsafe { gemm.run(self.tiles, range.row_tiles.clone(), range.panels.clone(), scratch) };
             if problem.is_combined {

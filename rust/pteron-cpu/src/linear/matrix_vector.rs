@@ -3,9 +3,8 @@
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
-use pteron_core::{
-    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, WorkerScratch,
-};
+use pteron_core::{BindArgs, DType, Dims, Error, PrepareContext, Prepared, Result};
+use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 const OUT: usize = 2;
@@ -19,13 +18,6 @@ struct MatrixVector {
     level: SimdLevel,
     /// Has the column a second dimension, of one?
     is_matrix: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Shape {
-    rows: usize,
-    length: usize,
-    per_chunk: usize,
 }
 
 /// Is the product of these arguments, `mm` or `mv`, one of this file?
@@ -46,19 +38,18 @@ fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Result<Option<Box<dyn P
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("matrix_vector.f32.{}", level.isa().name());
-    Ok(Some(Box::new(MatrixVector { name, level, is_matrix })))
+    framed(MatrixVector { name, level, is_matrix })
 }
 
-impl Prepared for MatrixVector {
+impl UnitKernel for MatrixVector {
+    /// Elements of a row.
+    type Problem = usize;
+
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Shape::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, row: &mut usize) -> Result<Split> {
         let (left, right) = (*args.args().tensor(0)?.shape(), *args.args().tensor(1)?.shape());
         let columns = if self.is_matrix { right.get(1).copied() } else { Some(1) };
         let (&[rows, length], Some(columns)) = (&*left, columns) else {
@@ -70,29 +61,20 @@ impl Prepared for MatrixVector {
         let out = if self.is_matrix { Dims::new(&[rows, columns])? } else { Dims::new(&[rows])? };
         args.resize(OUT, &out)?;
         if rows * columns == 0 {
-            return Ok(Grid::EMPTY);
+            return Ok(Split::NONE);
         }
         let per_chunk = CHUNK.div_ceil(length.max(1)).next_multiple_of(ROWS);
-        *bound.get_mut::<Shape>()? = Shape { rows, length, per_chunk };
-        Ok(Grid::chunks(rows.div_ceil(per_chunk), per_chunk.min(rows) * length / 8))
+        *row = length;
+        Ok(Split::new(rows, per_chunk, per_chunk.min(rows) * length / 8))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let Shape { rows, length, per_chunk } = *bound.get::<Shape>()?;
-        let first = chunk as usize * per_chunk;
+    fn run(&self, length: &usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         self.level.dispatch(Rows {
-            matrix: args.tensor(0)?.ptr::<f32>()?.wrapping_add(first * length),
-            column: args.tensor(1)?.ptr()?,
-            out: args.output(OUT)?.ptr::<f32>()?.wrapping_add(first),
-            rows: per_chunk.min(rows - first),
-            length,
+            matrix: chunk.input_units(0, *length)?.as_ptr(),
+            column: chunk.input(1)?.as_ptr(),
+            out: chunk.output_units(OUT, 1)?.as_ptr(),
+            rows: chunk.units.len(),
+            length: *length,
         });
         Ok(())
     }

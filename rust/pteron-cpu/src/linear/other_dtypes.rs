@@ -8,9 +8,9 @@ use crate::engine_kernel::{EngineKernel, engine_kernel};
 use half::{bf16, f16};
 use product::{Double, Long, Product, Sixteen, Whole};
 use pteron_core::{
-    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, Scratch, TensorView,
-    WorkerScratch,
+    Args, BindArgs, DType, Dims, Error, PrepareContext, Prepared, Result, Scratch, TensorView,
 };
+use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 /// Columns of a panel.
@@ -85,7 +85,7 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Result<Option<Box<
     let name = format!("gemm.{}.{}", dtype.name(), level.isa().name());
     // With a factor of zero the added tensor does not count, NaN and all.
     let addend = addend.filter(|_| beta != 0.0);
-    Ok(Some(Box::new(Multiplication { name, level, dtype, signature, addend, alpha, beta })))
+    framed(Multiplication { name, level, dtype, signature, addend, alpha, beta })
 }
 
 impl Multiplication {
@@ -121,39 +121,11 @@ impl Multiplication {
             addend: [0; 3],
         };
         if let Some(i) = self.addend {
-            p.addend = self.addend_strides(&args.tensor(i)?, &out)?;
+            p.addend = s.addend_strides(&args.tensor(i)?, &out)?;
         } else {
-            self.check_uncounted_addend(args, &out)?;
+            s.check_uncounted_addend(args, &out)?;
         }
         Ok((p, out))
-    }
-
-    /// What a `beta` of zero keeps out of the sum has to fit nevertheless, as in PyTorch.
-    fn check_uncounted_addend(&self, args: &Args<'_>, out: &Dims) -> Result<()> {
-        let Some(i) = self.signature.addend else { return Ok(()) };
-        args.optional_tensor(i)?.map_or(Ok(()), |t| self.addend_strides(&t, out).map(drop))
-    }
-
-    /// Strides of what is added along batch, row and column of the result; 0 where it is repeated.
-    fn addend_strides(&self, tensor: &TensorView<'_>, out: &Dims) -> Result<[usize; 3]> {
-        let (shape, strides) = (tensor.shape(), tensor.strides());
-        let rank = if self.signature.rank.is_some() { out.len() } else { 1 };
-        let mut found = [0; 3];
-        let mut fits = shape.len() <= rank.min(3);
-        for i in 0..shape.len().min(rank).min(3) {
-            let (extent, of) = (shape[shape.len() - 1 - i], out[out.len() - 1 - i]);
-            if extent == of && extent != 1 {
-                found[2 - i] = strides[shape.len() - 1 - i];
-            }
-            fits &= extent == of || extent == 1;
-        }
-        if fits {
-            return Ok(found);
-        }
-        Err(Error::kernel("shapes do not fit for a matrix multiplication")
-            .operator(self.signature.operator)
-            .expected(format!("an added tensor that expands to {out}"))
-            .got(format!("{tensor:?}")))
     }
 
     #[cold]
@@ -164,39 +136,26 @@ impl Multiplication {
             .got(format!("{left:?} and {right:?}"))
     }
 
-    /// # Safety
-    /// As [`Prepared::run`], for the dtype of `P`.
-    unsafe fn chunk<P: Product>(
-        &self,
-        args: &Args<'_>,
-        p: &Problem,
-        chunk: usize,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()>
+    /// Computes a unit: the rows of a block times one panel.
+    fn block<P: Product>(&self, p: &Problem, chunk: &mut Chunk<'_, '_>) -> Result<()>
     where
         P::Number: bytemuck::Pod,
     {
-        let whole = scratch.worker.len() / size_of::<P::Number>() * size_of::<P::Number>();
-        let numbers: &mut [P::Number] =
-            bytemuck::try_cast_slice_mut(&mut scratch.worker[..whole]).unwrap_or_default();
-        if numbers.len() < SCRATCH {
-            return Err(Error::internal("worker scratch is too small"));
-        }
+        let unit = chunk.units.start;
         let per_batch = p.panels() * p.row_blocks();
-        let (batch, rest) = (chunk / per_batch, chunk % per_batch);
+        let (batch, rest) = (unit / per_batch, unit % per_batch);
         let (panel, block) = (rest / p.row_blocks(), rest % p.row_blocks());
         let (row, column) = (block * CHUNK_ROWS, panel * PANEL);
-        let s = &self.signature;
         let addend = match self.addend {
-            Some(i) => args
-                .tensor(i)?
-                .ptr::<P::Memory>()?
+            Some(i) => chunk
+                .input::<P::Memory>(i)?
+                .as_ptr()
                 .wrapping_add(batch * p.addend[0] + row * p.addend[1] + column * p.addend[2]),
             None => std::ptr::null(),
         };
-        let left = args.tensor(s.left)?.ptr::<P::Memory>()?;
-        let right = args.tensor(s.right)?.ptr::<P::Memory>()?;
-        let out = args.output(s.out)?.ptr::<P::Memory>()?;
+        let left = chunk.input::<P::Memory>(self.signature.left)?.as_ptr();
+        let right = chunk.input::<P::Memory>(self.signature.right)?.as_ptr();
+        let out = chunk.output_shared::<P::Memory>(self.signature.out)?.as_ptr();
         self.level.dispatch(Block::<P> {
             problem: p,
             left: left.wrapping_add(batch * p.left[0] + row * p.left[1]),
@@ -207,7 +166,7 @@ impl Multiplication {
             beta: self.beta,
             rows: CHUNK_ROWS.min(p.m - row),
             columns: PANEL.min(p.n - column),
-            numbers,
+            numbers: chunk.take_scratch(SCRATCH)?,
         });
         Ok(())
     }
@@ -216,7 +175,9 @@ impl Multiplication {
 /// Numbers of scratch: a panel, the rows of a tile, the sums of a chunk.
 const SCRATCH: usize = DEPTH * PANEL + ROWS * DEPTH + CHUNK_ROWS * PANEL;
 
-impl Prepared for Multiplication {
+impl UnitKernel for Multiplication {
+    type Problem = Problem;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -225,42 +186,27 @@ impl Prepared for Multiplication {
         Scratch { per_worker: SCRATCH * size_of::<f64>(), shared: 0 }
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Problem::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        let (p, out) = self.problem(&args.args())?;
+    fn bind(&self, args: &mut BindArgs<'_>, p: &mut Problem) -> Result<Split> {
+        let (found, out) = self.problem(&args.args())?;
         args.resize(self.signature.out, &out)?;
-        *bound.get_mut::<Problem>()? = p;
+        *p = found;
         if p.batch * p.m * p.n == 0 {
-            return Ok(Grid::EMPTY);
+            return Ok(Split::NONE);
         }
-        let chunks = p.batch.saturating_mul(p.panels()).saturating_mul(p.row_blocks());
-        Ok(Grid::chunks(chunks, p.m.min(CHUNK_ROWS).saturating_mul(PANEL).saturating_mul(p.k) / 8))
+        let units = p.batch.saturating_mul(p.panels()).saturating_mul(p.row_blocks());
+        Ok(Split::new(units, 1, p.m.min(CHUNK_ROWS).saturating_mul(PANEL).saturating_mul(p.k) / 8))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let p = bound.get::<Problem>()?;
-        // SAFETY: the caller's contract; the dtype is that of all tensors (checked in `prepare`).
-        unsafe {
-            match self.dtype {
-                DType::Float16 => self.chunk::<Sixteen<f16>>(args, p, chunk as usize, scratch),
-                DType::BFloat16 => self.chunk::<Sixteen<bf16>>(args, p, chunk as usize, scratch),
-                DType::Int64 => self.chunk::<Long>(args, p, chunk as usize, scratch),
-                DType::Int32 => self.chunk::<Whole<i32>>(args, p, chunk as usize, scratch),
-                DType::Int16 => self.chunk::<Whole<i16>>(args, p, chunk as usize, scratch),
-                DType::Int8 => self.chunk::<Whole<i8>>(args, p, chunk as usize, scratch),
-                DType::UInt8 => self.chunk::<Whole<u8>>(args, p, chunk as usize, scratch),
-                _ => self.chunk::<Double>(args, p, chunk as usize, scratch),
-            }
+    fn run(&self, p: &Problem, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        match self.dtype {
+            DType::Float16 => self.block::<Sixteen<f16>>(p, chunk),
+            DType::BFloat16 => self.block::<Sixteen<bf16>>(p, chunk),
+            DType::Int64 => self.block::<Long>(p, chunk),
+            DType::Int32 => self.block::<Whole<i32>>(p, chunk),
+            DType::Int16 => self.block::<Whole<i16>>(p, chunk),
+            DType::Int8 => self.block::<Whole<i8>>(p, chunk),
+            DType::UInt8 => self.block::<Whole<u8>>(p, chunk),
+            _ => self.block::<Double>(p, chunk),
         }
     }
 }

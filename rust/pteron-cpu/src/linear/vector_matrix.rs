@@ -3,9 +3,8 @@
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
-use pteron_core::{
-    Args, BindArgs, Bound, DType, Dims, Error, Grid, PrepareContext, Prepared, Result, WorkerScratch,
-};
+use pteron_core::{BindArgs, DType, Dims, Error, PrepareContext, Prepared, Result};
+use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 const OUT: usize = 2;
@@ -42,19 +41,17 @@ fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("vector_matrix.f32.{}", level.isa().name());
-    Ok(Some(Box::new(VectorMatrix { name, level })))
+    framed(VectorMatrix { name, level })
 }
 
-impl Prepared for VectorMatrix {
+impl UnitKernel for VectorMatrix {
+    type Problem = Shape;
+
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Shape::default())
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, shape: &mut Shape) -> Result<Split> {
         let (left, right) = (*args.args().tensor(0)?.shape(), *args.args().tensor(1)?.shape());
         let (&[rows, length], &[depth, columns]) = (&*left, &*right) else {
             return Err(mismatch(&left, &right));
@@ -64,29 +61,21 @@ impl Prepared for VectorMatrix {
         }
         args.resize(OUT, &Dims::new(&[rows, columns])?)?;
         if rows * columns == 0 {
-            return Ok(Grid::EMPTY);
+            return Ok(Split::NONE);
         }
-        *bound.get_mut::<Shape>()? = Shape { length, columns };
-        Ok(Grid::chunks(columns.div_ceil(COLUMNS), columns.min(COLUMNS).saturating_mul(length) / 8))
+        *shape = Shape { length, columns };
+        Ok(Split::new(columns, COLUMNS, columns.min(COLUMNS).saturating_mul(length) / 8))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        _phase: u32,
-        chunk: u32,
-        _scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let Shape { length, columns } = *bound.get::<Shape>()?;
-        let first = chunk as usize * COLUMNS;
+    fn run(&self, shape: &Shape, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        let columns = chunk.units.clone();
         self.level.dispatch(Columns {
-            vector: args.tensor(0)?.ptr()?,
-            matrix: args.tensor(1)?.ptr::<f32>()?.wrapping_add(first),
-            out: args.output(OUT)?.ptr::<f32>()?.wrapping_add(first),
-            length,
-            stride: columns,
-            n: COLUMNS.min(columns - first),
+            vector: chunk.input(0)?.as_ptr(),
+            matrix: chunk.input::<f32>(1)?.as_ptr().wrapping_add(columns.start),
+            out: chunk.output_units(OUT, 1)?.as_ptr(),
+            length: shape.length,
+            stride: shape.columns,
+            n: columns.len(),
         });
         Ok(())
     }

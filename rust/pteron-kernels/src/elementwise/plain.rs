@@ -6,15 +6,13 @@
 
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, LoadFn, StoreFn, load_fn, store_fn};
+use crate::chunk::CHUNK;
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::promotion::{Promotion, check_cast};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{broadcast, check_expandable};
-use crate::strided::loops::{Walk, broadcast_strides};
+use crate::strided::loops::Walk;
 use pteron_core::{AliasRule, Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
-
-/// Elements in a chunk; fixed, so that results do not depend on the number of threads.
-const CHUNK: usize = 1 << 14;
 
 /// Which argument is what.
 #[derive(Debug, Clone, Copy)]
@@ -334,12 +332,9 @@ impl<C: Compute> UnitKernel for Elementwise<C> {
         let args = args.args();
         state.scalars = self.read_scalars(&args)?;
         let out = args.tensor(self.positions.out)?;
-        let order = out.meta().dim_order();
         for (walk, input) in state.walks.iter_mut().zip(&self.inputs) {
             let Some(input) = input else { continue };
-            let tensor = args.tensor(input.position)?;
-            let strides = broadcast_strides(tensor.shape(), tensor.strides(), shape.len());
-            *walk = Walk::new(order.as_slice().iter().map(|d| *d as usize), &shape, &strides);
+            *walk = Walk::broadcast(out.meta(), [args.tensor(input.position)?.meta()]);
         }
         Ok(Split::new(out.numel(), CHUNK, CHUNK))
     }

@@ -9,7 +9,7 @@ use crate::compute::BLOCK;
 use crate::elements::Writer;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
-use crate::strided::loops::{Walk, broadcast_strides};
+use crate::strided::loops::Walk;
 use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
 
 /// Is one of these arguments complex64? Others are left to the kernels of real numbers.
@@ -66,10 +66,7 @@ fn each(
     let mut readers: [Option<(ComplexReader<'_>, Walk)>; 3] = [None, None, None];
     for (slot, i) in readers.iter_mut().zip(places.inputs) {
         let x = args.tensor(*i)?;
-        let strides = broadcast_strides(x.shape(), x.strides(), out.rank());
-        let order = out.meta().dim_order();
-        let walk = Walk::new(order.as_slice().iter().map(|d| *d as usize), out.shape(), &strides);
-        *slot = Some((ComplexReader::new(x)?, walk));
+        *slot = Some((ComplexReader::new(x)?, Walk::broadcast(out.meta(), [x.meta()])));
     }
     let mut blocks = [[Complex64::default(); BLOCK]; 3];
     for at in (0..out.numel()).step_by(BLOCK) {

@@ -12,7 +12,7 @@ use crate::ops::complex_elementwise;
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
-use crate::strided::loops::{Walk, broadcast_strides};
+use crate::strided::loops::Walk;
 use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
 
 fn bind_view(args: &mut BindArgs<'_>) -> Result<()> {
@@ -62,13 +62,9 @@ fn bind_pair(args: &mut BindArgs<'_>) -> Result<()> {
 fn pair(args: &Args<'_>, f: impl Fn(f32, f32) -> Complex64) -> Result<()> {
     let (a, b) = (Reader::<f32>::new(args.tensor(0)?)?, Reader::<f32>::new(args.tensor(1)?)?);
     let view = args.output(2)?;
-    let (shape, order) = (*view.shape(), *view.meta().dim_order());
-    let out = view.into_slice::<Complex64>()?;
-    let walk = |x: &Reader<'_, f32>| {
-        let strides = broadcast_strides(x.meta().shape(), x.meta().strides(), shape.len());
-        Walk::new(order.as_slice().iter().map(|d| *d as usize), &shape, &strides)
-    };
+    let walk = |x: &Reader<'_, f32>| Walk::broadcast(view.meta(), [x.meta()]);
     let (walk_a, walk_b) = (walk(&a), walk(&b));
+    let out = view.into_slice::<Complex64>()?;
     let (mut first, mut second) = ([0f32; BLOCK], [0f32; BLOCK]);
     for (i, part) in out.chunks_mut(BLOCK).enumerate() {
         a.gather(&walk_a, 0, i * BLOCK, &mut first[..part.len()])?;

@@ -14,7 +14,7 @@ use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
-use crate::strided::loops::{Walk, broadcast_strides};
+use crate::strided::loops::Walk;
 use pteron_core::{
     Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, TensorView,
 };
@@ -49,11 +49,6 @@ fn digits(dtype: DType) -> u32 {
         DType::BFloat16 => 8,
         _ => 24,
     }
-}
-
-pub(crate) fn walk_for(out: TensorView<'_>, x: TensorView<'_>) -> Walk {
-    let strides = broadcast_strides(x.shape(), x.strides(), out.rank());
-    Walk::new(out.meta().dim_order().as_slice().iter().map(|d| *d as usize), out.shape(), &strides)
 }
 
 /// Writes `number(draws, place)` to every place of a range.
@@ -273,7 +268,7 @@ fn normal(ctx: &PrepareContext<'_>, parameters: [Parameter; 2], out: usize) -> P
             for (i, parameter) in parameters.into_iter().enumerate() {
                 match parameter {
                     Parameter::Number(at) => call.numbers[i] = view.double(at)?,
-                    Parameter::Tensor(at) => call.walks[i] = walk_for(view.tensor(out)?, view.tensor(at)?),
+                    Parameter::Tensor(at) => call.walks[i] = Walk::broadcast(view.tensor(out)?.meta(), [view.tensor(at)?.meta()]),
                 }
             }
             if matches!(parameters[1], Parameter::Number(_)) {
@@ -336,7 +331,7 @@ fn bernoulli(ctx: &PrepareContext<'_>, p: Parameter, out: usize) -> Preparation 
             }
             args.resize(out, &shape)?;
             if let Parameter::Tensor(i) = p {
-                call.walks[0] = walk_for(args.args().tensor(out)?, args.args().tensor(i)?);
+                call.walks[0] = Walk::broadcast(args.args().tensor(out)?.meta(), [args.args().tensor(i)?.meta()]);
             }
             call.draws = args.random_draws()?;
             shape.numel()
@@ -385,7 +380,7 @@ fn dropout(ctx: &PrepareContext<'_>) -> Preparation {
             let view = args.args();
             let (out, mask) = (view.tensor(3)?, view.tensor(4)?);
             // Places are those of the mask.
-            call.walks = [walk_for(mask, view.tensor(0)?), walk_for(mask, out)];
+            call.walks = [view.tensor(0)?, out].map(|t| Walk::broadcast(mask.meta(), [t.meta()]));
             call.draws = args.random_draws()?;
             shape.numel()
         },

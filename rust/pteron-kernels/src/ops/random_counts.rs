@@ -13,7 +13,8 @@ use crate::compute::BLOCK;
 use crate::draws::Draws;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
-use crate::ops::random::{Call, domain, walk_for};
+use crate::ops::random::{Call, domain};
+use crate::strided::loops::Walk;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
 use pteron_core::{Error, PrepareContext, Result};
@@ -107,7 +108,7 @@ fn prepare<const INPUTS: usize>(
             }
             args.resize(out, &shape)?;
             for i in 0..INPUTS {
-                call.walks[i] = walk_for(args.args().tensor(out)?, args.args().tensor(i)?);
+                call.walks[i] = Walk::broadcast(args.args().tensor(out)?.meta(), [args.args().tensor(i)?.meta()]);
             }
             call.draws = args.random_draws()?;
             shape.numel()

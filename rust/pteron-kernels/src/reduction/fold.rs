@@ -4,15 +4,13 @@
 //! A unit of work is a row when the innermost dimension is reduced, else a block of neighbouring columns.
 
 use super::shape::{DimsArg, ReducedDims, Volumes};
-use crate::chunk::{ChunkOf, ChunkOfMut};
+use crate::chunk::{CHUNK, ChunkOf, ChunkOfMut};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::{Simd, SimdTask};
 use pteron_core::{BindArgs, Element, Error, PrepareContext, Result};
 use std::ops::Range;
 
-/// Input elements of a chunk, about.
-const CHUNK: usize = 16 << 10;
 /// Columns that one unit reduces together: what one pass over the rows keeps in registers.
 pub const COLUMNS: usize = 64;
 

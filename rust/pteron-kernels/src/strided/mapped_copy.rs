@@ -6,13 +6,10 @@
 //! row before it shows is a copy of that row. A vector has one row: every chunk lists its own part of it.
 
 use crate::chunk::{CHUNK, part};
-use crate::routine::Preparation;
+use crate::grid_kernel::{GridKernel, Part, Preparation, prepared};
 use crate::strided::copy::{by_size, copy_run};
 use crate::strided::loops::signed;
-use pteron_core::{
-    Args, BindArgs, Bound, Dims, Error, Grid, MAX_RANK, PrepareContext, Prepared, Result, Scratch,
-    TensorView, WorkerScratch,
-};
+use pteron_core::{Args, BindArgs, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scratch, TensorView};
 
 /// Which dimensions are listed, and the input as the output's dimensions see it.
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +165,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, out: usize, map: MapFn, list: ListFn) -
         true => Scratch { per_worker: bytes, shared: 0 },
         false => Scratch { per_worker: 0, shared: bytes },
     };
-    Ok(Some(Box::new(MappedCopy { map, list, out, element: spec.dtype.size(), is_vector, scratch })))
+    prepared(MappedCopy { map, list, out, element: spec.dtype.size(), is_vector, scratch })
 }
 
 impl MappedCopy {
@@ -253,7 +250,9 @@ fn find_blocks(list: &[usize], blocks: &mut [usize]) {
     blocks[0] = count;
 }
 
-impl Prepared for MappedCopy {
+impl GridKernel for MappedCopy {
+    type Problem = Plan;
+
     fn name(&self) -> &str {
         "reference.mapped_copy"
     }
@@ -262,41 +261,32 @@ impl Prepared for MappedCopy {
         self.scratch
     }
 
-    fn new_bound(&self) -> Bound {
-        Bound::of(Plan::EMPTY)
+    fn new_problem(&self) -> Plan {
+        Plan::EMPTY
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, plan: &mut Plan) -> Result<Grid> {
         let map = (self.map)(&args.args())?;
         args.resize(self.out, &map.shape)?;
         let view = args.args();
         let out = view.output(self.out)?;
-        let plan = bound.get_mut::<Plan>()?;
         *plan = Plan::new(&map, &view.tensor(0)?, out.meta().dim_order().as_slice())?;
         let chunk_ns = CHUNK.min(plan.numel) * self.element / 8;
         let lists = usize::from(!self.is_vector);
         Ok(Grid::phases(&[lists, plan.numel.div_ceil(CHUNK)], chunk_ns))
     }
 
-    unsafe fn run(
-        &self,
-        bound: &Bound,
-        args: &Args<'_>,
-        phase: u32,
-        chunk: u32,
-        scratch: &mut WorkerScratch<'_>,
-    ) -> Result<()> {
-        let plan = bound.get::<Plan>()?;
-        let lists = scratch.shared.cast::<usize>();
-        if phase == 0 {
-            // SAFETY: the shared scratch has room for the lists of the largest shape.
+    fn run(&self, plan: &Plan, chunk: Part<'_>) -> Result<()> {
+        let (args, lists) = (chunk.args, chunk.scratch.shared.cast::<usize>());
+        if chunk.phase == 0 {
+            // SAFETY: the shared scratch has room for the lists of the largest shape, as `prepare` asked for.
             return plan.levels[..plan.rank]
                 .iter()
                 .try_for_each(|level| unsafe { self.fill(args, plan, level, lists) });
         }
-        let range = part(chunk as usize, CHUNK, plan.numel);
+        let range = part(chunk.chunk, CHUNK, plan.numel);
         if self.is_vector {
-            return self.copy_part(args, plan, range, scratch.worker);
+            return self.copy_part(args, plan, range, chunk.scratch.worker);
         }
         let (from, to) = (args.tensor(0)?.as_ptr(), args.output(self.out)?.as_ptr());
         // SAFETY: the first phase checked every list, `Plan::new` everything else.

@@ -87,14 +87,14 @@ pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Result<Option<B
     }
     let Some(weights) = weights::packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    Ok(Some(framed(Winograd {
+    framed(Winograd {
         level,
         tiles: TileSet::for_isa(level.isa()),
         name: format!("convolution.winograd_2x2_3x3.{}", level.isa().name()),
         geometry,
         weights,
         epilogue: epilogue.clone(),
-    })))
+    })
 }
 
 impl Winograd {

@@ -2,6 +2,7 @@
 //! scale = weight / sqrt(running_var + eps) and shift = bias - running_mean · scale.
 
 use super::tasks::{ChannelParameters, ChannelPixels, ChannelPlanes};
+use crate::chunk::CHUNK;
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::SimdLevel;
@@ -15,8 +16,6 @@ const RUNNING_VAR: usize = 4;
 const EPS: usize = 6;
 const OUT: usize = 7;
 const SAVED: [usize; 2] = [8, 9];
-/// Elements of a chunk, about.
-const CHUNK: usize = 16 << 10;
 
 struct BatchNorm {
     level: SimdLevel,

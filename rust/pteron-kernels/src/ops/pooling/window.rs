@@ -1,10 +1,9 @@
 //! The sliding window of a pooling operator: extents, steps, and which inputs an output covers.
 
+use crate::chunk::CHUNK;
 use crate::frame::Split;
 use pteron_core::{ArgSpec, Args, DType, Dims, Error, PrepareContext, Result, TensorSpec};
 
-/// Outputs of a chunk, about.
-const CHUNK: usize = 16 << 10;
 
 /// A window over images or volumes; (depth, height, width) triples, the depth of an image being one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 
 use super::bilinear_rows::BilinearRows;
 use super::{Axis, Form, axes, extents};
+use crate::chunk::CHUNK;
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::ops::pooling::window::common_order;
 use crate::routine::Preparation;
@@ -14,8 +15,6 @@ use crate::vector_math::SimdLevel;
 use crate::vector_math::simd::MAX_LANES;
 use pteron_core::{ArgSpec, BindArgs, Error, PrepareContext, Result, Scratch};
 
-/// Outputs of a chunk, about.
-const CHUNK: usize = 16 << 10;
 
 struct Bilinear {
     level: SimdLevel,
