@@ -1,29 +1,32 @@
-//! Kernels whose output splits into chunks of positions that are computed apart from each other.
+//! Plain kernels that compute ranges of positions (elements, lines, results) apart from each other.
 
 pub use crate::chunk::{CHUNK, part};
+use crate::frame::Split;
 use crate::grid_kernel::{GridKernel, Part, Preparation, prepared};
-use pteron_core::{AliasRule, Args, BindArgs, Grid, Result, Scratch};
+use pteron_core::{Args, BindArgs, Grid, Result, Scratch};
 use std::ops::Range;
 
-/// Takes the shapes, resizes outputs, fills the state, and gives the number of positions.
-pub type BindChunks<S> = Box<dyn Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync>;
+/// Takes the shapes, resizes outputs, fills the state, and says how many positions there are and how they split.
+pub type BindRanges<S> = Box<dyn Fn(&mut BindArgs<'_>, &mut S) -> Result<Split> + Send + Sync>;
 
-/// Computes a range of positions.
-pub type RunChunk<S> = Box<dyn Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync>;
+/// Computes a range of positions; the bytes are scratch.
+pub type RunRange<S> = Box<dyn Fn(&S, &Args<'_>, Range<usize>, &mut [u8]) -> Result<()> + Send + Sync>;
 
-/// A kernel in chunks of [`CHUNK`] positions; outputs overlap nothing.
-struct Chunked<S> {
-    bind: BindChunks<S>,
-    run: RunChunk<S>,
+/// A kernel in ranges of positions; outputs overlap nothing.
+struct Ranges<S> {
+    bind: BindRanges<S>,
+    run: RunRange<S>,
+    scratch: usize,
     takes_random: bool,
 }
 
-/// A kernel that binds a state `S` and computes positions.
+/// A kernel that binds a state `S` and computes positions, [`CHUNK`] of them at a time.
 pub fn prepare<S: Default + Send + Sync + 'static>(
     bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
     run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
 ) -> Preparation {
-    prepared(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: false })
+    let bind = move |args: &mut BindArgs<'_>, state: &mut S| Ok(Split::new(bind(args, state)?, CHUNK, CHUNK));
+    in_ranges(0, bind, move |state, args, range, _| run(state, args, range))
 }
 
 /// As [`prepare`], for a kernel that draws random numbers while binding.
@@ -31,84 +34,44 @@ pub fn prepare_random<S: Default + Send + Sync + 'static>(
     bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
     run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
 ) -> Preparation {
-    prepared(Chunked { bind: Box::new(bind), run: Box::new(run), takes_random: true })
+    let bind = Box::new(move |args: &mut BindArgs<'_>, state: &mut S| {
+        Ok(Split::new(bind(args, state)?, CHUNK, CHUNK))
+    });
+    let run = Box::new(move |state: &S, args: &Args<'_>, range, _: &mut [u8]| run(state, args, range));
+    prepared("reference", Ranges { bind, run, scratch: 0, takes_random: true })
 }
 
-impl<S: Default + Send + Sync + 'static> GridKernel for Chunked<S> {
-    type Problem = (S, usize);
+/// A kernel that binds a state `S`, says how its positions split, and computes ranges of them with `scratch` bytes per
+/// worker.
+pub fn in_ranges<S: Default + Send + Sync + 'static>(
+    scratch: usize,
+    bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<Split> + Send + Sync + 'static,
+    run: impl Fn(&S, &Args<'_>, Range<usize>, &mut [u8]) -> Result<()> + Send + Sync + 'static,
+) -> Preparation {
+    prepared("reference", Ranges { bind: Box::new(bind), run: Box::new(run), scratch, takes_random: false })
+}
 
-    fn name(&self) -> &str {
-        "reference"
+impl<S: Default + Send + Sync + 'static> GridKernel for Ranges<S> {
+    type Problem = (S, Split);
+
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch, shared: 0 }
     }
 
     fn takes_random(&self) -> bool {
         self.takes_random
     }
 
-    fn new_problem(&self) -> (S, usize) {
+    fn new_problem(&self) -> (S, Split) {
         Default::default()
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, (state, count): &mut (S, usize)) -> Result<Grid> {
-        *count = (self.bind)(args, state)?;
-        Ok(Grid::chunks(count.div_ceil(CHUNK), CHUNK))
+    fn bind(&self, args: &mut BindArgs<'_>, (state, split): &mut (S, Split)) -> Result<Grid> {
+        *split = (self.bind)(args, state)?;
+        Ok(split.grid())
     }
 
-    fn run(&self, (state, count): &(S, usize), chunk: Part<'_>) -> Result<()> {
-        (self.run)(state, chunk.args, part(chunk.chunk, CHUNK, *count))
-    }
-}
-
-/// A kernel that keeps itself as the state of a bound call and says how the call splits.
-pub trait Work: Clone + Send + Sync + 'static {
-    /// Takes the shapes, resizes outputs, keeps what [`Work::run`] needs. Must not allocate.
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid>;
-
-    /// Computes a chunk of a phase; `scratch` is the worker's own.
-    fn run(&self, args: &Args<'_>, phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()>;
-}
-
-/// A kernel in phases and chunks.
-struct Phased<W> {
-    work: W,
-    scratch: usize,
-    alias: AliasRule,
-}
-
-/// A kernel whose outputs overlap nothing, with `scratch` bytes per worker.
-pub fn prepare_work<W: Work>(work: W, scratch: usize) -> Preparation {
-    prepared(Phased { work, scratch, alias: AliasRule::None })
-}
-
-/// As [`prepare_work`], for a kernel whose output may be argument 0, see [`AliasRule::Update`].
-pub fn prepare_update<W: Work>(work: W, scratch: usize) -> Preparation {
-    prepared(Phased { work, scratch, alias: AliasRule::Update })
-}
-
-impl<W: Work> GridKernel for Phased<W> {
-    type Problem = W;
-
-    fn name(&self) -> &str {
-        "reference"
-    }
-
-    fn scratch(&self) -> Scratch {
-        Scratch { per_worker: self.scratch, shared: 0 }
-    }
-
-    fn alias(&self) -> AliasRule {
-        self.alias
-    }
-
-    fn new_problem(&self) -> W {
-        self.work.clone()
-    }
-
-    fn bind(&self, args: &mut BindArgs<'_>, work: &mut W) -> Result<Grid> {
-        work.bind(args)
-    }
-
-    fn run(&self, work: &W, part: Part<'_>) -> Result<()> {
-        work.run(part.args, part.phase, part.chunk, part.scratch.worker)
+    fn run(&self, (state, split): &(S, Split), part: Part<'_>) -> Result<()> {
+        (self.run)(state, part.args, split.units_of(part.chunk), part.scratch.worker)
     }
 }

@@ -408,9 +408,7 @@ impl Kind {
             Some(Class::I64) => Ok(Kind::Integer),
             Some(_) => Ok(Kind::Float),
             None if dtype == DType::Complex64 => Ok(Kind::Complex),
-            None => {
-                Err(pteron_core::Error::kernel("the operator does not support this dtype").got(dtype.name()))
-            }
+            None => Err(unsupported(dtype)),
         }
     }
 }
@@ -459,6 +457,17 @@ impl Class {
             _ => None,
         }
     }
+
+    /// The class of a dtype; an error for those without one.
+    pub fn required(dtype: DType) -> pteron_core::Result<Class> {
+        Class::of(dtype).ok_or_else(|| unsupported(dtype))
+    }
+}
+
+/// The refusal of a dtype.
+#[cold]
+pub fn unsupported(dtype: DType) -> pteron_core::Error {
+    pteron_core::Error::kernel("the operator does not support this dtype").got(dtype.name())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use crate::chunk::{ChunkOf, ChunkOfMut, part};
 use crate::grid_kernel::{GridKernel, Part, Preparation, prepared, take_scratch};
 use pteron_core::{AliasRule, Args, BindArgs, Element, Error, Grid, Result, Scratch};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// How a bound call splits: units of work, handed out in chunks of several.
@@ -32,7 +33,21 @@ impl Split {
         Split { units, per_chunk, chunk_ns: (elements as f64 * ns_per_element) as usize }
     }
 
-    fn grid(&self) -> Grid {
+    /// `units` of `size` elements each, in chunks of at most `chunk` elements; an element takes `ns_per_element`
+    /// nanoseconds.
+    pub fn within(units: usize, size: usize, chunk: usize, ns_per_element: usize) -> Split {
+        let per_chunk = (chunk / size.max(1)).max(1);
+        let elements = per_chunk.min(units).saturating_mul(size);
+        Split { units, per_chunk, chunk_ns: elements.saturating_mul(ns_per_element) }
+    }
+
+    /// The units of chunk number `chunk`.
+    #[inline(always)]
+    pub(crate) fn units_of(&self, chunk: usize) -> Range<usize> {
+        part(chunk, self.per_chunk, self.units)
+    }
+
+    pub(crate) fn grid(&self) -> Grid {
         match self.units {
             0 => Grid::EMPTY,
             n => Grid::chunks(n.div_ceil(self.per_chunk), self.chunk_ns),
@@ -44,9 +59,6 @@ impl Split {
 pub trait UnitKernel: Send + Sync + 'static {
     /// What `bind` finds out about the shapes of a call.
     type Problem: Default + Send + Sync + 'static;
-
-    /// See [`GridKernel::name`].
-    fn name(&self) -> &str;
 
     /// A problem with room for what `bind` finds out, which must not allocate.
     fn new_problem(&self) -> Self::Problem {
@@ -229,17 +241,13 @@ struct State<P> {
     split: Split,
 }
 
-/// The kernel in its frame.
-pub fn framed<K: UnitKernel>(kernel: K) -> Preparation {
-    prepared(Units(kernel))
+/// The kernel in its frame, with its name in listings.
+pub fn framed<K: UnitKernel>(name: impl Into<Cow<'static, str>>, kernel: K) -> Preparation {
+    prepared(name, Units(kernel))
 }
 
 impl<K: UnitKernel> GridKernel for Units<K> {
     type Problem = State<K::Problem>;
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
 
     fn scratch(&self) -> Scratch {
         self.0.scratch()
@@ -265,7 +273,7 @@ impl<K: UnitKernel> GridKernel for Units<K> {
     #[inline]
     fn run(&self, state: &State<K::Problem>, chunk: Part<'_>) -> Result<()> {
         let is_exclusive = self.0.alias() == AliasRule::None;
-        let units = part(chunk.chunk, state.split.per_chunk, state.split.units);
+        let units = state.split.units_of(chunk.chunk);
         let (args, scratch) = (chunk.args, chunk.scratch.worker);
         let mut chunk = Chunk { units, args, scratch, is_exclusive, read: 0, written: 0 };
         self.0.run(&state.problem, &mut chunk)

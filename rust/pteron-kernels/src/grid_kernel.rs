@@ -4,6 +4,7 @@
 //! [`Prepared::run`] is turned into safe calls here, and nowhere else.
 
 use pteron_core::{AliasRule, Args, BindArgs, Bound, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
+use std::borrow::Cow;
 
 /// What `prepare` returns.
 pub type Preparation = Result<Option<Box<dyn Prepared>>>;
@@ -12,9 +13,6 @@ pub type Preparation = Result<Option<Box<dyn Prepared>>>;
 pub trait GridKernel: Send + Sync + 'static {
     /// What `bind` finds out about the shapes of a call.
     type Problem: Send + Sync + 'static;
-
-    /// See [`Prepared::name`].
-    fn name(&self) -> &str;
 
     /// See [`Prepared::scratch`].
     fn scratch(&self) -> Scratch {
@@ -92,40 +90,43 @@ pub(crate) fn take_scratch<'s, T: bytemuck::Pod>(
     bytemuck::try_cast_slice_mut(part).map_err(|_| too_small())
 }
 
-struct Framed<K>(K);
+struct Framed<K> {
+    name: Cow<'static, str>,
+    kernel: K,
+}
 
-/// The kernel in its frame.
-pub fn prepared<K: GridKernel>(kernel: K) -> Preparation {
-    Ok(Some(Box::new(Framed(kernel))))
+/// The kernel in its frame; `name` as [`Prepared::name`] wants it.
+pub fn prepared<K: GridKernel>(name: impl Into<Cow<'static, str>>, kernel: K) -> Preparation {
+    Ok(Some(Box::new(Framed { name: name.into(), kernel })))
 }
 
 impl<K: GridKernel> Prepared for Framed<K> {
     fn name(&self) -> &str {
-        self.0.name()
+        &self.name
     }
 
     fn scratch(&self) -> Scratch {
-        self.0.scratch()
+        self.kernel.scratch()
     }
 
     fn alias(&self) -> AliasRule {
-        self.0.alias()
+        self.kernel.alias()
     }
 
     fn needs(&self, index: usize) -> bool {
-        self.0.needs(index)
+        self.kernel.needs(index)
     }
 
     fn takes_random(&self) -> bool {
-        self.0.takes_random()
+        self.kernel.takes_random()
     }
 
     fn new_bound(&self) -> Bound {
-        Bound::of(self.0.new_problem())
+        Bound::of(self.kernel.new_problem())
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<Grid> {
-        self.0.bind(args, bound.get_mut()?)
+        self.kernel.bind(args, bound.get_mut()?)
     }
 
     unsafe fn run(
@@ -137,14 +138,14 @@ impl<K: GridKernel> Prepared for Framed<K> {
         scratch: &mut WorkerScratch<'_>,
     ) -> Result<()> {
         let scratch = WorkerScratch { worker: &mut *scratch.worker, shared: scratch.shared };
-        self.0.run(bound.get()?, Part { phase, chunk: chunk as usize, args, scratch })
+        self.kernel.run(bound.get()?, Part { phase, chunk: chunk as usize, args, scratch })
     }
 
     fn has_finish(&self) -> bool {
-        self.0.has_finish()
+        self.kernel.has_finish()
     }
 
     fn finish(&self, args: &mut BindArgs<'_>, bound: &mut Bound) -> Result<()> {
-        self.0.finish(args, bound.get_mut()?)
+        self.kernel.finish(args, bound.get_mut()?)
     }
 }

@@ -2,7 +2,7 @@
 //! kin. Unsafe island: every row and every position is checked before the first element moves.
 
 use crate::complex_number::Number;
-use crate::compute::{Class, Compute, Convert, store_fn};
+use crate::compute::{Class, Compute, Convert, store_fn, unsupported};
 use crate::shape::check_index;
 use crate::strided::copy::by_size;
 use half::{bf16, f16};
@@ -205,7 +205,7 @@ fn move_fn(dtype: DType, meet: Meet) -> Result<MoveFn> {
         (DType::BFloat16, _) => meet_fn::<bf16, f32>(meet),
         (DType::Float32, _) => meet_fn::<f32, f32>(meet),
         (DType::Float64, _) => meet_fn::<f64, f64>(meet),
-        _ => return Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
+        _ => return Err(unsupported(dtype)),
     })
 }
 
@@ -270,16 +270,16 @@ pub fn with_number(
     then: impl FnOnce(&TensorView<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut memory = [0u64; 2];
-    let unsupported = || Error::kernel("the operator does not support this dtype").got(dtype.name());
+    let refusal = || unsupported(dtype);
     let place = memory.as_mut_ptr().cast::<u8>();
     // SAFETY: an element of any dtype has at most 16 bytes.
     unsafe {
         if dtype == DType::Complex64 {
-            store_fn::<Number>(dtype).ok_or_else(unsupported)?(&[Number::from_scalar(value)], place, 1);
+            store_fn::<Number>(dtype).ok_or_else(refusal)?(&[Number::from_scalar(value)], place, 1);
         } else if Class::of(dtype) == Some(Class::I64) {
-            store_fn::<i64>(dtype).ok_or_else(unsupported)?(&[value.to_i64()], place, 1);
+            store_fn::<i64>(dtype).ok_or_else(refusal)?(&[value.to_i64()], place, 1);
         } else {
-            store_fn::<f64>(dtype).ok_or_else(unsupported)?(&[value.to_f64()], place, 1);
+            store_fn::<f64>(dtype).ok_or_else(refusal)?(&[value.to_f64()], place, 1);
         }
     }
     let meta = TensorMeta::contiguous(dtype, &[1])?;

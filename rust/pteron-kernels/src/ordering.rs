@@ -6,6 +6,7 @@
 
 use crate::compute::{BLOCK, Compute};
 use crate::elements::Reader;
+use crate::grid_kernel::take_scratch;
 use crate::strided::loops::Walk;
 use pteron_core::{DType, Error, Result};
 
@@ -88,9 +89,7 @@ pub(crate) enum Entries<'a> {
 
 /// Words of `scratch` for lines of `length`.
 fn words(scratch: &mut [u8], length: usize) -> Result<&mut [u64]> {
-    let too_small = || Error::internal("scratch is too small");
-    let words: &mut [u64] = bytemuck::try_cast_slice_mut(scratch).map_err(|_| too_small())?;
-    words.get_mut(..2 * length).ok_or_else(too_small)
+    take_scratch(&mut &mut *scratch, 2 * length)
 }
 
 #[inline(always)]

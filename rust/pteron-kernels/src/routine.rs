@@ -1,9 +1,11 @@
 //! Kernels made of two plain functions: `bind` computes output shapes, `run` computes everything in
-//! one chunk.
+//! one chunk, or one item of a batch.
 
 pub use crate::grid_kernel::Preparation;
 use crate::grid_kernel::{GridKernel, Part, prepared};
-use pteron_core::{AliasRule, Args, BindArgs, Grid, PrepareContext, Result, Scratch, WorkerScratch};
+use pteron_core::{
+    AliasRule, Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch, WorkerScratch,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Takes the shapes and resizes outputs.
@@ -12,17 +14,36 @@ pub type BindFn = fn(&mut BindArgs<'_>) -> Result<()>;
 /// Computes the whole call. May use slices of its arguments: nothing overlaps.
 pub type RunFn = fn(&Args<'_>, &mut WorkerScratch<'_>) -> Result<()>;
 
-/// A kernel made of plain functions, in one chunk. Inputs and outputs do not overlap, but for the
-/// output of an update, which may be argument 0.
+/// Computes item `n` of a batch.
+pub type RunItemFn = fn(&Args<'_>, usize, &mut WorkerScratch<'_>) -> Result<()>;
+
+/// Takes the shapes, resizes outputs, and says how many items there are and how many nanoseconds one takes.
+pub type BindItemsFn = fn(&mut BindArgs<'_>) -> Result<(usize, usize)>;
+
+/// What a kernel does while binding and running.
+enum Work {
+    /// Everything while binding: scalar results and views.
+    BindOnly(BindFn),
+    /// The whole call in one chunk.
+    Whole(BindFn, RunFn),
+    /// The items of a batch alike and apart from each other, one per chunk.
+    Items(BindItemsFn, RunItemFn),
+}
+
+/// A kernel made of plain functions. Inputs and outputs do not overlap, but for the output of an update, which may be
+/// argument 0.
 pub struct Routine {
-    bind: BindFn,
-    run: RunFn,
+    work: Work,
     finish: Option<BindFn>,
     scratch: usize,
     alias: AliasRule,
 }
 
 impl Routine {
+    fn prepared(work: Work, finish: Option<BindFn>, scratch: usize, alias: AliasRule) -> Preparation {
+        prepared("reference", Routine { work, finish, scratch, alias })
+    }
+
     /// A kernel that binds and runs.
     pub fn prepare(bind: BindFn, run: RunFn) -> Preparation {
         Routine::prepare_with_scratch(0, bind, run)
@@ -30,7 +51,7 @@ impl Routine {
 
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare_with_scratch(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
-        prepared(Routine { bind, run, finish: None, scratch, alias: AliasRule::None })
+        Routine::prepared(Work::Whole(bind, run), None, scratch, AliasRule::None)
     }
 
     /// A kernel that gives its outputs their shape or value after running.
@@ -45,38 +66,69 @@ impl Routine {
         run: RunFn,
         finish: BindFn,
     ) -> Preparation {
-        prepared(Routine { bind, run, finish: Some(finish), scratch, alias: AliasRule::None })
+        Routine::prepared(Work::Whole(bind, run), Some(finish), scratch, AliasRule::None)
     }
 
     /// A kernel whose output may be argument 0, see [`AliasRule::Update`].
     pub fn prepare_update(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
-        prepared(Routine { bind, run, finish: None, scratch, alias: AliasRule::Update })
+        Routine::prepared(Work::Whole(bind, run), None, scratch, AliasRule::Update)
+    }
+
+    /// A kernel of items that needs `scratch` bytes for one. Items write disjoint elements.
+    pub fn per_item(scratch: usize, bind: BindItemsFn, run: RunItemFn) -> Preparation {
+        Routine::prepared(Work::Items(bind, run), None, scratch, AliasRule::None)
+    }
+
+    /// A kernel with scalar results.
+    pub fn scalar(bind: BindFn) -> Preparation {
+        Routine::prepared(Work::BindOnly(bind), None, 0, AliasRule::None)
+    }
+
+    /// A kernel whose output is a view of argument 0.
+    pub fn view(bind: BindFn) -> Preparation {
+        Routine::prepared(Work::BindOnly(bind), None, 0, AliasRule::View)
     }
 }
 
 impl GridKernel for Routine {
     type Problem = ();
 
-    fn name(&self) -> &str {
-        "reference"
-    }
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: self.scratch, shared: 0 }
     }
+
     fn alias(&self) -> AliasRule {
         self.alias
     }
+
     fn new_problem(&self) {}
+
     fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<Grid> {
-        (self.bind)(args)?;
-        Ok(Grid::SINGLE)
+        match self.work {
+            Work::BindOnly(bind) => bind(args).map(|()| Grid::EMPTY),
+            Work::Whole(bind, _) => bind(args).map(|()| Grid::SINGLE),
+            Work::Items(bind, _) => {
+                let (items, nanoseconds) = bind(args)?;
+                if u32::try_from(items).is_err() {
+                    return Err(Error::kernel("the batch has too many items").got(items.to_string()));
+                }
+                Ok(Grid::chunks(items, nanoseconds))
+            }
+        }
     }
+
     fn run(&self, _problem: &(), mut part: Part<'_>) -> Result<()> {
-        (self.run)(part.args, &mut part.scratch)
+        match self.work {
+            Work::BindOnly(_) => Ok(()),
+            Work::Whole(_, run) => run(part.args, &mut part.scratch),
+            Work::Items(_, run) => run(part.args, part.chunk, &mut part.scratch),
+        }
     }
+
     fn has_finish(&self) -> bool {
         self.finish.is_some()
     }
+
     fn finish(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<()> {
         self.finish.map_or(Ok(()), |f| f(args))
     }
@@ -98,16 +150,13 @@ pub struct Finding {
 impl Finding {
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare(scratch: usize, bind: BindFoundFn, run: FindFn) -> Preparation {
-        prepared(Finding { bind, run, scratch })
+        prepared("reference", Finding { bind, run, scratch })
     }
 }
 
 impl GridKernel for Finding {
     type Problem = AtomicUsize;
 
-    fn name(&self) -> &str {
-        "reference"
-    }
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: self.scratch, shared: 0 }
     }
@@ -130,88 +179,9 @@ impl GridKernel for Finding {
     }
 }
 
-/// Computes item `n` of a batch.
-pub type RunItemFn = fn(&Args<'_>, usize, &mut WorkerScratch<'_>) -> Result<()>;
-
-/// Takes the shapes, resizes outputs, and says how many items there are and how many nanoseconds one takes.
-pub type BindItemsFn = fn(&mut BindArgs<'_>) -> Result<(usize, usize)>;
-
-/// A kernel that treats the items of a batch alike and apart from each other, one per chunk.
-pub struct PerItem {
-    bind: BindItemsFn,
-    run: RunItemFn,
-    scratch: usize,
-}
-
-impl PerItem {
-    /// A kernel that needs `scratch` bytes per item. Items write disjoint elements.
-    pub fn prepare(scratch: usize, bind: BindItemsFn, run: RunItemFn) -> Preparation {
-        prepared(PerItem { bind, run, scratch })
-    }
-}
-
-impl GridKernel for PerItem {
-    type Problem = ();
-
-    fn name(&self) -> &str {
-        "reference"
-    }
-    fn scratch(&self) -> Scratch {
-        Scratch { per_worker: self.scratch, shared: 0 }
-    }
-    fn new_problem(&self) {}
-    fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<Grid> {
-        let (items, nanoseconds) = (self.bind)(args)?;
-        if u32::try_from(items).is_err() {
-            return Err(pteron_core::Error::kernel("the batch has too many items").got(items.to_string()));
-        }
-        Ok(Grid::chunks(items, nanoseconds))
-    }
-    fn run(&self, _problem: &(), mut part: Part<'_>) -> Result<()> {
-        (self.run)(part.args, part.chunk, &mut part.scratch)
-    }
-}
-
-/// A kernel whose whole work is done while binding: scalar results and views.
-pub struct BindOnly {
-    alias: AliasRule,
-    bind: BindFn,
-}
-
-impl BindOnly {
-    /// A kernel with scalar results.
-    pub fn scalar(bind: BindFn) -> Preparation {
-        prepared(BindOnly { alias: AliasRule::None, bind })
-    }
-
-    /// A kernel whose output is a view of argument 0.
-    pub fn view(bind: BindFn) -> Preparation {
-        prepared(BindOnly { alias: AliasRule::View, bind })
-    }
-}
-
-impl GridKernel for BindOnly {
-    type Problem = ();
-
-    fn name(&self) -> &str {
-        "reference"
-    }
-    fn alias(&self) -> AliasRule {
-        self.alias
-    }
-    fn new_problem(&self) {}
-    fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<Grid> {
-        (self.bind)(args)?;
-        Ok(Grid::EMPTY)
-    }
-    fn run(&self, _problem: &(), _part: Part<'_>) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// The dtype of tensor argument `i` at prepare time; an error when there is none.
-pub fn dtype_of(ctx: &PrepareContext<'_>, i: usize) -> Result<pteron_core::DType> {
-    ctx.tensor(i).map(|t| t.dtype).ok_or_else(|| {
-        pteron_core::Error::kernel(format!("argument {i} has the wrong kind")).expected("Tensor")
-    })
+pub fn dtype_of(ctx: &PrepareContext<'_>, i: usize) -> Result<DType> {
+    ctx.tensor(i)
+        .map(|t| t.dtype)
+        .ok_or_else(|| Error::kernel(format!("argument {i} has the wrong kind")).expected("Tensor"))
 }

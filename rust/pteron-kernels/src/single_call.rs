@@ -1,6 +1,7 @@
 //! One kernel call outside a program: prepare, bind, run and finish a kernel on tensors held here. For calls that load
 //! makes, for tests, fuzzing and benches. Unsafe island (it plays the executor's part).
 
+use crate::grid_kernel::Preparation;
 use crate::vector_math::SimdLevel;
 use pteron_core::{
     AliasRule, AlignedBuffer, ArgSpec, Args, BindArgs, Bound, ConstantKey, ConstantView, CpuProfile, DType,
@@ -271,11 +272,11 @@ fn describe<'a>(position: usize, all: &'a [CallArg], is_known: bool) -> Result<A
 }
 
 fn prepare_for(
-    prepare: impl Fn(&PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>>,
+    prepare: impl Fn(&PrepareContext<'_>) -> Preparation,
     setting: Setting<'_>,
     returned: Returned,
     args: &[CallArg],
-) -> Result<Option<Box<dyn Prepared>>> {
+) -> Preparation {
     let describe = |i: usize| describe(i, args, setting.is_known);
     let mut specs: Vec<ArgSpec<'_>> = (0..args.len()).map(describe).collect::<Result<_>>()?;
     match returned {
@@ -287,12 +288,7 @@ fn prepare_for(
 }
 
 /// Prepares `kernel` for a call that is not run; `None` when the kernel leaves it to others.
-pub fn prepare(
-    kernel: &dyn Kernel,
-    schema: &Schema,
-    setting: Setting<'_>,
-    args: &[CallArg],
-) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare(kernel: &dyn Kernel, schema: &Schema, setting: Setting<'_>, args: &[CallArg]) -> Preparation {
     prepare_for(|ctx| kernel.prepare(ctx), setting, Returned::of(schema), args)
 }
 
@@ -314,7 +310,7 @@ impl SingleCall {
 
     /// As [`SingleCall::new`], for a plan: `prepare` may capture what it describes.
     pub fn of(
-        prepare: impl Fn(&PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>>,
+        prepare: impl Fn(&PrepareContext<'_>) -> Preparation,
         cpu: &CpuProfile,
         args: Vec<CallArg>,
     ) -> Result<Option<Self>> {
@@ -349,7 +345,7 @@ impl SingleCall {
     }
 
     fn prepared_by(
-        prepare: impl Fn(&PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>>,
+        prepare: impl Fn(&PrepareContext<'_>) -> Preparation,
         setting: Setting<'_>,
         returned: Returned,
         mut args: Vec<CallArg>,

@@ -19,12 +19,11 @@ use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
 use crate::gemm::{TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
 use pteron_core::{BindArgs, CpuProfile, Error, Grid, Result, Scratch};
-use pteron_kernels::grid_kernel::{GridKernel, Part};
+use pteron_kernels::grid_kernel::{GridKernel, Part, Preparation, prepared};
 use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 
 pub(super) struct Attention {
-    name: String,
     spec: AttentionSpec,
     tiles: &'static TileSet,
     level: SimdLevel,
@@ -100,9 +99,9 @@ struct RowBlock {
 }
 
 impl Attention {
-    pub(super) fn new(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> Self {
+    pub(super) fn prepared(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> Preparation {
         let (tiles, level) = (TileSet::for_isa(cpu.isa), SimdLevel::at_most(cpu.isa));
-        Attention { name: format!("attention.f32.{}", tiles.isa.name()), spec, tiles, level, scratch }
+        prepared(format!("attention.f32.{}", tiles.isa.name()), Attention { spec, tiles, level, scratch })
     }
 
     fn buffers(&self, scratch: &mut [f32]) -> Buffers {
@@ -357,10 +356,6 @@ impl Unit<'_> {
 
 impl GridKernel for Attention {
     type Problem = Problem;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn scratch(&self) -> Scratch {
         let elements = self.scratch.elements().unwrap_or(0);

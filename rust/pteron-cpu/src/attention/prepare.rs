@@ -2,18 +2,15 @@
 
 use super::kernel::{Attention, ScratchPlan};
 use super::spec::{AttentionSpec, Axes, Operand};
-use pteron_core::{DType, PrepareContext, Prepared, Result, TensorSpec};
-use pteron_kernels::grid_kernel::prepared;
+use pteron_core::{DType, PrepareContext, TensorSpec};
+use pteron_kernels::grid_kernel::Preparation;
 
 /// Prepares the attention of `spec` over the arguments of `ctx`.
 ///
 /// `Ok(None)`: not a case for this kernel (a dtype other than f32, ranks that do not fit, an output whose
 /// elements are not innermost in memory, a mask that is neither f32 nor bool or whose keys are not).
 /// Errors: blocks that cannot be addressed.
-pub fn prepare_attention(
-    ctx: &PrepareContext<'_>,
-    spec: &AttentionSpec,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare_attention(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Preparation {
     let (Some(query), Some(key), Some(value), Some(out)) = (
         operand(ctx, &spec.query),
         operand(ctx, &spec.key),
@@ -35,7 +32,7 @@ pub fn prepare_attention(
     let depth = extent(query, spec.query.axes.element);
     let width = extent(value, spec.value.axes.element);
     let scratch = ScratchPlan::new(keys, depth, width)?;
-    prepared(Attention::new(spec.clone(), ctx.cpu, scratch))
+    Attention::prepared(spec.clone(), ctx.cpu, scratch)
 }
 
 /// The f32 tensor of an operand, if each of its dimensions is one of the operand's axes.

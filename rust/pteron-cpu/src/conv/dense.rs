@@ -13,7 +13,8 @@ use super::reorder::{CHUNK_PIXELS, Interleave};
 use super::window::{phase, phase_count};
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
-use pteron_core::{Error, Grid, PackedBytes, PrepareContext, Prepared, Result};
+use pteron_core::{Error, Grid, PackedBytes, PrepareContext, Result};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -26,7 +27,6 @@ const MIN_PANELS: usize = 4;
 pub struct DenseConvolution {
     pub(super) level: SimdLevel,
     pub(super) tiles: &'static TileSet,
-    name: String,
     pub(super) geometry: Geometry,
     pub(super) weights: Arc<PackedBytes>,
     pub(super) epilogue: Epilogue,
@@ -55,22 +55,25 @@ impl DenseConvolution {
         geometry: Geometry,
         epilogue: &Epilogue,
         [is_input_interleaved, is_output_interleaved]: [bool; 2],
-    ) -> Result<Option<Box<dyn Prepared>>> {
+    ) -> Preparation {
         let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
         let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
         let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
         let level = SimdLevel::at_most(ctx.cpu.isa);
-        framed(DenseConvolution {
-            level,
-            tiles: TileSet::for_isa(level.isa()),
-            name: format!("convolution.{}.{}", super::f32_conv_nr32_v1::FORMAT, level.isa().name()),
-            geometry,
-            weights,
-            epilogue: epilogue.clone(),
-            is_input_interleaved,
-            is_output_interleaved,
-            reordered: if is_input_interleaved { 0 } else { input.shape.numel()? },
-        })
+        let name = format!("convolution.{}.{}", super::f32_conv_nr32_v1::FORMAT, level.isa().name());
+        framed(
+            name,
+            DenseConvolution {
+                level,
+                tiles: TileSet::for_isa(level.isa()),
+                geometry,
+                weights,
+                epilogue: epilogue.clone(),
+                is_input_interleaved,
+                is_output_interleaved,
+                reordered: if is_input_interleaved { 0 } else { input.shape.numel()? },
+            },
+        )
     }
 
     pub(super) fn panels(&self) -> usize {
@@ -113,10 +116,6 @@ impl DenseConvolution {
 
 impl Method for DenseConvolution {
     type Split = Split;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         (&self.geometry, &self.epilogue)

@@ -10,9 +10,9 @@ use super::operands::{Operands, apply_post, post_floats};
 use crate::epilogue::Epilogue;
 use crate::packed::PackedFormat;
 use pteron_core::{
-    AlignedBuffer, ConstantView, DType, Dims, Error, Grid, PackKey, PackedBytes, PrepareContext, Prepared,
-    Result,
+    AlignedBuffer, ConstantView, DType, Dims, Error, Grid, PackKey, PackedBytes, PrepareContext, Result,
 };
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,7 +61,6 @@ const REPEAT_PIXELS: usize = 512;
 
 pub(super) struct Depthwise {
     pub(super) level: SimdLevel,
-    name: String,
     pub(super) geometry: Geometry,
     pub(super) weights: Arc<PackedBytes>,
     pub(super) epilogue: Epilogue,
@@ -79,12 +78,8 @@ pub(super) struct Bands {
 }
 
 /// Prepares a depthwise convolution whose weight is constant and whose tensors are channels-last.
-pub fn prepare(
-    ctx: &PrepareContext<'_>,
-    geometry: Geometry,
-    epilogue: &Epilogue,
-) -> Result<Option<Box<dyn Prepared>>> {
-    Depthwise::new(ctx, geometry, epilogue)?.map_or(Ok(None), framed)
+pub fn prepare(ctx: &PrepareContext<'_>, geometry: Geometry, epilogue: &Epilogue) -> Preparation {
+    Depthwise::new(ctx, geometry, epilogue)?.map_or(Ok(None), |d| framed(d.name(), d))
 }
 
 impl Depthwise {
@@ -107,8 +102,12 @@ impl Depthwise {
         let weights =
             ctx.packs.get_or_pack(PackKey::new(weight, INTERLEAVED_FORMAT), || interleaved(weight))?;
         let level = SimdLevel::at_most(ctx.cpu.isa);
-        let name = format!("convolution.{INTERLEAVED_FORMAT}.{}", level.isa().name());
-        Ok(Some(Depthwise { level, name, geometry, weights, epilogue: epilogue.clone(), repeated }))
+        Ok(Some(Depthwise { level, geometry, weights, epilogue: epilogue.clone(), repeated }))
+    }
+
+    /// Its name in listings.
+    pub(super) fn name(&self) -> String {
+        format!("convolution.{INTERLEAVED_FORMAT}.{}", self.level.isa().name())
     }
 
     /// Zeros, one per channel, stand for pixels outside.
@@ -139,10 +138,6 @@ impl Depthwise {
 
 impl Method for Depthwise {
     type Split = Bands;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         (&self.geometry, &self.epilogue)

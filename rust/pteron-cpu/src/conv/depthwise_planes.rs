@@ -10,7 +10,8 @@ use super::geometry::{Extents, Geometry};
 use super::operands::{Operands, apply_post, post_floats};
 use super::reorder::{Deinterleave, Interleave};
 use crate::epilogue::Epilogue;
-use pteron_core::{Error, Grid, PrepareContext, Prepared, Result};
+use pteron_core::{Error, Grid, PrepareContext, Result};
+use pteron_kernels::grid_kernel::Preparation;
 use std::ops::Range;
 
 /// Floats of a band that are aimed at: a quarter of a second-level cache.
@@ -22,7 +23,6 @@ const CHUNK: usize = 8 << 10;
 
 struct DepthwisePlanes {
     depthwise: Depthwise,
-    name: String,
     is_input_interleaved: bool,
     is_output_interleaved: bool,
     /// Floats of the copies of a band.
@@ -59,20 +59,19 @@ pub fn prepare(
     geometry: Geometry,
     epilogue: &Epilogue,
     [is_input_interleaved, is_output_interleaved]: [bool; 2],
-) -> Result<Option<Box<dyn Prepared>>> {
+) -> Preparation {
     let bound = ctx.tensor(super::geometry::INPUT).and_then(|t| geometry.extents(&t.shape).ok());
     let (Some(bound), 1, 1..=2) = (bound, geometry.out_channels, geometry.spatial_rank) else {
         return Ok(None);
     };
     let Some(depthwise) = Depthwise::new(ctx, geometry, epilogue)? else { return Ok(None) };
     let name = format!("{}.planes", depthwise.name());
-    let mut prepared =
-        DepthwisePlanes { depthwise, name, is_input_interleaved, is_output_interleaved, floats: 0 };
+    let mut prepared = DepthwisePlanes { depthwise, is_input_interleaved, is_output_interleaved, floats: 0 };
     prepared.floats = match prepared.floats_of_rows(&bound) {
         Some([least, _]) if least <= MOST_FLOATS => least.max(FLOATS),
         _ => return Ok(None),
     };
-    framed(prepared)
+    framed(name, prepared)
 }
 
 impl DepthwisePlanes {
@@ -208,10 +207,6 @@ impl DepthwisePlanes {
 
 impl Method for DepthwisePlanes {
     type Split = Bands;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         self.depthwise.layer()

@@ -12,9 +12,6 @@ pub(super) trait Method: Send + Sync + 'static {
     /// How a call of given extents is divided.
     type Split: Copy + Send + Sync + 'static;
 
-    /// See [`GridKernel::name`].
-    fn name(&self) -> &str;
-
     /// What is computed.
     fn layer(&self) -> (&Geometry, &Epilogue);
 
@@ -45,17 +42,13 @@ pub(super) struct Part<'a> {
 
 struct Convolution<M>(M);
 
-/// The method as a kernel.
-pub(super) fn framed<M: Method>(method: M) -> Preparation {
-    prepared(Convolution(method))
+/// The method as a kernel with its name in listings.
+pub(super) fn framed<M: Method>(name: String, method: M) -> Preparation {
+    prepared(name, Convolution(method))
 }
 
 impl<M: Method> GridKernel for Convolution<M> {
     type Problem = Option<M::Split>;
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
 
     fn scratch(&self) -> Scratch {
         let [entries, floats] = self.0.scratch_parts();

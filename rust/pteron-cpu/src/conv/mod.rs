@@ -35,7 +35,8 @@ use crate::engine_kernel::{EngineKernel, engine_kernel};
 use crate::epilogue::Epilogue;
 use crate::gemm::k_blocks;
 use geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
-use pteron_core::{ArgSpec, DType, PrepareContext, Prepared, Result, TensorSpec};
+use pteron_core::{ArgSpec, DType, PrepareContext, TensorSpec};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 
 /// Output channels of a group up to which pixels fill vectors better than channels do.
@@ -137,10 +138,7 @@ fn call(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Option<Call> {
 /// the operator, `out` being whatever tensor the epilogue's result goes to, and behind them what the epilogue
 /// reads. `None` when the weight is not constant, a parameter is not known
 /// or wrong, or a memory order is neither row-major nor channels-last.
-pub fn prepare_convolution(
-    ctx: &PrepareContext<'_>,
-    epilogue: &Epilogue,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare_convolution(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Preparation {
     let Some(Call { geometry, extents, is_interleaved: [from, to] }) = call(ctx, epilogue) else {
         return Ok(None);
     };

@@ -11,8 +11,9 @@ use super::operands::{Operands, post_floats};
 use super::planar_band::{Band, BandTask, PointwiseTask};
 use super::{f32_conv_groups_v1, f32_conv_nr32_v1};
 use crate::epilogue::Epilogue;
-use pteron_core::{Grid, PackedBytes, PrepareContext, Prepared, Result};
+use pteron_core::{Grid, PackedBytes, PrepareContext, Result};
 use pteron_kernels::chunk::CHUNK;
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -21,7 +22,6 @@ const POINTWISE_PIXELS: usize = 768;
 
 pub(super) struct PlanarConvolution {
     level: SimdLevel,
-    name: String,
     pub(super) geometry: Geometry,
     pub(super) weights: Arc<PackedBytes>,
     /// Output channels side by side in the packed weights.
@@ -50,7 +50,7 @@ pub fn prepare(
     geometry: Geometry,
     epilogue: &Epilogue,
     [is_input_interleaved, is_output_interleaved]: [bool; 2],
-) -> Result<Option<Box<dyn Prepared>>> {
+) -> Preparation {
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
     let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
     let Ok(extents) = geometry.extents(&input.shape) else { return Ok(None) };
@@ -73,17 +73,20 @@ pub fn prepare(
     let Some(weights) = packed else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let kind = if is_pointwise { "pointwise" } else { "planes" };
-    framed(PlanarConvolution {
-        level,
-        name: format!("convolution.{format}.{kind}.{}", level.isa().name()),
-        geometry,
-        weights,
-        panel_width,
-        epilogue: epilogue.clone(),
-        is_input_interleaved,
-        is_output_interleaved,
-        band,
-    })
+    let name = format!("convolution.{format}.{kind}.{}", level.isa().name());
+    framed(
+        name,
+        PlanarConvolution {
+            level,
+            geometry,
+            weights,
+            panel_width,
+            epilogue: epilogue.clone(),
+            is_input_interleaved,
+            is_output_interleaved,
+            band,
+        },
+    )
 }
 
 impl PlanarConvolution {
@@ -112,10 +115,6 @@ impl PlanarConvolution {
 
 impl Method for PlanarConvolution {
     type Split = Units;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         (&self.geometry, &self.epilogue)

@@ -8,7 +8,8 @@ use super::geometry::{Extents, Geometry, WEIGHT};
 use super::operands::Operands;
 use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Lhs, Rhs, TileSet, Tiling, scratch_elements};
-use pteron_core::{Grid, PackedBytes, PrepareContext, Prepared, Result};
+use pteron_core::{Grid, PackedBytes, PrepareContext, Result};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -22,7 +23,6 @@ struct Bounds {
 
 struct Pointwise {
     tiles: &'static TileSet,
-    name: String,
     geometry: Geometry,
     weights: Arc<PackedBytes>,
     epilogue: Epilogue,
@@ -30,29 +30,19 @@ struct Pointwise {
 
 /// Prepares a pointwise convolution of one group whose weight is constant and whose tensors are
 /// channels-last.
-pub fn prepare(
-    ctx: &PrepareContext<'_>,
-    geometry: Geometry,
-    epilogue: &Epilogue,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare(ctx: &PrepareContext<'_>, geometry: Geometry, epilogue: &Epilogue) -> Preparation {
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
     let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(Pointwise {
-        tiles: TileSet::for_isa(level.isa()),
-        name: format!("convolution.{FORMAT}.product.{}", level.isa().name()),
-        geometry,
-        weights,
-        epilogue: epilogue.clone(),
-    })
+    let name = format!("convolution.{FORMAT}.product.{}", level.isa().name());
+    framed(
+        name,
+        Pointwise { tiles: TileSet::for_isa(level.isa()), geometry, weights, epilogue: epilogue.clone() },
+    )
 }
 
 impl Method for Pointwise {
     type Split = Bounds;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         (&self.geometry, &self.epilogue)

@@ -9,8 +9,9 @@ use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
 use super::operands::{Operands, apply_post, post_floats};
 use super::shallow_band::{BandTask, Copy, MOST_ROWS};
 use crate::epilogue::Epilogue;
-use pteron_core::{Error, Grid, PackedBytes, PrepareContext, Prepared, Result};
+use pteron_core::{Error, Grid, PackedBytes, PrepareContext, Result};
 use pteron_kernels::chunk::CHUNK;
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -21,7 +22,6 @@ const MOST_FLOATS: usize = 256 << 10;
 
 pub(super) struct Shallow {
     level: SimdLevel,
-    name: String,
     pub(super) geometry: Geometry,
     pub(super) weights: Arc<PackedBytes>,
     pub(super) epilogue: Epilogue,
@@ -45,7 +45,7 @@ pub fn prepare(
     geometry: Geometry,
     epilogue: &Epilogue,
     is_input_interleaved: bool,
-) -> Result<Option<Box<dyn Prepared>>> {
+) -> Preparation {
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
     let bound = ctx.tensor(INPUT).and_then(|t| geometry.extents(&t.shape).ok());
     let (Some(bound), 1, 1..=2) = (bound, geometry.groups, geometry.spatial_rank) else { return Ok(None) };
@@ -58,15 +58,11 @@ pub fn prepare(
     };
     let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(Shallow {
-        level,
-        name: format!("convolution.{FORMAT}.shallow.{}", level.isa().name()),
-        geometry,
-        weights,
-        epilogue: epilogue.clone(),
-        is_input_interleaved,
-        floats,
-    })
+    let name = format!("convolution.{FORMAT}.shallow.{}", level.isa().name());
+    framed(
+        name,
+        Shallow { level, geometry, weights, epilogue: epilogue.clone(), is_input_interleaved, floats },
+    )
 }
 
 impl Shallow {
@@ -87,10 +83,6 @@ impl Shallow {
 
 impl Method for Shallow {
     type Split = Bands;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         (&self.geometry, &self.epilogue)

@@ -5,11 +5,10 @@ use super::geometry::{Geometry, OUT};
 use super::{prepare_convolution, winograd};
 use crate::epilogue::Epilogue;
 use pteron_core::kernel::PrepareFn;
-use pteron_core::{
-    ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, PrepareContext, Prepared, Result,
-};
+use pteron_core::{ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, PrepareContext, Result};
 use pteron_kernels::elementwise::chain::Chain;
 use pteron_kernels::elementwise::function::Function;
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_kernels::testing::numbers;
 use std::sync::Arc;
@@ -255,16 +254,16 @@ fn in_memory(v: &[f32], [n, c, p]: [usize; 3], is_last: bool) -> Vec<f32> {
     }
 }
 
-fn relu_6(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+fn relu_6(ctx: &PrepareContext<'_>) -> Preparation {
     prepare_convolution(ctx, &Epilogue::clamped(0.0, 6.0))
 }
 
-fn plain(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+fn plain(ctx: &PrepareContext<'_>) -> Preparation {
     prepare_convolution(ctx, &Epilogue::NONE)
 }
 
 /// Residual, clamp and a chain.
-fn everything(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+fn everything(ctx: &PrepareContext<'_>) -> Preparation {
     prepare_convolution(ctx, &everything_behind()?)
 }
 

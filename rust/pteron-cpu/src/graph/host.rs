@@ -3,6 +3,25 @@
 use super::{Draft, Graph, NodeId, TensorId};
 use pteron_core::{AlignedBuffer, ConstantView, Result, TensorSpec};
 
+/// Replaces what `find` finds at each of `nodes` where the draft would find a kernel; how often.
+pub fn replace_found(
+    graph: &mut Graph,
+    host: &mut dyn Host,
+    nodes: impl IntoIterator<Item = NodeId>,
+    find: impl Fn(&Graph, NodeId) -> Option<(Vec<NodeId>, Draft)>,
+) -> Result<usize> {
+    let mut count = 0;
+    for node in nodes {
+        if let Some((replaced, draft)) = find(graph, node)
+            && host.can_prepare(graph, &draft)?
+            && graph.replace(&replaced, draft).is_some()
+        {
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
 /// The loader of the method that the graph is a run of.
 pub trait Host {
     /// Would the drafted node find a kernel?

@@ -42,7 +42,7 @@ mod tensor;
 pub(crate) mod testing;
 
 pub use argument::{Argument, Literal};
-pub use host::Host;
+pub use host::{Host, replace_found};
 pub use node::{Draft, Node, Op};
 pub use semantics::ET_VIEW;
 pub use tensor::{Place, Tensor};

@@ -6,9 +6,8 @@ use super::{matrix_vector, vector_matrix};
 use crate::epilogue::Epilogue;
 use crate::gemm::TileSet;
 use crate::packed::f32_nr32_v1;
-use pteron_core::{
-    Args, ConstantView, DType, Dims, Error, PrepareContext, Prepared, Result, TensorSpec, TensorView,
-};
+use pteron_core::{Args, ConstantView, DType, Dims, Error, PrepareContext, Result, TensorSpec, TensorView};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::grid_kernel::prepared;
 
 /// Where an operator has its arguments, and what they mean.
@@ -104,11 +103,7 @@ pub(super) const BADDBMM: Signature = Signature { operator: "aten::baddbmm.out",
 /// the output of a later call that the epilogue stands for.
 ///
 /// `Ok(None)`: not a case for this kernel. Errors: an operator that is none of these.
-pub fn prepare_linear_like(
-    ctx: &PrepareContext<'_>,
-    op: &str,
-    epilogue: &Epilogue,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare_linear_like(ctx: &PrepareContext<'_>, op: &str, epilogue: &Epilogue) -> Preparation {
     let signature =
         [ADDMM, MM, LINEAR, BMM, BADDBMM].into_iter().find(|s| s.operator == op).ok_or_else(|| {
             Error::internal("this operator is no matrix multiplication")
@@ -123,15 +118,11 @@ pub fn prepare_linear_like(
 }
 
 /// Prepares without epilogue.
-pub(super) fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Result<Option<Box<dyn Prepared>>> {
+pub(super) fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
     prepare_with(ctx, signature, &Epilogue::NONE)
 }
 
-fn prepare_with(
-    ctx: &PrepareContext<'_>,
-    signature: Signature,
-    epilogue: &Epilogue,
-) -> Result<Option<Box<dyn Prepared>>> {
+fn prepare_with(ctx: &PrepareContext<'_>, signature: Signature, epilogue: &Epilogue) -> Preparation {
     let (Some(left), Some(right), Some(out)) =
         (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
     else {
@@ -164,16 +155,18 @@ fn prepare_with(
     };
     let tiles = TileSet::for_isa(ctx.cpu.isa);
     let is_computed = matches!(right_hand, RightHand::Computed { .. });
-    prepared(MatMul {
-        name: name(&right_hand, tiles, epilogue),
-        signature,
-        addend,
-        factors,
-        right: right_hand,
-        tiles,
-        epilogue: epilogue.clone(),
-        limits: Limits::new(batch, [m, n, k], is_computed),
-    })
+    prepared(
+        name(&right_hand, tiles, epilogue),
+        MatMul {
+            signature,
+            addend,
+            factors,
+            right: right_hand,
+            tiles,
+            epilogue: epilogue.clone(),
+            limits: Limits::new(batch, [m, n, k], is_computed),
+        },
+    )
 }
 
 /// Dense rows of float32?

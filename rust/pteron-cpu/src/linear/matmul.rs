@@ -23,7 +23,6 @@ pub(super) enum RightHand {
 }
 
 pub(super) struct MatMul {
-    pub name: String,
     pub signature: Signature,
     /// Position of what is added.
     pub addend: Option<usize>,
@@ -219,10 +218,6 @@ impl MatMul {
 
 impl GridKernel for MatMul {
     type Problem = Problem;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn scratch(&self) -> Scratch {
         let shared = self.limits.packed_a + self.limits.packed_b;

@@ -3,8 +3,9 @@
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
-use pteron_core::{BindArgs, DType, Dims, Error, PrepareContext, Prepared, Result};
+use pteron_core::{BindArgs, DType, Dims, Error, PrepareContext, Result};
 use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 const OUT: usize = 2;
@@ -14,7 +15,6 @@ const ROWS: usize = 4;
 const CHUNK: usize = 32 << 10;
 
 struct MatrixVector {
-    name: String,
     level: SimdLevel,
     /// Has the column a second dimension, of one?
     is_matrix: bool,
@@ -32,22 +32,18 @@ pub(super) fn takes(ctx: &PrepareContext<'_>, is_matrix: bool) -> bool {
     is_plain(0, 2) && is_plain(1, rank) && is_plain(OUT, rank) && is_column
 }
 
-fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Result<Option<Box<dyn Prepared>>> {
+fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Preparation {
     if !takes(ctx, is_matrix) {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("matrix_vector.f32.{}", level.isa().name());
-    framed(MatrixVector { name, level, is_matrix })
+    framed(name, MatrixVector { level, is_matrix })
 }
 
 impl UnitKernel for MatrixVector {
     /// Elements of a row.
     type Problem = usize;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, row: &mut usize) -> Result<Split> {
         let (left, right) = (*args.args().tensor(0)?.shape(), *args.args().tensor(1)?.shape());

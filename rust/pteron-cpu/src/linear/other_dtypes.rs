@@ -7,10 +7,9 @@ use super::accept::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
 use crate::engine_kernel::{EngineKernel, engine_kernel};
 use half::{bf16, f16};
 use product::{Double, Long, Product, Sixteen, Whole};
-use pteron_core::{
-    Args, BindArgs, DType, Dims, Error, PrepareContext, Prepared, Result, Scratch, TensorView,
-};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scratch, TensorView};
 use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 /// Columns of a panel.
@@ -23,7 +22,6 @@ const CHUNK_ROWS: usize = 192;
 const DEPTH: usize = 512;
 
 struct Multiplication {
-    name: String,
     level: SimdLevel,
     dtype: DType,
     signature: Signature,
@@ -53,7 +51,7 @@ impl Problem {
     }
 }
 
-fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Result<Option<Box<dyn Prepared>>> {
+fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
     let (Some(left), Some(right), Some(out)) =
         (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
     else {
@@ -85,7 +83,7 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Result<Option<Box<
     let name = format!("gemm.{}.{}", dtype.name(), level.isa().name());
     // With a factor of zero the added tensor does not count, NaN and all.
     let addend = addend.filter(|_| beta != 0.0);
-    framed(Multiplication { name, level, dtype, signature, addend, alpha, beta })
+    framed(name, Multiplication { level, dtype, signature, addend, alpha, beta })
 }
 
 impl Multiplication {
@@ -177,10 +175,6 @@ const SCRATCH: usize = DEPTH * PANEL + ROWS * DEPTH + CHUNK_ROWS * PANEL;
 
 impl UnitKernel for Multiplication {
     type Problem = Problem;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: SCRATCH * size_of::<f64>(), shared: 0 }

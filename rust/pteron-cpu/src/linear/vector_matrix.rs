@@ -3,8 +3,9 @@
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
-use pteron_core::{BindArgs, DType, Dims, Error, PrepareContext, Prepared, Result};
+use pteron_core::{BindArgs, DType, Dims, Error, PrepareContext, Result};
 use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 const OUT: usize = 2;
@@ -14,7 +15,6 @@ const COLUMNS: usize = 1024;
 const ROWS: usize = 8;
 
 struct VectorMatrix {
-    name: String,
     level: SimdLevel,
 }
 
@@ -35,21 +35,17 @@ pub(super) fn takes(ctx: &PrepareContext<'_>) -> bool {
     !is_constant && is_row && [0, 1, OUT].into_iter().all(is_plain)
 }
 
-fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     if !takes(ctx) {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("vector_matrix.f32.{}", level.isa().name());
-    framed(VectorMatrix { name, level })
+    framed(name, VectorMatrix { level })
 }
 
 impl UnitKernel for VectorMatrix {
     type Problem = Shape;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, shape: &mut Shape) -> Result<Split> {
         let (left, right) = (*args.args().tensor(0)?.shape(), *args.args().tensor(1)?.shape());

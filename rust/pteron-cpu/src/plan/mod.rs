@@ -17,7 +17,8 @@ pub use rule_switches::RuleSwitches;
 
 use crate::epilogue::Epilogue;
 use crate::graph::Op;
-use pteron_core::{ArgKind, PrepareContext, Prepared, Result, Schema, SchemaArg};
+use pteron_core::{ArgKind, PrepareContext, Schema, SchemaArg};
+use pteron_kernels::grid_kernel::Preparation;
 use std::fmt;
 
 /// A fused run, described.
@@ -36,7 +37,7 @@ pub struct PlanSpec {
 impl PlanSpec {
     /// Prepares the plan's kernel; `None` when no fast kernel takes these arguments (the calls it
     /// covers then stay as they are).
-    pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+    pub fn prepare(&self, ctx: &PrepareContext<'_>) -> Preparation {
         match &self.op {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
             Op::Elementwise(chain) => pteron_kernels::elementwise::chain_kernel::prepare(ctx, chain),

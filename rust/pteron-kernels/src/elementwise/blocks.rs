@@ -84,7 +84,6 @@ pub(super) trait BlockBody: Send + Sync + 'static {
 
 /// A kernel in the frame; its operands are arguments `0..operands.len()`, at most `N`, the output is the last argument.
 pub(super) struct BlockKernel<B, const N: usize> {
-    pub(super) name: String,
     pub(super) level: SimdLevel,
     pub(super) operands: Vec<Stored>,
     /// Position of the output among the arguments.
@@ -174,10 +173,6 @@ impl BlockChunk<'_> {
 
 impl<B: BlockBody, const N: usize> UnitKernel for BlockKernel<B, N> {
     type Problem = BlockProblem<B::Call, N>;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn alias(&self) -> AliasRule {
         if self.stored_out == Stored::Bool { AliasRule::None } else { AliasRule::InPlace }

@@ -8,8 +8,9 @@ use super::blocks::{BlockBody, BlockChunk, BlockKernel, Stored};
 use super::chain::{Chain, Input};
 use super::operand::BLOCK;
 use crate::frame::framed;
+use crate::grid_kernel::Preparation;
 use crate::vector_math::SimdLevel;
-use pteron_core::{Args, PrepareContext, Prepared, Result};
+use pteron_core::{Args, PrepareContext, Result};
 use std::sync::Arc;
 
 const _: () = assert!(BLOCK == Chain::BLOCK);
@@ -17,7 +18,7 @@ const _: () = assert!(BLOCK == Chain::BLOCK);
 struct ChainBody(Arc<Chain>);
 
 /// Prepares `chain` on the tensors of `ctx`; `None` when their number or dtypes are others.
-pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
     let inputs = chain.inputs();
     let stored = |i: usize| match Stored::of(ctx.tensor(i)?.dtype)? {
         Stored::Binary16 | Stored::Brain16 => None,
@@ -29,14 +30,17 @@ pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Result<Option<Bo
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(BlockKernel::<ChainBody, { Chain::MAX_INPUTS }> {
-        name: format!("elementwise[{chain}].{}", level.isa().name()),
-        level,
-        operands,
-        out: inputs,
-        stored_out,
-        body: ChainBody(chain.clone()),
-    })
+    let name = format!("elementwise[{chain}].{}", level.isa().name());
+    framed(
+        name,
+        BlockKernel::<ChainBody, { Chain::MAX_INPUTS }> {
+            level,
+            operands,
+            out: inputs,
+            stored_out,
+            body: ChainBody(chain.clone()),
+        },
+    )
 }
 
 impl BlockBody for ChainBody {

@@ -3,9 +3,10 @@
 use super::chain::{Chain, Operand, Step};
 use super::chain_kernel;
 use super::function::{Function, recognise};
+use crate::grid_kernel::Preparation;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
-use pteron_core::{ArgSpec, Bool8, DType, DimOrder, Isa, PrepareContext, Prepared, Result, TensorSpec};
+use pteron_core::{ArgSpec, Bool8, DType, DimOrder, Isa, PrepareContext, TensorSpec};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ thread_local! {
     static CHAIN: RefCell<Option<Arc<Chain>>> = const { RefCell::new(None) };
 }
 
-fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     CHAIN.with_borrow(|p| chain_kernel::prepare(ctx, p.as_ref().expect("a chain is set")))
 }
 

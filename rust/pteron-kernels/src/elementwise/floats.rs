@@ -11,9 +11,10 @@ use super::function::{Function, MAX_OPERANDS, RowBlock};
 use super::operand::{BLOCK, Half, Sink, Source, load_up_to, store_up_to};
 use super::pointwise::{LONG, Parameters, Pointwise, fits};
 use crate::frame::framed;
+use crate::grid_kernel::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
-use pteron_core::{Args, Bool8, Error, PrepareContext, Prepared, Result};
+use pteron_core::{Args, Bool8, Error, PrepareContext, Result};
 use std::marker::PhantomData;
 
 struct FunctionBody {
@@ -97,9 +98,7 @@ fn direct_of<F: Pointwise<N>, A: Half, const N: usize>() -> Option<DirectFn> {
 }
 
 /// Prepares `F` when all operands are of one float dtype, and so is the output (bool for a predicate).
-pub fn prepare<F: Pointwise<N>, const N: usize>(
-    ctx: &PrepareContext<'_>,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare<F: Pointwise<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
     // With a condition in front, the dtype is that of the operand behind it.
     let Some(dtype) = ctx.tensor(usize::from(F::HAS_CONDITION)).map(|t| t.dtype) else { return Ok(None) };
     let Some(stored) = Stored::of(dtype).filter(|s| *s != Stored::Bool) else { return Ok(None) };
@@ -123,14 +122,17 @@ pub fn prepare<F: Pointwise<N>, const N: usize>(
         },
     };
     let dtype = if is_single { "f32" } else { dtype.name() };
-    framed(BlockKernel::<FunctionBody, MAX_OPERANDS> {
-        name: format!("{}.{dtype}.{}", F::NAME, level.isa().name()),
-        level,
-        operands,
-        out: ctx.args.len() - 1,
-        stored_out: if F::IS_PREDICATE { Stored::Bool } else { stored },
-        body,
-    })
+    let name = format!("{}.{dtype}.{}", F::NAME, level.isa().name());
+    framed(
+        name,
+        BlockKernel::<FunctionBody, MAX_OPERANDS> {
+            level,
+            operands,
+            out: ctx.args.len() - 1,
+            stored_out: if F::IS_PREDICATE { Stored::Bool } else { stored },
+            body,
+        },
+    )
 }
 
 impl BlockBody for FunctionBody {

@@ -8,10 +8,10 @@
 
 use super::broadcast::{BroadcastPlan, CHUNK, Run, broadcast_shape};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
+use crate::grid_kernel::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{
-    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Element, Isa, PrepareContext, Prepared, Result, Scalar,
-    TensorMeta,
+    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Element, Isa, PrepareContext, Result, Scalar, TensorMeta,
 };
 use std::marker::PhantomData;
 use std::ops::{BitAnd, BitOr, BitXor, Not, Range};
@@ -124,9 +124,7 @@ pub trait OfNumbers<const N: usize>: OfIntegers<N> + Lanewise<f64, N> {}
 impl<F: OfIntegers<N> + Lanewise<f64, N>, const N: usize> OfNumbers<N> for F {}
 
 /// Prepares `F` on integers.
-pub(crate) fn integers<F: OfIntegers<N>, const N: usize>(
-    ctx: &PrepareContext<'_>,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub(crate) fn integers<F: OfIntegers<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
     match ctx.tensor(0).map(|t| t.dtype) {
         Some(DType::Int64) => prepare::<F, i64, N>(ctx),
         Some(DType::Int32) => prepare::<F, i32, N>(ctx),
@@ -138,9 +136,7 @@ pub(crate) fn integers<F: OfIntegers<N>, const N: usize>(
 }
 
 /// Prepares `F` on integers and float64.
-pub(crate) fn numbers<F: OfNumbers<N>, const N: usize>(
-    ctx: &PrepareContext<'_>,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub(crate) fn numbers<F: OfNumbers<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
     match ctx.tensor(0).map(|t| t.dtype) {
         Some(DType::Float64) => prepare::<F, f64, N>(ctx),
         _ => integers::<F, N>(ctx),
@@ -230,7 +226,6 @@ impl Number for f64 {
 }
 
 struct LanewiseKernel<F, T, const N: usize> {
-    name: String,
     level: SimdLevel,
     out: usize,
     types: PhantomData<(F, T)>,
@@ -243,7 +238,7 @@ const WIDE: usize = 9;
 /// Prepares `F` when all operands are of type `T` and the output of its result's.
 pub(crate) fn prepare<F: Lanewise<T, N>, T: Element, const N: usize>(
     ctx: &PrepareContext<'_>,
-) -> Result<Option<Box<dyn Prepared>>> {
+) -> Preparation {
     let fits = (0..N).all(|i| ctx.tensor(i).is_some_and(|t| t.dtype == T::DTYPE))
         && ctx.args.len() > N
         && ctx.tensor(ctx.args.len() - 1).is_some_and(|t| t.dtype == F::Out::DTYPE)
@@ -253,15 +248,11 @@ pub(crate) fn prepare<F: Lanewise<T, N>, T: Element, const N: usize>(
     }
     let level = SimdLevel::at_most(if F::COST >= WIDE { ctx.cpu.isa } else { ctx.cpu.isa.min(Isa::Avx2) });
     let name = format!("{}.{}.{}", F::NAME, T::DTYPE.name(), level.isa().name());
-    framed(LanewiseKernel::<F, T, N> { name, level, out: ctx.args.len() - 1, types: PhantomData })
+    framed(name, LanewiseKernel::<F, T, N> { level, out: ctx.args.len() - 1, types: PhantomData })
 }
 
 impl<F: Lanewise<T, N>, T: Element, const N: usize> UnitKernel for LanewiseKernel<F, T, N> {
     type Problem = BroadcastPlan<N>;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn alias(&self) -> AliasRule {
         if F::Out::DTYPE == T::DTYPE { AliasRule::InPlace } else { AliasRule::None }

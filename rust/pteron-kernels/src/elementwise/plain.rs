@@ -4,9 +4,9 @@
 //! Unsafe island: inputs and output may be the same bytes, so all access is by raw pointer, and a
 //! block is read completely before it is written.
 
-use crate::complex_number::Number;
-use crate::compute::{BLOCK, Class, Compute, LoadFn, StoreFn, load_fn, store_fn};
 use crate::chunk::CHUNK;
+use crate::complex_number::Number;
+use crate::compute::{BLOCK, Class, Compute, LoadFn, StoreFn, load_fn, store_fn, unsupported};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::promotion::{Promotion, check_cast};
 use crate::routine::{Preparation, dtype_of};
@@ -156,7 +156,6 @@ fn build<C: Compute>(
     dtypes: Dtypes,
     op: BlockOp<C>,
 ) -> Preparation {
-    let unsupported = |d: DType| Error::kernel("the operator does not support this dtype").got(d.name());
     let out = dtype_of(ctx, positions.out)?;
     check_cast(dtypes.result, out)?;
     // float16 and narrow integers are computed in a wider type; what they cannot hold is rounded away
@@ -178,22 +177,25 @@ fn build<C: Compute>(
         });
     }
     let round = |needed: bool, dtype| if needed { Round::to(dtype) } else { None };
-    framed(Elementwise {
-        inputs,
-        positions,
-        out_size: out.size(),
-        store: store_fn(out).ok_or_else(|| unsupported(out))?,
-        round_result: round(
-            is_narrow && dtypes.result == dtypes.common && out != dtypes.result,
-            dtypes.common,
-        ),
-        round_scalars: round(
-            is_narrow && (dtypes.result == DType::Bool || !dtypes.common.is_float()),
-            dtypes.common,
-        ),
-        op,
-        alias: if same_size { AliasRule::InPlace } else { AliasRule::None },
-    })
+    framed(
+        "reference",
+        Elementwise {
+            inputs,
+            positions,
+            out_size: out.size(),
+            store: store_fn(out).ok_or_else(|| unsupported(out))?,
+            round_result: round(
+                is_narrow && dtypes.result == dtypes.common && out != dtypes.result,
+                dtypes.common,
+            ),
+            round_scalars: round(
+                is_narrow && (dtypes.result == DType::Bool || !dtypes.common.is_float()),
+                dtypes.common,
+            ),
+            op,
+            alias: if same_size { AliasRule::InPlace } else { AliasRule::None },
+        },
+    )
 }
 
 fn block_op<C: Compute>(f: impl Fn(C, C, C, &Scalars<C>) -> C + Send + Sync + 'static) -> BlockOp<C> {
@@ -219,16 +221,12 @@ fn fallible_block_op<C: Compute>(
 
 #[cold]
 fn no_integers(dtype: DType) -> Error {
-    Error::kernel("the operator does not support this dtype")
-        .expected("a floating-point dtype")
-        .got(dtype.name())
+    unsupported(dtype).expected("a floating-point dtype")
 }
 
 #[cold]
 fn no_floats(dtype: DType) -> Error {
-    Error::kernel("the operator does not support this dtype")
-        .expected("an integer dtype or bool")
-        .got(dtype.name())
+    unsupported(dtype).expected("an integer dtype or bool")
 }
 
 /// A kernel for floats only: one closure per compute type. Inputs the operator has fewer of are zero.
@@ -278,13 +276,26 @@ pub fn number(
     double: impl Fn(f64, f64, f64, &Scalars<f64>) -> f64 + Send + Sync + 'static,
     int: impl Fn(i64, i64, i64, &Scalars<i64>) -> Result<i64> + Send + Sync + 'static,
 ) -> Preparation {
-    match Class::of(dtypes.common) {
-        Some(Class::F32) => build(ctx, positions, dtypes, block_op(single)),
-        Some(Class::F64) => build(ctx, positions, dtypes, block_op(double)),
-        Some(Class::I64) => build(ctx, positions, dtypes, fallible_block_op(int)),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtypes.common.name())),
+    match Class::required(dtypes.common)? {
+        Class::F32 => build(ctx, positions, dtypes, block_op(single)),
+        Class::F64 => build(ctx, positions, dtypes, block_op(double)),
+        Class::I64 => build(ctx, positions, dtypes, fallible_block_op(int)),
     }
 }
+
+/// A kernel whose function reads the same in float32 and float64, of floats alone or with another one of integers:
+/// `both_floats!(ctx, positions, dtypes, |a, b, c, s| function, int function)`.
+macro_rules! both_floats {
+    ($ctx:expr, $positions:expr, $dtypes:expr, |$($p:pat_param),*| $f:expr) => {
+        $crate::elementwise::plain::float($ctx, $positions, $dtypes, |$($p),*| $f, |$($p),*| $f)
+    };
+    ($ctx:expr, $positions:expr, $dtypes:expr, |$($p:pat_param),*| $f:expr, int $i:expr) => {
+        $crate::elementwise::plain::number(
+            $ctx, $positions, $dtypes, |$($p),*| $f, |$($p),*| $f, |$($p),*| Ok($i),
+        )
+    };
+}
+pub(crate) use both_floats;
 
 impl<C: Compute> Elementwise<C> {
     fn read_scalars(&self, args: &Args<'_>) -> Result<Scalars<C>> {
@@ -317,10 +328,6 @@ impl<C: Compute> Elementwise<C> {
 
 impl<C: Compute> UnitKernel for Elementwise<C> {
     type Problem = State<C>;
-
-    fn name(&self) -> &str {
-        "reference"
-    }
 
     fn alias(&self) -> AliasRule {
         self.alias

@@ -7,7 +7,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, lanes};
-use crate::elementwise::plain::{Dtypes, Positions, float, number};
+use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
 use crate::ops::clamp::bounds_are_plain;
 use crate::ops::complex_functions;
@@ -227,62 +227,35 @@ fn prepare_logit(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn elu(ctx: &PrepareContext<'_>) -> Preparation {
     const POSITIONS: Positions = Positions { inputs: &[0], scalars: &[1, 2, 3], out: 4, shape_of: None };
-    macro_rules! body {
-        () => {
-            |x, _, _, s| {
-                let (alpha, scale, input_scale) = (s.get(0), s.get(1), s.get(2));
-                if x <= 0.0 { (x * input_scale).exp_m1() * (alpha * scale) } else { x * scale }
-            }
-        };
-    }
-    float(ctx, POSITIONS, own(ctx)?, body!(), body!())
+    both_floats!(ctx, POSITIONS, own(ctx)?, |x, _, _, s| {
+        let (alpha, scale, input_scale) = (s.get(0), s.get(1), s.get(2));
+        if x <= 0.0 { (x * input_scale).exp_m1() * (alpha * scale) } else { x * scale }
+    })
 }
 
 fn softplus(ctx: &PrepareContext<'_>) -> Preparation {
     const POSITIONS: Positions = Positions { inputs: &[0], scalars: &[1, 2], out: 3, shape_of: None };
-    macro_rules! body {
-        () => {
-            |x, _, _, s| {
-                let scaled = x * s.get(0);
-                if scaled > s.get(1) { x } else { scaled.exp().ln_1p() / s.get(0) }
-            }
-        };
-    }
-    float(ctx, POSITIONS, own(ctx)?, body!(), body!())
+    both_floats!(ctx, POSITIONS, own(ctx)?, |x, _, _, s| {
+        let scaled = x * s.get(0);
+        if scaled > s.get(1) { x } else { scaled.exp().ln_1p() / s.get(0) }
+    })
 }
 
 fn leaky_relu(ctx: &PrepareContext<'_>) -> Preparation {
-    macro_rules! body {
-        () => {
-            |x, _, _, s| if x > 0.0 { x } else { x * s.get(0) }
-        };
-    }
-    float(ctx, Positions::UNARY_SCALAR, own(ctx)?, body!(), body!())
+    both_floats!(ctx, Positions::UNARY_SCALAR, own(ctx)?, |x, _, _, s| if x > 0.0 { x } else { x * s.get(0) })
 }
 
 fn relu(ctx: &PrepareContext<'_>) -> Preparation {
     // The comparison that keeps NaN.
-    number(
-        ctx,
-        Positions::UNARY,
-        not_bool(ctx)?,
-        |x, _, _, _| if x < 0.0 { 0.0 } else { x },
-        |x, _, _, _| if x < 0.0 { 0.0 } else { x },
-        |x, _, _, _| Ok(x.max(0)),
-    )
+    both_floats!(ctx, Positions::UNARY, not_bool(ctx)?, |x, _, _, _| if x < 0.0 { 0.0 } else { x }, int x.max(0))
 }
 
 fn hardtanh(ctx: &PrepareContext<'_>) -> Preparation {
     const POSITIONS: Positions = Positions { inputs: &[0], scalars: &[1, 2], out: 3, shape_of: None };
-    macro_rules! body {
-        () => {
-            |x, _, _, s| {
-                let x = if x < s.get(0) { s.get(0) } else { x };
-                if x > s.get(1) { s.get(1) } else { x }
-            }
-        };
-    }
-    number(ctx, POSITIONS, not_bool(ctx)?, body!(), body!(), |x, _, _, s| Ok(x.max(s.get(0)).min(s.get(1))))
+    both_floats!(ctx, POSITIONS, not_bool(ctx)?, |x, _, _, s| {
+        let x = if x < s.get(0) { s.get(0) } else { x };
+        if x > s.get(1) { s.get(1) } else { x }
+    }, int x.max(s.get(0)).min(s.get(1)))
 }
 
 /// relu and its kin.

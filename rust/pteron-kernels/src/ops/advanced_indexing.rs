@@ -7,9 +7,10 @@
 //! keep the last value or, accumulating, add up.
 
 use crate::operator::{Operator, kernel};
-use crate::chunked::{self, CHUNK, Work, part};
+use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::Kind;
 use crate::elements::Reader;
+use crate::frame::Split;
 use crate::indexed::{self, Meet, Named, Row, Scatter};
 use crate::strided::loops::Loops;
 use crate::strided::mapped_copy::{self, Mapping};
@@ -21,7 +22,7 @@ use crate::routine::{Preparation, Routine, RunFn, dtype_of};
 use crate::shape::check_expandable;
 use crate::strided::loops::{Walk, broadcast_strides, signed};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, TensorView,
+    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView,
     TensorViewMut,
 };
 use std::ops::Range;
@@ -221,28 +222,13 @@ fn index(args: &Args<'_>, range: Option<Range<usize>>, scratch: &mut [u8]) -> Re
     })
 }
 
-/// `index` by positions, in chunks.
-#[derive(Clone, Copy)]
-struct Index {
-    count: usize,
-    per_chunk: usize,
-}
-
-impl Work for Index {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
-        let view = args.args();
-        let x = *view.tensor(0)?.shape();
-        let plan = advanced(&x, &IndexItems::new(&x, &view.tensor_list(1)?, MaskCount::Most)?)?;
-        args.resize(2, &plan.shape)?;
-        self.count = plan.index_shape.numel()?;
-        let each = plan.shape.numel()?.checked_div(self.count).unwrap_or(0).max(1);
-        self.per_chunk = (CHUNK / each).max(1);
-        Ok(Grid::chunks(self.count.div_ceil(self.per_chunk), self.per_chunk.min(self.count).saturating_mul(each)))
-    }
-
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
-        index(args, Some(part(chunk, self.per_chunk, self.count)), scratch)
-    }
+fn bind_positions(args: &mut BindArgs<'_>) -> Result<Split> {
+    let view = args.args();
+    let x = *view.tensor(0)?.shape();
+    let plan = advanced(&x, &IndexItems::new(&x, &view.tensor_list(1)?, MaskCount::Most)?)?;
+    args.resize(2, &plan.shape)?;
+    let count = plan.index_shape.numel()?;
+    Ok(Split::within(count, plan.shape.numel()?.checked_div(count).unwrap_or(0).max(1), CHUNK, 1))
 }
 
 /// The one index tensor, if it is a vector of positions, and its dimension.
@@ -375,7 +361,7 @@ pub static OPERATORS: &[Operator] = &[
         if single_vector(ctx) {
             return mapped_copy::prepare(ctx, 2, map_vector, list_vector);
         }
-        chunked::prepare_work(Index { count: 0, per_chunk: 1 }, 0)
+        in_ranges(0, |args, _: &mut ()| bind_positions(args), |_, args, range, scratch| index(args, Some(range), scratch))
     }),
     kernel(
         "aten::index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",

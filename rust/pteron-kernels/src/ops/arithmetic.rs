@@ -5,7 +5,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, has_no_factor, holds_number, lanes, number_argument};
-use crate::elementwise::plain::{Dtypes, Positions, float, number};
+use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::promotion::Promotion;
@@ -97,14 +97,7 @@ macro_rules! linear {
     ($schema:literal, $positions:expr, $is_subtraction:expr, |$a:ident, $b:ident, $s:ident| float $f:expr, int $i:expr) => {
         kernel($schema, |ctx| {
             let dtypes = with_alpha(ctx, $is_subtraction)?;
-            number(
-                ctx,
-                $positions,
-                dtypes,
-                |$a, $b, _, $s| $f,
-                |$a, $b, _, $s| $f,
-                |$a: i64, $b: i64, _, $s| Ok($i),
-            )
+            both_floats!(ctx, $positions, dtypes, |$a, $b, _, $s| $f, int $i)
         })
     };
 }
@@ -112,54 +105,36 @@ macro_rules! linear {
 fn product(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions::BINARY;
     let dtypes = Dtypes::same(p.promoted(ctx)?);
-    number(ctx, p, dtypes, |a, b, _, _| a * b, |a, b, _, _| a * b, |a, b, _, _| Ok(a.wrapping_mul(b)))
+    both_floats!(ctx, p, dtypes, |a, b, _, _| a * b, int a.wrapping_mul(b))
 }
 
 fn scalar_product(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions::UNARY_SCALAR;
     let dtypes = Dtypes::same(p.promoted(ctx)?);
-    number(
-        ctx,
-        p,
-        dtypes,
-        |a, _, _, s| a * s.get(0),
-        |a, _, _, s| a * s.get(0),
-        |a, _, _, s| Ok(a.wrapping_mul(s.get(0))),
-    )
+    both_floats!(ctx, p, dtypes, |a, _, _, s| a * s.get(0), int a.wrapping_mul(s.get(0)))
 }
 
 fn addcmul(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions { inputs: &[0, 1, 2], scalars: &[3], out: 4, shape_of: None };
     let common = Positions { scalars: &[], ..p }.promoted(ctx)?;
-    number(
-        ctx,
-        p,
-        Dtypes::same(common),
-        |a, b, c, s| a + s.get(0) * b * c,
-        |a, b, c, s| a + s.get(0) * b * c,
-        |a, b, c, s| Ok(a.wrapping_add(s.get(0).wrapping_mul(b).wrapping_mul(c))),
-    )
+    both_floats!(ctx, p, Dtypes::same(common), |a, b, c, s| a + s.get(0) * b * c,
+        int a.wrapping_add(s.get(0).wrapping_mul(b).wrapping_mul(c)))
 }
 
 fn addcdiv(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions { inputs: &[0, 1, 2], scalars: &[3], out: 4, shape_of: None };
     let common = Positions { scalars: &[], ..p }.promoted(ctx)?;
-    float(ctx, p, Dtypes::same(common), |a, b, c, s| a + s.get(0) * (b / c), |a, b, c, s| a + s.get(0) * (b / c))
+    both_floats!(ctx, p, Dtypes::same(common), |a, b, c, s| a + s.get(0) * (b / c))
 }
 
 fn lerp(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions { inputs: &[0, 1], scalars: &[2], out: 3, shape_of: None };
     let common = Positions::BINARY.promoted(ctx)?;
     // The two forms meet the end points exactly.
-    macro_rules! body {
-        () => {
-            |a, b, _, s| {
-                let w = s.get(0);
-                if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) }
-            }
-        };
-    }
-    float(ctx, p, Dtypes::same(common), body!(), body!())
+    both_floats!(ctx, p, Dtypes::same(common), |a, b, _, s| {
+        let w = s.get(0);
+        if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) }
+    })
 }
 
 macro_rules! float_pair {

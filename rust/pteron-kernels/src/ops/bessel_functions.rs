@@ -8,10 +8,11 @@
 //!
 //! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 9.6.10 (series) and 9.7.1 (asymptotic).
 
+use crate::compute::unsupported;
 use crate::operator::{Operator, kernel};
 use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::routine::Preparation;
-use pteron_core::{DType, Error, PrepareContext};
+use pteron_core::{DType, PrepareContext};
 
 /// From here on the asymptotic series has all digits.
 const FAR: f64 = 30.0;
@@ -64,10 +65,7 @@ fn finite(f: fn(f64) -> f64, x: f64) -> f64 {
 fn prepare(ctx: &PrepareContext<'_>, takes_halves: bool, f: fn(f64) -> f64) -> Preparation {
     let common = Positions::UNARY.promoted_to_float(ctx)?;
     if !takes_halves && matches!(common, DType::Float16 | DType::BFloat16) {
-        return Err(Error::kernel("the operator does not support this dtype")
-            .argument("self")
-            .expected("float32 or float64")
-            .got(common.name()));
+        return Err(unsupported(common).argument("self").expected("float32 or float64"));
     }
     float(
         ctx,

@@ -11,7 +11,7 @@ use crate::ops::matrix_batch::{
     store, transpose,
 };
 use crate::ops::triangular::{Triangle, substitute};
-use crate::routine::{PerItem, Preparation};
+use crate::routine::{Preparation, Routine};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// Replaces the lower triangle of `a` by L and clears the other; the order of the first leading minor that is
@@ -79,7 +79,7 @@ fn bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
 fn prepare_ex(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 3])?;
     check_exactly(ctx, &[4], DType::Int32)?;
-    PerItem::prepare(bytes(ctx)?, bind_same::<3, true>, |args, item, s| {
+    Routine::per_item(bytes(ctx)?, bind_same::<3, true>, |args, item, s| {
         let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
         let [a, turned] = rooms(s.worker, [n * n, n * n])?;
         let info = factored(args, item, args.bool(1)?, [&mut *a, turned])?;
@@ -93,7 +93,7 @@ fn prepare_ex(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn prepare_plain(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 2])?;
-    PerItem::prepare(bytes(ctx)?, bind_same::<2, false>, |args, item, s| {
+    Routine::per_item(bytes(ctx)?, bind_same::<2, false>, |args, item, s| {
         let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
         let [a, turned] = rooms(s.worker, [n * n, n * n])?;
         match factored(args, item, args.bool(1)?, [&mut *a, turned])? {
@@ -125,7 +125,7 @@ fn bind_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
 fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 1, 3])?;
     let ([rows, columns], [n, _]) = (largest(ctx, 0), largest(ctx, 1));
-    PerItem::prepare(bytes_for(&[&[n, n], &[rows, columns]])?, bind_solve, |args, item, s| {
+    Routine::per_item(bytes_for(&[&[n, n], &[rows, columns]])?, bind_solve, |args, item, s| {
         let (batch, [n, width]) = split(args.tensor(3)?.shape(), "out")?;
         let [factor, b] = rooms(s.worker, [n * n, n * width])?;
         load(args, (1, 2), &batch, item, factor)?;
@@ -137,7 +137,7 @@ fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 2])?;
-    PerItem::prepare(bytes(ctx)?, bind_same::<2, false>, |args, item, s| {
+    Routine::per_item(bytes(ctx)?, bind_same::<2, false>, |args, item, s| {
         let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
         let [factor, x] = rooms(s.worker, [n * n, n * n])?;
         load(args, (0, 2), &batch, item, factor)?;

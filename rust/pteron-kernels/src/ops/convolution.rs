@@ -4,7 +4,7 @@
 //! batches; kernels larger than the padded input, zero strides and odd groups are errors.
 
 use crate::operator::{Operator, kernel};
-use crate::compute::{BLOCK, Class, Compute};
+use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_rank, check_same};
@@ -296,7 +296,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
         }
     }
     if dtype == DType::Bool || Class::of(dtype).is_none() {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
+        return Err(unsupported(dtype));
     }
     Routine::prepare(
         |args| {

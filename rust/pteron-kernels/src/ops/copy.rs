@@ -6,7 +6,7 @@
 
 use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Kind};
-use crate::elementwise::plain::{Dtypes, Positions, complex, number};
+use crate::elementwise::plain::{Dtypes, Positions, both_floats, complex};
 use crate::strided::copy::copy_whole;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_expandable;
@@ -30,14 +30,7 @@ fn convert(ctx: &PrepareContext<'_>, positions: Positions) -> Preparation {
         // Of a complex number the real part is kept, as PyTorch does.
         return complex(ctx, positions, Dtypes { common: from, result: to }, |a, _, _, _| a);
     }
-    number(
-        ctx,
-        positions,
-        Dtypes { common: from, result: to },
-        |a, _, _, _| a,
-        |a, _, _, _| a,
-        |a, _, _, _| Ok(a),
-    )
+    both_floats!(ctx, positions, Dtypes { common: from, result: to }, |a, _, _, _| a, int a)
 }
 
 fn bind_like_self<const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {

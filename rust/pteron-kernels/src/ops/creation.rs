@@ -11,7 +11,7 @@ use crate::elements::Writer;
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
 use crate::strided::copy::{Region, copy_region, zero};
-use crate::routine::{BindFn, BindOnly, Preparation, Routine, dtype_of};
+use crate::routine::{BindFn, Preparation, Routine, dtype_of};
 use pteron_core::{
     Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, TensorViewMut,
 };
@@ -63,11 +63,7 @@ fn check_value(ctx: &PrepareContext<'_>, value: usize, out: usize) -> Result<()>
 
 /// An error unless the output holds real numbers.
 fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
-    let dtype = dtype_of(ctx, out)?;
-    match Class::of(dtype) {
-        Some(_) => Ok(()),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
-    }
+    Class::required(dtype_of(ctx, out)?).map(drop)
 }
 
 fn fill_tensor(ctx: &PrepareContext<'_>) -> Preparation {
@@ -263,17 +259,17 @@ pub static OPERATORS: &[Operator] = &[
     ),
     kernel(
         "aten::empty.out(SymInt[] size, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        |_| BindOnly::scalar(bind_size::<2>),
+        |_| Routine::scalar(bind_size::<2>),
     ),
     kernel(
         "dim_order_ops::_empty_dim_order.out(int[] size, *, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
-        |_| BindOnly::scalar(bind_size::<2>),
+        |_| Routine::scalar(bind_size::<2>),
     ),
     // Memory is dense in the dim order that the output states; strides are that order's.
     kernel(
         "aten::empty_strided.out(SymInt[] size, SymInt[] stride, *, Tensor(a!) out) -> Tensor(a!)",
         |_| {
-            BindOnly::scalar(|args| {
+            Routine::scalar(|args| {
                 let view = args.args();
                 let (size, strides) = (view.int_list(0)?.len(), view.int_list(1)?.len());
                 if size != strides {
@@ -288,7 +284,7 @@ pub static OPERATORS: &[Operator] = &[
     ),
     kernel(
         "aten::empty_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        |_| BindOnly::scalar(bind_like::<2>),
+        |_| Routine::scalar(bind_like::<2>),
     ),
     kernel("aten::arange.out(Scalar end, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_real(ctx, 1)?;

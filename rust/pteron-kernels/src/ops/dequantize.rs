@@ -7,13 +7,13 @@
 
 use crate::operator::{Operator, kernel};
 use crate::chunked;
-use crate::compute::{BLOCK, Class, Compute};
+use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::ops::quantized_layout::{Spread, Walks, check_scales, check_stated, limits, single, stated_limits};
 use crate::promotion::promote;
 use crate::routine::{Preparation, dtype_of};
 use half::{bf16, f16};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, DType, PrepareContext, Result};
 use std::ops::Range;
 
 /// How a zero point is taken away.
@@ -110,10 +110,6 @@ fn run<C: Compute>(
         out.write(at as isize, 1, x)?;
     }
     Ok(())
-}
-
-fn unsupported(dtype: DType) -> Error {
-    Error::kernel("the operator does not support this dtype").got(dtype.name())
 }
 
 fn prepare(ctx: &PrepareContext<'_>, spread: Spread, out: usize, stated: usize) -> Preparation {

@@ -86,11 +86,10 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let rows = ctx.tensor(OUT).and_then(|t| t.shape.first().copied()).unwrap_or(0);
     let room = rows.checked_mul(8).ok_or_else(|| Error::kernel("the table has too many rows"))?;
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::F64) => Routine::prepare_with_scratch(room, bind, |args, s| add::<f64>(args, s.worker)),
-        Some(Class::F32) => Routine::prepare_with_scratch(room, bind, |args, s| add::<f32>(args, s.worker)),
-        Some(Class::I64) => Routine::prepare_with_scratch(room, bind, |args, s| add::<i64>(args, s.worker)),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
+    match Class::required(dtype_of(ctx, 0)?)? {
+        Class::F64 => Routine::prepare_with_scratch(room, bind, |args, s| add::<f64>(args, s.worker)),
+        Class::F32 => Routine::prepare_with_scratch(room, bind, |args, s| add::<f32>(args, s.worker)),
+        Class::I64 => Routine::prepare_with_scratch(room, bind, |args, s| add::<i64>(args, s.worker)),
     }
 }
 

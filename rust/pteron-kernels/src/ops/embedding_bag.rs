@@ -7,9 +7,11 @@
 //! fall and stay within the indices; means and maxima take no weights.
 
 use crate::operator::{Operator, kernel};
-use crate::chunked::{self, CHUNK, Work, part};
-use crate::compute::{BLOCK, Class, Compute};
+use crate::chunk::CHUNK;
+use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
+use crate::grid_kernel::{GridKernel, Part, prepared};
 use crate::ops::layout::same_dtype;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{check_index, check_rank, check_same};
@@ -82,31 +84,36 @@ fn check_offsets(args: &Args<'_>) -> Result<()> {
 }
 
 /// Checks the offsets, then makes bags, a few in a chunk.
-#[derive(Clone, Copy)]
 struct Bags {
     is_double: bool,
-    count: usize,
-    per_chunk: usize,
 }
 
-impl Work for Bags {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
-        bind(args)?;
-        let view = args.args();
-        self.count = bags(&view)?;
-        let work = view.tensor(1)?.numel().saturating_mul(view.tensor(0)?.shape()[1]) / self.count.max(1) + 1;
-        self.per_chunk = (CHUNK / work).max(1);
-        Ok(Grid::phases(&[1, self.count.div_ceil(self.per_chunk)], work.saturating_mul(self.per_chunk)))
+impl GridKernel for Bags {
+    /// How the bags split.
+    type Problem = Split;
+
+    fn new_problem(&self) -> Split {
+        Split::NONE
     }
 
-    fn run(&self, args: &Args<'_>, phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+    fn bind(&self, args: &mut BindArgs<'_>, split: &mut Split) -> Result<Grid> {
+        bind(args)?;
+        let view = args.args();
+        let count = bags(&view)?;
+        let work = view.tensor(1)?.numel().saturating_mul(view.tensor(0)?.shape()[1]) / count.max(1) + 1;
+        let per_chunk = (CHUNK / work).max(1);
+        *split = Split::new(count, per_chunk, work.saturating_mul(per_chunk));
+        Ok(Grid::phases(&[1, count.div_ceil(per_chunk)], work.saturating_mul(per_chunk)))
+    }
+
+    fn run(&self, split: &Split, Part { args, phase, chunk, .. }: Part<'_>) -> Result<()> {
         if phase == 0 {
             for i in [OUT + 2, OUT + 3] {
                 Writer::<i64>::new(args.output(i)?)?.fill(0)?;
             }
             return check_offsets(args);
         }
-        let range = part(chunk, self.per_chunk, self.count);
+        let range = split.units_of(chunk);
         if self.is_double { run::<f64>(args, range) } else { run::<f32>(args, range) }
     }
 }
@@ -254,12 +261,9 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     match Class::of(dtype_of(ctx, 0)?) {
         Some(class @ (Class::F64 | Class::F32)) => {
-            chunked::prepare_work(Bags { is_double: class == Class::F64, count: 0, per_chunk: 1 }, 0)
+            prepared("reference", Bags { is_double: class == Class::F64 })
         }
-        _ => Err(Error::kernel("the operator does not support this dtype")
-            .argument("weight")
-            .expected("a floating-point dtype")
-            .got(dtype_of(ctx, 0)?.name())),
+        _ => Err(unsupported(dtype_of(ctx, 0)?).argument("weight").expected("a floating-point dtype")),
     }
 }
 

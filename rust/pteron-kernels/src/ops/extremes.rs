@@ -96,11 +96,7 @@ fn truth_over<const ANY: bool>(args: &Args<'_>, set: u32, out: usize, part: Rang
 }
 
 fn is_int(ctx: &PrepareContext<'_>) -> Result<bool> {
-    let dtype = dtype_of(ctx, 0)?;
-    match Class::of(dtype) {
-        Some(class) => Ok(class == Class::I64),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
-    }
+    Ok(Class::required(dtype_of(ctx, 0)?)? == Class::I64)
 }
 
 fn one_dim(args: &Args<'_>) -> Result<u32> {

@@ -9,7 +9,7 @@ use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, check_items, items, joined, largest, load, rooms, split, store, transpose,
 };
-use crate::routine::{PerItem, Preparation};
+use crate::routine::{Preparation, Routine};
 use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// A row-major matrix whose columns hold reflectors below the diagonal.
@@ -109,16 +109,16 @@ fn prepare_qr(ctx: &PrepareContext<'_>) -> Preparation {
     let [rows, columns] = largest(ctx, 0);
     let bytes = bytes_for(&[&[2, rows, columns], &[rows.min(columns)], &[rows, rows.max(columns)]])?;
     match mode(ctx)? {
-        (true, false) => PerItem::prepare(bytes, bind_qr::<true, false>, |args, n, s| run_qr::<true, false>(args, n, s.worker)),
-        (true, true) => PerItem::prepare(bytes, bind_qr::<true, true>, |args, n, s| run_qr::<true, true>(args, n, s.worker)),
-        _ => PerItem::prepare(bytes, bind_qr::<false, false>, |args, n, s| run_qr::<false, false>(args, n, s.worker)),
+        (true, false) => Routine::per_item(bytes, bind_qr::<true, false>, |args, n, s| run_qr::<true, false>(args, n, s.worker)),
+        (true, true) => Routine::per_item(bytes, bind_qr::<true, true>, |args, n, s| run_qr::<true, true>(args, n, s.worker)),
+        _ => Routine::per_item(bytes, bind_qr::<false, false>, |args, n, s| run_qr::<false, false>(args, n, s.worker)),
     }
 }
 
 fn prepare_geqrf(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 1, 2])?;
     let [rows, columns] = largest(ctx, 0);
-    PerItem::prepare(
+    Routine::per_item(
         bytes_for(&[&[2, rows, columns], &[rows.min(columns)]])?,
         |args| {
             let shape = *args.args().tensor(0)?.shape();
@@ -155,7 +155,7 @@ fn reflectors(args: &Args<'_>) -> Result<(Dims, [usize; 2], usize)> {
 fn prepare_product(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 1, 2])?;
     let [rows, columns] = largest(ctx, 0);
-    PerItem::prepare(
+    Routine::per_item(
         bytes_for(&[&[2, rows, columns], &[columns]])?,
         |args| {
             let view = args.args();
@@ -225,7 +225,7 @@ fn prepare_ormqr(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 1, 2, 5])?;
     let ([rows, columns], [a, b]) = (largest(ctx, 0), largest(ctx, 2));
     let bytes = bytes_for(&[&[rows, columns], &[columns], &[2, a, b]])?;
-    PerItem::prepare(bytes, bind_ormqr, |args, n, s| run_ormqr(args, n, s.worker))
+    Routine::per_item(bytes, bind_ormqr, |args, n, s| run_ormqr(args, n, s.worker))
 }
 
 /// QR and its reflectors.

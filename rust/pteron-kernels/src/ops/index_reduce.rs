@@ -125,13 +125,12 @@ pub static OPERATORS: &[Operator] = &[kernel(
         same_dtype(ctx, 0, REDUCED)?;
         same_dtype(ctx, 3, REDUCED)?;
         check_positions(ctx, 2)?;
-        match Class::of(dtype_of(ctx, 0)?) {
+        match Class::required(dtype_of(ctx, 0)?)? {
             // Integers round down, as PyTorch does; the divisor is positive.
-            Some(Class::I64) => Routine::prepare(bind_index_reduce, |args, _| index_reduce::<i64>(args, i64::div_euclid)),
-            Some(_) => {
+            Class::I64 => Routine::prepare(bind_index_reduce, |args, _| index_reduce::<i64>(args, i64::div_euclid)),
+            _ => {
                 Routine::prepare(bind_index_reduce, |args, _| index_reduce::<f64>(args, |sum, count| sum / count as f64))
             }
-            None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
         }
     },
 )];

@@ -10,7 +10,7 @@ use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
 use crate::strided::copy::{Region, copy_positions, copy_region, copy_to_update};
-use crate::routine::{PerItem, Preparation, Routine, dtype_of};
+use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_same, wrap_dim};
 use crate::strided::views::View;
 use pteron_core::{
@@ -369,7 +369,7 @@ pub static OPERATORS: &[Operator] = &[
         .plain(prepare_cat),
     kernel("aten::stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_list_cast(ctx)?;
-        PerItem::prepare(0, bind_stack, |args, j, _| stack(args, j))
+        Routine::per_item(0, bind_stack, |args, j, _| stack(args, j))
     }),
     kernel("aten::repeat.out(Tensor self, SymInt[] repeats, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 2)?;
@@ -384,18 +384,18 @@ pub static OPERATORS: &[Operator] = &[
     }),
     kernel("aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
         list_dtypes(ctx, 3)?;
-        PerItem::prepare(0, |args| bind_split(args, split_parts), |args, j, _| split(args, split_parts, j))
+        Routine::per_item(0, |args| bind_split(args, split_parts), |args, j, _| split(args, split_parts, j))
     }),
     kernel(
         "aten::split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()",
         |ctx| {
             list_dtypes(ctx, 3)?;
-            PerItem::prepare(0, |args| bind_split(args, sized_parts), |args, j, _| split(args, sized_parts, j))
+            Routine::per_item(0, |args| bind_split(args, sized_parts), |args, j, _| split(args, sized_parts, j))
         },
     ),
     kernel("aten::unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
         list_dtypes(ctx, 2)?;
-        PerItem::prepare(0, bind_unbind, |args, j, _| unbind(args, j))
+        Routine::per_item(0, bind_unbind, |args, j, _| unbind(args, j))
     }),
     kernel(
         "aten::select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)",

@@ -11,7 +11,7 @@ use crate::ops::matrix_batch::{
     split_square, store, transpose,
 };
 use crate::ops::triangular::{Triangle, substitute};
-use crate::routine::{PerItem, Preparation, Routine};
+use crate::routine::{Preparation, Routine};
 use crate::shape::check_index;
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
 
@@ -135,7 +135,7 @@ fn prepare_factor(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 3])?;
     check_exactly(ctx, &[4, 5], DType::Int32)?;
     let [rows, columns] = largest(ctx, 0);
-    PerItem::prepare(bytes_for(&[&[rows, columns], &[rows.min(columns)]])?, bind_factor, |args, n, s| run_factor(args, n, s.worker))
+    Routine::per_item(bytes_for(&[&[rows, columns], &[rows.min(columns)]])?, bind_factor, |args, n, s| run_factor(args, n, s.worker))
 }
 
 fn bind_inverse(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -163,7 +163,7 @@ fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 2])?;
     check_exactly(ctx, &[3], DType::Int32)?;
     let [n, _] = largest(ctx, 0);
-    PerItem::prepare(bytes_for(&[&[2, n, n], &[n]])?, bind_inverse, |args, n, s| run_inverse(args, n, s.worker))
+    Routine::per_item(bytes_for(&[&[2, n, n], &[n]])?, bind_inverse, |args, n, s| run_inverse(args, n, s.worker))
 }
 
 /// The right side of a system: its batch, extents, and whether it is a vector per matrix.
@@ -297,7 +297,7 @@ fn prepare_determinant<const NUMBERS: usize>(ctx: &PrepareContext<'_>, run: crat
     check_dtypes(ctx, &[0, 1, NUMBERS, NUMBERS + 1])?;
     check_exactly(ctx, &[NUMBERS + 2], DType::Int32)?;
     let [n, _] = largest(ctx, 0);
-    PerItem::prepare(bytes_for(&[&[2, n, n], &[n]])?, bind_determinant::<NUMBERS>, run)
+    Routine::per_item(bytes_for(&[&[2, n, n], &[n]])?, bind_determinant::<NUMBERS>, run)
 }
 
 fn bind_lu_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -337,7 +337,7 @@ fn prepare_lu_solve(ctx: &PrepareContext<'_>) -> Preparation {
     check_exactly(ctx, &[1], DType::Int32)?;
     let ([n, _], [rows, columns]) = (largest(ctx, 0), largest(ctx, 2));
     let bytes = bytes_for(&[&[n, n], &[2, n, rows.max(columns)], &[n]])?;
-    PerItem::prepare(bytes, bind_lu_solve, |args, n, s| run_lu_solve(args, n, s.worker))
+    Routine::per_item(bytes, bind_lu_solve, |args, n, s| run_lu_solve(args, n, s.worker))
 }
 
 /// Where the parts of an item go: the outputs from `first` on, L and U and P as `asked`.
@@ -402,7 +402,7 @@ fn bytes_for_parts(ctx: &PrepareContext<'_>) -> Result<usize> {
 
 fn prepare_lu(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 2, 3, 4])?;
-    PerItem::prepare(
+    Routine::per_item(
         bytes_for_parts(ctx)?,
         |args| {
             let view = args.args();
@@ -424,7 +424,7 @@ fn prepare_lu(ctx: &PrepareContext<'_>) -> Preparation {
 fn prepare_unpack(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 4, 5, 6])?;
     check_exactly(ctx, &[1], DType::Int32)?;
-    PerItem::prepare(
+    Routine::per_item(
         bytes_for_parts(ctx)?,
         |args| {
             let view = args.args();

@@ -4,7 +4,7 @@
 //! of `self`. Edge cases: the mask must be bool (`where` takes uint8 too); a number that the dtype
 //! cannot hold is refused.
 
-use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::elementwise::plain::{Dtypes, Positions, both_floats};
 use crate::elementwise::pointwise::{functions, is_single};
 use crate::operator::{Operator, kernel};
 use crate::ops::{complex_elementwise, complex_functions};
@@ -52,14 +52,8 @@ fn choose(ctx: &PrepareContext<'_>) -> Preparation {
     promotion.argument(ctx, 1)?;
     promotion.argument(ctx, 2)?;
     let p = Positions { inputs: &[0, 1, 2], scalars: &[], out: 3, shape_of: None };
-    number(
-        ctx,
-        p,
-        Dtypes::same(promotion.result()?),
-        |c, a, b, _| if c != 0.0 { a } else { b },
-        |c, a, b, _| if c != 0.0 { a } else { b },
-        |c, a, b, _| Ok(if c != 0 { a } else { b }),
-    )
+    let dtypes = Dtypes::same(promotion.result()?);
+    both_floats!(ctx, p, dtypes, |c, a, b, _| if c != 0.0 { a } else { b }, int if c != 0 { a } else { b })
 }
 
 fn fill_number(ctx: &PrepareContext<'_>) -> Preparation {
@@ -67,14 +61,8 @@ fn fill_number(ctx: &PrepareContext<'_>) -> Preparation {
     let dtype = dtype_of(ctx, 0)?;
     check_representable(ctx.args.get(2), dtype)?;
     let p = Positions { inputs: &[0, 1], scalars: &[2], out: 3, shape_of: None };
-    number(
-        ctx,
-        p,
-        Dtypes::same(dtype),
-        |a, m, _, s| if m != 0.0 { s.get(0) } else { a },
-        |a, m, _, s| if m != 0.0 { s.get(0) } else { a },
-        |a, m, _, s| Ok(if m != 0 { s.get(0) } else { a }),
-    )
+    both_floats!(ctx, p, Dtypes::same(dtype), |a, m, _, s| if m != 0.0 { s.get(0) } else { a },
+        int if m != 0 { s.get(0) } else { a })
 }
 
 fn fill_tensor(ctx: &PrepareContext<'_>) -> Preparation {
@@ -83,14 +71,8 @@ fn fill_tensor(ctx: &PrepareContext<'_>) -> Preparation {
         return Err(Error::kernel("the value must have no dimensions").argument("value"));
     }
     let p = Positions { inputs: &[0, 1, 2], scalars: &[], out: 3, shape_of: None };
-    number(
-        ctx,
-        p,
-        Dtypes::same(dtype_of(ctx, 0)?),
-        |a, m, v, _| if m != 0.0 { v } else { a },
-        |a, m, v, _| if m != 0.0 { v } else { a },
-        |a, m, v, _| Ok(if m != 0 { v } else { a }),
-    )
+    let dtypes = Dtypes::same(dtype_of(ctx, 0)?);
+    both_floats!(ctx, p, dtypes, |a, m, v, _| if m != 0.0 { v } else { a }, int if m != 0 { v } else { a })
 }
 
 /// where, masked_fill.

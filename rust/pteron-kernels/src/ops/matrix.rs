@@ -6,7 +6,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::complex_number::Number;
-use crate::compute::{BLOCK, Class, Compute, Kind};
+use crate::compute::{BLOCK, Class, Compute, Kind, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_expandable, check_rank, check_same};
@@ -266,7 +266,7 @@ fn check(ctx: &PrepareContext<'_>, tensors: &[usize]) -> Result<()> {
         }
     }
     if dtype == DType::Bool {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
+        return Err(unsupported(dtype));
     }
     Kind::of(dtype).map(|_| ())
 }

@@ -4,6 +4,7 @@
 
 use crate::compute::Compute;
 use crate::elements::{Reader, Writer};
+use crate::grid_kernel::take_scratch;
 use crate::routine::dtype_of;
 use crate::shape::{broadcast, check_same};
 use crate::strided::loops::{Walk, broadcast_strides};
@@ -76,18 +77,12 @@ pub(crate) fn store<C: Compute>(
 }
 
 /// Parts of scratch memory, of `sizes` numbers each.
-pub(crate) fn rooms<const N: usize>(memory: &mut [u8], sizes: [usize; N]) -> Result<[&mut [f64]; N]> {
-    let too_small = || Error::internal("scratch is too small");
-    let mut rest: &mut [f64] = bytemuck::try_cast_slice_mut(memory).map_err(|_| too_small())?;
-    let mut parts = [const { None }; N];
-    for (part, size) in parts.iter_mut().zip(sizes) {
-        let (head, tail) = std::mem::take(&mut rest).split_at_mut_checked(size).ok_or_else(too_small)?;
-        (*part, rest) = (Some(head), tail);
-    }
-    let mut found = parts.into_iter();
+pub(crate) fn rooms<const N: usize>(mut memory: &mut [u8], sizes: [usize; N]) -> Result<[&mut [f64]; N]> {
     let mut all = [const { None }; N];
-    all.iter_mut().for_each(|slot| *slot = found.next().flatten());
-    Ok(all.map(|part| part.unwrap_or_default()))
+    for (part, size) in all.iter_mut().zip(sizes) {
+        *part = Some(take_scratch(&mut memory, size)?);
+    }
+    Ok(all.map(Option::unwrap_or_default))
 }
 
 /// Bytes for numbers, so many of each extent: the sum of the products.

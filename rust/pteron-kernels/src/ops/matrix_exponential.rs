@@ -9,7 +9,7 @@ use crate::ops::layout::same_dtype;
 use crate::ops::lu;
 use crate::ops::matrix_batch::{bytes_for, items, largest, load, rooms, split_square, store};
 use crate::ops::sums::check_float;
-use crate::routine::{PerItem, Preparation};
+use crate::routine::{Preparation, Routine};
 use pteron_core::{Args, BindArgs, PrepareContext, Result};
 
 /// Coefficients of the numerator; those of the denominator alternate in sign.
@@ -86,7 +86,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     check_float(ctx, 1)?;
     same_dtype(ctx, 0, 1)?;
     let [n, _] = largest(ctx, 0);
-    PerItem::prepare(bytes_for(&[&[5, n, n], &[n]])?, bind, |args, n, s| run(args, n, s.worker))
+    Routine::per_item(bytes_for(&[&[5, n, n], &[n]])?, bind, |args, n, s| run(args, n, s.worker))
 }
 
 /// linalg_matrix_exp.

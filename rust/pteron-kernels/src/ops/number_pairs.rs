@@ -6,7 +6,7 @@
 //! fmax and fmin are NaN only where both numbers are.
 
 use crate::operator::{Operator, kernel};
-use crate::elementwise::plain::{Dtypes, Positions, float, integer, number};
+use crate::elementwise::plain::{Dtypes, Positions, both_floats, float, integer, number};
 use crate::routine::{Preparation, dtype_of};
 use half::{bf16, f16};
 use pteron_core::{DType, Error, PrepareContext, Result};
@@ -16,17 +16,17 @@ fn promoted(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
 }
 
 fn hypot(ctx: &PrepareContext<'_>) -> Preparation {
-    float(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.hypot(b), |a, b, _, _| a.hypot(b))
+    both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.hypot(b))
 }
 
 fn copysign(ctx: &PrepareContext<'_>) -> Preparation {
     let dtypes = Dtypes::same(Positions::BINARY.promoted_to_float(ctx)?);
-    float(ctx, Positions::BINARY, dtypes, |a, b, _, _| a.copysign(b), |a, b, _, _| a.copysign(b))
+    both_floats!(ctx, Positions::BINARY, dtypes, |a, b, _, _| a.copysign(b))
 }
 
 fn copysign_number(ctx: &PrepareContext<'_>) -> Preparation {
     let dtypes = Dtypes::same(Positions::UNARY_SCALAR.promoted_to_float(ctx)?);
-    float(ctx, Positions::UNARY_SCALAR, dtypes, |a, _, _, s| a.copysign(s.get(0)), |a, _, _, s| a.copysign(s.get(0)))
+    both_floats!(ctx, Positions::UNARY_SCALAR, dtypes, |a, _, _, s| a.copysign(s.get(0)))
 }
 
 /// The neighbour of `$a` towards `$b` among the numbers of type `$t`.
@@ -115,19 +115,6 @@ fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Prepar
     integer(ctx, Positions::BINARY, dtypes, move |a, b, _, _| Ok(apply(a, b, low)))
 }
 
-macro_rules! unless_nan {
-    ($ctx:expr, $which:ident) => {
-        number(
-            $ctx,
-            Positions::BINARY,
-            promoted($ctx)?,
-            |a, b, _, _| a.$which(b),
-            |a, b, _, _| a.$which(b),
-            |a, b, _, _| Ok(a.$which(b)),
-        )
-    };
-}
-
 /// hypot and its kin.
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot),
@@ -141,8 +128,8 @@ pub static OPERATORS: &[Operator] = &[
     kernel("aten::lcm.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         divisors(ctx, least_multiple)
     }),
-    kernel("aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| unless_nan!(ctx, max)),
-    kernel("aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| unless_nan!(ctx, min)),
+    kernel("aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.max(b), int a.max(b))),
+    kernel("aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.min(b), int a.min(b))),
 ];
 
 #[cfg(test)]

@@ -6,15 +6,17 @@
 //! the one that comes earlier for a lower rank, mode the last of the smallest value that is most frequent.
 
 use crate::operator::{Operator, kernel};
-use crate::chunked::{self, CHUNK, Work, part};
-use crate::compute::{BLOCK, Class};
+use crate::chunked::{CHUNK, in_ranges};
+use crate::compute::{BLOCK, Class, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
 use crate::ops::layout::same_dtype;
 use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
 use crate::reduction::plain::{Reduction, bind_reduced, check_not_empty, row_major};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{all_dims, wrap_dim};
-use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
+use std::ops::Range;
 
 /// Which element is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,72 +99,48 @@ fn choose(entries: &mut Entries<'_>, count: usize, nans: usize, wanted: Wanted, 
     })
 }
 
-/// Finds the element of every line, a few lines in a chunk.
-#[derive(Clone, Copy)]
-struct Statistic {
-    form: Form,
-    class: Class,
-    lines: usize,
-    per_chunk: usize,
+fn bind_lines(args: &mut BindArgs<'_>, form: Form) -> Result<Split> {
+    bind(args, form)?;
+    let view = args.args();
+    let reduction = Reduction::new(view.tensor(0)?.meta(), reduced(&view, form)?);
+    Ok(Split::within(reduction.outer.numel(), reduction.count(), CHUNK, 8))
 }
 
-impl Work for Statistic {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
-        bind(args, self.form)?;
-        let view = args.args();
-        let reduction = Reduction::new(view.tensor(0)?.meta(), reduced(&view, self.form)?);
-        self.lines = reduction.outer.numel();
-        self.per_chunk = (CHUNK / reduction.count().max(1)).max(1);
-        let work = self.per_chunk.min(self.lines).saturating_mul(reduction.count()).saturating_mul(8);
-        Ok(Grid::chunks(self.lines.div_ceil(self.per_chunk), work))
-    }
-
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
-        match self.class {
-            Class::F32 => self.find::<f32>(args, chunk, scratch),
-            Class::F64 => self.find::<f64>(args, chunk, scratch),
-            Class::I64 => self.find::<i64>(args, chunk, scratch),
+/// Finds the element of every line of a range.
+fn find<C: Key>(args: &Args<'_>, form: Form, lines: Range<usize>, scratch: &mut [u8]) -> Result<()> {
+    let x = args.tensor(0)?;
+    let is_narrow = is_narrow(x.dtype());
+    let reduction = Reduction::new(x.meta(), reduced(args, form)?);
+    let k = if form.wanted == Wanted::Kth { args.int(1)? as usize } else { 0 };
+    let x = Reader::<C>::new(x)?;
+    let mut values = Writer::<C>::new(args.output(form.values)?)?;
+    let mut positions = form.dim.map(|_| Writer::<i64>::new(args.output(form.values + 1)?)).transpose()?;
+    let to = row_major(values.meta());
+    let to_positions = positions.as_ref().map(|p| row_major(p.meta()));
+    for number in lines {
+        if reduction.count() == 0 {
+            return if form.dim.is_none() && C::from_f64(f64::NAN).is_nan() {
+                values.put(0, C::from_f64(f64::NAN))
+            } else {
+                Err(Error::kernel("an empty tensor of integers has no median").argument("self"))
+            };
+        }
+        let base = reduction.outer.offset(number);
+        let mut nans = 0;
+        x.blocks(reduction.inner(), base, &mut [C::ZERO; BLOCK], |_, block| {
+            nans += block.iter().map(|v| usize::from(v.is_nan())).sum::<usize>();
+            Ok(())
+        })?;
+        let line = Line { walk: reduction.inner(), base, is_narrow, descending: false };
+        let mut entries = Entries::load(&x, line, scratch)?;
+        let at = choose(&mut entries, reduction.count(), nans, form.wanted, k);
+        let value = x.get((base + reduction.inner().offset(at)) as usize)?;
+        values.put(to.offset(number) as usize, value)?;
+        if let (Some(positions), Some(to)) = (&mut positions, &to_positions) {
+            positions.put(to.offset(number) as usize, at as i64)?;
         }
     }
-}
-
-impl Statistic {
-    fn find<C: Key>(&self, args: &Args<'_>, chunk: usize, scratch: &mut [u8]) -> Result<()> {
-        let form = self.form;
-        let x = args.tensor(0)?;
-        let is_narrow = is_narrow(x.dtype());
-        let reduction = Reduction::new(x.meta(), reduced(args, form)?);
-        let k = if form.wanted == Wanted::Kth { args.int(1)? as usize } else { 0 };
-        let x = Reader::<C>::new(x)?;
-        let mut values = Writer::<C>::new(args.output(form.values)?)?;
-        let mut positions = form.dim.map(|_| Writer::<i64>::new(args.output(form.values + 1)?)).transpose()?;
-        let to = row_major(values.meta());
-        let to_positions = positions.as_ref().map(|p| row_major(p.meta()));
-        for number in part(chunk, self.per_chunk, self.lines) {
-            if reduction.count() == 0 {
-                return if form.dim.is_none() && C::from_f64(f64::NAN).is_nan() {
-                    values.put(0, C::from_f64(f64::NAN))
-                } else {
-                    Err(Error::kernel("an empty tensor of integers has no median").argument("self"))
-                };
-            }
-            let base = reduction.outer.offset(number);
-            let mut nans = 0;
-            x.blocks(reduction.inner(), base, &mut [C::ZERO; BLOCK], |_, block| {
-                nans += block.iter().map(|v| usize::from(v.is_nan())).sum::<usize>();
-                Ok(())
-            })?;
-            let line = Line { walk: reduction.inner(), base, is_narrow, descending: false };
-            let mut entries = Entries::load(&x, line, scratch)?;
-            let at = choose(&mut entries, reduction.count(), nans, form.wanted, k);
-            let value = x.get((base + reduction.inner().offset(at)) as usize)?;
-            values.put(to.offset(number) as usize, value)?;
-            if let (Some(positions), Some(to)) = (&mut positions, &to_positions) {
-                positions.put(to.offset(number) as usize, at as i64)?;
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
@@ -178,9 +156,13 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     };
     match Class::of(dtype) {
         Some(class) if dtype != DType::Bool || form.wanted == Wanted::Mode => {
-            chunked::prepare_work(Statistic { form, class, lines: 0, per_chunk: 1 }, bytes)
+            in_ranges(bytes, move |args, _: &mut ()| bind_lines(args, form), move |_, args, lines, scratch| match class {
+                Class::F32 => find::<f32>(args, form, lines, scratch),
+                Class::F64 => find::<f64>(args, form, lines, scratch),
+                Class::I64 => find::<i64>(args, form, lines, scratch),
+            })
         }
-        _ => Err(Error::kernel("the operator does not support this dtype").got(dtype.name())),
+        _ => Err(unsupported(dtype)),
     }
 }
 

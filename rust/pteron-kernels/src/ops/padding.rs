@@ -4,9 +4,10 @@
 //! crops; a reflection must be smaller than what it reflects.
 
 use crate::operator::{Operator, kernel, operator};
-use crate::chunked::{self, CHUNK, Work, part};
+use crate::chunk::{CHUNK, part};
 use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::Writer;
+use crate::grid_kernel::{GridKernel, Part, prepared};
 use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
@@ -53,14 +54,17 @@ fn crops_at_most([before, after]: [i64; 2], extent: usize) -> bool {
 }
 
 /// Fills, then copies what is left of the input.
-#[derive(Clone, Copy)]
-struct Constant {
-    copy: RegionCopy,
-    numel: usize,
-}
+struct Constant;
 
-impl Work for Constant {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+impl GridKernel for Constant {
+    /// The copy of what is left, and the elements of the output.
+    type Problem = (RegionCopy, usize);
+
+    fn new_problem(&self) -> (RegionCopy, usize) {
+        (RegionCopy::EMPTY, 0)
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, (copy, numel): &mut (RegionCopy, usize)) -> Result<Grid> {
         let (pads, shape) = paddings(&args.args(), None)?;
         args.resize(3, &shape)?;
         let view = args.args();
@@ -74,19 +78,19 @@ impl Work for Constant {
             to.offset += before.max(0) as isize * to.strides[d];
             kept[d] = (kept[d] as i64 + before.min(0) + after.min(0)).max(0) as usize;
         }
-        self.copy = RegionCopy::new(&kept, from, x.numel(), to, out.numel())?;
-        self.numel = out.numel();
+        *copy = RegionCopy::new(&kept, from, x.numel(), to, out.numel())?;
+        *numel = out.numel();
         // Nothing is left to fill where nothing is padded.
-        let filled = if self.copy.numel() == self.numel { 0 } else { self.numel.div_ceil(CHUNK) };
-        Ok(Grid::phases(&[filled, self.copy.numel().div_ceil(CHUNK)], CHUNK / 2))
+        let filled = if copy.numel() == *numel { 0 } else { numel.div_ceil(CHUNK) };
+        Ok(Grid::phases(&[filled, copy.numel().div_ceil(CHUNK)], CHUNK / 2))
     }
 
-    fn run(&self, args: &Args<'_>, phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+    fn run(&self, (copy, numel): &(RegionCopy, usize), Part { args, phase, chunk, .. }: Part<'_>) -> Result<()> {
         let mut out = args.output(3)?;
         if phase > 0 {
-            return self.copy.run(&args.tensor(0)?, &mut out, part(chunk, CHUNK, self.copy.numel()));
+            return copy.run(&args.tensor(0)?, &mut out, part(chunk, CHUNK, copy.numel()));
         }
-        let (value, range) = (args.scalar(2)?, part(chunk, CHUNK, self.numel));
+        let (value, range) = (args.scalar(2)?, part(chunk, CHUNK, *numel));
         if out.dtype() == DType::Bool {
             // True for every number but zero: 0.5 must not become an integer before.
             return Writer::<i64>::new(out)?.fill_range(range, i64::from(value.to_bool()));
@@ -100,7 +104,7 @@ fn prepare_constant(ctx: &PrepareContext<'_>) -> Preparation {
     let dtype = dtype_of(ctx, 0)?;
     Kind::of(dtype)?;
     check_representable(ctx.args.get(2), dtype)?;
-    chunked::prepare_work(Constant { copy: RegionCopy::EMPTY, numel: 0 }, 0)
+    prepared("reference", Constant)
 }
 
 /// Which input index an output index shows, before the shift by the leading padding.

@@ -7,7 +7,7 @@
 //! batch dimension.
 
 use crate::operator::{Operator, kernel, operator};
-use crate::compute::{Class, Compute};
+use crate::compute::{Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
@@ -219,7 +219,7 @@ fn prepare_max<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
         }
         Some(Class::F32) => Routine::prepare(bind_max::<N>, |args, _| max::<N, f32>(args)),
         Some(Class::F64) => Routine::prepare(bind_max::<N>, |args, _| max::<N, f64>(args)),
-        _ => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
+        _ => Err(unsupported(dtype_of(ctx, 0)?)),
     }
 }
 

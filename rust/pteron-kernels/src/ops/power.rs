@@ -5,7 +5,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, lanes};
-use crate::elementwise::plain::{Dtypes, Positions, number};
+use crate::elementwise::plain::{Dtypes, Positions, both_floats, number};
 use crate::elementwise::pointwise::{functions, is_single, scalar};
 use crate::ops::complex_functions;
 use crate::routine::Preparation;
@@ -119,14 +119,7 @@ fn tensor_scalar(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn scalar_tensor(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions { inputs: &[1], scalars: &[0], out: 2, shape_of: None };
-    number(
-        ctx,
-        p,
-        dtypes(ctx, p)?,
-        |b, _, _, s| s.get(0).powf(b),
-        |b, _, _, s| s.get(0).powf(b),
-        |b, _, _, s| Ok(int_power(s.get(0), b)),
-    )
+    both_floats!(ctx, p, dtypes(ctx, p)?, |b, _, _, s| s.get(0).powf(b), int int_power(s.get(0), b))
 }
 
 /// pow.

@@ -6,7 +6,7 @@
 //! `quantized_decomposed` of `torch.ao.quantization`.
 
 use crate::operator::{Operator, kernel};
-use crate::compute::BLOCK;
+use crate::compute::{BLOCK, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::ops::quantize::Rounded;
 use crate::ops::quantized_layout::limits;
@@ -110,10 +110,7 @@ fn choose_for_tokens(args: &Args<'_>) -> Result<()> {
 fn check(ctx: &PrepareContext<'_>, scale: usize) -> Result<()> {
     let (x, scales, zeros) = (dtype_of(ctx, 0)?, dtype_of(ctx, scale)?, dtype_of(ctx, scale + 1)?);
     if !matches!(x, DType::Float32 | DType::Float16 | DType::BFloat16) {
-        return Err(Error::kernel("the operator does not support this dtype")
-            .argument("input")
-            .expected("float32, float16 or bfloat16")
-            .got(x.name()));
+        return Err(unsupported(x).argument("input").expected("float32, float16 or bfloat16"));
     }
     if scales != DType::Float64 || zeros != DType::Int64 {
         return Err(Error::kernel("scales are float64 and zero points int64")

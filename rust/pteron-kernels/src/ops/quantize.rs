@@ -7,7 +7,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::chunked;
-use crate::compute::{BLOCK, Compute};
+use crate::compute::{BLOCK, Compute, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::ops::quantized_layout::{Spread, Walks, check_scales, check_stated, limits, single, stated_limits};
 use crate::routine::{Preparation, dtype_of};
@@ -108,11 +108,8 @@ fn run<C: Rounded>(
     Ok(())
 }
 
-fn unsupported(dtype: DType) -> Error {
-    Error::kernel("the operator does not support this dtype")
-        .argument("input")
-        .expected("float32, float16 or bfloat16 (per token float64 too)")
-        .got(dtype.name())
+fn no_float(dtype: DType) -> Error {
+    unsupported(dtype).argument("input").expected("float32, float16 or bfloat16 (per token float64 too)")
 }
 
 fn prepare(ctx: &PrepareContext<'_>, spread: Spread, out: usize) -> Preparation {
@@ -129,7 +126,7 @@ fn prepare(ctx: &PrepareContext<'_>, spread: Spread, out: usize) -> Preparation 
         _ => false,
     };
     if !is_taken {
-        return Err(unsupported(x));
+        return Err(no_float(x));
     }
     let is_double = x == DType::Float64 || scales == DType::Float64;
     chunked::prepare(

@@ -8,7 +8,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::chunked;
-use crate::compute::{BLOCK, Class};
+use crate::compute::{BLOCK, Class, unsupported};
 use crate::draws::Draws;
 use crate::elements::{Reader, Writer};
 use crate::ops::layout::same_dtype;
@@ -145,9 +145,7 @@ fn distributed(
     let dtype = dtype_of(ctx, out)?;
     let takes_integers = distribution == Distribution::Geometric && dtype != DType::Bool;
     if Class::of(dtype).is_none() || !(dtype.is_float() || takes_integers) {
-        return Err(Error::kernel("the operator does not support this dtype")
-            .expected("a floating-point dtype")
-            .got(dtype.name()));
+        return Err(unsupported(dtype).expected("a floating-point dtype"));
     }
     // Without numbers, normal ones have mean 0 and deviation 1.
     let bits = digits(dtype);
@@ -184,7 +182,7 @@ fn whole_limits(dtype: DType) -> Result<(i64, i64)> {
         DType::Float32 => (-(1 << 24), 1 << 24),
         DType::Float16 => (-(1 << 11), 1 << 11),
         DType::BFloat16 => (-(1 << 8), 1 << 8),
-        other => return Err(Error::kernel("the operator does not support this dtype").got(other.name())),
+        other => return Err(unsupported(other)),
     })
 }
 
@@ -252,7 +250,7 @@ impl Parameter {
 /// normal with tensors: `mean + std * z`.
 fn normal(ctx: &PrepareContext<'_>, parameters: [Parameter; 2], out: usize) -> Preparation {
     if !dtype_of(ctx, out)?.is_float() || Class::of(dtype_of(ctx, out)?).is_none() {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, out)?.name()));
+        return Err(unsupported(dtype_of(ctx, out)?));
     }
     chunked::prepare_random(
         move |args, call: &mut Call| {
@@ -307,9 +305,7 @@ fn normal(ctx: &PrepareContext<'_>, parameters: [Parameter; 2], out: usize) -> P
 
 /// True with a probability: a number, or a tensor that broadcasts to argument 0 (or is it).
 fn bernoulli(ctx: &PrepareContext<'_>, p: Parameter, out: usize) -> Preparation {
-    if Class::of(dtype_of(ctx, out)?).is_none() {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, out)?.name()));
-    }
+    Class::required(dtype_of(ctx, out)?)?;
     if let Parameter::Tensor(i) = p
         && !dtype_of(ctx, i)?.is_float()
     {

@@ -4,6 +4,7 @@
 //! the numbers; multinomial reads floats and gives int64. Edge cases: weights that are negative, not finite
 //! or all zero, and more samples than can be chosen, are errors, as in PyTorch.
 
+use crate::compute::unsupported;
 use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::draws::Draws;
@@ -24,7 +25,7 @@ fn randperm(ctx: &PrepareContext<'_>) -> Preparation {
         DType::BFloat16 => 1 << 8,
         DType::Float32 => 1 << 24,
         DType::Float64 => 1 << 53,
-        other => return Err(Error::kernel("the operator does not support this dtype").got(other.name())),
+        other => return Err(unsupported(other)),
     };
     chunked::prepare_random(
         move |args, draws: &mut RandomDraws| {

@@ -5,17 +5,20 @@
 //! (nearest: any number); coordinates are computed as PyTorch does, in float32 unless the input is
 //! float64. Edge cases: exactly one of size and factors is given; positions beyond an edge read the edge.
 
+use crate::grid_kernel::take_scratch;
 use crate::operator::{Operator, kernel, operator};
-use crate::chunked::{self, CHUNK, Work, part};
+use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
 use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, volumes, with_extents};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::check_rank;
-use pteron_core::{Args, BindArgs, Error, Grid, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
+use std::ops::Range;
 
 mod bilinear;
 #[allow(unsafe_code, reason = "a SIMD task")]
@@ -206,9 +209,6 @@ fn list<const N: usize>(args: &Args<'_>, form: Form, d: usize, (first, list): (u
 struct Weighted<const N: usize> {
     form: Form,
     taps: fn(Axis, i64) -> Taps,
-    /// Rows of the output, and how many a chunk has.
-    rows: usize,
-    per_chunk: usize,
 }
 
 /// Resampled rows that are kept: a sum reads at most four neighbours in each of two dimensions.
@@ -235,17 +235,12 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    fn new(scratch: &'a mut [u8], input: usize, output: usize) -> Result<Room<'a>> {
-        let too_small = || Error::internal("scratch is too small");
-        let words: &mut [u64] = bytemuck::try_cast_slice_mut(scratch).map_err(|_| too_small())?;
-        let (places, rest) = words.split_at_mut_checked(4 * output).ok_or_else(too_small)?;
-        let (weights, rest) = rest.split_at_mut_checked(4 * output).ok_or_else(too_small)?;
-        let (row, rest) = rest.split_at_mut_checked(input).ok_or_else(too_small)?;
+    fn new(mut scratch: &'a mut [u8], input: usize, output: usize) -> Result<Room<'a>> {
         Ok(Room {
-            places: bytemuck::cast_slice_mut(places),
-            weights: bytemuck::cast_slice_mut(weights),
-            row: bytemuck::cast_slice_mut(row),
-            kept: bytemuck::cast_slice_mut(rest.get_mut(..KEPT * output).ok_or_else(too_small)?),
+            places: take_scratch(&mut scratch, output)?,
+            weights: take_scratch(&mut scratch, output)?,
+            row: take_scratch(&mut scratch, input)?,
+            kept: take_scratch(&mut scratch, KEPT * output)?,
         })
     }
 
@@ -270,17 +265,15 @@ impl<'a> Room<'a> {
     }
 }
 
-impl<const N: usize> Work for Weighted<N> {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+impl<const N: usize> Weighted<N> {
+    fn bind(self, args: &mut BindArgs<'_>) -> Result<Split> {
         bind::<N>(args, self.form)?;
         let view = args.args();
         let [deep, high, wide] = axes::<N>(&view, self.form)?.map(|a| a.output as usize);
-        self.rows = volumes::<N>(view.tensor(0)?.meta()) * deep * high;
-        self.per_chunk = (CHUNK / wide).max(1);
-        Ok(Grid::chunks(self.rows.div_ceil(self.per_chunk), self.per_chunk.min(self.rows) * wide * 4))
+        Ok(Split::within(volumes::<N>(view.tensor(0)?.meta()) * deep * high, wide, CHUNK, 4))
     }
 
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+    fn run(self, args: &Args<'_>, rows: Range<usize>, scratch: &mut [u8]) -> Result<()> {
         let axes = axes::<N>(args, self.form)?;
         let [deep, high, wide] = axes;
         let x = Reader::<f64>::new(args.tensor(0)?)?;
@@ -293,7 +286,7 @@ impl<const N: usize> Work for Weighted<N> {
         let taps = |d: usize, o: i64| if d + N < 3 { once } else { (self.taps)(axes[d], o) };
         let mut kept = [None; KEPT];
         let mut volume = None;
-        for row in part(chunk, self.per_chunk, self.rows) {
+        for row in rows {
             let (rest, v) = ((row as i64) / high.output, (row as i64) % high.output);
             let (p, z) = ((rest / deep.output) as usize, rest % deep.output);
             if volume.replace(p) != Some(p) {
@@ -348,10 +341,7 @@ pub(crate) const fn weighted_form(n: usize) -> Form {
 
 fn check_nearest(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     same_dtype(ctx, 0, out)?;
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(_) => Ok(()),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
-    }
+    Class::required(dtype_of(ctx, 0)?).map(drop)
 }
 
 fn prepare_nearest<const N: usize, const EXACT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
@@ -374,7 +364,8 @@ fn prepare_weighted<const N: usize>(ctx: &PrepareContext<'_>, form: Form, taps: 
     check_float(ctx, form.out)?;
     let widest = |i: usize| ctx.tensor(i).and_then(|t| t.shape.last().copied()).unwrap_or(0);
     let scratch = weighted_scratch(widest(0), widest(form.out))?;
-    chunked::prepare_work(Weighted::<N> { form, taps, rows: 0, per_chunk: 1 }, scratch)
+    let sums = Weighted::<N> { form, taps };
+    in_ranges(scratch, move |args, _: &mut ()| sums.bind(args), move |_, args, rows, scratch| sums.run(args, rows, scratch))
 }
 
 fn prepare_linear<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {

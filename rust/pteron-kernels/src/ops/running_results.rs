@@ -7,9 +7,10 @@
 
 use crate::ops::complex_scans;
 use crate::operator::{Operator, kernel};
-use crate::chunked::{self, CHUNK, Work, part};
+use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
 use crate::strided::loops::{Loops, memory_order};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::{check_float, check_real};
@@ -17,7 +18,7 @@ use crate::reduction::plain::Reduction;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::strided::loops::signed;
-use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
 fn bind<const FIRST: usize, const LAST: usize>(args: &mut BindArgs<'_>) -> Result<()> {
@@ -86,34 +87,16 @@ fn log_sums(args: &Args<'_>, lines: Range<usize>) -> Result<()> {
 /// The lines of a range, each apart from the others.
 type LinesFn = fn(&Args<'_>, Range<usize>) -> Result<()>;
 
-/// Runs lines, a few in a chunk.
-#[derive(Clone, Copy)]
-struct Lines {
-    bind: crate::routine::BindFn,
-    run: LinesFn,
-    count: usize,
-    per_chunk: usize,
-}
-
-impl Work for Lines {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
-        (self.bind)(args)?;
+/// A kernel of lines, a few in a chunk.
+fn lines(bind: crate::routine::BindFn, run: LinesFn) -> Preparation {
+    let bind = move |args: &mut BindArgs<'_>, _: &mut ()| {
+        bind(args)?;
         let view = args.args();
         let x = view.tensor(0)?;
         let extent = x.shape().get(wrap_dim(view.int(1)?, x.rank())?).copied().unwrap_or(1);
-        self.count = x.numel().checked_div(extent).unwrap_or(0);
-        self.per_chunk = (CHUNK / extent.max(1)).max(1);
-        let work = self.per_chunk.min(self.count).saturating_mul(extent).saturating_mul(4);
-        Ok(Grid::chunks(self.count.div_ceil(self.per_chunk), work))
-    }
-
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
-        (self.run)(args, part(chunk, self.per_chunk, self.count))
-    }
-}
-
-fn lines(bind: crate::routine::BindFn, run: LinesFn) -> Preparation {
-    chunked::prepare_work(Lines { bind, run, count: 0, per_chunk: 1 }, 0)
+        Ok(Split::within(x.numel().checked_div(extent).unwrap_or(0), extent, CHUNK, 4))
+    };
+    in_ranges(0, bind, move |_, args, lines, _| run(args, lines))
 }
 
 fn prepare_extremes<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
@@ -121,10 +104,9 @@ fn prepare_extremes<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparatio
     if dtype_of(ctx, 3)? != DType::Int64 {
         return Err(Error::kernel("positions are int64").argument("indices").got(dtype_of(ctx, 3)?.name()));
     }
-    match Class::of(dtype_of(ctx, 0)?) {
-        Some(Class::I64) => lines(bind::<2, 3>, extremes::<i64, LARGEST>),
-        Some(_) => lines(bind::<2, 3>, extremes::<f64, LARGEST>),
-        None => Err(Error::kernel("the operator does not support this dtype").got(dtype_of(ctx, 0)?.name())),
+    match Class::required(dtype_of(ctx, 0)?)? {
+        Class::I64 => lines(bind::<2, 3>, extremes::<i64, LARGEST>),
+        _ => lines(bind::<2, 3>, extremes::<f64, LARGEST>),
     }
 }
 
@@ -142,18 +124,21 @@ const SIDE_BY_SIDE: usize = 4;
 const ROOM: usize = BLOCK + 40;
 
 /// Running sums or products.
-#[derive(Clone, Copy)]
 struct Running {
-    is_product: bool,
     /// The lines along the dimension: operands input, output.
     lines: Loops<2>,
     length: usize,
     strides: [isize; 2],
-    per_chunk: usize,
 }
 
-impl Work for Running {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+impl Default for Running {
+    fn default() -> Self {
+        Running { lines: Loops::EMPTY, length: 0, strides: [0; 2] }
+    }
+}
+
+impl Running {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Split> {
         let view = args.args();
         let shape = *view.tensor(0)?.shape();
         let dim = wrap_dim(view.int(1)?, shape.len())?;
@@ -165,26 +150,19 @@ impl Work for Running {
         self.strides = [x[dim], y[dim]];
         let order = memory_order(lines.len(), &x);
         self.lines = Loops::over(order[..lines.len()].iter().copied(), &lines, [&x, &y]);
-        self.per_chunk = (CHUNK / self.length.max(1)).max(BLOCK);
-        let work = self.per_chunk.min(self.lines.numel()).saturating_mul(self.length);
-        Ok(Grid::chunks(self.lines.numel().div_ceil(self.per_chunk), work))
+        let (lines, per_chunk) = (self.lines.numel(), (CHUNK / self.length.max(1)).max(BLOCK));
+        Ok(Split::new(lines, per_chunk, per_chunk.min(lines).saturating_mul(self.length)))
     }
 
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
-        match (args.tensor(3)?.dtype().is_float(), self.is_product) {
-            (true, false) => self.scan(args, chunk, 0.0, |a: f64, b| a + b),
-            (true, true) => self.scan(args, chunk, 1.0, |a: f64, b| a * b),
-            (false, false) => self.scan(args, chunk, 0, i64::wrapping_add),
-            (false, true) => self.scan(args, chunk, 1, i64::wrapping_mul),
-        }
-    }
-}
-
-impl Running {
     /// Lines whose elements lie closer together than the lines do go by themselves, others all at once.
-    fn scan<C: Compute>(&self, args: &Args<'_>, chunk: usize, start: C, step: impl Fn(C, C) -> C) -> Result<()> {
+    fn scan<C: Compute>(
+        &self,
+        args: &Args<'_>,
+        range: Range<usize>,
+        start: C,
+        step: impl Fn(C, C) -> C,
+    ) -> Result<()> {
         let (x, mut y) = (Reader::<C>::new(args.tensor(0)?)?, Writer::<C>::new(args.output(3)?)?);
-        let range = part(chunk, self.per_chunk, self.lines.numel());
         let beside = self.lines.inner_strides();
         let is_along = self.strides[0].unsigned_abs() <= beside[0].unsigned_abs() || beside[0] == 0;
         let mut blocks = [[C::ZERO; ROOM]; SIDE_BY_SIDE];
@@ -304,8 +282,14 @@ impl Running {
 
 fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
     check_real(ctx, 3)?;
-    let lines = Loops::EMPTY;
-    chunked::prepare_work(Running { is_product, lines, length: 0, strides: [0; 2], per_chunk: 1 }, 0)
+    in_ranges(0, |args, running: &mut Running| running.bind(args), move |running, args, range, _| {
+        match (args.tensor(3)?.dtype().is_float(), is_product) {
+            (true, false) => running.scan(args, range, 0.0, |a: f64, b| a + b),
+            (true, true) => running.scan(args, range, 1.0, |a: f64, b| a * b),
+            (false, false) => running.scan(args, range, 0, i64::wrapping_add),
+            (false, true) => running.scan(args, range, 1, i64::wrapping_mul),
+        }
+    })
 }
 
 /// Running results.

@@ -6,7 +6,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::ops::division::{int_floor, int_remainder};
-use crate::routine::BindOnly;
+use crate::routine::Routine;
 use pteron_core::{BindArgs, Error, Result, Scalar};
 
 #[cold]
@@ -93,7 +93,7 @@ fn if_then_else(args: &mut BindArgs<'_>) -> Result<()> {
 
 macro_rules! prim {
     ($schema:literal, $bind:expr) => {
-        kernel(concat!("executorch_prim::", $schema), |_| BindOnly::scalar($bind))
+        kernel(concat!("executorch_prim::", $schema), |_| Routine::scalar($bind))
     };
 }
 

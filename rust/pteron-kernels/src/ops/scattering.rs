@@ -6,9 +6,11 @@
 //! index; NaN wins every extreme; means of integers round down.
 
 use crate::operator::{Operator, kernel};
-use crate::chunked::{self, CHUNK, Work, part};
-use crate::compute::{BLOCK, Class, Compute};
+use crate::chunked::{CHUNK, in_ranges, part};
+use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, UpdateView};
+use crate::frame::Split;
+use crate::grid_kernel::{GridKernel, Part, prepared, take_scratch};
 use crate::indexed::{self, Meet, Named, Row, Scatter, check_positions as check_range, with_number};
 use crate::strided::loops::{Loops, memory_order};
 use crate::ops::indexing::check_positions;
@@ -18,8 +20,10 @@ use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::strided::loops::signed;
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scalar, TensorView,
+    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scalar, Scratch,
+    TensorView,
 };
+use std::ops::Range;
 
 /// Checks that an index tensor has the rank of the data and stays within it, save along `dim`.
 fn check_index_shape(index: &TensorView<'_>, data: &Dims, dim: usize) -> Result<()> {
@@ -52,7 +56,6 @@ fn names_index(e: Error) -> Error {
     e.argument("index")
 }
 
-#[derive(Clone, Copy)]
 struct Gather {
     /// Operands: index, input, output.
     loops: Loops<3>,
@@ -60,8 +63,14 @@ struct Gather {
     stride: isize,
 }
 
-impl Work for Gather {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+impl Default for Gather {
+    fn default() -> Self {
+        Gather { loops: Loops::EMPTY, extent: 0, stride: 0 }
+    }
+}
+
+impl Gather {
+    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Split> {
         let view = args.args();
         let (x, index) = (view.tensor(0)?, view.tensor(2)?);
         let dim = wrap_dim(view.int(1)?, x.rank())?;
@@ -75,14 +84,13 @@ impl Work for Gather {
         let order = memory_order(shape.len(), &to);
         let order = order[..shape.len()].iter().copied();
         self.loops = Loops::over(order, &shape, [&positions, &beside(x.strides(), dim), &to]);
-        Ok(Grid::chunks(self.loops.numel().div_ceil(CHUNK), CHUNK.min(self.loops.numel())))
+        Ok(Split::new(self.loops.numel(), CHUNK, CHUNK.min(self.loops.numel())))
     }
 
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
+    fn run(&self, args: &Args<'_>, range: Range<usize>) -> Result<()> {
         let (x, index, mut out) = (args.tensor(0)?, Reader::<i64>::new(args.tensor(2)?)?, args.output(4)?);
         let [index_step, step, to_step] = self.loops.inner_strides();
         let mut buffer = [0; BLOCK];
-        let range = part(chunk, CHUNK, self.loops.numel());
         self.loops.each_run(range.start, range.len(), |_, [at, from, to], n| {
             for i in (0..n).step_by(BLOCK) {
                 let m = (n - i).min(BLOCK);
@@ -132,14 +140,16 @@ struct Scattering {
     strides: [isize; 3],
     extent: usize,
     lines_per_chunk: usize,
+    scratch: usize,
+    alias: AliasRule,
 }
 
 impl Scattering {
-    fn new(source: Source, out: usize, steps: &[Step]) -> Scattering {
+    fn prepared(source: Source, out: usize, steps: &[Step], scratch: usize, alias: AliasRule) -> Preparation {
         let mut all = [Step::Copy; Grid::MAX_PHASES];
         let count = steps.len().min(all.len() - 1) + 1;
         all[1..count].copy_from_slice(&steps[..count - 1]);
-        Scattering {
+        let kernel = Scattering {
             source,
             out,
             steps: all,
@@ -150,7 +160,10 @@ impl Scattering {
             strides: [0; 3],
             extent: 0,
             lines_per_chunk: 1,
-        }
+            scratch,
+            alias,
+        };
+        prepared("reference", kernel)
     }
 
     fn check_shapes(&self, args: &Args<'_>) -> Result<usize> {
@@ -232,10 +245,7 @@ impl Scattering {
         (includes_self, divide): (bool, fn(C, i64) -> C),
         scratch: &mut [u8],
     ) -> Result<()> {
-        let counts = bytemuck::try_cast_slice_mut::<u8, u64>(scratch)
-            .ok()
-            .and_then(|s| s.get_mut(..self.extent))
-            .ok_or_else(|| Error::internal("scratch is too small"))?;
+        let counts: &mut [u64] = take_scratch(&mut &mut *scratch, self.extent)?;
         let index = Reader::<i64>::new(args.tensor(2)?)?;
         let mut out = UpdateView::<C>::new(args, self.out)?;
         let range = part(chunk, self.lines_per_chunk, self.lines.numel());
@@ -265,10 +275,8 @@ impl Scattering {
             Ok(())
         })
     }
-}
 
-impl Work for Scattering {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
+    fn bind_lines(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
         let view = args.args();
         let dim = self.check_shapes(&view)?;
         let shape = *view.tensor(0)?.shape();
@@ -298,7 +306,7 @@ impl Work for Scattering {
         Ok(Grid::phases(&chunks[..self.count], CHUNK))
     }
 
-    fn run(&self, args: &Args<'_>, phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
+    fn run_step(&self, args: &Args<'_>, phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
         match self.steps.get(phase as usize).copied().unwrap_or(Step::Copy) {
             Step::Copy => {
                 let (x, mut out) = (args.tensor(0)?, args.output(self.out)?);
@@ -320,6 +328,31 @@ impl Work for Scattering {
     }
 }
 
+impl GridKernel for Scattering {
+    /// The kernel with the lines of the call.
+    type Problem = Scattering;
+
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch, shared: 0 }
+    }
+
+    fn alias(&self) -> AliasRule {
+        self.alias
+    }
+
+    fn new_problem(&self) -> Scattering {
+        *self
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, call: &mut Scattering) -> Result<Grid> {
+        call.bind_lines(args)
+    }
+
+    fn run(&self, call: &Scattering, part: Part<'_>) -> Result<()> {
+        call.run_step(part.args, part.phase, part.chunk, part.scratch.worker)
+    }
+}
+
 fn check_scatter(ctx: &PrepareContext<'_>, has_source: bool, out: usize) -> Result<()> {
     same_dtype(ctx, 0, out)?;
     check_positions(ctx, 2)?;
@@ -335,14 +368,14 @@ fn check_dtype(ctx: &PrepareContext<'_>, takes_complex: bool) -> Result<()> {
     if Class::of(dtype).is_some() || (takes_complex && dtype == DType::Complex64) {
         return Ok(());
     }
-    Err(Error::kernel("the operator does not support this dtype").got(dtype.name()))
+    Err(unsupported(dtype))
 }
 
 fn scatter(ctx: &PrepareContext<'_>, source: Source, meet: Meet) -> Preparation {
     let has_source = matches!(source, Source::Tensor(_));
     check_scatter(ctx, has_source, 4)?;
     check_dtype(ctx, true)?;
-    chunked::prepare_update(Scattering::new(source, 4, &[Step::Meet(meet)]), 0)
+    Scattering::prepared(source, 4, &[Step::Meet(meet)], 0, AliasRule::Update)
 }
 
 /// Where the output of `scatter_reduce` stands.
@@ -379,7 +412,7 @@ fn scatter_reduce(ctx: &PrepareContext<'_>) -> Preparation {
     let longest = ctx.tensor(0).and_then(|t| t.shape.iter().copied().max()).unwrap_or(1).max(1);
     let scratch = if is_mean { longest.checked_mul(size_of::<u64>()) } else { Some(0) };
     let scratch = scratch.ok_or_else(|| Error::limit("a dimension is too long").got(longest.to_string()))?;
-    chunked::prepare_work(Scattering::new(Source::Tensor(3), REDUCED, steps), scratch)
+    Scattering::prepared(Source::Tensor(3), REDUCED, steps, scratch, AliasRule::None)
 }
 
 /// gather, scatter.
@@ -390,7 +423,7 @@ pub static OPERATORS: &[Operator] = &[
             same_dtype(ctx, 0, 4)?;
             check_positions(ctx, 2)?;
             check_dtype(ctx, true)?;
-            chunked::prepare_work(Gather { loops: Loops::EMPTY, extent: 0, stride: 0 }, 0)
+            in_ranges(0, |args, gather: &mut Gather| gather.bind(args), |gather, args, range, _| gather.run(args, range))
         },
     ),
     kernel(

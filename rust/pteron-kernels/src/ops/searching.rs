@@ -5,7 +5,7 @@
 //! number behind a NaN of the sequence; from the right, equal numbers count as smaller.
 
 use crate::operator::{Operator, kernel};
-use crate::compute::{BLOCK, Class, Compute};
+use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::promotion::Promotion;
 use crate::reduction::plain::{Reduction, row_major};
@@ -160,7 +160,7 @@ fn prepare(
         (DType::Float16, _) => half,
         (DType::BFloat16, _) => brain,
         (common, Some(Class::I64)) if common != DType::Bool => int,
-        _ => return Err(Error::kernel("the operator does not support this dtype").got(common.name())),
+        _ => return Err(unsupported(common)),
     };
     Routine::prepare(bind, run)
 }

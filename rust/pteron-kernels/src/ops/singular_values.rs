@@ -13,7 +13,7 @@ use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, items, joined, largest, load, rooms, split, store, transpose,
 };
 use crate::ops::symmetric_eigen::rotation;
-use crate::routine::{PerItem, Preparation};
+use crate::routine::{Preparation, Routine};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// Quadratic convergence ends far earlier.
@@ -149,7 +149,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let (extents, _) = tall(largest(ctx, 0));
     let [high, wide] = extents;
     let bytes = bytes_for(&[&[2, high, wide], &[wide, wide], &[3, wide], &[2, high, high]])?;
-    PerItem::prepare(bytes, bind, |args, n, s| run(args, n, s.worker))
+    Routine::per_item(bytes, bind, |args, n, s| run(args, n, s.worker))
 }
 
 /// _linalg_svd.

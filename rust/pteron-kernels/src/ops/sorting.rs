@@ -4,15 +4,17 @@
 //! int64. Edge cases: NaN is larger than every number; equal elements keep their order.
 
 use crate::operator::{Operator, kernel};
-use crate::chunked::{self, CHUNK, Work, part};
+use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
 use crate::ops::layout::same_dtype;
 use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
 use crate::reduction::plain::Reduction;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
-use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
+use std::ops::Range;
 
 /// Where the arguments of an operator stand.
 #[derive(Clone, Copy)]
@@ -50,66 +52,43 @@ fn bind(args: &mut BindArgs<'_>, form: Form) -> Result<()> {
     args.resize(form.values + 1, &shape)
 }
 
-/// Orders lines, a few in a chunk.
-#[derive(Clone, Copy)]
-struct Ordering {
-    form: Form,
-    class: Class,
-    lines: usize,
-    per_chunk: usize,
+fn bind_lines(args: &mut BindArgs<'_>, form: Form) -> Result<Split> {
+    bind(args, form)?;
+    let view = args.args();
+    let x = view.tensor(0)?;
+    let reduction = Reduction::new(x.meta(), 1 << wrap_dim(view.int(form.dim)?, x.rank())?);
+    let lines = if view.tensor(form.values)?.numel() == 0 { 0 } else { reduction.outer.numel() };
+    Ok(Split::within(lines, reduction.count(), CHUNK, 8))
 }
 
-impl Work for Ordering {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
-        bind(args, self.form)?;
-        let view = args.args();
-        let x = view.tensor(0)?;
-        let reduction = Reduction::new(x.meta(), 1 << wrap_dim(view.int(self.form.dim)?, x.rank())?);
-        self.lines = if view.tensor(self.form.values)?.numel() == 0 { 0 } else { reduction.outer.numel() };
-        self.per_chunk = (CHUNK / reduction.count().max(1)).max(1);
-        let work = self.per_chunk.min(self.lines).saturating_mul(reduction.count()).saturating_mul(8);
-        Ok(Grid::chunks(self.lines.div_ceil(self.per_chunk), work))
-    }
-
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, scratch: &mut [u8]) -> Result<()> {
-        match self.class {
-            Class::F32 => self.order::<f32>(args, chunk, scratch),
-            Class::F64 => self.order::<f64>(args, chunk, scratch),
-            Class::I64 => self.order::<i64>(args, chunk, scratch),
-        }
-    }
-}
-
-impl Ordering {
-    fn order<C: Key>(&self, args: &Args<'_>, chunk: usize, scratch: &mut [u8]) -> Result<()> {
-        let form = self.form;
-        let x = args.tensor(0)?;
-        let (dim, is_narrow) = (wrap_dim(args.int(form.dim)?, x.rank())?, is_narrow(x.dtype()));
-        let descending = args.bool(form.descending)?;
-        let x = Reader::<C>::new(x)?;
-        let mut values = Writer::<C>::new(args.output(form.values)?)?;
-        let mut positions = Writer::<i64>::new(args.output(form.values + 1)?)?;
-        let from = Reduction::new(x.meta(), 1 << dim);
-        let (to, to_positions) = (Reduction::new(values.meta(), 1 << dim), Reduction::new(positions.meta(), 1 << dim));
-        let (mut chosen, mut places) = ([C::ZERO; BLOCK], [0i64; BLOCK]);
-        for number in part(chunk, self.per_chunk, self.lines) {
-            let base = from.outer.offset(number);
-            let line = Line { walk: from.inner(), base, is_narrow, descending };
-            let entries = Entries::first(&x, line, to.count(), scratch)?;
-            let (target, target_position) = (to.outer.offset(number), to_positions.outer.offset(number));
-            for start in (0..to.count()).step_by(BLOCK) {
-                let n = (to.count() - start).min(BLOCK);
-                for i in 0..n {
-                    let position = entries.position(start + i);
-                    places[i] = position as i64;
-                    chosen[i] = x.get((base + from.inner().offset(position)) as usize)?;
-                }
-                values.scatter(to.inner(), target, start, &chosen[..n])?;
-                positions.scatter(to_positions.inner(), target_position, start, &places[..n])?;
+/// Orders the lines of a range.
+fn order<C: Key>(args: &Args<'_>, form: Form, lines: Range<usize>, scratch: &mut [u8]) -> Result<()> {
+    let x = args.tensor(0)?;
+    let (dim, is_narrow) = (wrap_dim(args.int(form.dim)?, x.rank())?, is_narrow(x.dtype()));
+    let descending = args.bool(form.descending)?;
+    let x = Reader::<C>::new(x)?;
+    let mut values = Writer::<C>::new(args.output(form.values)?)?;
+    let mut positions = Writer::<i64>::new(args.output(form.values + 1)?)?;
+    let from = Reduction::new(x.meta(), 1 << dim);
+    let (to, to_positions) = (Reduction::new(values.meta(), 1 << dim), Reduction::new(positions.meta(), 1 << dim));
+    let (mut chosen, mut places) = ([C::ZERO; BLOCK], [0i64; BLOCK]);
+    for number in lines {
+        let base = from.outer.offset(number);
+        let line = Line { walk: from.inner(), base, is_narrow, descending };
+        let entries = Entries::first(&x, line, to.count(), scratch)?;
+        let (target, target_position) = (to.outer.offset(number), to_positions.outer.offset(number));
+        for start in (0..to.count()).step_by(BLOCK) {
+            let n = (to.count() - start).min(BLOCK);
+            for i in 0..n {
+                let position = entries.position(start + i);
+                places[i] = position as i64;
+                chosen[i] = x.get((base + from.inner().offset(position)) as usize)?;
             }
+            values.scatter(to.inner(), target, start, &chosen[..n])?;
+            positions.scatter(to_positions.inner(), target_position, start, &places[..n])?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
@@ -118,11 +97,13 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
         return Err(Error::kernel("positions are int64").argument("indices"));
     }
     let longest = ctx.tensor(0).and_then(|t| t.shape.iter().copied().max()).unwrap_or(1);
-    let class = Class::of(dtype_of(ctx, 0)?).ok_or_else(|| {
-        let name = ctx.tensor(0).map_or("", |t| t.dtype.name());
-        Error::kernel("the operator does not support this dtype").got(name)
-    })?;
-    chunked::prepare_work(Ordering { form, class, lines: 0, per_chunk: 1 }, scratch_bytes(longest)?)
+    let class = Class::required(dtype_of(ctx, 0)?)?;
+    let scratch = scratch_bytes(longest)?;
+    in_ranges(scratch, move |args, _: &mut ()| bind_lines(args, form), move |_, args, lines, scratch| match class {
+        Class::F32 => order::<f32>(args, form, lines, scratch),
+        Class::F64 => order::<f64>(args, form, lines, scratch),
+        Class::I64 => order::<i64>(args, form, lines, scratch),
+    })
 }
 
 /// sort, topk.

@@ -22,10 +22,7 @@ use std::ops::Range;
 /// An error unless inputs and output are real numbers.
 pub(crate) fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     for i in [0, out] {
-        let dtype = dtype_of(ctx, i)?;
-        if Class::of(dtype).is_none() {
-            return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
-        }
+        Class::required(dtype_of(ctx, i)?)?;
     }
     Ok(())
 }
@@ -274,6 +271,12 @@ fn every_dim(args: &Args<'_>) -> Result<u32> {
     Ok(all_dims(args.tensor(0)?.rank()))
 }
 
+/// Reduces the dimensions that argument 1 lists.
+fn bind_listed<const KEEPDIM: usize, const OUT: usize>(args: &mut BindArgs<'_>) -> Result<()> {
+    let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(KEEPDIM)?);
+    bind_reduced(args, set, keepdim, OUT)
+}
+
 fn bind_all(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(2, &[])
 }
@@ -287,11 +290,7 @@ pub static OPERATORS: &[Operator] = &[
     .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Sum, 4, DimsArg::List))
     .plain(|ctx| {
         check_real(ctx, 4)?;
-        in_parts(
-            4,
-            |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
-            |args, part| sum_over(args, listed_dims(args, 1)?, 4, part),
-        )
+        in_parts(4, bind_listed::<2, 4>, |args, part| sum_over(args, listed_dims(args, 1)?, 4, part))
     })
     .complex64(|ctx| complex_sums::by_dims(ctx, false)),
     operator(
@@ -311,11 +310,7 @@ pub static OPERATORS: &[Operator] = &[
     .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Mean, 4, DimsArg::List))
     .plain(|ctx| {
         mean(ctx, 3, 4)?;
-        in_parts(
-            4,
-            |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 4),
-            |args, part| mean_over(args, listed_dims(args, 1)?, 4, part),
-        )
+        in_parts(4, bind_listed::<2, 4>, |args, part| mean_over(args, listed_dims(args, 1)?, 4, part))
     })
     .complex64(|ctx| complex_sums::by_dims(ctx, true)),
     operator(
@@ -356,7 +351,7 @@ pub static OPERATORS: &[Operator] = &[
             check_spread(ctx, 4)?;
             in_parts(
                 4,
-                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
+                bind_listed::<3, 4>,
                 |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, |v| v, part),
             )
         },
@@ -367,7 +362,7 @@ pub static OPERATORS: &[Operator] = &[
             check_spread(ctx, 4)?;
             in_parts(
                 4,
-                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
+                bind_listed::<3, 4>,
                 |args, part| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v, part),
             )
         },
@@ -378,7 +373,7 @@ pub static OPERATORS: &[Operator] = &[
             check_spread(ctx, 4)?;
             in_parts(
                 4,
-                |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(3)?, 4),
+                bind_listed::<3, 4>,
                 |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, f64::sqrt, part),
             )
         },
@@ -407,11 +402,7 @@ pub static OPERATORS: &[Operator] = &[
     .fast("float", |ctx| float::prepare(ctx, FoldKind::LogSumExp, 3, DimsArg::List))
     .plain(|ctx| {
         check_real(ctx, 3)?;
-        in_parts(
-            3,
-            |args| bind_reduced(args, listed_dims(&args.args(), 1)?, args.args().bool(2)?, 3),
-            log_sum_exp,
-        )
+        in_parts(3, bind_listed::<2, 3>, log_sum_exp)
     }),
     operator(
         "aten::linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
@@ -424,11 +415,7 @@ pub static OPERATORS: &[Operator] = &[
         } else {
             |args, part| vector_norm::<f64>(args, part)
         };
-        in_parts(
-            5,
-            |args| bind_reduced(args, listed_dims(&args.args(), 2)?, args.args().bool(3)?, 5),
-            run,
-        )
+        in_parts(5, |args| bind_reduced(args, listed_dims(&args.args(), 2)?, args.args().bool(3)?, 5), run)
     }),
 ];
 

@@ -8,7 +8,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{bytes_for, check_dtypes, items, joined, largest, load, rooms, split_square, store};
-use crate::routine::{PerItem, Preparation};
+use crate::routine::{Preparation, Routine};
 use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 /// Quadratic convergence ends far earlier.
@@ -127,7 +127,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
         is_lower(Some(uplo))?;
     }
     let [n, _] = largest(ctx, 0);
-    PerItem::prepare(bytes_for(&[&[3, n, n], &[2, n]])?, bind, |args, n, s| run(args, n, s.worker))
+    Routine::per_item(bytes_for(&[&[3, n, n], &[2, n]])?, bind, |args, n, s| run(args, n, s.worker))
 }
 
 /// _linalg_eigh.

@@ -8,7 +8,7 @@ use crate::operator::{Operator, kernel};
 use crate::compute::Compute;
 use crate::elements::Reader;
 use crate::strided::copy::{Region, copy_region};
-use crate::routine::{BindOnly, Routine};
+use crate::routine::Routine;
 use crate::shape::{check_same, wrap_dim};
 use crate::strided::views::view_shape;
 use pteron_core::{Args, BindArgs, DType, Error, Result, Scalar};
@@ -97,13 +97,13 @@ fn copy_index(args: &Args<'_>) -> Result<()> {
 
 /// Sizes, items, views.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::sym_size.int(Tensor self, int dim) -> SymInt", |_| BindOnly::scalar(sym_size)),
-    kernel("aten::sym_numel(Tensor self) -> SymInt", |_| BindOnly::scalar(sym_numel)),
+    kernel("aten::sym_size.int(Tensor self, int dim) -> SymInt", |_| Routine::scalar(sym_size)),
+    kernel("aten::sym_numel(Tensor self) -> SymInt", |_| Routine::scalar(sym_numel)),
     kernel("aten::_local_scalar_dense(Tensor self) -> Scalar", |_| {
         Routine::prepare_with_finish(check_one_element, |_, _| Ok(()), local_scalar_dense)
     }),
     kernel("executorch_prim::et_view.default(Tensor self, int[] size, *, Tensor(a!) out) -> ()", |_| {
-        BindOnly::view(et_view)
+        Routine::view(et_view)
     }),
     kernel(
         "executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, SymInt index) -> ()",

@@ -8,7 +8,7 @@ use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, common_batch, items, joined, largest, load, rooms, split, split_square, store, transpose,
 };
-use crate::routine::{PerItem, Preparation, Routine};
+use crate::routine::{Preparation, Routine};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
 /// Which triangle of a matrix is meant, and how it is used.
@@ -81,7 +81,7 @@ fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 1, 5])?;
     let ([n, _], [rows, columns]) = (largest(ctx, 0), largest(ctx, 1));
     let bytes = bytes_for(&[&[n, n], &[2, rows, columns]])?;
-    PerItem::prepare(
+    Routine::per_item(
         bytes,
         |args| {
             let is_left = args.args().bool(3)?;

@@ -6,7 +6,7 @@
 
 use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, lanes};
-use crate::elementwise::plain::{Dtypes, Positions, Scalars, float, number};
+use crate::elementwise::plain::{Dtypes, Positions, Scalars, both_floats, float};
 use crate::elementwise::pointwise::functions;
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::routine::{Preparation, dtype_of};
@@ -131,14 +131,7 @@ macro_rules! function {
         kernel(
             concat!("aten::", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"),
             |ctx| {
-                number(
-                    ctx,
-                    Positions::UNARY,
-                    $dtypes(ctx)?,
-                    |$x, _, _, _| $float,
-                    |$x, _, _, _| $float,
-                    |$x, _, _, _| Ok($int),
-                )
+                both_floats!(ctx, Positions::UNARY, $dtypes(ctx)?, |$x, _, _, _| $float, int $int)
             },
         )
     };

@@ -7,6 +7,7 @@
 //! but for slices, which always have them; slices of a vector along dimension 0 (not -1) are elements to
 //! unique_consecutive.
 
+use crate::grid_kernel::take_scratch;
 use crate::operator::{Operator, kernel};
 use crate::compute::Class;
 use crate::elements::{Reader, Writer};
@@ -22,10 +23,7 @@ use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Wo
 
 /// Room in the scratch for `count` pairs of key and position.
 fn entries<'a>(scratch: &'a mut WorkerScratch<'_>, count: usize) -> Result<&'a mut [[u64; 2]]> {
-    bytemuck::try_cast_slice_mut::<u8, [u64; 2]>(scratch.worker)
-        .map_err(|_| Error::internal("scratch is misaligned"))?
-        .get_mut(..count)
-        .ok_or_else(|| Error::internal("scratch is too small"))
+    take_scratch(&mut &mut *scratch.worker, count)
 }
 
 /// Where an operator has its arguments.
@@ -190,10 +188,7 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
             return Err(Error::kernel("places and counts are int64").got(dtype_of(ctx, i)?.name()));
         }
     }
-    let dtype = dtype_of(ctx, 0)?;
-    let Some(class) = Class::of(dtype) else {
-        return Err(Error::kernel("the operator does not support this dtype").got(dtype.name()));
-    };
+    let class = Class::required(dtype_of(ctx, 0)?)?;
     let most = ctx.tensor(0).map_or(Ok(0), |t| t.shape.numel())?;
     let too_long = || Error::limit("the tensor is too long to order").got(most.to_string());
     let scratch = most.max(1).checked_mul(size_of::<[u64; 2]>()).ok_or_else(too_long)?;

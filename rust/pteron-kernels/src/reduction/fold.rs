@@ -63,7 +63,6 @@ pub trait Fold: Send + Sync + 'static {
 }
 
 struct FoldKernel<F> {
-    name: String,
     dims: ReducedDims,
     out: usize,
     fold: F,
@@ -79,7 +78,7 @@ pub fn fold_kernel<F: Fold>(
 ) -> Preparation {
     match ReducedDims::neighbours(ctx, out, form) {
         Some(dims) if dims.is_innermost(ctx) || !fold.needs_rows() => {
-            framed(FoldKernel { name: name.join("."), dims, out, fold })
+            framed(name.join("."), FoldKernel { dims, out, fold })
         }
         _ => Ok(None),
     }
@@ -87,10 +86,6 @@ pub fn fold_kernel<F: Fold>(
 
 impl<F: Fold> UnitKernel for FoldKernel<F> {
     type Problem = Volumes;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, volumes: &mut Volumes) -> Result<Split> {
         *volumes = self.dims.bind(args, self.out)?;

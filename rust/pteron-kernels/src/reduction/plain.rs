@@ -1,12 +1,13 @@
 //! The iteration of reductions: every output position, and for each the reduced positions of the input.
 
-use crate::chunked::{self, CHUNK, Work, part};
+use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Compute};
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
 use crate::routine::{BindFn, Preparation};
 use crate::shape::{all_dims, dim_set, reduced_shape};
 use crate::strided::loops::{Walk, signed};
-use pteron_core::{Args, BindArgs, Error, Grid, Result, TensorMeta};
+use pteron_core::{Args, BindArgs, Error, Result, TensorMeta};
 use std::ops::Range;
 
 /// Where a reduction reads.
@@ -83,35 +84,15 @@ impl Reduction {
 /// Computes the results at a range of output positions.
 pub type RunPart = fn(&Args<'_>, Range<usize>) -> Result<()>;
 
-/// A reduction of argument 0 whose results are computed apart from each other, a few in a chunk.
-#[derive(Clone, Copy)]
-struct Parts {
-    bind: BindFn,
-    run: RunPart,
-    out: usize,
-    count: usize,
-    per_chunk: usize,
-}
-
-impl Work for Parts {
-    fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Grid> {
-        (self.bind)(args)?;
-        let view = args.args();
-        self.count = view.output(self.out)?.numel();
-        let size = view.tensor(0)?.numel().checked_div(self.count).unwrap_or(0).max(1);
-        self.per_chunk = (CHUNK / size).max(1);
-        let work = self.per_chunk.min(self.count).saturating_mul(size);
-        Ok(Grid::chunks(self.count.div_ceil(self.per_chunk), work))
-    }
-
-    fn run(&self, args: &Args<'_>, _phase: u32, chunk: usize, _scratch: &mut [u8]) -> Result<()> {
-        (self.run)(args, part(chunk, self.per_chunk, self.count))
-    }
-}
-
 /// A kernel that reduces argument 0 to output `out` in chunks of results.
 pub fn in_parts(out: usize, bind: BindFn, run: RunPart) -> Preparation {
-    chunked::prepare_work(Parts { bind, run, out, count: 0, per_chunk: 1 }, 0)
+    let bind = move |args: &mut BindArgs<'_>, _: &mut ()| {
+        bind(args)?;
+        let view = args.args();
+        let count = view.output(out)?.numel();
+        Ok(Split::within(count, view.tensor(0)?.numel().checked_div(count).unwrap_or(0).max(1), CHUNK, 1))
+    };
+    in_ranges(0, bind, move |_, args, range, _| run(args, range))
 }
 
 /// A walk over all elements of a tensor in row-major order.

@@ -6,7 +6,7 @@
 //! row before it shows is a copy of that row. A vector has one row: every chunk lists its own part of it.
 
 use crate::chunk::{CHUNK, part};
-use crate::grid_kernel::{GridKernel, Part, Preparation, prepared};
+use crate::grid_kernel::{GridKernel, Part, Preparation, prepared, take_scratch};
 use crate::strided::copy::{by_size, copy_run};
 use crate::strided::loops::signed;
 use pteron_core::{Args, BindArgs, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scratch, TensorView};
@@ -165,7 +165,10 @@ pub fn prepare(ctx: &PrepareContext<'_>, out: usize, map: MapFn, list: ListFn) -
         true => Scratch { per_worker: bytes, shared: 0 },
         false => Scratch { per_worker: 0, shared: bytes },
     };
-    prepared(MappedCopy { map, list, out, element: spec.dtype.size(), is_vector, scratch })
+    prepared(
+        "reference.mapped_copy",
+        MappedCopy { map, list, out, element: spec.dtype.size(), is_vector, scratch },
+    )
 }
 
 impl MappedCopy {
@@ -209,11 +212,7 @@ impl MappedCopy {
         scratch: &mut [u8],
     ) -> Result<()> {
         let n = range.len();
-        let room: &mut [usize] = bytemuck::try_cast_slice_mut(scratch)
-            .map_err(|_| Error::internal("scratch is misaligned"))
-            .and_then(|room: &mut [usize]| {
-                room.get_mut(..list_room(n)).ok_or_else(|| Error::internal("scratch is too small"))
-            })?;
+        let room: &mut [usize] = take_scratch(&mut &mut *scratch, list_room(n))?;
         let (list, blocks) = room.split_at_mut(n);
         let level = if plan.levels[plan.rank - 1].list.is_some() {
             self.fill_part(args, plan, (0, range.start), (list, blocks))?;
@@ -252,10 +251,6 @@ fn find_blocks(list: &[usize], blocks: &mut [usize]) {
 
 impl GridKernel for MappedCopy {
     type Problem = Plan;
-
-    fn name(&self) -> &str {
-        "reference.mapped_copy"
-    }
 
     fn scratch(&self) -> Scratch {
         self.scratch

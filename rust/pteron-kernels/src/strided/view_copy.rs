@@ -9,8 +9,9 @@ use super::loops::{Loops, Run};
 use super::views::View;
 use crate::chunk::CHUNK;
 use crate::frame::{Chunk, Split, UnitKernel, framed};
+use crate::grid_kernel::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
-use pteron_core::{Args, BindArgs, PrepareContext, Prepared, Result, TensorView};
+use pteron_core::{Args, BindArgs, PrepareContext, Result, TensorView};
 use std::ops::Range;
 
 /// Says which view of argument 0 an operator copies.
@@ -71,7 +72,6 @@ impl Default for CopyPlan {
 }
 
 struct ViewCopy {
-    name: &'static str,
     level: SimdLevel,
     element_size: usize,
     out: usize,
@@ -79,18 +79,13 @@ struct ViewCopy {
 }
 
 /// Prepares the copy of `view_of` argument 0 into output `out` for dtypes of 1, 2, 4 or 8 bytes.
-pub fn prepare(
-    ctx: &PrepareContext<'_>,
-    name: &'static str,
-    out: usize,
-    view_of: ViewOf,
-) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare(ctx: &PrepareContext<'_>, name: &'static str, out: usize, view_of: ViewOf) -> Preparation {
     let (Some(from), Some(to)) = (ctx.tensor(0), ctx.tensor(out)) else { return Ok(None) };
     let element_size = from.dtype.size();
     if from.dtype != to.dtype || !matches!(element_size, 1 | 2 | 4 | 8) {
         return Ok(None);
     }
-    framed(ViewCopy { name, level: SimdLevel::at_most(ctx.cpu.isa), element_size, out, view_of })
+    framed(name, ViewCopy { level: SimdLevel::at_most(ctx.cpu.isa), element_size, out, view_of })
 }
 
 /// Gives output `out` the shape of a view of argument 0, and plans the copy in the memory order of the output.
@@ -105,10 +100,6 @@ pub fn bind_copy(args: &mut BindArgs<'_>, out: usize, view_of: ViewOf) -> Result
 
 impl UnitKernel for ViewCopy {
     type Problem = CopyPlan;
-
-    fn name(&self) -> &str {
-        self.name
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, plan: &mut CopyPlan) -> Result<Split> {
         let copy = bind_copy(args, self.out, self.view_of)?;

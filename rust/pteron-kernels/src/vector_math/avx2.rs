@@ -1,6 +1,7 @@
 //! [`Simd`] with AVX2, FMA and F16C. Unsafe island: every block relies on [`Avx2`] being made only inside
 //! [`enter`], whose callers have detected the features.
 
+use super::intrinsics::{memory, pure};
 use super::simd::{Simd, SimdTask};
 use std::arch::x86_64::*;
 
@@ -31,17 +32,6 @@ fn first(n: usize) -> __m256i {
     }
 }
 
-/// A method whose body is intrinsics without memory access.
-macro_rules! pure {
-    ($name:ident($($a:ident: $t:ty),*) -> $r:ty, $body:expr) => {
-        #[inline(always)]
-        fn $name(self, $($a: $t),*) -> $r {
-            // SAFETY: `self` proves the features.
-            unsafe { $body }
-        }
-    };
-}
-
 impl Simd for Avx2 {
     type F = __m256;
     type I = __m256i;
@@ -52,16 +42,8 @@ impl Simd for Avx2 {
     const AT_ONCE: usize = 2;
 
     pure!(splat(v: f32) -> __m256, _mm256_set1_ps(v));
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> __m256 {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm256_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn load_partial(self, p: *const f32, n: usize) -> __m256 {
-        // SAFETY: masked lanes are not read.
-        unsafe { _mm256_maskload_ps(p, first(n)) }
-    }
+    memory!(load(p: *const f32) -> __m256, _mm256_loadu_ps(p));
+    memory!(load_partial(p: *const f32, n: usize) -> __m256, _mm256_maskload_ps(p, first(n)));
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32, n: usize) -> __m256 {
         if n == 0 {
@@ -77,16 +59,8 @@ impl Simd for Avx2 {
             _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(even)))
         }
     }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: __m256) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm256_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn store_partial(self, p: *mut f32, v: __m256, n: usize) {
-        // SAFETY: masked lanes are not written.
-        unsafe { _mm256_maskstore_ps(p, first(n), v) }
-    }
+    memory!(store(p: *mut f32, v: __m256), _mm256_storeu_ps(p, v));
+    memory!(store_partial(p: *mut f32, v: __m256, n: usize), _mm256_maskstore_ps(p, first(n), v));
     pure!(add(a: __m256, b: __m256) -> __m256, _mm256_add_ps(a, b));
     pure!(sub(a: __m256, b: __m256) -> __m256, _mm256_sub_ps(a, b));
     pure!(mul(a: __m256, b: __m256) -> __m256, _mm256_mul_ps(a, b));
@@ -116,28 +90,12 @@ impl Simd for Avx2 {
         }
     }
     pure!(splat_d(v: f64) -> __m256d, _mm256_set1_pd(v));
-    #[inline(always)]
-    unsafe fn load_d(self, p: *const f64) -> __m256d {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm256_loadu_pd(p) }
-    }
-    #[inline(always)]
-    unsafe fn store_d(self, p: *mut f64, v: __m256d) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm256_storeu_pd(p, v) }
-    }
+    memory!(load_d(p: *const f64) -> __m256d, _mm256_loadu_pd(p));
+    memory!(store_d(p: *mut f64, v: __m256d), _mm256_storeu_pd(p, v));
     pure!(fma_d(a: __m256d, b: __m256d, c: __m256d) -> __m256d, _mm256_fmadd_pd(a, b, c));
     pure!(splat_l(v: i64) -> __m256i, _mm256_set1_epi64x(v));
-    #[inline(always)]
-    unsafe fn load_l(self, p: *const i64) -> __m256i {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm256_loadu_si256(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store_l(self, p: *mut i64, v: __m256i) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm256_storeu_si256(p.cast(), v) }
-    }
+    memory!(load_l(p: *const i64) -> __m256i, _mm256_loadu_si256(p.cast()));
+    memory!(store_l(p: *mut i64, v: __m256i), _mm256_storeu_si256(p.cast(), v));
     pure!(add_l(a: __m256i, b: __m256i) -> __m256i, _mm256_add_epi64(a, b));
     pure!(mul_l(a: __m256i, b: __m256i) -> __m256i, {
         // The products of the halves that reach the lower 64 bits.
@@ -201,40 +159,24 @@ impl Simd for Avx2 {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)) }
     }
-    #[inline(always)]
-    unsafe fn load_binary16(self, p: *const u16) -> __m256 {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn store_binary16(self, p: *mut u16, v: __m256) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
-    }
-    #[inline(always)]
-    unsafe fn load_brain16(self, p: *const u16) -> __m256 {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_brain16(self, p: *mut u16, v: __m256) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe {
-            let bits = _mm256_castps_si256(v);
-            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-            // Rounding could carry a NaN into an infinity.
-            let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
-            let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
-            let upper = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan));
-            let packed = _mm256_packus_epi32(upper, upper);
-            let joined = _mm256_permute4x64_epi64::<0b1000>(packed);
-            _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(joined))
-        }
-    }
+    memory!(load_binary16(p: *const u16) -> __m256, _mm256_cvtph_ps(_mm_loadu_si128(p.cast())));
+    memory!(store_binary16(p: *mut u16, v: __m256), _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
+    memory!(load_brain16(p: *const u16) -> __m256, {
+        let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+    });
+    memory!(store_brain16(p: *mut u16, v: __m256), {
+        let bits = _mm256_castps_si256(v);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+        // Rounding could carry a NaN into an infinity.
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+        let upper = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan));
+        let packed = _mm256_packus_epi32(upper, upper);
+        let joined = _mm256_permute4x64_epi64::<0b1000>(packed);
+        _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(joined))
+    });
     pure!(to_float(a: __m256i) -> __m256, _mm256_cvtepi32_ps(a));
     #[inline(always)]
     fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {

@@ -1,6 +1,7 @@
 //! [`Simd`] with AVX-512 F, BW, VL and DQ. Unsafe island: every block relies on [`Avx512`] being made
 //! only inside [`enter`], whose callers have detected the features.
 
+use super::intrinsics::{memory, pure};
 use super::simd::{Simd, SimdTask};
 use std::arch::x86_64::*;
 
@@ -31,17 +32,6 @@ fn first(n: usize) -> __mmask16 {
     if n >= 16 { u16::MAX } else { (1u16 << n) - 1 }
 }
 
-/// A method whose body is intrinsics without memory access.
-macro_rules! pure {
-    ($name:ident($($a:ident: $t:ty),*) -> $r:ty, $body:expr) => {
-        #[inline(always)]
-        fn $name(self, $($a: $t),*) -> $r {
-            // SAFETY: `self` proves the features.
-            unsafe { $body }
-        }
-    };
-}
-
 impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
@@ -52,16 +42,8 @@ impl Simd for Avx512 {
     const AT_ONCE: usize = 4;
 
     pure!(splat(v: f32) -> __m512, _mm512_set1_ps(v));
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> __m512 {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm512_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn load_partial(self, p: *const f32, n: usize) -> __m512 {
-        // SAFETY: masked lanes are not read.
-        unsafe { _mm512_maskz_loadu_ps(first(n), p) }
-    }
+    memory!(load(p: *const f32) -> __m512, _mm512_loadu_ps(p));
+    memory!(load_partial(p: *const f32, n: usize) -> __m512, _mm512_maskz_loadu_ps(first(n), p));
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32, n: usize) -> __m512 {
         if n == 0 {
@@ -77,16 +59,8 @@ impl Simd for Avx512 {
             _mm512_permutex2var_ps(low, index, high)
         }
     }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: __m512) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm512_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn store_partial(self, p: *mut f32, v: __m512, n: usize) {
-        // SAFETY: masked lanes are not written.
-        unsafe { _mm512_mask_storeu_ps(p, first(n), v) }
-    }
+    memory!(store(p: *mut f32, v: __m512), _mm512_storeu_ps(p, v));
+    memory!(store_partial(p: *mut f32, v: __m512, n: usize), _mm512_mask_storeu_ps(p, first(n), v));
     pure!(add(a: __m512, b: __m512) -> __m512, _mm512_add_ps(a, b));
     pure!(sub(a: __m512, b: __m512) -> __m512, _mm512_sub_ps(a, b));
     pure!(mul(a: __m512, b: __m512) -> __m512, _mm512_mul_ps(a, b));
@@ -109,28 +83,12 @@ impl Simd for Avx512 {
     });
     pure!(scale2(a: __m512, n: __m512) -> __m512, _mm512_scalef_ps(a, n));
     pure!(splat_d(v: f64) -> __m512d, _mm512_set1_pd(v));
-    #[inline(always)]
-    unsafe fn load_d(self, p: *const f64) -> __m512d {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm512_loadu_pd(p) }
-    }
-    #[inline(always)]
-    unsafe fn store_d(self, p: *mut f64, v: __m512d) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm512_storeu_pd(p, v) }
-    }
+    memory!(load_d(p: *const f64) -> __m512d, _mm512_loadu_pd(p));
+    memory!(store_d(p: *mut f64, v: __m512d), _mm512_storeu_pd(p, v));
     pure!(fma_d(a: __m512d, b: __m512d, c: __m512d) -> __m512d, _mm512_fmadd_pd(a, b, c));
     pure!(splat_l(v: i64) -> __m512i, _mm512_set1_epi64(v));
-    #[inline(always)]
-    unsafe fn load_l(self, p: *const i64) -> __m512i {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm512_loadu_si512(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store_l(self, p: *mut i64, v: __m512i) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm512_storeu_si512(p.cast(), v) }
-    }
+    memory!(load_l(p: *const i64) -> __m512i, _mm512_loadu_si512(p.cast()));
+    memory!(store_l(p: *mut i64, v: __m512i), _mm512_storeu_si512(p.cast(), v));
     pure!(add_l(a: __m512i, b: __m512i) -> __m512i, _mm512_add_epi64(a, b));
     pure!(mul_l(a: __m512i, b: __m512i) -> __m512i, _mm512_mullo_epi64(a, b));
     pure!(lt(a: __m512, b: __m512) -> __mmask16, _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b));
@@ -149,19 +107,11 @@ impl Simd for Avx512 {
         m != 0
     }
     pure!(select(m: __mmask16, a: __m512, b: __m512) -> __m512, _mm512_mask_blend_ps(m, b, a));
-    #[inline(always)]
-    unsafe fn load_bools(self, p: *const u8, n: usize) -> __mmask16 {
-        // SAFETY: masked bytes are not read.
-        unsafe {
-            let bytes = _mm_maskz_loadu_epi8(first(n), p.cast());
-            _mm_test_epi8_mask(bytes, bytes)
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_bools(self, p: *mut u8, m: __mmask16, n: usize) {
-        // SAFETY: masked bytes are not written.
-        unsafe { _mm_mask_storeu_epi8(p.cast(), first(n), _mm_maskz_set1_epi8(m, 1)) }
-    }
+    memory!(load_bools(p: *const u8, n: usize) -> __mmask16, {
+        let bytes = _mm_maskz_loadu_epi8(first(n), p.cast());
+        _mm_test_epi8_mask(bytes, bytes)
+    });
+    memory!(store_bools(p: *mut u8, m: __mmask16, n: usize), _mm_mask_storeu_epi8(p.cast(), first(n), _mm_maskz_set1_epi8(m, 1)));
     pure!(to_bits(a: __m512) -> __m512i, _mm512_castps_si512(a));
     pure!(of_bits(a: __m512i) -> __m512, _mm512_castsi512_ps(a));
     pure!(splat_i(v: i32) -> __m512i, _mm512_set1_epi32(v));
@@ -175,38 +125,22 @@ impl Simd for Avx512 {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srai_epi32::<N>(a) }
     }
-    #[inline(always)]
-    unsafe fn load_binary16(self, p: *const u16) -> __m512 {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn store_binary16(self, p: *mut u16, v: __m512) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
-    }
-    #[inline(always)]
-    unsafe fn load_brain16(self, p: *const u16) -> __m512 {
-        // SAFETY: the caller promises that the elements at `p` are readable. `self` proves the instruction set.
-        unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_brain16(self, p: *mut u16, v: __m512) {
-        // SAFETY: the caller promises that the elements at `p` are writable. `self` proves the instruction set.
-        unsafe {
-            let bits = _mm512_castps_si512(v);
-            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-            // Rounding could carry a NaN into an infinity.
-            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-            let upper = _mm512_srli_epi32::<16>(rounded);
-            let result = _mm512_mask_mov_epi32(upper, nan, _mm512_set1_epi32(0x7fc0));
-            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(result))
-        }
-    }
+    memory!(load_binary16(p: *const u16) -> __m512, _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())));
+    memory!(store_binary16(p: *mut u16, v: __m512), _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
+    memory!(load_brain16(p: *const u16) -> __m512, {
+        let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+    });
+    memory!(store_brain16(p: *mut u16, v: __m512), {
+        let bits = _mm512_castps_si512(v);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        // Rounding could carry a NaN into an infinity.
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        let upper = _mm512_srli_epi32::<16>(rounded);
+        let result = _mm512_mask_mov_epi32(upper, nan, _mm512_set1_epi32(0x7fc0));
+        _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(result))
+    });
     pure!(to_float(a: __m512i) -> __m512, _mm512_cvtepi32_ps(a));
     #[inline(always)]
     fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {

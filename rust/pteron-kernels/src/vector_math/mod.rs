@@ -11,6 +11,8 @@ pub mod erf;
 pub mod exp;
 pub mod half_bits;
 pub mod hyperbolic;
+#[cfg(target_arch = "x86_64")]
+mod intrinsics;
 pub mod inverse_trigonometric;
 pub mod log;
 pub mod portable;

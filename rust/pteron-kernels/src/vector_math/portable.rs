@@ -8,6 +8,9 @@ use super::simd::Simd;
 pub struct Portable;
 
 const N: usize = 8;
+/// 2^23, whose unit is one: adding it and taking it away rounds to nearest even without a library call; larger magnitudes
+/// are integers already.
+const MAGIC: f32 = 8_388_608.0;
 
 #[inline(always)]
 fn map<T: Copy, R: Copy + Default>(a: [T; N], f: impl Fn(T) -> R) -> [R; N] {
@@ -18,19 +21,59 @@ fn map<T: Copy, R: Copy + Default>(a: [T; N], f: impl Fn(T) -> R) -> [R; N] {
     out
 }
 
-#[inline(always)]
-fn zip<T: Copy, R: Copy + Default>(a: [T; N], b: [T; N], f: impl Fn(T, T) -> R) -> [R; N] {
-    let mut out = [R::default(); N];
-    for i in 0..N {
-        out[i] = f(a[i], b[i]);
-    }
-    out
-}
-
 /// 2^n for integral n in -126..=127.
 #[inline(always)]
 fn power_of_two(n: f32) -> f32 {
     f32::from_bits(((n as i32 + 127) as u32) << 23)
+}
+
+/// Methods of vectors, lane by lane: `name(operands) -> result: one lane;`, each a type of [`Simd`].
+macro_rules! lanes {
+    ($($name:ident($($a:ident: $t:ident),*) -> $r:ident: $lane:expr;)*) => { $(
+        #[inline(always)]
+        fn $name(self, $($a: Self::$t),*) -> Self::$r {
+            let mut out = [Default::default(); _];
+            for (i, slot) in out.iter_mut().enumerate() {
+                $(let $a = $a[i];)*
+                *slot = $lane;
+            }
+            out
+        }
+    )* };
+}
+
+/// Vectors of one number: `name(number) -> vector;`.
+macro_rules! splats {
+    ($($name:ident($t:ty) -> $r:ident;)*) => { $(
+        #[inline(always)]
+        fn $name(self, v: $t) -> Self::$r {
+            [v; _]
+        }
+    )* };
+}
+
+/// Loads and stores of whole vectors, with what becomes of them on the way.
+macro_rules! memory {
+    (load: $($load:ident($p:ty) -> $r:ident: $of:expr),*; store: $($store:ident($q:ty, $t:ident): $to:expr),*) => {
+        $(
+            /// # Safety
+            /// As in [`Simd`]: a whole vector is readable at `p`.
+            #[inline(always)]
+            unsafe fn $load(self, p: *const $p) -> Self::$r {
+                // SAFETY: the caller promises that the elements at `p` are readable; unaligned arrays are allowed.
+                $of(unsafe { std::ptr::read_unaligned(p.cast()) })
+            }
+        )*
+        $(
+            /// # Safety
+            /// As in [`Simd`]: a whole vector is writable at `p`.
+            #[inline(always)]
+            unsafe fn $store(self, p: *mut $q, v: Self::$t) {
+                // SAFETY: the caller promises that the elements at `p` are writable; unaligned arrays are allowed.
+                unsafe { std::ptr::write_unaligned(p.cast(), $to(v)) }
+            }
+        )*
+    };
 }
 
 impl Simd for Portable {
@@ -41,15 +84,60 @@ impl Simd for Portable {
     type L = [i64; N / 2];
     const LANES: usize = N;
 
-    #[inline(always)]
-    fn splat(self, v: f32) -> [f32; N] {
-        [v; N]
+    splats! {
+        splat(f32) -> F;
+        splat_d(f64) -> D;
+        splat_i(i32) -> I;
+        splat_l(i64) -> L;
+    }
+    lanes! {
+        add(a: F, b: F) -> F: a + b;
+        sub(a: F, b: F) -> F: a - b;
+        mul(a: F, b: F) -> F: a * b;
+        div(a: F, b: F) -> F: a / b;
+        min(a: F, b: F) -> F: if a < b { a } else { b };
+        max(a: F, b: F) -> F: if a > b { a } else { b };
+        abs(a: F) -> F: a.abs();
+        neg(a: F) -> F: -a;
+        sqrt(a: F) -> F: a.sqrt();
+        round(a: F) -> F: if a.abs() < MAGIC { ((a.abs() + MAGIC) - MAGIC).copysign(a) } else { a };
+        fma_d(a: D, b: D, c: D) -> D: c + a * b;
+        lt(a: F, b: F) -> M: a < b;
+        le(a: F, b: F) -> M: a <= b;
+        eq(a: F, b: F) -> M: a == b;
+        not(m: M) -> M: !m;
+        or(a: M, b: M) -> M: a | b;
+        select(m: M, a: F, b: F) -> F: if m { a } else { b };
+        to_bits(a: F) -> I: a.to_bits() as i32;
+        of_bits(a: I) -> F: f32::from_bits(a as u32);
+        add_i(a: I, b: I) -> I: a.wrapping_add(b);
+        sub_i(a: I, b: I) -> I: a.wrapping_sub(b);
+        mul_i(a: I, b: I) -> I: a.wrapping_mul(b);
+        and_i(a: I, b: I) -> I: a & b;
+        or_i(a: I, b: I) -> I: a | b;
+        add_l(a: L, b: L) -> L: a.wrapping_add(b);
+        mul_l(a: L, b: L) -> L: a.wrapping_mul(b);
+        to_float(a: I) -> F: a as f32;
+    }
+    memory! {
+        load:
+            load(f32) -> F: |v| v,
+            load_d(f64) -> D: |v| v,
+            load_l(i64) -> L: |v| v,
+            load_binary16(u16) -> F: |v| map(v, binary16_to),
+            load_brain16(u16) -> F: |v| map(v, brain16_to);
+        store:
+            store(f32, F): |v| v,
+            store_d(f64, D): |v| v,
+            store_l(i64, L): |v| v,
+            store_binary16(u16, F): |v| map(v, binary16_from),
+            store_brain16(u16, F): |v| map(v, brain16_from)
     }
     #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> [f32; N] {
-        // SAFETY: the caller's promise; unaligned arrays are allowed by read_unaligned.
-        unsafe { p.cast::<[f32; N]>().read_unaligned() }
+    fn shr_i<const S: u32>(self, a: [i32; N]) -> [i32; N] {
+        map(a, |a| a >> S)
     }
+
     #[inline(always)]
     unsafe fn load_partial(self, p: *const f32, n: usize) -> [f32; N] {
         let mut out = [0.0; N];
@@ -69,11 +157,6 @@ impl Simd for Portable {
         out
     }
     #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: [f32; N]) {
-        // SAFETY: the caller promises that the elements at `p` are writable.
-        unsafe { p.cast::<[f32; N]>().write_unaligned(v) }
-    }
-    #[inline(always)]
     unsafe fn store_partial(self, p: *mut f32, v: [f32; N], n: usize) {
         for (i, x) in v.iter().enumerate().take(n) {
             // SAFETY: i < n, the caller's promise.
@@ -81,115 +164,22 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
-    fn add(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
-        zip(a, b, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn sub(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
-        zip(a, b, |a, b| a - b)
-    }
-    #[inline(always)]
-    fn mul(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
-        zip(a, b, |a, b| a * b)
-    }
-    #[inline(always)]
-    fn div(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
-        zip(a, b, |a, b| a / b)
-    }
-    #[inline(always)]
     fn fma(self, a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         // Two roundings: without the instruction a fused multiply-add is a slow library call.
         self.add(self.mul(a, b), c)
-    }
-    #[inline(always)]
-    fn min(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
-        zip(a, b, |a, b| if a < b { a } else { b })
-    }
-    #[inline(always)]
-    fn max(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
-        zip(a, b, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn abs(self, a: [f32; N]) -> [f32; N] {
-        map(a, f32::abs)
-    }
-    #[inline(always)]
-    fn neg(self, a: [f32; N]) -> [f32; N] {
-        map(a, |a| -a)
-    }
-    #[inline(always)]
-    fn sqrt(self, a: [f32; N]) -> [f32; N] {
-        map(a, f32::sqrt)
-    }
-    #[inline(always)]
-    fn round(self, a: [f32; N]) -> [f32; N] {
-        // Adding 2^23, whose unit is one, and taking it away rounds to nearest even without a library call;
-        // larger magnitudes are integers already.
-        const MAGIC: f32 = 8_388_608.0;
-        map(a, |x| if x.abs() < MAGIC { ((x.abs() + MAGIC) - MAGIC).copysign(x) } else { x })
     }
     #[inline(always)]
     fn scale2(self, a: [f32; N], n: [f32; N]) -> [f32; N] {
         // Three factors of at most 2^±100 reach every n; all but the last keep the product in the
         // normal range when `a` is near one.
         let third = self.round(map(n, |n| n * (1.0 / 3.0)));
-        let last = zip(n, third, |n, t| n - (t + t));
+        let last = self.sub(n, self.add(third, third));
         let (p, q) = (map(third, power_of_two), map(last, power_of_two));
         self.mul(self.mul(self.mul(a, p), p), q)
     }
     #[inline(always)]
-    fn splat_d(self, v: f64) -> [f64; N / 2] {
-        [v; N / 2]
-    }
-    #[inline(always)]
-    unsafe fn load_d(self, p: *const f64) -> [f64; N / 2] {
-        // SAFETY: the caller promises that the elements at `p` are readable.
-        unsafe { p.cast::<[f64; N / 2]>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn store_d(self, p: *mut f64, v: [f64; N / 2]) {
-        // SAFETY: the caller promises that the elements at `p` are writable.
-        unsafe { p.cast::<[f64; N / 2]>().write_unaligned(v) }
-    }
-    #[inline(always)]
-    fn fma_d(self, a: [f64; N / 2], b: [f64; N / 2], c: [f64; N / 2]) -> [f64; N / 2] {
-        let mut out = c;
-        for i in 0..N / 2 {
-            out[i] += a[i] * b[i];
-        }
-        out
-    }
-    #[inline(always)]
-    fn lt(self, a: [f32; N], b: [f32; N]) -> [bool; N] {
-        zip(a, b, |a, b| a < b)
-    }
-    #[inline(always)]
-    fn le(self, a: [f32; N], b: [f32; N]) -> [bool; N] {
-        zip(a, b, |a, b| a <= b)
-    }
-    #[inline(always)]
-    fn eq(self, a: [f32; N], b: [f32; N]) -> [bool; N] {
-        zip(a, b, |a, b| a == b)
-    }
-    #[inline(always)]
-    fn not(self, m: [bool; N]) -> [bool; N] {
-        map(m, |m| !m)
-    }
-    #[inline(always)]
-    fn or(self, a: [bool; N], b: [bool; N]) -> [bool; N] {
-        zip(a, b, |a, b| a | b)
-    }
-    #[inline(always)]
     fn any(self, m: [bool; N]) -> bool {
         m.iter().fold(false, |any, m| any | m)
-    }
-    #[inline(always)]
-    fn select(self, m: [bool; N], a: [f32; N], b: [f32; N]) -> [f32; N] {
-        let mut out = b;
-        for i in 0..N {
-            out[i] = if m[i] { a[i] } else { b[i] };
-        }
-        out
     }
     #[inline(always)]
     unsafe fn load_bools(self, p: *const u8, n: usize) -> [bool; N] {
@@ -206,96 +196,6 @@ impl Simd for Portable {
             // SAFETY: i < n, the caller's promise.
             unsafe { *p.add(i) = *m as u8 };
         }
-    }
-    #[inline(always)]
-    fn to_bits(self, a: [f32; N]) -> [i32; N] {
-        map(a, |a| a.to_bits() as i32)
-    }
-    #[inline(always)]
-    fn of_bits(self, a: [i32; N]) -> [f32; N] {
-        map(a, |a| f32::from_bits(a as u32))
-    }
-    #[inline(always)]
-    fn splat_i(self, v: i32) -> [i32; N] {
-        [v; N]
-    }
-    #[inline(always)]
-    fn add_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
-        zip(a, b, i32::wrapping_add)
-    }
-    #[inline(always)]
-    fn mul_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
-        zip(a, b, i32::wrapping_mul)
-    }
-    #[inline(always)]
-    fn splat_l(self, v: i64) -> [i64; N / 2] {
-        [v; N / 2]
-    }
-    #[inline(always)]
-    unsafe fn load_l(self, p: *const i64) -> [i64; N / 2] {
-        // SAFETY: the caller promises that the elements at `p` are readable.
-        unsafe { p.cast::<[i64; N / 2]>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn store_l(self, p: *mut i64, v: [i64; N / 2]) {
-        // SAFETY: the caller promises that the elements at `p` are writable.
-        unsafe { p.cast::<[i64; N / 2]>().write_unaligned(v) }
-    }
-    #[inline(always)]
-    fn add_l(self, a: [i64; N / 2], b: [i64; N / 2]) -> [i64; N / 2] {
-        let mut out = a;
-        for i in 0..N / 2 {
-            out[i] = a[i].wrapping_add(b[i]);
-        }
-        out
-    }
-    #[inline(always)]
-    fn mul_l(self, a: [i64; N / 2], b: [i64; N / 2]) -> [i64; N / 2] {
-        let mut out = a;
-        for i in 0..N / 2 {
-            out[i] = a[i].wrapping_mul(b[i]);
-        }
-        out
-    }
-    #[inline(always)]
-    fn sub_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
-        zip(a, b, i32::wrapping_sub)
-    }
-    #[inline(always)]
-    fn and_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
-        zip(a, b, |a, b| a & b)
-    }
-    #[inline(always)]
-    fn or_i(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
-        zip(a, b, |a, b| a | b)
-    }
-    #[inline(always)]
-    fn shr_i<const S: u32>(self, a: [i32; N]) -> [i32; N] {
-        map(a, |a| a >> S)
-    }
-    #[inline(always)]
-    unsafe fn load_binary16(self, p: *const u16) -> [f32; N] {
-        // SAFETY: the caller promises that the elements at `p` are readable.
-        map(unsafe { p.cast::<[u16; N]>().read_unaligned() }, binary16_to)
-    }
-    #[inline(always)]
-    unsafe fn store_binary16(self, p: *mut u16, v: [f32; N]) {
-        // SAFETY: the caller promises that the elements at `p` are writable.
-        unsafe { p.cast::<[u16; N]>().write_unaligned(map(v, binary16_from)) }
-    }
-    #[inline(always)]
-    unsafe fn load_brain16(self, p: *const u16) -> [f32; N] {
-        // SAFETY: the caller promises that the elements at `p` are readable.
-        map(unsafe { p.cast::<[u16; N]>().read_unaligned() }, brain16_to)
-    }
-    #[inline(always)]
-    unsafe fn store_brain16(self, p: *mut u16, v: [f32; N]) {
-        // SAFETY: the caller promises that the elements at `p` are writable.
-        unsafe { p.cast::<[u16; N]>().write_unaligned(map(v, brain16_from)) }
-    }
-    #[inline(always)]
-    fn to_float(self, a: [i32; N]) -> [f32; N] {
-        map(a, |a| a as f32)
     }
     #[inline(always)]
     fn reduce_add(self, a: [f32; N]) -> f32 {

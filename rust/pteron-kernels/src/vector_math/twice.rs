@@ -20,6 +20,16 @@ macro_rules! pairs {
     )* };
 }
 
+/// Both halves of one number: `name(number) -> vector;`.
+macro_rules! splats {
+    ($($name:ident($t:ty) -> $r:ident;)*) => { $(
+        #[inline(always)]
+        fn $name(self, v: $t) -> Self::$r {
+            (self.0.$name(v), self.0.$name(v))
+        }
+    )* };
+}
+
 /// Loads and stores of all lanes.
 macro_rules! whole {
     (load: $($load:ident($p:ty) -> $r:ident),*; store: $($store:ident($q:ty, $t:ident)),*; lanes $lanes:expr) => {
@@ -96,6 +106,12 @@ impl<S: Simd> Simd for Twice<S> {
         or_i(a: I, b: I) -> I;
         to_float(a: I) -> F;
     }
+    splats! {
+        splat(f32) -> F;
+        splat_d(f64) -> D;
+        splat_l(i64) -> L;
+        splat_i(i32) -> I;
+    }
     whole! {
         load: load(f32) -> F, load_binary16(u16) -> F, load_brain16(u16) -> F;
         store: store(f32, F), store_binary16(u16, F), store_brain16(u16, F);
@@ -103,22 +119,6 @@ impl<S: Simd> Simd for Twice<S> {
     }
     whole! { load: load_d(f64) -> D, load_l(i64) -> L; store: store_d(f64, D), store_l(i64, L); lanes S::LANES / 2 }
 
-    #[inline(always)]
-    fn splat(self, v: f32) -> Self::F {
-        (self.0.splat(v), self.0.splat(v))
-    }
-    #[inline(always)]
-    fn splat_d(self, v: f64) -> Self::D {
-        (self.0.splat_d(v), self.0.splat_d(v))
-    }
-    #[inline(always)]
-    fn splat_l(self, v: i64) -> Self::L {
-        (self.0.splat_l(v), self.0.splat_l(v))
-    }
-    #[inline(always)]
-    fn splat_i(self, v: i32) -> Self::I {
-        (self.0.splat_i(v), self.0.splat_i(v))
-    }
     #[inline(always)]
     fn shr_i<const N: u32>(self, a: Self::I) -> Self::I {
         (self.0.shr_i::<N>(a.0), self.0.shr_i::<N>(a.1))

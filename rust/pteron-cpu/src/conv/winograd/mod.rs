@@ -19,7 +19,8 @@ use super::operands::{Operands, post_floats};
 use crate::epilogue::Epilogue;
 use crate::gemm::{TileSet, part};
 use block::{BlockTask, MOST_PANELS, MOST_TILES, product_floats, table_entries, transformed_floats};
-use pteron_core::{Grid, PackedBytes, PrepareContext, Prepared, Result};
+use pteron_core::{Grid, PackedBytes, PrepareContext, Result};
+use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 pub(crate) use weights::PACKED;
@@ -34,7 +35,6 @@ const FEWEST_TILES: usize = 24;
 struct Winograd {
     level: SimdLevel,
     tiles: &'static TileSet,
-    name: String,
     geometry: Geometry,
     weights: Arc<PackedBytes>,
     epilogue: Epilogue,
@@ -76,7 +76,7 @@ fn is_fit(geometry: &Geometry, extents: &Extents) -> bool {
 }
 
 /// Prepares a convolution as [`super::prepare_convolution`] does; `None` for one that the method is not for.
-pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Result<Option<Box<dyn Prepared>>> {
+pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Preparation {
     let Some(super::Call { geometry, extents, is_interleaved: [true, true] }) = super::call(ctx, epilogue)
     else {
         return Ok(None);
@@ -87,14 +87,17 @@ pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Result<Option<B
     }
     let Some(weights) = weights::packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(Winograd {
-        level,
-        tiles: TileSet::for_isa(level.isa()),
-        name: format!("convolution.winograd_2x2_3x3.{}", level.isa().name()),
-        geometry,
-        weights,
-        epilogue: epilogue.clone(),
-    })
+    let name = format!("convolution.winograd_2x2_3x3.{}", level.isa().name());
+    framed(
+        name,
+        Winograd {
+            level,
+            tiles: TileSet::for_isa(level.isa()),
+            geometry,
+            weights,
+            epilogue: epilogue.clone(),
+        },
+    )
 }
 
 impl Winograd {
@@ -105,10 +108,6 @@ impl Winograd {
 
 impl Method for Winograd {
     type Split = Split;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         (&self.geometry, &self.epilogue)

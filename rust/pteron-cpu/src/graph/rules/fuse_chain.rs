@@ -10,7 +10,7 @@
 
 use super::Rule;
 use crate::epilogue::Epilogue;
-use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
+use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId, replace_found};
 use pteron_core::Result;
 use pteron_kernels::elementwise::chain::{Chain, Operand, Step};
 use pteron_kernels::elementwise::function::{ElementwiseCall, is_elementwise, recognise};
@@ -24,18 +24,9 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
-    let mut count = 0;
     let ids: Vec<NodeId> = graph.ids().collect();
     // From the end: what a call could take in has not been taken by an earlier one.
-    for last in ids.into_iter().rev() {
-        if let Some((nodes, draft)) = find(graph, last)
-            && host.can_prepare(graph, &draft)?
-            && graph.replace(&nodes, draft).is_some()
-        {
-            count += 1;
-        }
-    }
-    Ok(count)
+    replace_found(graph, host, ids.into_iter().rev(), find)
 }
 
 /// A call that may be a step.

@@ -6,7 +6,7 @@
 //! the same bytes. Saves one pass over the activations.
 
 use super::{Rule, WEIGHTED};
-use crate::graph::{Draft, Graph, Host, NodeId, Op};
+use crate::graph::{Draft, Graph, Host, NodeId, Op, replace_found};
 use pteron_core::Result;
 
 pub(super) const RULE: Rule = Rule {
@@ -17,19 +17,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
-    let mut count = 0;
-    for consumer in graph.ids() {
-        if let Some((producer, draft)) = find(graph, consumer)
-            && host.can_prepare(graph, &draft)?
-            && graph.replace(&[producer, consumer], draft).is_some()
-        {
-            count += 1;
-        }
-    }
-    Ok(count)
+    replace_found(graph, host, graph.ids(), find)
 }
 
-fn find(graph: &Graph, consumer: NodeId) -> Option<(NodeId, Draft)> {
+fn find(graph: &Graph, consumer: NodeId) -> Option<(Vec<NodeId>, Draft)> {
     let node = graph.node(consumer);
     let Op::Clamp { min, max } = node.op else { return None };
     if !graph.is_live(consumer) {
@@ -48,7 +39,7 @@ fn find(graph: &Graph, consumer: NodeId) -> Option<(NodeId, Draft)> {
     let mut draft = before.draft();
     draft.rename(input, output);
     draft.epilogue.clamp = Some((min, max));
-    Some((producer, draft))
+    Some((vec![producer, consumer], draft))
 }
 
 #[cfg(test)]

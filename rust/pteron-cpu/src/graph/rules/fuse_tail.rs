@@ -9,7 +9,7 @@
 //! Saves a pass over the activations for each of them.
 
 use super::{Rule, WEIGHTED};
-use crate::graph::{Draft, Graph, Host, NodeId, Op, TensorId};
+use crate::graph::{Draft, Graph, Host, NodeId, Op, TensorId, replace_found};
 use pteron_core::Result;
 use pteron_kernels::elementwise::chain::{Chain, Operand, Step};
 use pteron_kernels::elementwise::function::recognise;
@@ -26,16 +26,7 @@ pub(super) const RULE: Rule = Rule {
 const MOST_CALLS: usize = 12;
 
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
-    let mut count = 0;
-    for producer in graph.ids() {
-        if let Some((nodes, draft)) = find(graph, producer)
-            && host.can_prepare(graph, &draft)?
-            && graph.replace(&nodes, draft).is_some()
-        {
-            count += 1;
-        }
-    }
-    Ok(count)
+    replace_found(graph, host, graph.ids(), find)
 }
 
 /// Calls that read `y`, numbers and each other.

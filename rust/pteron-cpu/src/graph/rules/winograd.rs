@@ -7,7 +7,7 @@
 //! output is the sum of its own window.
 
 use super::Rule;
-use crate::graph::{Graph, Host, Op};
+use crate::graph::{Draft, Graph, Host, Op, replace_found};
 use pteron_core::Result;
 
 pub(super) const RULE: Rule = Rule {
@@ -18,19 +18,11 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
-    let mut count = 0;
-    for id in graph.ids() {
+    replace_found(graph, host, graph.ids(), |graph, id| {
         let node = graph.node(id);
-        if !graph.is_live(id) || !node.op.is_convolution() {
-            continue;
-        }
-        let mut draft = node.draft();
-        draft.op = Op::Winograd;
-        if host.can_prepare(graph, &draft)? && graph.replace(&[id], draft).is_some() {
-            count += 1;
-        }
-    }
-    Ok(count)
+        let is_convolution = graph.is_live(id) && node.op.is_convolution();
+        is_convolution.then(|| (vec![id], Draft { op: Op::Winograd, ..node.draft() }))
+    })
 }
 
 #[cfg(test)]

@@ -30,106 +30,6 @@ pub(super) trait Product: Copy + Send + Sync + 'static {
     unsafe fn store<S: Simd>(s: S, p: *mut Self::Number, v: Self::Vector<S>);
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Double;
-
-impl Product for Double {
-    type Memory = f64;
-    type Number = f64;
-    type Vector<S: Simd> = S::D;
-    const IS_NUMBER: bool = true;
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::LANES / 2
-    }
-    #[inline(always)]
-    fn widen(v: f64) -> f64 {
-        v
-    }
-    #[inline(always)]
-    fn narrow(v: f64) -> f64 {
-        v
-    }
-    #[inline(always)]
-    fn scaled(v: f64, factor: f64) -> f64 {
-        v * factor
-    }
-    #[inline(always)]
-    fn sum(a: f64, b: f64) -> f64 {
-        a + b
-    }
-    #[inline(always)]
-    fn splat<S: Simd>(s: S, v: f64) -> S::D {
-        s.splat_d(v)
-    }
-    #[inline(always)]
-    fn fma<S: Simd>(s: S, a: S::D, b: S::D, c: S::D) -> S::D {
-        s.fma_d(a, b, c)
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const f64) -> S::D {
-        // SAFETY: the caller promises a whole vector at `p`.
-        unsafe { s.load_d(p) }
-    }
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, p: *mut f64, v: S::D) {
-        // SAFETY: the caller promises a whole vector at `p`.
-        unsafe { s.store_d(p, v) }
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Sixteen<T>(std::marker::PhantomData<T>);
-
-impl<T: Half> Product for Sixteen<T> {
-    type Memory = T;
-    type Number = f32;
-    type Vector<S: Simd> = S::F;
-    const IS_NUMBER: bool = false;
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::LANES
-    }
-    #[inline(always)]
-    fn widen(v: T) -> f32 {
-        v.number()
-    }
-    #[inline(always)]
-    fn narrow(v: f32) -> T {
-        T::of_number(v)
-    }
-    #[inline(always)]
-    fn scaled(v: f32, factor: f64) -> f32 {
-        v * factor as f32
-    }
-    #[inline(always)]
-    fn sum(a: f32, b: f32) -> f32 {
-        a + b
-    }
-    #[inline(always)]
-    fn splat<S: Simd>(s: S, v: f32) -> S::F {
-        s.splat(v)
-    }
-    #[inline(always)]
-    fn fma<S: Simd>(s: S, a: S::F, b: S::F, c: S::F) -> S::F {
-        s.fma(a, b, c)
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const f32) -> S::F {
-        // SAFETY: the caller promises a whole vector at `p`.
-        unsafe { s.load(p) }
-    }
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, p: *mut f32, v: S::F) {
-        // SAFETY: the caller promises a whole vector at `p`.
-        unsafe { s.store(p, v) }
-    }
-}
-
-/// Integers of at most 32 bits, multiplied and added up in 32: the low bits that are kept do not depend on more.
-#[derive(Clone, Copy)]
-pub(super) struct Whole<T>(std::marker::PhantomData<T>);
-
 /// An integer of at most 32 bits.
 pub(super) trait Small: Element {
     const IS_I32: bool = false;
@@ -150,95 +50,86 @@ macro_rules! small {
 }
 small! { u8, false; i8, false; i16, false; i32, true; }
 
-impl<T: Small> Product for Whole<T> {
-    type Memory = T;
-    type Number = i32;
-    type Vector<S: Simd> = S::I;
-    const IS_NUMBER: bool = T::IS_I32;
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::LANES
-    }
-    #[inline(always)]
-    fn widen(v: T) -> i32 {
-        v.wide()
-    }
-    #[inline(always)]
-    fn narrow(v: i32) -> T {
-        T::low_bits(v)
-    }
-    #[inline(always)]
-    fn scaled(v: i32, factor: f64) -> i32 {
-        v.wrapping_mul(factor as i64 as i32)
-    }
-    #[inline(always)]
-    fn sum(a: i32, b: i32) -> i32 {
-        a.wrapping_add(b)
-    }
-    #[inline(always)]
-    fn splat<S: Simd>(s: S, v: i32) -> S::I {
-        s.splat_i(v)
-    }
-    #[inline(always)]
-    fn fma<S: Simd>(s: S, a: S::I, b: S::I, c: S::I) -> S::I {
-        s.add_i(s.mul_i(a, b), c)
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const i32) -> S::I {
-        // SAFETY: the caller's promise; loaded as bits.
-        s.to_bits(unsafe { s.load(p.cast()) })
-    }
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, p: *mut i32, v: S::I) {
-        // SAFETY: the caller's promise; stored as bits.
-        unsafe { s.store(p.cast(), s.of_bits(v)) }
-    }
+/// Kinds of elements:
+///
+/// ```text
+/// Name: elements in memory, as numbers in vectors, are elements numbers?, lanes; conversions of one number; and the
+/// functions of vectors, where loads and stores take an address.
+/// ```
+macro_rules! products {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $(<$g:ident: $bound:ident>)?: $memory:ty, $number:ty, $vector:ident, $is_number:expr, $lanes:expr;
+        |$v:ident| widen $widen:expr, narrow $narrow:expr, |$factor:ident| scaled $scaled:expr, |$w:ident| sum $sum:expr;
+        |$s:ident, $a:ident, $b:ident, $c:ident| splat $splat:expr, fma $fma:expr, load $load:expr, store $store:expr;
+    )*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name $(<$g>(std::marker::PhantomData<$g>))?;
+
+        impl $(<$g: $bound>)? Product for $name $(<$g>)? {
+            type Memory = $memory;
+            type Number = $number;
+            type Vector<S: Simd> = S::$vector;
+            const IS_NUMBER: bool = $is_number;
+            #[inline(always)]
+            fn lanes<S: Simd>() -> usize {
+                S::LANES / $lanes
+            }
+            #[inline(always)]
+            fn widen($v: $memory) -> $number {
+                $widen
+            }
+            #[inline(always)]
+            fn narrow($v: $number) -> $memory {
+                $narrow
+            }
+            #[inline(always)]
+            fn scaled($v: $number, $factor: f64) -> $number {
+                $scaled
+            }
+            #[inline(always)]
+            fn sum($v: $number, $w: $number) -> $number {
+                $sum
+            }
+            #[inline(always)]
+            fn splat<S: Simd>($s: S, $a: $number) -> S::$vector {
+                $splat
+            }
+            #[inline(always)]
+            fn fma<S: Simd>($s: S, $a: S::$vector, $b: S::$vector, $c: S::$vector) -> S::$vector {
+                $fma
+            }
+            #[inline(always)]
+            unsafe fn load<S: Simd>($s: S, $a: *const $number) -> S::$vector {
+                // SAFETY: the caller promises a whole vector at the address.
+                unsafe { $load }
+            }
+            #[inline(always)]
+            unsafe fn store<S: Simd>($s: S, $a: *mut $number, $b: S::$vector) {
+                // SAFETY: the caller promises a whole vector at the address.
+                unsafe { $store }
+            }
+        }
+    )* };
 }
-
-#[derive(Clone, Copy)]
-pub(super) struct Long;
-
-impl Product for Long {
-    type Memory = i64;
-    type Number = i64;
-    type Vector<S: Simd> = S::L;
-    const IS_NUMBER: bool = true;
-    #[inline(always)]
-    fn lanes<S: Simd>() -> usize {
-        S::LANES / 2
-    }
-    #[inline(always)]
-    fn widen(v: i64) -> i64 {
-        v
-    }
-    #[inline(always)]
-    fn narrow(v: i64) -> i64 {
-        v
-    }
-    #[inline(always)]
-    fn scaled(v: i64, factor: f64) -> i64 {
-        v.wrapping_mul(factor as i64)
-    }
-    #[inline(always)]
-    fn sum(a: i64, b: i64) -> i64 {
-        a.wrapping_add(b)
-    }
-    #[inline(always)]
-    fn splat<S: Simd>(s: S, v: i64) -> S::L {
-        s.splat_l(v)
-    }
-    #[inline(always)]
-    fn fma<S: Simd>(s: S, a: S::L, b: S::L, c: S::L) -> S::L {
-        s.add_l(s.mul_l(a, b), c)
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const i64) -> S::L {
-        // SAFETY: the caller promises a whole vector at `p`.
-        unsafe { s.load_l(p) }
-    }
-    #[inline(always)]
-    unsafe fn store<S: Simd>(s: S, p: *mut i64, v: S::L) {
-        // SAFETY: the caller promises a whole vector at `p`.
-        unsafe { s.store_l(p, v) }
-    }
+products! {
+    /// float64.
+    Double: f64, f64, D, true, 2;
+        |v| widen v, narrow v, |factor| scaled v * factor, |w| sum v + w;
+        |s, a, b, c| splat s.splat_d(a), fma s.fma_d(a, b, c), load s.load_d(a), store s.store_d(a, b);
+    /// Floats of sixteen bits, in f32.
+    Sixteen<T: Half>: T, f32, F, false, 1;
+        |v| widen v.number(), narrow T::of_number(v), |factor| scaled v * factor as f32, |w| sum v + w;
+        |s, a, b, c| splat s.splat(a), fma s.fma(a, b, c), load s.load(a), store s.store(a, b);
+    /// Integers of at most 32 bits, multiplied and added up in 32: the low bits that are kept do not depend on more.
+    Whole<T: Small>: T, i32, I, T::IS_I32, 1;
+        |v| widen v.wide(), narrow T::low_bits(v), |factor| scaled v.wrapping_mul(factor as i64 as i32),
+            |w| sum v.wrapping_add(w);
+        |s, a, b, c| splat s.splat_i(a), fma s.add_i(s.mul_i(a, b), c), load s.to_bits(s.load(a.cast())),
+            store s.store(a.cast(), s.of_bits(b));
+    /// int64.
+    Long: i64, i64, L, true, 2;
+        |v| widen v, narrow v, |factor| scaled v.wrapping_mul(factor as i64), |w| sum v.wrapping_add(w);
+        |s, a, b, c| splat s.splat_l(a), fma s.add_l(s.mul_l(a, b), c), load s.load_l(a), store s.store_l(a, b);
 }

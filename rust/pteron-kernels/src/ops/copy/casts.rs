@@ -8,7 +8,8 @@ use crate::elementwise::operand::{Sink, Source, convert};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
-use pteron_core::{BindArgs, Bool8, DType, Element, PrepareContext, Prepared, Result};
+use pteron_core::{BindArgs, Bool8, DType, Element, PrepareContext, Result};
+use crate::grid_kernel::Preparation;
 
 const OUT: usize = 3;
 /// Elements of a chunk.
@@ -18,7 +19,6 @@ const CHUNK: usize = 32 << 10;
 type RunFn = fn(SimdLevel, &mut Chunk<'_, '_>) -> Result<()>;
 
 struct Cast {
-    name: String,
     level: SimdLevel,
     run: RunFn,
 }
@@ -40,43 +40,58 @@ trait Into<B>: Element {
     fn converted(self) -> B;
 }
 
-macro_rules! numbers {
-    ($($a:ty => $($b:ty),*;)*) => { $( $(
-        impl Into<$b> for $a {
-            #[inline(always)]
-            fn converted(self) -> $b {
-                self as $b
+/// Numbers that become others as Rust converts them, and truth values; `each_of` has their loops.
+macro_rules! conversions {
+    (numbers { $($a:ty => $($b:ty),*;)* } truth values { $($t:ty),* }) => {
+        $( $(
+            impl Into<$b> for $a {
+                #[inline(always)]
+                fn converted(self) -> $b {
+                    self as $b
+                }
             }
-        }
-    )* )* };
-}
-numbers! {
-    i64 => i32, f32, f64, u8;
-    i32 => i64, f32, f64, u8;
-    i16 => f32, i32, i64;
-    i8 => f32, i32, i64;
-    u8 => f32, i32, i64;
-    f64 => f32;
-    f32 => f64;
-}
+        )* )*
+        $(
+            impl Into<Bool8> for $t {
+                #[inline(always)]
+                fn converted(self) -> Bool8 {
+                    Bool8::from(self != (0 as $t))
+                }
+            }
+            impl Into<$t> for Bool8 {
+                #[inline(always)]
+                fn converted(self) -> $t {
+                    u8::from(self.get()) as $t
+                }
+            }
+        )*
 
-macro_rules! truth_values {
-    ($($t:ty),*) => { $(
-        impl Into<Bool8> for $t {
-            #[inline(always)]
-            fn converted(self) -> Bool8 {
-                Bool8::from(self != (0 as $t))
+        fn each_of(from: DType, to: DType) -> Option<RunFn> {
+            $( $( if (from, to) == (<$a>::DTYPE, <$b>::DTYPE) {
+                return Some(each::<$a, $b>);
+            } )* )*
+            $( if (from, to) == (<$t>::DTYPE, DType::Bool) {
+                return Some(each::<$t, Bool8>);
             }
+            if (from, to) == (DType::Bool, <$t>::DTYPE) {
+                return Some(each::<Bool8, $t>);
+            } )*
+            None
         }
-        impl Into<$t> for Bool8 {
-            #[inline(always)]
-            fn converted(self) -> $t {
-                u8::from(self.get()) as $t
-            }
-        }
-    )* };
+    };
 }
-truth_values!(i64, i32, u8, f64);
+conversions! {
+    numbers {
+        i64 => i32, f32, f64, u8;
+        i32 => i64, f32, f64, u8;
+        i16 => f32, i32, i64;
+        i8 => f32, i32, i64;
+        u8 => f32, i32, i64;
+        f64 => f32;
+        f32 => f64;
+    }
+    truth values { i64, i32, u8, f64 }
+}
 
 struct Each<'a, A, B> {
     from: &'a [A],
@@ -153,60 +168,41 @@ fn truncate<B: Whole>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()>
     Ok(())
 }
 
+/// The conversion between floats of sixteen and 32 bits and bool.
+fn through_f32_of(from: DType, to: DType) -> Option<RunFn> {
+    fn to_dtype<A: Source + Element>(to: DType) -> Option<RunFn> {
+        match to {
+            _ if to == A::DTYPE => None,
+            DType::Float32 => Some(through_f32::<A, f32>),
+            DType::Float16 => Some(through_f32::<A, f16>),
+            DType::BFloat16 => Some(through_f32::<A, bf16>),
+            DType::Bool => Some(through_f32::<A, Bool8>),
+            _ => None,
+        }
+    }
+    match from {
+        DType::Float32 => to_dtype::<f32>(to),
+        DType::Float16 => to_dtype::<f16>(to),
+        DType::BFloat16 => to_dtype::<bf16>(to),
+        DType::Bool => to_dtype::<Bool8>(to),
+        _ => None,
+    }
+}
+
 /// The conversion from one dtype to another, if it is one of this file's.
 fn conversion(from: DType, to: DType) -> Option<RunFn> {
-    use DType::{BFloat16, Bool, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8};
-    Some(match (from, to) {
-        (Float32, Float16) => through_f32::<f32, f16>,
-        (Float32, BFloat16) => through_f32::<f32, bf16>,
-        (Float32, Bool) => through_f32::<f32, Bool8>,
-        (Float16, Float32) => through_f32::<f16, f32>,
-        (Float16, BFloat16) => through_f32::<f16, bf16>,
-        (Float16, Bool) => through_f32::<f16, Bool8>,
-        (BFloat16, Float32) => through_f32::<bf16, f32>,
-        (BFloat16, Float16) => through_f32::<bf16, f16>,
-        (BFloat16, Bool) => through_f32::<bf16, Bool8>,
-        (Bool, Float32) => through_f32::<Bool8, f32>,
-        (Bool, Float16) => through_f32::<Bool8, f16>,
-        (Bool, BFloat16) => through_f32::<Bool8, bf16>,
-        (Float32, Int64) => truncate::<i64>,
-        (Float32, Int32) => truncate::<i32>,
-        (Float32, Int16) => truncate::<i16>,
-        (Float32, Int8) => truncate::<i8>,
-        (Float32, UInt8) => truncate::<u8>,
-        (Float32, Float64) => each::<f32, f64>,
-        (Float64, Float32) => each::<f64, f32>,
-        (Int64, Int32) => each::<i64, i32>,
-        (Int64, Float32) => each::<i64, f32>,
-        (Int64, Float64) => each::<i64, f64>,
-        (Int64, UInt8) => each::<i64, u8>,
-        (Int32, Int64) => each::<i32, i64>,
-        (Int32, Float32) => each::<i32, f32>,
-        (Int32, Float64) => each::<i32, f64>,
-        (Int32, UInt8) => each::<i32, u8>,
-        (Int16, Float32) => each::<i16, f32>,
-        (Int16, Int32) => each::<i16, i32>,
-        (Int16, Int64) => each::<i16, i64>,
-        (Int8, Float32) => each::<i8, f32>,
-        (Int8, Int32) => each::<i8, i32>,
-        (Int8, Int64) => each::<i8, i64>,
-        (UInt8, Float32) => each::<u8, f32>,
-        (UInt8, Int32) => each::<u8, i32>,
-        (UInt8, Int64) => each::<u8, i64>,
-        (Int64, Bool) => each::<i64, Bool8>,
-        (Int32, Bool) => each::<i32, Bool8>,
-        (UInt8, Bool) => each::<u8, Bool8>,
-        (Float64, Bool) => each::<f64, Bool8>,
-        (Bool, Int64) => each::<Bool8, i64>,
-        (Bool, Int32) => each::<Bool8, i32>,
-        (Bool, UInt8) => each::<Bool8, u8>,
-        (Bool, Float64) => each::<Bool8, f64>,
-        _ => return None,
-    })
+    match (from, to) {
+        (DType::Float32, DType::Int64) => Some(truncate::<i64>),
+        (DType::Float32, DType::Int32) => Some(truncate::<i32>),
+        (DType::Float32, DType::Int16) => Some(truncate::<i16>),
+        (DType::Float32, DType::Int8) => Some(truncate::<i8>),
+        (DType::Float32, DType::UInt8) => Some(truncate::<u8>),
+        _ => through_f32_of(from, to).or_else(|| each_of(from, to)),
+    }
 }
 
 /// The kernel of a conversion of this file.
-pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>> {
+pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
     let Some(run) = conversion(input.dtype, out.dtype) else { return Ok(None) };
     if input.dim_order != out.dim_order {
@@ -214,15 +210,11 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepare
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("cast.{}_to_{}.{}", input.dtype.name(), out.dtype.name(), level.isa().name());
-    framed(Cast { name, level, run })
+    framed(name, Cast { level, run })
 }
 
 impl UnitKernel for Cast {
     type Problem = ();
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, _: &mut ()) -> Result<Split> {
         let shape = *args.args().tensor(0)?.shape();

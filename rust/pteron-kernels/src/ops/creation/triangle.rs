@@ -23,7 +23,8 @@ pub(super) struct Rows {
 pub(super) fn prepare<const IS_LOWER: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     let (Some(from), Some(to)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
     let is_row_major = from.dim_order.is_contiguous() && to.dim_order.is_contiguous();
-    if from.dtype == to.dtype && is_row_major { framed(Triangle::<IS_LOWER>) } else { Ok(None) }
+    let name = if IS_LOWER { "tril.copy" } else { "triu.copy" };
+    if from.dtype == to.dtype && is_row_major { framed(name, Triangle::<IS_LOWER>) } else { Ok(None) }
 }
 
 impl Rows {
@@ -37,10 +38,6 @@ impl Rows {
 
 impl<const IS_LOWER: bool> UnitKernel for Triangle<IS_LOWER> {
     type Problem = Rows;
-
-    fn name(&self) -> &str {
-        if IS_LOWER { "tril.copy" } else { "triu.copy" }
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, rows: &mut Rows) -> Result<Split> {
         bind_triangle(args)?;

@@ -22,7 +22,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, out: usize, form: DimsArg) -> Preparati
     if !is_bool(0) || !is_bool(out) || has_no_dims {
         return Ok(None);
     }
-    ReducedDims::neighbours(ctx, out, form).map_or(Ok(None), |dims| framed(Any { dims, out }))
+    ReducedDims::neighbours(ctx, out, form).map_or(Ok(None), |dims| framed("any.bool", Any { dims, out }))
 }
 
 /// Any byte that is not zero? Eight at a time.
@@ -33,10 +33,6 @@ fn has_true(bytes: &[u8]) -> bool {
 
 impl UnitKernel for Any {
     type Problem = Volumes;
-
-    fn name(&self) -> &str {
-        "any.bool"
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, volumes: &mut Volumes) -> Result<Split> {
         *volumes = self.dims.bind(args, self.out)?;

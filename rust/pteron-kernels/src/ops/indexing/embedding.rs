@@ -28,15 +28,11 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
         && weight.shape.len() == 2
         && matches!(indices.dtype, DType::Int64 | DType::Int32)
         && [weight, indices, out].into_iter().all(|t| t.dim_order.is_contiguous());
-    if fits { framed(Embedding) } else { Ok(None) }
+    if fits { framed("embedding.rows", Embedding) } else { Ok(None) }
 }
 
 impl UnitKernel for Embedding {
     type Problem = Table;
-
-    fn name(&self) -> &str {
-        "embedding.rows"
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, table: &mut Table) -> Result<Split> {
         bind_embedding(args)?;

@@ -28,15 +28,11 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     if inputs.is_empty() || !inputs.iter().all(is_alike) {
         return Ok(None);
     }
-    framed(Cat)
+    framed("cat.copy", Cat)
 }
 
 impl UnitKernel for Cat {
     type Problem = Rows;
-
-    fn name(&self) -> &str {
-        "cat.copy"
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, rows: &mut Rows) -> Result<Split> {
         let (dim, shape) = cat_shape(&args.args().tensor_list(0)?, args.args().int(1)?)?;

@@ -19,7 +19,6 @@ const SAVED: [usize; 2] = [8, 9];
 
 struct BatchNorm {
     level: SimdLevel,
-    name: String,
     /// Channels at most.
     channels: usize,
     /// Is the channel the innermost dimension in memory?
@@ -51,15 +50,11 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("batch_norm.f32.{}", level.isa().name());
-    framed(BatchNorm { level, name, channels: input.shape[1], is_channels_last })
+    framed(name, BatchNorm { level, channels: input.shape[1], is_channels_last })
 }
 
 impl UnitKernel for BatchNorm {
     type Problem = Layout;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn scratch(&self) -> Scratch {
         let rows = if self.is_channels_last { 2 } else { 0 };

@@ -21,7 +21,6 @@ const RSTD: usize = 10;
 
 struct GroupNorm {
     level: SimdLevel,
-    name: String,
 }
 
 /// How channels are grouped; units are the groups of all images.
@@ -45,15 +44,11 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(GroupNorm { level, name: format!("group_norm.f32.{}", level.isa().name()) })
+    framed(format!("group_norm.f32.{}", level.isa().name()), GroupNorm { level })
 }
 
 impl UnitKernel for GroupNorm {
     type Problem = Grouping;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, grouping: &mut Grouping) -> Result<Split> {
         let a = args.args();

@@ -22,7 +22,6 @@ const CHUNK: usize = 8 << 10;
 
 struct LayerNorm {
     level: SimdLevel,
-    name: String,
     dtype: DType,
 }
 
@@ -43,16 +42,12 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };
-    framed(LayerNorm { level, name: format!("layer_norm.{text}.{}", level.isa().name()), dtype })
+    framed(format!("layer_norm.{text}.{}", level.isa().name()), LayerNorm { level, dtype })
 }
 
 impl UnitKernel for LayerNorm {
     /// Elements of a row; units are rows.
     type Problem = usize;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, length: &mut usize) -> Result<Split> {
         super::bind_layer(args)?;

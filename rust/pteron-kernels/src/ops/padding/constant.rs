@@ -42,7 +42,7 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let is_f32 = [input, out].iter().all(|t| t.dtype == DType::Float32);
     let is_alike = input.dim_order == out.dim_order && !input.shape.is_empty();
     let is_number = matches!(ctx.args.get(2), Some(ArgSpec::Int(_) | ArgSpec::Double(_)));
-    if is_f32 && is_alike && is_number { framed(Pad) } else { Ok(None) }
+    if is_f32 && is_alike && is_number { framed("constant_pad_nd.rows", Pad) } else { Ok(None) }
 }
 
 impl Rows {
@@ -95,10 +95,6 @@ impl Rows {
 
 impl UnitKernel for Pad {
     type Problem = Rows;
-
-    fn name(&self) -> &str {
-        "constant_pad_nd.rows"
-    }
 
     fn bind(&self, args: &mut BindArgs<'_>, rows: &mut Rows) -> Result<Split> {
         let (pads, shape) = paddings(&args.args(), None)?;

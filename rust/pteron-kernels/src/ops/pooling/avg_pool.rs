@@ -13,7 +13,6 @@ use pteron_core::{ArgSpec, BindArgs, Dims, Error, PrepareContext, Result, Scratc
 
 struct AvgPool {
     level: SimdLevel,
-    name: String,
     windows: Windows,
     rank: usize,
     is_interleaved: bool,
@@ -64,7 +63,7 @@ fn prepare(ctx: &PrepareContext<'_>, windows: Windows, rank: usize, out: usize) 
     };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("avg_pool{rank}d.f32.{}", level.isa().name());
-    framed(AvgPool { level, name, windows, rank, is_interleaved, out, row_length })
+    framed(name, AvgPool { level, windows, rank, is_interleaved, out, row_length })
 }
 
 impl AvgPool {
@@ -102,10 +101,6 @@ impl AvgPool {
 
 impl UnitKernel for AvgPool {
     type Problem = Extents;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: self.row_length * size_of::<f32>(), shared: 0 }

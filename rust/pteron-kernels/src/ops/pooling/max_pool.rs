@@ -14,7 +14,6 @@ const INDICES: usize = 7;
 
 struct MaxPool {
     level: SimdLevel,
-    name: String,
     window: Window,
     is_interleaved: bool,
     /// Output width at most, rounded up to whole vectors.
@@ -33,9 +32,9 @@ pub fn prepare(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(MaxPool {
+    let name = format!("max_pool{rank}d.f32.{}", level.isa().name());
+    framed(name, MaxPool {
         level,
-        name: format!("max_pool{rank}d.f32.{}", level.isa().name()),
         window,
         is_interleaved,
         row_length: extents.output[2].next_multiple_of(MAX_LANES),
@@ -44,10 +43,6 @@ pub fn prepare(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
 
 impl UnitKernel for MaxPool {
     type Problem = Extents;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: 2 * self.row_length * size_of::<f32>(), shared: 0 }

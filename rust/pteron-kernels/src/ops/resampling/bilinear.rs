@@ -18,7 +18,6 @@ use pteron_core::{ArgSpec, BindArgs, Error, PrepareContext, Result, Scratch};
 
 struct Bilinear {
     level: SimdLevel,
-    name: String,
     form: Form,
     is_interleaved: bool,
     /// Output width at most, rounded up to whole vectors.
@@ -87,9 +86,9 @@ pub fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
         return Ok(None);
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(Bilinear {
+    let name = format!("upsample_bilinear2d.f32.{}", level.isa().name());
+    framed(name, Bilinear {
         level,
-        name: format!("upsample_bilinear2d.f32.{}", level.isa().name()),
         form,
         is_interleaved,
         row_length: out.shape[3].next_multiple_of(MAX_LANES),
@@ -98,10 +97,6 @@ pub fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
 
 impl UnitKernel for Bilinear {
     type Problem = Problem;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn new_problem(&self) -> Problem {
         Problem { columns: Vec::with_capacity(self.row_length), ..Problem::default() }

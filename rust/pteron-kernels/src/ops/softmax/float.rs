@@ -20,7 +20,6 @@ const CHUNK: usize = 8 << 10;
 struct Softmax {
     kind: Kind,
     level: SimdLevel,
-    name: String,
     dim: usize,
     dtype: DType,
     /// Floats of scratch memory: for sixteen bits the rows of a chunk.
@@ -62,15 +61,11 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
     let operator = if kind == Kind::Softmax { "softmax" } else { "log_softmax" };
     let dtype = if input.dtype == DType::Float32 { "f32" } else { input.dtype.name() };
     let name = format!("{operator}.{dtype}.{}", level.isa().name());
-    framed(Softmax { kind, level, name, dim, dtype: input.dtype, scratch })
+    framed(name, Softmax { kind, level, dim, dtype: input.dtype, scratch })
 }
 
 impl UnitKernel for Softmax {
     type Problem = Problem;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
 
     fn scratch(&self) -> Scratch {
         Scratch { per_worker: self.scratch.saturating_mul(size_of::<f32>()), shared: 0 }
