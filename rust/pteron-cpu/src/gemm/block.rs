@@ -83,7 +83,7 @@ const POST_PANELS: usize = 4;
 
 /// A block of A as the tiles read it.
 #[derive(Clone, Copy)]
-struct Rows {
+struct LeftRows {
     /// The first row of the block.
     first: *const f32,
     /// From row to row; for a packed A from the tile of one row to the tile of another.
@@ -101,7 +101,7 @@ struct BlockPlace<'a> {
     taller: usize,
     k: &'a Range<usize>,
     is_last: bool,
-    a: Rows,
+    a: LeftRows,
     panels: &'a Range<usize>,
 }
 
@@ -170,14 +170,14 @@ impl Gemm<'_> {
                     let level = SimdLevel::at_most(tiles.isa);
                     // SAFETY: rows and k are in range by contract; the scratch has room for the block.
                     unsafe { matrix.pack_block(level, k.clone(), all, row_tiles.clone(), to) };
-                    Rows { first: own_a.as_ptr(), stride: k.len(), is_packed: true }
+                    LeftRows { first: own_a.as_ptr(), stride: k.len(), is_packed: true }
                 }
-                Lhs::Rows(first, stride) => Rows {
+                Lhs::Rows(first, stride) => LeftRows {
                     first: first.wrapping_add(rows.start * stride + k.start),
                     stride,
                     is_packed: false,
                 },
-                Lhs::Packed(first) => Rows {
+                Lhs::Packed(first) => LeftRows {
                     first: first.wrapping_add(k.start * self.m + rows.start * k.len()),
                     stride: k.len(),
                     is_packed: true,

@@ -65,7 +65,7 @@ impl UnitKernel for MatrixVector {
     }
 
     fn run(&self, length: &usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-        self.level.dispatch(Rows {
+        self.level.dispatch(RowProducts {
             matrix: chunk.input_units(0, *length)?.as_ptr(),
             column: chunk.input(1)?.as_ptr(),
             out: chunk.output_units(OUT, 1)?.as_ptr(),
@@ -83,7 +83,7 @@ fn mismatch(left: &Dims, right: &Dims) -> Error {
         .got(format!("{left} and {right}"))
 }
 
-struct Rows {
+struct RowProducts {
     matrix: *const f32,
     column: *const f32,
     out: *mut f32,
@@ -91,7 +91,7 @@ struct Rows {
     length: usize,
 }
 
-impl SimdTask for Rows {
+impl SimdTask for RowProducts {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -110,7 +110,7 @@ impl SimdTask for Rows {
     }
 }
 
-impl Rows {
+impl RowProducts {
     /// # Safety
     /// Rows `row..row + R` exist.
     #[inline(always)]

@@ -138,14 +138,14 @@ fn folded(graph: &mut Graph, host: &mut dyn Host, found: &Found) -> Result<Optio
 }
 
 /// The rows among the constants: mean, variance, and those of bias, scale and shift that are there.
-struct Rows {
+struct NormConstants {
     mean: Vec<f32>,
     variance: Vec<f32>,
     optional: [Option<Vec<f32>>; 3],
 }
 
-impl Rows {
-    fn new(views: &[ConstantView<'_>], is_there: [bool; 3]) -> Result<Option<Rows>> {
+impl NormConstants {
+    fn new(views: &[ConstantView<'_>], is_there: [bool; 3]) -> Result<Option<NormConstants>> {
         let [_, mean, variance, rest @ ..] = views else { return Ok(None) };
         let mut rest = rest.iter();
         let mut optional = [None, None, None];
@@ -155,7 +155,7 @@ impl Rows {
                 *slot = Some(view.to_vec::<f32>()?);
             }
         }
-        Ok(Some(Rows { mean: mean.to_vec()?, variance: variance.to_vec()?, optional }))
+        Ok(Some(NormConstants { mean: mean.to_vec()?, variance: variance.to_vec()?, optional }))
     }
 
     fn at(&self, which: usize, channel: usize, absent: f64) -> f64 {
@@ -173,7 +173,9 @@ fn folded_weight(
     is_there: [bool; 3],
     epsilon: f64,
 ) -> Result<Option<AlignedBuffer>> {
-    let (Some(rows), Some(weight)) = (Rows::new(views, is_there)?, views.first()) else { return Ok(None) };
+    let (Some(rows), Some(weight)) = (NormConstants::new(views, is_there)?, views.first()) else {
+        return Ok(None);
+    };
     let channels = rows.variance.len();
     let values = weight.to_vec::<f32>()?;
     let mut out = AlignedBuffer::zeroed(std::mem::size_of_val(&values[..]))?;
@@ -196,7 +198,7 @@ fn folded_bias(
     is_there: [bool; 3],
     epsilon: f64,
 ) -> Result<Option<AlignedBuffer>> {
-    let Some(rows) = Rows::new(views, is_there)? else { return Ok(None) };
+    let Some(rows) = NormConstants::new(views, is_there)? else { return Ok(None) };
     let mut out = AlignedBuffer::zeroed(std::mem::size_of_val(&rows.variance[..]))?;
     for (channel, to) in out.as_mut_elements::<f32>().iter_mut().enumerate() {
         let centred = rows.at(0, channel, 0.0) - f64::from(rows.mean[channel]);

@@ -12,7 +12,7 @@ const OUT: usize = 2;
 struct Triangle<const IS_LOWER: bool>;
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rows {
+pub(super) struct MatrixRows {
     /// Of one matrix.
     per_matrix: usize,
     columns: usize,
@@ -27,7 +27,7 @@ pub(super) fn prepare<const IS_LOWER: bool>(ctx: &PrepareContext<'_>) -> Prepara
     if from.dtype == to.dtype && is_row_major { framed(name, Triangle::<IS_LOWER>) } else { Ok(None) }
 }
 
-impl Rows {
+impl MatrixRows {
     /// Elements of a row before the border.
     fn before_border(&self, row: usize, is_lower: bool) -> usize {
         let in_matrix = (row % self.per_matrix) as i64;
@@ -37,9 +37,9 @@ impl Rows {
 }
 
 impl<const IS_LOWER: bool> UnitKernel for Triangle<IS_LOWER> {
-    type Problem = Rows;
+    type Problem = MatrixRows;
 
-    fn bind(&self, args: &mut BindArgs<'_>, rows: &mut Rows) -> Result<Split> {
+    fn bind(&self, args: &mut BindArgs<'_>, rows: &mut MatrixRows) -> Result<Split> {
         bind_triangle(args)?;
         let view = args.args();
         let (input, diagonal) = (view.tensor(0)?, view.int(1)?);
@@ -48,13 +48,13 @@ impl<const IS_LOWER: bool> UnitKernel for Triangle<IS_LOWER> {
         if numel == 0 {
             return Ok(Split::NONE);
         }
-        *rows = Rows { per_matrix, columns, diagonal, element_size };
+        *rows = MatrixRows { per_matrix, columns, diagonal, element_size };
         let (count, bytes) = (numel / columns, columns * element_size);
         let per_chunk = CHUNK_BYTES.div_ceil(bytes);
         Ok(Split::new(count, per_chunk, per_chunk.min(count) * bytes / 16))
     }
 
-    fn run(&self, rows: &Rows, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn run(&self, rows: &MatrixRows, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let bytes = rows.columns * rows.element_size;
         let units = chunk.units.clone();
         let from = chunk.input_bytes(0)?.part(units.start * bytes..units.end * bytes)?.as_slice()?;

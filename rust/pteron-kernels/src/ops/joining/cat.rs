@@ -13,7 +13,7 @@ struct Cat;
 
 /// Rows of the output, one for every index of the outer dimensions.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rows {
+pub(super) struct OutputRows {
     count: usize,
     bytes: usize,
 }
@@ -32,9 +32,9 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 impl UnitKernel for Cat {
-    type Problem = Rows;
+    type Problem = OutputRows;
 
-    fn bind(&self, args: &mut BindArgs<'_>, rows: &mut Rows) -> Result<Split> {
+    fn bind(&self, args: &mut BindArgs<'_>, rows: &mut OutputRows) -> Result<Split> {
         let (dim, shape) = cat_shape(&args.args().tensor_list(0)?, args.args().int(1)?)?;
         args.resize(OUT, &shape)?;
         let out = args.args().output(OUT)?;
@@ -45,12 +45,12 @@ impl UnitKernel for Cat {
         let order = out.meta().dim_order();
         let outside = order.as_slice().iter().take_while(|d| usize::from(**d) != dim);
         let count: usize = outside.map(|d| shape[usize::from(*d)]).product();
-        *rows = Rows { count, bytes: out.nbytes() / count };
+        *rows = OutputRows { count, bytes: out.nbytes() / count };
         let per_chunk = CHUNK_BYTES.div_ceil(rows.bytes);
         Ok(Split::new(count, per_chunk, per_chunk.min(count) * rows.bytes / 16))
     }
 
-    fn run(&self, rows: &Rows, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn run(&self, rows: &OutputRows, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let units = chunk.units.clone();
         let out = chunk.output_bytes(OUT, rows.bytes)?.into_slice()?;
         let mut at = 0;

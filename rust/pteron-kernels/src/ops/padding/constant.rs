@@ -27,7 +27,7 @@ struct Loop {
 
 /// A bound call: rows of elements, each filled, copied and filled.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rows {
+pub(super) struct PaddedRows {
     rank: usize,
     loops: [Loop; MAX_RANK],
     /// Elements before the copied ones, copied, behind.
@@ -45,8 +45,8 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     if is_f32 && is_alike && is_number { framed("constant_pad_nd.rows", Pad) } else { Ok(None) }
 }
 
-impl Rows {
-    fn new(order: &[u8], from: &Dims, to: &Dims, pads: &[[i64; 2]; MAX_RANK]) -> Rows {
+impl PaddedRows {
+    fn new(order: &[u8], from: &Dims, to: &Dims, pads: &[[i64; 2]; MAX_RANK]) -> PaddedRows {
         let strides = pteron_core::DimOrder::new(order).map(|o| o.strides(from)).unwrap_or(*from);
         let loop_of = |d: usize| {
             let [before, after] = pads[d];
@@ -60,12 +60,12 @@ impl Rows {
         let split = order.iter().rposition(|d| pads[*d as usize] != [0; 2]).unwrap_or(0);
         let row = loop_of(order[split] as usize);
         let inner: usize = order[split + 1..].iter().map(|d| to[*d as usize]).product();
-        let mut rows = Rows {
+        let mut rows = PaddedRows {
             rank: split,
             parts: [row.shown[0], row.shown[1] - row.shown[0], row.n - row.shown[1]].map(|n| n * inner),
             skipped: row.first * inner,
             count: 1,
-            ..Rows::default()
+            ..PaddedRows::default()
         };
         for (slot, d) in rows.loops.iter_mut().zip(&order[..split]) {
             *slot = loop_of(*d as usize);
@@ -94,9 +94,9 @@ impl Rows {
 }
 
 impl UnitKernel for Pad {
-    type Problem = Rows;
+    type Problem = PaddedRows;
 
-    fn bind(&self, args: &mut BindArgs<'_>, rows: &mut Rows) -> Result<Split> {
+    fn bind(&self, args: &mut BindArgs<'_>, rows: &mut PaddedRows) -> Result<Split> {
         let (pads, shape) = paddings(&args.args(), None)?;
         args.resize(OUT, &shape)?;
         let view = args.args();
@@ -104,11 +104,11 @@ impl UnitKernel for Pad {
         if out.numel() == 0 {
             return Ok(Split::NONE);
         }
-        *rows = Rows::new(out.meta().dim_order().as_slice(), view.tensor(0)?.shape(), &shape, &pads);
+        *rows = PaddedRows::new(out.meta().dim_order().as_slice(), view.tensor(0)?.shape(), &shape, &pads);
         Ok(Split::sized(rows.count, rows.length(), CHUNK, 0.25))
     }
 
-    fn run(&self, rows: &Rows, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn run(&self, rows: &PaddedRows, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let fill = chunk.args().scalar(2)?.to_f64() as f32;
         let units = chunk.units.clone();
         let input = chunk.input::<f32>(0)?.as_slice()?;
