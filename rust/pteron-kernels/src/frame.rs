@@ -233,7 +233,7 @@ fn asked_twice(i: usize) -> Error {
     Error::internal(format!("a kernel asks twice for argument {i}, which it writes"))
 }
 
-struct Units<K>(K);
+struct UnitFrame<K>(K);
 
 /// The problem of a call, and how it splits.
 struct State<P> {
@@ -243,10 +243,10 @@ struct State<P> {
 
 /// The kernel in its frame, with its name in listings.
 pub fn framed<K: UnitKernel>(name: impl Into<Cow<'static, str>>, kernel: K) -> Preparation {
-    prepared(name, Units(kernel))
+    prepared(name, UnitFrame(kernel))
 }
 
-impl<K: UnitKernel> GridKernel for Units<K> {
+impl<K: UnitKernel> GridKernel for UnitFrame<K> {
     type Problem = State<K::Problem>;
 
     fn scratch(&self) -> Scratch {

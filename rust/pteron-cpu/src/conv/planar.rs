@@ -35,7 +35,7 @@ pub(super) struct PlanarConvolution {
 
 /// Work of one call in units (bands, or stretches of pixels), several to a chunk.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Units {
+pub(super) struct PlaneSplit {
     pub extents: Extents,
     /// Blocks of rows and of columns in an output plane.
     pub blocks: [usize; 2],
@@ -90,7 +90,7 @@ pub fn prepare(
 }
 
 impl PlanarConvolution {
-    fn units(&self, extents: Extents) -> Units {
+    fn units(&self, extents: Extents) -> PlaneSplit {
         let planes = extents.images * self.geometry.groups * extents.output[0];
         let (blocks, planes, size) = match &self.band {
             Some(band) => {
@@ -109,12 +109,12 @@ impl PlanarConvolution {
             }
         };
         let per_chunk = CHUNK.div_ceil((size * self.geometry.out_channels).max(1));
-        Units { extents, blocks, count: planes * blocks[0] * blocks[1], per_chunk }
+        PlaneSplit { extents, blocks, count: planes * blocks[0] * blocks[1], per_chunk }
     }
 }
 
 impl Method for PlanarConvolution {
-    type Split = Units;
+    type Split = PlaneSplit;
 
     fn layer(&self) -> (&Geometry, &Epilogue) {
         (&self.geometry, &self.epilogue)
@@ -128,7 +128,7 @@ impl Method for PlanarConvolution {
         ]
     }
 
-    fn split(&self, extents: Extents) -> Result<(Units, Grid)> {
+    fn split(&self, extents: Extents) -> Result<(PlaneSplit, Grid)> {
         let units = self.units(extents);
         let chunks = units.count.div_ceil(units.per_chunk);
         // About 48 multiply-adds a nanosecond.
@@ -137,7 +137,7 @@ impl Method for PlanarConvolution {
         Ok((units, Grid::chunks(chunks, work)))
     }
 
-    fn run(&self, units: Units, operands: Operands, part: Part<'_>) -> Result<()> {
+    fn run(&self, units: PlaneSplit, operands: Operands, part: Part<'_>) -> Result<()> {
         let (offsets, rest) = (part.table, part.floats);
         let (copy, post) = rest.split_at_mut(rest.len() - post_floats(&self.epilogue));
         let first = part.chunk * units.per_chunk;

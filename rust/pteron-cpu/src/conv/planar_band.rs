@@ -3,7 +3,7 @@
 
 use super::geometry::{Extents, Geometry};
 use super::operands::{Operands, apply_post};
-use super::planar::{PlanarConvolution, Units};
+use super::planar::{PlanarConvolution, PlaneSplit};
 use super::planar_tile::{MAX_VECTORS, PlanarTile, Vector, channels_of_tile, most_vectors};
 use pteron_kernels::vector_math::simd::MAX_LANES;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
@@ -107,7 +107,7 @@ struct Columns {
 pub(super) struct BandTask<'a> {
     pub convolution: &'a PlanarConvolution,
     pub band: Band,
-    pub units: Units,
+    pub units: PlaneSplit,
     pub range: Range<usize>,
     pub offsets: &'a [usize],
     pub copy: &'a mut [f32],
@@ -135,7 +135,7 @@ impl SimdTask for BandTask<'_> {
 
 impl BandTask<'_> {
     fn place(&self, unit: usize) -> Place {
-        let Units { extents, blocks: [row_blocks, column_blocks], .. } = self.units;
+        let PlaneSplit { extents, blocks: [row_blocks, column_blocks], .. } = self.units;
         let (column, rest) = (unit % column_blocks, unit / column_blocks);
         let (row, rest) = (rest % row_blocks, rest / row_blocks);
         let (depth, rest) = (rest % extents.output[0], rest / extents.output[0]);
@@ -292,7 +292,7 @@ pub(super) struct PointwiseTask<'a> {
     pub convolution: &'a PlanarConvolution,
     /// Of a unit.
     pub pixels: usize,
-    pub units: Units,
+    pub units: PlaneSplit,
     pub range: Range<usize>,
     pub offsets: &'a [usize],
     pub post: &'a mut [f32],
