@@ -56,7 +56,7 @@ const POINT: Level = Level { extent: 1, stride: 0, list: None };
 
 /// A bound call: loops in the memory order of the output, outermost first; there are two at least.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct MappedLoops {
     levels: [Level; MAX_RANK + 2],
     rank: usize,
     numel: usize,
@@ -64,8 +64,8 @@ struct Plan {
     strides: [isize; MAX_RANK],
 }
 
-impl Plan {
-    const EMPTY: Plan = Plan {
+impl MappedLoops {
+    const EMPTY: MappedLoops = MappedLoops {
         levels: [POINT; MAX_RANK + 2],
         rank: 0,
         numel: 0,
@@ -73,8 +73,8 @@ impl Plan {
         strides: [0; MAX_RANK],
     };
 
-    fn new(map: &Mapping, x: &TensorView<'_>, order: &[u8]) -> Result<Plan> {
-        let mut plan = Plan { rank: 2, numel: map.shape.numel()?, ..Plan::EMPTY };
+    fn new(map: &Mapping, x: &TensorView<'_>, order: &[u8]) -> Result<MappedLoops> {
+        let mut plan = MappedLoops { rank: 2, numel: map.shape.numel()?, ..MappedLoops::EMPTY };
         (plan.extents, plan.strides) = (map.extents, map.strides);
         if plan.numel == 0 {
             return Ok(plan);
@@ -176,7 +176,13 @@ impl MappedCopy {
     ///
     /// # Safety
     /// `lists` is writable for the room of all lists.
-    unsafe fn fill(&self, args: &Args<'_>, plan: &Plan, level: &Level, lists: *mut usize) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        args: &Args<'_>,
+        plan: &MappedLoops,
+        level: &Level,
+        lists: *mut usize,
+    ) -> Result<()> {
         let Some((d, start)) = level.list else { return Ok(()) };
         // SAFETY: the list lies in its room.
         let room = unsafe { std::slice::from_raw_parts_mut(lists.add(start), list_room(level.extent)) };
@@ -187,7 +193,7 @@ impl MappedCopy {
     fn fill_part(
         &self,
         args: &Args<'_>,
-        plan: &Plan,
+        plan: &MappedLoops,
         (d, first): (usize, usize),
         (list, blocks): (&mut [usize], &mut [usize]),
     ) -> Result<()> {
@@ -207,7 +213,7 @@ impl MappedCopy {
     fn copy_part(
         &self,
         args: &Args<'_>,
-        plan: &Plan,
+        plan: &MappedLoops,
         range: std::ops::Range<usize>,
         scratch: &mut [u8],
     ) -> Result<()> {
@@ -250,28 +256,28 @@ fn find_blocks(list: &[usize], blocks: &mut [usize]) {
 }
 
 impl GridKernel for MappedCopy {
-    type Problem = Plan;
+    type Problem = MappedLoops;
 
     fn scratch(&self) -> Scratch {
         self.scratch
     }
 
-    fn new_problem(&self) -> Plan {
-        Plan::EMPTY
+    fn new_problem(&self) -> MappedLoops {
+        MappedLoops::EMPTY
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, plan: &mut Plan) -> Result<Grid> {
+    fn bind(&self, args: &mut BindArgs<'_>, plan: &mut MappedLoops) -> Result<Grid> {
         let map = (self.map)(&args.args())?;
         args.resize(self.out, &map.shape)?;
         let view = args.args();
         let out = view.output(self.out)?;
-        *plan = Plan::new(&map, &view.tensor(0)?, out.meta().dim_order().as_slice())?;
+        *plan = MappedLoops::new(&map, &view.tensor(0)?, out.meta().dim_order().as_slice())?;
         let chunk_ns = CHUNK.min(plan.numel) * self.element / 8;
         let lists = usize::from(!self.is_vector);
         Ok(Grid::phases(&[lists, plan.numel.div_ceil(CHUNK)], chunk_ns))
     }
 
-    fn run(&self, plan: &Plan, chunk: Part<'_>) -> Result<()> {
+    fn run(&self, plan: &MappedLoops, chunk: Part<'_>) -> Result<()> {
         let (args, lists) = (chunk.args, chunk.scratch.shared.cast::<usize>());
         if chunk.phase == 0 {
             // SAFETY: the shared scratch has room for the lists of the largest shape, as `prepare` asked for.
@@ -312,7 +318,7 @@ impl Level {
 /// # Safety
 /// `lists` holds the checked lists of `plan`; `from` and `to` are the tensors that it was made for.
 unsafe fn copy<T: Copy>(
-    plan: &Plan,
+    plan: &MappedLoops,
     lists: *const usize,
     from: *const T,
     to: *mut T,

@@ -60,14 +60,14 @@ impl Transpose {
 
 /// A bound call.
 #[derive(Debug, Clone, Copy)]
-struct CopyPlan {
+struct ViewLoops {
     copy: RegionCopy,
     transpose: Option<Transpose>,
 }
 
-impl Default for CopyPlan {
+impl Default for ViewLoops {
     fn default() -> Self {
-        CopyPlan { copy: RegionCopy::EMPTY, transpose: None }
+        ViewLoops { copy: RegionCopy::EMPTY, transpose: None }
     }
 }
 
@@ -99,12 +99,12 @@ pub fn bind_copy(args: &mut BindArgs<'_>, out: usize, view_of: ViewOf) -> Result
 }
 
 impl UnitKernel for ViewCopy {
-    type Problem = CopyPlan;
+    type Problem = ViewLoops;
 
-    fn bind(&self, args: &mut BindArgs<'_>, plan: &mut CopyPlan) -> Result<Split> {
+    fn bind(&self, args: &mut BindArgs<'_>, plan: &mut ViewLoops) -> Result<Split> {
         let copy = bind_copy(args, self.out, self.view_of)?;
         let transpose = Transpose::find(copy.parts().0);
-        *plan = CopyPlan { copy, transpose };
+        *plan = ViewLoops { copy, transpose };
         let (numel, ns) = (copy.numel(), copy.numel().min(CHUNK) * self.element_size / 16);
         Ok(match &plan.transpose {
             Some(t) => Split::new(t.units, CHUNK.div_ceil(t.rows.min(UNIT_ROWS) * t.cols), ns),
@@ -112,7 +112,7 @@ impl UnitKernel for ViewCopy {
         })
     }
 
-    fn run(&self, plan: &CopyPlan, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn run(&self, plan: &ViewLoops, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let size = self.element_size;
         let (from, to) = (chunk.input_bytes(0)?, chunk.output_shared_bytes(self.out)?);
         plan.copy.check(from.len() / size, to.len() / size)?;
