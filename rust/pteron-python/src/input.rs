@@ -51,12 +51,12 @@ pub struct Strided {
 
 /// Which value is being read, for errors.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct InputName<'a> {
     name: &'a str,
     kind: Option<&'a IoKind>,
 }
 
-impl Place<'_> {
+impl InputName<'_> {
     fn expected(&self) -> String {
         self.kind.map_or("a tensor".to_string(), IoKind::to_string)
     }
@@ -93,7 +93,7 @@ unsafe impl Sync for Argument {}
 impl Argument {
     /// Reads `object` as the input that `spec` describes.
     pub fn read(object: &Bound<'_, PyAny>, spec: &IoSpec) -> Result<Argument> {
-        let place = Place { name: &spec.name, kind: Some(&spec.kind) };
+        let place = InputName { name: &spec.name, kind: Some(&spec.kind) };
         match &spec.kind {
             IoKind::Tensor(t) => Strided::read(object, place).map(Argument::Tensor).map_err(|e| {
                 e.hint(format!("numpy.asarray(value, dtype='{}') makes an array that can be read", t.dtype))
@@ -117,7 +117,7 @@ impl Argument {
 
     /// Reads `object` as a tensor that no input describes: the new contents of the buffer `name`.
     pub fn read_state(object: &Bound<'_, PyAny>, name: &str) -> Result<Argument> {
-        Strided::read(object, Place { name, kind: None })
+        Strided::read(object, InputName { name, kind: None })
             .map(Argument::Tensor)
             .map_err(|e| e.hint("get_state() shows the arrays that fit"))
     }
@@ -145,7 +145,7 @@ impl Argument {
 }
 
 /// A plain Python value, as it is; whether it fits is the runtime's check.
-fn scalar(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Argument> {
+fn scalar(object: &Bound<'_, PyAny>, place: InputName<'_>) -> Result<Argument> {
     if object.is_none() {
         return Ok(Argument::None);
     }
@@ -165,7 +165,7 @@ fn scalar(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Argument> {
 }
 
 #[cold]
-fn too_large(place: Place<'_>, error: PyErr) -> Error {
+fn too_large(place: InputName<'_>, error: PyErr) -> Error {
     Error::input("an integer does not fit 64 bits")
         .argument(place.name)
         .expected(place.expected())
@@ -174,7 +174,7 @@ fn too_large(place: Place<'_>, error: PyErr) -> Error {
 }
 
 #[cold]
-fn wrong_type(object: &Bound<'_, PyAny>, place: Place<'_>) -> Error {
+fn wrong_type(object: &Bound<'_, PyAny>, place: InputName<'_>) -> Error {
     let error = Error::input_type("an input has the wrong Python type")
         .argument(place.name)
         .expected(place.expected())
@@ -191,7 +191,7 @@ fn wrong_type(object: &Bound<'_, PyAny>, place: Place<'_>) -> Error {
 }
 
 #[cold]
-fn unreadable(object: &Bound<'_, PyAny>, place: Place<'_>, why: impl Into<String>) -> Error {
+fn unreadable(object: &Bound<'_, PyAny>, place: InputName<'_>, why: impl Into<String>) -> Error {
     Error::input_type("an input tensor cannot be read")
         .argument(place.name)
         .expected(place.expected())
@@ -199,7 +199,7 @@ fn unreadable(object: &Bound<'_, PyAny>, place: Place<'_>, why: impl Into<String
 }
 
 impl Strided {
-    fn read(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Strided> {
+    fn read(object: &Bound<'_, PyAny>, place: InputName<'_>) -> Result<Strided> {
         if numpy::is_exact_array(object) {
             return Self::from_buffer(object, place, true);
         }
@@ -228,7 +228,7 @@ impl Strided {
 
     /// Memory through the buffer protocol. The view of an exact ndarray is given back at once: its
     /// memory stays in place while the array is referenced, with or without a view.
-    fn from_buffer(object: &Bound<'_, PyAny>, place: Place<'_>, is_array: bool) -> Result<Strided> {
+    fn from_buffer(object: &Bound<'_, PyAny>, place: InputName<'_>, is_array: bool) -> Result<Strided> {
         let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
         // SAFETY: `view` is written by a successful call, and only then read.
         let status = unsafe {
@@ -258,7 +258,7 @@ impl Strided {
 
     /// Arrays of dtypes that the buffer protocol cannot name (bfloat16, float8): read as plain bytes
     /// of the same size, named by their dtype.
-    fn from_named_array(object: &Bound<'_, PyAny>, place: Place<'_>) -> Option<Result<Strided>> {
+    fn from_named_array(object: &Bound<'_, PyAny>, place: InputName<'_>) -> Option<Result<Strided>> {
         let (dtype, bytes) = named_bytes(object)?;
         Some(Self::from_buffer(&bytes, place, false).map(|mut strided| {
             strided.dtype = dtype;
@@ -268,7 +268,7 @@ impl Strided {
 
     fn from_torch(
         object: &Bound<'_, PyAny>,
-        place: Place<'_>,
+        place: InputName<'_>,
         torch: &Torch,
         is_output: bool,
     ) -> Result<Strided> {
@@ -331,7 +331,7 @@ impl Strided {
         })
     }
 
-    fn from_dlpack(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Strided> {
+    fn from_dlpack(object: &Bound<'_, PyAny>, place: InputName<'_>) -> Result<Strided> {
         let (imported, view) = dlpack::import(object).map_err(|error| match error {
             ImportError::Device(code) => {
                 unreadable(object, place, format!("on a device (DLPack type {code})"))
@@ -469,7 +469,7 @@ where
 }
 
 #[cold]
-fn too_many_dimensions(rank: usize, place: Place<'_>) -> Error {
+fn too_many_dimensions(rank: usize, place: InputName<'_>) -> Error {
     Error::input("an input has too many dimensions")
         .argument(place.name)
         .expected(format!("rank at most {MAX_RANK}"))
@@ -477,7 +477,7 @@ fn too_many_dimensions(rank: usize, place: Place<'_>) -> Error {
 }
 
 #[cold]
-fn unwritable(object: &Bound<'_, PyAny>, place: Place<'_>) -> Error {
+fn unwritable(object: &Bound<'_, PyAny>, place: InputName<'_>) -> Error {
     Error::input_type("an output buffer cannot be written")
         .argument(place.name)
         .expected("a writable NumPy array, torch tensor or buffer")
@@ -492,7 +492,7 @@ impl OutputMemory {
     /// Reads `object` as writable, dense, row-major memory: a NumPy array, a torch tensor, or another
     /// writable buffer.
     pub fn read(object: &Bound<'_, PyAny>, spec: &IoSpec) -> Result<OutputMemory> {
-        let place = Place { name: &spec.name, kind: Some(&spec.kind) };
+        let place = InputName { name: &spec.name, kind: Some(&spec.kind) };
         let torch = Torch::loaded(object.py()).filter(|t| t.is_tensor(object));
         let strided = match torch {
             Some(torch) => Strided::from_torch(object, place, torch, true)?,
@@ -510,7 +510,7 @@ impl OutputMemory {
 
     /// Memory through the buffer protocol; arrays whose dtype that cannot name, as bytes (see
     /// [`Strided::from_named_array`]).
-    fn of_buffer(object: &Bound<'_, PyAny>, place: Place<'_>) -> Result<Strided> {
+    fn of_buffer(object: &Bound<'_, PyAny>, place: InputName<'_>) -> Result<Strided> {
         let (guard, dtype) = match writable_view(object) {
             Ok(guard) => (guard, None),
             Err(error) => {

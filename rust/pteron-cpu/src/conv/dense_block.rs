@@ -44,7 +44,7 @@ pub(super) struct Block<'a> {
 }
 
 /// Where a block lies.
-struct Place {
+struct OutputBlock {
     phase: Phase,
     /// Pixels of the phase, counted over all images.
     first_pixel: usize,
@@ -92,13 +92,13 @@ impl SimdTask for Block<'_> {
 }
 
 impl Block<'_> {
-    fn place(&self) -> Place {
+    fn place(&self) -> OutputBlock {
         let Split { extents, pixel_blocks, panel_blocks, panels_per_block, block_pixels, .. } = self.split;
         let geometry = &self.convolution.geometry;
         let (panel_block, rest) = (self.chunk % panel_blocks, self.chunk / panel_blocks);
         let (pixel_block, rest) = (rest % pixel_blocks, rest / pixel_blocks);
         let panel = panel_block * panels_per_block;
-        Place {
+        OutputBlock {
             phase: phase(geometry, &extents, rest / geometry.groups),
             first_pixel: pixel_block * block_pixels,
             group: rest % geometry.groups,
@@ -115,7 +115,7 @@ impl Block<'_> {
             && (parts == 1 || self.operands.residual.is_null())
     }
 
-    fn source<'p>(&self, place: &'p Place) -> Source<'p> {
+    fn source<'p>(&self, place: &'p OutputBlock) -> Source<'p> {
         let geometry = &self.convolution.geometry;
         Source {
             data: self.operands.input.wrapping_add(place.group * geometry.in_channels),
@@ -127,7 +127,7 @@ impl Block<'_> {
     }
 
     /// Channels of panel `j` of the block: the first of all, and how many.
-    fn channels(&self, place: &Place, j: usize) -> (usize, usize) {
+    fn channels(&self, place: &OutputBlock, j: usize) -> (usize, usize) {
         let outputs = self.convolution.geometry.out_channels;
         let in_group = (place.panel + j) * PANEL;
         (place.group * outputs + in_group, PANEL.min(outputs - in_group))
@@ -145,7 +145,7 @@ impl Block<'_> {
     /// The gathered panel holds the pixels; sums or output have room for them.
     unsafe fn multiply(
         &self,
-        place: &Place,
+        place: &OutputBlock,
         pixels: &[Pixel],
         [k, depth]: [&Range<usize>; 2],
         stride: usize,
@@ -202,7 +202,7 @@ impl Block<'_> {
     #[allow(clippy::too_many_arguments, reason = "a struct of them would be filled for every tile")]
     unsafe fn multiply_run(
         &self,
-        place: &Place,
+        place: &OutputBlock,
         pixels: &[Pixel],
         j: usize,
         [at, end]: [usize; 2],
@@ -269,7 +269,7 @@ impl Block<'_> {
     /// # Safety
     /// The sums hold the block, which lies inside the output.
     #[inline(always)]
-    unsafe fn write<S: Simd>(&self, s: S, place: &Place, pixels: &[Pixel]) {
+    unsafe fn write<S: Simd>(&self, s: S, place: &OutputBlock, pixels: &[Pixel]) {
         for j in 0..place.panels {
             let (channel, n) = self.channels(place, j);
             // SAFETY: pixels and channels exist; each panel of sums has BLOCK_PIXELS rows.
@@ -411,7 +411,7 @@ impl Block<'_> {
     ///
     /// # Safety
     /// The block lies inside the output.
-    unsafe fn post(&mut self, place: &Place, pixels: &[Pixel]) {
+    unsafe fn post(&mut self, place: &OutputBlock, pixels: &[Pixel]) {
         let (epilogue, level) = (&self.convolution.epilogue, self.convolution.level);
         if epilogue.post.is_none() {
             return;

@@ -43,7 +43,7 @@ struct Bands {
 }
 
 /// Where a band lies.
-struct Place {
+struct ChannelBand {
     image: usize,
     channel: usize,
     channels: usize,
@@ -108,7 +108,7 @@ impl DepthwisePlanes {
         Ok(Bands { extents, rows, per_plane, blocks, count: extents.images * blocks * per_plane, per_chunk })
     }
 
-    fn place(&self, bands: &Bands, unit: usize) -> Place {
+    fn place(&self, bands: &Bands, unit: usize) -> ChannelBand {
         let Geometry { stride, padding, groups, .. } = self.depthwise.geometry;
         let (band, rest) = (unit % bands.per_plane, unit / bands.per_plane);
         let (block, image) = (rest % bands.blocks, rest / bands.blocks);
@@ -117,15 +117,15 @@ impl DepthwisePlanes {
         let last = (rows.end - 1) * stride[1] + self.depthwise.geometry.reach(1) + 1;
         let end = last.saturating_sub(padding[1]).min(bands.extents.input[1]);
         let start = (rows.start * stride[1]).saturating_sub(padding[1]).min(end);
-        Place { image, channel, channels: self.block().min(groups - channel), rows, inputs: start..end }
+        ChannelBand { image, channel, channels: self.block().min(groups - channel), rows, inputs: start..end }
     }
 
     /// The band's tensors as channels-last; `copy` holds those that are not. Brings the input there.
-    fn pixels(&self, bands: &Bands, place: &Place, operands: &Operands, copy: *mut f32) -> Pixels {
+    fn pixels(&self, bands: &Bands, place: &ChannelBand, operands: &Operands, copy: *mut f32) -> Pixels {
         let (extents, block, total) = (&bands.extents, self.block(), self.depthwise.geometry.groups);
         let [_, in_height, in_width] = extents.input;
         let [_, out_height, out_width] = extents.output;
-        let Place { image, channel, channels, ref rows, ref inputs } = *place;
+        let ChannelBand { image, channel, channels, ref rows, ref inputs } = *place;
         let offset = |p: *const f32| if p.is_null() { p } else { p.wrapping_add(channel) };
         let (mut input, mut input_step, mut result) = (offset(operands.input), total, copy);
         if !self.is_input_interleaved {
@@ -167,14 +167,14 @@ impl DepthwisePlanes {
     unsafe fn finish(
         &self,
         bands: &Bands,
-        place: &Place,
+        place: &ChannelBand,
         operands: &Operands,
         pixels: &Pixels,
         post: &mut [f32],
     ) {
         let Depthwise { level, ref epilogue, geometry, .. } = self.depthwise;
         let [_, height, width] = bands.extents.output;
-        let Place { image, channel, channels, ref rows, .. } = *place;
+        let ChannelBand { image, channel, channels, ref rows, .. } = *place;
         let (count, total) = (rows.len() * width, geometry.groups);
         let pixel = (image * height + rows.start) * width;
         // SAFETY: the channels and rows of `place` are inside the output, which the caller promises to be

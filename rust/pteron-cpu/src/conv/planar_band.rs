@@ -86,7 +86,7 @@ impl Band {
 }
 
 /// Where a unit lies in the output.
-struct Place {
+struct OutputBand {
     image: usize,
     group: usize,
     depth: usize,
@@ -134,14 +134,14 @@ impl SimdTask for BandTask<'_> {
 }
 
 impl BandTask<'_> {
-    fn place(&self, unit: usize) -> Place {
+    fn place(&self, unit: usize) -> OutputBand {
         let PlaneSplit { extents, blocks: [row_blocks, column_blocks], .. } = self.units;
         let (column, rest) = (unit % column_blocks, unit / column_blocks);
         let (row, rest) = (rest % row_blocks, rest / row_blocks);
         let (depth, rest) = (rest % extents.output[0], rest / extents.output[0]);
         let groups = self.convolution.geometry.groups;
         let part = |i: usize, size: usize, n: usize| i * size..((i + 1) * size).min(n);
-        Place {
+        OutputBand {
             image: rest / groups,
             group: rest % groups,
             depth,
@@ -155,7 +155,7 @@ impl BandTask<'_> {
     /// # Safety
     /// The unit exists.
     #[inline(always)]
-    unsafe fn fill<S: Simd>(&mut self, s: S, place: &Place) {
+    unsafe fn fill<S: Simd>(&mut self, s: S, place: &OutputBand) {
         let Geometry { kernel, stride, dilation, padding, .. } = self.convolution.geometry;
         let input = self.units.extents.input;
         let rows = (place.rows.len() - 1) * stride[1] + self.convolution.geometry.reach(1) + 1;
@@ -176,7 +176,7 @@ impl BandTask<'_> {
     }
 
     /// The columns of one stride phase.
-    fn columns(&self, place: &Place, phase: usize, lanes: usize) -> Columns {
+    fn columns(&self, place: &OutputBand, phase: usize, lanes: usize) -> Columns {
         let geometry = &self.convolution.geometry;
         let (step, padding) = (geometry.stride[2], geometry.padding[2]);
         // What whole vectors of this unit can reach.
@@ -198,7 +198,7 @@ impl BandTask<'_> {
     unsafe fn fill_row<S: Simd>(
         &mut self,
         s: S,
-        place: &Place,
+        place: &OutputBand,
         to: usize,
         line: Option<usize>,
         columns: &Columns,
@@ -239,7 +239,7 @@ impl BandTask<'_> {
     /// # Safety
     /// The copy is filled.
     #[inline(always)]
-    unsafe fn multiply<S: Simd>(&self, _: S, place: &Place) {
+    unsafe fn multiply<S: Simd>(&self, _: S, place: &OutputBand) {
         let geometry = &self.convolution.geometry;
         let width = self.units.extents.output[2];
         let most = most_vectors(S::LANES);
@@ -272,7 +272,7 @@ impl BandTask<'_> {
     ///
     /// # Safety
     /// The unit exists.
-    unsafe fn finish(&mut self, place: &Place) {
+    unsafe fn finish(&mut self, place: &OutputBand) {
         let epilogue = &self.convolution.epilogue;
         if epilogue.post.is_none() {
             return;

@@ -2,7 +2,7 @@
 
 use super::argument::Argument;
 use super::node::{Draft, Node, Op};
-use super::tensor::{Place, Tensor};
+use super::tensor::{Tensor, TensorMemory};
 use super::{Graph, NodeId, TensorId};
 use pteron_core::{DimOrder, TensorSpec};
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 impl Graph {
     /// A private tensor for the result of a new node.
     pub fn new_tensor(&mut self, spec: TensorSpec) -> TensorId {
-        self.push_tensor(Tensor { spec, place: Place::Private, value: None, definition: None })
+        self.push_tensor(Tensor { spec, place: TensorMemory::Private, value: None, definition: None })
     }
 
     /// Replaces `nodes` (in execution order) by `draft`, at the place of the last one. Results of the
@@ -96,12 +96,13 @@ impl Graph {
 
     /// Does everything that the draft reads still hold at `last`, and does its output spare it?
     fn is_intact(&self, nodes: &[NodeId], last: NodeId, draft: &Draft) -> bool {
-        let outputs: SmallVec<[Place; 2]> = draft.outputs.iter().map(|t| self.tensor(*t).place).collect();
+        let outputs: SmallVec<[TensorMemory; 2]> =
+            draft.outputs.iter().map(|t| self.tensor(*t).place).collect();
         let inputs = draft.args.iter().flat_map(Argument::tensors).filter(|t| !draft.outputs.contains(t));
         for input in inputs {
             let root = self.through_views(input);
             let place = self.tensor(root).place;
-            if matches!(place, Place::Private | Place::Constant) {
+            if matches!(place, TensorMemory::Private | TensorMemory::Constant) {
                 continue;
             }
             if outputs.iter().any(|o| o.overlaps(&place)) {
@@ -200,7 +201,7 @@ impl Graph {
     fn lasts_until(&self, tensor: TensorId, readers: &[NodeId]) -> bool {
         let root = self.through_views(tensor);
         let place = self.tensor(root).place;
-        if matches!(place, Place::Private | Place::Constant) {
+        if matches!(place, TensorMemory::Private | TensorMemory::Constant) {
             return true;
         }
         let mut left: Vec<NodeId> = readers.to_vec();

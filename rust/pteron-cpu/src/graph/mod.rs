@@ -45,7 +45,7 @@ pub use argument::{Argument, Literal};
 pub use host::{Host, replace_found};
 pub use node::{Draft, Node, Op};
 pub use semantics::ET_VIEW;
-pub use tensor::{Place, Tensor};
+pub use tensor::{Tensor, TensorMemory};
 
 use pteron_core::ArgSpec;
 use smallvec::SmallVec;
@@ -162,7 +162,7 @@ impl Graph {
     /// The reader of a private tensor that is read once and nowhere else.
     pub fn only_reader(&self, tensor: TensorId) -> Option<NodeId> {
         match (self.readers(tensor), &self.tensor(tensor).place) {
-            (&[one], Place::Private) => Some(one),
+            (&[one], TensorMemory::Private) => Some(one),
             _ => None,
         }
     }
@@ -173,7 +173,7 @@ impl Graph {
         self.only_reader(tensor)?;
         let producer = self.producer(tensor)?;
         let is_unseen = |t: &TensorId| {
-            *t == tensor || (self.tensor(*t).place == Place::Private && self.readers(*t).is_empty())
+            *t == tensor || (self.tensor(*t).place == TensorMemory::Private && self.readers(*t).is_empty())
         };
         self.node(producer).outputs.iter().all(is_unseen).then_some(producer)
     }
@@ -208,7 +208,7 @@ impl Graph {
     }
 
     /// States that `tensor` is seen in ways that the graph does not list, and has to stay at `place`.
-    pub fn pin(&mut self, tensor: TensorId, place: Place) {
+    pub fn pin(&mut self, tensor: TensorId, place: TensorMemory) {
         self.tensors[tensor.index()].place = place;
     }
 }

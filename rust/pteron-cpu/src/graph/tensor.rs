@@ -5,7 +5,7 @@ use pteron_core::TensorSpec;
 
 /// Where a tensor's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TensorMemory {
     /// Wherever the runtime puts it: only nodes of the run see it.
     Private,
     /// Never written: a constant.
@@ -23,15 +23,17 @@ pub enum Place {
     Unknown,
 }
 
-impl Place {
+impl TensorMemory {
     /// Can a write to `other` change what is here?
-    pub fn overlaps(&self, other: &Place) -> bool {
+    pub fn overlaps(&self, other: &TensorMemory) -> bool {
         match (self, other) {
-            (Place::Private | Place::Constant, _) | (_, Place::Private | Place::Constant) => false,
-            (Place::Unknown, _) | (_, Place::Unknown) => true,
-            (Place::Bytes { space: a, start: from, end: to }, Place::Bytes { space: b, start, end }) => {
-                a == b && from < end && start < to
-            }
+            (TensorMemory::Private | TensorMemory::Constant, _)
+            | (_, TensorMemory::Private | TensorMemory::Constant) => false,
+            (TensorMemory::Unknown, _) | (_, TensorMemory::Unknown) => true,
+            (
+                TensorMemory::Bytes { space: a, start: from, end: to },
+                TensorMemory::Bytes { space: b, start, end },
+            ) => a == b && from < end && start < to,
         }
     }
 }
@@ -42,7 +44,7 @@ pub struct Tensor {
     /// dtype, largest shape, memory order, dynamism.
     pub spec: TensorSpec,
     /// Where its bytes are.
-    pub place: Place,
+    pub place: TensorMemory,
     /// The program's value whose slot it has at the borders of the run; `None` for tensors that rules
     /// made.
     pub value: Option<u32>,
@@ -52,17 +54,17 @@ pub struct Tensor {
 
 impl Tensor {
     /// What the program's value `value` holds.
-    pub fn new(spec: TensorSpec, place: Place, value: u32) -> Self {
+    pub fn new(spec: TensorSpec, place: TensorMemory, value: u32) -> Self {
         Tensor { spec, place, value: Some(value), definition: None }
     }
 
     /// Seen by this run only?
     pub fn is_private(&self) -> bool {
-        self.place == Place::Private
+        self.place == TensorMemory::Private
     }
 
     /// Never written?
     pub fn is_constant(&self) -> bool {
-        self.place == Place::Constant
+        self.place == TensorMemory::Constant
     }
 }

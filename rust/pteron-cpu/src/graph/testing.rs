@@ -1,6 +1,6 @@
 //! Graphs for the tests of rules.
 
-use super::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Place, Tensor, TensorId};
+use super::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Tensor, TensorId, TensorMemory};
 use pteron_core::{AlignedBuffer, ConstantView, DType, Result, TensorSpec};
 use std::collections::HashMap;
 
@@ -22,12 +22,22 @@ impl Host for AnyKernel {
         spec: TensorSpec,
         _: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
     ) -> Result<Option<TensorId>> {
-        Ok(Some(graph.push_tensor(Tensor { spec, place: Place::Constant, value: None, definition: None })))
+        Ok(Some(graph.push_tensor(Tensor {
+            spec,
+            place: TensorMemory::Constant,
+            value: None,
+            definition: None,
+        })))
     }
     fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>> {
         let Some(output) = graph.node(node).output() else { return Ok(None) };
         let spec = graph.tensor(output).spec.clone();
-        Ok(Some(graph.push_tensor(Tensor { spec, place: Place::Constant, value: None, definition: None })))
+        Ok(Some(graph.push_tensor(Tensor {
+            spec,
+            place: TensorMemory::Constant,
+            value: None,
+            definition: None,
+        })))
     }
 }
 
@@ -43,7 +53,7 @@ impl Builder {
     pub fn new() -> Self {
         Self::default()
     }
-    fn tensor(&mut self, shape: &[usize], place: Place) -> TensorId {
+    fn tensor(&mut self, shape: &[usize], place: TensorMemory) -> TensorId {
         let spec = TensorSpec::contiguous(DType::Float32, shape).unwrap();
         let value = self.graph.tensor_count() as u32;
         self.graph.push_tensor(Tensor::new(spec, place, value))
@@ -51,10 +61,10 @@ impl Builder {
     /// What the run finds, at the start of memory 0.
     pub fn border(&mut self, shape: &[usize]) -> TensorId {
         let end = shape.iter().product::<usize>() * 4;
-        self.tensor(shape, Place::Bytes { space: 0, start: 0, end })
+        self.tensor(shape, TensorMemory::Bytes { space: 0, start: 0, end })
     }
     pub fn constant(&mut self, shape: &[usize]) -> TensorId {
-        self.tensor(shape, Place::Constant)
+        self.tensor(shape, TensorMemory::Constant)
     }
     /// A call of tensors alone; returns its result.
     pub fn call(&mut self, operator: &str, inputs: &[TensorId], shape: &[usize]) -> TensorId {
@@ -63,7 +73,7 @@ impl Builder {
     }
     /// A call with any arguments; its result is appended to them.
     pub fn call_with(&mut self, operator: &str, mut args: Vec<Argument>, shape: &[usize]) -> TensorId {
-        let out = self.tensor(shape, Place::Private);
+        let out = self.tensor(shape, TensorMemory::Private);
         args.push(Argument::Tensor(out));
         let node = Node::call(operator, args, smallvec::smallvec![out], self.calls);
         self.calls += 1;
@@ -85,7 +95,7 @@ impl Builder {
     pub fn pin(&mut self, name: &str, start: usize) {
         let tensor = self.get(name);
         let end = start + self.graph.tensor(tensor).spec.nbytes().unwrap();
-        self.graph.pin(tensor, Place::Bytes { space: 0, start, end });
+        self.graph.pin(tensor, TensorMemory::Bytes { space: 0, start, end });
     }
 }
 

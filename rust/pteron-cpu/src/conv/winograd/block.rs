@@ -58,7 +58,7 @@ pub(super) struct BlockTask<'a> {
 
 /// Where a tile lies.
 #[derive(Clone, Copy)]
-struct Place {
+struct OutputTile {
     image: usize,
     /// First output row and column.
     y: usize,
@@ -100,16 +100,16 @@ fn gather<S: Simd>(s: S, m: [S::F; 4]) -> [S::F; 2] {
 }
 
 impl BlockTask<'_> {
-    fn place(&self, t: usize) -> Place {
+    fn place(&self, t: usize) -> OutputTile {
         let [down, across] = self.split.grid;
         let tile = self.tiles.start + t;
         let (rest, column) = (tile / across, tile % across);
-        Place { image: rest / down, y: rest % down * 2, x: column * 2 }
+        OutputTile { image: rest / down, y: rest % down * 2, x: column * 2 }
     }
 
     /// The addresses of the 4 × 4 pixels that tile `t` of the block reads.
     fn fill_table(&mut self, t: usize) {
-        let Place { image, y, x } = self.place(t);
+        let OutputTile { image, y, x } = self.place(t);
         let geometry = &self.convolution.geometry;
         let ([_, height, width], [_, down, across]) = (self.split.extents.input, geometry.padding);
         let channels = geometry.in_channels;
@@ -232,7 +232,7 @@ impl BlockTask<'_> {
     unsafe fn transform_back<S: Simd>(&self, s: S, j: usize, t: usize) {
         let geometry = &self.convolution.geometry;
         let [_, height, width] = self.split.extents.output;
-        let Place { image, y, x } = self.place(t);
+        let OutputTile { image, y, x } = self.place(t);
         let channel = (self.panels.start + j) * PANEL;
         let total = geometry.out_channels;
         let between = self.tiles.len() * PANEL;
@@ -297,7 +297,7 @@ impl BlockTask<'_> {
         let channel = self.panels.start * PANEL;
         let channels = (self.panels.len() * PANEL).min(total - channel);
         for t in 0..self.tiles.len() {
-            let Place { image, y, x } = self.place(t);
+            let OutputTile { image, y, x } = self.place(t);
             for row in y..height.min(y + 2) {
                 let at = ((image * height + row) * width + x) * total + channel;
                 let extents = [2.min(width - x), channels];

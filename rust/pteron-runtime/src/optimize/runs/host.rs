@@ -81,7 +81,7 @@ impl RunHost<'_> {
         let value = u32::try_from(self.ir.values.len()).unwrap_or(u32::MAX);
         let placement = Placement::Constant(ConstantRef::Folded(index));
         self.ir.values.push(TensorIr { spec: spec.clone(), placement, name: None }.into());
-        graph.push_tensor(Tensor::new(spec, graph::Place::Constant, value))
+        graph.push_tensor(Tensor::new(spec, graph::TensorMemory::Constant, value))
     }
 }
 

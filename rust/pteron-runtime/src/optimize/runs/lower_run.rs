@@ -12,7 +12,7 @@ use super::uses::FileUses;
 use crate::ir::{MethodIr, TensorIr, ValueIr};
 use crate::step_effects::{Region, Space};
 use pteron_core::{Instruction, Schema, ValueId};
-use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, Op, Place, Tensor, TensorId};
+use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, Op, Tensor, TensorId, TensorMemory};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -60,13 +60,13 @@ fn version(reach: Reach) -> Option<u32> {
     }
 }
 
-fn place_of(region: &Region) -> Place {
+fn place_of(region: &Region) -> TensorMemory {
     let space = match region.space {
         Space::Arena(a) => u64::from(a),
         Space::Value(v) => u64::from(v) | 1 << 32,
-        Space::Constant => return Place::Constant,
+        Space::Constant => return TensorMemory::Constant,
     };
-    Place::Bytes { space, start: region.start, end: region.end }
+    TensorMemory::Bytes { space, start: region.start, end: region.end }
 }
 
 impl<'a> Lowering<'a> {
@@ -172,7 +172,7 @@ impl<'a> Lowering<'a> {
         if let Some(to) = self.pointed(i)
             && let Some(t) = self.tensor(to)
         {
-            let slot = Place::Bytes { space: u64::from(to.0) | 2 << 32, start: 0, end: 1 };
+            let slot = TensorMemory::Bytes { space: u64::from(to.0) | 2 << 32, start: 0, end: 1 };
             let spec = t.spec.clone();
             node.outputs.push(self.graph.push_tensor(Tensor::new(spec, slot, to.0)));
         }
@@ -201,11 +201,11 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn file_place(&self, value: ValueId) -> Place {
+    fn file_place(&self, value: ValueId) -> TensorMemory {
         match self.effects.location(value) {
-            Location::Constant => Place::Constant,
+            Location::Constant => TensorMemory::Constant,
             Location::At(region) => place_of(&region),
-            Location::Among(_) | Location::Unknown => Place::Unknown,
+            Location::Among(_) | Location::Unknown => TensorMemory::Unknown,
         }
     }
 
@@ -214,7 +214,8 @@ impl<'a> Lowering<'a> {
         let input = self.read(base, reads.next());
         let Some(t) = self.tensor(out) else { return };
         let (start, end) = self.span;
-        let place = if self.uses.is_within(out, start, end) { Place::Private } else { self.file_place(out) };
+        let place =
+            if self.uses.is_within(out, start, end) { TensorMemory::Private } else { self.file_place(out) };
         let result = self.graph.push_tensor(Tensor::new(t.spec.clone(), place, out.0));
         if !self.graph.tensor(result).is_private() {
             self.keep(input);
@@ -319,7 +320,7 @@ impl<'a> Lowering<'a> {
         if let Some((_, known)) = outputs.iter().find(|(v, _)| *v == value) {
             return *known;
         }
-        let place = if self.is_private(i, value) { Place::Private } else { self.file_place(value) };
+        let place = if self.is_private(i, value) { TensorMemory::Private } else { self.file_place(value) };
         // Lists of outputs hold tensors only; load has checked that.
         let spec = self.tensor(value).map(|t| t.spec.clone()).unwrap_or_else(empty);
         let id = self.graph.push_tensor(Tensor::new(spec, place, value.0));
@@ -400,7 +401,7 @@ impl<'a> Lowering<'a> {
         if is_named_elsewhere || spec.nbytes().ok() != base.nbytes().ok() {
             return None;
         }
-        let id = self.graph.push_tensor(Tensor::new(spec.clone(), Place::Private, value.0));
+        let id = self.graph.push_tensor(Tensor::new(spec.clone(), TensorMemory::Private, value.0));
         let args = vec![Argument::Tensor(tensor), Argument::none(), Argument::Tensor(id)];
         let mut node = Node::call(ET_VIEW, args, SmallVec::from_slice(&[id]), 0);
         (node.instruction, node.covers) = (None, SmallVec::new());
