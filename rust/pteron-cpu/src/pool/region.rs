@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(super) type Work<'a> = &'a (dyn Fn(u32, usize) -> Result<()> + Sync);
 
 /// Lives on the caller's stack while the region runs.
-pub(super) struct Region<'a> {
+pub(super) struct ParallelRegion<'a> {
     work: Work<'a>,
     /// Number of chunks.
     pub(super) chunks: u32,
@@ -18,9 +18,9 @@ pub(super) struct Region<'a> {
     error: Mutex<Option<(u32, Error)>>,
 }
 
-impl<'a> Region<'a> {
+impl<'a> ParallelRegion<'a> {
     pub(super) fn new(work: Work<'a>, chunks: u32) -> Self {
-        Region { work, chunks, failed_at: AtomicU32::new(u32::MAX), error: Mutex::new(None) }
+        ParallelRegion { work, chunks, failed_at: AtomicU32::new(u32::MAX), error: Mutex::new(None) }
     }
 
     /// Runs `chunk` unless one before it failed. Chunks are claimed in order, so every chunk before a

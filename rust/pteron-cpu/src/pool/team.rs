@@ -11,7 +11,7 @@ use super::primitives::{
     Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, JoinHandle, Mutex, Ordering, Thread, current, park,
     spawn, spin_until, store_then_load,
 };
-use super::region::{Region, Work};
+use super::region::{ParallelRegion, Work};
 use pteron_core::Result;
 use std::ptr;
 
@@ -20,7 +20,7 @@ struct Shared {
     /// `limit << 32 | remaining`; no region while `remaining` is zero.
     ticket: AtomicU64,
     /// The current region. Read only between a claim and its completion.
-    region: AtomicPtr<Region<'static>>,
+    region: AtomicPtr<ParallelRegion<'static>>,
     /// Chunks of the current region that are not finished.
     pending: AtomicU32,
     /// One region at a time.
@@ -77,7 +77,7 @@ impl Team {
         if chunks == 0 || shared.is_busy.swap(true, Ordering::Acquire) {
             return None;
         }
-        let region = Region::new(work, chunks);
+        let region = ParallelRegion::new(work, chunks);
         shared.pending.store(chunks, Ordering::Relaxed);
         // The lifetime is taken off the type only: the region is left when `pending` is zero, and no
         // worker touches it after it has reported its last chunk.

@@ -17,7 +17,7 @@ use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::data_dependent::no_room;
 use crate::ops::index_items::{IndexItems, MaskCount, wrap_positions};
 use crate::ops::layout::same_dtype;
-use crate::strided::copy::{Region, RegionCopy, copy_to_update};
+use crate::strided::copy::{StridedRegion, RegionCopy, copy_to_update};
 use crate::routine::{Preparation, Routine, RunFn, dtype_of};
 use crate::shape::check_expandable;
 use crate::strided::loops::{Walk, broadcast_strides, signed};
@@ -203,7 +203,7 @@ fn index(args: &Args<'_>, range: Option<Range<usize>>, scratch: &mut [u8]) -> Re
     // The result lies in memory as its own shape says, which `finish` gives it.
     let strides = out.meta().dim_order().strides(&plan.shape);
     let walks = plan.walks(x.shape(), x.strides(), &signed(&strides))?;
-    let (from, to) = (Region { offset: 0, strides: walks.self_strides }, Region { offset: 0, strides: walks.result_strides });
+    let (from, to) = (StridedRegion { offset: 0, strides: walks.self_strides }, StridedRegion { offset: 0, strides: walks.result_strides });
     // Of nothing only positions outside can be chosen, which `blocks` finds.
     let is_empty = x.numel() == 0 || out.numel() == 0;
     let rest = if is_empty { RegionCopy::EMPTY } else { RegionCopy::new(&walks.rest, from, x.numel(), to, out.numel())? };
@@ -308,7 +308,7 @@ fn put_rest(
     places: impl FnOnce(&mut dyn FnMut(isize, isize) -> Result<()>) -> Result<()>,
 ) -> Result<()> {
     if meet == Meet::Replace {
-        let region = |strides| Region { offset: 0, strides };
+        let region = |strides| StridedRegion { offset: 0, strides };
         let (from, to) = (region(walks.result_strides), region(walks.self_strides));
         let is_empty = values.numel() == 0 || target.numel() == 0;
         let rest = if is_empty { RegionCopy::EMPTY } else { RegionCopy::new(&walks.rest, from, values.numel(), to, target.numel())? };

@@ -9,7 +9,7 @@ use crate::elements::{Reader, Writer};
 use crate::ops::layout::copy_in_chunks;
 use crate::ops::sums::check_float;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::{Region, RegionCopy};
+use crate::strided::copy::{StridedRegion, RegionCopy};
 use crate::routine::{Preparation, Routine};
 use crate::shape::wrap_dim;
 use crate::strided::loops::{Walk, signed};
@@ -100,7 +100,7 @@ fn shuffle(args: &Args<'_>, is_up: bool) -> Result<RegionCopy> {
     for extent in [r, r, many.shape()[rank - 2], many.shape()[rank - 1]] {
         shape.push(extent)?;
     }
-    let (mut wide, mut deep) = (Region::of(few.strides()), Region::of(many.strides()));
+    let (mut wide, mut deep) = (StridedRegion::of(few.strides()), StridedRegion::of(many.strides()));
     let (h, w) = (wide.strides[rank - 2], wide.strides[rank - 1]);
     wide.strides[rank - 2..rank + 2].copy_from_slice(&[h, w, h * r as isize, w * r as isize]);
     let (c, h, w) = (deep.strides[rank - 3], deep.strides[rank - 2], deep.strides[rank - 1]);

@@ -64,10 +64,10 @@ fn copy_out(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 fn copy_broadcast(src: &pteron_core::TensorView<'_>, out: &mut pteron_core::TensorViewMut<'_>) -> Result<()> {
-    use crate::strided::copy::{Region, copy_region};
+    use crate::strided::copy::{StridedRegion, copy_region};
     check_expandable(src.shape(), out.shape())?;
-    let from = Region { offset: 0, strides: broadcast_strides(src.shape(), src.strides(), out.rank()) };
-    copy_region(out.shape(), src, from, out, Region::of(out.strides()))
+    let from = StridedRegion { offset: 0, strides: broadcast_strides(src.shape(), src.strides(), out.rank()) };
+    copy_region(out.shape(), src, from, out, StridedRegion::of(out.strides()))
 }
 
 /// `copy_` may copy a tensor onto itself, hence elementwise where the dtype allows it.

@@ -10,7 +10,7 @@ use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
 use crate::elements::Writer;
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::strided::copy::{Region, copy_region, zero};
+use crate::strided::copy::{StridedRegion, copy_region, zero};
 use crate::routine::{BindFn, Preparation, Routine, dtype_of};
 use pteron_core::{
     Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, TensorViewMut,
@@ -73,8 +73,8 @@ fn fill_tensor(ctx: &PrepareContext<'_>) -> Preparation {
     Routine::prepare(bind_like::<2>, |args, _| {
         let value = args.tensor(1)?;
         let mut out = args.output(2)?;
-        let (shape, to) = (*out.shape(), Region::of(out.strides()));
-        copy_region(&shape, &value, Region::of(&[0; 16]), &mut out, to)
+        let (shape, to) = (*out.shape(), StridedRegion::of(out.strides()));
+        copy_region(&shape, &value, StridedRegion::of(&[0; 16]), &mut out, to)
     })
 }
 
@@ -190,7 +190,7 @@ fn copy_triangle<const LOWER: bool>(args: &Args<'_>) -> Result<()> {
         let mut shape = *x.shape();
         (shape[rank - 2], shape[rank - 1]) = (1, count);
         let at = |strides: &Dims| {
-            let mut region = Region::of(strides);
+            let mut region = StridedRegion::of(strides);
             region.offset = (row as usize * strides[rank - 2] + first * strides[rank - 1]) as isize;
             region
         };

@@ -213,10 +213,10 @@ fn masked_scatter<C: Compute>(args: &Args<'_>) -> Result<()> {
     let (x, source) = (args.tensor(0)?, Reader::<C>::new(args.tensor(2)?)?);
     check_expandable(x.shape(), &shape)?;
     {
-        use crate::strided::copy::{Region, copy_region};
+        use crate::strided::copy::{StridedRegion, copy_region};
         let mut out = args.output(3)?;
-        let from = Region { offset: 0, strides: broadcast_strides(x.shape(), x.strides(), shape.len()) };
-        let to = Region::of(out.strides());
+        let from = StridedRegion { offset: 0, strides: broadcast_strides(x.shape(), x.strides(), shape.len()) };
+        let to = StridedRegion::of(out.strides());
         copy_region(&shape, &x, from, &mut out, to)?;
     }
     let mut out = Writer::<C>::new(args.output(3)?)?;

@@ -8,7 +8,7 @@ use crate::elements::Reader;
 use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::{Region, copy_region};
+use crate::strided::copy::{StridedRegion, copy_region};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_index_at, wrap_dim};
 use crate::strided::loops::{Walk, signed};
@@ -55,8 +55,8 @@ fn copy_rows(args: &Args<'_>) -> Result<()> {
     let (at, last) = (row_major(indices.meta()), out.rank() - 1);
     let row = Dims::new(&[weight.shape()[1]])?;
     let targets = Walk::new(0..last, out.shape(), &signed(out.strides()));
-    let mut to = Region::of(&out.strides()[last..]);
-    let mut from = Region::of(&weight.strides()[1..]);
+    let mut to = StridedRegion::of(&out.strides()[last..]);
+    let mut from = StridedRegion::of(&weight.strides()[1..]);
     for position in 0..indices.meta().numel() {
         let index = indices.get(at.offset(position) as usize)?;
         let index = table_row(index, position, weight.shape()[0])?;

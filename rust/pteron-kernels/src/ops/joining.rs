@@ -9,7 +9,7 @@ use crate::chunked;
 use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
-use crate::strided::copy::{Region, copy_positions, copy_region, copy_to_update};
+use crate::strided::copy::{StridedRegion, copy_positions, copy_region, copy_to_update};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_same, wrap_dim};
 use crate::strided::views::View;
@@ -85,13 +85,13 @@ fn copy_all(args: &Args<'_>) -> Result<()> {
     let list = args.tensor_list(0)?;
     let (dim, _) = cat_shape(&list, args.int(1)?)?;
     let mut out = args.output(2)?;
-    let mut to = Region::of(out.strides());
+    let mut to = StridedRegion::of(out.strides());
     for j in 0..list.len() {
         let t = list.get(j)?;
         if is_skipped(&t) {
             continue;
         }
-        copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to)?;
+        copy_region(t.shape(), &t, StridedRegion::of(t.strides()), &mut out, to)?;
         to.offset += t.shape()[dim] as isize * to.strides[dim];
     }
     Ok(())
@@ -126,7 +126,7 @@ fn bind_stack(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
 fn stack(args: &Args<'_>, j: usize) -> Result<()> {
     let (mut out, t) = (args.output(2)?, args.tensor_list(0)?.get(j)?);
     let to = View::new(0, *out.shape(), out.strides()).select(args.int(1)?, j as i64)?;
-    copy_region(t.shape(), &t, Region::of(t.strides()), &mut out, to.region)
+    copy_region(t.shape(), &t, StridedRegion::of(t.strides()), &mut out, to.region)
 }
 
 fn map_repeat(args: &Args<'_>) -> Result<Mapping> {
@@ -294,7 +294,7 @@ fn split(args: &Args<'_>, part: PartFn, j: usize) -> Result<()> {
 fn copy_to(x: &TensorView<'_>, from: View, args: &Args<'_>, out: usize, j: usize) -> Result<()> {
     let mut out = args.tensor_list(out)?.output(j)?;
     check_same("an output", &from.shape, out.shape())?;
-    let to = Region::of(out.strides());
+    let to = StridedRegion::of(out.strides());
     copy_region(&from.shape, x, from.region, &mut out, to)
 }
 
@@ -336,7 +336,7 @@ fn scatter_into<const OUT: usize>(args: &Args<'_>, view: impl Fn(View) -> Result
     let to = view(View::new(0, *out.shape(), out.strides()))?;
     check_same("src", &to.shape, src.shape())?;
     copy_to_update(&args.tensor(0)?, &mut out)?;
-    copy_region(&to.shape, &src, Region::of(src.strides()), &mut out, to.region)
+    copy_region(&to.shape, &src, StridedRegion::of(src.strides()), &mut out, to.region)
 }
 
 fn select_scatter(args: &Args<'_>) -> Result<()> {

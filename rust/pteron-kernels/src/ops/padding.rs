@@ -11,7 +11,7 @@ use crate::grid_kernel::{GridKernel, Part, prepared};
 use crate::strided::mapped_copy::{self, Mapping};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::strided::copy::{Region, RegionCopy};
+use crate::strided::copy::{StridedRegion, RegionCopy};
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result};
 
@@ -69,7 +69,7 @@ impl GridKernel for Constant {
         args.resize(3, &shape)?;
         let view = args.args();
         let (x, out) = (view.tensor(0)?, view.tensor(3)?);
-        let (mut from, mut to) = (Region::of(x.strides()), Region::of(out.strides()));
+        let (mut from, mut to) = (StridedRegion::of(x.strides()), StridedRegion::of(out.strides()));
         let mut kept = *x.shape();
         for d in 0..kept.len() {
             let [before, after] = pads[d];

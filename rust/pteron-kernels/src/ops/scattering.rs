@@ -15,7 +15,7 @@ use crate::indexed::{self, Meet, Named, Row, Scatter, check_positions as check_r
 use crate::strided::loops::{Loops, memory_order};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
-use crate::strided::copy::{Region, RegionCopy};
+use crate::strided::copy::{StridedRegion, RegionCopy};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::strided::loops::signed;
@@ -284,7 +284,7 @@ impl Scattering {
         let view = args.args();
         let (x, index, out) = (view.tensor(0)?, view.tensor(2)?, view.output(self.out)?);
         self.copy =
-            RegionCopy::new(&shape, Region::of(x.strides()), x.numel(), Region::of(out.strides()), out.numel())?;
+            RegionCopy::new(&shape, StridedRegion::of(x.strides()), x.numel(), StridedRegion::of(out.strides()), out.numel())?;
         let from = match self.source {
             Source::Tensor(i) => *view.tensor(i)?.strides(),
             Source::Number(_) => Dims::EMPTY,

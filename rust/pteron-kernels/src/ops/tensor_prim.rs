@@ -7,7 +7,7 @@
 use crate::operator::{Operator, kernel};
 use crate::compute::Compute;
 use crate::elements::Reader;
-use crate::strided::copy::{Region, copy_region};
+use crate::strided::copy::{StridedRegion, copy_region};
 use crate::routine::Routine;
 use crate::shape::{check_same, wrap_dim};
 use crate::strided::views::view_shape;
@@ -90,9 +90,9 @@ fn bind_copy_index(args: &mut BindArgs<'_>) -> Result<()> {
 fn copy_index(args: &Args<'_>) -> Result<()> {
     let from = args.tensor(1)?;
     let mut to = args.output(0)?;
-    let mut region = Region::of(&to.strides()[1..]);
+    let mut region = StridedRegion::of(&to.strides()[1..]);
     region.offset = args.int(2)? as isize * from.numel() as isize;
-    copy_region(from.shape(), &from, Region::of(from.strides()), &mut to, region)
+    copy_region(from.shape(), &from, StridedRegion::of(from.strides()), &mut to, region)
 }
 
 /// Sizes, items, views.

@@ -15,7 +15,7 @@ use crate::ops::data_dependent::no_room;
 use crate::ops::layout::same_dtype;
 use crate::ordering::Key;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::{Region, copy_region};
+use crate::strided::copy::{StridedRegion, copy_region};
 use crate::routine::{Finding, FindFn, Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::strided::loops::{Walk, signed};
@@ -147,8 +147,8 @@ fn write(form: Form, args: &Args<'_>, items: &Items, firsts: &[[u64; 2]]) -> Res
         for (group, [_, item]) in firsts.iter().enumerate() {
             let offset = items.starts.offset(*item as usize);
             let from_strides = if is_flat { [0; pteron_core::MAX_RANK] } else { signed(x.strides()) };
-            let from = Region { offset, strides: from_strides };
-            let to = Region { offset: (group * strides[items.dim]) as isize, strides: signed(&strides) };
+            let from = StridedRegion { offset, strides: from_strides };
+            let to = StridedRegion { offset: (group * strides[items.dim]) as isize, strides: signed(&strides) };
             copy_region(&shape, &x, from, &mut out, to)?;
         }
         Ok(())

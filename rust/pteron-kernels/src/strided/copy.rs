@@ -37,17 +37,17 @@ pub(crate) use by_size;
 
 /// A strided region of a tensor: first element and strides, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Region {
+pub struct StridedRegion {
     /// First element.
     pub offset: isize,
     /// One stride per dimension of the region.
     pub strides: [isize; MAX_RANK],
 }
 
-impl Region {
+impl StridedRegion {
     /// The whole tensor with these strides.
-    pub fn of(strides: &[usize]) -> Region {
-        Region { offset: 0, strides: signed(strides) }
+    pub fn of(strides: &[usize]) -> StridedRegion {
+        StridedRegion { offset: 0, strides: signed(strides) }
     }
 
     /// Lowest and highest element of the region; `None` when that overflows.
@@ -93,16 +93,22 @@ impl RegionCopy {
 
     /// The copy of `shape` from region `from` of a tensor of `source` elements to region `to` of one of
     /// `target` elements; an error where a region leaves its tensor.
-    pub fn new(shape: &Dims, from: Region, source: usize, to: Region, target: usize) -> Result<RegionCopy> {
+    pub fn new(
+        shape: &Dims,
+        from: StridedRegion,
+        source: usize,
+        to: StridedRegion,
+        target: usize,
+    ) -> Result<RegionCopy> {
         Ok(RegionCopy::ordered(shape, from, source, to, target)?.with_long_inner())
     }
 
     /// As [`RegionCopy::new`], strictly in the memory order of the target.
     pub(super) fn ordered(
         shape: &Dims,
-        from: Region,
+        from: StridedRegion,
         source: usize,
-        to: Region,
+        to: StridedRegion,
         target: usize,
     ) -> Result<RegionCopy> {
         if shape.contains(&0) {
@@ -237,9 +243,9 @@ impl RegionCopy {
 pub fn copy_region(
     shape: &Dims,
     src: &TensorView<'_>,
-    from: Region,
+    from: StridedRegion,
     dst: &mut TensorViewMut<'_>,
-    to: Region,
+    to: StridedRegion,
 ) -> Result<()> {
     let copy = RegionCopy::new(shape, from, src.numel(), to, dst.numel())?;
     copy.run(src, dst, 0..copy.numel())
@@ -251,8 +257,8 @@ pub fn copy_region(
 pub fn copy_between(
     shape: &Dims,
     dtype: DType,
-    (source, from): (&[u8], Region),
-    (target, to): (&mut [u8], Region),
+    (source, from): (&[u8], StridedRegion),
+    (target, to): (&mut [u8], StridedRegion),
 ) -> Result<()> {
     let size = dtype.size();
     let copy = RegionCopy::new(shape, from, source.len() / size, to, target.len() / size)?;
@@ -383,7 +389,7 @@ pub fn zero(dst: TensorViewMut<'_>) -> TensorViewMut<'_> {
 /// Copies a tensor of the same shape, whatever the dim orders and dtypes.
 pub fn copy_whole(src: &TensorView<'_>, dst: &mut TensorViewMut<'_>) -> Result<()> {
     crate::shape::check_same("the output", src.shape(), dst.shape())?;
-    copy_region(src.shape(), src, Region::of(src.strides()), dst, Region::of(dst.strides()))
+    copy_region(src.shape(), src, StridedRegion::of(src.strides()), dst, StridedRegion::of(dst.strides()))
 }
 
 /// Copies a whole tensor to where it is to be changed; nothing when that is its own memory
@@ -454,18 +460,18 @@ mod tests {
         let (src, mut dst) = unsafe {
             (TensorView::from_raw(data.as_ptr(), &meta), TensorViewMut::from_raw(out.as_mut_ptr(), &meta))
         };
-        let whole = Region::of(&[2, 1]);
+        let whole = StridedRegion::of(&[2, 1]);
         let shape = Dims::new(&[2, 2]).unwrap();
         for bad in [
-            Region { offset: 1, ..whole },
-            Region { offset: -1, ..whole },
-            Region::of(&[3, 1]),
-            Region::of(&[usize::MAX >> 1, 1]),
+            StridedRegion { offset: 1, ..whole },
+            StridedRegion { offset: -1, ..whole },
+            StridedRegion::of(&[3, 1]),
+            StridedRegion::of(&[usize::MAX >> 1, 1]),
         ] {
             assert!(copy_region(&shape, &src, bad, &mut dst, whole).is_err());
             assert!(copy_region(&shape, &src, whole, &mut dst, bad).is_err());
         }
-        let mut reversed = Region::of(&[0, 0]);
+        let mut reversed = StridedRegion::of(&[0, 0]);
         reversed.offset = 3;
         reversed.strides[0] = -2;
         reversed.strides[1] = -1;

@@ -4,7 +4,7 @@
 //! Three shapes of inner loop, chosen at bind: contiguous runs, block transposes when some other loop is
 //! contiguous in the source, and single elements.
 
-use super::copy::{Region, RegionCopy, by_size, copy_run};
+use super::copy::{RegionCopy, StridedRegion, by_size, copy_run};
 use super::loops::{Loops, Run};
 use super::views::View;
 use crate::chunk::CHUNK;
@@ -95,7 +95,7 @@ pub fn bind_copy(args: &mut BindArgs<'_>, out: usize, view_of: ViewOf) -> Result
     args.resize(out, &chosen.shape)?;
     let view = args.args();
     let (x, y) = (view.tensor(0)?, view.output(out)?);
-    RegionCopy::ordered(&chosen.shape, chosen.region, x.numel(), Region::of(y.strides()), y.numel())
+    RegionCopy::ordered(&chosen.shape, chosen.region, x.numel(), StridedRegion::of(y.strides()), y.numel())
 }
 
 impl UnitKernel for ViewCopy {

@@ -1,7 +1,7 @@
 //! View arithmetic: which elements of a tensor permute, expand, slice and their kin show, as a first element and
 //! strides. Every operator and the optimiser of constants use these functions, so that a refusal has one text.
 
-use super::copy::Region;
+use super::copy::StridedRegion;
 use crate::shape::{dim_set, slice_range, wrap_dim, wrap_index};
 use pteron_core::{DimOrder, Dims, Error, IntListView, MAX_RANK, Result, TensorView};
 
@@ -11,7 +11,7 @@ pub struct View {
     /// Extents.
     pub shape: Dims,
     /// First element and strides.
-    pub region: Region,
+    pub region: StridedRegion,
 }
 
 impl View {
@@ -22,7 +22,7 @@ impl View {
 
     /// The view of `shape` with these strides whose first element is the one at `offset`.
     pub fn new(offset: usize, shape: Dims, strides: &[usize]) -> View {
-        View { shape, region: Region { offset: offset as isize, ..Region::of(strides) } }
+        View { shape, region: StridedRegion { offset: offset as isize, ..StridedRegion::of(strides) } }
     }
 
     /// A row-major view.
@@ -72,8 +72,10 @@ impl View {
 
     /// Dimensions in the order `order`, which names each once; negative ones count from the end.
     pub fn permute(self, order: impl IntoIterator<Item = Result<i64>>) -> Result<View> {
-        let mut out =
-            View { shape: Dims::EMPTY, region: Region { offset: self.region.offset, ..Region::of(&[]) } };
+        let mut out = View {
+            shape: Dims::EMPTY,
+            region: StridedRegion { offset: self.region.offset, ..StridedRegion::of(&[]) },
+        };
         let (mut named, mut seen) = (0, 0u32);
         for dim in order {
             let d = wrap_dim(dim?, self.shape.len())?;
@@ -119,7 +121,8 @@ impl View {
                 .expected(format!("extents of {}, or any where it has 1", self.shape))
         };
         let lead = size.len().checked_sub(self.shape.len()).ok_or_else(refuse)?;
-        let mut out = View { shape: Dims::EMPTY, region: Region { strides: [0; MAX_RANK], ..self.region } };
+        let mut out =
+            View { shape: Dims::EMPTY, region: StridedRegion { strides: [0; MAX_RANK], ..self.region } };
         for (d, extent) in size.iter().enumerate() {
             let extent = extent?;
             let own = d.checked_sub(lead).map(|d| (self.shape[d], self.region.strides[d]));
@@ -253,7 +256,7 @@ impl View {
         if strides.len() != shape.len() {
             return Err(Error::kernel("size and stride must have the same length").argument("stride"));
         }
-        let mut region = Region { offset: offset as isize, strides: [0; MAX_RANK] };
+        let mut region = StridedRegion { offset: offset as isize, strides: [0; MAX_RANK] };
         let mut last = usize::try_from(offset).ok();
         for (d, stride) in strides.iter().enumerate() {
             let stride = usize::try_from(stride?)
@@ -275,7 +278,7 @@ impl View {
         if numel != self.shape.numel().ok()? {
             return None;
         }
-        let mut out = View { shape: *shape, region: Region { strides: [0; MAX_RANK], ..self.region } };
+        let mut out = View { shape: *shape, region: StridedRegion { strides: [0; MAX_RANK], ..self.region } };
         if numel == 0 {
             return Some(out);
         }

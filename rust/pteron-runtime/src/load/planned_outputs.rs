@@ -6,7 +6,7 @@
 
 use crate::ir::{MethodIr, TensorIr};
 use crate::load::step::{Action, KernelStep, Step};
-use crate::step_effects::{Region, tensor_roles};
+use crate::step_effects::{ByteRegion, tensor_roles};
 use pteron_core::{AliasRule, ValueId};
 
 /// The outputs that may move. `links`: (from, to) of every move and view. Steps must have neither jumps nor
@@ -15,7 +15,7 @@ pub(crate) fn movable(ir: &MethodIr, steps: &[Step], links: &[(ValueId, ValueId)
     let mut out: Vec<ValueId> = Vec::new();
     for id in &ir.outputs {
         let is_linked = links.iter().any(|(from, to)| from == id || to == id);
-        if let Some(region) = Region::planned(ir, *id)
+        if let Some(region) = ByteRegion::planned(ir, *id)
             && ir.tensor(*id).is_some_and(TensorIr::is_temporary)
             && !is_linked
             && !out.contains(id)
@@ -29,11 +29,11 @@ pub(crate) fn movable(ir: &MethodIr, steps: &[Step], links: &[(ValueId, ValueId)
     out
 }
 
-fn overlaps(ir: &MethodIr, id: ValueId, region: &Region) -> bool {
-    Region::planned(ir, id).is_some_and(|own| own.overlaps(region))
+fn overlaps(ir: &MethodIr, id: ValueId, region: &ByteRegion) -> bool {
+    ByteRegion::planned(ir, id).is_some_and(|own| own.overlaps(region))
 }
 
-fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, region: &Region) -> bool {
+fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, region: &ByteRegion) -> bool {
     let mut is_written = false;
     for step in steps {
         let Action::Kernel(kernel) = &step.action else { continue };

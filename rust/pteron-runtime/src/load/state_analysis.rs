@@ -6,7 +6,7 @@
 
 use crate::ir::MethodIr;
 use crate::load::step::{Action, Step};
-use crate::step_effects::{Accesses, Operation, Region};
+use crate::step_effects::{Accesses, ByteRegion, Operation};
 use pteron_core::ValueId;
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,13 +20,13 @@ const MOST_WALKS: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Written {
     // Sorted, disjoint, not touching.
-    ranges: Vec<Region>,
+    ranges: Vec<ByteRegion>,
     // Values that point at something else since a move or a view.
     redirected: BTreeSet<ValueId>,
 }
 
 impl Written {
-    fn add(&mut self, mut region: Region) {
+    fn add(&mut self, mut region: ByteRegion) {
         if region.start >= region.end {
             return;
         }
@@ -43,7 +43,7 @@ impl Written {
         self.ranges.insert(at, region);
     }
 
-    fn covers(&self, region: &Region) -> bool {
+    fn covers(&self, region: &ByteRegion) -> bool {
         region.start >= region.end || self.ranges.iter().any(|known| known.covers(region))
     }
 
@@ -54,7 +54,7 @@ impl Written {
         };
         for a in &self.ranges {
             for b in other.ranges.iter().filter(|b| b.space == a.space) {
-                out.add(Region { space: a.space, start: a.start.max(b.start), end: a.end.min(b.end) });
+                out.add(ByteRegion { space: a.space, start: a.start.max(b.start), end: a.end.min(b.end) });
             }
         }
         out
@@ -76,14 +76,14 @@ pub(crate) fn is_stateful(ir: &MethodIr, steps: &[Step], delegate_outputs: &[usi
     let writes = effects.iter().flat_map(|e| &e.accesses.writes);
     let mut walks = Walks {
         ir,
-        ever_written: writes.filter_map(|w| Region::planned(ir, w.value)).collect(),
+        ever_written: writes.filter_map(|w| ByteRegion::planned(ir, w.value)).collect(),
         targets: effects.iter().filter_map(|e| e.jump).collect(),
         effects,
         arrivals: HashMap::new(),
         pending: vec![],
     };
     let mut entry = Written::default();
-    ir.inputs.iter().filter_map(|id| Region::planned(ir, *id)).for_each(|region| entry.add(region));
+    ir.inputs.iter().filter_map(|id| ByteRegion::planned(ir, *id)).for_each(|region| entry.add(region));
     walks.pending.push((0, entry));
     for _ in 0..MOST_WALKS {
         let Some((start, state)) = walks.pending.pop() else { return false };
@@ -99,7 +99,7 @@ struct Walks<'a> {
     ir: &'a MethodIr,
     effects: Vec<Effect>,
     /// Planned bytes that some step writes.
-    ever_written: Vec<Region>,
+    ever_written: Vec<ByteRegion>,
     /// Steps that jumps lead to.
     targets: BTreeSet<usize>,
     /// What is known on arrival at jump targets.
@@ -123,7 +123,7 @@ impl Walks<'_> {
             state.redirected.extend(effect.redirects);
             for write in &effect.accesses.writes {
                 if !state.redirected.contains(&write.value)
-                    && let Some(region) = Region::planned(self.ir, write.value)
+                    && let Some(region) = ByteRegion::planned(self.ir, write.value)
                 {
                     state.add(region);
                 }
@@ -142,7 +142,7 @@ impl Walks<'_> {
     /// May `value` hold bytes that the call before wrote?
     fn is_left_over(&self, state: &Written, value: ValueId) -> bool {
         !state.redirected.contains(&value)
-            && Region::planned(self.ir, value).is_some_and(|region| {
+            && ByteRegion::planned(self.ir, value).is_some_and(|region| {
                 !state.covers(&region) && self.ever_written.iter().any(|written| written.overlaps(&region))
             })
     }
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn ranges_merge_and_intersect() {
-        let region = |arena: u32, start: usize, end: usize| Region { space: Space::Arena(arena), start, end };
+        let region =
+            |arena: u32, start: usize, end: usize| ByteRegion { space: Space::Arena(arena), start, end };
         let mut a = Written::default();
         a.add(region(0, 0, 8));
         a.add(region(0, 16, 24));

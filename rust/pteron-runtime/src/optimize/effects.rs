@@ -3,7 +3,7 @@
 use super::{Chain, Loader};
 use crate::ir::{MethodIr, Placement, ValueIr};
 use crate::step_effects::places::{Places, spread};
-use crate::step_effects::{Accesses, Operation, Region, Space, written_scalars};
+use crate::step_effects::{Accesses, ByteRegion, Operation, Space, written_scalars};
 use pteron_core::{Instruction, ValueId};
 use pteron_cpu::graph::ET_VIEW;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ pub(super) enum Location {
     /// Never written: constants, strings, lists.
     Constant,
     /// These bytes, always.
-    At(Region),
+    At(ByteRegion),
     /// One of several places, decided while running (moves); an index into [`Effects::places`].
     Among(u32),
     /// Decided while running: could be anywhere.
@@ -27,7 +27,7 @@ pub(super) struct Effects {
     pub steps: Vec<Accesses>,
     pub locations: Vec<Location>,
     /// What `Location::Among` stands for; bytes that are never written are left out.
-    pub places: Vec<Vec<Region>>,
+    pub places: Vec<Vec<ByteRegion>>,
     /// Scalars that callers or instructions write.
     written: HashSet<ValueId>,
 }
@@ -49,7 +49,7 @@ impl Effects {
     }
 
     /// The places of a location that is decided while running, where there are not too many.
-    pub fn among(&self, location: Location) -> Option<&[Region]> {
+    pub fn among(&self, location: Location) -> Option<&[ByteRegion]> {
         match location {
             Location::Among(index) => self.places.get(index as usize).map(Vec::as_slice),
             _ => None,
@@ -135,7 +135,7 @@ fn moved_places(
     ir: &MethodIr,
     operations: &[Option<Operation<'_>>],
     locations: &mut [Location],
-) -> Vec<Vec<Region>> {
+) -> Vec<Vec<ByteRegion>> {
     let links: Vec<(ValueId, ValueId)> = operations
         .iter()
         .flatten()
@@ -150,17 +150,17 @@ fn moved_places(
         .zip(&*locations)
         .map(|(id, location)| match location {
             Location::At(region) => Some(SmallVec::from_slice(&[*region])),
-            Location::Constant => Some(Region::of(ir, id).into_iter().collect()),
+            Location::Constant => Some(ByteRegion::of(ir, id).into_iter().collect()),
             Location::Among(_) | Location::Unknown => None,
         })
         .collect();
     for (_, to) in &links {
         if let Some(slot) = places.get_mut(to.index()) {
-            *slot = Region::of(ir, *to).map(|own| SmallVec::from_slice(&[own]));
+            *slot = ByteRegion::of(ir, *to).map(|own| SmallVec::from_slice(&[own]));
         }
     }
     spread(ir, &mut places, &links);
-    let mut listed: Vec<Vec<Region>> = Vec::new();
+    let mut listed: Vec<Vec<ByteRegion>> = Vec::new();
     for (_, to) in &links {
         if locations.get(to.index()) == Some(&Location::Unknown)
             && let Some(Some(regions)) = places.get(to.index())
@@ -188,9 +188,9 @@ fn tensor_or(ir: &MethodIr, value: ValueId, unknown: Location) -> Location {
 }
 
 fn own_location(ir: &MethodIr, id: ValueId) -> Location {
-    let of_its_own = Region { space: Space::Value(id.0), start: 0, end: 1 };
+    let of_its_own = ByteRegion { space: Space::Value(id.0), start: 0, end: 1 };
     match ir.value(id) {
-        Some(ValueIr::Tensor(t)) => match (&t.placement, Region::of(ir, id)) {
+        Some(ValueIr::Tensor(t)) => match (&t.placement, ByteRegion::of(ir, id)) {
             (Placement::Constant(_), _) => Location::Constant,
             (_, Some(region)) => Location::At(region.at_least_a_byte()),
             (_, None) => Location::Unknown,

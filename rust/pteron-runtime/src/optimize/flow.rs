@@ -14,7 +14,7 @@ mod state;
 use super::Chain;
 use super::effects::{Effects, Location, kernel_call};
 use crate::ir::MethodIr;
-use crate::step_effects::Region;
+use crate::step_effects::ByteRegion;
 use pteron_core::{Instruction, ValueId};
 use pteron_cpu::graph::ET_VIEW;
 use reads::Reads;
@@ -46,7 +46,7 @@ pub(super) struct Flow {
     /// For each step: the number of its basic block.
     pub block_of: Vec<u32>,
     /// Bytes of which a read may see more than was written last: they have to keep what they hold.
-    pub kept: Vec<Region>,
+    pub kept: Vec<ByteRegion>,
 }
 
 /// Straight-line pieces of the chain: `start..end` and the blocks that may follow.

@@ -6,7 +6,7 @@
 //! place, those of different names apart.
 
 use crate::load::method_code::MethodCode;
-use crate::step_effects::{Region, Space};
+use crate::step_effects::{ByteRegion, Space};
 use pteron_core::error::printable;
 use pteron_core::{AlignedBuffer, Error, Result};
 use std::collections::HashMap;
@@ -55,12 +55,12 @@ impl SharedState {
 /// Does `arena` hold named buffers only, and one of them in two methods?
 fn is_shared(codes: &[Arc<MethodCode>], arena: usize) -> Result<bool> {
     let index = u32::try_from(arena).map_err(|_| Error::internal("too many memories"))?;
-    let planned = |ir, id| Region::planned(ir, id).filter(|region| region.space == Space::Arena(index));
-    let mut places: HashMap<&str, Region> = HashMap::new();
+    let planned = |ir, id| ByteRegion::planned(ir, id).filter(|region| region.space == Space::Arena(index));
+    let mut places: HashMap<&str, ByteRegion> = HashMap::new();
     let mut is_common = false;
     for code in codes {
         let state = code.layout.state.iter();
-        let named: Vec<(&str, Region)> =
+        let named: Vec<(&str, ByteRegion)> =
             state.filter_map(|(name, id)| Some((name.as_str(), planned(&code.ir, *id)?))).collect();
         let mut regions = code.ir.tensors().filter_map(|(id, _)| planned(&code.ir, id));
         if regions.any(|region| !named.iter().any(|(_, buffer)| buffer.covers(&region))) {
@@ -74,7 +74,8 @@ fn is_shared(codes: &[Arc<MethodCode>], arena: usize) -> Result<bool> {
             }
         }
     }
-    let mut sorted: Vec<Region> = places.into_values().filter(|region| region.start < region.end).collect();
+    let mut sorted: Vec<ByteRegion> =
+        places.into_values().filter(|region| region.start < region.end).collect();
     sorted.sort_unstable();
     let is_apart = sorted.windows(2).all(|pair| matches!(pair, [a, b] if !a.overlaps(b)));
     Ok(is_common && is_apart)

@@ -5,7 +5,7 @@
 //! path taken, the step carries its roles and the session looks at the pointers before each run.
 
 use super::places::{Places, spread};
-use super::{Region, Space};
+use super::{ByteRegion, Space};
 use crate::ir::{MethodIr, TensorIr};
 use pteron_core::{AliasRule, Error, Result, ValueId};
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ impl<'a> MemoryMap<'a> {
     pub(crate) fn new(ir: &'a MethodIr, links: &[(ValueId, ValueId)]) -> Self {
         let ids = (0..).map(ValueId).take(ir.values.len());
         let own = |id: ValueId| match ir.tensor(id) {
-            Some(_) => Region::of(ir, id).map(|region| smallvec::smallvec![region]),
+            Some(_) => ByteRegion::of(ir, id).map(|region| smallvec::smallvec![region]),
             None => Some(SmallVec::new()),
         };
         let mut places: Vec<Places> = ids.map(own).collect();
@@ -40,7 +40,7 @@ impl<'a> MemoryMap<'a> {
         self.ir.tensor(id)
     }
 
-    fn places(&self, id: ValueId) -> Option<&[Region]> {
+    fn places(&self, id: ValueId) -> Option<&[ByteRegion]> {
         self.places.get(id.index()).and_then(|p| p.as_deref())
     }
 
@@ -99,7 +99,7 @@ impl<'a> MemoryMap<'a> {
         }
         let (Some(a), Some(b)) = (self.places(out), self.places(other.value)) else { return Ok(false) };
         let may_share = rule == AliasRule::InPlace && !other.is_output && self.is_alike(out, other.value);
-        let is_bad = |x: &Region, y: &Region| x.overlaps(y) && !(may_share && x == y);
+        let is_bad = |x: &ByteRegion, y: &ByteRegion| x.overlaps(y) && !(may_share && x == y);
         let bad = a.iter().map(|x| b.iter().filter(|y| is_bad(x, y)).count()).sum::<usize>();
         match bad {
             0 => Ok(true),

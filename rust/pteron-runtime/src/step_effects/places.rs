@@ -1,12 +1,12 @@
 //! Where tensors can be over all moves and views.
 
-use super::Region;
+use super::ByteRegion;
 use crate::ir::MethodIr;
 use pteron_core::ValueId;
 use smallvec::SmallVec;
 
 /// All places of one value; `None`: too many to list.
-pub(crate) type Places = Option<SmallVec<[Region; 1]>>;
+pub(crate) type Places = Option<SmallVec<[ByteRegion; 1]>>;
 
 /// More places than this count as "anywhere".
 const MOST_PLACES: usize = 8;
@@ -28,7 +28,7 @@ fn follow(ir: &MethodIr, places: &mut [Places], from: ValueId, to: ValueId) -> b
     };
     let mut is_changed = false;
     for region in source {
-        let seen = Region { end: region.start.saturating_add(nbytes), ..region };
+        let seen = ByteRegion { end: region.start.saturating_add(nbytes), ..region };
         if !target.contains(&seen) {
             target.push(seen);
             is_changed = true;

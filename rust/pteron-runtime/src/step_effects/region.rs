@@ -16,16 +16,16 @@ pub(crate) enum Space {
 
 /// A byte range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Region {
+pub(crate) struct ByteRegion {
     pub space: Space,
     pub start: usize,
     pub end: usize,
 }
 
-impl Region {
+impl ByteRegion {
     /// Where the placement of the tensor `id` puts it, at its largest shape; `None` for other values, and where
     /// the range exceeds the address space.
-    pub fn of(ir: &MethodIr, id: ValueId) -> Option<Region> {
+    pub fn of(ir: &MethodIr, id: ValueId) -> Option<ByteRegion> {
         let tensor = ir.tensor(id)?;
         let nbytes = tensor.spec.nbytes().ok()?;
         let (space, start) = match &tensor.placement {
@@ -33,27 +33,27 @@ impl Region {
             Placement::Planned { arena, offset, .. } => (Space::Arena(*arena), *offset),
             Placement::Unplanned => (Space::Value(id.0), 0),
         };
-        Some(Region { space, start, end: start.checked_add(nbytes)? })
+        Some(ByteRegion { space, start, end: start.checked_add(nbytes)? })
     }
 
-    /// As [`Region::of`] for planned memory; `None` for everything else.
-    pub fn planned(ir: &MethodIr, id: ValueId) -> Option<Region> {
-        Region::of(ir, id).filter(|region| matches!(region.space, Space::Arena(_)))
+    /// As [`ByteRegion::of`] for planned memory; `None` for everything else.
+    pub fn planned(ir: &MethodIr, id: ValueId) -> Option<ByteRegion> {
+        ByteRegion::of(ir, id).filter(|region| matches!(region.space, Space::Arena(_)))
     }
 
     /// With at least one byte, so that an empty tensor is at a place too.
     #[must_use]
-    pub fn at_least_a_byte(self) -> Region {
-        Region { end: self.end.max(self.start.saturating_add(1)), ..self }
+    pub fn at_least_a_byte(self) -> ByteRegion {
+        ByteRegion { end: self.end.max(self.start.saturating_add(1)), ..self }
     }
 
     /// Is there a byte in both?
-    pub fn overlaps(&self, other: &Region) -> bool {
+    pub fn overlaps(&self, other: &ByteRegion) -> bool {
         self.space == other.space && self.start.max(other.start) < self.end.min(other.end)
     }
 
     /// Is every byte of `other` in this?
-    pub fn covers(&self, other: &Region) -> bool {
+    pub fn covers(&self, other: &ByteRegion) -> bool {
         self.space == other.space && self.start <= other.start && other.end <= self.end
     }
 }

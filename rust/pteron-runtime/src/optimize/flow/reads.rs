@@ -4,7 +4,7 @@
 use super::super::effects::{Effects, Location};
 use super::state::{Definitions, ENTRY, Reach, State, Views};
 use crate::ir::MethodIr;
-use crate::step_effects::{Region, Space};
+use crate::step_effects::{ByteRegion, Space};
 use pteron_core::ValueId;
 use std::collections::{HashMap, HashSet};
 
@@ -22,11 +22,11 @@ pub(super) struct Reads<'a> {
     /// Steps whose writes somebody may look beneath.
     pub deep: Vec<u32>,
     /// Bytes that may be seen as the call before left them.
-    pub stale: Vec<Region>,
+    pub stale: Vec<ByteRegion>,
     /// So may all others.
     pub is_anything_stale: bool,
     /// Bytes that have to keep what they hold.
-    pub kept: Vec<Region>,
+    pub kept: Vec<ByteRegion>,
 }
 
 impl<'a> Reads<'a> {
@@ -58,14 +58,14 @@ impl<'a> Reads<'a> {
     }
 
     /// Does the caller set all bytes that `value` looks at?
-    pub fn is_given(&self, value: ValueId, region: &Region) -> bool {
+    pub fn is_given(&self, value: ValueId, region: &ByteRegion) -> bool {
         let root = self.views.get(&value).map_or(value, |(root, _)| *root);
         let found = self.inputs.get(&(region.space, region.start, region.end));
         found.is_some_and(|is_whole| *is_whole || self.input_values.contains(&root))
     }
 
     /// Does `value` see exactly what step `writer`, the last one to write there, has written?
-    pub fn sees_what_was_written(&self, value: ValueId, region: &Region, writer: u32) -> bool {
+    pub fn sees_what_was_written(&self, value: ValueId, region: &ByteRegion, writer: u32) -> bool {
         let step = self.effects.step(writer as usize);
         let mut writes =
             step.writes.iter().filter(|w| self.effects.location(w.value) == Location::At(*region));
@@ -77,7 +77,7 @@ impl<'a> Reads<'a> {
     }
 
     /// A read of `region` whose last writers are `definitions` may see more than they wrote.
-    pub fn may_see_more(&mut self, region: Region, definitions: &[u32]) {
+    pub fn may_see_more(&mut self, region: ByteRegion, definitions: &[u32]) {
         let is_bounded = |d: u32| {
             d != ENTRY && self.effects.step(d as usize).writes.iter().any(|w| is_bounded(self.ir, w.value))
         };

@@ -1,6 +1,6 @@
 //! What the analysis of data flow knows at one place of the chain.
 
-use crate::step_effects::{Region, Space};
+use crate::step_effects::{ByteRegion, Space};
 use pteron_core::ValueId;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
@@ -33,7 +33,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn overlapping(&self, r: &Region) -> impl Iterator<Item = (usize, usize, &Definitions)> {
+    pub fn overlapping(&self, r: &ByteRegion) -> impl Iterator<Item = (usize, usize, &Definitions)> {
         let first = self
             .map
             .range(..=(r.space, r.start))
@@ -43,7 +43,7 @@ impl State {
         self.map.range(first..(r.space, r.end)).map(|((_, start), (end, d))| (*start, *end, d))
     }
 
-    pub fn write(&mut self, r: &Region, step: u32) {
+    pub fn write(&mut self, r: &ByteRegion, step: u32) {
         let cut: SmallVec<[(usize, usize, Definitions); 4]> =
             self.overlapping(r).map(|(s, e, d)| (s, e, d.clone())).collect();
         for (start, end, d) in cut {
@@ -59,7 +59,7 @@ impl State {
     }
 
     /// `step` may have written to `r`, or not.
-    pub fn write_perhaps(&mut self, r: &Region, step: u32) {
+    pub fn write_perhaps(&mut self, r: &ByteRegion, step: u32) {
         let mut before: Vec<(usize, usize, Definitions)> = Vec::new();
         let mut covered = r.start;
         for (start, end, d) in self.overlapping(r) {
@@ -74,7 +74,7 @@ impl State {
             before.push((covered, r.end, SmallVec::from_slice(&[ENTRY])));
         }
         for (start, end, mut candidates) in before {
-            self.write(&Region { start, end, ..*r }, step);
+            self.write(&ByteRegion { start, end, ..*r }, step);
             if !candidates.contains(&step) {
                 candidates.push(step);
                 candidates.sort_unstable();
@@ -100,7 +100,7 @@ impl State {
             if space != next_space {
                 continue;
             }
-            let piece = Region { space: *space, start: *start, end: *end };
+            let piece = ByteRegion { space: *space, start: *start, end: *end };
             let mine = self.at(&piece);
             let theirs = other.at(&piece);
             if mine.is_none() && theirs.is_none() {
@@ -120,7 +120,7 @@ impl State {
         is_changed
     }
 
-    pub fn at(&self, piece: &Region) -> Option<Definitions> {
+    pub fn at(&self, piece: &ByteRegion) -> Option<Definitions> {
         self.overlapping(piece).next().map(|(_, _, d)| d.clone())
     }
 }

@@ -10,7 +10,7 @@ use super::Analysis;
 use super::literals::literal;
 use super::uses::FileUses;
 use crate::ir::{MethodIr, TensorIr, ValueIr};
-use crate::step_effects::{Region, Space};
+use crate::step_effects::{ByteRegion, Space};
 use pteron_core::{Instruction, Schema, ValueId};
 use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, Op, Tensor, TensorId, TensorMemory};
 use smallvec::SmallVec;
@@ -60,7 +60,7 @@ fn version(reach: Reach) -> Option<u32> {
     }
 }
 
-fn place_of(region: &Region) -> TensorMemory {
+fn place_of(region: &ByteRegion) -> TensorMemory {
     let space = match region.space {
         Space::Arena(a) => u64::from(a),
         Space::Value(v) => u64::from(v) | 1 << 32,
@@ -366,7 +366,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// A read of what step `d` of this run wrote.
-    fn read_of(&mut self, value: ValueId, d: usize, region: &Region) -> TensorId {
+    fn read_of(&mut self, value: ValueId, d: usize, region: &ByteRegion) -> TensorId {
         let written = self.outputs.get(&d).and_then(|outputs| {
             outputs.iter().find(|(w, _)| self.effects.location(*w) == Location::At(*region)).copied()
         });

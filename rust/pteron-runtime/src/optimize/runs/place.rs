@@ -9,7 +9,7 @@
 use super::super::effects::{Effects, Location};
 use super::Analysis;
 use crate::ir::{ConstantRef, MethodIr, Placement, StepIr, StepKind, ValueIr};
-use crate::step_effects::{Operation, Region, Space, Uses};
+use crate::step_effects::{ByteRegion, Operation, Space, Uses};
 use pteron_core::{Instruction, Members, ValueId};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -277,7 +277,7 @@ impl StepUses {
         steps: &[StepIr],
         made: &[ValueIr],
         effects: &Effects,
-        kept: &[Region],
+        kept: &[ByteRegion],
     ) -> Vec<Cluster> {
         let read_first = read_before_written(ir, effects);
         let mut ranges: Vec<Cluster> = Vec::new();
@@ -312,7 +312,7 @@ impl StepUses {
             }
             // A view is where its base is, whatever place of its own it states.
             if index < ir.values.len()
-                && let Location::At(Region { space: Space::Arena(REPLANNED_ARENA), start, end }) =
+                && let Location::At(ByteRegion { space: Space::Arena(REPLANNED_ARENA), start, end }) =
                     effects.location(id)
                 && own != Some((start, end))
             {
