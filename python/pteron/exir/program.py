@@ -22,7 +22,7 @@ from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.lower_program import lower_programs
 from pteron.exir.method_map import DEFAULT_METHOD, programs_by_method
 from pteron.exir.passes.in_edge_dialect import in_edge_dialect
-from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_graph_passes
+from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_held_passes
 from pteron.exir.progress import progress_of, step
 
 _log = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ def _constant_methods(given: Any) -> dict[str, Any]:
 
 
 def _run_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
-    return in_edge_dialect(run_graph_passes(program, passes))
+    return in_edge_dialect(run_held_passes(program, passes))
 
 
 def _lower_one(program: ExportedProgram, **options: Any) -> ExecutorchProgramManager:

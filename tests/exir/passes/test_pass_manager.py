@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.passes.infra.pass_manager import this_before_that_pass_constraint
 
 from pteron.errors import ExportError
+from pteron.exir import to_edge
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.passes import (
     ExportedProgramPassManager,
@@ -93,3 +95,74 @@ def test_a_failing_pass_is_named_and_methods_by_name_are_refused(program: Export
     assert any("adds_method" in note for note in caught.value.__notes__)
     with pytest.raises(TypeError, match="expected passes, got int"):
         PassManager([3])
+
+
+class _Fold:
+    """Replaces `weight * 2` by a constant of its own, as vendors' passes do: it holds the program, and writes
+    the state dict, the signature and the graph.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+
+    def __call__(self, module: torch.fx.GraphModule) -> PassResult:
+        assert module is self.program.graph_module
+        signature = self.program.graph_signature
+        [product] = [n for n in module.graph.nodes if "aten.mul" in str(n.target)]
+        weight = product.args[0]
+        self.program.state_dict["folded"] = torch.nn.Parameter(self.program.state_dict["weight"] * 2)
+        with module.graph.inserting_before(weight):
+            placeholder = module.graph.placeholder("p_folded")
+        placeholder.meta = dict(product.meta)
+        place = [spec.arg.name for spec in signature.input_specs].index(weight.name)
+        signature.input_specs.insert(
+            place, InputSpec(InputKind.PARAMETER, TensorArgument(name="p_folded"), "folded", None)
+        )
+        product.replace_all_uses_with(placeholder)
+        module.graph.erase_node(product)
+        module.graph.erase_node(weight)
+        del signature.input_specs[place + 1]
+        del self.program.state_dict["weight"]
+        return PassResult(module, True)
+
+
+class Doubled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.weight * 2
+
+
+def test_a_pass_may_hold_the_program_and_write_its_state() -> None:
+    manager = to_edge(torch.export.export(Doubled(), (torch.ones(2),)))
+    source = manager.exported_program()
+    before = (targets(source), set(source.state_dict), len(source.graph_signature.input_specs))
+    # A second pass sees what the first one wrote, through the program that it holds.
+    seen: list[set[str]] = []
+
+    def look(module: torch.fx.GraphModule) -> None:
+        seen.append(set(source.state_dict))
+
+    by_manager = ExportedProgramPassManager([_Fold(source), SinBecomesCos(), look])(source).exported_program
+    by_transform = manager.transform([_Fold(source), look]).exported_program()
+    assert seen == [{"folded"}, {"folded"}]
+    for result in (by_manager, by_transform):
+        result.validate()
+        assert targets(result) == ["aten.add.Tensor"]
+        assert set(result.state_dict) == {"folded"}
+        torch.testing.assert_close(result.module()(torch.ones(2)), torch.tensor([3.0, 5.0]))
+    assert (targets(source), set(source.state_dict), len(source.graph_signature.input_specs)) == before
+
+
+def test_a_failing_pass_leaves_the_program_as_it_was() -> None:
+    source = to_edge(torch.export.export(Doubled(), (torch.ones(2),))).exported_program()
+
+    def fail(module: torch.fx.GraphModule) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        ExportedProgramPassManager([_Fold(source), fail])(source)
+    assert set(source.state_dict) == {"weight"}
+    source.validate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from pteron.errors import ExportError
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase, ExportedProgramPassResult
-from pteron.exir.passes.run_graph_passes import GraphPass, copy_program, run_graph_passes
+from pteron.exir.passes.run_graph_passes import GraphPass, run_in_place, working_copy
 
 __all__ = ["ExportedProgramPassManager", "PassManager", "PassType"]
 
@@ -61,7 +62,7 @@ class PassManager(fx.PassManager):
 
 
 class ExportedProgramPassManager(fx.PassManager):
-    """Passes over a `GraphModule` or over an `ExportedProgram`, run in order over a copy of a program.
+    """Passes over a `GraphModule` or over an `ExportedProgram`, run in order over a program.
 
     `constraints`: functions of two passes that say whether the first must come before the second. The other
     arguments are those of `PassManager`.
@@ -93,6 +94,9 @@ class ExportedProgramPassManager(fx.PassManager):
     ) -> ExportedProgramPassResult:
         """The program after all passes; the one that is given stays as it was.
 
+        While they run, the program that is given is the one they work on: a pass may hold it, and write to
+        its constants, its state dict and its signature.
+
         `override_verifiers`: classes that check it instead of its own, for passes into another dialect.
         """
         if not isinstance(exported_program, ExportedProgram):
@@ -102,31 +106,34 @@ class ExportedProgramPassManager(fx.PassManager):
             )
         if not self._validated:
             self.solve_constraints()
-        program = copy_program(exported_program)
-        if override_verifiers:
-            program._verifiers = override_verifiers
+        with working_copy(exported_program):
+            if override_verifiers:
+                exported_program._verifiers = override_verifiers
+            is_modified = self._run_all(exported_program)
+            return ExportedProgramPassResult(copy.copy(exported_program), is_modified)
+
+    def _run_all(self, program: ExportedProgram) -> bool:
         self.check(program)
         is_modified = False
         for _ in range(self.steps):
             changed_now = False
             for each in self.passes:
-                program, changed = self._run(each, program)
-                changed_now |= changed
+                changed_now |= self._run(each, program)
             is_modified |= changed_now
             if not changed_now:
                 break
-        return ExportedProgramPassResult(program, is_modified)
+        return is_modified
 
-    def _run(self, each: GraphPass, program: ExportedProgram) -> tuple[ExportedProgram, bool]:
+    def _run(self, each: GraphPass, program: ExportedProgram) -> bool:
         recorded = _Recorded(each)
         try:
-            program = run_graph_passes(program, [recorded.as_pass()])
+            run_in_place(program, [recorded.as_pass()])
             if self.run_checks_after_each_pass:
                 self.check(program)
         except Exception as error:
             error.add_note(f"raised by or after the pass {_name(each)}")
             raise
-        return program, recorded.changed
+        return recorded.changed
 
 
 class _Recorded:

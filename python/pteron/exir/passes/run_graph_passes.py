@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -79,9 +80,40 @@ def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> E
     follow.
     """
     changed = copy_program(program)
+    run_in_place(changed, passes)
+    return changed
+
+
+@contextmanager
+def working_copy(program: ExportedProgram) -> Iterator[None]:
+    """Within it, `program` itself has a graph, signature and state of its own, which may be changed;
+    afterwards, those that it had.
+
+    Passes may hold the program and change its constants and signature: a copy beside it would not see that.
+    """
+    held = dict(vars(program))
+    vars(program).update(vars(copy_program(program)))
+    try:
+        yield
+    finally:
+        vars(program).clear()
+        vars(program).update(held)
+
+
+def run_held_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
+    """As `run_graph_passes`, for passes that may hold `program`; it is as it was afterwards."""
+    with working_copy(program):
+        run_in_place(program, passes)
+        return copy.copy(program)
+
+
+def run_in_place(changed: ExportedProgram, passes: Sequence[GraphPass]) -> None:
+    """As `run_graph_passes`, over `changed` itself, which stays one object whatever the passes return."""
     for apply in passes:
         if isinstance(apply, ExportedProgramPassBase):
-            changed = apply(changed).exported_program
+            returned = apply(changed).exported_program
+            if returned is not changed:
+                vars(changed).update(vars(returned))
             continue
         result = apply(changed.graph_module)
         if result is not None:
@@ -103,7 +135,6 @@ def run_graph_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> E
             spec.arg.name = node.name
     sync_output_names(changed)
     changed.graph_module.recompile()
-    return changed
 
 
 def _lift_attributes(program: ExportedProgram) -> None:
