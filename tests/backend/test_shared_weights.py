@@ -15,6 +15,7 @@ from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.named_data_store import NamedDataStore
 from pteron.exir.backend.partitioner import DelegationSpec
+from pteron.exir.schema import TensorLayout
 
 ALIGNMENT = 256
 
@@ -193,3 +194,41 @@ def test_equal_bytes_are_kept_once_and_meet_every_alignment() -> None:
 def test_bad_keys_and_alignments_are_refused(key, alignment, says) -> None:
     with pytest.raises(ValueError, match=says):
         NamedDataStore().add_named_data(key, b"", alignment=alignment)
+
+
+def entry_of(store: NamedDataStore, key: str):
+    output = store.get_named_data_store_output()
+    entry = output.pte_data[key]
+    return entry.tensor_layout, output.buffers[entry.buffer_index]
+
+
+def test_tensors_keep_their_memory_order_and_say_which_it_is() -> None:
+    store = NamedDataStore()
+    rows = torch.arange(24, dtype=torch.int16).reshape(1, 2, 3, 4)
+    last = rows.to(memory_format=torch.channels_last)
+    half = torch.arange(3).bfloat16()
+    for key, tensor in {"rows": rows, "last": last, "half": half}.items():
+        store.add_named_data(key, tensor)
+    assert entry_of(store, "rows") == (TensorLayout(2, [1, 2, 3, 4], [0, 1, 2, 3]), rows.numpy().tobytes())
+    in_order = rows.permute(0, 2, 3, 1).contiguous().numpy().tobytes()
+    assert entry_of(store, "last") == (TensorLayout(2, [1, 2, 3, 4], [0, 2, 3, 1]), in_order)
+    assert entry_of(store, "half") == (TensorLayout(15, [3], [0]), half.view(torch.uint8).numpy().tobytes())
+    store.add_named_data("rows", rows.numpy().tobytes())
+    assert entry_of(store, "rows")[0] is not None
+
+
+def test_layouts_that_contradict_the_data_are_refused() -> None:
+    store = NamedDataStore()
+    x = torch.zeros(2, 3)
+    layout = TensorLayout(6, [2, 3], [0, 1])
+    store.add_named_data("x", x, tensor_layout=layout)
+    with pytest.raises(ValueError, match=r"The provided tensor layout .*\[3, 2\].* does not match"):
+        store.add_named_data("y", x, tensor_layout=TensorLayout(6, [3, 2], [0, 1]))
+    with pytest.raises(ValueError, match=r"takes 24 bytes, got 20"):
+        store.add_named_data("y", bytes(20), tensor_layout=layout)
+    with pytest.raises(ValueError, match=r"Duplicate key x with another layout"):
+        store.add_named_data("x", bytes(24), tensor_layout=TensorLayout(6, [6], [0]))
+    for strided in (x.t(), x[:, :2]):
+        with pytest.raises(ValueError, match=r"not contiguous\. Please call \.contiguous\(\)"):
+            store.add_named_data("y", strided)
+    assert set(store.get_named_data_store_output().pte_data) == {"x"}

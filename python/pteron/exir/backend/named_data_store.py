@@ -7,6 +7,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from pteron.exir.edge.scalar_type import dtype_of, scalar_type_of
+from pteron.exir.schema import TensorLayout
+
 
 @dataclass
 class DataEntry:
@@ -16,7 +21,7 @@ class DataEntry:
 
     buffer_index: int
     alignment: int
-    tensor_layout: Any = None
+    tensor_layout: TensorLayout | None = None
 
 
 @dataclass
@@ -52,25 +57,29 @@ class NamedDataStore:
         data: bytes,
         alignment: int | None = 1,
         external_tag: str | None = None,
-        tensor_layout: Any = None,
+        tensor_layout: TensorLayout | None = None,
     ) -> None:
         """Adds `data` under `key`.
 
         Args:
             key: unique in the program. Keys that start with ``pteron.`` are ours and refused.
-            data: the bytes, or a torch tensor whose elements are taken in memory order.
+            data: the bytes, or a torch tensor whose elements are taken in memory order; the layout then says
+                which order that is.
             alignment: bytes, at least 1. Keys that share bytes get a common multiple.
             external_tag: name of the data file to put it in; None for the program file.
-            tensor_layout: shape and dtype, for readers that want them.
+            tensor_layout: dtype, shape and memory order, for readers that want them; of a tensor it may be
+                left out.
 
         Raises:
-            ValueError: the key is known with other bytes or is reserved, or the alignment is not positive.
+            ValueError: the key is known with other bytes or another layout, or is reserved; the alignment is
+                not positive; the tensor is neither contiguous nor channels-last; or the layout is another one
+                than the data's.
         """
         if key.startswith("pteron."):
             raise ValueError(
                 f"named data key {key!r}: keys that start with 'pteron.' are reserved; choose another"
             )
-        content = _as_bytes(data)
+        content, tensor_layout = _bytes_and_layout(key, data, tensor_layout)
         step = 1 if alignment is None else alignment
         if step < 1:
             raise ValueError(f"named data key {key!r}: alignment must be at least 1, got {alignment}")
@@ -106,7 +115,9 @@ class NamedDataStore:
         """Everything that was added so far."""
         return self._output
 
-    def _insert(self, key: str, index: int, step: int, external_tag: str | None, tensor_layout: Any) -> None:
+    def _insert(
+        self, key: str, index: int, step: int, external_tag: str | None, tensor_layout: TensorLayout | None
+    ) -> None:
         if external_tag is None:
             table = self._output.pte_data
         else:
@@ -114,15 +125,56 @@ class NamedDataStore:
         previous = table.get(key)
         if previous is not None:
             step = math.lcm(step, previous.alignment)
+            if (
+                None not in (tensor_layout, previous.tensor_layout)
+                and tensor_layout != previous.tensor_layout
+            ):
+                raise ValueError(
+                    f"Duplicate key {key} with another layout: {previous.tensor_layout} is stored, "
+                    f"{tensor_layout} was added"
+                )
+            tensor_layout = tensor_layout or previous.tensor_layout
         table[key] = DataEntry(index, step, tensor_layout)
 
 
-def _as_bytes(data: Any) -> bytes:
+def _bytes_and_layout(key: str, data: Any, stated: TensorLayout | None) -> tuple[bytes, TensorLayout | None]:
+    """The bytes of `data` in memory order, and its layout; None of bytes that come without one."""
     if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)
-    if hasattr(data, "untyped_storage"):
-        import torch
+        content = bytes(data)
+        if stated is not None and len(content) != _size_of(stated):
+            raise ValueError(
+                f"named data key {key!r}: the layout {stated} takes {_size_of(stated)} bytes, got "
+                f"{len(content)}"
+            )
+        return content, stated
+    if not isinstance(data, torch.Tensor):
+        raise TypeError(f"named data: expected bytes or a tensor, got {type(data).__name__}")
+    layout = layout_of(data)
+    if stated is not None and stated != layout:
+        raise ValueError(
+            f"Tensor {key} is a torch.Tensor, with tensor_layout {layout}. The provided tensor layout "
+            f"{stated} does not match."
+        )
+    in_order = data.detach().cpu().permute(layout.dim_order).contiguous()
+    # uint8 views exist for every dtype, bfloat16 and float8 included, which NumPy does not have.
+    return bytes(in_order.reshape(-1).view(torch.uint8).numpy().tobytes()), layout
 
-        # uint8 views exist for every dtype, bfloat16 and float8 included, which NumPy does not have.
-        return bytes(data.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    raise TypeError(f"named data: expected bytes or a tensor, got {type(data).__name__}")
+
+def _size_of(layout: TensorLayout) -> int:
+    return math.prod(layout.sizes) * dtype_of(layout.scalar_type).itemsize
+
+
+def layout_of(tensor: torch.Tensor) -> TensorLayout:
+    """The layout of a tensor.
+
+    Raises:
+        ValueError: it is neither contiguous nor channels-last, so that its elements lie in no order that a
+            file can state.
+    """
+    is_channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    if not tensor.is_contiguous() and not is_channels_last:
+        raise ValueError(
+            "Tensor is not contiguous. Please call .contiguous() before creating the TensorLayout."
+        )
+    order = list(range(tensor.dim())) if tensor.is_contiguous() else [0, 2, 3, 1]
+    return TensorLayout(scalar_type_of(tensor.dtype), list(tensor.shape), order)
