@@ -90,3 +90,20 @@ def test_the_run_half_refuses_it_with_its_place(model, inputs, operator, numel, 
     assert caught.value.operator == operator
     line = type(model).forward.__code__.co_firstlineno + 1
     assert f"test_kept_whole.py:{line} ({type(model).__name__})" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
+def test_operators_that_come_out_of_another_one_are_kept_too() -> None:
+    model = torch.nn.LSTM(4, 3, batch_first=True).eval()
+    inputs = (_random(1, 2, 4),)
+    manager = to_edge_transform_and_lower(
+        torch.export.export(model, inputs), partitioner=NonDecompTestPartitioner()
+    )
+    program = manager.exported_program()
+    # The two linear layers of one step, for each of the two steps; those over all steps are one.
+    linear = [names(lowered.original_module) for lowered in get_lowered_backend_modules(program.graph_module)]
+    assert linear == [["aten.linear.default"]] * len(linear)
+    assert len(linear) >= 3
+    assert not any("addmm" in name for name in names(program))
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(*inputs), model(*inputs))

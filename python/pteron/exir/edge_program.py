@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
 from pteron.exir.config.compile_config import EdgeCompileConfig
-from pteron.exir.decompose.core_decompositions import KEPT_FOR_KERNELS
+from pteron.exir.decompose.core_decompositions import KEPT_FOR_KERNELS, decompose_around
 from pteron.exir.decompose.preserved_operators import PreservedOperators
 from pteron.exir.decompose.prims_as_aten import SCALAR_OPS_OF_ONE_NODE
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
@@ -41,6 +41,9 @@ def edge_program(
     to_edge = ToEdge(config, frozenset(whole), wanted)
     step(f"{method!r}: {len(program.graph.nodes):,} nodes to core ATen")
     captured = run_stage(CAPTURED, {method: program}, to_edge)
+    if wanted.where:
+        # Filters choose among calls, so all of them have to be there.
+        captured = {method: decompose_around(captured[method], whole | wanted.all, method)}
     core = run_stage(TO_CORE_ATEN, captured, to_edge)
     if config._check_ir_validity:
         verify(core[method], CORE_ATEN, method=method, exceptions=whole | wanted.all | SCALAR_OPS_OF_ONE_NODE)

@@ -175,6 +175,11 @@ def test_preserved_and_excepted_operators_are_decomposed_for_a_target_without_ke
         assert "aten::bmm" in [operator.name for operator in operators]
 
 
+def test_no_list_of_operators_is_an_empty_one() -> None:
+    config = EdgeCompileConfig(_core_aten_ops_exception_list=None, preserve_ops=None)  # type: ignore[arg-type]
+    assert (config._core_aten_ops_exception_list, config.preserve_ops) == ([], [])
+
+
 def test_nothing_to_decompose_gives_the_same_program() -> None:
     program = to_edge(export(torch.nn.Linear(2, 2), (random(1, 2),))).exported_program()
     assert (

@@ -71,6 +71,20 @@ def decompose_to_core(
     return core
 
 
+def decompose_around(program: ExportedProgram, kept: Collection[OpOverload], method: str) -> ExportedProgram:
+    """`program`, with the operators of `kept` that come out of other operators too: an LSTM has linear layers
+    inside. As it is where every operator is core or kept; else as `decompose_to_core`, which raises the same.
+    """
+    has_more = any(
+        isinstance(node.target, OpOverload)
+        and node.target not in kept
+        and torch.Tag.core not in node.target.tags
+        for module in graph_modules(program.graph_module)
+        for node in module.graph.nodes
+    )
+    return decompose_to_core(program, kept, method) if has_more else program
+
+
 @contextlib.contextmanager
 def torch_failures_named(method: str) -> Iterator[None]:
     """What PyTorch raises inside becomes an `ExportError` that names the method, with it as the cause."""

@@ -60,7 +60,8 @@ def _alloc(graph: torch.fx.Graph, node: torch.fx.Node, result: tuple[Any, Any]) 
         described = [(each.shape, each.dtype) for each in spec]
     made = graph.call_function(alloc, (described,))
     made.meta = {"val": value, "spec": spec}
-    for name in ("debug_handle", "debug_origins", "stack_trace", "nn_module_stack", "from_node"):
+    # No debug handle: that is the operator's, and making room is no step of it.
+    for name in ("stack_trace", "nn_module_stack", "from_node"):
         if name in node.meta:
             made.meta[name] = node.meta[name]
     return made
