@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.canonical_partitioners.all_node_partitioner import AllNodePartitioner
@@ -124,6 +125,34 @@ def test_single_node_partitions_are_dropped_on_request() -> None:
         program.graph_module, chosen, allowed_single_node_partition_ops=["aten.sin.default"]
     )
     assert len(allowed.propose_partitions()) == 1
+
+
+def test_partitions_without_groups_are_those_of_pytorch() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        left, right = torch.sin(x), torch.cos(x)
+        both = left.relu() + right
+        return (both.sin() - left) * torch.cos(right.exp() + both) + both.tan()
+
+    program = edge(Function(branches), torch.ones(2))
+    chosen = ChosenNodes(
+        node
+        for node in program.graph.nodes
+        if any(name in str(node.target) for name in ("sin", "cos", "add", "sub", "tan"))
+    )
+    ours, theirs = (
+        kind(program.graph_module, chosen, allows_single_node_partition=True).propose_partitions()
+        for kind in (GroupBasedPartitioner, CapabilityBasedPartitioner)
+    )
+    found = {frozenset(node.name for node in partition.nodes) for partition in ours}
+    assert found == {frozenset(node.name for node in partition.nodes) for partition in theirs}
+    assert 1 < len(found) < len(list(program.graph.nodes))
+
+
+def test_a_node_is_in_one_group_at_most() -> None:
+    program = edge(Function(lambda x: torch.sin(x) + 1), torch.ones(1))
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    with pytest.raises(ValueError, match="exists in multiple groups"):
+        GroupBasedPartitioner(program.graph_module, ChosenNodes(nodes), node_groups=[nodes, nodes[:1]])
 
 
 def test_all_nodes_go_to_one_backend() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.fx.node import _get_qualified_name
 from torch.fx.passes.infra.partitioner import Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -35,7 +37,11 @@ class GroupBasedPartitioner:
             of it.
         allows_single_node_partition: keep partitions that hold a single operator.
         non_compute_ops: names of targets that do not count as operators.
-        allowed_single_node_partition_ops: names of targets that may be alone all the same.
+        allowed_single_node_partition_ops: names of targets that may be alone all the same. Names are as nodes
+            print them (`aten.add.Tensor`) or with their module (`torch.ops.aten.view`).
+
+    Raises:
+        ValueError: a node is in two groups.
     """
 
     def __init__(
@@ -53,23 +59,24 @@ class GroupBasedPartitioner:
         self.non_compute_ops = set(non_compute_ops or ()) | {"getitem"}
         self.allowed_single_node_partition_ops = set(allowed_single_node_partition_ops or ())
         self.node_groups = node_groups or []
+        for node, count in Counter(node for group in self.node_groups for node in set(group)).items():
+            if count > 1:
+                raise ValueError(f"Node {node} exists in multiple groups.")
         self._nodes = list(graph_module.graph.nodes)
         self._position = {node: index for index, node in enumerate(self._nodes)}
 
     def propose_partitions(self) -> list[Partition]:
-        """The partitions, largest first merges done; ids count from 0 in graph order."""
+        """The partitions; ids count from 0 in graph order."""
         clusters = self._initial_clusters()
         merged: list[_Cluster] = []
+        # From the end of the graph, each with what lies before it, as PyTorch's own partitioner goes: where
+        # merging one pair rules out another, both choose the same.
         while clusters:
-            cluster = clusters.pop(0)
-            has_grown = True
-            while has_grown:
-                has_grown = False
-                for other in list(clusters):
-                    if _can_merge(cluster, other):
-                        clusters.remove(other)
-                        cluster = self._merge(cluster, other, [*merged, *clusters])
-                        has_grown = True
+            cluster = clusters.pop()
+            for other in reversed(list(clusters)):
+                if _can_merge(cluster, other):
+                    clusters.remove(other)
+                    cluster = self._merge(cluster, other, [*merged, *clusters])
             merged.append(cluster)
         merged.sort(key=lambda cluster: cluster.members & -cluster.members)
         found = [self._members(cluster) for cluster in merged]
@@ -112,7 +119,7 @@ class GroupBasedPartitioner:
             if whole is not None:
                 clusters.append(whole)
         clusters += [cluster for node, cluster in single.items() if node not in grouped]
-        return sorted(clusters, key=lambda cluster: cluster.members & -cluster.members)
+        return sorted(clusters, key=lambda cluster: cluster.members.bit_length())
 
     def _reachability(self) -> tuple[dict[torch.fx.Node, int], dict[torch.fx.Node, int]]:
         before: dict[torch.fx.Node, int] = {}
@@ -146,9 +153,9 @@ class GroupBasedPartitioner:
     def _is_worth_it(self, nodes: list[torch.fx.Node]) -> bool:
         if self.allows_single_node_partition:
             return True
-        names = [_name(node) for node in nodes if node.op == "call_function"]
-        computing = [name for name in names if name not in self.non_compute_ops]
-        return len(computing) > 1 or any(n in self.allowed_single_node_partition_ops for n in computing)
+        names = [_names(node) for node in nodes if node.op == "call_function"]
+        computing = [each for each in names if not each & self.non_compute_ops]
+        return len(computing) > 1 or any(each & self.allowed_single_node_partition_ops for each in computing)
 
 
 def _can_merge(left: _Cluster, right: _Cluster) -> bool:
@@ -157,5 +164,6 @@ def _can_merge(left: _Cluster, right: _Cluster) -> bool:
     return not ((left.after & right.before) | (right.after & left.before)) & ~both
 
 
-def _name(node: torch.fx.Node) -> str:
-    return str(getattr(node.target, "__name__", node.target))
+def _names(node: torch.fx.Node) -> set[str]:
+    names = {str(getattr(node.target, "__name__", node.target))}
+    return names | {_get_qualified_name(node.target)} if callable(node.target) else names
