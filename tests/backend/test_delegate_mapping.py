@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pteron.backends.demo import BackendWithDelegateMappingDemo
+from pteron.backends.demo import BackendWithDelegateMappingDemo, DemoBackend
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.delegate_mapping_builder import DelegateMappingBuilder
 from tests.backend.lowering_cases import Function, edge
@@ -94,3 +94,13 @@ def test_entry_without_any_handle_is_refused(nodes) -> None:
     ):
         with pytest.raises(Exception, match="No valid debug handles found"):
             DelegateMappingBuilder(True).insert_delegate_mapping_entry(**given)
+
+
+def test_the_smallest_demo_takes_lowered_modules_too() -> None:
+    inner = to_backend(DemoBackend.__name__, edge(Function(lambda x: torch.sin(x) + 1), torch.ones(1)), [])
+    assert inner.meta["debug_handle_map"] == {1: (1, 2)}
+    outer = to_backend(DemoBackend.__name__, edge(Function(lambda x: inner(x) * 2), torch.ones(1)), [])
+    assert set(outer.meta["debug_handle_map"]) == {1}
+    shared = to_backend(DemoBackend.__name__, edge(torch.nn.Linear(2, 3), torch.ones(4, 5, 2)), [])
+    assert set(shared.meta["debug_handle_map"][1]) == {1}
+    assert len(shared.meta["debug_handle_map"][1]) > 1

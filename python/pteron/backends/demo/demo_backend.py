@@ -17,7 +17,8 @@ class DemoBackend(BackendDetails):
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
         """Returns a fixed blob, and a mapping from step 1 to every debug handle of the program."""
-        computing = [node for node in edge_program.graph.nodes if node.op not in ("placeholder", "output")]
+        # A node that names a lowered module computes nothing and has no handle.
+        computing = [node for node in edge_program.graph.nodes if node.op == "call_function"]
         # One entry for each node, as the peer's demo has it: nodes that share a handle repeat it.
         return PreprocessResult(
             processed_bytes=b"imqnncompiled",
