@@ -224,11 +224,34 @@ def test_layouts_that_contradict_the_data_are_refused() -> None:
     store.add_named_data("x", x, tensor_layout=layout)
     with pytest.raises(ValueError, match=r"The provided tensor layout .*\[3, 2\].* does not match"):
         store.add_named_data("y", x, tensor_layout=TensorLayout(6, [3, 2], [0, 1]))
-    with pytest.raises(ValueError, match=r"takes 24 bytes, got 20"):
-        store.add_named_data("y", bytes(20), tensor_layout=layout)
     with pytest.raises(ValueError, match=r"Duplicate key x with another layout"):
         store.add_named_data("x", bytes(24), tensor_layout=TensorLayout(6, [6], [0]))
     for strided in (x.t(), x[:, :2]):
         with pytest.raises(ValueError, match=r"not contiguous\. Please call \.contiguous\(\)"):
             store.add_named_data("y", strided)
     assert set(store.get_named_data_store_output().pte_data) == {"x"}
+
+
+def test_data_moves_to_files_of_a_bounded_size() -> None:
+    stores = []
+    for order in (("a", "b", "c", "same as b"), ("same as b", "c", "b", "a")):
+        store = NamedDataStore()
+        for key in order:
+            store.add_named_data(key, {"a": b"1" * 6, "c": b"3" * 3}.get(key, b"2" * 4), 4)
+        store.externalize_pte_data(10, "shard")
+        stores.append(store)
+    files = [{tag: set(entries) for tag, entries in store.external_data.items()} for store in stores]
+    assert files[0] == files[1]
+    assert sorted(files[0].values(), key=len) == [{"c"}, {"a", "b", "same as b"}]
+    assert all(tag.startswith("shard_") for tag in files[0])
+    assert stores[0].pte_data == {}
+    store = NamedDataStore()
+    store.add_named_data("large", bytes(11))
+    for cap, prefix, says in (
+        (10, "p", "exceeds external data shard cap 10"),
+        (0, "p", "positive"),
+        (9, "", "nonempty"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            store.externalize_pte_data(cap, prefix)
+    assert set(store.pte_data) == {"large"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pteron.exir.edge.scalar_type import dtype_of, scalar_type_of
+from pteron.exir.edge.scalar_type import scalar_type_of
 from pteron.exir.schema import TensorLayout
 
 
@@ -46,8 +46,13 @@ class NamedDataStore:
     (that is how partitions share weights), with other bytes a ValueError.
     """
 
+    #: As in `NamedDataStoreOutput`.
+    buffers: list[bytes]
+    pte_data: dict[str, DataEntry]
+    external_data: dict[str, dict[str, DataEntry]]
+
     def __init__(self) -> None:
-        self._output = NamedDataStoreOutput()
+        self.buffers, self.pte_data, self.external_data = [], {}, {}
         self._index_of_digest: dict[bytes, int] = {}
         self._index_of_key: dict[str, int] = {}
 
@@ -63,8 +68,8 @@ class NamedDataStore:
 
         Args:
             key: unique in the program. Keys that start with ``pteron.`` are ours and refused.
-            data: the bytes, or a torch tensor whose elements are taken in memory order; the layout then says
-                which order that is.
+            data: the bytes, data that lies in a file (an object with `to_bytes`), or a torch tensor whose
+                elements are taken in memory order; the layout then says which order that is.
             alignment: bytes, at least 1. Keys that share bytes get a common multiple.
             external_tag: name of the data file to put it in; None for the program file.
             tensor_layout: dtype, shape and memory order, for readers that want them; of a tensor it may be
@@ -73,7 +78,7 @@ class NamedDataStore:
         Raises:
             ValueError: the key is known with other bytes or another layout, or is reserved; the alignment is
                 not positive; the tensor is neither contiguous nor channels-last; or the layout is another one
-                than the data's.
+                than the tensor's.
         """
         if key.startswith("pteron."):
             raise ValueError(
@@ -88,13 +93,13 @@ class NamedDataStore:
         known = self._index_of_key.get(key)
         if known is not None and known != index:
             raise ValueError(
-                f"Duplicate key {key} with different data: {len(self._output.buffers[known])} bytes are "
+                f"Duplicate key {key} with different data: {len(self.buffers[known])} bytes are "
                 "stored, "
                 f"{len(content)} other bytes were added. Derive the key from the data, or share the data."
             )
         if index is None:
-            index = len(self._output.buffers)
-            self._output.buffers.append(content)
+            index = len(self.buffers)
+            self.buffers.append(content)
             self._index_of_digest[digest] = index
         self._index_of_key[key] = index
         self._insert(key, index, step, external_tag, tensor_layout)
@@ -113,15 +118,57 @@ class NamedDataStore:
 
     def get_named_data_store_output(self) -> NamedDataStoreOutput:
         """Everything that was added so far."""
-        return self._output
+        external = {tag: entries for tag, entries in self.external_data.items() if entries}
+        return NamedDataStoreOutput(self.buffers, self.pte_data, external)
+
+    def externalize_pte_data(self, max_data_bytes: int, tag_prefix: str) -> None:
+        """Moves what is to be in the program file to data files of at most `max_data_bytes` bytes of data,
+        alignment not counted. Keys that share bytes stay together. A file is named after `tag_prefix` and its
+        keys, so equal stores give equal files, whatever was added first.
+
+        Raises:
+            ValueError: an argument is not as it says, bytes of one key are more than a file takes, or a file
+                of the same name has other entries. Nothing is moved then.
+        """
+        if isinstance(max_data_bytes, bool) or not isinstance(max_data_bytes, int) or max_data_bytes <= 0:
+            raise ValueError("external data shard cap must be a positive integer")
+        if not tag_prefix:
+            raise ValueError("external data tag prefix must be nonempty")
+        files = {tag: dict(entries) for tag, entries in self.external_data.items()}
+        for keys in self._shards(max_data_bytes):
+            digest = hashlib.sha256("\0".join(keys).encode()).hexdigest()
+            entries = {key: self.pte_data[key] for key in keys}
+            if files.setdefault(f"{tag_prefix}_{digest}", entries) != entries:
+                raise ValueError(f"external data tag collision for {tag_prefix}_{digest}")
+        self.external_data, self.pte_data = files, {}
+
+    def _shards(self, max_data_bytes: int) -> list[list[str]]:
+        """Sorted keys of each file, in the order of their keys."""
+        keys_of: dict[int, list[str]] = {}
+        for key in sorted(self.pte_data):
+            keys_of.setdefault(self.pte_data[key].buffer_index, []).append(key)
+        shards: list[list[str]] = []
+        room = 0
+        for index, keys in sorted(keys_of.items(), key=lambda item: item[1]):
+            size = len(self.buffers[index])
+            if size > max_data_bytes:
+                raise ValueError(
+                    f"buffer {index} has {size} bytes and exceeds external data shard cap {max_data_bytes}"
+                )
+            if not shards or size > room:
+                shards.append([])
+                room = max_data_bytes
+            shards[-1] += keys
+            room -= size
+        return [sorted(shard) for shard in shards]
 
     def _insert(
         self, key: str, index: int, step: int, external_tag: str | None, tensor_layout: TensorLayout | None
     ) -> None:
         if external_tag is None:
-            table = self._output.pte_data
+            table = self.pte_data
         else:
-            table = self._output.external_data.setdefault(external_tag, {})
+            table = self.external_data.setdefault(external_tag, {})
         previous = table.get(key)
         if previous is not None:
             step = math.lcm(step, previous.alignment)
@@ -140,13 +187,10 @@ class NamedDataStore:
 def _bytes_and_layout(key: str, data: Any, stated: TensorLayout | None) -> tuple[bytes, TensorLayout | None]:
     """The bytes of `data` in memory order, and its layout; None of bytes that come without one."""
     if isinstance(data, (bytes, bytearray, memoryview)):
-        content = bytes(data)
-        if stated is not None and len(content) != _size_of(stated):
-            raise ValueError(
-                f"named data key {key!r}: the layout {stated} takes {_size_of(stated)} bytes, got "
-                f"{len(content)}"
-            )
-        return content, stated
+        return bytes(data), stated
+    if hasattr(data, "to_bytes") and not isinstance(data, int):
+        # Data of the peer's form that stays in a file.
+        return data.to_bytes(), stated
     if not isinstance(data, torch.Tensor):
         raise TypeError(f"named data: expected bytes or a tensor, got {type(data).__name__}")
     layout = layout_of(data)
@@ -158,10 +202,6 @@ def _bytes_and_layout(key: str, data: Any, stated: TensorLayout | None) -> tuple
     in_order = data.detach().cpu().permute(layout.dim_order).contiguous()
     # uint8 views exist for every dtype, bfloat16 and float8 included, which NumPy does not have.
     return bytes(in_order.reshape(-1).view(torch.uint8).numpy().tobytes()), layout
-
-
-def _size_of(layout: TensorLayout) -> int:
-    return math.prod(layout.sizes) * dtype_of(layout.scalar_type).itemsize
 
 
 def layout_of(tensor: torch.Tensor) -> TensorLayout:

@@ -29,11 +29,3 @@ def scalar_type_of(dtype: torch.dtype) -> int:
             got=str(dtype),
             hint="cast to a storable dtype in the model",
         ) from None
-
-
-def dtype_of(number: int) -> torch.dtype:
-    """The dtype that the file format numbers so; ValueError where torch computes with none of that number."""
-    for dtype, known in _NUMBER_OF_DTYPE.items():
-        if known == number:
-            return dtype
-    raise ValueError(f"no dtype of torch has the number {number} in the program format")
