@@ -26,11 +26,9 @@ CASES = [
     ("xnnpack", "mobilenet", True),
     ("xnnpack int8", "convolution net", True),
     ("xnnpack dynamic int8", "two linears", True),
-    ("vulkan", "convolution net", True),
-    ("webgpu", "convolution net", True),
     ("native", "convolution net", False),
     ("native", "mobilenet", False),
-    ("coreml", "convolution net", False),
+    ("coreml", "two linears", False),
 ]
 #: What a backend needs from PyPI.
 PACKAGES = {"coreml": "coremltools"}

@@ -73,18 +73,6 @@ def _xnnpack() -> Any:
     return XnnpackPartitioner()
 
 
-def _vulkan() -> Any:
-    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
-
-    return VulkanPartitioner()
-
-
-def _webgpu() -> Any:
-    from executorch.backends.webgpu.partitioner.webgpu_partitioner import WebGPUPartitioner
-
-    return WebGPUPartitioner()
-
-
 def _native() -> Any:
     from executorch.backends.native.partitioner import NativePartitioner
 
@@ -101,8 +89,6 @@ PARTITIONERS: dict[str, Callable[[], Any]] = {
     "xnnpack": _xnnpack,
     "xnnpack int8": _xnnpack,
     "xnnpack dynamic int8": _xnnpack,
-    "vulkan": _vulkan,
-    "webgpu": _webgpu,
     "native": _native,
     "coreml": _coreml,
 }
