@@ -35,6 +35,8 @@ NAMES = {
     "devtools.backend_debug.delegation_info": ["DelegationInfo", "print_delegation_info"],
     "exir": [
         "to_edge",
+        "emit_program",
+        "EmitterOutput",
         "capture",
         "CaptureConfig",
         "EdgeCompileConfig",

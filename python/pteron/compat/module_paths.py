@@ -80,6 +80,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
             "torch.export",
             {"ExportedProgram": "ExportedProgram", "ExportGraphSignature": "ExportGraphSignature"},
         ),
+        (f"{_EXIR}.emit", {"EmitterOutput": "EmitterOutput", "emit_program": "emit_program"}),
         ("typing", {"Value": "Any"}),
     ),
     # Paths of the first published note on delegation.

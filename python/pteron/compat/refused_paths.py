@@ -72,6 +72,8 @@ REFUSED: dict[str, str] = {
 #: Path → name → why it is refused. `from path import name` is an ImportError.
 REFUSED_NAMES: dict[str, dict[str, str]] = {
     "exir": {
+        "ExirDynamoConfig": "models are captured with torch.export.export",
+        "edge_to_executorch_passes": "the passes of to_executorch are pteron.exir.pass_order",
         "load": REFUSED["exir.serde"],
         "save": REFUSED["exir.serde"],
     },
