@@ -21,6 +21,11 @@ NAMES = {
     "devtools.bundled_program.config": ["MethodTestCase", "MethodTestSuite"],
     "devtools.bundled_program.core": ["BundledProgram", "MethodTestSuite"],
     "devtools.bundled_program.serialize": ["serialize_from_bundled_program_to_flatbuffer"],
+    "exir.passes.executorch_prim_ops_registry": [
+        "_EXECUTORCH_SYM_OPS",
+        "_PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS",
+        "is_sym_op",
+    ],
     "export": ["ExportRecipe", "ExportSession", "StageType", "export", "recipe_registry"],
     "export.export": ["ExportSession", "export"],
     "export.recipe": ["AOQuantizationConfig", "ExportRecipe", "LoweringRecipe", "Mode", "RecipeType"],

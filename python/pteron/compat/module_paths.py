@@ -17,6 +17,7 @@ _RECIPES = "pteron.exir.recipes"
 _BUNDLED = "pteron.devtools.bundled_program"
 _EXIR = "pteron.compat.exir"
 _PASSES = f"{_EXIR}.passes"
+_DIM_ORDER_FROM_STRIDE = (f"{_EXIR}.tensor", {"dim_order_from_stride": "dim_order_from_stride"})
 _LEGALIZE = "pteron.exir.passes.legalize_portable_dim_order"
 
 _PROGRAM: tuple[Source, ...] = (
@@ -213,6 +214,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.cse_pass": (f"{_PASSES}.constants",),
     "exir.passes.debug_handle_generator_pass": (f"{_PASSES}.debug",),
     "exir.passes.dim_order_ops_registry": (f"{_PASSES}.dim_order",),
+    "exir.passes.executorch_prim_ops_registry": (f"{_PASSES}.symbolic_ops",),
     "exir.passes.fold_redundant_qdq_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.init_mutable_pass": (f"{_PASSES}.specs",),
     "exir.passes.insert_write_back_for_buffers_pass": (f"{_PASSES}.whole_program",),
@@ -234,13 +236,16 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     ),
     "exir.passes.replace_edge_with_backend_pass": (f"{_PASSES}.rewrite",),
     "exir.passes.replace_sym_size_op_pass": (f"{_PASSES}.rewrite",),
-    "exir.passes.replace_view_copy_with_view_pass": (f"{_PASSES}.specs",),
+    "exir.passes.replace_view_copy_with_view_pass": (f"{_PASSES}.specs", _DIM_ORDER_FROM_STRIDE),
     "exir.passes.scalar_to_tensor_pass": (f"{_PASSES}.rewrite",),
     "exir.passes.spec_prop_pass": (
         f"{_PASSES}.specs",
         ("pteron.exir.passes.spec_prop_pass", {"make_spec": "spec_of"}),
     ),
-    "exir.passes.sym_shape_eval_pass": (f"{_PASSES}.specs",),
+    "exir.passes.sym_shape_eval_pass": (
+        f"{_PASSES}.specs",
+        (f"{_EXIR}.sym_util", {"eval_upper_bound": "eval_upper_bound"}),
+    ),
     "exir.passes.sym_to_tensor_pass": (f"{_PASSES}.rewrite",),
     "exir.print_program": ("pteron.compat.print_program",),
     "exir.program._fake_program": (
@@ -258,9 +263,15 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.program": _PROGRAM,
     "exir.program._program": (*_PROGRAM, f"{_EXIR}.program_internals"),
     "exir.tracer": (f"{_EXIR}.decomposition_table",),
-    "exir.verification.verifier": (f"{_EXIR}.verifier",),
+    "exir.verification.verifier": (
+        f"{_EXIR}.verifier",
+        (f"{_PASSES}.symbolic_ops", {"_EXECUTORCH_SYM_OPS": "_EXECUTORCH_SYM_OPS"}),
+    ),
     "exir.schema": ("pteron.exir.schema",),
-    "exir.tensor_layout": (("pteron.exir.schema", {"TensorLayout": "TensorLayout"}),),
+    "exir.tensor_layout": (
+        ("pteron.exir.schema", {"TensorLayout": "TensorLayout"}),
+        _DIM_ORDER_FROM_STRIDE,
+    ),
     "exir._serialize._named_data_store": (f"{_BACKEND}.named_data_store",),
     "export": (_RECIPES, (f"{_RECIPES}.export_session", {"export": "export"})),
     "export.export": (f"{_RECIPES}.export_session",),

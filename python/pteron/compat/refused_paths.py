@@ -12,6 +12,7 @@ REPLACED = (
     "devtools.backend_debug",
     "devtools.bundled_program",
     "exir",
+    "export",
     "extension.pybindings",
     "runtime",
 )
@@ -34,6 +35,7 @@ FROM_WHEEL = {
     "exir.program.test": _TESTS,
     "exir.tests": _TESTS,
     "exir.verification.test": _TESTS,
+    "export.tests": _TESTS,
     "extension.pybindings.test": _TESTS,
     "runtime.test": _TESTS,
 }

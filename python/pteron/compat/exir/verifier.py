@@ -44,3 +44,11 @@ def EXIREdgeDialectVerifier(  # noqa: N802 -- the name that callers write
                 super().check_valid_op(op)
 
     return Configured if class_only else Configured()
+
+
+def _check_tensor_args_matching_op_allowed_dtype(gm: torch.fx.GraphModule) -> None:
+    """Part of ExecuTorch's verifier, which its users replace by name.
+
+    Nothing is refused here: which element types a call takes is a question to the target's kernels, and
+    `to_executorch` asks it for every call of the program.
+    """

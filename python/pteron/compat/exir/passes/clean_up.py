@@ -154,14 +154,21 @@ class PruneEmptyTensorsPass(PassBase):
         """Run over one graph."""
         for node in list(graph_module.graph.nodes):
             if node.op == "call_function" and node.target is torch.ops.aten.cat.default:
-                kept = [each for each in node.args[0] if not _is_empty(each)]
-                node.args = (kept, *node.args[1:])
-                if not kept:
-                    self._replace(graph_module, node)
+                self.remove_empty_tensors_from_cat(graph_module, node)
         graph_module.graph.eliminate_dead_code()
         graph_module.graph.lint()
         graph_module.recompile()
         return PassResult(graph_module, True)
+
+    def remove_empty_tensors_from_cat(
+        self, graph_module: torch.fx.GraphModule, cat_node: torch.fx.Node
+    ) -> None:
+        """Do so for one `cat`."""
+        operands: Any = cat_node.args[0]
+        kept = [each for each in operands if not _is_empty(each)]
+        cat_node.args = (kept, *cat_node.args[1:])
+        if not kept:
+            self._replace(graph_module, cat_node)
 
     def _replace(self, graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
         value = node.meta["val"]

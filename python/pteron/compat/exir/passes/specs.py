@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils._pytree import tree_map
 
@@ -79,7 +79,27 @@ class InitializedMutableBufferPass(ExportPass):
         return super().placeholder(name, arg, meta)
 
 
+def _is_mutable_buffer(node: torch.fx.Node, graph_signature: ExportGraphSignature) -> bool:
+    """Whether a placeholder stands for a buffer that a run changes."""
+    buffer = graph_signature.inputs_to_buffers.get(str(node.target)) if node.op == "placeholder" else None
+    return buffer is not None and buffer in graph_signature.buffers_to_mutate.values()
+
+
+_VIEW_OP = view
 _VIEW_COPIES = (torch.ops.aten.view_copy.default, exir_ops.edge.aten.view_copy.default)
+
+
+def _is_view_copy(node: torch.fx.Node) -> bool:
+    """Whether a node is a `view_copy`, of ATen or of the edge dialect."""
+    return node.op == "call_function" and node.target in _VIEW_COPIES
+
+
+class _ViewSpec(TensorSpec):
+    """The spec of a view of `base` in another shape: it lies where the base lies."""
+
+    def __init__(self, base: TensorSpec, shape: Sequence[int | torch.SymInt]) -> None:
+        super().__init__(base.dtype, shape, base.layout, base.is_sparse, base.const, base.requires_grad)
+        self.base = base
 
 
 class ReplaceViewCopyWithViewPass(PassBase):
@@ -91,11 +111,8 @@ class ReplaceViewCopyWithViewPass(PassBase):
         """Run over every graph below `graph_module`."""
         copies = list(self._copies(graph_module))
         for node in copies:
-            base = node.args[0]
-            node.target = view
-            spec = TensorSpec.from_value(node.meta["val"])
-            spec.base = base.meta["spec"]
-            node.meta["spec"] = spec
+            node.meta["spec"] = _ViewSpec(node.args[0].meta["spec"], node.meta["val"].shape)
+            node.target = _VIEW_OP
         for module in graph_module.modules():
             if isinstance(module, torch.fx.GraphModule):
                 module.recompile()
@@ -104,7 +121,7 @@ class ReplaceViewCopyWithViewPass(PassBase):
     def requires(self, graph_module: torch.fx.GraphModule) -> None:
         """AssertionError where a copy reads another."""
         for node in self._copies(graph_module):
-            if node.args[0].op == "call_function" and node.args[0].target in _VIEW_COPIES:
+            if _is_view_copy(node.args[0]):
                 raise AssertionError(f"{node.format_node()} reads a view_copy")
 
     def ensures(self, graph_module: torch.fx.GraphModule) -> None:
@@ -115,6 +132,5 @@ class ReplaceViewCopyWithViewPass(PassBase):
     def _copies(self, graph_module: torch.fx.GraphModule) -> Iterator[Any]:
         for module in graph_module.modules():
             for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-                is_copy = node.op == "call_function" and node.target in _VIEW_COPIES
-                if is_copy and all(user.op != "output" for user in node.users):
+                if _is_view_copy(node) and all(user.op != "output" for user in node.users):
                     yield node
