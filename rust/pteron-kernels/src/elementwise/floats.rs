@@ -6,9 +6,9 @@
 //! Unsafe island (raw pointers, since outputs may be their inputs).
 
 use super::blocks::{BlockBody, BlockChunk, BlockKernel, BlockOperand, Stored, with_elements_of};
-use super::broadcast::BroadcastPlan;
+use super::broadcast::{BroadcastPlan, CHUNK};
 use super::function::{Function, MAX_OPERANDS, RowBlock};
-use super::operand::{BLOCK, Half, Sink, Source, load_up_to, store_up_to};
+use super::operand::{BLOCK, Half, SPACE, Sink, Source, load_up_to, store_up_to};
 use super::pointwise::{LONG, Parameters, Pointwise, fits};
 use crate::frame::framed;
 use crate::grid_kernel::Preparation;
@@ -193,20 +193,25 @@ fn is_long_number(plan: &BroadcastPlan<1>) -> bool {
     plan.rank() > 0 && plan.inner_strides() == [0] && plan.loop_at(plan.rank() - 1).0 >= LONG
 }
 
+/// The shortest row worth code of its own.
+const LONG_ROW: usize = 32;
+/// The numbers of all rows of a chunk have room in the block of their operand.
+const _: () = assert!(CHUNK / LONG_ROW <= SPACE);
+
 /// Length of rows along which operand `lead` is one number and all others can be read in place, as dense
 /// rows or the same one again and again.
 fn columns_of_rows(chunk: &BlockChunk<'_>, function: Function, lead: usize) -> Option<usize> {
-    const LONG: usize = 32;
     let plan = chunk.operands[lead].plan;
-    let is_single = chunk.operands.iter().all(|operand| operand.stored == Stored::Single);
-    if !(is_single && chunk.stored_out == Stored::Single && function.takes_numbers() && plan.rank() == 2) {
+    let is_single = |(k, operand): (usize, &BlockOperand<'_>)| k == lead || operand.stored == Stored::Single;
+    let are_single = chunk.operands.iter().enumerate().all(is_single);
+    if !(are_single && chunk.stored_out == Stored::Single && function.takes_numbers() && plan.rank() == 2) {
         return None;
     }
     let (columns, strides) = plan.loop_at(1);
     let mut others =
         chunk.operands.iter().enumerate().filter(|(k, _)| *k != lead).map(|(_, other)| other.plan);
     let fits = |other: &BroadcastPlan<1>| other.is_dense() || other.period() == Some(columns);
-    (strides == [0] && columns >= LONG && others.all(fits)).then_some(columns)
+    (strides == [0] && columns >= LONG_ROW && others.all(fits)).then_some(columns)
 }
 
 /// A chunk while it is computed.
@@ -220,8 +225,8 @@ impl Call<'_, '_> {
     /// `rows` whole rows of output elements from `at` on; see [`columns_of_rows`].
     ///
     /// # Safety
-    /// As for [`BlockBody::run`], f32 everywhere; the rows are inside the chunk.
-    unsafe fn rows(&self, lead: usize, [rows, columns]: [usize; 2], at: usize) {
+    /// As for [`BlockBody::run`], f32 everywhere but for `lead`; the rows are inside the chunk.
+    unsafe fn rows(&mut self, lead: usize, [rows, columns]: [usize; 2], at: usize) {
         let mut task = RowBlock {
             operands: [std::ptr::null(); MAX_OPERANDS],
             strides: [0; MAX_OPERANDS],
@@ -234,9 +239,18 @@ impl Call<'_, '_> {
         for (k, operand) in self.chunk.operands.iter().enumerate() {
             let (plan, source) = (operand.plan, operand.source.cast::<f32>());
             (task.operands[k], task.strides[k]) = if k == lead {
-                let (_, [stride]) = plan.loop_at(0);
+                let ((_, [stride]), first) = (plan.loop_at(0), at / columns);
                 task.is_number[k] = true;
-                (source.wrapping_add(at / columns * stride), stride)
+                if operand.stored == Stored::Single {
+                    (source.wrapping_add(first * stride), stride)
+                } else {
+                    let numbers = &mut self.chunk.blocks[k * SPACE..][..rows];
+                    for (row, number) in (first..).zip(numbers.iter_mut()) {
+                        // SAFETY: the rows are inside the chunk, so that the operand has an element for each.
+                        *number = unsafe { number_at(operand.stored, operand.source, row * stride) };
+                    }
+                    (numbers.as_ptr(), 1)
+                }
             } else if plan.is_dense() {
                 (source.wrapping_add(at), columns)
             } else {

@@ -261,7 +261,7 @@ fn comparisons_against_tensors_and_scalars() {
 fn where_chooses_with_broadcasting() {
     for isa in ISAS {
         let Some(cpu) = profile(isa) else { continue };
-        for (sc, sa, so) in SHAPES {
+        for (sc, sa, so) in SHAPES.into_iter().flat_map(|(a, b, out)| [(a, b, out), (b, a, out)]) {
             for sb in [&[][..], so] {
                 let c: Vec<Bool8> =
                     numbers(sc.iter().product(), 3).iter().map(|v| Bool8::from(*v > 0.0)).collect();

@@ -14,7 +14,7 @@ use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 functions! {
     /// c ? a : b.
-    Choose [HAS_CONDITION] = "where", 4, |s, [c, a, b]| s.select(s.eq(c, s.zero()), b, a), if is_single;
+    Choose [HAS_CONDITION, TAKES_NUMBERS] = "where", 4, |s, [c, a, b]| s.select(s.eq(c, s.zero()), b, a), if is_single;
 }
 
 fn check_mask(ctx: &PrepareContext<'_>, position: usize, name: &str, allow_byte: bool) -> Result<()> {

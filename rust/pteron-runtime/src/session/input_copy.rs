@@ -33,6 +33,14 @@ fn input_strides(input: &TensorInput<'_>) -> [isize; MAX_RANK] {
     }
 }
 
+/// Do the elements of an input lie side by side, in the order `order`?
+fn is_dense(input: &TensorInput<'_>, order: &DimOrder) -> bool {
+    match input.strides {
+        Some(strides) => order.is_dense(input.shape, strides),
+        None => order.is_contiguous() || order.is_dense(input.shape, &input_strides(input)),
+    }
+}
+
 /// Gives the slot the input's shape and bytes: in place where it may and can be, else as a copy.
 pub(crate) fn bring_in(
     slot: &mut TensorSlot,
@@ -50,7 +58,7 @@ pub(crate) fn bring_in(
     let shape = Dims::new(input.shape)?;
     let nbytes = pteron_core::sizes::checked_nbytes(&shape, rule.dtype)?;
     let is_aligned = (input.data as usize).is_multiple_of(rule.dtype.align());
-    if !rule.is_copied && is_aligned && rule.dim_order.is_dense(input.shape, &input_strides(input)) {
+    if !rule.is_copied && is_aligned && is_dense(input, &rule.dim_order) {
         // SAFETY: the input is dense, aligned, and valid for the run by its own contract. Load makes sure
         // that nothing writes to it (`is_copied` otherwise).
         unsafe { slot.set_data(input.data.cast_mut(), nbytes) };
@@ -81,6 +89,14 @@ pub(crate) unsafe fn copy_into(to: *mut u8, slot: &TensorSlot, input: &TensorInp
 /// # Safety
 /// As `copy_into`, with `meta` for the slot's.
 unsafe fn copy_strided_into(to: *mut u8, meta: &TensorMeta, input: &TensorInput<'_>) {
+    // Most inputs, and a fifth of the time of a small call without this.
+    if is_dense(input, meta.dim_order()) {
+        if meta.nbytes() > 0 {
+            // SAFETY: both sides lie in one order and are `nbytes` long; the caller promises that they are apart.
+            unsafe { std::ptr::copy_nonoverlapping(input.data, to, meta.nbytes()) };
+        }
+        return;
+    }
     // SAFETY: the input's contract for its elements, the caller's for the target.
     unsafe {
         copy_strided(
