@@ -1,6 +1,6 @@
-//! A tensor with memory of its own. Unsafe island (its view).
+//! A tensor with memory of its own. Unsafe island (its views).
 
-use crate::{AlignedBuffer, Element, Error, Result, TensorMeta, TensorView};
+use crate::{AlignedBuffer, Element, Error, Result, TensorMeta, TensorView, TensorViewMut};
 
 /// A tensor with memory of its own, dense in its `dim_order`.
 #[derive(Debug)]
@@ -35,5 +35,14 @@ impl OwnedTensor {
         }
         // SAFETY: just checked; a buffer is aligned for every dtype and borrowed with `self`.
         Ok(unsafe { TensorView::from_raw(self.data.as_ptr(), &self.meta) })
+    }
+
+    /// The tensor, for writing; an error when the memory is too small for it.
+    pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>> {
+        if self.data.len() < self.meta.nbytes() {
+            return Err(Error::internal("a tensor's memory is smaller than its shape"));
+        }
+        // SAFETY: just checked; a buffer is aligned for every dtype and exclusively borrowed with `self`.
+        Ok(unsafe { TensorViewMut::from_raw(self.data.as_ptr(), &self.meta) })
     }
 }

@@ -6,13 +6,13 @@ use crate::seed_programs as seeds;
 use pteron_core::{ErrorKind, Result};
 use pteron_cpu::plan::RuleSwitches;
 use pteron_format::{BundleFile, DataFile, ProgramFile, listing, strip};
-use pteron_runtime::{DataSource, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions, demo};
+use pteron_runtime::{DataSource, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions};
 use std::sync::{Arc, LazyLock};
 
 fn runtime_with(rules: RuleSwitches) -> Option<Arc<Runtime>> {
     let runtime =
         Runtime::new(RuntimeOptions { threads: Some(1), rules, ..RuntimeOptions::default() }).ok()?;
-    demo::register(&runtime).ok()?;
+    pteron_demo::register(&runtime).ok()?;
     Some(runtime)
 }
 

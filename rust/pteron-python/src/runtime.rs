@@ -252,7 +252,7 @@ fn replace_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 #[pyo3(signature = (runtime=None))]
 pub fn register_demo_backends(py: Python<'_>, runtime: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let runtime = Runtime::or_shared(py, runtime)?;
-    call::detached(py, || pteron_runtime::demo::register(&runtime))
+    call::detached(py, || pteron_demo::register(&runtime))
 }
 
 /// Full names of all operators with a kernel in the default runtime, sorted.

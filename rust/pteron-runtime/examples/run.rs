@@ -5,7 +5,7 @@
 use pteron_core::{AlignedBuffer, DType, Result};
 use pteron_runtime::{
     ExecuteOptions, InputValue, IoKind, IoSpec, Limits, MethodOptions, OutputValue, Program, ProgramSource,
-    Runtime, TensorInput, demo,
+    Runtime, TensorInput,
 };
 use std::process::ExitCode;
 use std::time::Instant;
@@ -60,7 +60,7 @@ fn make(spec: &IoSpec, is_random: bool) -> Result<Option<Owned>> {
 
 fn run(options: &Options) -> Result<()> {
     let runtime = Runtime::shared()?;
-    demo::register(&runtime)?;
+    pteron_demo::register(&runtime)?;
     let start = Instant::now();
     let source = ProgramSource::File { path: options.path.clone().into(), is_mapped: true };
     let program = Program::load(&runtime, source, Limits::default())?;

@@ -22,7 +22,6 @@
 )]
 
 mod api;
-pub mod demo;
 pub mod ir;
 mod load;
 mod optimize;

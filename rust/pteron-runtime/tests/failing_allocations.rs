@@ -109,7 +109,7 @@ fn work(runtime: &Arc<Runtime>, case: &Case) -> Result<Vec<Vec<u32>>> {
 /// Fails every request of `case` in turn; how many there were.
 fn fail_each(case: &Case, is_lasting: bool) -> usize {
     let runtime = runtime();
-    pteron_runtime::demo::register(&runtime).unwrap();
+    pteron_demo::register(&runtime).unwrap();
     fail_each_of(&case.name, is_lasting, || work(&runtime, case))
 }
 

@@ -95,9 +95,9 @@ impl<'a> TensorInput<'a> {
         })
     }
 
-    /// A tensor of another program's call. `strides` must be the view's own, in elements; `None` where
-    /// they are those of a row-major tensor.
-    pub(crate) fn from_view(view: TensorView<'a>, strides: Option<&'a [isize]>) -> Result<Self> {
+    /// A tensor of another program's call, for backends whose delegates run programs. `strides` must be the
+    /// view's own, in elements; `None` where they are those of a row-major tensor. An error when they are not.
+    pub fn from_view(view: TensorView<'a>, strides: Option<&'a [isize]>) -> Result<Self> {
         let is_own = match strides {
             None => view.is_contiguous(),
             Some(s) => {

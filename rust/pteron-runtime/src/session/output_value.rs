@@ -2,7 +2,7 @@
 //! that an export keeps still).
 
 use crate::session::memory::{Export, Memory};
-use pteron_core::{AlignedBuffer, DType, Error, OwnedTensor, Result, TensorMeta, TensorView, TensorViewMut};
+use pteron_core::{DType, Error, OwnedTensor, Result, TensorMeta, TensorView};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -136,18 +136,4 @@ impl<'a> OutputBuffer<'a> {
     pub unsafe fn new(dtype: DType, shape: &'a [usize], data: *mut u8) -> Self {
         OutputBuffer { dtype, shape, data }
     }
-}
-
-/// A buffer as a tensor for reading.
-pub(crate) fn view_of_buffer<'a>(meta: &'a TensorMeta, data: &'a AlignedBuffer) -> TensorView<'a> {
-    assert!(data.len() >= meta.nbytes(), "a buffer is smaller than its tensor");
-    // SAFETY: just checked; a buffer is aligned for every dtype and borrowed for `'a`.
-    unsafe { TensorView::from_raw(data.as_ptr(), meta) }
-}
-
-/// A buffer as a tensor for writing.
-pub(crate) fn view_of_buffer_mut<'a>(meta: &'a TensorMeta, data: &'a mut AlignedBuffer) -> TensorViewMut<'a> {
-    assert!(data.len() >= meta.nbytes(), "a buffer is smaller than its tensor");
-    // SAFETY: just checked; a buffer is aligned for every dtype and exclusively borrowed for `'a`.
-    unsafe { TensorViewMut::from_raw(data.as_ptr(), meta) }
 }

@@ -8,7 +8,7 @@ use pteron_fuzz::oracles::{ROUNDED, are_close, are_same};
 use pteron_fuzz::pseudo_random::PseudoRandom;
 use pteron_runtime::{
     DataSource, ExecuteOptions, InputValue, IoKind, IoSpec, Limits, Method, MethodOptions, OutputValue,
-    Program, ProgramSource, Runtime, RuntimeOptions, TensorInput, demo,
+    Program, ProgramSource, Runtime, RuntimeOptions, TensorInput,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -177,7 +177,7 @@ impl Runtimes {
 
 fn runtime(rules: RuleSwitches) -> Arc<Runtime> {
     let runtime = Runtime::new(RuntimeOptions { rules, threads: Some(1), isa: None }).expect("a runtime");
-    demo::register(&runtime).expect("the demo backends");
+    pteron_demo::register(&runtime).expect("the demo backends");
     runtime
 }
 

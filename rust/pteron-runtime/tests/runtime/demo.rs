@@ -3,7 +3,7 @@
 use crate::{forward, run, run_one};
 use pteron_core::{CompileSpec, ErrorKind};
 use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, runtime};
-use pteron_runtime::{MethodOptions, Runtime, demo};
+use pteron_runtime::{MethodOptions, Runtime};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ const NAME: &str = "BackendWithCompilerDemo";
 
 fn with_demo() -> Arc<Runtime> {
     let runtime = runtime();
-    demo::register(&runtime).unwrap();
+    pteron_demo::register(&runtime).unwrap();
     assert_eq!(runtime.backend_names(), [NAME, "ExecutorBackend"]);
     runtime
 }

@@ -227,7 +227,7 @@ fn nested(depth: usize) -> Vec<u8> {
 #[test]
 fn programs_inside_each_other_are_limited_on_both_sides() {
     let runtime = runtime();
-    pteron_runtime::demo::register(&runtime).unwrap();
+    pteron_demo::register(&runtime).unwrap();
     let load = |depth, nesting| {
         let bytes = Arc::new(nested(depth));
         let limits = Limits { nesting, ..Default::default() };
@@ -246,7 +246,7 @@ fn programs_inside_each_other_are_limited_on_both_sides() {
 /// A method that runs `programs` one after the other, each in a delegate.
 fn running(programs: &[&[u8]]) -> Arc<Program> {
     let runtime = runtime();
-    pteron_runtime::demo::register(&runtime).unwrap();
+    pteron_demo::register(&runtime).unwrap();
     let mut p = ProgramBuilder::new();
     let mut m = MethodBuilder::new("forward");
     let (x, t) = (m.planned(&[2]), m.planned(&[2]));

@@ -1,5 +1,18 @@
 //! The demo backends' run half in Rust, registered only on request: `BackendWithCompilerDemo` and
-//! `ExecutorBackend`. They do what their Python twins in `pteron.backends.demo` do.
+//! `ExecutorBackend`. They do what their Python twins in `pteron.backends.demo` do, with the public interface
+//! of the runtime, as a backend of somebody else would.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 mod blob;
 mod compiler_demo;
@@ -10,8 +23,8 @@ mod wiring;
 pub use compiler_demo::CompilerDemoBackend;
 pub use executor_backend::ExecutorBackend;
 
-use crate::Runtime;
 use pteron_core::Result;
+use pteron_runtime::Runtime;
 use std::sync::Arc;
 
 /// Registers both backends, in place of whatever had their names.

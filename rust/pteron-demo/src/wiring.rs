@@ -2,7 +2,7 @@
 //! under `demo.wiring.<sha256 of the blob>`. Values are numbered: inputs, constants, one result per
 //! instruction.
 
-use super::blob::Instruction;
+use crate::blob::Instruction;
 use pteron_core::error::printable;
 use pteron_core::{Error, Result};
 use serde_json::Value as Json;
@@ -10,14 +10,14 @@ use sha2::{Digest, Sha256};
 
 /// Where one instruction takes an argument from.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Argument {
+pub(crate) enum Argument {
     Value(usize),
     Number(f32),
 }
 
 /// One instruction's arguments.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Operation {
+pub(crate) struct Operation {
     pub arguments: Vec<Argument>,
     /// Factor of the second argument of add.
     pub alpha: f32,
@@ -25,7 +25,7 @@ pub(super) struct Operation {
 
 /// A constant in named data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Constant {
+pub(crate) struct Constant {
     pub key: String,
     pub dtype: String,
     pub shape: Vec<usize>,
@@ -33,7 +33,7 @@ pub(super) struct Constant {
 
 /// Everything the blob does not say.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wiring {
+pub(crate) struct Wiring {
     pub inputs: usize,
     pub constants: Vec<Constant>,
     pub operations: Vec<Operation>,
@@ -41,7 +41,7 @@ pub(super) struct Wiring {
 }
 
 /// The named-data key of a blob's wiring.
-pub(super) fn wiring_key(blob: &[u8]) -> String {
+pub(crate) fn wiring_key(blob: &[u8]) -> String {
     use std::fmt::Write;
     let mut key = String::from("demo.wiring.");
     for byte in Sha256::digest(blob) {
@@ -52,8 +52,8 @@ pub(super) fn wiring_key(blob: &[u8]) -> String {
 }
 
 /// The wiring of these instructions, checked: every value is there before it is used.
-pub(super) fn read_wiring(text: &[u8], instructions: &[Instruction]) -> Result<Wiring> {
-    let json = crate::load::json::parse(text, |why| damaged("it is not JSON").got(why))?;
+pub(crate) fn read_wiring(text: &[u8], instructions: &[Instruction]) -> Result<Wiring> {
+    let json = pteron_runtime::json::parse(text, |why| damaged("it is not JSON").got(why))?;
     if json.get("version").and_then(Json::as_i64) != Some(1) {
         return Err(damaged("it has another version").expected("version 1"));
     }
@@ -119,7 +119,7 @@ fn check(wiring: &Wiring, instructions: &[Instruction]) -> Result<()> {
 }
 
 /// The wiring of the four programs that need none: sin; add; mm; mm, then add.
-pub(super) fn wiring_from_operators(instructions: &[Instruction]) -> Result<Wiring> {
+pub(crate) fn wiring_from_operators(instructions: &[Instruction]) -> Result<Wiring> {
     let operation =
         |a: &[usize]| Operation { arguments: a.iter().map(|v| Argument::Value(*v)).collect(), alpha: 1.0 };
     let operators: Vec<&str> = instructions.iter().map(|i| i.operator.as_str()).collect();

@@ -1,13 +1,13 @@
 //! `BackendWithCompilerDemo`, run half: sin (as `x - x³/6`, so that a test sees who computed it), add
 //! and mm in float32. Everything else fails when it is executed, with its debug handle.
 
-use super::blob::{Instruction, read_blob};
-use super::copy_tensor::copy_tensor;
-use super::wiring::{Argument, Wiring, read_wiring, wiring_from_operators, wiring_key};
+use crate::blob::{Instruction, read_blob};
+use crate::copy_tensor::copy_tensor;
+use crate::wiring::{Argument, Wiring, read_wiring, wiring_from_operators, wiring_key};
 use pteron_core::error::printable;
 use pteron_core::{
     AlignedBuffer, ArgView, Backend, CompileSpec, DType, Delegate, Error, ExecuteContext, InitContext,
-    OutputView, Result, TensorMeta, TensorView, TensorViewMut,
+    OutputView, OwnedTensor, Result, TensorMeta, TensorView,
 };
 
 /// The backend.
@@ -72,25 +72,22 @@ fn read_constant(dtype: &str, shape: &[usize], data: &[u8]) -> Result<Array> {
             .expected(format!("{} bytes", meta.nbytes()))
             .got(data.len().to_string()));
     }
-    Ok(Array { meta, data: AlignedBuffer::copy_of(data)? })
+    Ok(Array(OwnedTensor { meta, data: AlignedBuffer::copy_of(data)? }))
 }
 
 /// A row-major tensor of the delegate's own.
-struct Array {
-    meta: TensorMeta,
-    data: AlignedBuffer,
-}
+struct Array(OwnedTensor);
 
 impl Array {
     fn zeroed(dtype: DType, shape: &[usize]) -> Result<Self> {
         let meta = TensorMeta::contiguous(dtype, shape)?;
         let data = AlignedBuffer::zeroed(meta.nbytes())?;
-        Ok(Array { meta, data })
+        Ok(Array(OwnedTensor { meta, data }))
     }
 
     fn floats(shape: &[usize], values: impl IntoIterator<Item = f32>) -> Result<Self> {
         let mut out = Self::zeroed(DType::Float32, shape)?;
-        for (slot, value) in out.data.as_mut_elements::<f32>().iter_mut().zip(values) {
+        for (slot, value) in out.0.data.as_mut_elements::<f32>().iter_mut().zip(values) {
             *slot = value;
         }
         Ok(out)
@@ -98,14 +95,14 @@ impl Array {
 
     fn copy_of(view: TensorView<'_>) -> Result<Self> {
         let mut out = Self::zeroed(view.dtype(), view.shape())?;
-        copy_tensor(view, view_mut(&out.meta, &mut out.data))?;
+        copy_tensor(view, out.0.view_mut()?)?;
         Ok(out)
     }
 
     fn of(input: &ArgView<'_>) -> Result<Self> {
         let scalar = |dtype, bytes: &[u8]| {
             let mut out = Self::zeroed(dtype, &[])?;
-            if let Some(target) = out.data.as_mut_slice().get_mut(..bytes.len()) {
+            if let Some(target) = out.0.data.as_mut_slice().get_mut(..bytes.len()) {
                 target.copy_from_slice(bytes);
             }
             Ok(out)
@@ -122,17 +119,12 @@ impl Array {
     }
 
     fn shape(&self) -> &[usize] {
-        self.meta.shape()
+        self.0.meta.shape()
     }
 
     fn elements(&self) -> &[f32] {
-        self.data.as_elements::<f32>().get(..self.meta.numel()).unwrap_or_default()
+        self.0.data.as_elements::<f32>().get(..self.0.meta.numel()).unwrap_or_default()
     }
-}
-
-/// A writable view of a row-major array.
-fn view_mut<'a>(meta: &'a TensorMeta, data: &'a mut AlignedBuffer) -> TensorViewMut<'a> {
-    crate::session::output_value::view_of_buffer_mut(meta, data)
 }
 
 struct CompilerDemoDelegate {
@@ -183,10 +175,7 @@ impl Delegate for CompilerDemoDelegate {
         for (number, output) in self.wiring.outputs.iter().zip(outputs) {
             let result = pick(*number, &inputs, &self.constants, &results)?;
             output.resize(result.shape())?;
-            copy_tensor(
-                crate::session::output_value::view_of_buffer(&result.meta, &result.data),
-                output.view_mut(),
-            )?;
+            copy_tensor(result.0.view()?, output.view_mut())?;
         }
         Ok(())
     }
@@ -219,9 +208,9 @@ fn compute(instruction: &Instruction, arguments: &[&Array], alpha: f32) -> Resul
         "aten.add.Tensor" | "aten.mm.default" => 2,
         _ => return Err(refused(String::new())),
     };
-    let is_float = |a: &&Array| a.meta.dtype() == DType::Float32;
+    let is_float = |a: &&Array| a.0.meta.dtype() == DType::Float32;
     if let Some(other) = arguments.iter().find(|a| !is_float(a)) {
-        return Err(refused(format!(" (expected float32, got {})", other.meta.dtype())));
+        return Err(refused(format!(" (expected float32, got {})", other.0.meta.dtype())));
     }
     if instruction.dtype != "torch.float32" {
         return Err(refused(format!(" (expected a float32 result, got {})", printable(&instruction.dtype))));
@@ -305,7 +294,7 @@ fn matrix_product(a: &Array, b: &Array) -> Result<Array> {
     if n == 0 {
         return Ok(out);
     }
-    for (row, target) in out.data.as_mut_elements::<f32>().chunks_exact_mut(n).enumerate().take(m) {
+    for (row, target) in out.0.data.as_mut_elements::<f32>().chunks_exact_mut(n).enumerate().take(m) {
         let start = row.saturating_mul(k);
         for (x, line) in left.iter().skip(start).take(k).zip(right.chunks_exact(n)) {
             for (t, y) in target.iter_mut().zip(line) {

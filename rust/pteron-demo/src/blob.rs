@@ -10,7 +10,7 @@ use pteron_core::{Error, Result};
 
 /// One instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     /// Edge operator, `aten.add.Tensor`.
     pub operator: String,
     /// dtype of the result, `torch.float32`.
@@ -21,7 +21,7 @@ pub(super) struct Instruction {
 
 /// The instructions of a blob. Errors when it is damaged, of another version, or holds another number
 /// of instructions than it says.
-pub(super) fn read_blob(blob: &[u8]) -> Result<Vec<Instruction>> {
+pub(crate) fn read_blob(blob: &[u8]) -> Result<Vec<Instruction>> {
     let text = std::str::from_utf8(blob)
         .map_err(|e| damaged("it is not UTF-8").got(format!("an error at byte {}", e.valid_up_to())))?;
     let start = || {

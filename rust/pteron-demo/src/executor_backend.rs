@@ -1,13 +1,13 @@
 //! `ExecutorBackend`, run half: the blob is a whole program, run as a program inside the program.
 
-use super::copy_tensor::copy_tensor;
-use crate::{
-    ExecuteOptions, InputValue, Limits, Method, MethodOptions, OutputValue, Program, ProgramSource, Runtime,
-    TensorInput,
-};
+use crate::copy_tensor::copy_tensor;
 use pteron_core::{
     AlignedBuffer, ArgView, Backend, CompileSpec, Delegate, DelegateState, Error, ErrorKind, ExecuteContext,
     InitContext, OutputView, OwnedTensor, Result, TensorView,
+};
+use pteron_runtime::{
+    ExecuteOptions, InputValue, Limits, Method, MethodOptions, OutputValue, Program, ProgramSource, Runtime,
+    TensorInput,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
@@ -105,8 +105,7 @@ impl Delegate for ExecutorDelegate {
                 return Err(Error::delegate("an output of the nested program is no tensor"));
             };
             output.resize(tensor.meta.shape())?;
-            let view = crate::session::output_value::view_of_buffer(&tensor.meta, &tensor.data);
-            copy_tensor(view, output.view_mut())?;
+            copy_tensor(tensor.view()?, output.view_mut())?;
         }
         Ok(())
     }
