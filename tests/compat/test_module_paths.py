@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from unittest import mock
 
 import pytest
 
@@ -408,3 +409,14 @@ else:
     raise SystemExit("found")
 """
     assert output_of(code) == ""
+
+
+def test_a_patched_name_is_patched_where_it_is_used() -> None:
+    from pteron.compat.executorch.exir.backend import backend_api as theirs
+
+    from pteron.exir.backend import backend_api as ours
+
+    original = ours.to_backend
+    with mock.patch.object(theirs, "to_backend") as patched:
+        assert ours.to_backend is theirs.to_backend is patched
+    assert ours.to_backend is theirs.to_backend is original

@@ -24,11 +24,20 @@ _REPLACED_NOW = tuple(f"{TOP_LEVEL}.{package}" for package in REPLACED)
 _NOTHING = object()
 
 
+_OWN_NAMES = ("_sources", "_inside", "_deleted")
+
+
 class _AliasModule(ModuleType):
     """A module whose names live elsewhere; nothing is imported until one of them is asked for."""
 
     _sources: tuple[Source, ...] = ()
     _inside: str = ""
+    #: Names deleted here, with their homes: `mock.patch` deletes a name before it sets the original.
+    _deleted: dict[str, tuple[ModuleType, str]]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._deleted = {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -37,16 +46,9 @@ class _AliasModule(ModuleType):
         if reason is not None:
             # An AttributeError would become "cannot import name" without the reason.
             raise ImportError(f"{self.__name__}.{name} is not here: {reason}", name=self.__name__)
-        for source in self._sources:
-            module, renamed = (source, None) if isinstance(source, str) else source
-            if renamed is not None and name not in renamed:
-                continue
-            home = importlib.import_module(module)
-            found = getattr(home, name if renamed is None else renamed[name], _NOTHING)
-            # Without `renamed`, a module is a part of our package that has the name by chance, such as
-            # `pteron.exir.memory`; modules are found by their paths.
-            if found is not _NOTHING and (renamed is not None or not isinstance(found, ModuleType)):
-                return found
+        home = self._home_of(name)
+        if home is not None:
+            return getattr(*home)
         where = ", ".join(source if isinstance(source, str) else source[0] for source in self._sources)
         raise AttributeError(
             f"{self.__name__} has no name {name!r} in pteron"
@@ -60,7 +62,36 @@ class _AliasModule(ModuleType):
             not isinstance(source, str) and name in source[1] for source in self._sources
         ):
             return
-        super().__setattr__(name, value)
+        is_own = name.startswith("__") or name in _OWN_NAMES or isinstance(value, ModuleType)
+        home = None if is_own else self._deleted.pop(name, None) or self._home_of(name)
+        if home is not None:
+            # A name that a test replaces for a while is replaced for the code that uses it.
+            setattr(*home, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        home = None if name in self.__dict__ else self._home_of(name)
+        if home is not None:
+            delattr(*home)
+            self._deleted[name] = home
+        else:
+            super().__delattr__(name)
+
+    def _home_of(self, name: str) -> tuple[ModuleType, str] | None:
+        """Our module that has the name, and its name there."""
+        for source in self._sources:
+            module, renamed = (source, None) if isinstance(source, str) else source
+            if renamed is not None and name not in renamed:
+                continue
+            home = importlib.import_module(module)
+            ours = name if renamed is None else renamed[name]
+            found = getattr(home, ours, _NOTHING)
+            # Without `renamed`, a module is a part of our package that has the name by chance, such as
+            # `pteron.exir.memory`; modules are found by their paths.
+            if found is not _NOTHING and (renamed is not None or not isinstance(found, ModuleType)):
+                return home, ours
+        return None
 
 
 class PathFinder(MetaPathFinder, Loader):
