@@ -5,10 +5,10 @@
 //!
 //! Formulas that overflow or cancel somewhere in the range of float32 are computed in float64 and rounded.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
+use crate::operator::{Operator, kernel};
 use crate::ops::clamp::bounds_are_plain;
 use crate::ops::complex_functions;
 use crate::routine::{Preparation, dtype_of};
@@ -330,7 +330,10 @@ mod tests {
         let close = |got: f32, want: f32| assert!((got - want).abs() < 1e-6, "{got} {want}");
         close(apply("aten::gelu.out", &["none".into()], &[1.0])[0], 0.841_344_7);
         close(apply("aten::gelu.out", &["tanh".into()], &[1.0])[0], 0.841_192);
-        close(apply("aten::elu.out", &[Arg::Double(2.0), Arg::Int(1), Arg::Int(1)], &[-1.0])[0], -1.264_241_1);
+        close(
+            apply("aten::elu.out", &[Arg::Double(2.0), Arg::Int(1), Arg::Int(1)], &[-1.0])[0],
+            -1.264_241_1,
+        );
         close(apply("aten::logit.out", &[Arg::Double(0.1)], &[0.0])[0], -2.197_224_6);
         assert!(apply("aten::logit.out", &[Arg::None], &[2.0])[0].is_nan());
     }

@@ -5,9 +5,9 @@
 //! accumulate in float64; maxima of floats only, as in PyTorch. Edge cases: an output size of zero gives an
 //! empty output; NaN counts as largest; inputs may lack the batch dimension.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::pooling::{avg_pool, largest};
 use crate::ops::sums::check_float;
@@ -34,10 +34,12 @@ fn sizes<const N: usize>(args: &Args<'_>, is_average: bool) -> Result<([i64; 3],
         _ => 1,
     };
     if !(N + 1..=N + 2).contains(&rank) || shape[filled..].contains(&0) {
-        return Err(Error::kernel("the input must be [N, C, spatial] or [C, spatial], with elements to choose from")
-            .argument("self")
-            .expected(format!("{N} spatial dimensions"))
-            .got(shape.to_string()));
+        return Err(Error::kernel(
+            "the input must be [N, C, spatial] or [C, spatial], with elements to choose from",
+        )
+        .argument("self")
+        .expected(format!("{N} spatial dimensions"))
+        .got(shape.to_string()));
     }
     Ok((spatial_extents::<N>(&shape)?, out))
 }
@@ -147,7 +149,8 @@ mod tests {
         let args = [x.clone().into(), vec![1, 2, 2].into()];
         let y = run_out("aten::_adaptive_avg_pool3d.out", &args, DType::Float32, &[1, 1, 2, 2]).unwrap();
         assert_eq!(y.values::<f32>(), [1.5, 2.5, 4.5, 5.5]);
-        let e = run_out("aten::_adaptive_avg_pool3d.out", &[x.into(), vec![1, 2].into()], DType::Float32, &[1]);
+        let e =
+            run_out("aten::_adaptive_avg_pool3d.out", &[x.into(), vec![1, 2].into()], DType::Float32, &[1]);
         assert!(error_text(e).contains("output_size"));
     }
 
@@ -155,8 +158,10 @@ mod tests {
     fn largest_elements_and_their_places() {
         let x = Tensor::of(&[1, 2, 3], &[1f32, 7.0, 3.0, f32::NAN, 5.0, 7.0]);
         let args = [
-            x.into(), vec![1, 3].into(),
-            Tensor::output(DType::Float32, &[1, 1, 3]).into(), Tensor::output(DType::Int64, &[1, 1, 3]).into(),
+            x.into(),
+            vec![1, 3].into(),
+            Tensor::output(DType::Float32, &[1, 1, 3]).into(),
+            Tensor::output(DType::Int64, &[1, 1, 3]).into(),
         ];
         let r = call("aten::adaptive_max_pool2d.out", &args).unwrap();
         let (Arg::Tensor(v), Arg::Tensor(i)) = (&r[2], &r[3]) else { panic!("no tensors") };

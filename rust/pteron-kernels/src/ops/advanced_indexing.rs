@@ -6,24 +6,23 @@
 //! negative positions count from the end; one outside is an error that names it; repeated positions
 //! keep the last value or, accumulating, add up.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::Kind;
 use crate::elements::Reader;
 use crate::frame::Split;
 use crate::indexed::{self, Meet, Named, Row, Scatter};
-use crate::strided::loops::Loops;
-use crate::strided::mapped_copy::{self, Mapping};
+use crate::operator::{Operator, kernel};
 use crate::ops::data_dependent::no_room;
 use crate::ops::index_items::{IndexItems, MaskCount, wrap_positions};
 use crate::ops::layout::same_dtype;
-use crate::strided::copy::{StridedRegion, RegionCopy, copy_to_update};
 use crate::routine::{Preparation, Routine, RunFn, dtype_of};
 use crate::shape::check_expandable;
+use crate::strided::copy::{RegionCopy, StridedRegion, copy_to_update};
+use crate::strided::loops::Loops;
 use crate::strided::loops::{Walk, broadcast_strides, signed};
+use crate::strided::mapped_copy::{self, Mapping};
 use pteron_core::{
-    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView,
-    TensorViewMut,
+    ArgSpec, Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, Result, TensorView, TensorViewMut,
 };
 use std::ops::Range;
 
@@ -170,7 +169,12 @@ impl Walks {
     }
 
     /// Visits the places numbered from `first` on: offset in the tensor, and in the result.
-    fn each_place(&self, first: usize, offsets: &[i64], mut visit: impl FnMut(isize, isize) -> Result<()>) -> Result<()> {
+    fn each_place(
+        &self,
+        first: usize,
+        offsets: &[i64],
+        mut visit: impl FnMut(isize, isize) -> Result<()>,
+    ) -> Result<()> {
         self.result_index.runs(first, offsets.len(), |done, at, stride, len| {
             offsets[done..done + len]
                 .iter()
@@ -203,10 +207,17 @@ fn index(args: &Args<'_>, range: Option<Range<usize>>, scratch: &mut [u8]) -> Re
     // The result lies in memory as its own shape says, which `finish` gives it.
     let strides = out.meta().dim_order().strides(&plan.shape);
     let walks = plan.walks(x.shape(), x.strides(), &signed(&strides))?;
-    let (from, to) = (StridedRegion { offset: 0, strides: walks.self_strides }, StridedRegion { offset: 0, strides: walks.result_strides });
+    let (from, to) = (
+        StridedRegion { offset: 0, strides: walks.self_strides },
+        StridedRegion { offset: 0, strides: walks.result_strides },
+    );
     // Of nothing only positions outside can be chosen, which `blocks` finds.
     let is_empty = x.numel() == 0 || out.numel() == 0;
-    let rest = if is_empty { RegionCopy::EMPTY } else { RegionCopy::new(&walks.rest, from, x.numel(), to, out.numel())? };
+    let rest = if is_empty {
+        RegionCopy::EMPTY
+    } else {
+        RegionCopy::new(&walks.rest, from, x.numel(), to, out.numel())?
+    };
     let (reach, moves_places) = (reach(plan.set, x.shape(), x.strides()), walks.moves_places());
     let range = range.unwrap_or(0..plan.index_shape.numel()?);
     items.blocks((x.shape(), x.strides()), &plan.index_shape, range, room(scratch)?, |number, offsets| {
@@ -259,7 +270,8 @@ fn map_vector(args: &Args<'_>) -> Result<Mapping> {
 }
 
 fn list_vector(args: &Args<'_>, d: usize, first: usize, list: &mut [usize]) -> Result<()> {
-    let (index, extent) = (Reader::<i64>::new(vector(args)?.1)?, args.tensor(0)?.shape().get(d).copied().unwrap_or(1));
+    let (index, extent) =
+        (Reader::<i64>::new(vector(args)?.1)?, args.tensor(0)?.shape().get(d).copied().unwrap_or(1));
     let mut block = [0; crate::compute::BLOCK];
     for (i, part) in list.chunks_mut(block.len()).enumerate() {
         let positions = &mut block[..part.len()];
@@ -311,7 +323,11 @@ fn put_rest(
         let region = |strides| StridedRegion { offset: 0, strides };
         let (from, to) = (region(walks.result_strides), region(walks.self_strides));
         let is_empty = values.numel() == 0 || target.numel() == 0;
-        let rest = if is_empty { RegionCopy::EMPTY } else { RegionCopy::new(&walks.rest, from, values.numel(), to, target.numel())? };
+        let rest = if is_empty {
+            RegionCopy::EMPTY
+        } else {
+            RegionCopy::new(&walks.rest, from, values.numel(), to, target.numel())?
+        };
         return places(&mut |to, from| rest.run_at(values, from, &mut target, to));
     }
     let loops = walks.rest_loops(&walks.result_strides, &walks.self_strides);
@@ -351,18 +367,30 @@ fn put(ctx: &PrepareContext<'_>, is_in_place: bool) -> Preparation {
 
 /// index, index_put.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        same_dtype(ctx, 0, 2)?;
-        let scratch = check_index_list(ctx)?;
-        if has_mask(ctx) {
-            let run: RunFn = |args, scratch| index(args, None, scratch.worker);
-            return Routine::prepare_with_finish_and_scratch(scratch, bind_masked_index, run, finish_masked_index);
-        }
-        if single_vector(ctx) {
-            return mapped_copy::prepare(ctx, 2, map_vector, list_vector);
-        }
-        in_ranges(0, |args, _: &mut ()| bind_positions(args), |_, args, range, scratch| index(args, Some(range), scratch))
-    }),
+    kernel(
+        "aten::index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            same_dtype(ctx, 0, 2)?;
+            let scratch = check_index_list(ctx)?;
+            if has_mask(ctx) {
+                let run: RunFn = |args, scratch| index(args, None, scratch.worker);
+                return Routine::prepare_with_finish_and_scratch(
+                    scratch,
+                    bind_masked_index,
+                    run,
+                    finish_masked_index,
+                );
+            }
+            if single_vector(ctx) {
+                return mapped_copy::prepare(ctx, 2, map_vector, list_vector);
+            }
+            in_ranges(
+                0,
+                |args, _: &mut ()| bind_positions(args),
+                |_, args, range, scratch| index(args, Some(range), scratch),
+            )
+        },
+    ),
     kernel(
         "aten::index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| put(ctx, false),
@@ -388,7 +416,8 @@ mod tests {
         let x = Tensor::of(&[2, 3, 2], &(0..12).collect::<Vec<i32>>());
         let i = Tensor::of(&[2], &[-1i64, 0]);
         let list = Arg::TensorList(vec![None, Some(i.clone())]);
-        let y = run_out("aten::index.Tensor_out", &[x.clone().into(), list], DType::Int32, &[2, 2, 2]).unwrap();
+        let y =
+            run_out("aten::index.Tensor_out", &[x.clone().into(), list], DType::Int32, &[2, 2, 2]).unwrap();
         assert_eq!(y.values::<i32>(), [4, 5, 0, 1, 10, 11, 6, 7]);
         let j = Tensor::of(&[2], &[0i64, 1]);
         let list = Arg::TensorList(vec![Some(j), None, Some(i)]);
@@ -401,7 +430,8 @@ mod tests {
         let i = Tensor::of(&[3], &[0i64, 0, 2]);
         let put = |accumulate: bool| {
             let values = Tensor::of(&[1], &[1f32]);
-            let args = [table().into(), Arg::TensorList(vec![Some(i.clone())]), values.into(), accumulate.into()];
+            let args =
+                [table().into(), Arg::TensorList(vec![Some(i.clone())]), values.into(), accumulate.into()];
             run_out("aten::index_put.out", &args, DType::Float32, &[3, 2]).unwrap().values::<f32>()
         };
         assert_eq!(put(false), [1.0, 1.0, 3.0, 4.0, 1.0, 1.0]);
@@ -413,11 +443,16 @@ mod tests {
         let x = Tensor::of::<f32>(&[3, 0], &[]);
         let i = Tensor::of(&[2, 2], &[2i64, 0, 1, -1]);
         let list = Arg::TensorList(vec![Some(i)]);
-        let y = run_out("aten::index.Tensor_out", &[x.clone().into(), list.clone()], DType::Float32, &[2, 2, 0]);
+        let y =
+            run_out("aten::index.Tensor_out", &[x.clone().into(), list.clone()], DType::Float32, &[2, 2, 0]);
         assert_eq!(y.unwrap().shape(), [2, 2, 0]);
         for accumulate in [false, true] {
-            let args = [x.clone().into(), list.clone(), Tensor::of::<f32>(&[0], &[]).into(), accumulate.into()];
-            assert_eq!(run_out("aten::index_put.out", &args, DType::Float32, &[3, 0]).unwrap().shape(), [3, 0]);
+            let args =
+                [x.clone().into(), list.clone(), Tensor::of::<f32>(&[0], &[]).into(), accumulate.into()];
+            assert_eq!(
+                run_out("aten::index_put.out", &args, DType::Float32, &[3, 0]).unwrap().shape(),
+                [3, 0]
+            );
         }
     }
 
@@ -459,7 +494,8 @@ mod tests {
     fn masks_say_where_values_go() {
         let m = mask(&[3], &[1, 0, 1]);
         let put = |values: Tensor, accumulate: bool| {
-            let args = [table().into(), Arg::TensorList(vec![Some(m.clone())]), values.into(), accumulate.into()];
+            let args =
+                [table().into(), Arg::TensorList(vec![Some(m.clone())]), values.into(), accumulate.into()];
             run_out("aten::index_put.out", &args, DType::Float32, &[3, 2]).unwrap().values::<f32>()
         };
         assert_eq!(put(Tensor::of(&[], &[9f32]), false), [9.0, 9.0, 3.0, 4.0, 9.0, 9.0]);

@@ -4,8 +4,8 @@
 //! Shape: the output size. Dtype: floats; coordinates are computed as PyTorch does, in float32 unless the
 //! image is float64. Edge cases: taps beyond an edge are left out and the rest is scaled up.
 
-use crate::operator::{Operator, kernel};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::resampling::{Axis, axes, bind, cubic_weight, weighted_form};
 use crate::ops::sums::check_float;

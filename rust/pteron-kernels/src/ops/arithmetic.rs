@@ -3,10 +3,10 @@
 //! Shape: broadcast. Dtype: promoted. Edge cases: integers wrap, bool adds as "or", bool does not
 //! subtract, `alpha` must be an integer when the operands are.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, has_no_factor, holds_number, lanes, number_argument};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
+use crate::operator::{Operator, kernel};
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::promotion::Promotion;
 use crate::routine::Preparation;
@@ -230,7 +230,8 @@ mod tests {
     fn add_broadcasts_and_scales() {
         let a = Tensor::of(&[2, 1], &[1f32, 2.0]);
         let b = Tensor::of(&[3], &[10f32, 20.0, 30.0]);
-        let y = run_out("aten::add.out", &[a.into(), b.into(), Arg::Int(2)], DType::Float32, &[2, 3]).unwrap();
+        let y =
+            run_out("aten::add.out", &[a.into(), b.into(), Arg::Int(2)], DType::Float32, &[2, 3]).unwrap();
         assert_eq!(y.shape(), &[2, 3]);
         assert_eq!(y.values::<f32>(), [21.0, 41.0, 61.0, 22.0, 42.0, 62.0]);
     }
@@ -238,7 +239,8 @@ mod tests {
     #[test]
     fn narrow_integers_wrap_before_they_are_widened() {
         let a = Tensor::of(&[1], &[100i8]);
-        let y = run_out("aten::add.out", &[a.clone().into(), a.into(), Arg::Int(1)], DType::Int64, &[1]).unwrap();
+        let y =
+            run_out("aten::add.out", &[a.clone().into(), a.into(), Arg::Int(1)], DType::Int64, &[1]).unwrap();
         assert_eq!(y.values::<i64>(), [-56]);
     }
 
@@ -253,9 +255,15 @@ mod tests {
     #[test]
     fn bool_adds_as_or_and_does_not_subtract() {
         let t = Tensor::of(&[1], &[Bool8(1)]);
-        let y = run_out("aten::add.out", &[t.clone().into(), t.clone().into(), Arg::Int(1)], DType::Bool, &[1]);
+        let y =
+            run_out("aten::add.out", &[t.clone().into(), t.clone().into(), Arg::Int(1)], DType::Bool, &[1]);
         assert_eq!(y.unwrap().values::<Bool8>(), [Bool8(1)]);
-        let e = error_text(run_out("aten::sub.out", &[t.clone().into(), t.into(), Arg::Int(1)], DType::Bool, &[1]));
+        let e = error_text(run_out(
+            "aten::sub.out",
+            &[t.clone().into(), t.into(), Arg::Int(1)],
+            DType::Bool,
+            &[1],
+        ));
         assert!(e.contains("logical_xor"), "{e}");
     }
 
@@ -281,7 +289,8 @@ mod tests {
         let b: Vec<f32> = (0..c).map(|i| 1000.0 * i as f32).collect();
         let x = Tensor::of(&[1, c, n, n], &a).in_order(&[0, 2, 3, 1]);
         let y = Tensor::of(&[c, 1, 1], &b);
-        let z = run_out("aten::add.out", &[x.into(), y.into(), Arg::Int(1)], DType::Float32, &[1, c, n, n]).unwrap();
+        let z = run_out("aten::add.out", &[x.into(), y.into(), Arg::Int(1)], DType::Float32, &[1, c, n, n])
+            .unwrap();
         let z = z.values::<f32>();
         for ch in 0..c {
             for p in 0..n * n {

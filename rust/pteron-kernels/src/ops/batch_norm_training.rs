@@ -5,10 +5,12 @@
 //! statistics are accumulated in float64. Edge cases: the running variance takes the unbiased variance, so
 //! that of a single element is NaN; weight and bias may be absent.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, UpdateView, Writer};
-use crate::ops::normalization::{Affine, base, channel_members, check_batch, check_outputs, map_plane, optional, plane};
+use crate::operator::{Operator, kernel};
+use crate::ops::normalization::{
+    Affine, base, channel_members, check_batch, check_outputs, map_plane, optional, plane,
+};
 use crate::ops::sums::moments;
 use crate::routine::Routine;
 use crate::shape::check_same;
@@ -107,8 +109,17 @@ mod tests {
         let x = Tensor::of(&[2, 1, 2], &[1f32, 3.0, 5.0, 7.0]);
         let out = |shape: &[usize]| -> Arg { Tensor::output(DType::Float32, shape).into() };
         let args = [
-            x.into(), Arg::None, Arg::None, Tensor::of(&[1], &running[..1]).into(), Tensor::of(&[1], &running[1..]).into(),
-            training.into(), 0.5.into(), 0.0.into(), out(&[2, 1, 2]), out(&[1]), out(&[1]),
+            x.into(),
+            Arg::None,
+            Arg::None,
+            Tensor::of(&[1], &running[..1]).into(),
+            Tensor::of(&[1], &running[1..]).into(),
+            training.into(),
+            0.5.into(),
+            0.0.into(),
+            out(&[2, 1, 2]),
+            out(&[1]),
+            out(&[1]),
         ];
         let result = call("aten::_native_batch_norm_legit.out", &args)?;
         let values = |i: usize| match &result[i] {

@@ -9,8 +9,8 @@
 //! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 9.6.10 (series) and 9.7.1 (asymptotic).
 
 use crate::compute::unsupported;
-use crate::operator::{Operator, kernel};
 use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::operator::{Operator, kernel};
 use crate::routine::Preparation;
 use pteron_core::{DType, PrepareContext};
 
@@ -78,9 +78,10 @@ fn prepare(ctx: &PrepareContext<'_>, takes_halves: bool, f: fn(f64) -> f64) -> P
 
 macro_rules! function {
     ($name:literal, $halves:literal, $f:expr) => {
-        kernel(concat!("aten::special_", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"), |ctx| {
-            prepare(ctx, $halves, $f)
-        })
+        kernel(
+            concat!("aten::special_", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"),
+            |ctx| prepare(ctx, $halves, $f),
+        )
     };
 }
 
@@ -104,13 +105,18 @@ mod tests {
     #[test]
     fn functions_are_their_integrals() {
         // The rectangle rule converges faster than any power for periodic functions.
-        let mean = |f: &dyn Fn(f64) -> f64| (0..4000).map(|i| f((f64::from(i) + 0.5) / 4000.0 * std::f64::consts::PI)).sum::<f64>() / 4000.0;
+        let mean = |f: &dyn Fn(f64) -> f64| {
+            (0..4000).map(|i| f((f64::from(i) + 0.5) / 4000.0 * std::f64::consts::PI)).sum::<f64>() / 4000.0
+        };
         for x in [0.3f64, 4.99, 5.01, 12.5, 29.9, 30.1, 80.0] {
             assert!((libm::j0(x) - mean(&|t| (x * t.sin()).cos())).abs() < 1e-14);
             assert!((libm::j1(x) - mean(&|t| (t - x * t.sin()).cos())).abs() < 1e-14);
             let zero = mean(&|t| (x * t.cos() - x).exp());
             let one = mean(&|t| (x * t.cos() - x).exp() * t.cos());
-            assert!((scaled(0, x) / zero - 1.0).abs() < 1e-13 && (scaled(1, x) / one - 1.0).abs() < 1e-13, "{x}");
+            assert!(
+                (scaled(0, x) / zero - 1.0).abs() < 1e-13 && (scaled(1, x) / one - 1.0).abs() < 1e-13,
+                "{x}"
+            );
             assert_eq!(scaled(1, -x), -scaled(1, x));
         }
     }

@@ -40,10 +40,7 @@ fn shift_right(a: i64, by: i64, most: i64) -> i64 {
     a >> if by < 0 || by > most { most.min(63) } else { by.min(63) }
 }
 
-fn shift(
-    ctx: &PrepareContext<'_>,
-    apply: fn(i64, i64, i64) -> i64,
-) -> Preparation {
+fn shift(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Preparation {
     if ctx.tensor(1).is_some() {
         let (dtypes, most) = shift_dtypes(ctx, Positions::BINARY)?;
         integer(ctx, Positions::BINARY, dtypes, move |a, b, _, _| Ok(apply(a, b, most)))
@@ -125,7 +122,8 @@ mod tests {
         let shift = |op: &str, by: i64| {
             run_out(op, &[x.clone().into(), Arg::Int(by)], DType::Int8, &[3]).unwrap().values::<i8>()
         };
-        let (left, right) = ("aten::bitwise_left_shift.Tensor_Scalar_out", "aten::bitwise_right_shift.Tensor_Scalar_out");
+        let (left, right) =
+            ("aten::bitwise_left_shift.Tensor_Scalar_out", "aten::bitwise_right_shift.Tensor_Scalar_out");
         assert_eq!(shift(right, 1), [-4, 3, -64]);
         assert_eq!(shift(right, 9), [-1, 0, -1]);
         assert_eq!(shift(right, -1), [-1, 0, -1]);

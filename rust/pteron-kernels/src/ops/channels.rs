@@ -3,15 +3,15 @@
 //! Shape: glu halves a dimension; the shuffles trade channels for pixels. Dtype: glu needs floats,
 //! the shuffles move any dtype. Edge cases: extents that do not divide are errors.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::copy_in_chunks;
 use crate::ops::sums::check_float;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::{StridedRegion, RegionCopy};
 use crate::routine::{Preparation, Routine};
 use crate::shape::wrap_dim;
+use crate::strided::copy::{RegionCopy, StridedRegion};
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
@@ -57,16 +57,21 @@ fn glu(args: &Args<'_>) -> Result<()> {
 fn factor(args: &Args<'_>, is_up: bool) -> Result<usize> {
     let (x, r) = (args.tensor(0)?, args.int(1)?);
     let rank = x.rank();
-    let factor = usize::try_from(r).ok().filter(|r| *r > 0 && rank >= 3 && rank + 2 <= pteron_core::MAX_RANK).filter(|r| {
-        let shape = x.shape();
-        if is_up {
-            r.checked_mul(*r).is_some_and(|rr| shape[rank - 3] % rr == 0)
-        } else {
-            shape[rank - 1] % r == 0 && shape[rank - 2] % r == 0
-        }
-    });
+    let factor = usize::try_from(r)
+        .ok()
+        .filter(|r| *r > 0 && rank >= 3 && rank + 2 <= pteron_core::MAX_RANK)
+        .filter(|r| {
+            let shape = x.shape();
+            if is_up {
+                r.checked_mul(*r).is_some_and(|rr| shape[rank - 3] % rr == 0)
+            } else {
+                shape[rank - 1] % r == 0 && shape[rank - 2] % r == 0
+            }
+        });
     factor.ok_or_else(|| {
-        Error::kernel("the factor does not divide the extents").argument("factor").got(format!("{r} for {}", x.shape()))
+        Error::kernel("the factor does not divide the extents")
+            .argument("factor")
+            .got(format!("{r} for {}", x.shape()))
     })
 }
 
@@ -82,7 +87,8 @@ fn bind_shuffle(args: &mut BindArgs<'_>, is_up: bool) -> Result<()> {
             shape[d] = shape[d].checked_mul(r).ok_or_else(too_large)?;
         }
     } else {
-        shape[rank - 3] = r.checked_mul(r).and_then(|rr| rr.checked_mul(shape[rank - 3])).ok_or_else(too_large)?;
+        shape[rank - 3] =
+            r.checked_mul(r).and_then(|rr| rr.checked_mul(shape[rank - 3])).ok_or_else(too_large)?;
         shape[rank - 2] /= r;
         shape[rank - 1] /= r;
     }
@@ -141,12 +147,16 @@ mod tests {
     #[test]
     fn shuffles_are_inverse() {
         let x = Tensor::of(&[4, 1, 2], &[1u8, 2, 3, 4, 5, 6, 7, 8]);
-        let up = run_out("aten::pixel_shuffle.out", &[x.clone().into(), 2i64.into()], DType::UInt8, &[1, 2, 4]).unwrap();
+        let up =
+            run_out("aten::pixel_shuffle.out", &[x.clone().into(), 2i64.into()], DType::UInt8, &[1, 2, 4])
+                .unwrap();
         assert_eq!(up.values::<u8>(), [1, 3, 2, 4, 5, 7, 6, 8]);
-        let down = run_out("aten::pixel_unshuffle.out", &[up.into(), 2i64.into()], DType::UInt8, &[4, 1, 2]).unwrap();
+        let down = run_out("aten::pixel_unshuffle.out", &[up.into(), 2i64.into()], DType::UInt8, &[4, 1, 2])
+            .unwrap();
         assert_eq!(down.values::<u8>(), x.values::<u8>());
         for bad in [0i64, 3, i64::MAX] {
-            let e = run_out("aten::pixel_shuffle.out", &[x.clone().into(), bad.into()], DType::UInt8, &[1, 2, 4]);
+            let e =
+                run_out("aten::pixel_shuffle.out", &[x.clone().into(), bad.into()], DType::UInt8, &[1, 2, 4]);
             assert!(error_text(e).contains("factor"));
         }
     }
@@ -157,6 +167,9 @@ mod tests {
         let y = run_out("aten::glu.out", &[x.into(), 0i64.into()], DType::Float32, &[2]).unwrap();
         assert_eq!(y.values::<f32>(), [1.0, 3.0]);
         let x = Tensor::of(&[3], &[0f32; 3]);
-        assert!(error_text(run_out("aten::glu.out", &[x.into(), 0i64.into()], DType::Float32, &[1])).contains("even"));
+        assert!(
+            error_text(run_out("aten::glu.out", &[x.into(), 0i64.into()], DType::Float32, &[1]))
+                .contains("even")
+        );
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
-    bytes_for, check_dtypes, check_exactly, common_batch, items, joined, largest, load, rooms, split, split_square,
-    store, transpose,
+    bytes_for, check_dtypes, check_exactly, common_batch, items, joined, largest, load, rooms, split,
+    split_square, store, transpose,
 };
 use crate::ops::triangular::{Triangle, substitute};
 use crate::routine::{Preparation, Routine};
@@ -41,7 +41,9 @@ fn factor(a: &mut [f64], n: usize) -> usize {
 }
 
 fn not_positive(info: usize) -> Error {
-    Error::kernel("the matrix is not positive definite").argument("self").got(format!("the leading minor of order {info}"))
+    Error::kernel("the matrix is not positive definite")
+        .argument("self")
+        .got(format!("the leading minor of order {info}"))
 }
 
 /// Factors item `item` of argument 0 into `room`; the factor that is asked for, and the info.
@@ -115,7 +117,9 @@ fn bind_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     let (b_batch, extents) = split(view.tensor(0)?.shape(), "self")?;
     let (batch, n) = split_square(view.tensor(1)?.shape(), "input2")?;
     if extents[0] != n {
-        return Err(Error::kernel("the right side does not fit the factor").argument("self").got(format!("{extents:?}")));
+        return Err(Error::kernel("the right side does not fit the factor")
+            .argument("self")
+            .got(format!("{extents:?}")));
     }
     let batch = common_batch(&batch, &b_batch)?;
     args.resize(3, &joined(&batch, &extents)?)?;
@@ -159,12 +163,18 @@ pub static OPERATORS: &[Operator] = &[
         "aten::linalg_cholesky_ex.L(Tensor self, *, bool upper=False, bool check_errors=False, Tensor(a!) L, Tensor(b!) info) -> (Tensor(a!) L, Tensor(b!) info)",
         prepare_ex,
     ),
-    kernel("aten::cholesky.out(Tensor self, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)", prepare_plain),
+    kernel(
+        "aten::cholesky.out(Tensor self, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare_plain,
+    ),
     kernel(
         "aten::cholesky_solve.out(Tensor self, Tensor input2, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_solve,
     ),
-    kernel("aten::cholesky_inverse.out(Tensor self, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)", prepare_inverse),
+    kernel(
+        "aten::cholesky_inverse.out(Tensor self, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)",
+        prepare_inverse,
+    ),
 ];
 
 #[cfg(test)]
@@ -175,7 +185,12 @@ mod tests {
     #[test]
     fn one_triangle_is_read_and_indefinite_matrices_are_refused() {
         let run = |a: [f64; 4], is_upper: bool| {
-            run_out("aten::cholesky.out", &[Tensor::of(&[2, 2], &a).into(), is_upper.into()], DType::Float64, &[2, 2])
+            run_out(
+                "aten::cholesky.out",
+                &[Tensor::of(&[2, 2], &a).into(), is_upper.into()],
+                DType::Float64,
+                &[2, 2],
+            )
         };
         assert_eq!(run([4.0, 99.0, 2.0, 5.0], false).unwrap().values::<f64>(), [2.0, 0.0, 1.0, 2.0]);
         assert_eq!(run([4.0, 2.0, 99.0, 5.0], true).unwrap().values::<f64>(), [2.0, 1.0, 0.0, 2.0]);
@@ -190,6 +205,9 @@ mod tests {
         };
         let inverse = run([1.0, 9.0, 0.0, 2.0, 2.0, 0.0, 0.0, 1.0]).unwrap();
         assert_eq!(inverse.values::<f64>(), [1.0, 0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 1.0]);
-        assert!(error_text(run([1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 3.0, 0.0])).contains("element 1 of the diagonal of matrix 1"));
+        assert!(
+            error_text(run([1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 3.0, 0.0]))
+                .contains("element 1 of the diagonal of matrix 1")
+        );
     }
 }

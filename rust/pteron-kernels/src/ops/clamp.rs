@@ -3,10 +3,10 @@
 //! Shape: broadcast. Dtype: promoted with the bounds. Edge cases: NaN in the value or in a bound gives
 //! NaN; when the bounds cross, the upper one wins; `clamp` needs at least one bound.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, number};
 use crate::elementwise::pointwise::functions;
+use crate::operator::{Operator, kernel};
 use crate::routine::Preparation;
 use pteron_core::{ArgSpec, Error, PrepareContext};
 
@@ -123,12 +123,26 @@ fn clamp_tensor(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn larger(ctx: &PrepareContext<'_>, p: Positions) -> Preparation {
     let dtypes = Dtypes::same(p.promoted(ctx)?);
-    number(ctx, p, dtypes, |a, b, _, _| larger_f32(a, b), |a, b, _, _| larger_f64(a, b), |a, b, _, _| Ok(a.max(b)))
+    number(
+        ctx,
+        p,
+        dtypes,
+        |a, b, _, _| larger_f32(a, b),
+        |a, b, _, _| larger_f64(a, b),
+        |a, b, _, _| Ok(a.max(b)),
+    )
 }
 
 fn smaller(ctx: &PrepareContext<'_>, p: Positions) -> Preparation {
     let dtypes = Dtypes::same(p.promoted(ctx)?);
-    number(ctx, p, dtypes, |a, b, _, _| smaller_f32(a, b), |a, b, _, _| smaller_f64(a, b), |a, b, _, _| Ok(a.min(b)))
+    number(
+        ctx,
+        p,
+        dtypes,
+        |a, b, _, _| smaller_f32(a, b),
+        |a, b, _, _| smaller_f64(a, b),
+        |a, b, _, _| Ok(a.min(b)),
+    )
 }
 
 /// clamp, maximum, minimum.
@@ -169,13 +183,17 @@ mod tests {
     #[test]
     fn nan_propagates_and_the_upper_bound_wins() {
         let x = Tensor::of(&[2], &[f32::NAN, 1.0]);
-        let y = run_out("aten::clamp.out", &[x.into(), Arg::Double(2.0), Arg::Double(1.0)], DType::Float32, &[2]);
+        let y =
+            run_out("aten::clamp.out", &[x.into(), Arg::Double(2.0), Arg::Double(1.0)], DType::Float32, &[2]);
         let y = y.unwrap().values::<f32>();
         assert!(y[0].is_nan() && y[1] == 1.0);
         let (a, b) = (Tensor::of(&[1], &[1f32]), Tensor::of(&[1], &[f32::NAN]));
         for args in [[a.clone(), b.clone()], [b, a]] {
             let args: Vec<Arg> = args.into_iter().map(Arg::from).collect();
-            assert!(run_out("aten::maximum.out", &args, DType::Float32, &[1]).unwrap().values::<f32>()[0].is_nan());
+            assert!(
+                run_out("aten::maximum.out", &args, DType::Float32, &[1]).unwrap().values::<f32>()[0]
+                    .is_nan()
+            );
         }
     }
 

@@ -88,7 +88,8 @@ mod tests {
     #[test]
     fn nan_equals_nothing() {
         let x = Tensor::of(&[2], &[f32::NAN, 1.0]);
-        let eq = run_out("aten::eq.Tensor_out", &[x.clone().into(), x.clone().into()], DType::Bool, &[2]).unwrap();
+        let eq =
+            run_out("aten::eq.Tensor_out", &[x.clone().into(), x.clone().into()], DType::Bool, &[2]).unwrap();
         assert_eq!(eq.values::<Bool8>(), [Bool8(0), Bool8(1)]);
         let ne = run_out("aten::ne.Scalar_out", &[x.into(), Arg::Int(1)], DType::Bool, &[2]).unwrap();
         assert_eq!(ne.values::<Bool8>(), [Bool8(1), Bool8(0)]);

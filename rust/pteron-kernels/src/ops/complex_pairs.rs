@@ -4,10 +4,10 @@
 //! float32; angle keeps floats and makes integers float32. Edge cases: the angle of a real number is pi below
 //! zero, 0 otherwise, NaN for NaN.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
-use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::elements::Reader;
+use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::operator::{Operator, kernel};
 use crate::ops::complex_elementwise;
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -44,7 +44,9 @@ fn from_pairs(args: &Args<'_>) -> Result<()> {
 fn check(ctx: &PrepareContext<'_>, inputs: &[usize], out: usize) -> Result<()> {
     for i in inputs {
         if dtype_of(ctx, *i)? != DType::Float32 {
-            return Err(Error::kernel("complex64 is made of float32").expected("float32").got(dtype_of(ctx, *i)?.name()));
+            return Err(Error::kernel("complex64 is made of float32")
+                .expected("float32")
+                .got(dtype_of(ctx, *i)?.name()));
         }
     }
     if dtype_of(ctx, out)? != DType::Complex64 {
@@ -78,10 +80,13 @@ fn pair(args: &Args<'_>, f: impl Fn(f32, f32) -> Complex64) -> Result<()> {
 
 /// Pairs and angles.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::view_as_complex_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", |ctx| -> Preparation {
-        check(ctx, &[0], 1)?;
-        Routine::prepare(bind_view, |args, _| from_pairs(args))
-    }),
+    kernel(
+        "aten::view_as_complex_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| -> Preparation {
+            check(ctx, &[0], 1)?;
+            Routine::prepare(bind_view, |args, _| from_pairs(args))
+        },
+    ),
     kernel("aten::complex.out(Tensor real, Tensor imag, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check(ctx, &[0, 1], 2)?;
         Routine::prepare(bind_pair, |args, _| pair(args, |re, im| Complex64 { re, im }))
@@ -99,8 +104,24 @@ pub static OPERATORS: &[Operator] = &[
             ctx,
             Positions::UNARY,
             dtypes,
-            move |x, _, _, _| if x.is_nan() { x } else if x < 0.0 { turn as f32 } else { 0.0 },
-            move |x, _, _, _| if x.is_nan() { x } else if x < 0.0 { turn } else { 0.0 },
+            move |x, _, _, _| {
+                if x.is_nan() {
+                    x
+                } else if x < 0.0 {
+                    turn as f32
+                } else {
+                    0.0
+                }
+            },
+            move |x, _, _, _| {
+                if x.is_nan() {
+                    x
+                } else if x < 0.0 {
+                    turn
+                } else {
+                    0.0
+                }
+            },
         )
     })
     .complex64(complex_elementwise::angle),

@@ -3,8 +3,8 @@
 //! Shape: that of `self` and a last dimension of two, for the real and the imaginary part. Dtype: float32
 //! from complex64. Edge cases: none.
 
-use crate::operator::{Operator, kernel};
 use crate::elements::Writer;
+use crate::operator::{Operator, kernel};
 use crate::ops::complex_elementwise;
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -45,7 +45,10 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 /// view_as_real_copy, conjugates.
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", prepare),
-    kernel("aten::conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", complex_elementwise::conj),
+    kernel(
+        "aten::conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+        complex_elementwise::conj,
+    ),
     kernel("aten::_conj_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", complex_elementwise::conj),
 ];
 
@@ -58,7 +61,8 @@ mod tests {
     fn parts_stand_side_by_side_in_any_order_of_memory() {
         let numbers = [1.0, 3.0, 2.0, 4.0].map(|re| Complex64 { re, im: -re });
         let x = Tensor::of(&[2, 2], &numbers);
-        let parts = |x: Tensor| run_out("aten::view_as_real_copy.out", &[x.into()], DType::Float32, &[2, 2, 2]);
+        let parts =
+            |x: Tensor| run_out("aten::view_as_real_copy.out", &[x.into()], DType::Float32, &[2, 2, 2]);
         assert_eq!(parts(x.clone()).unwrap().values::<f32>(), [1.0, -1.0, 3.0, -3.0, 2.0, -2.0, 4.0, -4.0]);
         let y = parts(x.in_order(&[1, 0])).unwrap();
         assert_eq!(y.values::<f32>(), [1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 4.0, -4.0]);

@@ -3,9 +3,9 @@
 //! Shape: PyTorch's formula per spatial dimension. Dtype: all operands the same. Edge cases: empty
 //! batches; kernels larger than the padded input, zero strides and odd groups are errors.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_rank, check_same};
 use pteron_core::{Args, DType, Dims, Error, PrepareContext, Result};
@@ -30,7 +30,14 @@ pub(crate) struct Geometry {
 }
 
 /// The integers of argument `i`, one for each of `n` spatial dimensions, each at least `least`.
-fn per_dimension(args: &Args<'_>, i: usize, name: &str, n: usize, least: i64, fill: isize) -> Result<[isize; 3]> {
+fn per_dimension(
+    args: &Args<'_>,
+    i: usize,
+    name: &str,
+    n: usize,
+    least: i64,
+    fill: isize,
+) -> Result<[isize; 3]> {
     let list = args.int_list(i)?;
     let mut out = [fill; 3];
     if list.len() != n && list.len() != 1 {
@@ -58,7 +65,8 @@ fn spatial(extents: &[usize]) -> Result<[isize; 3]> {
     let lead = 3 - extents.len();
     for (d, extent) in extents.iter().enumerate() {
         out[lead + d] = i32::try_from(*extent)
-            .map_err(|_| Error::kernel("a spatial extent is too large").got(extent.to_string()))? as isize;
+            .map_err(|_| Error::kernel("a spatial extent is too large").got(extent.to_string()))?
+            as isize;
     }
     Ok(out)
 }
@@ -80,7 +88,8 @@ pub(crate) fn geometry(args: &Args<'_>, first: usize) -> Result<Geometry> {
     }
     let groups = args.int(first + 8)?;
     let channels = x.shape()[1];
-    let per_group = usize::try_from(groups).ok().filter(|g| *g > 0 && channels % g == 0 && w.shape()[0] % g == 0);
+    let per_group =
+        usize::try_from(groups).ok().filter(|g| *g > 0 && channels % g == 0 && w.shape()[0] % g == 0);
     let Some(groups) = per_group else {
         return Err(Error::kernel("groups must divide the channels")
             .argument("groups")
@@ -128,12 +137,14 @@ impl Geometry {
                 if span < 0 { -1 } else { span / self.stride[d] + 1 }
             };
             if extent < 0 || (extent == 0 && self.size[d] > 0) || self.kernel[d] == 0 {
-                return Err(Error::kernel("the kernel is larger than the padded input").argument("weight").got(format!(
-                    "kernel {:?}, input {:?}, padding {:?}",
-                    &self.kernel[3 - n..],
-                    &self.size[3 - n..],
-                    &self.padding[3 - n..]
-                )));
+                return Err(Error::kernel("the kernel is larger than the padded input")
+                    .argument("weight")
+                    .got(format!(
+                        "kernel {:?}, input {:?}, padding {:?}",
+                        &self.kernel[3 - n..],
+                        &self.size[3 - n..],
+                        &self.padding[3 - n..]
+                    )));
             }
             self.out[d] = extent;
             self.shape[2 + d - (3 - n)] = extent as usize;
@@ -218,7 +229,8 @@ impl<C: Compute> Operands<'_, C> {
             let shift = kw * g.dilation[2] - g.padding[2];
             if g.is_transposed {
                 // Output o receives input i where o = i * stride + shift.
-                let low = (first - shift).div_euclid(g.stride[2]) + isize::from((first - shift).rem_euclid(g.stride[2]) != 0);
+                let low = (first - shift).div_euclid(g.stride[2])
+                    + isize::from((first - shift).rem_euclid(g.stride[2]) != 0);
                 let high = (last - shift).div_euclid(g.stride[2]).min(g.size[2] - 1);
                 for i in low.max(0)..=high {
                     let v = self.x.get((x + i * self.x_at.1[2]) as usize)?;
@@ -270,7 +282,10 @@ pub(crate) fn convolve_with<C: Compute>(
             let start = bias.as_ref().map_or(Ok(C::ZERO), |b| b.get(channel))?;
             for od in 0..g.out[0] {
                 for oh in 0..g.out[1] {
-                    let base = n as isize * y_at[0] + channel as isize * y_at[1] + od * y_spatial[0] + oh * y_spatial[1];
+                    let base = n as isize * y_at[0]
+                        + channel as isize * y_at[1]
+                        + od * y_spatial[0]
+                        + oh * y_spatial[1];
                     for first in (0..g.out[2]).step_by(BLOCK) {
                         let sums = &mut sums[..(g.out[2] - first).min(BLOCK as isize) as usize];
                         sums.fill(start);
@@ -326,10 +341,24 @@ mod tests {
     use crate::testing::{Arg, Tensor, error_text, run_out};
     use pteron_core::{DType, Result};
 
-    fn conv(x: Tensor, w: Tensor, lists: [&[i64]; 4], transposed: bool, groups: i64, out: &[usize]) -> Result<Tensor> {
+    fn conv(
+        x: Tensor,
+        w: Tensor,
+        lists: [&[i64]; 4],
+        transposed: bool,
+        groups: i64,
+        out: &[usize],
+    ) -> Result<Tensor> {
         let args = [
-            x.into(), w.into(), Arg::None, lists[0].to_vec().into(), lists[1].to_vec().into(), lists[2].to_vec().into(),
-            transposed.into(), lists[3].to_vec().into(), groups.into(),
+            x.into(),
+            w.into(),
+            Arg::None,
+            lists[0].to_vec().into(),
+            lists[1].to_vec().into(),
+            lists[2].to_vec().into(),
+            transposed.into(),
+            lists[3].to_vec().into(),
+            groups.into(),
         ];
         run_out("aten::convolution.out", &args, DType::Float32, out)
     }
@@ -344,7 +373,8 @@ mod tests {
 
     #[test]
     fn depthwise_in_channels_last() {
-        let x = Tensor::of(&[1, 2, 2, 2], &[1f32, 10.0, 2.0, 20.0, 3.0, 30.0, 4.0, 40.0]).in_order(&[0, 2, 3, 1]);
+        let x =
+            Tensor::of(&[1, 2, 2, 2], &[1f32, 10.0, 2.0, 20.0, 3.0, 30.0, 4.0, 40.0]).in_order(&[0, 2, 3, 1]);
         let w = Tensor::of(&[2, 1, 2, 2], &[1f32, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
         let y = conv(x, w, [&[1, 1], &[0, 0], &[1, 1], &[0, 0]], false, 2, &[1, 2, 1, 1]).unwrap();
         assert_eq!(y.values::<f32>(), [10.0, 10.0]);

@@ -5,14 +5,14 @@
 //! convolution of the incoming gradient with the same weight (a plain one where the convolution itself is
 //! transposed). Edge cases: a result that `output_mask` does not ask for is left as it is.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::convolution::{Geometry, convolve_with, geometry, strides};
 use crate::reduction::plain::LaneSum;
-use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
+use crate::strided::copy::zero;
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 
@@ -25,7 +25,10 @@ const OUT: usize = 11;
 fn mask(args: &Args<'_>) -> Result<[bool; 3]> {
     let mask = args.bool_list(MASK)?;
     mask.try_into().map_err(|_| {
-        Error::kernel("there are three gradients").argument("output_mask").expected("3").got(mask.len().to_string())
+        Error::kernel("there are three gradients")
+            .argument("output_mask")
+            .expected("3")
+            .got(mask.len().to_string())
     })
 }
 
@@ -225,10 +228,20 @@ mod tests {
     fn arguments(grad: &[f32], mask: Vec<bool>) -> Vec<Arg> {
         let output = |shape: &[usize]| -> Arg { Tensor::output(DType::Float32, shape).into() };
         vec![
-            Tensor::of(&[1, 1, grad.len()], grad).into(), Tensor::of(&[1, 1, 4], &[1f32, 2.0, 3.0, 4.0]).into(),
-            Tensor::of(&[1, 1, 2], &[1f32, 10.0]).into(), vec![1].into(), vec![2].into(), vec![0].into(), vec![1].into(),
-            false.into(), vec![0].into(), 1i64.into(), Arg::BoolList(mask),
-            output(&[1, 1, 4]), output(&[1, 1, 2]), output(&[1]),
+            Tensor::of(&[1, 1, grad.len()], grad).into(),
+            Tensor::of(&[1, 1, 4], &[1f32, 2.0, 3.0, 4.0]).into(),
+            Tensor::of(&[1, 1, 2], &[1f32, 10.0]).into(),
+            vec![1].into(),
+            vec![2].into(),
+            vec![0].into(),
+            vec![1].into(),
+            false.into(),
+            vec![0].into(),
+            1i64.into(),
+            Arg::BoolList(mask),
+            output(&[1, 1, 4]),
+            output(&[1, 1, 2]),
+            output(&[1]),
         ]
     }
 
@@ -246,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_gradient_of_another_shape_is_refused() {
-        let run = |grad: &[f32], mask| error_text(call("aten::convolution_backward.out", &arguments(grad, mask)));
+        let run =
+            |grad: &[f32], mask| error_text(call("aten::convolution_backward.out", &arguments(grad, mask)));
         assert!(run(&[1.0; 3], vec![true; 3]).contains("grad_output"));
         assert!(run(&[1.0; 2], vec![true; 2]).contains("three gradients"));
     }

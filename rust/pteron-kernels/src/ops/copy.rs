@@ -4,12 +4,12 @@
 //! become integers by truncation. Edge cases: equal dtypes move as bytes, so every dtype is copied,
 //! complex and eight-bit floats included. `casts` is the fast kernel of conversions.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Kind};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, complex};
-use crate::strided::copy::copy_whole;
+use crate::operator::{Operator, kernel, operator};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_expandable;
+use crate::strided::copy::copy_whole;
 use crate::strided::loops::broadcast_strides;
 use crate::strided::view_copy;
 use crate::strided::views::View;
@@ -24,7 +24,9 @@ fn convert(ctx: &PrepareContext<'_>, positions: Positions) -> Preparation {
     let (from, to) = (dtype_of(ctx, input)?, dtype_of(ctx, positions.out)?);
     let (source, target) = (Kind::of(from).ok(), Kind::of(to).ok());
     if source.is_none() || target.is_none() {
-        return Err(Error::kernel("these dtypes do not convert into each other").got(format!("{from} to {to}")));
+        return Err(
+            Error::kernel("these dtypes do not convert into each other").got(format!("{from} to {to}"))
+        );
     }
     if source == Some(Kind::Complex) || target == Some(Kind::Complex) {
         // Of a complex number the real part is kept, as PyTorch does.
@@ -45,11 +47,14 @@ fn duplicate<const OUT: usize>(ctx: &PrepareContext<'_>) -> Preparation {
             copy_whole(&args.tensor(0)?, &mut args.output(OUT)?)
         });
     }
-    convert(ctx, match OUT {
-        1 => Positions { inputs: &[0], scalars: &[], out: 1, shape_of: None },
-        2 => Positions { inputs: &[0], scalars: &[], out: 2, shape_of: None },
-        _ => Positions { inputs: &[0], scalars: &[], out: 3, shape_of: None },
-    })
+    convert(
+        ctx,
+        match OUT {
+            1 => Positions { inputs: &[0], scalars: &[], out: 1, shape_of: None },
+            2 => Positions { inputs: &[0], scalars: &[], out: 2, shape_of: None },
+            _ => Positions { inputs: &[0], scalars: &[], out: 3, shape_of: None },
+        },
+    )
 }
 
 fn copy_out(ctx: &PrepareContext<'_>) -> Preparation {
@@ -66,7 +71,8 @@ fn copy_out(ctx: &PrepareContext<'_>) -> Preparation {
 fn copy_broadcast(src: &pteron_core::TensorView<'_>, out: &mut pteron_core::TensorViewMut<'_>) -> Result<()> {
     use crate::strided::copy::{StridedRegion, copy_region};
     check_expandable(src.shape(), out.shape())?;
-    let from = StridedRegion { offset: 0, strides: broadcast_strides(src.shape(), src.strides(), out.rank()) };
+    let from =
+        StridedRegion { offset: 0, strides: broadcast_strides(src.shape(), src.strides(), out.rank()) };
     copy_region(out.shape(), src, from, out, StridedRegion::of(out.strides()))
 }
 
@@ -74,7 +80,10 @@ fn copy_broadcast(src: &pteron_core::TensorView<'_>, out: &mut pteron_core::Tens
 fn copy_in_place(ctx: &PrepareContext<'_>) -> Preparation {
     let dtype = dtype_of(ctx, 0)?;
     if Class::of(dtype).is_none() && dtype_of(ctx, 1)? == dtype {
-        return Routine::prepare(|_| Ok(()), |args, _| copy_broadcast(&args.tensor(1)?, &mut args.output(0)?));
+        return Routine::prepare(
+            |_| Ok(()),
+            |args, _| copy_broadcast(&args.tensor(1)?, &mut args.output(0)?),
+        );
     }
     convert(ctx, Positions { inputs: &[1], scalars: &[], out: 0, shape_of: Some(0) })
 }
@@ -133,7 +142,8 @@ mod tests {
     #[test]
     fn conversions() {
         let x = Tensor::of(&[4], &[300.0f32, -1.0, f32::NAN, 0.5]);
-        let to = |d| run_out("aten::_to_copy.out", &[x.clone().into(), false.into(), Arg::None], d, &[4]).unwrap();
+        let to =
+            |d| run_out("aten::_to_copy.out", &[x.clone().into(), false.into(), Arg::None], d, &[4]).unwrap();
         assert_eq!(to(DType::UInt8).values::<u8>(), [44, 255, 0, 0]);
         assert_eq!(to(DType::Bool).values::<Bool8>(), [Bool8(1); 4]);
         assert_eq!(to(DType::Float16).values::<f16>()[0].to_f32(), 300.0);
@@ -171,12 +181,15 @@ mod tests {
     fn copy_in_place_broadcasts_the_source() {
         let dst = Tensor::output(DType::Float32, &[2, 2]);
         let src = Tensor::of(&[2], &[1i32, 2]);
-        let Arg::Tensor(y) = call("aten::copy_", &[dst.clone().into(), src.into(), false.into()]).unwrap().remove(0)
+        let Arg::Tensor(y) =
+            call("aten::copy_", &[dst.clone().into(), src.into(), false.into()]).unwrap().remove(0)
         else {
             panic!("no tensor")
         };
         assert_eq!(y.values::<f32>(), [1.0, 2.0, 1.0, 2.0]);
         let big = Tensor::of(&[3, 2, 2], &[0f32; 12]);
-        assert!(error_text(call("aten::copy_", &[dst.into(), big.into(), false.into()])).contains("broadcast"));
+        assert!(
+            error_text(call("aten::copy_", &[dst.into(), big.into(), false.into()])).contains("broadcast")
+        );
     }
 }

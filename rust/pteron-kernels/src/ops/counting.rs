@@ -5,9 +5,9 @@
 //! the weights' float32, else float64; repeat_interleave keeps int32 and int64. Edge cases: histc leaves
 //! out NaN and what is out of range; negative counts are errors.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::data_dependent::no_room;
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
@@ -16,7 +16,9 @@ use crate::shape::check_rank;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, Scalar};
 
 /// A float of the dtype that histc computes in.
-trait Edge: Compute + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Div<Output = Self> {
+trait Edge:
+    Compute + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Div<Output = Self>
+{
     fn is_finite(self) -> bool;
 }
 
@@ -35,7 +37,9 @@ impl Edge for f64 {
 fn bind_histogram(args: &mut BindArgs<'_>) -> Result<()> {
     let bins = args.args().int(1)?;
     if bins <= 0 {
-        return Err(Error::kernel("a histogram needs at least one bin").argument("bins").got(bins.to_string()));
+        return Err(Error::kernel("a histogram needs at least one bin")
+            .argument("bins")
+            .got(bins.to_string()));
     }
     args.resize(4, &[bins as usize])
 }
@@ -117,7 +121,9 @@ fn bind_counts(args: &mut BindArgs<'_>) -> Result<()> {
         crate::shape::check_same("weights", &shape, weights.shape())?;
     }
     if least < 0 {
-        return Err(Error::kernel("the least length cannot be negative").argument("minlength").got(least.to_string()));
+        return Err(Error::kernel("the least length cannot be negative")
+            .argument("minlength")
+            .got(least.to_string()));
     }
     let most = args.bound(3)?;
     args.resize(3, &most)
@@ -161,7 +167,10 @@ fn prepare_counts(ctx: &PrepareContext<'_>) -> Preparation {
         Some(_) => DType::Float64,
     };
     if out != expected {
-        return Err(Error::kernel("counts have another dtype").argument("out").expected(expected.name()).got(out.name()));
+        return Err(Error::kernel("counts have another dtype")
+            .argument("out")
+            .expected(expected.name())
+            .got(out.name()));
     }
     Routine::prepare_with_finish(bind_counts, |args, _| counts(args), finish_counts)
 }
@@ -187,10 +196,12 @@ fn repeats(args: &Args<'_>) -> Result<()> {
         Ok(())
     })?;
     match args.optional_int(1)? {
-        Some(size) if size != done as i64 => Err(Error::kernel("the repeats do not add up to the output size")
-            .argument("output_size")
-            .expected(done.to_string())
-            .got(size.to_string())),
+        Some(size) if size != done as i64 => {
+            Err(Error::kernel("the repeats do not add up to the output size")
+                .argument("output_size")
+                .expected(done.to_string())
+                .got(size.to_string()))
+        }
         _ => Ok(()),
     }
 }
@@ -213,7 +224,9 @@ pub static OPERATORS: &[Operator] = &[
             match Class::of(dtype_of(ctx, 0)?) {
                 Some(Class::F64) => Routine::prepare(bind_histogram, |args, _| histogram::<f64>(args)),
                 Some(Class::F32) => Routine::prepare(bind_histogram, |args, _| histogram::<f32>(args)),
-                _ => Err(Error::kernel("a histogram needs floats").argument("self").got(dtype_of(ctx, 0)?.name())),
+                _ => Err(Error::kernel("a histogram needs floats")
+                    .argument("self")
+                    .got(dtype_of(ctx, 0)?.name())),
             }
         },
     ),
@@ -226,7 +239,9 @@ pub static OPERATORS: &[Operator] = &[
         |ctx| {
             same_dtype(ctx, 0, 2)?;
             if !matches!(dtype_of(ctx, 0)?, DType::Int32 | DType::Int64) {
-                return Err(Error::kernel("repeats are int32 or int64").argument("repeats").got(dtype_of(ctx, 0)?.name()));
+                return Err(Error::kernel("repeats are int32 or int64")
+                    .argument("repeats")
+                    .got(dtype_of(ctx, 0)?.name()));
             }
             Routine::prepare_with_finish(bind_repeats, |args, _| repeats(args), finish_repeats)
         },
@@ -242,7 +257,12 @@ mod tests {
     fn the_upper_edge_counts_and_nan_does_not() {
         let x = Tensor::of(&[5], &[0f32, 1.0, 2.0, f32::NAN, 9.0]);
         let histogram = |low: f64, high: f64| {
-            run_out("aten::histc.out", &[x.clone().into(), 2i64.into(), low.into(), high.into()], DType::Float32, &[2])
+            run_out(
+                "aten::histc.out",
+                &[x.clone().into(), 2i64.into(), low.into(), high.into()],
+                DType::Float32,
+                &[2],
+            )
         };
         assert_eq!(histogram(0.0, 2.0).unwrap().values::<f32>(), [1.0, 2.0]);
         assert!(error_text(histogram(0.0, 0.0)).contains("finite range"));

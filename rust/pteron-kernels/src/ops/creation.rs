@@ -3,18 +3,16 @@
 //! Shape: stated by the arguments. Dtype: that of the output. Edge cases: a number that an integer
 //! dtype cannot hold is refused; `empty` leaves its memory as it is.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::chunked;
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
 use crate::elements::Writer;
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::strided::copy::{StridedRegion, copy_region, zero};
 use crate::routine::{BindFn, Preparation, Routine, dtype_of};
-use pteron_core::{
-    Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, TensorViewMut,
-};
+use crate::strided::copy::{StridedRegion, copy_region, zero};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scalar, TensorViewMut};
 
 mod triangle;
 use std::ops::Range;
@@ -23,7 +21,9 @@ use std::ops::Range;
 fn fill(args: &Args<'_>, value: Scalar, out: usize, range: Range<usize>) -> Result<()> {
     let y = args.output(out)?;
     match (value, y.dtype().is_float()) {
-        _ if y.dtype() == DType::Complex64 => Writer::<Number>::new(y)?.fill_range(range, Number::from_scalar(value)),
+        _ if y.dtype() == DType::Complex64 => {
+            Writer::<Number>::new(y)?.fill_range(range, Number::from_scalar(value))
+        }
         (Scalar::Double(v), _) => Writer::<f64>::new(y)?.fill_range(range, v),
         (v, true) => Writer::<f64>::new(y)?.fill_range(range, v.to_f64()),
         (v, false) => Writer::<i64>::new(y)?.fill_range(range, v.to_i64()),
@@ -89,7 +89,9 @@ struct Numbers {
 /// whole part of `step`, as PyTorch has it; how many there are the numbers say as they were given, but for
 /// int64, where the whole parts say that, too.
 fn range(dtype: DType, start: Scalar, end: Scalar, step: Scalar) -> Result<Numbers> {
-    let wrong = |what: &str| Error::kernel(format!("not a range: {what}")).got(format!("{start:?} to {end:?} by {step:?}"));
+    let wrong = |what: &str| {
+        Error::kernel(format!("not a range: {what}")).got(format!("{start:?} to {end:?} by {step:?}"))
+    };
     let misled = || wrong("the step must lead from start to end");
     let is_given_as_float = [start, end, step].iter().any(|s| matches!(s, Scalar::Double(_)));
     let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
@@ -235,27 +237,42 @@ macro_rules! number {
 pub static OPERATORS: &[Operator] = &[
     number!(
         "aten::full.out(SymInt[] size, Scalar fill_value, *, Tensor(a!) out) -> Tensor(a!)",
-        bind_size::<2>, 1, 2
+        bind_size::<2>,
+        1,
+        2
     ),
     number!(
         "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        bind_like::<3>, 1, 3
+        bind_like::<3>,
+        1,
+        3
     ),
     number!(
         "aten::fill.Scalar_out(Tensor self, Scalar value, *, Tensor(a!) out) -> Tensor(a!)",
-        bind_like::<2>, 1, 2
+        bind_like::<2>,
+        1,
+        2
     ),
-    number!("aten::scalar_tensor.out(Scalar s, *, Tensor(a!) out) -> Tensor(a!)", |args| args.resize(1, &[]), 0, 1),
+    number!(
+        "aten::scalar_tensor.out(Scalar s, *, Tensor(a!) out) -> Tensor(a!)",
+        |args| args.resize(1, &[]),
+        0,
+        1
+    ),
     kernel("aten::fill.Tensor_out(Tensor self, Tensor value, *, Tensor(a!) out) -> Tensor(a!)", fill_tensor),
     constant!("aten::ones.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", bind_size::<1>, 1, 1),
     constant!("aten::zeros.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", bind_size::<1>, 1, 0),
     constant!(
         "aten::ones_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        bind_like::<2>, 2, 1
+        bind_like::<2>,
+        2,
+        1
     ),
     constant!(
         "aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        bind_like::<2>, 2, 0
+        bind_like::<2>,
+        2,
+        0
     ),
     kernel(
         "aten::empty.out(SymInt[] size, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
@@ -297,17 +314,20 @@ pub static OPERATORS: &[Operator] = &[
             |args, part| write_range(args, &range_to_end(args)?, 1, part),
         )
     }),
-    kernel("aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        check_real(ctx, 3)?;
-        in_chunks(
-            3,
-            |args| {
-                let count = range_with_step(&args.args())?.count;
-                args.resize(3, &[count])
-            },
-            |args, part| write_range(args, &range_with_step(args)?, 3, part),
-        )
-    }),
+    kernel(
+        "aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            check_real(ctx, 3)?;
+            in_chunks(
+                3,
+                |args| {
+                    let count = range_with_step(&args.args())?.count;
+                    args.resize(3, &[count])
+                },
+                |args, part| write_range(args, &range_with_step(args)?, 3, part),
+            )
+        },
+    ),
     kernel("aten::eye.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         check_value(ctx, usize::MAX, 1)?;
         Routine::prepare(
@@ -365,14 +385,18 @@ mod tests {
         let half = arange(Arg::Int(0), Arg::Int(4), Arg::Double(0.5), DType::Int64, 8);
         assert!(error_text(half).contains("not a range"));
         for (a, b, s) in [(0, 5, 0), (0, 5, -1), (i64::MIN, i64::MAX, 1)] {
-            assert!(error_text(arange(Arg::Int(a), Arg::Int(b), Arg::Int(s), DType::Int64, 1)).contains("not a range"));
+            assert!(
+                error_text(arange(Arg::Int(a), Arg::Int(b), Arg::Int(s), DType::Int64, 1))
+                    .contains("not a range")
+            );
         }
     }
 
     #[test]
     fn triangles_of_batches() {
         let x = Tensor::of(&[1, 2, 3], &[1i8, 2, 3, 4, 5, 6]);
-        let tri = |op: &str, d: i64| run_out(op, &[x.clone().into(), d.into()], DType::Int8, &[1, 2, 3]).unwrap();
+        let tri =
+            |op: &str, d: i64| run_out(op, &[x.clone().into(), d.into()], DType::Int8, &[1, 2, 3]).unwrap();
         assert_eq!(tri("aten::tril.out", 0).values::<i8>(), [1, 0, 0, 4, 5, 0]);
         assert_eq!(tri("aten::triu.out", 1).values::<i8>(), [0, 2, 3, 0, 0, 6]);
         assert_eq!(tri("aten::triu.out", i64::MIN).values::<i8>(), [1, 2, 3, 4, 5, 6]);

@@ -5,11 +5,11 @@
 //! Dtype: kept; positions are int64. Edge cases: NaN is chosen by nonzero; too few source elements are
 //! an error.
 
-use crate::operator::{Operator, kernel};
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
 use crate::indexed::{Named, Row, gather};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
 use crate::routine::{Routine, dtype_of};
@@ -19,7 +19,11 @@ use pteron_core::{Args, BindArgs, DType, Dims, Error, MAX_RANK, PrepareContext, 
 
 /// Visits the row-major positions of the elements of `x`, broadcast to `shape`, that are true: in order, in
 /// blocks of at most [`BLOCK`].
-pub(crate) fn true_blocks(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(&[i64]) -> Result<()>) -> Result<()> {
+pub(crate) fn true_blocks(
+    x: TensorView<'_>,
+    shape: &Dims,
+    mut visit: impl FnMut(&[i64]) -> Result<()>,
+) -> Result<()> {
     for_each_block(x, shape, |at, truths| {
         let (mut found, mut count) = ([0i64; BLOCK], 0);
         // Written always, counted where it is true: no jump for the processor to guess.
@@ -32,8 +36,16 @@ pub(crate) fn true_blocks(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut
 }
 
 /// Visits the truth of the elements in blocks: row-major position of the first, and the block.
-fn for_each_block(x: TensorView<'_>, shape: &Dims, mut visit: impl FnMut(usize, &[bool]) -> Result<()>) -> Result<()> {
-    fn scan<C: Compute>(x: TensorView<'_>, shape: &Dims, visit: &mut impl FnMut(usize, &[bool]) -> Result<()>) -> Result<()> {
+fn for_each_block(
+    x: TensorView<'_>,
+    shape: &Dims,
+    mut visit: impl FnMut(usize, &[bool]) -> Result<()>,
+) -> Result<()> {
+    fn scan<C: Compute>(
+        x: TensorView<'_>,
+        shape: &Dims,
+        visit: &mut impl FnMut(usize, &[bool]) -> Result<()>,
+    ) -> Result<()> {
         let strides = broadcast_strides(x.shape(), x.strides(), shape.len());
         let walk = Walk::row_major(shape, &strides);
         let (mut buffer, mut truths) = ([C::ZERO; BLOCK], [false; BLOCK]);
@@ -162,9 +174,8 @@ fn nonzero_static(args: &Args<'_>) -> Result<()> {
 fn bind_nonzero_static(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
     let (size, rank) = (view.int(1)?, view.tensor(0)?.rank());
-    let rows = usize::try_from(size).map_err(|_| {
-        Error::kernel("a number of rows is 0 or more").argument("size").got(size.to_string())
-    })?;
+    let rows = usize::try_from(size)
+        .map_err(|_| Error::kernel("a number of rows is 0 or more").argument("size").got(size.to_string()))?;
     args.resize(3, &[rows, rank])
 }
 
@@ -215,7 +226,8 @@ fn masked_scatter<C: Compute>(args: &Args<'_>) -> Result<()> {
     {
         use crate::strided::copy::{StridedRegion, copy_region};
         let mut out = args.output(3)?;
-        let from = StridedRegion { offset: 0, strides: broadcast_strides(x.shape(), x.strides(), shape.len()) };
+        let from =
+            StridedRegion { offset: 0, strides: broadcast_strides(x.shape(), x.strides(), shape.len()) };
         let to = StridedRegion::of(out.strides());
         copy_region(&shape, &x, from, &mut out, to)?;
     }
@@ -289,7 +301,8 @@ mod tests {
     fn masks_choose_and_consume() {
         let x = Tensor::of(&[3], &[1i16, 2, 3]);
         let mask = Tensor::of(&[3], &[Bool8(1), Bool8(0), Bool8(1)]);
-        let y = run_out("aten::masked_select.out", &[x.clone().into(), mask.clone().into()], DType::Int16, &[3]);
+        let y =
+            run_out("aten::masked_select.out", &[x.clone().into(), mask.clone().into()], DType::Int16, &[3]);
         assert_eq!(y.unwrap().values::<i16>(), [1, 3]);
         let one = Tensor::of(&[1], &[9i16]);
         let e = run_out("aten::masked_scatter.out", &[x.into(), mask.into(), one.into()], DType::Int16, &[3]);

@@ -5,11 +5,13 @@
 //! and the zero points, then multiplied in the dtype of the scales. Source: `quantized_decomposed` of
 //! `torch.ao.quantization`, with ExecuTorch's out variants.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
-use crate::ops::quantized_layout::{Spread, Walks, check_scales, check_stated, limits, single, stated_limits};
+use crate::operator::{Operator, kernel};
+use crate::ops::quantized_layout::{
+    Spread, Walks, check_scales, check_stated, limits, single, stated_limits,
+};
 use crate::promotion::promote;
 use crate::routine::{Preparation, dtype_of};
 use half::{bf16, f16};
@@ -27,7 +29,13 @@ enum Difference {
     Float(DType),
 }
 
-fn bind(args: &mut BindArgs<'_>, walks: &mut Walks, spread: Spread, out: usize, dtype: DType) -> Result<usize> {
+fn bind(
+    args: &mut BindArgs<'_>,
+    walks: &mut Walks,
+    spread: Spread,
+    out: usize,
+    dtype: DType,
+) -> Result<usize> {
     let shape = *args.args().tensor(0)?.shape();
     args.resize(out, &shape)?;
     *walks = Walks::bind(&args.args(), spread, out)?;
@@ -41,7 +49,9 @@ fn bind(args: &mut BindArgs<'_>, walks: &mut Walks, spread: Spread, out: usize, 
 fn round_to<C: Compute>(dtype: DType, block: &mut [C]) {
     match dtype {
         DType::Float16 => block.iter_mut().for_each(|v| *v = C::from_f64(f16::from_f64(v.to_f64()).to_f64())),
-        DType::BFloat16 => block.iter_mut().for_each(|v| *v = C::from_f64(bf16::from_f64(v.to_f64()).to_f64())),
+        DType::BFloat16 => {
+            block.iter_mut().for_each(|v| *v = C::from_f64(bf16::from_f64(v.to_f64()).to_f64()))
+        }
         _ => {}
     }
 }

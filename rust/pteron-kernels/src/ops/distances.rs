@@ -5,9 +5,9 @@
 //! p = 0 counts the places that differ, p = inf takes the largest difference; rows without elements are at
 //! distance 0; NaN stays NaN.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
 use crate::reduction::plain::{LaneSum, row_major};
@@ -19,7 +19,11 @@ use pteron_core::{Args, BindArgs, Dims, Error, Result};
 /// The norm's exponent, checked.
 fn exponent(args: &Args<'_>, i: usize) -> Result<f64> {
     let p = args.double(i)?;
-    if p >= 0.0 { Ok(p) } else { Err(Error::kernel("the exponent must not be negative").argument("p").got(p.to_string())) }
+    if p >= 0.0 {
+        Ok(p)
+    } else {
+        Err(Error::kernel("the exponent must not be negative").argument("p").got(p.to_string()))
+    }
 }
 
 /// Elements of a tensor by offset and stride.
@@ -109,7 +113,8 @@ fn bind_pdist(args: &mut BindArgs<'_>) -> Result<()> {
     let x = view.tensor(0)?;
     check_rank("the rows", 2, x.shape())?;
     let n = x.shape()[0];
-    let pairs = n.checked_mul(n.saturating_sub(1)).ok_or_else(|| Error::kernel("the result is too large"))? / 2;
+    let pairs =
+        n.checked_mul(n.saturating_sub(1)).ok_or_else(|| Error::kernel("the result is too large"))? / 2;
     args.resize(2, &[pairs])
 }
 
@@ -170,6 +175,9 @@ mod tests {
         assert_eq!(y.values::<f32>(), [5.0]);
         let long = Tensor::of(&[1, 3], &[0f32; 3]);
         let args = [a.into(), long.into(), Arg::Double(2.0), Arg::None];
-        assert!(error_text(run_out("aten::_cdist_forward.out", &args, DType::Float32, &[2, 1])).contains("same length"));
+        assert!(
+            error_text(run_out("aten::_cdist_forward.out", &args, DType::Float32, &[2, 1]))
+                .contains("same length")
+        );
     }
 }

@@ -4,10 +4,10 @@
 //! dtype. Edge cases: integer division by zero is an error, float division by zero follows IEEE;
 //! the smallest integer divided by -1 wraps.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::lanes;
 use crate::elementwise::plain::{Dtypes, Positions, float, number};
 use crate::elementwise::pointwise::{functions, is_single, scalar};
+use crate::operator::{Operator, kernel};
 use crate::ops::complex_elementwise;
 use crate::ops::unary_number::floor;
 use crate::routine::Preparation;
@@ -165,7 +165,14 @@ fn divide_mode(ctx: &PrepareContext<'_>) -> Preparation {
             rounded!(ctx, BINARY_MODE, SCALAR_MODE, floor_f32, floor_f64, int_floor)
         }
         Some(ArgSpec::String("trunc")) => {
-            rounded!(ctx, BINARY_MODE, SCALAR_MODE, |a: f32, b: f32| (a / b).trunc(), |a: f64, b: f64| (a / b).trunc(), int_trunc)
+            rounded!(
+                ctx,
+                BINARY_MODE,
+                SCALAR_MODE,
+                |a: f32, b: f32| (a / b).trunc(),
+                |a: f64, b: f64| (a / b).trunc(),
+                int_trunc
+            )
         }
         _ => Err(Error::kernel("unknown rounding mode")
             .argument("rounding_mode")
@@ -178,7 +185,14 @@ fn floor_divide(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 fn fmod(ctx: &PrepareContext<'_>) -> Preparation {
-    rounded!(ctx, Positions::BINARY, Positions::UNARY_SCALAR, |a: f32, b: f32| a % b, |a: f64, b: f64| a % b, int_fmod)
+    rounded!(
+        ctx,
+        Positions::BINARY,
+        Positions::UNARY_SCALAR,
+        |a: f32, b: f32| a % b,
+        |a: f64, b: f64| a % b,
+        int_fmod
+    )
 }
 
 fn remainder(ctx: &PrepareContext<'_>) -> Preparation {
@@ -188,12 +202,12 @@ fn remainder(ctx: &PrepareContext<'_>) -> Preparation {
 /// div and its kin.
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", divide)
-    .float::<Div, 2>()
-    .doubles::<LaneDiv, 2>()
-    .complex64(complex_elementwise::div),
+        .float::<Div, 2>()
+        .doubles::<LaneDiv, 2>()
+        .complex64(complex_elementwise::div),
     kernel("aten::div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", divide)
-    .float::<DivScalar, 1>()
-    .complex64(complex_elementwise::div_number),
+        .float::<DivScalar, 1>()
+        .complex64(complex_elementwise::div_number),
     kernel(
         "aten::div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         divide_mode,
@@ -204,15 +218,27 @@ pub static OPERATORS: &[Operator] = &[
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         divide_mode,
     ),
-    kernel("aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", floor_divide),
-    kernel("aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", floor_divide),
+    kernel(
+        "aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        floor_divide,
+    ),
+    kernel(
+        "aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        floor_divide,
+    ),
     kernel("aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
-    .float::<Fmod, 2>(),
+        .float::<Fmod, 2>(),
     kernel("aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
-    .float::<FmodScalar, 1>(),
-    kernel("aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", remainder)
+        .float::<FmodScalar, 1>(),
+    kernel(
+        "aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        remainder,
+    )
     .float::<Remainder, 2>(),
-    kernel("aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", remainder)
+    kernel(
+        "aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        remainder,
+    )
     .float::<RemainderScalar, 1>(),
 ];
 
@@ -236,7 +262,12 @@ mod tests {
     fn integers_round_wrap_and_refuse_zero() {
         let a = Tensor::of(&[3], &[-7i8, 7, -128]);
         let mode = |m: &str, d: i64| {
-            run_out("aten::div.Scalar_mode_out", &[a.clone().into(), Arg::Int(d), m.into()], DType::Int8, &[3])
+            run_out(
+                "aten::div.Scalar_mode_out",
+                &[a.clone().into(), Arg::Int(d), m.into()],
+                DType::Int8,
+                &[3],
+            )
         };
         assert_eq!(mode("floor", 2).unwrap().values::<i8>(), [-4, 3, -64]);
         assert_eq!(mode("trunc", -1).unwrap().values::<i8>(), [7, -7, -128]);

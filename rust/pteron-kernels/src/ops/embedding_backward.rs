@@ -4,14 +4,14 @@
 //! to the dtype after every addition, in the order of the indices, as PyTorch's do; integers are not scaled. Edge cases: rows that no
 //! index names are 0, the padding row takes nothing; an index outside the table is an error.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_same};
+use crate::strided::copy::zero;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 const OUT: usize = 5;
@@ -39,7 +39,8 @@ fn count(indices: &Reader<'_, i64>, rows: usize, room: &mut [u8]) -> Result<()> 
     room.fill(0);
     let order = row_major(indices.meta());
     for i in 0..order.numel() {
-        let row = check_index(indices.get(order.offset(i) as usize)?, rows).map_err(|e| e.argument("indices"))?;
+        let row =
+            check_index(indices.get(order.offset(i) as usize)?, rows).map_err(|e| e.argument("indices"))?;
         let slot = &mut room[row * 8..][..8];
         let old = slot.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
         slot.copy_from_slice(&(old + 1).to_le_bytes());
@@ -82,7 +83,9 @@ fn add<C: Compute>(args: &Args<'_>, room: &mut [u8]) -> Result<()> {
 fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, OUT)?;
     if !matches!(dtype_of(ctx, 1)?, DType::Int64 | DType::Int32) {
-        return Err(Error::kernel("positions are int32 or int64").argument("indices").got(dtype_of(ctx, 1)?.name()));
+        return Err(Error::kernel("positions are int32 or int64")
+            .argument("indices")
+            .got(dtype_of(ctx, 1)?.name()));
     }
     let rows = ctx.tensor(OUT).and_then(|t| t.shape.first().copied()).unwrap_or(0);
     let room = rows.checked_mul(8).ok_or_else(|| Error::kernel("the table has too many rows"))?;
@@ -108,8 +111,11 @@ mod tests {
     fn rows_add_up_and_may_be_scaled() {
         let run = |indices: [i64; 3], is_scaled: bool| {
             let args: [Arg; 5] = [
-                Tensor::of(&[3, 1], &[1f32, 3.0, 5.0]).into(), Tensor::of(&[3], &indices).into(), 3i64.into(),
-                0i64.into(), is_scaled.into(),
+                Tensor::of(&[3, 1], &[1f32, 3.0, 5.0]).into(),
+                Tensor::of(&[3], &indices).into(),
+                3i64.into(),
+                0i64.into(),
+                is_scaled.into(),
             ];
             run_out("aten::embedding_dense_backward.out", &args, DType::Float32, &[3, 1])
         };

@@ -6,12 +6,12 @@
 //! empty bags give zeros; indices equal to `padding_idx` (unless -1) do not count; offsets start at 0, do not
 //! fall and stay within the indices; means and maxima take no weights.
 
-use crate::operator::{Operator, kernel};
 use crate::chunk::CHUNK;
 use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::frame::Split;
 use crate::grid_kernel::{GridKernel, Part, prepared};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{check_index, check_rank, check_same};
@@ -30,7 +30,9 @@ fn bags(args: &Args<'_>) -> Result<usize> {
         return Ok(offsets);
     }
     offsets.checked_sub(1).ok_or_else(|| {
-        Error::kernel("the last offset is missing").argument("offsets").expected("at least one, with include_last_offset")
+        Error::kernel("the last offset is missing")
+            .argument("offsets")
+            .expected("at least one, with include_last_offset")
     })
 }
 
@@ -42,12 +44,17 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     check_rank("the list of offsets", 1, offsets.shape()).map_err(|e| e.argument("offsets"))?;
     let mode = view.int(4)?;
     if !(SUM..=MAX).contains(&mode) {
-        return Err(Error::kernel("no such mode").argument("mode").expected("0 (sum), 1 (mean) or 2 (max)").got(mode.to_string()));
+        return Err(Error::kernel("no such mode")
+            .argument("mode")
+            .expected("0 (sum), 1 (mean) or 2 (max)")
+            .got(mode.to_string()));
     }
     if let Some(weights) = view.optional_tensor(6)? {
         check_same("the weight of every sample", indices.shape(), weights.shape())?;
         if mode != SUM {
-            return Err(Error::kernel("only sums take a weight for every sample").argument("per_sample_weights").expected("None"));
+            return Err(Error::kernel("only sums take a weight for every sample")
+                .argument("per_sample_weights")
+                .expected("None"));
         }
     }
     let (bags, columns, count, ends) = (bags(&view)?, weight.shape()[1], indices.numel(), offsets.numel());
@@ -147,7 +154,11 @@ impl<C: Compute> Table<'_, C> {
             let index = self.indices.get(position)?;
             if index != self.padding {
                 let at = index as usize * strides[0] + first * strides[1];
-                visit(position, index, self.weight.block(at as isize, strides[1] as isize, count, &mut buffer)?)?;
+                visit(
+                    position,
+                    index,
+                    self.weight.block(at as isize, strides[1] as isize, count, &mut buffer)?,
+                )?;
             }
         }
         Ok(())
@@ -168,7 +179,11 @@ fn run<C: Compute>(args: &Args<'_>, bags: Range<usize>) -> Result<()> {
     let mut notes = Notes { of_index: writer(OUT + 1)?, sizes: writer(OUT + 2)?, rows: writer(OUT + 3)? };
     let [rows, columns] = [table.weight.meta().shape()[0], table.weight.meta().shape()[1]];
     for bag in bags {
-        let end = if bag + 1 < offsets.meta().numel() { offsets.get(bag + 1)? as usize } else { table.indices.meta().numel() };
+        let end = if bag + 1 < offsets.meta().numel() {
+            offsets.get(bag + 1)? as usize
+        } else {
+            table.indices.meta().numel()
+        };
         let places = offsets.get(bag)? as usize..end;
         let size = notes.count(&table, bag, places.clone(), rows)?;
         if mode != SUM {
@@ -201,7 +216,13 @@ fn run<C: Compute>(args: &Args<'_>, bags: Range<usize>) -> Result<()> {
 
 impl Notes<'_> {
     /// Checks the indices of a bag and notes whose they are; how many count.
-    fn count<C: Compute>(&mut self, table: &Table<'_, C>, bag: usize, places: Range<usize>, rows: usize) -> Result<i64> {
+    fn count<C: Compute>(
+        &mut self,
+        table: &Table<'_, C>,
+        bag: usize,
+        places: Range<usize>,
+        rows: usize,
+    ) -> Result<i64> {
         let has_notes = self.of_index.meta().numel() > 0;
         let mut size = 0;
         for position in places {
@@ -254,10 +275,13 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, OUT)?;
     let is_position = |i: usize| matches!(dtype_of(ctx, i), Ok(DType::Int32 | DType::Int64));
     if ![1, 2, OUT + 1, OUT + 2, OUT + 3].into_iter().all(is_position) {
-        return Err(Error::kernel("positions must be integers").argument("indices").expected("int64 or int32"));
+        return Err(Error::kernel("positions must be integers")
+            .argument("indices")
+            .expected("int64 or int32"));
     }
     if ctx.tensor(6).is_some_and(|t| ctx.tensor(0).is_some_and(|w| w.dtype != t.dtype)) {
-        return Err(Error::kernel("the weights of samples have another dtype than the table").argument("per_sample_weights"));
+        return Err(Error::kernel("the weights of samples have another dtype than the table")
+            .argument("per_sample_weights"));
     }
     match Class::of(dtype_of(ctx, 0)?) {
         Some(class @ (Class::F64 | Class::F32)) => {

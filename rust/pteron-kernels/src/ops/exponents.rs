@@ -3,9 +3,9 @@
 //! x = mantissa · 2^exponent with 0.5 ≤ |mantissa| < 1. Shape: that of `self`. Dtype: floats; the exponent is
 //! int32. Edge cases: zeros, infinities and NaN are their own mantissa, with exponent 0.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
 use crate::reduction::plain::row_major;
@@ -33,7 +33,8 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
 
 fn run(args: &Args<'_>) -> Result<()> {
     let x = Reader::<f64>::new(args.tensor(0)?)?;
-    let (mut mantissas, mut exponents) = (Writer::<f64>::new(args.output(1)?)?, Writer::<i64>::new(args.output(2)?)?);
+    let (mut mantissas, mut exponents) =
+        (Writer::<f64>::new(args.output(1)?)?, Writer::<i64>::new(args.output(2)?)?);
     let (to_mantissas, to_exponents) = (row_major(mantissas.meta()), row_major(exponents.meta()));
     let (mut buffer, mut mantissa, mut exponent) = ([0.0; BLOCK], [0.0; BLOCK], [0; BLOCK]);
     x.blocks(&row_major(x.meta()), 0, &mut buffer, |at, block| {

@@ -5,9 +5,9 @@
 //! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of
 //! nothing is false and `all` true.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::reduction::fold::Kind as FoldKind;
 use crate::reduction::plain::{Reduction, bind_reduced, check_not_empty, in_parts, listed_dims, row_major};
@@ -33,7 +33,12 @@ fn start<C: Compute, const LARGEST: bool>() -> C {
     if LARGEST { C::LOWEST } else { C::HIGHEST }
 }
 
-fn values_over<C: Compute, const LARGEST: bool>(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Result<()> {
+fn values_over<C: Compute, const LARGEST: bool>(
+    args: &Args<'_>,
+    set: u32,
+    out: usize,
+    part: Range<usize>,
+) -> Result<()> {
     let x = args.tensor(0)?;
     let reduction = Reduction::new(x.meta(), set).within(part);
     let (x, mut y) = (Reader::<C>::new(x)?, Writer::<C>::new(args.output(out)?)?);
@@ -86,7 +91,11 @@ fn truth_over<const ANY: bool>(args: &Args<'_>, set: u32, out: usize, part: Rang
     let x = args.tensor(0)?;
     let reduction = Reduction::new(x.meta(), set).within(part);
     let mut y = Writer::<i64>::new(args.output(out)?)?;
-    fn fold<C: Compute, const ANY: bool>(r: &Reduction, x: &Reader<'_, C>, y: &mut Writer<'_, i64>) -> Result<()> {
+    fn fold<C: Compute, const ANY: bool>(
+        r: &Reduction,
+        x: &Reader<'_, C>,
+        y: &mut Writer<'_, i64>,
+    ) -> Result<()> {
         let step = |s: &mut bool, _, b: &[C]| {
             *s = if ANY { *s | b.iter().any(|v| v.is_true()) } else { *s & b.iter().all(|v| v.is_true()) }
         };
@@ -174,9 +183,13 @@ fn position<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
         bind_extreme(args, set, keepdim, 3)
     }
     if is_int(ctx)? {
-        in_parts(3, bind, |args, part| positions_over::<i64, LARGEST>(args, optional_dim(args)?, None, 3, part))
+        in_parts(3, bind, |args, part| {
+            positions_over::<i64, LARGEST>(args, optional_dim(args)?, None, 3, part)
+        })
     } else {
-        in_parts(3, bind, |args, part| positions_over::<f64, LARGEST>(args, optional_dim(args)?, None, 3, part))
+        in_parts(3, bind, |args, part| {
+            positions_over::<f64, LARGEST>(args, optional_dim(args)?, None, 3, part)
+        })
     }
 }
 
@@ -276,7 +289,12 @@ mod tests {
     #[test]
     fn the_first_nan_wins() {
         let x = Tensor::of(&[4], &[1.0f32, f32::NAN, 3.0, f32::NAN]);
-        let y = run_out("aten::amax.out", &[x.clone().into(), Arg::IntList(vec![]), false.into()], DType::Float32, &[]);
+        let y = run_out(
+            "aten::amax.out",
+            &[x.clone().into(), Arg::IntList(vec![]), false.into()],
+            DType::Float32,
+            &[],
+        );
         assert!(y.unwrap().values::<f32>()[0].is_nan());
         let y = run_out("aten::argmin.out", &[x.into(), Arg::None, false.into()], DType::Int64, &[]).unwrap();
         assert_eq!(y.values::<i64>(), [1]);

@@ -4,14 +4,14 @@
 //! positions count from the end, one outside is an error; repeated positions keep the last value or,
 //! accumulating, add up.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::{Reader, UpdateView};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::copy_to_update;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_index;
+use crate::strided::copy::copy_to_update;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 fn bind(args: &mut BindArgs<'_>) -> Result<()> {
@@ -67,7 +67,10 @@ mod tests {
         let x = Tensor::of(&[2, 2], &[1f32, 3.0, 2.0, 4.0]).in_order(&[1, 0]);
         let put = |at: [i64; 2], accumulate: bool| {
             let args: [Arg; 4] = [
-                x.clone().into(), Tensor::of(&[2], &at).into(), Tensor::of(&[2], &[10f32, 20.0]).into(), accumulate.into(),
+                x.clone().into(),
+                Tensor::of(&[2], &at).into(),
+                Tensor::of(&[2], &[10f32, 20.0]).into(),
+                accumulate.into(),
             ];
             run_out("aten::put.out", &args, DType::Float32, &[2, 2])
         };

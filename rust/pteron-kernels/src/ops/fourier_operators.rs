@@ -6,16 +6,14 @@
 //! dimension and takes the rest for its conjugate, so the imaginary parts of the ends do not count; a
 //! dimension without elements is an error.
 
-use crate::operator::{Operator, kernel};
 use crate::complex_blocks::{ComplexReader, number};
 use crate::fourier::{Number, Transform, memory, most_memory};
+use crate::operator::{Operator, kernel};
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_dim;
 use crate::strided::loops::{Walk, signed};
-use pteron_core::{
-    Args, BindArgs, Complex64, DType, Dims, Error, PrepareContext, Result, WorkerScratch,
-};
+use pteron_core::{Args, BindArgs, Complex64, DType, Dims, Error, PrepareContext, Result, WorkerScratch};
 
 /// The listed dimensions, wrapped and in order; at least one, none twice.
 fn dims(args: &Args<'_>) -> Result<Dims> {
@@ -24,7 +22,9 @@ fn dims(args: &Args<'_>) -> Result<Dims> {
     for dim in args.int_list(1)?.iter() {
         let dim = wrap_dim(dim?, rank)?;
         if rank == 0 || out.contains(&dim) {
-            return Err(Error::kernel("a dimension is not there or listed twice").argument("dim").got(dim.to_string()));
+            return Err(Error::kernel("a dimension is not there or listed twice")
+                .argument("dim")
+                .got(dim.to_string()));
         }
         out.push(dim)?;
     }
@@ -34,7 +34,9 @@ fn dims(args: &Args<'_>) -> Result<Dims> {
 fn check_signal(shape: &[usize], dims: &[usize]) -> Result<()> {
     match dims.iter().find(|d| shape.get(**d) == Some(&0)) {
         None => Ok(()),
-        Some(d) => Err(Error::kernel("a signal without elements has no transform").got(format!("dimension {d}"))),
+        Some(d) => {
+            Err(Error::kernel("a signal without elements has no transform").got(format!("dimension {d}")))
+        }
     }
 }
 
@@ -241,15 +243,17 @@ fn scratch_bytes(ctx: &PrepareContext<'_>, copies: bool) -> Result<usize> {
         return Err(Error::internal("a transform without tensors"));
     };
     let all = |f: &dyn Fn(usize) -> Option<usize>| {
-        x.shape.iter().chain(out.shape.iter()).try_fold(1usize, |most, n| Some(most.max(f(*n)?.checked_add(*n)?)))
+        x.shape
+            .iter()
+            .chain(out.shape.iter())
+            .try_fold(1usize, |most, n| Some(most.max(f(*n)?.checked_add(*n)?)))
     };
     let is_static = !x.is_dynamic() && !out.is_dynamic();
     let tables = if is_static { all(&memory) } else { all(&most_memory) };
     let copy = if copies { x.shape.numel()?.div_ceil(2) } else { 0 };
-    tables
-        .and_then(|n| n.checked_add(copy))
-        .and_then(|n| n.checked_mul(size_of::<Number>()))
-        .ok_or_else(|| Error::kernel("a transform of this size needs more memory than there is").got(x.shape.to_string()))
+    tables.and_then(|n| n.checked_add(copy)).and_then(|n| n.checked_mul(size_of::<Number>())).ok_or_else(
+        || Error::kernel("a transform of this size needs more memory than there is").got(x.shape.to_string()),
+    )
 }
 
 fn check(ctx: &PrepareContext<'_>, from: DType, to: DType) -> Result<()> {

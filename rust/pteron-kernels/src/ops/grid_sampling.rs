@@ -5,8 +5,8 @@
 //! 2 bicubic; padding: 0 zeros, 1 border, 2 reflection. Edge cases: positions that are not finite give
 //! NaN in a bilinear sample padded with zeros, else what the padding gives for the first pixel.
 
-use crate::operator::{Operator, kernel};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
 use crate::routine::Routine;
@@ -33,7 +33,10 @@ impl Rule {
         let (mode, padding) = (args.int(2)?, args.int(3)?);
         for (value, name) in [(mode, "interpolation_mode"), (padding, "padding_mode")] {
             if !(0..3).contains(&value) {
-                return Err(Error::kernel("unknown mode").argument(name).expected("0, 1 or 2").got(value.to_string()));
+                return Err(Error::kernel("unknown mode")
+                    .argument(name)
+                    .expected("0, 1 or 2")
+                    .got(value.to_string()));
             }
         }
         Ok(Rule { mode, padding, align: args.bool(4)?, in_double: args.tensor(0)?.dtype().size() == 8 })
@@ -125,7 +128,9 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
             .got(places.to_string()));
     }
     if image[1..].contains(&0) {
-        return Err(Error::kernel("an empty image cannot be sampled").argument("input").got(image.to_string()));
+        return Err(Error::kernel("an empty image cannot be sampled")
+            .argument("input")
+            .got(image.to_string()));
     }
     let shape = [image[0], image[1], places[1], places[2]];
     args.resize(OUT, &shape)
@@ -147,11 +152,12 @@ fn sample(args: &Args<'_>) -> Result<()> {
                 let columns = rule.taps(across, shape[3]);
                 let rows = rule.taps(down, shape[2]);
                 // The weights of a bilinear sample at no place are no numbers.
-                let start = if rule.mode == 0 && rule.padding == 0 && !(across.is_finite() && down.is_finite()) {
-                    f64::NAN
-                } else {
-                    0.0
-                };
+                let start =
+                    if rule.mode == 0 && rule.padding == 0 && !(across.is_finite() && down.is_finite()) {
+                        f64::NAN
+                    } else {
+                        0.0
+                    };
                 for c in 0..shape[1] {
                     let mut sum = start;
                     for (row, high) in rows {
@@ -159,7 +165,10 @@ fn sample(args: &Args<'_>) -> Result<()> {
                             let weight = high * wide;
                             // What lies outside is zero; a NaN position is nowhere.
                             if weight != 0.0 && is_in(row, shape[2]) && is_in(column, shape[3]) {
-                                let at = n * from[0] + c * from[1] + row as usize * from[2] + column as usize * from[3];
+                                let at = n * from[0]
+                                    + c * from[1]
+                                    + row as usize * from[2]
+                                    + column as usize * from[3];
                                 sum += x.get(at)? * weight;
                             }
                         }

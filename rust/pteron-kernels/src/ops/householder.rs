@@ -85,11 +85,16 @@ fn bind_qr<const HAS_Q: bool, const COMPLETE: bool>(args: &mut BindArgs<'_>) -> 
     items(&batch, &[2, extents[0], extents[1], inner])
 }
 
-fn run_qr<const HAS_Q: bool, const COMPLETE: bool>(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+fn run_qr<const HAS_Q: bool, const COMPLETE: bool>(
+    args: &Args<'_>,
+    item: usize,
+    memory: &mut [u8],
+) -> Result<()> {
     let (batch, extents) = split(args.tensor(0)?.shape(), "A")?;
     let [rows, columns] = extents;
     let inner = inner(extents, COMPLETE);
-    let [a, copy, taus, q] = rooms(memory, [rows * columns, rows * columns, rows.min(columns), rows * rows.max(columns)])?;
+    let [a, copy, taus, q] =
+        rooms(memory, [rows * columns, rows * columns, rows.min(columns), rows * rows.max(columns)])?;
     load(args, (0, 2), &batch, item, a)?;
     factor(a, extents, taus, copy);
     if HAS_Q {
@@ -109,9 +114,15 @@ fn prepare_qr(ctx: &PrepareContext<'_>) -> Preparation {
     let [rows, columns] = largest(ctx, 0);
     let bytes = bytes_for(&[&[2, rows, columns], &[rows.min(columns)], &[rows, rows.max(columns)]])?;
     match mode(ctx)? {
-        (true, false) => Routine::per_item(bytes, bind_qr::<true, false>, |args, n, s| run_qr::<true, false>(args, n, s.worker)),
-        (true, true) => Routine::per_item(bytes, bind_qr::<true, true>, |args, n, s| run_qr::<true, true>(args, n, s.worker)),
-        _ => Routine::per_item(bytes, bind_qr::<false, false>, |args, n, s| run_qr::<false, false>(args, n, s.worker)),
+        (true, false) => Routine::per_item(bytes, bind_qr::<true, false>, |args, n, s| {
+            run_qr::<true, false>(args, n, s.worker)
+        }),
+        (true, true) => Routine::per_item(bytes, bind_qr::<true, true>, |args, n, s| {
+            run_qr::<true, true>(args, n, s.worker)
+        }),
+        _ => Routine::per_item(bytes, bind_qr::<false, false>, |args, n, s| {
+            run_qr::<false, false>(args, n, s.worker)
+        }),
     }
 }
 
@@ -234,7 +245,10 @@ pub static OPERATORS: &[Operator] = &[
         "aten::linalg_qr.out(Tensor A, str mode=\"reduced\", *, Tensor(a!) Q, Tensor(b!) R) -> (Tensor(a!) Q, Tensor(b!) R)",
         prepare_qr,
     ),
-    kernel("aten::geqrf.a(Tensor self, *, Tensor(a!) a, Tensor(b!) tau) -> (Tensor(a!) a, Tensor(b!) tau)", prepare_geqrf),
+    kernel(
+        "aten::geqrf.a(Tensor self, *, Tensor(a!) a, Tensor(b!) tau) -> (Tensor(a!) a, Tensor(b!) tau)",
+        prepare_geqrf,
+    ),
     kernel(
         "aten::linalg_householder_product.out(Tensor input, Tensor tau, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_product,

@@ -8,8 +8,8 @@
 //! evaluation of continued fractions (1976); N. M. Temme, "The asymptotic expansion of the incomplete gamma
 //! functions" (1979), for operands above 1e8.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::operator::{Operator, kernel};
 use crate::routine::Preparation;
 use pteron_core::{Error, PrepareContext};
 use std::f64::consts::PI;
@@ -162,7 +162,9 @@ pub(crate) fn igammac(a: f64, x: f64) -> f64 {
 fn prepare(ctx: &PrepareContext<'_>, f: fn(f64, f64) -> f64) -> Preparation {
     let common = Positions::BINARY.promoted(ctx)?;
     if !common.is_float() {
-        return Err(Error::kernel("the operator takes floats").expected("a floating-point dtype").got(common.name()));
+        return Err(Error::kernel("the operator takes floats")
+            .expected("a floating-point dtype")
+            .got(common.name()));
     }
     float(
         ctx,
@@ -175,8 +177,12 @@ fn prepare(ctx: &PrepareContext<'_>, f: fn(f64, f64) -> f64) -> Preparation {
 
 /// igamma, igammac.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::igamma.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| prepare(ctx, igamma)),
-    kernel("aten::igammac.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| prepare(ctx, igammac)),
+    kernel("aten::igamma.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        prepare(ctx, igamma)
+    }),
+    kernel("aten::igammac.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
+        prepare(ctx, igammac)
+    }),
 ];
 
 #[cfg(test)]

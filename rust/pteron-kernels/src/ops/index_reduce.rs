@@ -4,14 +4,14 @@
 //! Edge cases: NaN wins every extreme; means of integers round down; without `include_self` a named slice
 //! starts from the first that meets it.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
+use crate::operator::{Operator, kernel};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
-use crate::strided::copy::copy_whole;
 use crate::routine::{Routine, dtype_of};
 use crate::shape::{check_index, wrap_dim};
+use crate::strided::copy::copy_whole;
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, Result};
 
@@ -91,7 +91,9 @@ fn index_reduce<C: Compute>(args: &Args<'_>, divide: fn(C, i64) -> C) -> Result<
     let (_, to) = without_dim(src.meta().shape(), meta.strides(), dim);
     let count = index.meta().numel();
     for i in 0..count {
-        let named = |j: usize| Ok::<_, Error>(check_index(index.get(j)?, extent).map_err(|e| e.argument("index"))? as i64);
+        let named = |j: usize| {
+            Ok::<_, Error>(check_index(index.get(j)?, extent).map_err(|e| e.argument("index"))? as i64)
+        };
         let chosen = named(i)?;
         let (mut is_first, mut is_last, mut times) = (!includes_self, true, i64::from(includes_self));
         for j in 0..count {
@@ -127,10 +129,12 @@ pub static OPERATORS: &[Operator] = &[kernel(
         check_positions(ctx, 2)?;
         match Class::required(dtype_of(ctx, 0)?)? {
             // Integers round down, as PyTorch does; the divisor is positive.
-            Class::I64 => Routine::prepare(bind_index_reduce, |args, _| index_reduce::<i64>(args, i64::div_euclid)),
-            _ => {
-                Routine::prepare(bind_index_reduce, |args, _| index_reduce::<f64>(args, |sum, count| sum / count as f64))
+            Class::I64 => {
+                Routine::prepare(bind_index_reduce, |args, _| index_reduce::<i64>(args, i64::div_euclid))
             }
+            _ => Routine::prepare(bind_index_reduce, |args, _| {
+                index_reduce::<f64>(args, |sum, count| sum / count as f64)
+            }),
         }
     },
 )];

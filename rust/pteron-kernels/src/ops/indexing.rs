@@ -3,15 +3,15 @@
 //! Dtype: data keeps its dtype, any one; positions are int32 or int64. Every position is checked when it is
 //! used; a negative one, or one outside its dimension, is an error that names it.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::elements::Reader;
-use crate::strided::mapped_copy::{self, Mapping};
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::{StridedRegion, copy_region};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_index_at, wrap_dim};
+use crate::strided::copy::{StridedRegion, copy_region};
 use crate::strided::loops::{Walk, signed};
+use crate::strided::mapped_copy::{self, Mapping};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
 
 mod embedding;
@@ -30,7 +30,9 @@ fn bind_embedding(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
     let (weight, indices) = (view.tensor(0)?, view.tensor(1)?);
     if weight.rank() != 2 {
-        return Err(Error::kernel("the table must be a matrix").argument("weight").got(weight.shape().to_string()));
+        return Err(Error::kernel("the table must be a matrix")
+            .argument("weight")
+            .got(weight.shape().to_string()));
     }
     let mut shape = *indices.shape();
     shape.push(weight.shape()[1])?;
@@ -71,7 +73,9 @@ fn map_index_select(args: &Args<'_>) -> Result<Mapping> {
     let (x, index) = (args.tensor(0)?, args.tensor(2)?);
     let dim = wrap_dim(args.int(1)?, x.rank())?;
     if index.rank() > 1 || (x.rank() == 0 && index.numel() != 1) {
-        return Err(Error::kernel("positions must be a vector").argument("index").got(index.shape().to_string()));
+        return Err(Error::kernel("positions must be a vector")
+            .argument("index")
+            .got(index.shape().to_string()));
     }
     let mut shape = *x.shape();
     if let Some(extent) = shape.get_mut(dim) {
@@ -106,8 +110,8 @@ pub static OPERATORS: &[Operator] = &[
 #[cfg(test)]
 mod tests {
     use crate::testing::{Tensor, error_text, run_out};
-    use pteron_core::DType;
     use proptest::prelude::*;
+    use pteron_core::DType;
 
     fn table() -> Tensor {
         Tensor::of(&[3, 2], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -116,7 +120,13 @@ mod tests {
     #[test]
     fn rows_of_a_table() {
         let look = |i: &[i32]| {
-            let args = [table().into(), Tensor::of(&[i.len()], i).into(), (-1i64).into(), false.into(), false.into()];
+            let args = [
+                table().into(),
+                Tensor::of(&[i.len()], i).into(),
+                (-1i64).into(),
+                false.into(),
+                false.into(),
+            ];
             run_out("aten::embedding.out", &args, DType::Float32, &[i.len(), 2])
         };
         assert_eq!(look(&[2, 0]).unwrap().values::<f32>(), [5.0, 6.0, 1.0, 2.0]);
@@ -133,7 +143,10 @@ mod tests {
         };
         assert!(select(0).is_ok());
         let text = error_text(select(3));
-        assert!(text.contains("without elements; expected no indices along dimension 0; got 3 indices"), "{text}");
+        assert!(
+            text.contains("without elements; expected no indices along dimension 0; got 3 indices"),
+            "{text}"
+        );
     }
 
     proptest! {

@@ -4,14 +4,14 @@
 //! Shape: stated by the arguments. Dtype: `cat` and `stack` convert to the output's, the others keep
 //! it. Edge cases: `cat` skips one-dimensional empty tensors, as PyTorch does.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::chunked;
-use crate::strided::mapped_copy::{self, Mapping};
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::promotion::{Promotion, check_cast};
-use crate::strided::copy::{StridedRegion, copy_positions, copy_region, copy_to_update};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_same, wrap_dim};
+use crate::strided::copy::{StridedRegion, copy_positions, copy_region, copy_to_update};
+use crate::strided::mapped_copy::{self, Mapping};
 use crate::strided::views::View;
 use pteron_core::{
     ArgSpec, Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorListView, TensorView,
@@ -55,13 +55,16 @@ fn cat_shape(list: &TensorListView<'_>, dim: i64) -> Result<(usize, Dims)> {
             None => found = Some((wrap_dim(dim, t.rank())?, *t.shape())),
             Some((d, shape)) => {
                 let other = *t.shape();
-                let fits = other.len() == shape.len() && (0..shape.len()).all(|k| k == *d || other[k] == shape[k]);
+                let fits =
+                    other.len() == shape.len() && (0..shape.len()).all(|k| k == *d || other[k] == shape[k]);
                 if !fits {
                     return Err(Error::kernel("the tensors to join differ outside the joined dimension")
                         .expected(format!("{shape} except at dimension {d}"))
                         .got(format!("{other} at position {j}")));
                 }
-                shape[*d] = shape[*d].checked_add(t.shape()[*d]).ok_or_else(|| Error::kernel("the result is too large"))?;
+                shape[*d] = shape[*d]
+                    .checked_add(t.shape()[*d])
+                    .ok_or_else(|| Error::kernel("the result is too large"))?;
             }
         }
     }
@@ -132,7 +135,9 @@ fn stack(args: &Args<'_>, j: usize) -> Result<()> {
 fn map_repeat(args: &Args<'_>) -> Result<Mapping> {
     let (x, repeats) = (args.tensor(0)?, args.int_list(1)?.to_dims()?);
     let lead = repeats.len().checked_sub(x.rank()).ok_or_else(|| {
-        Error::kernel("there must be a repeat for every dimension").argument("repeats").got(repeats.to_string())
+        Error::kernel("there must be a repeat for every dimension")
+            .argument("repeats")
+            .got(repeats.to_string())
     })?;
     let (mut shape, mut listed) = (repeats, 0);
     for (d, extent) in x.shape().iter().enumerate() {
@@ -202,7 +207,9 @@ fn bind_flat_roll(args: &mut BindArgs<'_>, shift: &mut usize) -> Result<usize> {
     let view = args.args();
     let (x, shifts) = (view.tensor(0)?, view.int_list(1)?);
     if shifts.len() != 1 {
-        return Err(Error::kernel("rolling all elements takes one shift").argument("shifts").got(shifts.len().to_string()));
+        return Err(Error::kernel("rolling all elements takes one shift")
+            .argument("shifts")
+            .got(shifts.len().to_string()));
     }
     let (shape, numel) = (*x.shape(), x.numel());
     *shift = shifts.get(0)?.rem_euclid(numel.max(1) as i64) as usize;
@@ -224,7 +231,9 @@ type PartFn = fn(&Args<'_>, usize, usize) -> Result<(usize, usize)>;
 fn split_parts(args: &Args<'_>, extent: usize, j: usize) -> Result<(usize, usize)> {
     let size = args.int(1)?;
     if size < 0 || (size == 0 && extent != 0) {
-        return Err(Error::kernel("the split size must be positive").argument("split_size").got(size.to_string()));
+        return Err(Error::kernel("the split size must be positive")
+            .argument("split_size")
+            .got(size.to_string()));
     }
     let start = (size as usize).saturating_mul(j).min(extent);
     Ok((start, (size as usize).min(extent - start)))
@@ -325,7 +334,9 @@ fn list_dtypes(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     let dtype = dtype_of(ctx, 0)?;
     match ctx.args.get(out) {
         Some(ArgSpec::TensorList(list)) if list.iter().flatten().all(|s| s.dtype == dtype) => Ok(()),
-        _ => Err(Error::kernel("the outputs must have the dtype of the input").argument("out").expected(dtype.name())),
+        _ => Err(Error::kernel("the outputs must have the dtype of the input")
+            .argument("out")
+            .expected(dtype.name())),
     }
 }
 
@@ -375,22 +386,38 @@ pub static OPERATORS: &[Operator] = &[
         same_dtype(ctx, 0, 2)?;
         mapped_copy::prepare(ctx, 2, map_repeat, list_repeat)
     }),
-    kernel("aten::roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[], *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        same_dtype(ctx, 0, 3)?;
-        match ctx.args.get(2) {
-            Some(ArgSpec::IntList(dims)) if dims.is_empty() => chunked::prepare(bind_flat_roll, flat_roll),
-            _ => mapped_copy::prepare(ctx, 3, map_roll, list_roll),
-        }
-    }),
-    kernel("aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
-        list_dtypes(ctx, 3)?;
-        Routine::per_item(0, |args| bind_split(args, split_parts), |args, j, _| split(args, split_parts, j))
-    }),
+    kernel(
+        "aten::roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[], *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            same_dtype(ctx, 0, 3)?;
+            match ctx.args.get(2) {
+                Some(ArgSpec::IntList(dims)) if dims.is_empty() => {
+                    chunked::prepare(bind_flat_roll, flat_roll)
+                }
+                _ => mapped_copy::prepare(ctx, 3, map_roll, list_roll),
+            }
+        },
+    ),
+    kernel(
+        "aten::split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()",
+        |ctx| {
+            list_dtypes(ctx, 3)?;
+            Routine::per_item(
+                0,
+                |args| bind_split(args, split_parts),
+                |args, j, _| split(args, split_parts, j),
+            )
+        },
+    ),
     kernel(
         "aten::split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()",
         |ctx| {
             list_dtypes(ctx, 3)?;
-            Routine::per_item(0, |args| bind_split(args, sized_parts), |args, j, _| split(args, sized_parts, j))
+            Routine::per_item(
+                0,
+                |args| bind_split(args, sized_parts),
+                |args, j, _| split(args, sized_parts, j),
+            )
         },
     ),
     kernel("aten::unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()", |ctx| {
@@ -421,7 +448,10 @@ mod tests {
         let y = run_out("aten::cat.out", &[list, 0i64.into()], DType::Float32, &[2, 2]).unwrap();
         assert_eq!(y.values::<f32>(), [1.0, 2.0, 3.0, 4.0]);
         let odd = Arg::TensorList(vec![Some(a), Some(Tensor::of(&[1, 3], &[0f32; 3]))]);
-        assert!(error_text(run_out("aten::cat.out", &[odd, 0i64.into()], DType::Float32, &[2, 3])).contains("joined dimension"));
+        assert!(
+            error_text(run_out("aten::cat.out", &[odd, 0i64.into()], DType::Float32, &[2, 3]))
+                .contains("joined dimension")
+        );
     }
 
     #[test]
@@ -430,13 +460,20 @@ mod tests {
         let list = Arg::TensorList(vec![Some(a.clone()), Some(Tensor::of(&[2], &[3i32, 4]))]);
         let y = run_out("aten::stack.out", &[list, (-1i64).into()], DType::Int32, &[2, 2]).unwrap();
         assert_eq!(y.values::<i32>(), [1, 3, 2, 4]);
-        let y = run_out("aten::repeat.out", &[a.clone().into(), vec![2, 2].into()], DType::Int32, &[2, 4]).unwrap();
+        let y = run_out("aten::repeat.out", &[a.clone().into(), vec![2, 2].into()], DType::Int32, &[2, 4])
+            .unwrap();
         assert_eq!(y.values::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
         let x = Tensor::of(&[2, 3], &[1i32, 2, 3, 4, 5, 6]);
         let args = [x.clone().into(), vec![1, -1].into(), vec![0, 1].into()];
-        assert_eq!(run_out("aten::roll.out", &args, DType::Int32, &[2, 3]).unwrap().values::<i32>(), [5, 6, 4, 2, 3, 1]);
+        assert_eq!(
+            run_out("aten::roll.out", &args, DType::Int32, &[2, 3]).unwrap().values::<i32>(),
+            [5, 6, 4, 2, 3, 1]
+        );
         let args = [x.into(), vec![-8].into(), Arg::IntList(vec![])];
-        assert_eq!(run_out("aten::roll.out", &args, DType::Int32, &[2, 3]).unwrap().values::<i32>(), [3, 4, 5, 6, 1, 2]);
+        assert_eq!(
+            run_out("aten::roll.out", &args, DType::Int32, &[2, 3]).unwrap().values::<i32>(),
+            [3, 4, 5, 6, 1, 2]
+        );
     }
 
     #[test]
@@ -465,6 +502,8 @@ mod tests {
         let y = run_out("aten::select_scatter.out", &args, DType::Float32, &[2, 2]).unwrap();
         assert_eq!(y.values::<f32>(), [1.0, 8.0, 3.0, 9.0]);
         let args = [x.into(), src.into(), 0i64.into(), Arg::Int(0), Arg::Int(1), 1i64.into()];
-        assert!(error_text(run_out("aten::slice_scatter.out", &args, DType::Float32, &[2, 2])).contains("src"));
+        assert!(
+            error_text(run_out("aten::slice_scatter.out", &args, DType::Float32, &[2, 2])).contains("src")
+        );
     }
 }

@@ -241,10 +241,16 @@ mod tests {
 
     #[test]
     fn bad_arguments_are_refused() {
-        assert!(error_text(run("aten::permute_copy.out", &[vec![0, 0].into()], &[2, 3])).contains("names a dimension twice"));
-        assert!(error_text(run("aten::select_copy.int_out", &[0i64.into(), 2i64.into()], &[3])).contains("index"));
         assert!(
-            error_text(run("aten::expand_copy.out", &[vec![4, 3].into(), false.into()], &[4, 3])).contains("expand")
+            error_text(run("aten::permute_copy.out", &[vec![0, 0].into()], &[2, 3]))
+                .contains("names a dimension twice")
+        );
+        assert!(
+            error_text(run("aten::select_copy.int_out", &[0i64.into(), 2i64.into()], &[3])).contains("index")
+        );
+        assert!(
+            error_text(run("aten::expand_copy.out", &[vec![4, 3].into(), false.into()], &[4, 3]))
+                .contains("expand")
         );
         let strided = [vec![2, 2].into(), vec![4, 1].into(), Arg::Int(1)];
         assert!(error_text(run("aten::as_strided_copy.out", &strided, &[2, 2])).contains("leaves"));

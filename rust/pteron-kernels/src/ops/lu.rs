@@ -7,8 +7,8 @@
 
 use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
-    bytes_for, check_dtypes, check_exactly, check_items, common_batch, items, joined, largest, load, rooms, split,
-    split_square, store, transpose,
+    bytes_for, check_dtypes, check_exactly, check_items, common_batch, items, joined, largest, load, rooms,
+    split, split_square, store, transpose,
 };
 use crate::ops::triangular::{Triangle, substitute};
 use crate::routine::{Preparation, Routine};
@@ -41,7 +41,8 @@ pub(crate) fn factor(a: &mut [f64], [rows, columns]: [usize; 2], pivots: &mut [f
             let (above, below) = a.split_at_mut(i * columns);
             let factor = below[k] / pivot;
             below[k] = factor;
-            for (x, u) in below[k + 1..columns].iter_mut().zip(&above[k * columns + k + 1..(k + 1) * columns]) {
+            for (x, u) in below[k + 1..columns].iter_mut().zip(&above[k * columns + k + 1..(k + 1) * columns])
+            {
                 *x -= factor * u;
             }
         }
@@ -86,7 +87,9 @@ fn check_pivoting(args: &Args<'_>, i: usize) -> Result<()> {
     if args.bool(i)? {
         return Ok(());
     }
-    Err(Error::kernel("a factorisation without row exchanges is not offered").argument("pivot").expected("true"))
+    Err(Error::kernel("a factorisation without row exchanges is not offered")
+        .argument("pivot")
+        .expected("true"))
 }
 
 /// Pivots count from 1 in tensors, from 0 here.
@@ -97,7 +100,14 @@ fn store_pivots(args: &Args<'_>, i: usize, batch: &[usize], n: usize, pivots: &m
     Ok(())
 }
 
-fn load_pivots(args: &Args<'_>, i: usize, batch: &[usize], n: usize, rows: usize, out: &mut [f64]) -> Result<()> {
+fn load_pivots(
+    args: &Args<'_>,
+    i: usize,
+    batch: &[usize],
+    n: usize,
+    rows: usize,
+    out: &mut [f64],
+) -> Result<()> {
     load::<f64>(args, (i, 1), batch, n, out)?;
     for (k, pivot) in out.iter_mut().enumerate() {
         let row = check_index(*pivot as i64 - 1, rows).map_err(|e| e.argument("pivots"))?;
@@ -135,7 +145,9 @@ fn prepare_factor(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 3])?;
     check_exactly(ctx, &[4, 5], DType::Int32)?;
     let [rows, columns] = largest(ctx, 0);
-    Routine::per_item(bytes_for(&[&[rows, columns], &[rows.min(columns)]])?, bind_factor, |args, n, s| run_factor(args, n, s.worker))
+    Routine::per_item(bytes_for(&[&[rows, columns], &[rows.min(columns)]])?, bind_factor, |args, n, s| {
+        run_factor(args, n, s.worker)
+    })
 }
 
 fn bind_inverse(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -163,7 +175,9 @@ fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 2])?;
     check_exactly(ctx, &[3], DType::Int32)?;
     let [n, _] = largest(ctx, 0);
-    Routine::per_item(bytes_for(&[&[2, n, n], &[n]])?, bind_inverse, |args, n, s| run_inverse(args, n, s.worker))
+    Routine::per_item(bytes_for(&[&[2, n, n], &[n]])?, bind_inverse, |args, n, s| {
+        run_inverse(args, n, s.worker)
+    })
 }
 
 /// The right side of a system: its batch, extents, and whether it is a vector per matrix.
@@ -176,11 +190,8 @@ struct RightSide {
 fn right_side(a: &Dims, b: &Dims, is_left: bool) -> Result<RightSide> {
     let (a_batch, n) = split_square(a, "A")?;
     let is_vector = b.len() == 1 || (b.len() + 1 == a.len() && b[..] == a[..b.len()]);
-    let (b_batch, extents) = if is_vector {
-        (Dims::new(&b[..b.len() - 1])?, [b[b.len() - 1], 1])
-    } else {
-        split(b, "B")?
-    };
+    let (b_batch, extents) =
+        if is_vector { (Dims::new(&b[..b.len() - 1])?, [b[b.len() - 1], 1]) } else { split(b, "B")? };
     if is_vector && !is_left {
         return Err(Error::kernel("a vector can only be solved for from the left").argument("left"));
     }
@@ -288,12 +299,21 @@ fn determinant(diagonal: &mut dyn Iterator<Item = f64>, sign: f64) -> [f64; 2] {
 
 fn sign_and_logarithm(diagonal: &mut dyn Iterator<Item = f64>, sign: f64) -> [f64; 2] {
     diagonal.fold([sign, 0.0], |[sign, log], d| {
-        let own = if d > 0.0 { 1.0 } else if d < 0.0 { -1.0 } else { d.abs() };
+        let own = if d > 0.0 {
+            1.0
+        } else if d < 0.0 {
+            -1.0
+        } else {
+            d.abs()
+        };
         [sign * own, log + d.abs().ln()]
     })
 }
 
-fn prepare_determinant<const NUMBERS: usize>(ctx: &PrepareContext<'_>, run: crate::routine::RunItemFn) -> Preparation {
+fn prepare_determinant<const NUMBERS: usize>(
+    ctx: &PrepareContext<'_>,
+    run: crate::routine::RunItemFn,
+) -> Preparation {
     check_dtypes(ctx, &[0, 1, NUMBERS, NUMBERS + 1])?;
     check_exactly(ctx, &[NUMBERS + 2], DType::Int32)?;
     let [n, _] = largest(ctx, 0);
@@ -306,7 +326,9 @@ fn bind_lu_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     check_items(&view, 1, "pivots", &batch, &[n])?;
     let (b_batch, extents) = split(view.tensor(2)?.shape(), "B")?;
     if extents[usize::from(!view.bool(3)?)] != n {
-        return Err(Error::kernel("the right side does not fit the factors").argument("B").got(format!("{extents:?}")));
+        return Err(Error::kernel("the right side does not fit the factors")
+            .argument("B")
+            .got(format!("{extents:?}")));
     }
     let batch = common_batch(&batch, &b_batch)?;
     args.resize(5, &joined(&batch, &extents)?)?;
@@ -380,7 +402,13 @@ fn store_parts(args: &Args<'_>, to: &Parts<'_>, [lu, pivots, part, order]: [&mut
     Ok(())
 }
 
-fn resize_parts(args: &mut BindArgs<'_>, first: usize, batch: &Dims, [rows, columns]: [usize; 2], asked: [bool; 2]) -> Result<(usize, usize)> {
+fn resize_parts(
+    args: &mut BindArgs<'_>,
+    first: usize,
+    batch: &Dims,
+    [rows, columns]: [usize; 2],
+    asked: [bool; 2],
+) -> Result<(usize, usize)> {
     let inner = rows.min(columns);
     args.resize(first, if asked[1] { joined(batch, &[rows, rows])? } else { Dims::new(&[0])? }.as_ref())?;
     for (i, item) in [[rows, inner], [inner, columns]].iter().enumerate() {
@@ -475,11 +503,17 @@ pub static OPERATORS: &[Operator] = &[
     ),
     kernel(
         "aten::_linalg_det.result(Tensor A, *, Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots) -> (Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots)",
-        |ctx| prepare_determinant::<1>(ctx, |args, n, s| run_determinant::<1>(args, n, s.worker, determinant)),
+        |ctx| {
+            prepare_determinant::<1>(ctx, |args, n, s| run_determinant::<1>(args, n, s.worker, determinant))
+        },
     ),
     kernel(
         "aten::_linalg_slogdet.sign(Tensor A, *, Tensor(a!) sign, Tensor(b!) logabsdet, Tensor(c!) LU, Tensor(d!) pivots) -> (Tensor(a!) sign, Tensor(b!) logabsdet, Tensor(c!) LU, Tensor(d!) pivots)",
-        |ctx| prepare_determinant::<2>(ctx, |args, n, s| run_determinant::<2>(args, n, s.worker, sign_and_logarithm)),
+        |ctx| {
+            prepare_determinant::<2>(ctx, |args, n, s| {
+                run_determinant::<2>(args, n, s.worker, sign_and_logarithm)
+            })
+        },
     ),
 ];
 
@@ -490,7 +524,9 @@ mod tests {
 
     fn inverse(a: &[f64; 4], is_checked: bool) -> pteron_core::Result<Vec<f64>> {
         let args = [
-            Tensor::of(&[2, 2], a).into(), is_checked.into(), Tensor::output(DType::Float64, &[2, 2]).into(),
+            Tensor::of(&[2, 2], a).into(),
+            is_checked.into(),
+            Tensor::output(DType::Float64, &[2, 2]).into(),
             Tensor::output(DType::Int32, &[]).into(),
         ];
         match &call("aten::linalg_inv_ex.inverse", &args)?[2] {
@@ -510,8 +546,12 @@ mod tests {
     fn pivots_from_outside_are_checked() {
         let run = |pivots: [i32; 2]| {
             let args = [
-                Tensor::of(&[2, 2], &[1f64, 0.0, 0.0, 1.0]).into(), Tensor::of(&[2], &pivots).into(),
-                Tensor::of(&[2, 1], &[3f64, 5.0]).into(), true.into(), false.into(), Tensor::output(DType::Float64, &[2, 1]).into(),
+                Tensor::of(&[2, 2], &[1f64, 0.0, 0.0, 1.0]).into(),
+                Tensor::of(&[2], &pivots).into(),
+                Tensor::of(&[2, 1], &[3f64, 5.0]).into(),
+                true.into(),
+                false.into(),
+                Tensor::output(DType::Float64, &[2, 1]).into(),
             ];
             call("aten::linalg_lu_solve.out", &args)
         };

@@ -21,7 +21,9 @@ fn check_mask(ctx: &PrepareContext<'_>, position: usize, name: &str, allow_byte:
     match dtype_of(ctx, position)? {
         DType::Bool => Ok(()),
         DType::UInt8 if allow_byte => Ok(()),
-        other => Err(Error::kernel("the mask must be bool").argument(name).expected("bool").got(other.name())),
+        other => {
+            Err(Error::kernel("the mask must be bool").argument(name).expected("bool").got(other.name()))
+        }
     }
 }
 
@@ -115,7 +117,12 @@ mod tests {
         let x = Tensor::of(&[2], &[1i8, 2]);
         let mask = Tensor::of(&[2], &[Bool8(1), Bool8(0)]);
         let fill = |m: &Tensor, v: Arg| {
-            run_out("aten::masked_fill.Scalar_out", &[x.clone().into(), m.clone().into(), v], DType::Int8, &[2])
+            run_out(
+                "aten::masked_fill.Scalar_out",
+                &[x.clone().into(), m.clone().into(), v],
+                DType::Int8,
+                &[2],
+            )
         };
         assert_eq!(fill(&mask, Arg::Double(2.5)).unwrap().values::<i8>(), [2, 2]);
         assert!(error_text(fill(&mask, Arg::Int(2000))).contains("does not fit"));

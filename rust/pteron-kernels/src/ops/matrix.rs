@@ -4,10 +4,10 @@
 //! refused; float16 and bfloat16 accumulate in float32. Edge cases: an empty inner dimension gives
 //! zeros; `beta` 0 leaves the addend out, NaN included.
 
-use crate::operator::{Operator, kernel};
 use crate::complex_number::Number;
 use crate::compute::{BLOCK, Class, Compute, Kind, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_expandable, check_rank, check_same};
 use crate::strided::loops::broadcast_strides;
@@ -109,7 +109,13 @@ impl<C: Compute> Combine<'_, C> {
 }
 
 /// `[b, m, k] x [b, k, n]`, or without the batch dimension.
-fn product<C: Compute>(args: &Args<'_>, left: usize, right: usize, out: usize, combine: &Combine<'_, C>) -> Result<()> {
+fn product<C: Compute>(
+    args: &Args<'_>,
+    left: usize,
+    right: usize,
+    out: usize,
+    combine: &Combine<'_, C>,
+) -> Result<()> {
     let (a, b) = (Reader::<C>::new(args.tensor(left)?)?, Reader::<C>::new(args.tensor(right)?)?);
     let mut y = Writer::<C>::new(args.output(out)?)?;
     let rank = a.meta().rank();
@@ -223,10 +229,15 @@ fn linear<C: Compute>(args: &Args<'_>) -> Result<()> {
     from.for_each(|position, base| {
         let target = to.outer.offset(position);
         let row = Matrix { offset: base, row: 0, column: x_stride };
-        multiply((&x, row), (&w, Matrix { offset: 0, row: w_k, column: w_n }), [1, n, k], |_, column, values| {
-            combine.apply([0, 0, column], values)?;
-            y.write(target + column as isize * y_stride, y_stride, values)
-        })
+        multiply(
+            (&x, row),
+            (&w, Matrix { offset: 0, row: w_k, column: w_n }),
+            [1, n, k],
+            |_, column, values| {
+                combine.apply([0, 0, column], values)?;
+                y.write(target + column as isize * y_stride, y_stride, values)
+            },
+        )
     })
 }
 
@@ -348,14 +359,15 @@ mod tests {
         assert_eq!(run_out("aten::mm.out", &plain, DType::Int64, &[m, n]).unwrap().values::<i64>(), want);
         let transposed: Vec<f64> = (0..n * k).map(|i| b[(i % k) * n + i / k] as f64).collect();
         let a: Vec<f64> = a.iter().map(|v| *v as f64).collect();
-        let args = [
-            Tensor::of(&[m, k], &a).into(),
-            Tensor::of(&[k, n], &transposed).in_order(&[1, 0]).into(),
-        ];
+        let args =
+            [Tensor::of(&[m, k], &a).into(), Tensor::of(&[k, n], &transposed).in_order(&[1, 0]).into()];
         let want: Vec<f64> = want.iter().map(|v| *v as f64).collect();
         assert_eq!(run_out("aten::mm.out", &args, DType::Float64, &[m, n]).unwrap().values::<f64>(), want);
         let args = [Tensor::of(&[1, m, k], &a).into(), Tensor::of(&[n, k], &transposed).into(), Arg::None];
-        assert_eq!(run_out("aten::linear.out", &args, DType::Float64, &[1, m, n]).unwrap().values::<f64>(), want);
+        assert_eq!(
+            run_out("aten::linear.out", &args, DType::Float64, &[1, m, n]).unwrap().values::<f64>(),
+            want
+        );
     }
 
     #[test]
@@ -373,13 +385,18 @@ mod tests {
     #[test]
     fn nothing_to_sum_gives_zeros() {
         let args = [Tensor::of::<f32>(&[2, 0], &[]).into(), Tensor::of::<f32>(&[0, 1], &[]).into()];
-        assert_eq!(run_out("aten::mm.out", &args, DType::Float32, &[2, 1]).unwrap().values::<f32>(), [0.0, 0.0]);
+        assert_eq!(
+            run_out("aten::mm.out", &args, DType::Float32, &[2, 1]).unwrap().values::<f32>(),
+            [0.0, 0.0]
+        );
     }
 
     #[test]
     fn misfits_are_refused() {
         let args = [Tensor::of(&[1, 2], &[1f32; 2]).into(), Tensor::of(&[3, 1], &[1f32; 3]).into()];
-        assert!(error_text(run_out("aten::mm.out", &args, DType::Float32, &[1, 1])).contains("[1, 2] and [3, 1]"));
+        assert!(
+            error_text(run_out("aten::mm.out", &args, DType::Float32, &[1, 1])).contains("[1, 2] and [3, 1]")
+        );
         let args = [Tensor::of(&[1, 1], &[Bool8(1)]).into(), Tensor::of(&[1, 1], &[Bool8(1)]).into()];
         assert!(error_text(run_out("aten::mm.out", &args, DType::Bool, &[1, 1])).contains("bool"));
     }

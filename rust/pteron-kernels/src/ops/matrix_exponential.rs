@@ -14,8 +14,20 @@ use pteron_core::{Args, BindArgs, PrepareContext, Result};
 
 /// Coefficients of the numerator; those of the denominator alternate in sign.
 const PADE: [f64; 14] = [
-    64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
-    10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
+    64764752532480000.0,
+    32382376266240000.0,
+    7771770303897600.0,
+    1187353796428800.0,
+    129060195264000.0,
+    10559470521600.0,
+    670442572800.0,
+    33522128640.0,
+    1323241920.0,
+    40840800.0,
+    960960.0,
+    16380.0,
+    182.0,
+    1.0,
 ];
 /// Largest norm that the approximant is exact to double precision for.
 const THETA: f64 = 5.371920351148152;
@@ -102,7 +114,9 @@ mod tests {
     fn rotations() {
         let run = |angle: f64| {
             let x = Tensor::of(&[2, 2], &[0.0, -angle, angle, 0.0]);
-            run_out("aten::linalg_matrix_exp.out", &[x.into()], DType::Float64, &[2, 2]).unwrap().values::<f64>()
+            run_out("aten::linalg_matrix_exp.out", &[x.into()], DType::Float64, &[2, 2])
+                .unwrap()
+                .values::<f64>()
         };
         for angle in [0.0f64, 1.0, 3.0, 40.0] {
             for (got, want) in run(angle).iter().zip([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]) {

@@ -7,9 +7,9 @@
 //! weight and bias may be absent; a result that `output_mask` does not ask for is left as it is; without
 //! rows the gradients of weight and bias are 0.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::normalization::{base, check_optional, group_counts, optional, plane};
 use crate::ops::sums::check_float;
 use crate::reduction::plain::{Reduction, row_major};
@@ -24,7 +24,10 @@ const X: usize = 1;
 fn mask(args: &Args<'_>, i: usize) -> Result<[bool; 3]> {
     let mask = args.bool_list(i)?;
     mask.try_into().map_err(|_| {
-        Error::kernel("there are three gradients").argument("output_mask").expected("3").got(mask.len().to_string())
+        Error::kernel("there are three gradients")
+            .argument("output_mask")
+            .expected("3")
+            .got(mask.len().to_string())
     })
 }
 
@@ -86,7 +89,14 @@ impl<'a> Layer<'a> {
     }
 
     /// Gradient and x̂ of the elements from `at` on of a row.
-    fn block(&self, row: usize, [mean, rstd]: [f64; 2], at: usize, grad: &mut [f64], x: &mut [f64]) -> Result<()> {
+    fn block(
+        &self,
+        row: usize,
+        [mean, rstd]: [f64; 2],
+        at: usize,
+        grad: &mut [f64],
+        x: &mut [f64],
+    ) -> Result<()> {
         self.grad.gather(self.rows[0].inner(), self.rows[0].outer.offset(row), at, grad)?;
         self.x.gather(self.rows[1].inner(), self.rows[1].outer.offset(row), at, x)?;
         x.iter_mut().for_each(|v| *v = (*v - mean) * rstd);
@@ -207,7 +217,12 @@ impl<'a> Group<'a> {
     }
 
     /// Visits gradient and x̂ of the elements of a channel of an image, with the position of the first.
-    fn blocks(&self, n: usize, c: usize, mut visit: impl FnMut(usize, &mut [f64], &[f64]) -> Result<()>) -> Result<()> {
+    fn blocks(
+        &self,
+        n: usize,
+        c: usize,
+        mut visit: impl FnMut(usize, &mut [f64], &[f64]) -> Result<()>,
+    ) -> Result<()> {
         let [mean, rstd] = self.moments(n, c)?;
         let (mut grad, mut x) = ([0.0; BLOCK], [0.0; BLOCK]);
         let count = self.planes[0].numel();
@@ -327,9 +342,17 @@ mod tests {
     fn a_row_whose_gradient_is_the_same_everywhere_moves_nothing() {
         let output = |shape: &[usize]| -> Arg { Tensor::output(DType::Float32, shape).into() };
         let mut args = vec![
-            Tensor::of(&[1, 2], &[3f32, 3.0]).into(), Tensor::of(&[1, 2], &[1f32, 3.0]).into(), vec![2].into(),
-            Tensor::of(&[1, 1], &[2f32]).into(), Tensor::of(&[1, 1], &[1f32]).into(), Arg::None, Arg::None,
-            Arg::BoolList(vec![true; 3]), output(&[1, 2]), output(&[2]), output(&[2]),
+            Tensor::of(&[1, 2], &[3f32, 3.0]).into(),
+            Tensor::of(&[1, 2], &[1f32, 3.0]).into(),
+            vec![2].into(),
+            Tensor::of(&[1, 1], &[2f32]).into(),
+            Tensor::of(&[1, 1], &[1f32]).into(),
+            Arg::None,
+            Arg::None,
+            Arg::BoolList(vec![true; 3]),
+            output(&[1, 2]),
+            output(&[2]),
+            output(&[2]),
         ];
         let r = call("aten::native_layer_norm_backward.out", &args).unwrap();
         let values = |i: usize| match &r[i] {

@@ -4,9 +4,9 @@
 //! Shape: that of the input; statistics as PyTorch returns them. Dtype: floats; statistics are
 //! accumulated in float64. Edge cases: weight and bias may be absent; empty batches.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::sums::{check_float, moments};
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -15,13 +15,13 @@ use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
 mod batch_norm;
+#[cfg(test)]
+#[path = "normalization/tests.rs"]
+mod fast_tests;
 mod group_norm;
 mod layer_norm;
 #[allow(unsafe_code, reason = "a SIMD task")]
 mod tasks;
-#[cfg(test)]
-#[path = "normalization/tests.rs"]
-mod fast_tests;
 
 pub(crate) fn optional<'a>(args: &Args<'a>, i: usize) -> Result<Option<Reader<'a, f64>>> {
     args.optional_tensor(i)?.map(Reader::new).transpose()
@@ -110,7 +110,13 @@ pub(crate) struct Affine {
 
 impl Affine {
     /// `(x - mean) * rstd * weight + bias` of channel `c`.
-    pub(crate) fn new(mean: f64, rstd: f64, c: usize, weight: &Option<Reader<'_, f64>>, bias: &Option<Reader<'_, f64>>) -> Result<Affine> {
+    pub(crate) fn new(
+        mean: f64,
+        rstd: f64,
+        c: usize,
+        weight: &Option<Reader<'_, f64>>,
+        bias: &Option<Reader<'_, f64>>,
+    ) -> Result<Affine> {
         let weight = weight.as_ref().map_or(Ok(1.0), |w| w.get(c))?;
         let bias = bias.as_ref().map_or(Ok(0.0), |b| b.get(c))?;
         let scale = rstd * weight;
@@ -182,7 +188,8 @@ fn group(args: &Args<'_>) -> Result<()> {
     let (weight, bias) = (optional(args, 1)?, optional(args, 2)?);
     let x = Reader::<f64>::new(args.tensor(0)?)?;
     let mut y = Writer::<f64>::new(args.output(8)?)?;
-    let (mut means, mut rstds) = (Writer::<f64>::new(args.output(9)?)?, Writer::<f64>::new(args.output(10)?)?);
+    let (mut means, mut rstds) =
+        (Writer::<f64>::new(args.output(9)?)?, Writer::<f64>::new(args.output(10)?)?);
     let per_group = channels / groups;
     let planes = [plane(x.meta().shape(), x.meta().strides()), plane(y.meta().shape(), y.meta().strides())];
     let mut extents = *x.meta().shape();
@@ -283,7 +290,12 @@ fn batch_statistics(args: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
-fn prepare(ctx: &PrepareContext<'_>, outputs: [usize; 3], bind: crate::routine::BindFn, run: crate::routine::RunFn) -> Preparation {
+fn prepare(
+    ctx: &PrepareContext<'_>,
+    outputs: [usize; 3],
+    bind: crate::routine::BindFn,
+    run: crate::routine::RunFn,
+) -> Preparation {
     check_outputs(ctx, outputs)?;
     Routine::prepare(bind, run)
 }
@@ -331,7 +343,16 @@ mod tests {
     fn layer_norm_scales_each_row() {
         let x = Tensor::of(&[2, 2], &[1f32, 3.0, -2.0, 2.0]);
         let w = Tensor::of(&[2], &[1f32, 2.0]);
-        let args = [x.into(), vec![2].into(), w.into(), Arg::None, 0.0.into(), output(&[2, 2]), output(&[2, 1]), output(&[2, 1])];
+        let args = [
+            x.into(),
+            vec![2].into(),
+            w.into(),
+            Arg::None,
+            0.0.into(),
+            output(&[2, 2]),
+            output(&[2, 1]),
+            output(&[2, 1]),
+        ];
         let r = call("aten::native_layer_norm.out", &args).unwrap();
         assert_eq!(tensor(&r[5]), [-1.0, 2.0, -1.0, 2.0]);
         assert_eq!((tensor(&r[6]), tensor(&r[7])), (vec![2.0, 0.0], vec![1.0, 0.5]));
@@ -346,8 +367,16 @@ mod tests {
         let mean = Tensor::of(&[2], &[1f32, 10.0]);
         let var = Tensor::of(&[2], &[1f32, 100.0]);
         let args = [
-            x.into(), Arg::None, Arg::None, mean.into(), var.into(), 0.1.into(), 0.0.into(),
-            output(&[1, 2, 1, 2]), output(&[0]), output(&[0]),
+            x.into(),
+            Arg::None,
+            Arg::None,
+            mean.into(),
+            var.into(),
+            0.1.into(),
+            0.0.into(),
+            output(&[1, 2, 1, 2]),
+            output(&[0]),
+            output(&[0]),
         ];
         let r = call("aten::_native_batch_norm_legit_no_training.out", &args).unwrap();
         assert_eq!(tensor(&r[7]), [0.0, 1.0, 0.0, 1.0]);
@@ -357,8 +386,17 @@ mod tests {
     fn group_norm_checks_its_numbers() {
         let x = Tensor::of(&[1, 2, 2], &[1f32, 3.0, 5.0, 9.0]);
         let mut args = [
-            x.into(), Arg::None, Arg::None, 1i64.into(), 2i64.into(), 2i64.into(), 2i64.into(), 0.0.into(),
-            output(&[1, 2, 2]), output(&[1, 2]), output(&[1, 2]),
+            x.into(),
+            Arg::None,
+            Arg::None,
+            1i64.into(),
+            2i64.into(),
+            2i64.into(),
+            2i64.into(),
+            0.0.into(),
+            output(&[1, 2, 2]),
+            output(&[1, 2]),
+            output(&[1, 2]),
         ];
         let r = call("aten::native_group_norm.out", &args).unwrap();
         assert_eq!(tensor(&r[8]), [-1.0, 1.0, -1.0, 1.0]);

@@ -5,8 +5,8 @@
 //! nextafter steps in the common dtype, float16 and bfloat16 too; heaviside of NaN is 0; gcd(0, 0) is 0;
 //! fmax and fmin are NaN only where both numbers are.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float, integer, number};
+use crate::operator::{Operator, kernel};
 use crate::routine::{Preparation, dtype_of};
 use half::{bf16, f16};
 use pteron_core::{DType, Error, PrepareContext, Result};
@@ -51,12 +51,20 @@ fn nextafter(ctx: &PrepareContext<'_>) -> Preparation {
     let (p, dtypes) = (Positions::BINARY, promoted(ctx)?);
     let double = |a: f64, b: f64, _: f64, _: &_| neighbour!(f64, a, b);
     match dtypes.common {
-        DType::Float16 => {
-            float(ctx, p, dtypes, |a, b, _, _| neighbour!(f16, f16::from_f32(a), f16::from_f32(b)).to_f32(), double)
-        }
-        DType::BFloat16 => {
-            float(ctx, p, dtypes, |a, b, _, _| neighbour!(bf16, bf16::from_f32(a), bf16::from_f32(b)).to_f32(), double)
-        }
+        DType::Float16 => float(
+            ctx,
+            p,
+            dtypes,
+            |a, b, _, _| neighbour!(f16, f16::from_f32(a), f16::from_f32(b)).to_f32(),
+            double,
+        ),
+        DType::BFloat16 => float(
+            ctx,
+            p,
+            dtypes,
+            |a, b, _, _| neighbour!(bf16, bf16::from_f32(a), bf16::from_f32(b)).to_f32(),
+            double,
+        ),
         _ => float(ctx, p, dtypes, |a, b, _, _| neighbour!(f32, a, b), double),
     }
 }
@@ -64,7 +72,10 @@ fn nextafter(ctx: &PrepareContext<'_>) -> Preparation {
 fn heaviside(ctx: &PrepareContext<'_>) -> Preparation {
     let (x, values) = (dtype_of(ctx, 0)?, dtype_of(ctx, 1)?);
     if x != values {
-        return Err(Error::kernel("heaviside needs equal dtypes").argument("values").expected(x.name()).got(values.name()));
+        return Err(Error::kernel("heaviside needs equal dtypes")
+            .argument("values")
+            .expected(x.name())
+            .got(values.name()));
     }
     number(
         ctx,
@@ -97,7 +108,11 @@ fn least_multiple(a: i64, b: i64, low: i64) -> i64 {
     }
     let product = a.wrapping_div(divisor).wrapping_mul(b);
     // PyTorch computes in 32 bits at least: a product that does not fit wraps before its sign is taken off.
-    if low == i64::from(i32::MIN) { i64::from((product as i32).wrapping_abs()) } else { product.wrapping_abs() }
+    if low == i64::from(i32::MIN) {
+        i64::from((product as i32).wrapping_abs())
+    } else {
+        product.wrapping_abs()
+    }
 }
 
 /// `apply` has as third number the smallest one of the dtype, if that is signed.
@@ -119,7 +134,10 @@ fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Prepar
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot),
     kernel("aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", copysign),
-    kernel("aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", copysign_number),
+    kernel(
+        "aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
+        copysign_number,
+    ),
     kernel("aten::nextafter.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", nextafter),
     kernel("aten::heaviside.out(Tensor self, Tensor values, *, Tensor(a!) out) -> Tensor(a!)", heaviside),
     kernel("aten::gcd.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
@@ -128,8 +146,14 @@ pub static OPERATORS: &[Operator] = &[
     kernel("aten::lcm.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         divisors(ctx, least_multiple)
     }),
-    kernel("aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.max(b), int a.max(b))),
-    kernel("aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.min(b), int a.min(b))),
+    kernel(
+        "aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.max(b), int a.max(b)),
+    ),
+    kernel(
+        "aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.min(b), int a.min(b)),
+    ),
 ];
 
 #[cfg(test)]

@@ -5,11 +5,11 @@
 //! every number, and the median of anything with NaN is the first NaN; of equal elements a rank takes
 //! the one that comes earlier for a lower rank, mode the last of the smallest value that is most frequent.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Class, unsupported};
 use crate::elements::{Reader, Writer};
 use crate::frame::Split;
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
 use crate::reduction::plain::{Reduction, bind_reduced, check_not_empty, row_major};
@@ -155,13 +155,15 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
         None => scratch_bytes(shape.numel()?)?,
     };
     match Class::of(dtype) {
-        Some(class) if dtype != DType::Bool || form.wanted == Wanted::Mode => {
-            in_ranges(bytes, move |args, _: &mut ()| bind_lines(args, form), move |_, args, lines, scratch| match class {
+        Some(class) if dtype != DType::Bool || form.wanted == Wanted::Mode => in_ranges(
+            bytes,
+            move |args, _: &mut ()| bind_lines(args, form),
+            move |_, args, lines, scratch| match class {
                 Class::F32 => find::<f32>(args, form, lines, scratch),
                 Class::F64 => find::<f64>(args, form, lines, scratch),
                 Class::I64 => find::<i64>(args, form, lines, scratch),
-            })
-        }
+            },
+        ),
         _ => Err(unsupported(dtype)),
     }
 }
@@ -204,20 +206,27 @@ mod tests {
         assert!(v[0].is_nan() && i == [1]);
         assert_eq!(values_and_positions("aten::nanmedian.dim_values", args()), (vec![3.0], vec![3]));
         let none = Tensor::of(&[2], &[f32::NAN, f32::NAN]);
-        let (v, i) = values_and_positions("aten::nanmedian.dim_values", vec![none.into(), 0i64.into(), true.into()]);
+        let (v, i) =
+            values_and_positions("aten::nanmedian.dim_values", vec![none.into(), 0i64.into(), true.into()]);
         assert!(v[0].is_nan() && i == [0]);
     }
 
     #[test]
     fn the_smallest_of_the_most_frequent_wins() {
         let x = Tensor::of(&[6], &[1f32, 2.0, -0.0, 2.0, 0.0, f32::NAN]);
-        assert_eq!(values_and_positions("aten::mode.values", vec![x.into(), 0i64.into(), true.into()]).1, [4]);
+        assert_eq!(
+            values_and_positions("aten::mode.values", vec![x.into(), 0i64.into(), true.into()]).1,
+            [4]
+        );
     }
 
     #[test]
     fn nothing_has_a_median_among_floats_only() {
         let x = Tensor::of::<f32>(&[0], &[]);
-        assert!(run_out("aten::median.out", &[x.into()], DType::Float32, &[]).unwrap().values::<f32>()[0].is_nan());
+        assert!(
+            run_out("aten::median.out", &[x.into()], DType::Float32, &[]).unwrap().values::<f32>()[0]
+                .is_nan()
+        );
         let x = Tensor::of::<i64>(&[0], &[]);
         assert!(error_text(run_out("aten::median.out", &[x.into()], DType::Int64, &[])).contains("empty"));
     }

@@ -3,16 +3,16 @@
 //! Shape: every padded extent grows by its two paddings. Dtype: kept. Edge cases: a negative padding
 //! crops; a reflection must be smaller than what it reflects.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::chunk::{CHUNK, part};
 use crate::compute::{Compute, Kind, by_kind};
 use crate::elements::Writer;
 use crate::grid_kernel::{GridKernel, Part, prepared};
-use crate::strided::mapped_copy::{self, Mapping};
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::masked_choice::check_representable;
-use crate::strided::copy::{StridedRegion, RegionCopy};
 use crate::routine::{Preparation, dtype_of};
+use crate::strided::copy::{RegionCopy, StridedRegion};
+use crate::strided::mapped_copy::{self, Mapping};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result};
 
 mod constant;
@@ -24,7 +24,10 @@ fn paddings(args: &Args<'_>, dims: Option<usize>) -> Result<([[i64; 2]; MAX_RANK
     let mut out = [[0; 2]; MAX_RANK];
     let mut shape = *x.shape();
     let count = pad.len() / 2;
-    if pad.len() % 2 != 0 || count > shape.len() || dims.is_some_and(|n| n != count || !(n + 1..=n + 2).contains(&shape.len())) {
+    if pad.len() % 2 != 0
+        || count > shape.len()
+        || dims.is_some_and(|n| n != count || !(n + 1..=n + 2).contains(&shape.len()))
+    {
         return Err(Error::kernel("paddings come in pairs, one for each padded dimension")
             .argument("pad")
             .got(format!("{} paddings for shape {shape}", pad.len())));
@@ -85,7 +88,11 @@ impl GridKernel for Constant {
         Ok(Grid::phases(&[filled, copy.numel().div_ceil(CHUNK)], CHUNK / 2))
     }
 
-    fn run(&self, (copy, numel): &(RegionCopy, usize), Part { args, phase, chunk, .. }: Part<'_>) -> Result<()> {
+    fn run(
+        &self,
+        (copy, numel): &(RegionCopy, usize),
+        Part { args, phase, chunk, .. }: Part<'_>,
+    ) -> Result<()> {
         let mut out = args.output(3)?;
         if phase > 0 {
             return copy.run(&args.tensor(0)?, &mut out, part(chunk, CHUNK, copy.numel()));
@@ -111,7 +118,13 @@ fn prepare_constant(ctx: &PrepareContext<'_>) -> Preparation {
 type MapFn = fn(i64, i64) -> i64;
 
 fn reflect(i: i64, extent: i64) -> i64 {
-    if i < 0 { -i } else if i >= extent { 2 * (extent - 1) - i } else { i }
+    if i < 0 {
+        -i
+    } else if i >= extent {
+        2 * (extent - 1) - i
+    } else {
+        i
+    }
 }
 
 fn replicate(i: i64, extent: i64) -> i64 {
@@ -137,7 +150,9 @@ fn map(args: &Args<'_>, dims: usize, is_reflection: bool) -> Result<Mapping> {
         }
     }
     if shape.iter().skip(shape.len() - dims).all(|n| *n == 0) {
-        return Err(Error::kernel("a padding leaves no valid extent").argument("padding").got(shape.to_string()));
+        return Err(Error::kernel("a padding leaves no valid extent")
+            .argument("padding")
+            .got(shape.to_string()));
     }
     let listed = (shape.len() - dims..shape.len()).fold(0, |set, d| set | 1 << d);
     Ok(Mapping::new(&x, shape, listed))
@@ -155,9 +170,12 @@ fn list(args: &Args<'_>, d: usize, first: usize, list: &mut [usize], from: MapFn
 fn prepare<const DIMS: usize, const REFLECT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, 2)?;
     Kind::of(dtype_of(ctx, 0)?)?;
-    mapped_copy::prepare(ctx, 2, |args| map(args, DIMS, REFLECT), |args, d, first, out| {
-        list(args, d, first, out, if REFLECT { reflect } else { replicate })
-    })
+    mapped_copy::prepare(
+        ctx,
+        2,
+        |args| map(args, DIMS, REFLECT),
+        |args, d, first, out| list(args, d, first, out, if REFLECT { reflect } else { replicate }),
+    )
 }
 
 /// Padding.
@@ -200,7 +218,12 @@ mod tests {
     fn constant_padding_grows_and_crops() {
         let x = Tensor::of(&[3], &[1i32, 2, 3]);
         let pad = |p: &[i64], n| {
-            run_out("aten::constant_pad_nd.out", &[x.clone().into(), p.to_vec().into(), Arg::Int(9)], DType::Int32, &[n])
+            run_out(
+                "aten::constant_pad_nd.out",
+                &[x.clone().into(), p.to_vec().into(), Arg::Int(9)],
+                DType::Int32,
+                &[n],
+            )
         };
         assert_eq!(pad(&[1, -1], 3).unwrap().values::<i32>(), [9, 1, 2]);
         assert_eq!(pad(&[-3, 2], 2).unwrap().values::<i32>(), [9, 9]);
@@ -213,7 +236,9 @@ mod tests {
     #[test]
     fn reflections_must_fit() {
         let x = Tensor::of(&[1, 3], &[1f32, 2.0, 3.0]);
-        let pad = |op: &str, p: [i64; 2], n| run_out(op, &[x.clone().into(), p.to_vec().into()], DType::Float32, &[1, n]);
+        let pad = |op: &str, p: [i64; 2], n| {
+            run_out(op, &[x.clone().into(), p.to_vec().into()], DType::Float32, &[1, n])
+        };
         let y = pad("aten::reflection_pad1d.out", [2, 1], 6).unwrap();
         assert_eq!(y.values::<f32>(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
         let y = pad("aten::replication_pad1d.out", [2, 1], 6).unwrap();

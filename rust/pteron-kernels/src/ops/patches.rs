@@ -4,14 +4,14 @@
 //! as in PyTorch; sums round to the dtype after every addition. Edge cases: what lies in the padding is 0;
 //! empty batches.
 
-use crate::operator::{Operator, kernel};
 use crate::complex_number::Number;
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::integers;
-use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
+use crate::strided::copy::zero;
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorMeta};
 
 /// Geometry of a call, `[height, width]` each.
@@ -202,7 +202,9 @@ macro_rules! prepared {
             (DType::Bool, _) => Routine::prepare($bind, |args, _| $run::<i64>(args)),
             (_, Some(Class::F32)) => Routine::prepare($bind, |args, _| $run::<f32>(args)),
             (_, Some(Class::F64)) => Routine::prepare($bind, |args, _| $run::<f64>(args)),
-            (dtype, _) => Err(Error::kernel("the operator needs floats, bool or complex64").got(dtype.name())),
+            (dtype, _) => {
+                Err(Error::kernel("the operator needs floats, bool or complex64").got(dtype.name()))
+            }
         }
     }};
 }
@@ -243,6 +245,8 @@ mod tests {
         let z = run_out("aten::col2im.out", &args, DType::Float32, &[1, 2, 2]).unwrap();
         assert_eq!(z.values::<f32>(), [2.0, 4.0, 6.0, 8.0]);
         args[1] = vec![3, 2].into();
-        assert!(error_text(run_out("aten::col2im.out", &args, DType::Float32, &[1, 3, 2])).contains("patches"));
+        assert!(
+            error_text(run_out("aten::col2im.out", &args, DType::Float32, &[1, 3, 2])).contains("patches")
+        );
     }
 }

@@ -6,9 +6,9 @@
 //! a window is reported; padding counts for an average when `count_include_pad` says so; inputs may lack the
 //! batch dimension.
 
-use crate::operator::{Operator, kernel, operator};
 use crate::compute::{Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -77,7 +77,8 @@ pub(crate) fn axes<const N: usize>(args: &Args<'_>, x: usize, has_dilation: bool
     let kernel = integers::<N>(args, x + 1, ("kernel_size", 1, 1), None)?;
     let stride = integers::<N>(args, x + 2, ("stride", 1, 1), Some(kernel))?;
     let padding = integers::<N>(args, x + 3, ("padding", 0, 0), Some([0; 3]))?;
-    let dilation = if has_dilation { integers::<N>(args, x + 4, ("dilation", 1, 1), Some([1; 3]))? } else { [1; 3] };
+    let dilation =
+        if has_dilation { integers::<N>(args, x + 4, ("dilation", 1, 1), Some([1; 3]))? } else { [1; 3] };
     let ceil = args.bool(if has_dilation { x + 5 } else { x + 4 })?;
     let axis = |d: usize| Axis::new(size[d], [kernel[d], stride[d], padding[d], dilation[d]], ceil);
     Ok([axis(0)?, axis(1)?, axis(2)?])
@@ -269,8 +270,14 @@ mod tests {
     fn maxima_with_positions_and_nan() {
         let x = Tensor::of(&[1, 2, 3], &[1f32, f32::NAN, 2.0, 5.0, 3.0, 4.0]);
         let args = [
-            x.into(), vec![2].into(), vec![1].into(), Arg::IntList(vec![]), Arg::IntList(vec![]), false.into(),
-            Tensor::output(DType::Float32, &[1, 1, 2]).into(), Tensor::output(DType::Int64, &[1, 1, 2]).into(),
+            x.into(),
+            vec![2].into(),
+            vec![1].into(),
+            Arg::IntList(vec![]),
+            Arg::IntList(vec![]),
+            false.into(),
+            Tensor::output(DType::Float32, &[1, 1, 2]).into(),
+            Tensor::output(DType::Int64, &[1, 1, 2]).into(),
         ];
         let r = call("aten::max_pool2d_with_indices.out", &args).unwrap();
         let (Arg::Tensor(v), Arg::Tensor(i)) = (&r[6], &r[7]) else { panic!("no tensors") };
@@ -283,8 +290,13 @@ mod tests {
         let x = Tensor::of(&[1, 1, 3], &[3f32, 6.0, 9.0]);
         let pool = |pad: i64, ceil: bool, include: bool, n| {
             let args = [
-                x.clone().into(), vec![1, 2].into(), vec![1, 2].into(), vec![0, pad].into(), ceil.into(),
-                include.into(), Arg::None,
+                x.clone().into(),
+                vec![1, 2].into(),
+                vec![1, 2].into(),
+                vec![0, pad].into(),
+                ceil.into(),
+                include.into(),
+                Arg::None,
             ];
             run_out("aten::avg_pool2d.out", &args, DType::Float32, &[1, 1, n]).unwrap().values::<f32>()
         };
@@ -297,7 +309,12 @@ mod tests {
     #[test]
     fn adaptive_windows_overlap() {
         let x = Tensor::of(&[1, 1, 3], &[3f32, 6.0, 9.0]);
-        let y = run_out("aten::_adaptive_avg_pool2d.out", &[x.into(), vec![1, 2].into()], DType::Float32, &[1, 1, 2]);
+        let y = run_out(
+            "aten::_adaptive_avg_pool2d.out",
+            &[x.into(), vec![1, 2].into()],
+            DType::Float32,
+            &[1, 1, 2],
+        );
         assert_eq!(y.unwrap().values::<f32>(), [4.5, 7.5]);
     }
 
@@ -306,8 +323,13 @@ mod tests {
         let x = Tensor::of(&[1, 2, 2], &[0f32; 4]);
         let pool = |kernel: i64, stride: i64, pad: i64| {
             let args = [
-                x.clone().into(), vec![kernel].into(), vec![stride].into(), vec![pad].into(), false.into(),
-                true.into(), Arg::None,
+                x.clone().into(),
+                vec![kernel].into(),
+                vec![stride].into(),
+                vec![pad].into(),
+                false.into(),
+                true.into(),
+                Arg::None,
             ];
             error_text(run_out("aten::avg_pool2d.out", &args, DType::Float32, &[1, 2, 2]))
         };

@@ -5,17 +5,17 @@
 //! row-major order of the windows, as PyTorch's do. Edge cases: inputs may lack the batch dimension; a
 //! position of a maximum outside the input is an error, one of -1 is skipped.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
+use crate::operator::{Operator, kernel};
 use crate::ops::adaptive_pooling;
 use crate::ops::layout::same_dtype;
 use crate::ops::pooling::{Mean, axes, divisor_override, window};
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, extents, places, volumes, with_extents};
-use crate::strided::copy::zero;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_same};
+use crate::strided::copy::zero;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 const GRAD: usize = 0;
@@ -189,8 +189,14 @@ mod tests {
     #[test]
     fn averages_share_the_gradient_out() {
         let args: [Arg; 8] = [
-            Tensor::of(&[1, 1, 2], &[4f32, 8.0]).into(), Tensor::of(&[1, 1, 4], &[0f32; 4]).into(),
-            vec![1, 2].into(), vec![].into(), vec![0].into(), false.into(), true.into(), Arg::None,
+            Tensor::of(&[1, 1, 2], &[4f32, 8.0]).into(),
+            Tensor::of(&[1, 1, 4], &[0f32; 4]).into(),
+            vec![1, 2].into(),
+            vec![].into(),
+            vec![0].into(),
+            false.into(),
+            true.into(),
+            Arg::None,
         ];
         let y = run_out("aten::avg_pool2d_backward.grad_input", &args, DType::Float32, &[1, 1, 4]).unwrap();
         assert_eq!(y.values::<f32>(), [2.0, 2.0, 4.0, 4.0]);
@@ -200,8 +206,14 @@ mod tests {
     fn maxima_pass_it_to_their_places_which_must_exist() {
         let run = |at: [i64; 2]| {
             let args: [Arg; 8] = [
-                Tensor::of(&[1, 1, 2], &[4f32, 8.0]).into(), Tensor::of(&[1, 1, 3], &[0f32; 3]).into(), vec![1, 2].into(),
-                vec![1].into(), vec![0].into(), vec![1].into(), false.into(), Tensor::of(&[1, 1, 2], &at).into(),
+                Tensor::of(&[1, 1, 2], &[4f32, 8.0]).into(),
+                Tensor::of(&[1, 1, 3], &[0f32; 3]).into(),
+                vec![1, 2].into(),
+                vec![1].into(),
+                vec![0].into(),
+                vec![1].into(),
+                false.into(),
+                Tensor::of(&[1, 1, 2], &at).into(),
             ];
             run_out("aten::max_pool2d_with_indices_backward.grad_input", &args, DType::Float32, &[1, 1, 3])
         };

@@ -3,10 +3,10 @@
 //! Shape: broadcast. Dtype: promoted; bool is refused. Edge cases: integer powers wrap; a negative
 //! integer exponent is refused as a number and gives 0, 1 or -1 as a tensor.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, number};
 use crate::elementwise::pointwise::{functions, is_single, scalar};
+use crate::operator::{Operator, kernel};
 use crate::ops::complex_functions;
 use crate::routine::Preparation;
 use crate::vector_math::power::pow;
@@ -48,7 +48,13 @@ fn int_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
         return match base {
             1 => 1,
-            -1 => if exponent % 2 == 0 { 1 } else { -1 },
+            -1 => {
+                if exponent % 2 == 0 {
+                    1
+                } else {
+                    -1
+                }
+            }
             _ => 0,
         };
     }
@@ -72,7 +78,14 @@ fn dtypes(ctx: &PrepareContext<'_>, positions: Positions) -> Result<Dtypes> {
 
 fn tensor_tensor(ctx: &PrepareContext<'_>) -> Preparation {
     let p = Positions::BINARY;
-    number(ctx, p, dtypes(ctx, p)?, |a, b, _, _| a.powf(b), |a, b, _, _| a.powf(b), |a, b, _, _| Ok(int_power(a, b)))
+    number(
+        ctx,
+        p,
+        dtypes(ctx, p)?,
+        |a, b, _, _| a.powf(b),
+        |a, b, _, _| a.powf(b),
+        |a, b, _, _| Ok(int_power(a, b)),
+    )
 }
 
 #[cold]
@@ -92,7 +105,14 @@ fn tensor_scalar(ctx: &PrepareContext<'_>) -> Preparation {
     // Exponents that have a function of their own, which is both exact and fast.
     macro_rules! special {
         (|$x:ident| $e:expr) => {
-            number(ctx, p, dtypes, |$x, _, _, _| $e, |$x, _, _, _| $e, |x, _, _, s| Ok(int_power(x, s.get(0))))
+            number(
+                ctx,
+                p,
+                dtypes,
+                |$x, _, _, _| $e,
+                |$x, _, _, _| $e,
+                |x, _, _, s| Ok(int_power(x, s.get(0))),
+            )
         };
     }
     match exponent {
@@ -142,7 +162,10 @@ pub static OPERATORS: &[Operator] = &[
     .float::<PowScalar, 1>()
     .numbers::<LaneSquare, 1>()
     .complex64(complex_functions::pow_number),
-    kernel("aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)", scalar_tensor)
+    kernel(
+        "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
+        scalar_tensor,
+    )
     .complex64(complex_functions::number_pow),
 ];
 
@@ -155,7 +178,12 @@ mod tests {
     fn integer_powers() {
         let base = Tensor::of(&[4], &[2i64, 1, -1, 0]);
         let exponent = Tensor::of(&[4], &[-1i64, -1, -3, -1]);
-        let y = run_out("aten::pow.Tensor_Tensor_out", &[base.clone().into(), exponent.into()], DType::Int64, &[4]);
+        let y = run_out(
+            "aten::pow.Tensor_Tensor_out",
+            &[base.clone().into(), exponent.into()],
+            DType::Int64,
+            &[4],
+        );
         assert_eq!(y.unwrap().values::<i64>(), [0, 1, -1, 0]);
         let e = run_out("aten::pow.Tensor_Scalar_out", &[base.into(), Arg::Int(-1)], DType::Int64, &[4]);
         assert!(error_text(e).contains("negative"));
@@ -164,7 +192,8 @@ mod tests {
     #[test]
     fn roots_and_squares() {
         let x = Tensor::of(&[2], &[f32::NEG_INFINITY, 4.0]);
-        let y = run_out("aten::pow.Tensor_Scalar_out", &[x.into(), Arg::Double(0.5)], DType::Float32, &[2]).unwrap();
+        let y = run_out("aten::pow.Tensor_Scalar_out", &[x.into(), Arg::Double(0.5)], DType::Float32, &[2])
+            .unwrap();
         let y = y.values::<f32>();
         assert!(y[0].is_nan() && y[1] == 2.0);
         let x = Tensor::of(&[1], &[3i32]);

@@ -5,9 +5,9 @@
 //! always lies in the range; NaN makes the scale NaN; without elements there is no range, an error. Source:
 //! `quantized_decomposed` of `torch.ao.quantization`.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::quantize::Rounded;
 use crate::ops::quantized_layout::limits;
 use crate::reduction::plain::{Reduction, row_major};
@@ -78,7 +78,9 @@ fn bind_tokens(args: &mut BindArgs<'_>) -> Result<()> {
     match shape.last_mut() {
         // A number is a token of one element.
         None => {}
-        Some(0) => return Err(Error::kernel("a token without elements has no range to quantise").argument("input")),
+        Some(0) => {
+            return Err(Error::kernel("a token without elements has no range to quantise").argument("input"));
+        }
         Some(last) => *last = 1,
     }
     args.resize(2, &shape)?;
@@ -113,8 +115,9 @@ fn check(ctx: &PrepareContext<'_>, scale: usize) -> Result<()> {
         return Err(unsupported(x).argument("input").expected("float32, float16 or bfloat16"));
     }
     if scales != DType::Float64 || zeros != DType::Int64 {
-        return Err(Error::kernel("scales are float64 and zero points int64")
-            .got(format!("{scales} and {zeros}")));
+        return Err(
+            Error::kernel("scales are float64 and zero points int64").got(format!("{scales} and {zeros}"))
+        );
     }
     if let Some(ArgSpec::Int(Some(code))) = ctx.args.get(scale - 1) {
         let dtype = i8::try_from(*code).ok().and_then(DType::from_code);

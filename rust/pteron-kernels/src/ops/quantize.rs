@@ -5,11 +5,13 @@
 //! Edge cases: half rounds to even; NaN becomes 0; what lies outside the range becomes its end. Source:
 //! `quantized_decomposed` of `torch.ao.quantization`, with ExecuTorch's out variants.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::{BLOCK, Compute, unsupported};
 use crate::elements::{Reader, Writer};
-use crate::ops::quantized_layout::{Spread, Walks, check_scales, check_stated, limits, single, stated_limits};
+use crate::operator::{Operator, kernel};
+use crate::ops::quantized_layout::{
+    Spread, Walks, check_scales, check_stated, limits, single, stated_limits,
+};
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
@@ -51,8 +53,7 @@ fn quantize_block<C: Rounded>(
 ) {
     for ((x, inverse), zero) in x.iter_mut().zip(inverse).zip(zero) {
         let scaled = x.times(*inverse);
-        let moved =
-            if is_zero_rounded { scaled.plus(*zero).nearest() } else { scaled.nearest().plus(*zero) };
+        let moved = if is_zero_rounded { scaled.plus(*zero).nearest() } else { scaled.nearest().plus(*zero) };
         let raised = if moved < low { low } else { moved };
         *x = if raised > high { high } else { raised };
     }
@@ -65,7 +66,13 @@ struct State {
     range: (i64, i64),
 }
 
-fn bind(args: &mut BindArgs<'_>, state: &mut State, spread: Spread, out: usize, dtype: DType) -> Result<usize> {
+fn bind(
+    args: &mut BindArgs<'_>,
+    state: &mut State,
+    spread: Spread,
+    out: usize,
+    dtype: DType,
+) -> Result<usize> {
     let shape = *args.args().tensor(0)?.shape();
     args.resize(out, &shape)?;
     let args = args.args();
@@ -181,7 +188,8 @@ mod tests {
     fn ranges_and_dtypes_are_checked() {
         let x = Tensor::of(&[2], &[1f32, f32::NAN]);
         let run = |low: i64, high: i64, code: i64, out: DType| {
-            let args = [x.clone().into(), Arg::Double(0.5), Arg::Int(1), low.into(), high.into(), code.into()];
+            let args =
+                [x.clone().into(), Arg::Double(0.5), Arg::Int(1), low.into(), high.into(), code.into()];
             run_out("quantized_decomposed::quantize_per_tensor.out", &args, out, &[2])
         };
         assert_eq!(run(-128, 127, 1, DType::Int8).unwrap().values::<i8>(), [3, 0]);

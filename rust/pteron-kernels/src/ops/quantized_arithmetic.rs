@@ -6,10 +6,10 @@
 //! Edge cases: as quantize_per_tensor; weights with zero points are refused, as ExecuTorch refuses them.
 //! Source: ExecuTorch's quantised kernels.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::quantize::Rounded;
 use crate::ops::quantized_layout::{limits, stated_limits};
 use crate::reduction::plain::row_major;
@@ -111,8 +111,12 @@ fn bind_product(args: &mut BindArgs<'_>, product: Product, out: usize) -> Result
         && groups > 0
         && depth.is_multiple_of(groups);
     if !is_fitting {
-        return Err(Error::kernel("input, weight and scales do not fit together")
-            .got(format!("{}, {} and {}", x.shape(), w.shape(), scales.shape())));
+        return Err(Error::kernel("input, weight and scales do not fit together").got(format!(
+            "{}, {} and {}",
+            x.shape(),
+            w.shape(),
+            scales.shape()
+        )));
     }
     let shape = [x.shape()[0], features];
     args.resize(out, &shape)
@@ -136,7 +140,8 @@ fn product(args: &Args<'_>, product: Product, out: usize) -> Result<()> {
             let mut total = 0f32;
             for first in (0..depth).step_by(BLOCK) {
                 let count = (depth - first).min(BLOCK);
-                let xs = x.block(i as isize * x_row + first as isize * x_column, x_column, count, &mut left)?;
+                let xs =
+                    x.block(i as isize * x_row + first as isize * x_column, x_column, count, &mut left)?;
                 let (at, step) = match product {
                     Product::Matrix => (first as isize * w_row + j as isize * w_column, w_row),
                     Product::Linear => (j as isize * w_row + first as isize * w_column, w_column),

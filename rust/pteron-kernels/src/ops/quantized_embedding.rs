@@ -6,9 +6,9 @@
 //! the table are errors. Source: `quantized_decomposed` with ExecuTorch's packing: four bits have the even
 //! column in the high half and are moved by 8, two bits have the first column lowest and are moved by 2.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_rank, check_same};
@@ -33,7 +33,11 @@ fn bind(args: &mut BindArgs<'_>, packed: usize, out: usize) -> Result<()> {
         return Err(Error::kernel("the scales do not fit the table")
             .argument("weight_scales")
             .expected(format!("[{0}] or [{0}, groups], groups of equal size above 1", weight.shape()[0]))
-            .got(format!("{} for a table of {} rows and {columns} columns", scales.shape(), weight.shape()[0])));
+            .got(format!(
+                "{} for a table of {} rows and {columns} columns",
+                scales.shape(),
+                weight.shape()[0]
+            )));
     }
     if let Some(zeros) = view.optional_tensor(2)? {
         check_same("the zero points", scales.shape(), zeros.shape())?;
@@ -116,7 +120,9 @@ fn prepare(ctx: &PrepareContext<'_>, packed: usize, out: usize) -> Preparation {
     let is_weight = weight == DType::UInt8 || (packed == 1 && weight == DType::Int8);
     if !is_weight || !half_or_float(scales) || !half_or_float(to) {
         return Err(Error::kernel("the operator does not support these dtypes")
-            .expected("a table of uint8 (or int8, unpacked), scales and output of float32, float16 or bfloat16")
+            .expected(
+                "a table of uint8 (or int8, unpacked), scales and output of float32, float16 or bfloat16",
+            )
             .got(format!("{weight}, {scales} and {to}")));
     }
     if ctx.tensor(2).is_some_and(|zeros| zeros.dtype != scales) {
@@ -125,7 +131,10 @@ fn prepare(ctx: &PrepareContext<'_>, packed: usize, out: usize) -> Preparation {
             .expected(scales.name()));
     }
     if out == 6 && to != scales {
-        return Err(Error::kernel("rows have the dtype of the scales").argument("out").expected(scales.name()).got(to.name()));
+        return Err(Error::kernel("rows have the dtype of the scales")
+            .argument("out")
+            .expected(scales.name())
+            .got(to.name()));
     }
     if !matches!(dtype_of(ctx, 5)?, DType::Int32 | DType::Int64) {
         return Err(Error::kernel("positions must be integers")
@@ -194,7 +203,10 @@ mod tests {
         let four = "quantized_decomposed::embedding_4bit.out";
         assert_eq!(look(four, &[0x9f, 0x08], (-8, 7), 0).unwrap().values::<f32>(), [1.0, 7.0]);
         let two = "quantized_decomposed::embedding_2bit.out";
-        assert_eq!(look(two, &[0, 0b11_10_01_00], (-2, 1), 1).unwrap().values::<f32>(), [-20.0, -10.0, 0.0, 10.0]);
+        assert_eq!(
+            look(two, &[0, 0b11_10_01_00], (-2, 1), 1).unwrap().values::<f32>(),
+            [-20.0, -10.0, 0.0, 10.0]
+        );
         assert!(error_text(look(two, &[0, 0], (-8, 7), 0)).contains("range"));
         assert!(error_text(look(four, &[0, 0], (-8, 7), 2)).contains("out of range"));
         assert!(error_text(look(four, &[0, 0], (-8, 7), -1)).contains("out of range"));

@@ -6,18 +6,16 @@
 //! in memory ([`pteron_core::random`]), the same for every number of threads; distributed as PyTorch's, not
 //! the same numbers. Edge cases: parameters outside a distribution's domain are errors, as in PyTorch.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::{BLOCK, Class, unsupported};
 use crate::draws::Draws;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
 use crate::strided::loops::Walk;
-use pteron_core::{
-    Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, TensorView,
-};
+use pteron_core::{Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, TensorView};
 use std::ops::Range;
 
 /// A bound call: what it draws, and walks over up to two parameter tensors in the output's order.
@@ -105,7 +103,9 @@ enum Distribution {
 impl Distribution {
     fn check(self, [a, b]: [f64; 2]) -> Result<()> {
         match self {
-            Distribution::Uniform if a > b || !(b - a).is_finite() => Err(domain("to", "finite, not below `from`", b)),
+            Distribution::Uniform if a > b || !(b - a).is_finite() => {
+                Err(domain("to", "finite, not below `from`", b))
+            }
             Distribution::Normal | Distribution::LogNormal if b < 0.0 || b.is_nan() => {
                 Err(domain("std", "0 or more", b))
             }
@@ -162,7 +162,9 @@ fn distributed(
             extents.numel()
         },
         move |call, args, places| {
-            write(call, args, out, places, |draws, place| distribution.number(draws, place, call.numbers, bits))
+            write(call, args, out, places, |draws, place| {
+                distribution.number(draws, place, call.numbers, bits)
+            })
         },
     )
 }
@@ -199,7 +201,9 @@ fn whole(ctx: &PrepareContext<'_>, shape: Shape, ends: Ends, out: usize) -> Prep
             args.resize(out, &extents)?;
             let (low, high) = ends(&args.args())?;
             let last = match high {
-                Some(high) => high.checked_sub(1).ok_or_else(|| domain("high", "above the least integer", high))?,
+                Some(high) => {
+                    high.checked_sub(1).ok_or_else(|| domain("high", "above the least integer", high))?
+                }
                 None => limits.1,
             };
             let low = low.unwrap_or(limits.0);
@@ -266,7 +270,9 @@ fn normal(ctx: &PrepareContext<'_>, parameters: [Parameter; 2], out: usize) -> P
             for (i, parameter) in parameters.into_iter().enumerate() {
                 match parameter {
                     Parameter::Number(at) => call.numbers[i] = view.double(at)?,
-                    Parameter::Tensor(at) => call.walks[i] = Walk::broadcast(view.tensor(out)?.meta(), [view.tensor(at)?.meta()]),
+                    Parameter::Tensor(at) => {
+                        call.walks[i] = Walk::broadcast(view.tensor(out)?.meta(), [view.tensor(at)?.meta()])
+                    }
                 }
             }
             if matches!(parameters[1], Parameter::Number(_)) {
@@ -327,7 +333,8 @@ fn bernoulli(ctx: &PrepareContext<'_>, p: Parameter, out: usize) -> Preparation 
             }
             args.resize(out, &shape)?;
             if let Parameter::Tensor(i) = p {
-                call.walks[0] = Walk::broadcast(args.args().tensor(out)?.meta(), [args.args().tensor(i)?.meta()]);
+                call.walks[0] =
+                    Walk::broadcast(args.args().tensor(out)?.meta(), [args.args().tensor(i)?.meta()]);
             }
             call.draws = args.random_draws()?;
             shape.numel()
@@ -359,7 +366,9 @@ fn bernoulli(ctx: &PrepareContext<'_>, p: Parameter, out: usize) -> Preparation 
 fn dropout(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, 3)?;
     if !dtype_of(ctx, 0)?.is_float() || dtype_of(ctx, 4)? != DType::Bool {
-        return Err(Error::kernel("dropout takes floats and gives a mask of bool").got(dtype_of(ctx, 0)?.name()));
+        return Err(
+            Error::kernel("dropout takes floats and gives a mask of bool").got(dtype_of(ctx, 0)?.name())
+        );
     }
     chunked::prepare_random(
         |args, call: &mut Call| {
@@ -412,75 +421,96 @@ pub static OPERATORS: &[Operator] = &[
     kernel("aten::rand.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         distributed(ctx, D::Standard, Shape::List(0), &[], 1)
     }),
-    kernel("aten::rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Standard, Shape::Like, &[], 2)
-    }),
+    kernel(
+        "aten::rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Standard, Shape::Like, &[], 2),
+    ),
     kernel("aten::randn.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         distributed(ctx, D::Normal, Shape::List(0), &[], 1)
     }),
-    kernel("aten::randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Normal, Shape::Like, &[], 2)
-    }),
-    kernel("aten::uniform.out(Tensor self, float from=0., float to=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Uniform, Shape::Like, &[1, 2], 4)
-    }),
-    kernel("aten::normal.out(Tensor self, float mean=0., float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Normal, Shape::Like, &[1, 2], 4)
-    }),
-    kernel("aten::normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Normal, Shape::List(2), &[0, 1], 4)
-    }),
-    kernel("aten::log_normal.out(Tensor self, float mean=1., float std=2., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::LogNormal, Shape::Like, &[1, 2], 4)
-    }),
-    kernel("aten::exponential.out(Tensor self, float lambd=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Exponential, Shape::Like, &[1], 3)
-    }),
-    kernel("aten::cauchy.out(Tensor self, float median=0., float sigma=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Cauchy, Shape::Like, &[1, 2], 4)
-    }),
-    kernel("aten::geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Geometric, Shape::Like, &[1], 3)
-    }),
+    kernel(
+        "aten::randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Normal, Shape::Like, &[], 2),
+    ),
+    kernel(
+        "aten::uniform.out(Tensor self, float from=0., float to=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Uniform, Shape::Like, &[1, 2], 4),
+    ),
+    kernel(
+        "aten::normal.out(Tensor self, float mean=0., float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Normal, Shape::Like, &[1, 2], 4),
+    ),
+    kernel(
+        "aten::normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Normal, Shape::List(2), &[0, 1], 4),
+    ),
+    kernel(
+        "aten::log_normal.out(Tensor self, float mean=1., float std=2., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::LogNormal, Shape::Like, &[1, 2], 4),
+    ),
+    kernel(
+        "aten::exponential.out(Tensor self, float lambd=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Exponential, Shape::Like, &[1], 3),
+    ),
+    kernel(
+        "aten::cauchy.out(Tensor self, float median=0., float sigma=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Cauchy, Shape::Like, &[1, 2], 4),
+    ),
+    kernel(
+        "aten::geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| distributed(ctx, D::Geometric, Shape::Like, &[1], 3),
+    ),
     kernel("aten::randint.out(SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         whole(ctx, Shape::List(1), |args| Ok((Some(0), Some(args.int(0)?))), 2)
     }),
-    kernel("aten::randint.low_out(SymInt low, SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        whole(ctx, Shape::List(2), |args| Ok((Some(args.int(0)?), Some(args.int(1)?))), 3)
-    }),
-    kernel("aten::randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3)
-    }),
-    kernel("aten::randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), Some(args.int(2)?))), 4)
-    }),
-    kernel("aten::random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), args.optional_int(2)?)), 4)
-    }),
-    kernel("aten::random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3)
-    }),
-    kernel("aten::random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        whole(ctx, Shape::Like, |_| Ok((Some(0), None)), 2)
-    }),
-    kernel("aten::normal.Tensor_float_out(Tensor mean, float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        normal(ctx, [Tensor(0), Number(1)], 3)
-    }),
-    kernel("aten::normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        normal(ctx, [Number(0), Tensor(1)], 3)
-    }),
-    kernel("aten::normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        normal(ctx, [Tensor(0), Tensor(1)], 3)
-    }),
-    kernel("aten::bernoulli.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        bernoulli(ctx, Tensor(0), 2)
-    }),
-    kernel("aten::bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        bernoulli(ctx, Number(1), 3)
-    }),
-    kernel("aten::bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        bernoulli(ctx, Tensor(1), 3)
-    }),
+    kernel(
+        "aten::randint.low_out(SymInt low, SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| whole(ctx, Shape::List(2), |args| Ok((Some(args.int(0)?), Some(args.int(1)?))), 3),
+    ),
+    kernel(
+        "aten::randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3),
+    ),
+    kernel(
+        "aten::randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), Some(args.int(2)?))), 4),
+    ),
+    kernel(
+        "aten::random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), args.optional_int(2)?)), 4),
+    ),
+    kernel(
+        "aten::random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3),
+    ),
+    kernel(
+        "aten::random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| whole(ctx, Shape::Like, |_| Ok((Some(0), None)), 2),
+    ),
+    kernel(
+        "aten::normal.Tensor_float_out(Tensor mean, float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| normal(ctx, [Tensor(0), Number(1)], 3),
+    ),
+    kernel(
+        "aten::normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| normal(ctx, [Number(0), Tensor(1)], 3),
+    ),
+    kernel(
+        "aten::normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| normal(ctx, [Tensor(0), Tensor(1)], 3),
+    ),
+    kernel(
+        "aten::bernoulli.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| bernoulli(ctx, Tensor(0), 2),
+    ),
+    kernel(
+        "aten::bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| bernoulli(ctx, Number(1), 3),
+    ),
+    kernel(
+        "aten::bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| bernoulli(ctx, Tensor(1), 3),
+    ),
     kernel(
         "aten::native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
         dropout,
@@ -515,11 +545,17 @@ mod tests {
         assert!(run("aten::geometric.out", &[1.0.into()]).contains("between"));
         assert!(run("aten::bernoulli.float_out", &[f64::NAN.into()]).contains("between"));
         assert!(run("aten::bernoulli.out", &[]).contains("between"));
-        let e = run_out("aten::randint.low_out", &[3i64.into(), 3i64.into(), vec![2].into()], DType::Int64, &[2]);
+        let e =
+            run_out("aten::randint.low_out", &[3i64.into(), 3i64.into(), vec![2].into()], DType::Int64, &[2]);
         assert!(error_text(e).contains("above `low`"));
         let e = run_out("aten::randint.out", &[300i64.into(), vec![2].into()], DType::UInt8, &[2]);
         assert!(error_text(e).contains("holds"));
-        let all = run_out("aten::random.from_out", &[x.clone(), i64::MIN.into(), Arg::None, Arg::None], DType::Int64, &[2]);
+        let all = run_out(
+            "aten::random.from_out",
+            &[x.clone(), i64::MIN.into(), Arg::None, Arg::None],
+            DType::Int64,
+            &[2],
+        );
         assert_eq!(all.unwrap().values::<i64>().len(), 2);
     }
 }

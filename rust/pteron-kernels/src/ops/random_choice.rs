@@ -4,11 +4,11 @@
 //! the numbers; multinomial reads floats and gives int64. Edge cases: weights that are negative, not finite
 //! or all zero, and more samples than can be chosen, are errors, as in PyTorch.
 
-use crate::compute::unsupported;
-use crate::operator::{Operator, kernel};
 use crate::chunked;
+use crate::compute::unsupported;
 use crate::draws::Draws;
 use crate::elements::{Reader, UpdateView, Writer};
+use crate::operator::{Operator, kernel};
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, RandomDraws, Result};
@@ -211,7 +211,9 @@ mod tests {
         assert!(!y.is_sorted());
         y.sort();
         assert!(y.iter().enumerate().all(|(i, v)| i as i16 == *v));
-        assert!(error_text(run_out("aten::randperm.out", &[300i64.into()], DType::UInt8, &[300])).contains("256"));
+        assert!(
+            error_text(run_out("aten::randperm.out", &[300i64.into()], DType::UInt8, &[300])).contains("256")
+        );
     }
 
     #[test]

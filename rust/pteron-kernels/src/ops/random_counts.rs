@@ -7,16 +7,16 @@
 //! number. Edge cases: a rate below zero, NaN or infinite is an error; a probability outside of 0 to 1 counts
 //! as the nearer end and NaN gives NaN, as in PyTorch.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked;
 use crate::compute::BLOCK;
 use crate::draws::Draws;
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::random::{Call, domain};
-use crate::strided::loops::Walk;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
+use crate::strided::loops::Walk;
 use pteron_core::{Error, PrepareContext, Result};
 
 /// From this variance on a count is a rounded normal number.
@@ -97,7 +97,9 @@ fn prepare<const INPUTS: usize>(
         same_dtype(ctx, i, out)?;
     }
     if !dtype_of(ctx, out)?.is_float() {
-        return Err(Error::kernel("random counts are floats").argument("out").got(dtype_of(ctx, out)?.name()));
+        return Err(Error::kernel("random counts are floats")
+            .argument("out")
+            .got(dtype_of(ctx, out)?.name()));
     }
     chunked::prepare_random(
         move |args, call: &mut Call| {
@@ -108,7 +110,8 @@ fn prepare<const INPUTS: usize>(
             }
             args.resize(out, &shape)?;
             for i in 0..INPUTS {
-                call.walks[i] = Walk::broadcast(args.args().tensor(out)?.meta(), [args.args().tensor(i)?.meta()]);
+                call.walks[i] =
+                    Walk::broadcast(args.args().tensor(out)?.meta(), [args.args().tensor(i)?.meta()]);
             }
             call.draws = args.random_draws()?;
             shape.numel()
@@ -135,14 +138,17 @@ fn prepare<const INPUTS: usize>(
 
 /// poisson, binomial.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::poisson.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        prepare::<1>(ctx, |draws, place, [rate, _]| {
-            if rate >= 0.0 && rate.is_finite() {
-                return Ok(poisson(draws, place, rate));
-            }
-            Err(domain("self", "a finite rate of 0 or more", rate))
-        })
-    }),
+    kernel(
+        "aten::poisson.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)",
+        |ctx| {
+            prepare::<1>(ctx, |draws, place, [rate, _]| {
+                if rate >= 0.0 && rate.is_finite() {
+                    return Ok(poisson(draws, place, rate));
+                }
+                Err(domain("self", "a finite rate of 0 or more", rate))
+            })
+        },
+    ),
     kernel(
         "aten::binomial.out(Tensor count, Tensor prob, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| prepare::<2>(ctx, |draws, place, [count, p]| Ok(binomial(draws, place, count, p))),

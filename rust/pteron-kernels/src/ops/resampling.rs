@@ -5,18 +5,18 @@
 //! (nearest: any number); coordinates are computed as PyTorch does, in float32 unless the input is
 //! float64. Edge cases: exactly one of size and factors is given; positions beyond an edge read the edge.
 
-use crate::grid_kernel::take_scratch;
-use crate::operator::{Operator, kernel, operator};
 use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::frame::Split;
-use crate::strided::mapped_copy::{self, Mapping};
+use crate::grid_kernel::take_scratch;
+use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, volumes, with_extents};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::check_rank;
+use crate::strided::mapped_copy::{self, Mapping};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
 use std::ops::Range;
 
@@ -61,7 +61,9 @@ fn extents<const N: usize>(args: &Args<'_>, form: Form) -> Result<([usize; N], [
     let x = args.tensor(0)?;
     check_rank("the input", N + 2, x.shape())?;
     if x.shape()[1..].contains(&0) {
-        return Err(Error::kernel("an empty input cannot be resampled").argument("input").got(x.shape().to_string()));
+        return Err(Error::kernel("an empty input cannot be resampled")
+            .argument("input")
+            .got(x.shape().to_string()));
     }
     let wrong = |name: &str| {
         Error::kernel("as many extents or positive factors as spatial dimensions are needed")
@@ -105,8 +107,14 @@ pub(crate) fn axes<const N: usize>(args: &Args<'_>, form: Form) -> Result<[Axis;
     let in_double = x.dtype().size() == 8;
     let mut axes = [Axis { input: 1, output: 1, factor: None, align, in_double, step: 1.0 }; 3];
     for (d, axis) in axes[3 - N..].iter_mut().enumerate() {
-        let extent = |n: usize| i32::try_from(n).map(i64::from).map_err(|_| Error::kernel("an extent is too large"));
-        *axis = Axis { input: extent(x.shape()[2 + d])?, output: extent(output[d])?, factor: factors[d], ..*axis };
+        let extent =
+            |n: usize| i32::try_from(n).map(i64::from).map_err(|_| Error::kernel("an extent is too large"));
+        *axis = Axis {
+            input: extent(x.shape()[2 + d])?,
+            output: extent(output[d])?,
+            factor: factors[d],
+            ..*axis
+        };
         axis.step = axis.computed_step();
     }
     Ok(axes)
@@ -129,7 +137,13 @@ impl Axis {
     fn computed_step(self) -> f64 {
         let (n, m) = (self.input as f64, self.output as f64);
         match self.factor {
-            _ if self.align => if m > 1.0 { self.round((n - 1.0) / (m - 1.0)) } else { 0.0 },
+            _ if self.align => {
+                if m > 1.0 {
+                    self.round((n - 1.0) / (m - 1.0))
+                } else {
+                    0.0
+                }
+            }
             Some(factor) => self.round(1.0 / factor),
             None => self.round(n / m),
         }
@@ -169,9 +183,8 @@ impl Axis {
         let at = self.position(o);
         let first = (at.floor() as i64).min(self.input - 1);
         let t = self.round(at - first as f64).clamp(0.0, 1.0);
-        let taps = [-1, 0, 1, 2].map(|i| {
-            ((first + i).clamp(0, self.input - 1), cubic_weight((t - i as f64).abs(), -0.75))
-        });
+        let taps = [-1, 0, 1, 2]
+            .map(|i| ((first + i).clamp(0, self.input - 1), cubic_weight((t - i as f64).abs(), -0.75)));
         Taps { taps, count: 4 }
     }
 }
@@ -195,9 +208,18 @@ fn map<const N: usize>(args: &Args<'_>, form: Form) -> Result<Mapping> {
 }
 
 /// Lists what dimension `d`, a spatial one, reads.
-fn list<const N: usize>(args: &Args<'_>, form: Form, d: usize, (first, list): (usize, &mut [usize]), is_exact: bool) -> Result<()> {
+fn list<const N: usize>(
+    args: &Args<'_>,
+    form: Form,
+    d: usize,
+    (first, list): (usize, &mut [usize]),
+    is_exact: bool,
+) -> Result<()> {
     let axes = axes::<N>(args, form)?;
-    let axis = (d + 1).checked_sub(N).and_then(|d| axes.get(d)).ok_or_else(|| Error::internal("no such dimension"))?;
+    let axis = (d + 1)
+        .checked_sub(N)
+        .and_then(|d| axes.get(d))
+        .ok_or_else(|| Error::internal("no such dimension"))?;
     for (o, slot) in list.iter_mut().enumerate() {
         *slot = axis.nearest((first + o) as i64, is_exact) as usize;
     }
@@ -311,7 +333,10 @@ impl<const N: usize> Weighted<N> {
                     let mut plane = [0.0; BLOCK];
                     for (v, wv) in &lines.taps[..lines.count] {
                         let at = slot(*z, *v) * width + first;
-                        plane.iter_mut().zip(&room.kept[at..at + n]).for_each(|(sum, value)| *sum += value * wv);
+                        plane
+                            .iter_mut()
+                            .zip(&room.kept[at..at + n])
+                            .for_each(|(sum, value)| *sum += value * wv);
                     }
                     sums[..n].iter_mut().zip(&plane).for_each(|(sum, plane)| *sum += plane * wz);
                 }
@@ -347,25 +372,39 @@ fn check_nearest(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
 fn prepare_nearest<const N: usize, const EXACT: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     let form = nearest_form(N);
     check_nearest(ctx, form.out)?;
-    mapped_copy::prepare(ctx, form.out, |a| map::<N>(a, nearest_form(N)), |a, d, first, out| {
-        list::<N>(a, nearest_form(N), d, (first, out), EXACT)
-    })
+    mapped_copy::prepare(
+        ctx,
+        form.out,
+        |a| map::<N>(a, nearest_form(N)),
+        |a, d, first, out| list::<N>(a, nearest_form(N), d, (first, out), EXACT),
+    )
 }
 
 fn prepare_nearest_list(ctx: &PrepareContext<'_>) -> Preparation {
     check_nearest(ctx, NEAREST_LIST.out)?;
-    mapped_copy::prepare(ctx, NEAREST_LIST.out, |a| map::<2>(a, NEAREST_LIST), |a, d, first, out| {
-        list::<2>(a, NEAREST_LIST, d, (first, out), false)
-    })
+    mapped_copy::prepare(
+        ctx,
+        NEAREST_LIST.out,
+        |a| map::<2>(a, NEAREST_LIST),
+        |a, d, first, out| list::<2>(a, NEAREST_LIST, d, (first, out), false),
+    )
 }
 
-fn prepare_weighted<const N: usize>(ctx: &PrepareContext<'_>, form: Form, taps: fn(Axis, i64) -> Taps) -> Preparation {
+fn prepare_weighted<const N: usize>(
+    ctx: &PrepareContext<'_>,
+    form: Form,
+    taps: fn(Axis, i64) -> Taps,
+) -> Preparation {
     same_dtype(ctx, 0, form.out)?;
     check_float(ctx, form.out)?;
     let widest = |i: usize| ctx.tensor(i).and_then(|t| t.shape.last().copied()).unwrap_or(0);
     let scratch = weighted_scratch(widest(0), widest(form.out))?;
     let sums = Weighted::<N> { form, taps };
-    in_ranges(scratch, move |args, _: &mut ()| sums.bind(args), move |_, args, rows, scratch| sums.run(args, rows, scratch))
+    in_ranges(
+        scratch,
+        move |args, _: &mut ()| sums.bind(args),
+        move |_, args, rows, scratch| sums.run(args, rows, scratch),
+    )
 }
 
 fn prepare_linear<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {

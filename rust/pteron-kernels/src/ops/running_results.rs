@@ -5,19 +5,19 @@
 //! accumulates in float64. Edge cases: of equal extremes the last; from the first NaN on all is NaN, its
 //! position that of the last NaN so far.
 
-use crate::ops::complex_scans;
-use crate::operator::{Operator, kernel};
 use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::frame::Split;
-use crate::strided::loops::{Loops, memory_order};
+use crate::operator::{Operator, kernel};
+use crate::ops::complex_scans;
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::{check_float, check_real};
 use crate::reduction::plain::Reduction;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
 use crate::strided::loops::signed;
+use crate::strided::loops::{Loops, memory_order};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
@@ -32,7 +32,8 @@ fn extremes<C: Compute, const LARGEST: bool>(args: &Args<'_>, lines: Range<usize
     let x = args.tensor(0)?;
     let set = 1 << wrap_dim(args.int(1)?, x.rank())?;
     let x = Reader::<C>::new(x)?;
-    let (mut values, mut positions) = (Writer::<C>::new(args.output(2)?)?, Writer::<i64>::new(args.output(3)?)?);
+    let (mut values, mut positions) =
+        (Writer::<C>::new(args.output(2)?)?, Writer::<i64>::new(args.output(3)?)?);
     let from = Reduction::new(x.meta(), set);
     let (to, to_positions) = (Reduction::new(values.meta(), set), Reduction::new(positions.meta(), set));
     let (mut buffer, mut best, mut places) = ([C::ZERO; BLOCK], [C::ZERO; BLOCK], [0i64; BLOCK]);
@@ -43,7 +44,12 @@ fn extremes<C: Compute, const LARGEST: bool>(args: &Args<'_>, lines: Range<usize
             for (i, v) in block.iter().enumerate() {
                 let new = (*v, (at + i) as i64);
                 let now = match state {
-                    Some(old) if !v.is_nan() && (old.0.is_nan() || if LARGEST { *v < old.0 } else { *v > old.0 }) => old,
+                    Some(old)
+                        if !v.is_nan()
+                            && (old.0.is_nan() || if LARGEST { *v < old.0 } else { *v > old.0 }) =>
+                    {
+                        old
+                    }
                     _ => new,
                 };
                 (best[i], places[i]) = now;
@@ -231,7 +237,8 @@ impl Running {
         let mut states = [start; SIDE_BY_SIDE];
         for i in (0..self.length).step_by(BLOCK) {
             let n = (self.length - i).min(BLOCK);
-            let at = |k: usize, line: usize| base[k] + line as isize * beside[k] + i as isize * self.strides[k];
+            let at =
+                |k: usize, line: usize| base[k] + line as isize * beside[k] + i as isize * self.strides[k];
             for (line, block) in blocks.iter_mut().take(lines).enumerate() {
                 x.read(at(0, line), self.strides[0], &mut block[..n])?;
             }
@@ -239,7 +246,8 @@ impl Running {
                 let [a, b, c, d] = &mut *blocks;
                 let rows = a[..n].iter_mut().zip(&mut b[..n]).zip(&mut c[..n]).zip(&mut d[..n]);
                 for (((a, b), c), d) in rows {
-                    states = [step(states[0], *a), step(states[1], *b), step(states[2], *c), step(states[3], *d)];
+                    states =
+                        [step(states[0], *a), step(states[1], *b), step(states[2], *c), step(states[3], *d)];
                     (*a, *b, *c, *d) = (states[0], states[1], states[2], states[3]);
                 }
             } else {
@@ -282,14 +290,16 @@ impl Running {
 
 fn running(ctx: &PrepareContext<'_>, is_product: bool) -> Preparation {
     check_real(ctx, 3)?;
-    in_ranges(0, |args, running: &mut Running| running.bind(args), move |running, args, range, _| {
-        match (args.tensor(3)?.dtype().is_float(), is_product) {
+    in_ranges(
+        0,
+        |args, running: &mut Running| running.bind(args),
+        move |running, args, range, _| match (args.tensor(3)?.dtype().is_float(), is_product) {
             (true, false) => running.scan(args, range, 0.0, |a: f64, b| a + b),
             (true, true) => running.scan(args, range, 1.0, |a: f64, b| a * b),
             (false, false) => running.scan(args, range, 0, i64::wrapping_add),
             (false, true) => running.scan(args, range, 1, i64::wrapping_mul),
-        }
-    })
+        },
+    )
 }
 
 /// Running results.
@@ -313,7 +323,7 @@ pub static OPERATORS: &[Operator] = &[
         prepare_extremes::<false>,
     ),
     kernel("aten::logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)", prepare_log_sums)
-    .complex64(complex_scans::logcumsumexp),
+        .complex64(complex_scans::logcumsumexp),
 ];
 
 #[cfg(test)]
@@ -324,10 +334,18 @@ mod tests {
     #[test]
     fn the_last_of_equal_extremes_and_the_last_nan() {
         let x = Tensor::of(&[6], &[1f32, 1.0, 0.0, f32::NAN, 2.0, f32::NAN]);
-        let args = [x.into(), 0i64.into(), Tensor::output(DType::Float32, &[6]).into(), Tensor::output(DType::Int64, &[6]).into()];
+        let args = [
+            x.into(),
+            0i64.into(),
+            Tensor::output(DType::Float32, &[6]).into(),
+            Tensor::output(DType::Int64, &[6]).into(),
+        ];
         let r = call("aten::cummax.out", &args).unwrap();
         let (Arg::Tensor(v), Arg::Tensor(i)) = (&r[2], &r[3]) else { panic!("no tensors") };
-        assert_eq!((&v.values::<f32>()[..3], i.values::<i64>()), (&[1.0, 1.0, 1.0][..], vec![0, 1, 1, 3, 3, 5]));
+        assert_eq!(
+            (&v.values::<f32>()[..3], i.values::<i64>()),
+            (&[1.0, 1.0, 1.0][..], vec![0, 1, 1, 3, 3, 5])
+        );
         assert!(v.values::<f32>()[3..].iter().all(|v| v.is_nan()));
     }
 
@@ -335,7 +353,12 @@ mod tests {
     fn blocks_carry_on_what_came_before() {
         let n = 3 * BLOCK;
         let x = Tensor::of(&[n], &(0..n as i64).rev().collect::<Vec<_>>());
-        let args = [x.into(), 0i64.into(), Tensor::output(DType::Int64, &[n]).into(), Tensor::output(DType::Int64, &[n]).into()];
+        let args = [
+            x.into(),
+            0i64.into(),
+            Tensor::output(DType::Int64, &[n]).into(),
+            Tensor::output(DType::Int64, &[n]).into(),
+        ];
         let r = call("aten::cummax.out", &args).unwrap();
         let Arg::Tensor(i) = &r[3] else { panic!("no tensor") };
         assert!(i.values::<i64>().iter().all(|i| *i == 0));
@@ -352,10 +375,12 @@ mod tests {
     #[test]
     fn running_sums_along_any_dimension() {
         let x = Tensor::of(&[2, 2], &[1i8, 2, 3, 4]);
-        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Int64, &[2, 2]).unwrap();
+        let y =
+            run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Int64, &[2, 2]).unwrap();
         assert_eq!(y.values::<i64>(), [1, 2, 4, 6]);
         let x = Tensor::of(&[], &[3f32]);
-        let y = run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Float32, &[]).unwrap();
+        let y =
+            run_out("aten::cumsum.out", &[x.into(), 0i64.into(), Arg::None], DType::Float32, &[]).unwrap();
         assert_eq!(y.values::<f32>(), [3.0]);
     }
 
@@ -366,7 +391,8 @@ mod tests {
         for (dim, stride) in [(0usize, 2100usize), (1, 7), (2, 1)] {
             for (operator, start) in [("aten::cumsum.out", 0i64), ("aten::cumprod.out", 1)] {
                 let x = Tensor::of(&shape, &data);
-                let y = run_out(operator, &[x.into(), (dim as i64).into(), Arg::None], DType::Int64, &shape).unwrap();
+                let y = run_out(operator, &[x.into(), (dim as i64).into(), Arg::None], DType::Int64, &shape)
+                    .unwrap();
                 let mut expected = data.clone();
                 for i in 0..data.len() {
                     let before = if i / stride % shape[dim] == 0 { start } else { expected[i - stride] };

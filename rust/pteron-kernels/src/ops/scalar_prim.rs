@@ -38,13 +38,13 @@ fn one(args: &mut BindArgs<'_>, f: impl Fn(Scalar) -> Result<Scalar>) -> Result<
     args.set(1, f(a)?)
 }
 
-fn compare(args: &mut BindArgs<'_>, int: fn(&i64, &i64) -> bool, float: fn(&f64, &f64) -> bool) -> Result<()> {
+fn compare(
+    args: &mut BindArgs<'_>,
+    int: fn(&i64, &i64) -> bool,
+    float: fn(&f64, &f64) -> bool,
+) -> Result<()> {
     let (a, b) = (args.args().scalar(0)?, args.args().scalar(1)?);
-    let result = if is_float(a, b) {
-        float(&a.to_f64(), &b.to_f64())
-    } else {
-        int(&a.to_i64(), &b.to_i64())
-    };
+    let result = if is_float(a, b) { float(&a.to_f64(), &b.to_f64()) } else { int(&a.to_i64(), &b.to_i64()) };
     args.set(2, Scalar::Bool(result))
 }
 
@@ -144,9 +144,12 @@ mod tests {
 
     #[test]
     fn integers_round_down() {
-        for (name, a, b, want) in
-            [("floordiv.Scalar", -7, 2, -4), ("mod.int", -7, 2, 1), ("mod.Scalar", 7, -2, -1), ("sub.Scalar", 3, 5, -2)]
-        {
+        for (name, a, b, want) in [
+            ("floordiv.Scalar", -7, 2, -4),
+            ("mod.int", -7, 2, 1),
+            ("mod.Scalar", 7, -2, -1),
+            ("sub.Scalar", 3, 5, -2),
+        ] {
             let got = result(name, &[Arg::Int(a), Arg::Int(b)]).unwrap();
             assert!(matches!(got, Arg::Int(v) if v == want), "{name} {got:?}");
         }
@@ -160,7 +163,10 @@ mod tests {
         assert!(matches!(result("sym_not.Scalar", &[Arg::Bool(true)]), Ok(Arg::Bool(false))));
         assert!(matches!(result("round.Scalar", &[Arg::Double(2.5)]), Ok(Arg::Int(2))));
         assert!(matches!(result("ceil.Scalar", &[Arg::Double(2.1)]), Ok(Arg::Int(3))));
-        assert!(matches!(result("sym_ite.Scalar", &[Arg::Bool(false), Arg::Int(1), Arg::Int(2)]), Ok(Arg::Int(2))));
+        assert!(matches!(
+            result("sym_ite.Scalar", &[Arg::Bool(false), Arg::Int(1), Arg::Int(2)]),
+            Ok(Arg::Int(2))
+        ));
     }
 
     #[test]
@@ -168,7 +174,9 @@ mod tests {
         let max = Arg::Int(i64::MAX);
         assert!(error_text(result("add.Scalar", &[max.clone(), Arg::Int(1)])).contains("overflows"));
         assert!(error_text(result("mul.Scalar", &[max, Arg::Int(2)])).contains("overflows"));
-        assert!(error_text(result("floordiv.int", &[Arg::Int(i64::MIN), Arg::Int(-1)])).contains("overflows"));
+        assert!(
+            error_text(result("floordiv.int", &[Arg::Int(i64::MIN), Arg::Int(-1)])).contains("overflows")
+        );
         for name in ["floordiv.Scalar", "mod.Scalar", "truediv.Scalar"] {
             assert!(error_text(result(name, &[Arg::Int(1), Arg::Int(0)])).contains("by zero"), "{name}");
         }

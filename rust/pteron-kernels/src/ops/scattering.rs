@@ -5,23 +5,23 @@
 //! that names it. Edge cases: of values for one place the last replaces, the others meet in the order of the
 //! index; NaN wins every extreme; means of integers round down.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked::{CHUNK, in_ranges, part};
 use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, UpdateView};
 use crate::frame::Split;
 use crate::grid_kernel::{GridKernel, Part, prepared, take_scratch};
 use crate::indexed::{self, Meet, Named, Row, Scatter, check_positions as check_range, with_number};
-use crate::strided::loops::{Loops, memory_order};
+use crate::operator::{Operator, kernel};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
-use crate::strided::copy::{StridedRegion, RegionCopy};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::wrap_dim;
+use crate::strided::copy::{RegionCopy, StridedRegion};
 use crate::strided::loops::signed;
+use crate::strided::loops::{Loops, memory_order};
 use pteron_core::{
-    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scalar, Scratch,
-    TensorView,
+    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, MAX_RANK, PrepareContext, Result, Scalar,
+    Scratch, TensorView,
 };
 use std::ops::Range;
 
@@ -37,7 +37,6 @@ fn check_index_shape(index: &TensorView<'_>, data: &Dims, dim: usize) -> Result<
     }
     Ok(())
 }
-
 
 /// Extent and stride of a dimension; those of a single element for a 0-d tensor.
 fn along(shape: &Dims, strides: &[isize; MAX_RANK], dim: usize) -> (usize, isize) {
@@ -98,8 +97,14 @@ impl Gather {
                 let positions = index.block(at + i * index_step, index_step, m, &mut buffer)?;
                 let row = Row { start: from + i * step, step };
                 let named = Named { row, stride: self.stride, extent: self.extent };
-                indexed::gather(&x, named, positions, &mut out, Row { start: to + i * to_step, step: to_step })
-                    .map_err(names_index)?;
+                indexed::gather(
+                    &x,
+                    named,
+                    positions,
+                    &mut out,
+                    Row { start: to + i * to_step, step: to_step },
+                )
+                .map_err(names_index)?;
             }
             Ok(())
         })
@@ -206,7 +211,8 @@ impl Scattering {
             for r in 0..rows as isize {
                 for i in (0..n).step_by(BLOCK) {
                     let m = (n - i).min(BLOCK);
-                    let [at, to, from]: [isize; 3] = std::array::from_fn(|k| base[k] + r * next[k] + i as isize * step[k]);
+                    let [at, to, from]: [isize; 3] =
+                        std::array::from_fn(|k| base[k] + r * next[k] + i as isize * step[k]);
                     let positions = index.block(at, step[0], m, &mut buffer)?;
                     let row = Row { start: to, step: step[1] };
                     let named = Named { row, stride: self.strides[1], extent: self.extent };
@@ -222,7 +228,9 @@ impl Scattering {
             Source::Tensor(i) => {
                 let source = args.tensor(i)?;
                 let mut scatter = Scatter::new(args.output(self.out)?, meet)?;
-                self.for_each_row(args, chunk, |positions, named, row| scatter.row(&source, row, named, positions))
+                self.for_each_row(args, chunk, |positions, named, row| {
+                    scatter.row(&source, row, named, positions)
+                })
             }
             Source::Number(i) => self.set(args, chunk, args.scalar(i)?),
         }
@@ -266,7 +274,9 @@ impl Scattering {
                                 *count += 1;
                             } else if *count > 0 {
                                 let by = std::mem::take(count) as i64 + i64::from(includes_self);
-                                out.update((to + *p as isize * self.strides[1]) as usize, |sum| divide(sum, by))?;
+                                out.update((to + *p as isize * self.strides[1]) as usize, |sum| {
+                                    divide(sum, by)
+                                })?;
                             }
                         }
                     }
@@ -283,8 +293,13 @@ impl Scattering {
         args.resize(self.out, &shape)?;
         let view = args.args();
         let (x, index, out) = (view.tensor(0)?, view.tensor(2)?, view.output(self.out)?);
-        self.copy =
-            RegionCopy::new(&shape, StridedRegion::of(x.strides()), x.numel(), StridedRegion::of(out.strides()), out.numel())?;
+        self.copy = RegionCopy::new(
+            &shape,
+            StridedRegion::of(x.strides()),
+            x.numel(),
+            StridedRegion::of(out.strides()),
+            out.numel(),
+        )?;
         let from = match self.source {
             Source::Tensor(i) => *view.tensor(i)?.strides(),
             Source::Number(_) => Dims::EMPTY,
@@ -317,7 +332,9 @@ impl Scattering {
             }
             Step::Meet(meet) => self.meet(args, chunk, meet),
             Step::Set(value) => self.set(args, chunk, Scalar::Int(value)),
-            Step::Divide { includes_self } if Class::of(args.output(self.out)?.dtype()) == Some(Class::I64) => {
+            Step::Divide { includes_self }
+                if Class::of(args.output(self.out)?.dtype()) == Some(Class::I64) =>
+            {
                 // Integers round down; the divisor is positive.
                 self.divide::<i64>(args, chunk, (includes_self, i64::div_euclid), scratch)
             }
@@ -384,7 +401,8 @@ const REDUCED: usize = 6;
 fn scatter_reduce(ctx: &PrepareContext<'_>) -> Preparation {
     check_scatter(ctx, true, REDUCED)?;
     check_dtype(ctx, false)?;
-    let (Some(ArgSpec::String(name)), Some(ArgSpec::Bool(Some(includes_self)))) = (ctx.args.get(4), ctx.args.get(5))
+    let (Some(ArgSpec::String(name)), Some(ArgSpec::Bool(Some(includes_self)))) =
+        (ctx.args.get(4), ctx.args.get(5))
     else {
         return Err(Error::kernel("the reduction and include_self must be constants"));
     };
@@ -423,7 +441,11 @@ pub static OPERATORS: &[Operator] = &[
             same_dtype(ctx, 0, 4)?;
             check_positions(ctx, 2)?;
             check_dtype(ctx, true)?;
-            in_ranges(0, |args, gather: &mut Gather| gather.bind(args), |gather, args, range, _| gather.run(args, range))
+            in_ranges(
+                0,
+                |args, gather: &mut Gather| gather.bind(args),
+                |gather, args, range, _| gather.run(args, range),
+            )
         },
     ),
     kernel(
@@ -477,7 +499,13 @@ mod tests {
         for (dim, includes_self) in [(0, true), (0, false), (1, true), (1, false)] {
             let extent = if dim == 0 { rows } else { columns };
             let index: Vec<i64> = (0..rows * columns).map(|i| ((i * 31) % extent) as i64 / 3).collect();
-            let place = |i: usize| if dim == 0 { index[i] as usize * columns + i % columns } else { i / columns * columns + index[i] as usize };
+            let place = |i: usize| {
+                if dim == 0 {
+                    index[i] as usize * columns + i % columns
+                } else {
+                    i / columns * columns + index[i] as usize
+                }
+            };
             let (mut sums, mut counts) = (x.clone(), vec![0; x.len()]);
             for i in 0..src.len() {
                 if counts[place(i)] == 0 && !includes_self {
@@ -486,7 +514,11 @@ mod tests {
                 sums[place(i)] += src[i];
                 counts[place(i)] += 1;
             }
-            let means: Vec<f32> = sums.iter().zip(&counts).map(|(s, n)| if *n == 0 { *s } else { s / (*n as f32 + f32::from(includes_self)) }).collect();
+            let means: Vec<f32> = sums
+                .iter()
+                .zip(&counts)
+                .map(|(s, n)| if *n == 0 { *s } else { s / (*n as f32 + f32::from(includes_self)) })
+                .collect();
             for (name, expected) in [("sum", sums), ("mean", means)] {
                 let args = [
                     Tensor::of(&[rows, columns], &x).into(),
@@ -496,7 +528,8 @@ mod tests {
                     name.into(),
                     includes_self.into(),
                 ];
-                let y = run_out("aten::scatter_reduce.two_out", &args, DType::Float32, &[rows, columns]).unwrap();
+                let y =
+                    run_out("aten::scatter_reduce.two_out", &args, DType::Float32, &[rows, columns]).unwrap();
                 assert_eq!(y.values::<f32>(), expected, "{name} along {dim}, {includes_self}");
             }
         }

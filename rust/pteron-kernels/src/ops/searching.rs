@@ -4,9 +4,9 @@
 //! refused; places are int64, or int32 on request. Edge cases: NaN goes behind every number, and every
 //! number behind a NaN of the sequence; from the right, equal numbers count as smaller.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel};
 use crate::promotion::Promotion;
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, RunFn, dtype_of};
@@ -132,7 +132,10 @@ fn check(ctx: &PrepareContext<'_>, form: Form) -> Result<DType> {
     let is_narrow = matches!(ctx.args.get(NARROW), Some(ArgSpec::Bool(Some(true))));
     let (expected, out) = (if is_narrow { DType::Int32 } else { DType::Int64 }, dtype_of(ctx, form.out)?);
     if out != expected {
-        return Err(Error::kernel("places have another dtype").argument("out").expected(expected.name()).got(out.name()));
+        return Err(Error::kernel("places have another dtype")
+            .argument("out")
+            .expected(expected.name())
+            .got(out.name()));
     }
     if let Some([_, sorter]) = form.extras
         && let Some(sorter) = ctx.tensor(sorter)
@@ -216,7 +219,14 @@ mod tests {
         let x = Tensor::of(&[2, 1], &[2i32, 5]);
         let sorter = |v: [i64; 6]| Tensor::of(&[2, 3], &v);
         let args = |s: [i64; 6]| -> Vec<Arg> {
-            vec![rows.clone().into(), x.clone().into(), false.into(), false.into(), "right".into(), sorter(s).into()]
+            vec![
+                rows.clone().into(),
+                x.clone().into(),
+                false.into(),
+                false.into(),
+                "right".into(),
+                sorter(s).into(),
+            ]
         };
         let y = run_out("aten::searchsorted.Tensor_out", &args([1, 2, 0, 1, 2, 0]), DType::Int64, &[2, 1]);
         assert_eq!(y.unwrap().values::<i64>(), [2, 0]);

@@ -60,7 +60,13 @@ fn complete(basis: &mut [f64], known: usize, total: usize, length: usize, [a, co
     // The known rows as columns of a matrix: its Q begins with them (up to the sign) and goes on orthonormal.
     transpose(&basis[..known * length], [known, length], a);
     householder::factor(&mut a[..length * known], [length, known], &mut taus[..known], copy);
-    householder::product(&a[..length * known], [length, known], &taus[..known], &mut copy[..length * total], total);
+    householder::product(
+        &a[..length * known],
+        [length, known],
+        &taus[..known],
+        &mut copy[..length * total],
+        total,
+    );
     for row in known..total {
         (0..length).for_each(|i| basis[row * length + i] = copy[i * total + row]);
     }

@@ -3,9 +3,9 @@
 //! Shape: that of `self`. Dtype: floats, computed in float32 or float64. Edge cases: a row of
 //! negative infinities gives NaN, as the quotient of two zeros does.
 
-use crate::operator::{Operator, operator};
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, operator};
 use crate::ops::sums::check_float;
 use crate::reduction::plain::{LaneSum, Reduction};
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -106,9 +106,11 @@ pub static OPERATORS: &[Operator] = &[
     operator("aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)")
         .fast("float", |ctx| float::prepare(ctx, Kind::Softmax))
         .plain(prepare::<false>),
-    operator("aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)")
-        .fast("float", |ctx| float::prepare(ctx, Kind::LogSoftmax))
-        .plain(prepare::<true>),
+    operator(
+        "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("float", |ctx| float::prepare(ctx, Kind::LogSoftmax))
+    .plain(prepare::<true>),
 ];
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 //! Shape: that of `self`, the dimension cut to `k` for topk. Dtype: values keep theirs, positions are
 //! int64. Edge cases: NaN is larger than every number; equal elements keep their order.
 
-use crate::operator::{Operator, kernel};
 use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Class};
 use crate::elements::{Reader, Writer};
 use crate::frame::Split;
+use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ordering::{Entries, Key, Line, is_narrow, scratch_bytes};
 use crate::reduction::plain::Reduction;
@@ -70,7 +70,8 @@ fn order<C: Key>(args: &Args<'_>, form: Form, lines: Range<usize>, scratch: &mut
     let mut values = Writer::<C>::new(args.output(form.values)?)?;
     let mut positions = Writer::<i64>::new(args.output(form.values + 1)?)?;
     let from = Reduction::new(x.meta(), 1 << dim);
-    let (to, to_positions) = (Reduction::new(values.meta(), 1 << dim), Reduction::new(positions.meta(), 1 << dim));
+    let (to, to_positions) =
+        (Reduction::new(values.meta(), 1 << dim), Reduction::new(positions.meta(), 1 << dim));
     let (mut chosen, mut places) = ([C::ZERO; BLOCK], [0i64; BLOCK]);
     for number in lines {
         let base = from.outer.offset(number);
@@ -99,11 +100,15 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     let longest = ctx.tensor(0).and_then(|t| t.shape.iter().copied().max()).unwrap_or(1);
     let class = Class::required(dtype_of(ctx, 0)?)?;
     let scratch = scratch_bytes(longest)?;
-    in_ranges(scratch, move |args, _: &mut ()| bind_lines(args, form), move |_, args, lines, scratch| match class {
-        Class::F32 => order::<f32>(args, form, lines, scratch),
-        Class::F64 => order::<f64>(args, form, lines, scratch),
-        Class::I64 => order::<i64>(args, form, lines, scratch),
-    })
+    in_ranges(
+        scratch,
+        move |args, _: &mut ()| bind_lines(args, form),
+        move |_, args, lines, scratch| match class {
+            Class::F32 => order::<f32>(args, form, lines, scratch),
+            Class::F64 => order::<f64>(args, form, lines, scratch),
+            Class::I64 => order::<i64>(args, form, lines, scratch),
+        },
+    )
 }
 
 /// sort, topk.
@@ -124,8 +129,8 @@ pub static OPERATORS: &[Operator] = &[
 
 #[cfg(test)]
 mod tests {
-    use pteron_core::DType;
     use crate::testing::{Arg, Tensor, call, error_text};
+    use pteron_core::DType;
 
     #[test]
     fn equal_elements_keep_their_order_and_k_is_checked() {
@@ -133,8 +138,13 @@ mod tests {
         let top = |k: i64| {
             let n = k.clamp(0, 4) as usize;
             let args = [
-                x.clone().into(), k.into(), (-1i64).into(), true.into(), true.into(),
-                Tensor::output(DType::Float32, &[n]).into(), Tensor::output(DType::Int64, &[n]).into(),
+                x.clone().into(),
+                k.into(),
+                (-1i64).into(),
+                true.into(),
+                true.into(),
+                Tensor::output(DType::Float32, &[n]).into(),
+                Tensor::output(DType::Int64, &[n]).into(),
             ];
             call("aten::topk.values", &args)
         };

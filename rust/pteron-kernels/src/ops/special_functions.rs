@@ -7,8 +7,8 @@
 //! Sources: Abramowitz and Stegun, Handbook of Mathematical Functions, 6.3 (digamma);
 //! S. Winitzki, "A handy approximation for the error function and its inverse" (2008).
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::operator::{Operator, kernel};
 use crate::ops::bessel_functions::i0;
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
@@ -66,7 +66,13 @@ macro_rules! special_function {
     ($name:literal, $function:expr) => {
         kernel(concat!("aten::", $name, ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)"), |ctx| {
             let dtypes = Dtypes::same(Positions::UNARY.promoted_to_float(ctx)?);
-            float(ctx, Positions::UNARY, dtypes, |x, _, _, _| $function(f64::from(x)) as f32, |x, _, _, _| $function(x))
+            float(
+                ctx,
+                Positions::UNARY,
+                dtypes,
+                |x, _, _, _| $function(f64::from(x)) as f32,
+                |x, _, _, _| $function(x),
+            )
         })
     };
 }
@@ -126,7 +132,8 @@ mod tests {
     #[test]
     fn integers_compute_in_float32_and_results_stay_floats() {
         let x = Tensor::of(&[2], &[3i32, 5]);
-        let y = run_out("aten::lgamma.out", &[x.clone().into()], DType::Float32, &[2]).unwrap().values::<f32>();
+        let y =
+            run_out("aten::lgamma.out", &[x.clone().into()], DType::Float32, &[2]).unwrap().values::<f32>();
         assert_eq!(y, [2f32.ln(), 24f32.ln()]);
         let e = run_out("aten::erfc.out", &[x.into()], DType::Int32, &[2]);
         assert!(error_text(e).contains("output's dtype"));

@@ -5,11 +5,11 @@
 //! int64 (wrapping); the result takes the output's dtype. Edge cases: the sum of nothing is 0, its
 //! product 1, its mean NaN; a variance with too few elements is NaN or infinite.
 
-use crate::ops::complex_sums;
-use crate::operator::{Operator, kernel, operator};
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
+use crate::operator::{Operator, kernel, operator};
+use crate::ops::complex_sums;
 use crate::reduction::fold::Kind as FoldKind;
 use crate::reduction::plain::{LaneSum, Reduction, RunPart, bind_reduced, in_parts, listed_dims, row_major};
 use crate::reduction::shape::DimsArg;
@@ -31,7 +31,9 @@ pub(crate) fn check_real(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
 fn check_numbers(ctx: &PrepareContext<'_>, out: usize) -> Result<()> {
     let (input, out) = (Kind::of(dtype_of(ctx, 0)?)?, Kind::of(dtype_of(ctx, out)?)?);
     if input == Kind::Complex && out != Kind::Complex {
-        return Err(Error::kernel("complex numbers need a complex result").argument("out").expected("complex64"));
+        return Err(Error::kernel("complex numbers need a complex result")
+            .argument("out")
+            .expected("complex64"));
     }
     Ok(())
 }
@@ -79,7 +81,13 @@ fn product_over(args: &Args<'_>, set: u32, out: usize, part: Range<usize>) -> Re
     let reduction = Reduction::new(x.meta(), set).within(part);
     if y.dtype().is_float() {
         let (x, mut y) = (Reader::<f64>::new(x)?, Writer::<f64>::new(y)?);
-        return reduction.fold(&x, &mut y, || 1.0, |p, _, b| *p = b.iter().fold(*p, |p, v| p * v), |p: f64| p);
+        return reduction.fold(
+            &x,
+            &mut y,
+            || 1.0,
+            |p, _, b| *p = b.iter().fold(*p, |p, v| p * v),
+            |p: f64| p,
+        );
     }
     if y.dtype() == DType::Complex64 {
         let (x, mut y) = (Reader::<Number>::new(x)?, Writer::<Number>::new(y)?);
@@ -246,7 +254,13 @@ fn vector_norm<C: Compute>(args: &Args<'_>, part: Range<usize>) -> Result<()> {
         return reduction.fold(&x, &mut y, LaneSum::default, count, |s| s.total());
     }
     if order == 2.0 {
-        return reduction.fold(&x, &mut y, LaneSum::default, |s, _, b| s.add(b, |v| v.magnitude() * v.magnitude()), |s| s.total().sqrt());
+        return reduction.fold(
+            &x,
+            &mut y,
+            LaneSum::default,
+            |s, _, b| s.add(b, |v| v.magnitude() * v.magnitude()),
+            |s| s.total().sqrt(),
+        );
     }
     let power = |s: &mut LaneSum, _, b: &[C]| s.add(b, |v| v.magnitude().powf(order));
     reduction.fold(&x, &mut y, LaneSum::default, power, |s| s.total().powf(1.0 / order))
@@ -437,7 +451,12 @@ mod tests {
     #[test]
     fn integers_wrap_and_bool_counts() {
         let x = Tensor::of(&[3], &[Bool8(1), Bool8(0), Bool8(9)]);
-        let y = run_out("aten::sum.IntList_out", &[x.into(), Arg::None, false.into(), Arg::None], DType::Int64, &[]);
+        let y = run_out(
+            "aten::sum.IntList_out",
+            &[x.into(), Arg::None, false.into(), Arg::None],
+            DType::Int64,
+            &[],
+        );
         assert_eq!(y.unwrap().values::<i64>(), [2]);
         let x = Tensor::of(&[2], &[i64::MAX, 2]);
         let y = run_out("aten::prod.out", &[x.into(), Arg::None], DType::Int64, &[]).unwrap();
@@ -448,12 +467,14 @@ mod tests {
     fn nothing_has_a_sum_but_no_mean() {
         let x = Tensor::of::<f32>(&[0, 2], &[]);
         let over = |op: &str, d| {
-            run_out(op, &[x.clone().into(), vec![0].into(), false.into(), Arg::None], d, &[2]).map(|t| t.values::<f32>())
+            run_out(op, &[x.clone().into(), vec![0].into(), false.into(), Arg::None], d, &[2])
+                .map(|t| t.values::<f32>())
         };
         assert_eq!(over("aten::sum.IntList_out", DType::Float32).unwrap(), [0.0, 0.0]);
         assert!(over("aten::mean.out", DType::Float32).unwrap()[0].is_nan());
         let x = Tensor::of(&[1], &[1i64]);
-        let e = run_out("aten::mean.out", &[x.into(), Arg::None, false.into(), Arg::None], DType::Float32, &[]);
+        let e =
+            run_out("aten::mean.out", &[x.into(), Arg::None, false.into(), Arg::None], DType::Float32, &[]);
         assert!(error_text(e).contains("mean needs floats"));
     }
 

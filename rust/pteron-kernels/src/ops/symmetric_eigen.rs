@@ -7,7 +7,9 @@
 //! gives NaN up to order two and is an error from three on, as in PyTorch. Source: Golub & Van Loan, Matrix Computations, 8.5.
 
 use crate::operator::{Operator, kernel};
-use crate::ops::matrix_batch::{bytes_for, check_dtypes, items, joined, largest, load, rooms, split_square, store};
+use crate::ops::matrix_batch::{
+    bytes_for, check_dtypes, items, joined, largest, load, rooms, split_square, store,
+};
 use crate::routine::{Preparation, Routine};
 use pteron_core::{ArgSpec, Args, BindArgs, Dims, Error, PrepareContext, Result};
 
@@ -32,7 +34,9 @@ fn diagonalize(a: &mut [f64], n: usize, vectors: &mut [f64]) -> Result<()> {
             for q in p + 1..n {
                 let apq = a[p * n + q];
                 // Too small to change either diagonal element.
-                if apq.abs() <= f64::EPSILON * 1e-3 * (a[p * n + p].abs() * a[q * n + q].abs()).sqrt() || apq.abs() < f64::MIN_POSITIVE {
+                if apq.abs() <= f64::EPSILON * 1e-3 * (a[p * n + p].abs() * a[q * n + q].abs()).sqrt()
+                    || apq.abs() < f64::MIN_POSITIVE
+                {
                     continue;
                 }
                 has_changed = true;
@@ -58,7 +62,14 @@ fn diagonalize(a: &mut [f64], n: usize, vectors: &mut [f64]) -> Result<()> {
 }
 
 /// Loads one triangle into both, scaled so that nothing overflows; the factor that undoes it.
-fn load_symmetric(args: &Args<'_>, batch: &Dims, item: usize, n: usize, is_lower: bool, a: &mut [f64]) -> Result<f64> {
+fn load_symmetric(
+    args: &Args<'_>,
+    batch: &Dims,
+    item: usize,
+    n: usize,
+    is_lower: bool,
+    a: &mut [f64],
+) -> Result<f64> {
     load(args, (0, 2), batch, item, a)?;
     for i in 0..n {
         for j in 0..i {
@@ -143,7 +154,9 @@ mod tests {
     #[test]
     fn vectors_and_values_rebuild_the_matrix() {
         let n = 5;
-        let a: Vec<f64> = (0..25).map(|i| f64::from((i / 5 + 1) * (i % 5 + 1) % 7) + f64::from(u8::from(i % 6 == 0)) * 1e-8).collect();
+        let a: Vec<f64> = (0..25)
+            .map(|i| f64::from((i / 5 + 1) * (i % 5 + 1) % 7) + f64::from(u8::from(i % 6 == 0)) * 1e-8)
+            .collect();
         let (mut d, mut v) = (a.clone(), vec![0.0; 25]);
         diagonalize(&mut d, n, &mut v).unwrap();
         for i in 0..n {

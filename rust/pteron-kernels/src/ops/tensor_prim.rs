@@ -4,12 +4,12 @@
 //! `et_view` makes its output a view of `self`: no bytes move. `et_copy_index` writes one slice of
 //! an output that grows along its first dimension; slices written earlier stay.
 
-use crate::operator::{Operator, kernel};
 use crate::compute::Compute;
 use crate::elements::Reader;
-use crate::strided::copy::{StridedRegion, copy_region};
+use crate::operator::{Operator, kernel};
 use crate::routine::Routine;
 use crate::shape::{check_same, wrap_dim};
+use crate::strided::copy::{StridedRegion, copy_region};
 use crate::strided::views::view_shape;
 use pteron_core::{Args, BindArgs, DType, Error, Result, Scalar};
 
@@ -121,11 +121,16 @@ mod tests {
         let x = Tensor::of(&[2, 3], &[1i32, 2, 3, 4, 5, 6]);
         let size = call("aten::sym_size.int", &[x.clone().into(), Arg::Int(-1)]).unwrap().pop();
         assert!(matches!(size, Some(Arg::Int(3))));
-        assert!(error_text(call("aten::sym_size.int", &[x.clone().into(), Arg::Int(2)])).contains("out of range"));
+        assert!(
+            error_text(call("aten::sym_size.int", &[x.clone().into(), Arg::Int(2)])).contains("out of range")
+        );
         assert!(matches!(call("aten::sym_numel", &[x.clone().into()]).unwrap().pop(), Some(Arg::Int(6))));
         assert!(error_text(call("aten::_local_scalar_dense", &[x.into()])).contains("one element"));
         let half = Tensor::of(&[1], &[0.5f32]);
-        assert!(matches!(call("aten::_local_scalar_dense", &[half.into()]).unwrap().pop(), Some(Arg::Double(0.5))));
+        assert!(matches!(
+            call("aten::_local_scalar_dense", &[half.into()]).unwrap().pop(),
+            Some(Arg::Double(0.5))
+        ));
     }
 
     #[test]
@@ -133,7 +138,9 @@ mod tests {
         let x = Tensor::of(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let view = |size: Vec<i64>, bound: &[usize]| {
             let out = Tensor::output(DType::Float32, bound);
-            match call("executorch_prim::et_view.default", &[x.clone().into(), size.into(), out.into()])?.pop() {
+            match call("executorch_prim::et_view.default", &[x.clone().into(), size.into(), out.into()])?
+                .pop()
+            {
                 Some(Arg::Tensor(t)) => Ok(t),
                 _ => panic!("no tensor"),
             }

@@ -6,7 +6,8 @@
 
 use crate::operator::{Operator, kernel};
 use crate::ops::matrix_batch::{
-    bytes_for, check_dtypes, common_batch, items, joined, largest, load, rooms, split, split_square, store, transpose,
+    bytes_for, check_dtypes, common_batch, items, joined, largest, load, rooms, split, split_square, store,
+    transpose,
 };
 use crate::routine::{Preparation, Routine};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
@@ -52,7 +53,9 @@ fn bind(args: &mut BindArgs<'_>, [a, b, out]: [usize; 3], is_left: bool) -> Resu
     let (batch, n) = split_square(view.tensor(a)?.shape(), "A")?;
     let (b_batch, extents) = split(view.tensor(b)?.shape(), "B")?;
     if extents[usize::from(!is_left)] != n {
-        return Err(Error::kernel("the right side does not fit the matrix").argument("B").got(format!("{extents:?}")));
+        return Err(Error::kernel("the right side does not fit the matrix")
+            .argument("B")
+            .got(format!("{extents:?}")));
     }
     let batch = common_batch(&batch, &b_batch)?;
     args.resize(out, &joined(&batch, &extents)?)?;
@@ -60,7 +63,8 @@ fn bind(args: &mut BindArgs<'_>, [a, b, out]: [usize; 3], is_left: bool) -> Resu
 }
 
 fn run_solve(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
-    let triangle = Triangle { is_upper: args.bool(2)?, is_unit: args.bool(4)?, is_transposed: !args.bool(3)? };
+    let triangle =
+        Triangle { is_upper: args.bool(2)?, is_unit: args.bool(4)?, is_transposed: !args.bool(3)? };
     let (_, n) = split_square(args.tensor(0)?.shape(), "self")?;
     let (batch, extents) = split(args.tensor(5)?.shape(), "out")?;
     let [a, b, turned] = rooms(memory, [n * n, extents[0] * extents[1], extents[0] * extents[1]])?;
@@ -145,8 +149,20 @@ mod tests {
         let matrix = [2.0, 3.0, 5.0, 4.0];
         for (is_upper, is_unit, is_transposed) in (0..8).map(|i| (i & 1 > 0, i & 2 > 0, i & 4 > 0)) {
             let part = |i: usize, j: usize| match (i == j, i < j) {
-                (true, _) => if is_unit { 1.0 } else { matrix[i * 2 + j] },
-                (_, above) => if above == is_upper { matrix[i * 2 + j] } else { 0.0 },
+                (true, _) => {
+                    if is_unit {
+                        1.0
+                    } else {
+                        matrix[i * 2 + j]
+                    }
+                }
+                (_, above) => {
+                    if above == is_upper {
+                        matrix[i * 2 + j]
+                    } else {
+                        0.0
+                    }
+                }
             };
             let t = |i: usize, j: usize| if is_transposed { part(j, i) } else { part(i, j) };
             let mut b = [t(0, 0) * 7.0 + t(0, 1) * 11.0, t(1, 0) * 7.0 + t(1, 1) * 11.0];

@@ -3,10 +3,10 @@
 //! Shape: that of `self`. Dtype: integers and bool compute in float32; float16 and bfloat16 in
 //! float32. Edge cases: those of IEEE arithmetic, NaN stays NaN.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::lanes;
 use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::elementwise::pointwise::functions;
+use crate::operator::{Operator, kernel};
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::vector_math::{
     double,
@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn special_values() {
         let x = Tensor::of(&[4], &[0.0f32, -0.0, f32::NEG_INFINITY, f32::NAN]);
-        let y = run_out("aten::rsqrt.out", &[x.clone().into()], DType::Float32, &[4]).unwrap().values::<f32>();
+        let y =
+            run_out("aten::rsqrt.out", &[x.clone().into()], DType::Float32, &[4]).unwrap().values::<f32>();
         assert_eq!(&y[..2], &[f32::INFINITY, f32::NEG_INFINITY]);
         assert!(y[2].is_nan() && y[3].is_nan());
         let y = run_out("aten::sigmoid.out", &[x.into()], DType::Float32, &[4]).unwrap().values::<f32>();
@@ -166,9 +167,10 @@ mod tests {
         let y = run_out("aten::exp.out", &[x.into()], DType::Float32, &[2]).unwrap();
         assert_eq!(y.values::<f32>(), [1.0, std::f32::consts::E]);
         let x = Tensor::of(&[1], &[Bool8(7)]);
-        assert_eq!(run_out("aten::cos.out", &[x.into()], DType::Float64, &[1]).unwrap().values::<f64>(), [
-            1f32.cos() as f64
-        ]);
+        assert_eq!(
+            run_out("aten::cos.out", &[x.into()], DType::Float64, &[1]).unwrap().values::<f64>(),
+            [1f32.cos() as f64]
+        );
     }
 
     #[test]
@@ -183,6 +185,9 @@ mod tests {
         let x = Tensor::of::<f32>(&[0, 3], &[]);
         assert_eq!(run_out("aten::exp.out", &[x.into()], DType::Float32, &[0, 3]).unwrap().shape(), &[0, 3]);
         let x = Tensor::of(&[], &[0f64]);
-        assert_eq!(run_out("aten::erf.out", &[x.into()], DType::Float64, &[]).unwrap().values::<f64>(), [0.0]);
+        assert_eq!(
+            run_out("aten::erf.out", &[x.into()], DType::Float64, &[]).unwrap().values::<f64>(),
+            [0.0]
+        );
     }
 }

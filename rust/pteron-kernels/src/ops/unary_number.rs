@@ -4,10 +4,10 @@
 //! Shape: that of `self`. Dtype: that of `self`; bool is refused where PyTorch refuses it. Edge
 //! cases: `round` goes to the even neighbour, `sign` of NaN is 0, the smallest integer negates to itself.
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, Scalars, both_floats, float};
 use crate::elementwise::pointwise::functions;
+use crate::operator::{Operator, kernel};
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::routine::{Preparation, dtype_of};
 use crate::vector_math::{Simd, tanh::with_sign_of};
@@ -18,7 +18,9 @@ use pteron_core::{Bool8, DType, Error, PrepareContext, Result};
 fn not_bool(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
     let dtype = dtype_of(ctx, 0)?;
     if dtype == DType::Bool {
-        return Err(Error::kernel("the operator is not defined for bool").argument("self").hint("use logical_not"));
+        return Err(Error::kernel("the operator is not defined for bool")
+            .argument("self")
+            .hint("use logical_not"));
     }
     Ok(Dtypes::same(dtype))
 }
@@ -68,8 +70,12 @@ fn round_to_places(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let double = rounded!(f64, |x: f64| x);
     match dtypes.common {
-        DType::Float16 => float(ctx, positions, dtypes, rounded!(f32, |x: f32| f16::from_f32(x).to_f32()), double),
-        DType::BFloat16 => float(ctx, positions, dtypes, rounded!(f32, |x: f32| bf16::from_f32(x).to_f32()), double),
+        DType::Float16 => {
+            float(ctx, positions, dtypes, rounded!(f32, |x: f32| f16::from_f32(x).to_f32()), double)
+        }
+        DType::BFloat16 => {
+            float(ctx, positions, dtypes, rounded!(f32, |x: f32| bf16::from_f32(x).to_f32()), double)
+        }
         _ => float(ctx, positions, dtypes, rounded!(f32, |x: f32| x), double),
     }
 }
@@ -213,7 +219,8 @@ mod tests {
     fn bool_is_refused_where_pytorch_refuses_it() {
         let x = Tensor::of(&[1], &[Bool8(1)]);
         assert!(
-            error_text(run_out("aten::neg.out", &[x.clone().into()], DType::Bool, &[1])).contains("logical_not")
+            error_text(run_out("aten::neg.out", &[x.clone().into()], DType::Bool, &[1]))
+                .contains("logical_not")
         );
         let y = run_out("aten::logical_not.out", &[x.into()], DType::Bool, &[1]).unwrap();
         assert_eq!(y.values::<Bool8>(), [Bool8(0)]);

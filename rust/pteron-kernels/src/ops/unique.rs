@@ -7,17 +7,17 @@
 //! but for slices, which always have them; slices of a vector along dimension 0 (not -1) are elements to
 //! unique_consecutive.
 
-use crate::grid_kernel::take_scratch;
-use crate::operator::{Operator, kernel};
 use crate::compute::Class;
 use crate::elements::{Reader, Writer};
+use crate::grid_kernel::take_scratch;
+use crate::operator::{Operator, kernel};
 use crate::ops::data_dependent::no_room;
 use crate::ops::layout::same_dtype;
 use crate::ordering::Key;
 use crate::reduction::plain::row_major;
-use crate::strided::copy::{StridedRegion, copy_region};
-use crate::routine::{Finding, FindFn, Preparation, dtype_of};
+use crate::routine::{FindFn, Finding, Preparation, dtype_of};
 use crate::shape::wrap_dim;
+use crate::strided::copy::{StridedRegion, copy_region};
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, WorkerScratch};
 
@@ -54,7 +54,12 @@ impl Form {
         let x = args.tensor(0)?;
         let Some(dim) = self.slices_of(args)? else {
             let shape = Dims::filled(1, x.numel())?;
-            return Ok(Items { starts: row_major(x.meta()), rest: Walk::row_major(&[], &signed(&[])), shape, dim: 0 });
+            return Ok(Items {
+                starts: row_major(x.meta()),
+                rest: Walk::row_major(&[], &signed(&[])),
+                shape,
+                dim: 0,
+            });
         };
         if x.rank() == 0 {
             return Err(Error::kernel("a tensor without dimensions has no slices").argument("self"));
@@ -86,73 +91,73 @@ impl Form {
 
 /// Orders the items, groups equal ones and writes everything; the number of groups.
 fn find<C: Key>(form: Form, args: &Args<'_>, scratch: &mut WorkerScratch<'_>) -> Result<usize> {
-        let items = form.items(args)?;
-        let x = Reader::<C>::new(args.tensor(0)?)?;
-        let (count, width) = (items.starts.numel(), items.rest.numel());
-        let at = |item: u64, i: usize| {
-            x.get((items.starts.offset(item as usize) + items.rest.offset(i)) as usize).unwrap_or_default()
-        };
-        let order = entries(scratch, count)?;
-        for (i, slot) in order.iter_mut().enumerate() {
-            *slot = [at(i as u64, 0).key(), i as u64];
-        }
-        if form.is_sorted {
-            order.sort_unstable_by(|a, b| {
-                let rest = || (1..width).map(|i| at(a[1], i).key()).cmp((1..width).map(|i| at(b[1], i).key()));
-                a[0].cmp(&b[0]).then_with(rest).then(a[1].cmp(&b[1]))
-            });
-        }
-        let mut places = Writer::<i64>::new(args.output(form.out + 1)?)?;
-        let mut counts = Writer::<i64>::new(args.output(form.out + 2)?)?;
-        let (has_places, most_counts) = (places.meta().numel() > 0, counts.meta().numel());
-        let to = row_major(places.meta());
-        let (mut groups, mut size) = (0usize, 0i64);
-        for i in 0..count {
-            let [_, item] = order[i];
-            let is_new = groups == 0 || (0..width).any(|k| at(item, k) != at(order[groups - 1][1], k));
-            if is_new {
-                // Behind `i`, where the order is not needed any more, the list of groups grows.
-                order[groups] = order[i];
-                groups += 1;
-                size = 0;
-            }
-            size += 1;
-            if most_counts > 0 {
-                if groups > most_counts {
-                    return Err(no_room(most_counts));
-                }
-                counts.put(groups - 1, size)?;
-            }
-            if has_places {
-                places.put(to.offset(item as usize) as usize, groups as i64 - 1)?;
-            }
-        }
-        let firsts = order.get(..groups).ok_or_else(|| Error::internal("more groups than items"))?;
-        write(form, args, &items, firsts)?;
-        Ok(groups)
+    let items = form.items(args)?;
+    let x = Reader::<C>::new(args.tensor(0)?)?;
+    let (count, width) = (items.starts.numel(), items.rest.numel());
+    let at = |item: u64, i: usize| {
+        x.get((items.starts.offset(item as usize) + items.rest.offset(i)) as usize).unwrap_or_default()
+    };
+    let order = entries(scratch, count)?;
+    for (i, slot) in order.iter_mut().enumerate() {
+        *slot = [at(i as u64, 0).key(), i as u64];
     }
+    if form.is_sorted {
+        order.sort_unstable_by(|a, b| {
+            let rest = || (1..width).map(|i| at(a[1], i).key()).cmp((1..width).map(|i| at(b[1], i).key()));
+            a[0].cmp(&b[0]).then_with(rest).then(a[1].cmp(&b[1]))
+        });
+    }
+    let mut places = Writer::<i64>::new(args.output(form.out + 1)?)?;
+    let mut counts = Writer::<i64>::new(args.output(form.out + 2)?)?;
+    let (has_places, most_counts) = (places.meta().numel() > 0, counts.meta().numel());
+    let to = row_major(places.meta());
+    let (mut groups, mut size) = (0usize, 0i64);
+    for i in 0..count {
+        let [_, item] = order[i];
+        let is_new = groups == 0 || (0..width).any(|k| at(item, k) != at(order[groups - 1][1], k));
+        if is_new {
+            // Behind `i`, where the order is not needed any more, the list of groups grows.
+            order[groups] = order[i];
+            groups += 1;
+            size = 0;
+        }
+        size += 1;
+        if most_counts > 0 {
+            if groups > most_counts {
+                return Err(no_room(most_counts));
+            }
+            counts.put(groups - 1, size)?;
+        }
+        if has_places {
+            places.put(to.offset(item as usize) as usize, groups as i64 - 1)?;
+        }
+    }
+    let firsts = order.get(..groups).ok_or_else(|| Error::internal("more groups than items"))?;
+    write(form, args, &items, firsts)?;
+    Ok(groups)
+}
 
 /// Writes the first item of each group, as the shape that `finish` gives the output lies in memory.
 fn write(form: Form, args: &Args<'_>, items: &Items, firsts: &[[u64; 2]]) -> Result<()> {
-        let x = args.tensor(0)?;
-        let mut out = args.output(form.out)?;
-        let mut shape = items.shape;
-        shape[items.dim] = firsts.len();
-        if shape.numel()? > out.numel() {
-            return Err(no_room(out.shape().get(items.dim).copied().unwrap_or(0)));
-        }
-        let strides = out.meta().dim_order().strides(&shape);
-        let is_flat = items.rest.numel() == 1 && shape.len() == 1;
-        shape[items.dim] = 1;
-        for (group, [_, item]) in firsts.iter().enumerate() {
-            let offset = items.starts.offset(*item as usize);
-            let from_strides = if is_flat { [0; pteron_core::MAX_RANK] } else { signed(x.strides()) };
-            let from = StridedRegion { offset, strides: from_strides };
-            let to = StridedRegion { offset: (group * strides[items.dim]) as isize, strides: signed(&strides) };
-            copy_region(&shape, &x, from, &mut out, to)?;
-        }
-        Ok(())
+    let x = args.tensor(0)?;
+    let mut out = args.output(form.out)?;
+    let mut shape = items.shape;
+    shape[items.dim] = firsts.len();
+    if shape.numel()? > out.numel() {
+        return Err(no_room(out.shape().get(items.dim).copied().unwrap_or(0)));
     }
+    let strides = out.meta().dim_order().strides(&shape);
+    let is_flat = items.rest.numel() == 1 && shape.len() == 1;
+    shape[items.dim] = 1;
+    for (group, [_, item]) in firsts.iter().enumerate() {
+        let offset = items.starts.offset(*item as usize);
+        let from_strides = if is_flat { [0; pteron_core::MAX_RANK] } else { signed(x.strides()) };
+        let from = StridedRegion { offset, strides: from_strides };
+        let to = StridedRegion { offset: (group * strides[items.dim]) as isize, strides: signed(&strides) };
+        copy_region(&shape, &x, from, &mut out, to)?;
+    }
+    Ok(())
+}
 
 /// Shapes of the outputs: with room for all items, or for the groups that were found.
 fn bind(args: &mut BindArgs<'_>, form: Form, groups: Option<usize>) -> Result<()> {
@@ -200,10 +205,32 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     Finding::prepare(scratch, Box::new(move |args, groups| bind(args, form, groups)), find)
 }
 
-const ELEMENTS: Form = Form { dim: None, is_sorted: true, takes_vectors_apart: false, wants_places: 2, wants_counts: 3, out: 4 };
-const NEIGHBOURS: Form = Form { dim: Some(3), is_sorted: false, takes_vectors_apart: true, wants_places: 1, wants_counts: 2, out: 4 };
-const SLICES: Form = Form { dim: Some(1), is_sorted: true, takes_vectors_apart: false, wants_places: 3, wants_counts: 4, out: 5 };
-const NEIGHBOURING_SLICES: Form = Form { dim: Some(1), is_sorted: false, takes_vectors_apart: false, wants_places: 2, wants_counts: 3, out: 4 };
+const ELEMENTS: Form =
+    Form { dim: None, is_sorted: true, takes_vectors_apart: false, wants_places: 2, wants_counts: 3, out: 4 };
+const NEIGHBOURS: Form = Form {
+    dim: Some(3),
+    is_sorted: false,
+    takes_vectors_apart: true,
+    wants_places: 1,
+    wants_counts: 2,
+    out: 4,
+};
+const SLICES: Form = Form {
+    dim: Some(1),
+    is_sorted: true,
+    takes_vectors_apart: false,
+    wants_places: 3,
+    wants_counts: 4,
+    out: 5,
+};
+const NEIGHBOURING_SLICES: Form = Form {
+    dim: Some(1),
+    is_sorted: false,
+    takes_vectors_apart: false,
+    wants_places: 2,
+    wants_counts: 3,
+    out: 4,
+};
 
 /// _unique2 and its kin.
 pub static OPERATORS: &[Operator] = &[

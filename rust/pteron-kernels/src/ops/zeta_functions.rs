@@ -8,8 +8,8 @@
 //! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 6.4.10, 23.1.30 (Euler and Maclaurin's
 //! summation).
 
-use crate::operator::{Operator, kernel};
 use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::operator::{Operator, kernel};
 use crate::ops::special_functions::digamma;
 use pteron_core::{ArgSpec, Error};
 use std::f64::consts::PI;
@@ -142,6 +142,8 @@ mod tests {
         close(zeta(4.0, 1.0), PI.powi(4) / 90.0);
         close(zeta(3.0, 0.5), 7.0 * 1.202_056_903_159_594_2);
         close(polygamma(2, 1.0), -2.0 * 1.202_056_903_159_594_2);
-        assert!(zeta(2.5, -0.5).is_nan() && zeta(2.0, -1e300).is_infinite() && zeta(2.0, -1e9 - 0.5).is_nan());
+        assert!(
+            zeta(2.5, -0.5).is_nan() && zeta(2.0, -1e300).is_infinite() && zeta(2.0, -1e9 - 0.5).is_nan()
+        );
     }
 }

@@ -6,10 +6,10 @@
 
 use crate::elementwise::operand::{Sink, Source, convert};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
+use crate::grid_kernel::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
 use pteron_core::{BindArgs, Bool8, DType, Element, PrepareContext, Result};
-use crate::grid_kernel::Preparation;
 
 const OUT: usize = 3;
 /// Elements of a chunk.
@@ -29,7 +29,10 @@ fn sides<'a, A: Element, B: Element>(chunk: &mut Chunk<'a, '_>) -> Result<(&'a [
 }
 
 /// Of `A` to `B`, both computed with as f32.
-fn through_f32<A: Source + Element, B: Sink + Element>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+fn through_f32<A: Source + Element, B: Sink + Element>(
+    level: SimdLevel,
+    chunk: &mut Chunk<'_, '_>,
+) -> Result<()> {
     let (from, to) = sides::<A, B>(chunk)?;
     convert(level, from, to);
     Ok(())

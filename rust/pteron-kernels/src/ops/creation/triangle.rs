@@ -90,7 +90,9 @@ mod tests {
                     CallArg::int(diagonal),
                     CallArg::Tensor(HostTensor::zeros(DType::Int16, &shape).unwrap()),
                 ];
-                let mut call = SingleCall::new([prepare::<true>, prepare::<false>][kernel], &cpu, args).unwrap().unwrap();
+                let mut call = SingleCall::new([prepare::<true>, prepare::<false>][kernel], &cpu, args)
+                    .unwrap()
+                    .unwrap();
                 call.call().unwrap();
                 for (i, y) in call.output::<i16>(OUT).unwrap().iter().enumerate() {
                     let distance = (i % shape[2]) as i64 - (i / shape[2] % shape[1]) as i64;

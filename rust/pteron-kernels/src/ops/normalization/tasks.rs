@@ -115,7 +115,8 @@ impl SimdTask for ChannelPlanes<'_> {
             // SAFETY: planes of `n` elements lie one behind the other in both chunks, `numel / n` of them; a remainder by
             // the number of channels is a channel, and the parameters were checked.
             unsafe {
-                let (scale, shift) = self.parameters.of_channel((self.first + plane) % self.parameters.channels);
+                let (scale, shift) =
+                    self.parameters.of_channel((self.first + plane) % self.parameters.channels);
                 let (x, y) = (self.input.as_ptr().add(plane * n), self.out.as_ptr().add(plane * n));
                 affine(s, x, y, n, scale, shift);
             }

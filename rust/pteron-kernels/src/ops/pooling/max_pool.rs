@@ -33,12 +33,10 @@ pub fn prepare(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("max_pool{rank}d.f32.{}", level.isa().name());
-    framed(name, MaxPool {
-        level,
-        window,
-        is_interleaved,
-        row_length: extents.output[2].next_multiple_of(MAX_LANES),
-    })
+    framed(
+        name,
+        MaxPool { level, window, is_interleaved, row_length: extents.output[2].next_multiple_of(MAX_LANES) },
+    )
 }
 
 impl UnitKernel for MaxPool {
@@ -64,7 +62,8 @@ impl UnitKernel for MaxPool {
     }
 
     fn run(&self, extents: &Extents, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-        let (input, out, indices) = (chunk.input(0)?, chunk.output_shared(OUT)?, chunk.output_shared(INDICES)?);
+        let (input, out, indices) =
+            (chunk.input(0)?, chunk.output_shared(OUT)?, chunk.output_shared(INDICES)?);
         check_sizes(extents, input.len(), out.len().min(indices.len()))?;
         self.level.dispatch(MaxWindows {
             window: &self.window,

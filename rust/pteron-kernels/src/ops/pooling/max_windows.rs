@@ -154,7 +154,8 @@ impl MaxWindows<'_> {
                         for kx in 0..self.window.kernel[2] {
                             let Some(x) = self.window.position(&self.extents, 2, ox, kx) else { continue };
                             let place = line + x;
-                            let v = s.load_up_to(self.input.as_ptr().add((first_pixel + place) * channels + c), n);
+                            let v = s
+                                .load_up_to(self.input.as_ptr().add((first_pixel + place) * channels + c), n);
                             state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
                         }
                     }

@@ -9,7 +9,11 @@ use std::ops::Range;
 /// Which elements an output averages.
 #[derive(Debug, Clone, Copy)]
 pub enum Windows {
-    Fixed { window: Window, counts_padding: bool, divisor: Option<f32> },
+    Fixed {
+        window: Window,
+        counts_padding: bool,
+        divisor: Option<f32>,
+    },
     /// ⌊o·n/m⌋..⌈(o+1)·n/m⌉.
     Adaptive,
 }
@@ -241,7 +245,8 @@ impl MeanWindows<'_> {
                         let mut row_sum = s.zero();
                         for column in x.start..x.end {
                             let pixel = first_pixel + line * w + column;
-                            row_sum = s.add(row_sum, s.load_up_to(self.input.as_ptr().add(pixel * channels + c), n));
+                            row_sum = s
+                                .add(row_sum, s.load_up_to(self.input.as_ptr().add(pixel * channels + c), n));
                         }
                         sum = s.add(sum, row_sum);
                     }

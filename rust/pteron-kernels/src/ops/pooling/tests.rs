@@ -150,7 +150,8 @@ fn means_of_fixed_windows() {
                 ),
             ];
             let cpu = profile(isa).unwrap();
-            let mut call = SingleCall::of(|ctx| avg_pool::prepare_fixed(ctx, 2), &cpu, args).unwrap().unwrap();
+            let mut call =
+                SingleCall::of(|ctx| avg_pool::prepare_fixed(ctx, 2), &cpu, args).unwrap().unwrap();
             call.call().unwrap();
             let y = call.output::<f32>(7).unwrap();
             for i in 0..n * ch * oh * ow {
@@ -191,7 +192,8 @@ fn adaptive_windows_cover_the_input() {
                     CallArg::Ints(vec![oh as i64, ow as i64]),
                     CallArg::Tensor(out),
                 ];
-                let mut call = SingleCall::of(|ctx| avg_pool::prepare_adaptive(ctx, 2), &cpu, args).unwrap().unwrap();
+                let mut call =
+                    SingleCall::of(|ctx| avg_pool::prepare_adaptive(ctx, 2), &cpu, args).unwrap().unwrap();
                 call.call().unwrap();
                 let y = call.output::<f32>(2).unwrap();
                 for i in 0..n * ch * oh * ow {

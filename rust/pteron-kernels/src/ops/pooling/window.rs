@@ -4,7 +4,6 @@ use crate::chunk::CHUNK;
 use crate::frame::Split;
 use pteron_core::{ArgSpec, Args, DType, Dims, Error, PrepareContext, Result, TensorSpec};
 
-
 /// A window over images or volumes; (depth, height, width) triples, the depth of an image being one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {

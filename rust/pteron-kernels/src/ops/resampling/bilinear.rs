@@ -15,7 +15,6 @@ use crate::vector_math::SimdLevel;
 use crate::vector_math::simd::MAX_LANES;
 use pteron_core::{ArgSpec, BindArgs, Error, PrepareContext, Result, Scratch};
 
-
 struct Bilinear {
     level: SimdLevel,
     form: Form,
@@ -77,7 +76,8 @@ pub fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(form.out)], 2) else {
         return Ok(None);
     };
-    let (Some(out), Some(ArgSpec::Bool(_))) = (ctx.tensor(form.out), form.align.and_then(|i| ctx.args.get(i)))
+    let (Some(out), Some(ArgSpec::Bool(_))) =
+        (ctx.tensor(form.out), form.align.and_then(|i| ctx.args.get(i)))
     else {
         return Ok(None);
     };
@@ -87,12 +87,10 @@ pub fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("upsample_bilinear2d.f32.{}", level.isa().name());
-    framed(name, Bilinear {
-        level,
-        form,
-        is_interleaved,
-        row_length: out.shape[3].next_multiple_of(MAX_LANES),
-    })
+    framed(
+        name,
+        Bilinear { level, form, is_interleaved, row_length: out.shape[3].next_multiple_of(MAX_LANES) },
+    )
 }
 
 impl UnitKernel for Bilinear {

@@ -74,7 +74,11 @@ impl BilinearRows<'_> {
                 unsafe {
                     let top = s.load_up_to(buffers[place[0]].add(x), n);
                     let bottom = s.load_up_to(buffers[place[1]].add(x), n);
-                    s.store_up_to(self.out.as_ptr().add(unit * width + x), between(s, top, bottom, weights), n);
+                    s.store_up_to(
+                        self.out.as_ptr().add(unit * width + x),
+                        between(s, top, bottom, weights),
+                        n,
+                    );
                 }
             }
         }

@@ -66,7 +66,10 @@ fn check(
     let calls = match factors {
         None => vec![
             (LIST, vec![tensor(), sizes(), CallArg::bool(align), CallArg::None, room()]),
-            (weighted_form(2), vec![tensor(), sizes(), CallArg::bool(align), CallArg::None, CallArg::None, room()]),
+            (
+                weighted_form(2),
+                vec![tensor(), sizes(), CallArg::bool(align), CallArg::None, CallArg::None, room()],
+            ),
         ],
         Some([a, b]) => vec![(
             weighted_form(2),
