@@ -16,6 +16,7 @@ _DEMO = "pteron.backends.demo"
 _RECIPES = "pteron.exir.recipes"
 _BUNDLED = "pteron.devtools.bundled_program"
 _EXIR = "pteron.compat.exir"
+_PLANNING = f"{_EXIR}.memory_planning"
 _PASSES = f"{_EXIR}.passes"
 _DIM_ORDER_FROM_STRIDE = (f"{_EXIR}.tensor", {"dim_order_from_stride": "dim_order_from_stride"})
 _LEGALIZE = "pteron.exir.passes.legalize_portable_dim_order"
@@ -174,14 +175,10 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         f"{_BACKEND}.cut_by_nodes",
     ),
     "exir.memory_planning": (
-        (
-            "pteron.exir.memory.algorithms",
-            {
-                "greedy": "greedy",
-                "naive": "naive",
-                "MemoryPlanningAlgorithmSuite": "MemoryPlanningAlgorithmSuite",
-            },
-        ),
+        f"{_PLANNING}.algorithms",
+        f"{_PLANNING}.graph_specs",
+        f"{_PLANNING}.verifier",
+        f"{_PLANNING}.apply",
     ),
     "exir.operator.convert": (f"{_EXIR}.operator",),
     "exir.operator.util": (f"{_EXIR}.operator",),
@@ -206,7 +203,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
             {"insert_write_back_for_buffers_pass": "insert_write_back_for_buffers_pass"},
         ),
         (_LEGALIZE, {"LegalizePortableDimOrderPass": "LegalizePortableDimOrderPass"}),
-        ("pteron.exir.memory.memory_planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),
+        (f"{_PLANNING}.planning_pass", {"MemoryPlanningPass": "MemoryPlanningPass"}),
     ),
     "exir.passes.const_prop_pass": (f"{_PASSES}.constants",),
     "exir.passes.constant_prop_pass": (f"{_PASSES}.constants",),
@@ -220,7 +217,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.insert_write_back_for_buffers_pass": (f"{_PASSES}.whole_program",),
     "exir.passes.legalize_portable_dim_order_pass": (_LEGALIZE,),
     "exir.passes.memory_format_ops_pass": (f"{_PASSES}.dim_order",),
-    "exir.passes.memory_planning_pass": ("pteron.exir.memory.memory_planning_pass",),
+    "exir.passes.memory_planning_pass": (f"{_PLANNING}.planning_pass",),
     "exir.passes.normalize_transpose_pass": (f"{_PASSES}.rewrite",),
     "exir.passes.normalize_view_copy_base_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.pass_registry": (f"{_PASSES}.debug",),

@@ -126,6 +126,10 @@ class MemoryPlanningPass:
         self.share_mutable_buffers = share_mutable_buffers
         self.alignment = alignment
 
+    def plan(self, program: ExportedProgram) -> list[int]:
+        """What the pipeline calls: `run`, for settings whose `run` takes a program."""
+        return self.run(program)
+
     def run(self, program: ExportedProgram) -> list[int]:
         """Set memory id and offset of every planned spec of `program`, in place.
 
@@ -190,7 +194,7 @@ def plan_memory(
         max((planning.alignment for planning in sharing.values()), default=1),
     )
     for name, program in programs.items():
-        sizes = plannings[name].run(program)
+        sizes = plannings[name].plan(program)
         if name in sharing and shared_size:
             # All methods that share the memory give it one size, also those that use a part of it.
             sizes += [0] * (SHARED_MEMORY_ID + 1 - len(sizes))

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils._pytree import tree_map
 
-from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.control_flow import ControlFlow, graph_modules
 from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.tensor_spec import TensorSpec
@@ -42,6 +42,11 @@ class SpecPropPass(StateSpecs):
                 output.args[0],
             )
         return result
+
+    def _bodies(self, call: ControlFlow) -> None:
+        # ExecuTorch's planner gives the parameters of a body places of their own.
+        for body in call.bodies:
+            self._run(body.module, {})
 
     def update_placeholder_tensor_specs(
         self, exported_program: ExportedProgram, graph_module: torch.fx.GraphModule
