@@ -63,14 +63,7 @@ fn read_outputs(
     bound: &[Bound<'_, PyAny>],
 ) -> Result<SmallVec<[Option<OutputMemory>; 2]>> {
     let specs = &interface.outputs;
-    if bound.len() != specs.len() {
-        return Err(Error::input("wrong number of output buffers")
-            .method(&*interface.name)
-            .argument("outputs")
-            .expected(format!("{} (None where the method is to make the memory)", specs.len()))
-            .got(bound.len().to_string())
-            .hint("leave outputs out where the method is to make all memory"));
-    }
+    interface.check_buffer_count(bound.len())?;
     let read = |(object, spec): (&Bound<'_, PyAny>, _)| match object.is_none() {
         true => Ok(None),
         false => OutputMemory::read(object, spec).map(Some).map_err(|e| e.method(&*interface.name)),

@@ -48,6 +48,7 @@ mod plugin;
 mod program;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod python_call;
+mod python_objects;
 mod runtime;
 mod serialize;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
@@ -59,7 +60,6 @@ mod tensor;
 mod tensor_memory;
 mod torch;
 mod tracer;
-mod tree;
 
 /// Small lists that load makes end in an error, not the process, when memory runs out.
 #[global_allocator]

@@ -7,7 +7,7 @@ use crate::input::{Argument, Arguments};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use crate::parameter;
-use pteron_runtime::{CancelHandle, InputValue, IoSpec, Method as Session, Outputs};
+use pteron_runtime::{CancelHandle, InputValue, Method as Session, Outputs};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
@@ -200,15 +200,7 @@ pub fn call_with_structure<'py>(
 
 /// `forward(x: float32[2, 3]) -> float32[2, 3]`
 pub fn describe(interface: &MethodInterface) -> String {
-    let inputs =
-        interface.inputs.iter().map(|i| format!("{}: {}", pteron_core::error::printable(&i.name), i.kind));
-    let outputs = interface.outputs.iter().map(IoSpec::description);
-    format!(
-        "pteron.Method {}({}) -> {}",
-        pteron_core::error::printable(&interface.name),
-        inputs.collect::<Vec<_>>().join(", "),
-        outputs.collect::<Vec<_>>().join(", ")
-    )
+    format!("pteron.Method {}", interface.signature())
 }
 
 fn copy_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {

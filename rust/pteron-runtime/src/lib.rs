@@ -28,6 +28,8 @@ mod optimize;
 mod session;
 mod step_effects;
 
+pub use api::call_tree::{Leaves, Objects, StoredKey};
+pub use api::calling_convention::CallingConvention;
 pub use api::execute_options::ExecuteOptions;
 pub use api::kernel_check::{CallToCheck, check_call};
 pub use api::method::Method;

@@ -2,6 +2,10 @@
 //! sessions.
 
 pub(crate) mod builds;
+#[cfg(test)]
+mod call_tests;
+pub(crate) mod call_tree;
+pub(crate) mod calling_convention;
 pub(crate) mod deadline;
 pub(crate) mod execute_options;
 pub(crate) mod fork_lock;
