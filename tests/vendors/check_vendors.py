@@ -28,6 +28,12 @@ CASES = [
     ("xnnpack dynamic int8", "two linears", True),
     ("native", "convolution net", False),
     ("native", "mobilenet", False),
+    ("vulkan", "linear", True),
+    ("vulkan", "sum", True),
+    ("vulkan", "two linears", True),
+    ("vulkan", "convolution net", True),
+    ("vulkan", "mobilenet", True),
+    ("webgpu", "two linears", True),
     ("coreml", "two linears", False),
 ]
 #: What a backend needs from PyPI.

@@ -79,6 +79,18 @@ def _native() -> Any:
     return NativePartitioner()
 
 
+def _vulkan() -> Any:
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+
+    return VulkanPartitioner()
+
+
+def _webgpu() -> Any:
+    from executorch.backends.webgpu.partitioner.partitioner import WebGPUPartitioner
+
+    return WebGPUPartitioner()
+
+
 def _coreml() -> Any:
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
 
@@ -90,6 +102,8 @@ PARTITIONERS: dict[str, Callable[[], Any]] = {
     "xnnpack int8": _xnnpack,
     "xnnpack dynamic int8": _xnnpack,
     "native": _native,
+    "vulkan": _vulkan,
+    "webgpu": _webgpu,
     "coreml": _coreml,
 }
 
