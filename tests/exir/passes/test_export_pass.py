@@ -150,6 +150,53 @@ def test_extents_that_vary_can_be_arguments() -> None:
         np.testing.assert_allclose(_run(edge, x), x.sin(), rtol=1e-6)
 
 
+def test_all_extents_can_be_arguments_in_both_dialects() -> None:
+    seen: list[Any] = []
+
+    class Reshape(ExportPass):
+        def call_operator(self, op: Any, args: Any, kwargs: Any, meta: NodeMetadata) -> ProxyValue:
+            result = super().call_operator(op, args, kwargs, meta)
+            if op is not _ops.sin.default:
+                return result
+            seen.append(self.call_size_operator_all(result, meta, edge_dialect=True))
+            extents = [*self.call_size_operator_all(result, meta), 1]
+            wide = super().call_operator(_ops.view_copy.default, (result, extents), {}, meta)
+            return super().call_operator(_ops.view_copy.default, (wide, extents[:-1]), {}, meta)
+
+    rows = torch.export.Dim("rows", min=1, max=8)
+    x = random(3, 4)
+    edge = edge_of(lambda x: x.sin(), x, dynamic_shapes=(({0: rows},),)).transform([Reshape()])
+    [(first, second)] = seen
+    assert first.node.target is _ops.sym_size.int
+    assert second == 4
+    for size in (1, 8):
+        x = random(size, 4)
+        np.testing.assert_allclose(_run(edge, x), x.sin(), rtol=1e-6)
+
+
+def test_an_input_whose_extents_vary_keeps_its_symbols() -> None:
+    class States(ExportPass):
+        def placeholder(self, name: str, arg: Any, meta: NodeMetadata) -> ProxyValue:
+            proxy = super().placeholder(name, arg, meta)
+            # The numbers of the example: comparing them with the symbols by == would bind these.
+            proxy.node.meta["val"] = torch.empty(3, 4, device="meta")
+            return proxy
+
+    class Means(States):
+        def should_preserve_symbolic_input_metadata(self) -> bool:
+            return False
+
+    rows = torch.export.Dim("rows", min=1, max=8)
+    edge = edge_of(lambda x: x.sin(), random(3, 4), dynamic_shapes=(({0: rows},),))
+    graph_module = edge.exported_program().graph_module
+    with pytest.raises(ExportPassBaseError, match="Input at position 0 did not preserve symbolic metadata"):
+        States()(graph_module)
+    made = Means()(graph_module).graph_module
+    assert tuple(next(iter(made.graph.nodes)).meta["val"].shape) == (3, 4)
+    kept = next(iter(graph_module.graph.nodes)).meta["val"].shape[0]
+    assert kept.node.maybe_as_int() is None
+
+
 def test_misuse_is_named() -> None:
     class SymbolicArgument(ExportPass):
         def call_operator(self, op: Any, args: Any, kwargs: Any, meta: NodeMetadata) -> ProxyValue:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from pteron.exir.edge.control_flow import attribute_of
 from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
+from pteron.exir.edge.exir_ops import exir_ops
 from pteron.exir.edge.propagate_values import depends_on_data, evaluate, fake_mode_of
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
@@ -85,8 +86,15 @@ class ExportPass(PassBase):
             if outer is not None:
                 self.tracer = outer
         made.meta = dict(graph_module.meta)
-        _keep_inputs(graph_module, made)
+        are_symbols_kept = self.should_preserve_symbolic_input_metadata()
+        _keep_inputs(graph_module, made, are_symbols_kept=are_symbols_kept)
         return PassResult(made, True)
+
+    def should_preserve_symbolic_input_metadata(self) -> bool:
+        """Whether an input whose extents vary must keep its shape; a pass that means to change one says
+        False.
+        """
+        return True
 
     # Hooks
 
@@ -109,12 +117,24 @@ class ExportPass(PassBase):
         """Arithmetic on symbolic numbers."""
         return self._fx(target, args, {}, meta)
 
-    def call_size_operator(self, tensor: ProxyValue, dim: int, meta: NodeMetadata) -> ProxyValue | int:
-        """The extent of `tensor` along `dim` as an argument: an int, or a `sym_size` where it varies."""
+    def call_size_operator(
+        self, tensor: ProxyValue, dim: int, meta: NodeMetadata, *, edge_dialect: bool = False
+    ) -> ProxyValue | int:
+        """The extent of `tensor` along `dim` as an argument: an int, or a `sym_size` where it varies, of the
+        edge dialect where asked.
+        """
         extent: Any = tensor.to_tensor().shape[dim]
         if isinstance(extent, int):
             return extent
-        return self.call_sym(torch.ops.aten.sym_size.int, (tensor, dim), meta)
+        dialect = exir_ops.edge.aten if edge_dialect else torch.ops.aten
+        return self.call_sym(dialect.sym_size.int, (tensor, dim), meta)
+
+    def call_size_operator_all(
+        self, tensor: ProxyValue, meta: NodeMetadata, *, edge_dialect: bool = False
+    ) -> list[ProxyValue | int]:
+        """The extents of `tensor` along all dimensions, each as `call_size_operator` gives it."""
+        rank = tensor.to_tensor().dim()
+        return [self.call_size_operator(tensor, dim, meta, edge_dialect=edge_dialect) for dim in range(rank)]
 
     def call_getitem(self, value: ProxyValue, key: int, meta: NodeMetadata) -> ProxyValue:
         """One of several results of a call."""
@@ -305,8 +325,12 @@ def _described(body: torch.fx.GraphModule) -> list[str]:
     return [f"{v.dtype}{tuple(v.shape)}" if isinstance(v, torch.Tensor) else str(v) for v in values]
 
 
-def _keep_inputs(before: torch.fx.GraphModule, after: torch.fx.GraphModule) -> None:
-    """Let the inputs of the new module state what those of the old one did."""
+def _keep_inputs(
+    before: torch.fx.GraphModule, after: torch.fx.GraphModule, *, are_symbols_kept: bool
+) -> None:
+    """Let the inputs of the new module state what those of the old one did; without `are_symbols_kept`,
+    inputs whose extents vary may state another shape.
+    """
     old, new = (
         [node for node in module.graph.nodes if node.op == "placeholder"] for module in (before, after)
     )
@@ -315,10 +339,27 @@ def _keep_inputs(before: torch.fx.GraphModule, after: torch.fx.GraphModule) -> N
             f"a pass changed the number of inputs from {len(old)} to {len(new)}",
             hint="an ExportedProgramPassBase can change inputs, together with the signature",
         )
-    for old_node, new_node in zip(old, new, strict=True):
+    for position, (old_node, new_node) in enumerate(zip(old, new, strict=True)):
         value, changed = old_node.meta.get("val"), new_node.meta.get("val")
-        if isinstance(value, torch.Tensor) and (
-            not isinstance(changed, torch.Tensor) or changed.shape != value.shape
-        ):
-            raise ExportPassBaseError(f"a pass changed the shape of input {old_node.name}")
+        if isinstance(value, torch.Tensor) and not _is_of_shape(changed, value.shape):
+            if not any(isinstance(extent, torch.SymInt) for extent in value.shape):
+                raise ExportPassBaseError(f"a pass changed the shape of input {old_node.name}")
+            if not are_symbols_kept:
+                continue
+            raise ExportPassBaseError(
+                f"Input at position {position} did not preserve symbolic metadata: {old_node.name} has the "
+                f"shape {tuple(value.shape)}, and a pass states another",
+                hint="override should_preserve_symbolic_input_metadata where that is meant",
+            )
         new_node.meta["val"] = value
+
+
+def _is_of_shape(value: Any, shape: torch.Size) -> bool:
+    """Whether `value` is a tensor of a shape, symbol for symbol. Extents are compared as expressions: `==`
+    of a symbol and a number would bind the symbol to it.
+    """
+    return isinstance(value, torch.Tensor) and [*map(_expression, value.shape)] == [*map(_expression, shape)]
+
+
+def _expression(extent: int | torch.SymInt) -> Any:
+    return extent.node.expr if isinstance(extent, torch.SymInt) else extent

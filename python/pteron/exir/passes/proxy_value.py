@@ -85,21 +85,21 @@ class ProxyValue:
         yield from self.data
 
     def __bool__(self) -> bool:
-        return bool(self._number((torch.SymInt, torch.SymFloat, torch.SymBool), "a truth value"))
+        return bool(self._number((torch.SymInt, torch.SymFloat, torch.SymBool), "used in a boolean context"))
 
     def __int__(self) -> int:
-        return int(self._number(torch.SymInt, "an int"))
+        return int(self._number(torch.SymInt, "converted to int"))
 
     def __float__(self) -> float:
-        return float(self._number(torch.SymFloat, "a float"))
+        return float(self._number(torch.SymFloat, "converted to float"))
 
     def __index__(self) -> int:
-        return int(self)
+        return int(self._number(torch.SymInt, "used in index context"))
 
     def _number(self, symbolic: type | tuple[type, ...], wanted: str) -> Any:
         if isinstance(self.data, symbolic):
             raise ExportPassBaseError(
-                f"{self.node.name} is a symbolic number ({self.data}), so it cannot be used as {wanted} here",
+                f"{self.node.name} is a symbolic number ({self.data}), so it cannot be {wanted} here",
                 hint="let an operator of the graph compute with it",
             )
         return self.data
