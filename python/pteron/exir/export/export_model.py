@@ -145,7 +145,7 @@ def _captured(
     if not isinstance(model, torch.nn.Module):
         raise TypeError(
             "export: expected a torch.nn.Module or a torch.export.ExportedProgram, got "
-            f"{type(model).__name__} {model!r}"
+            f"{type(model).__name__}"
         )
     if not isinstance(args, tuple):
         raise TypeError(f"export: expected the example inputs as a tuple, got {type(args).__name__}")
