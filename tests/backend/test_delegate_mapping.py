@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
-from pteron.backends.demo import BackendWithDelegateMappingDemo, DemoBackend
+import pteron
+from pteron.backends.demo import BackendWithDelegateMappingDemo, DemoBackend, register_demo_backends
 from pteron.exir.backend.backend_api import to_backend
 from pteron.exir.backend.delegate_mapping_builder import DelegateMappingBuilder
 from tests.backend.lowering_cases import Function, edge
+from tests.support.programs import build, delegate_method
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +30,53 @@ def test_fused_and_split_steps_of_the_demo() -> None:
         b"5#conv_relu_op,0,conv_relu_op,1,sin_decomp_from_tan,2,cos_decomp_from_tan,3,div_decomp_from_tan,4,"
     )
     assert lowered.meta["debug_handle_map"] == {0: (1, 2), 1: (3, 4), 2: (5,), 3: (5,), 4: (5,)}
+
+
+@pytest.mark.parametrize("language", ["python", "rust"])
+def test_events_of_the_demo_carry_the_ids_of_its_map(language: str) -> None:
+    class Tracer:
+        """Keeps what delegates report."""
+
+        def __init__(self) -> None:
+            self.events: list[tuple[Any, ...]] = []
+
+        def delegate_event(self, *event: Any) -> None:
+            self.events.append(event)
+
+    model, inputs = BackendWithDelegateMappingDemo.get_test_model_and_inputs()
+    lowered = to_backend("BackendWithDelegateMappingDemo", edge(model, *inputs), [])
+    runtime = pteron.Runtime()
+    register_demo_backends(runtime, language=language)
+    method = pteron.load(lowered.buffer(), runtime=runtime).load_method()
+    tracer = Tracer()
+    (result,) = method.execute(list(inputs), tracer=tracer)
+    assert not np.asarray(result).any()
+    found = [(identifier, bytes(metadata).decode()) for _, _, identifier, _, _, metadata in tracer.events]
+    split = [(2, "sin_decomp_from_tan"), (3, "cos_decomp_from_tan"), (4, "div_decomp_from_tan")]
+    assert found == [(0, "conv_relu_op"), (1, "conv_relu_op"), *split]
+    assert {identifier for identifier, _ in found} == lowered.meta["debug_handle_map"].keys()
+    assert all(start <= end for _, _, _, start, end, _ in tracer.events)
+    method.execute(list(inputs))
+
+
+@pytest.mark.parametrize("language", ["python", "rust"])
+@pytest.mark.parametrize(
+    "blob", [b"", b"#", b"1#", b"x#a,1,", b"2#a,1,", b"1#a,b,", b"1#a,1,b", b"1#\xff,1,"]
+)
+def test_damaged_lists_of_steps_are_refused(blob: bytes, language: str) -> None:
+    runtime = pteron.Runtime()
+    register_demo_backends(runtime, language=language)
+    program = pteron.load(
+        build(delegate_method("BackendWithDelegateMappingDemo", blob=blob)), runtime=runtime
+    )
+    with pytest.raises(pteron.DelegateError, match="the list of steps cannot be read"):
+        program.load_method()
+
+
+def test_the_demo_has_one_output() -> None:
+    program = edge(Function(lambda x: (torch.tan(x), torch.tan(torch.tan(x)))), torch.ones(1))
+    with pytest.raises(RuntimeError, match="programs with one output, this one has 2"):
+        to_backend("BackendWithDelegateMappingDemo", program, [])
 
 
 def test_the_model_of_the_demo_names_its_modules_as_the_peer_does() -> None:

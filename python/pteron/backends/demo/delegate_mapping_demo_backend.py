@@ -2,7 +2,8 @@
 operators.
 
 Convolution and relu become one step with two debug handles; tan becomes three steps (sin, cos, div) that
-share one. The blob lists the steps: ``<count>#`` and then ``<step>,<id>,`` for each.
+share one. The blob lists the steps: ``<count>#`` and then ``<step>,<id>,`` for each. The run half reports an
+event for each step and computes nothing.
 """
 
 from __future__ import annotations
@@ -46,8 +47,13 @@ class BackendWithDelegateMappingDemo(BackendDetails):
         """Writes the list of steps and the map from their ids to debug handles.
 
         Raises:
-            RuntimeError: the program holds another operator.
+            RuntimeError: the program holds another operator, or has several outputs.
         """
+        if len(edge_program.graph_signature.output_specs) != 1:
+            raise RuntimeError(
+                "backend BackendWithDelegateMappingDemo takes programs with one output, this one has "
+                f"{len(edge_program.graph_signature.output_specs)}"
+            )
         aten = exir_ops.edge.aten
         mapping = DelegateMappingBuilder(generated_identifiers=True)
         steps: list[DummyOp] = []

@@ -6,6 +6,7 @@ import threading
 from typing import Any, Literal
 
 from pteron.backends.demo.compiler_demo_runtime import CompilerDemoRuntime
+from pteron.backends.demo.delegate_mapping_runtime import DelegateMappingRuntime
 from pteron.backends.demo.executor_runtime import ExecutorRuntime
 
 _lock = threading.Lock()
@@ -14,7 +15,8 @@ _lock = threading.Lock()
 def register_demo_backends(
     runtime: Any = None, *, language: Literal["python", "rust"] = "python", replace: bool = False
 ) -> None:
-    """Makes `BackendWithCompilerDemo` and `ExecutorBackend` available to a runtime.
+    """Makes `BackendWithCompilerDemo`, `BackendWithDelegateMappingDemo` and `ExecutorBackend` available to a
+    runtime.
 
     Args:
         runtime: the runtime to register with, None for the default one.
@@ -39,7 +41,7 @@ def register_demo_backends(
 
 
 def register_missing_demo_backends(runtime: Any = None) -> None:
-    """Makes those demo backends available to a runtime that are not, in Python; the others stay as they are.
+    """Makes those demo backends that compute available to a runtime where they are not, in Python.
 
     Args:
         runtime: the runtime to register with, None for the default one.
@@ -51,9 +53,14 @@ def register_missing_demo_backends(runtime: Any = None) -> None:
     with _lock:
         registered = (_native.Runtime.shared() if runtime is None else runtime).backends
         for name, backend in _run_halves(runtime).items():
-            if name not in registered:
+            # Whoever wants the events of the mapping demo asks for it: its outputs are zeros.
+            if name not in registered and not isinstance(backend, DelegateMappingRuntime):
                 pteron.register_backend(name, backend, runtime=runtime)
 
 
 def _run_halves(runtime: Any) -> dict[str, Any]:
-    return {"BackendWithCompilerDemo": CompilerDemoRuntime(), "ExecutorBackend": ExecutorRuntime(runtime)}
+    return {
+        "BackendWithCompilerDemo": CompilerDemoRuntime(),
+        "BackendWithDelegateMappingDemo": DelegateMappingRuntime(),
+        "ExecutorBackend": ExecutorRuntime(runtime),
+    }
