@@ -9,6 +9,13 @@ from typing import Any
 import pytest
 import torch
 from pteron.compat.executorch.exir import ExecutorchBackendConfig, to_edge
+from pteron.compat.executorch.exir.banked_memory_planning import (
+    Bank,
+    BankedGreedy,
+    BankPlacementError,
+    TargetMemoryMap,
+    banked_memory_planning_pass,
+)
 from pteron.compat.executorch.exir.error import InternalError
 from pteron.compat.executorch.exir.memory_planning import (
     MemoryPlanningAlgorithmSuite,
@@ -129,6 +136,30 @@ def test_the_verifier_finds_outputs_planned_against_the_settings() -> None:
         Verifier(graph, True, True, True).verify_graph_input_output()
 
 
+def test_banks_are_filled_from_the_fastest_and_refuse_what_fits_nowhere() -> None:
+    target = TargetMemoryMap([Bank("fast", 64, 2), Bank("slow", 96, 1)])
+    large, small, pinned = spec(80, 0, 2), spec(48, 1, 2), spec(16, 1, 1, mem_id=2)
+    assert suite(BankedGreedy(target))(1, [small, pinned, large], EMPTY, None, 0) == [0, 80, 64]
+    assert [each.mem_id for each in (large, small, pinned)] == [1, 2, 2]
+    with pytest.raises(BankPlacementError, match="No declared bank can hold a 97-byte buffer"):
+        BankedGreedy(target)(1, [spec(97, 0, 1)], EMPTY)
+    with pytest.raises(BankPlacementError, match="pinned to bank fast"):
+        BankedGreedy(target)(1, [spec(65, 0, 1, mem_id=2)], EMPTY)
+    with pytest.raises(BankPlacementError, match="not a multiple"):
+        BankedGreedy(TargetMemoryMap([Bank("odd", 64, 1, alignment=24)]))(16, [], EMPTY)
+
+
+def test_one_bank_is_planned_as_greedy_plans() -> None:
+    plans = []
+    target = TargetMemoryMap([Bank("all", 1 << 20, 1)])
+    for planning in (banked_memory_planning_pass(target), MemoryPlanningPass()):
+        graph = out_variants(Chain(), torch.ones(16))
+        planning.run(graph)
+        specs = collect_specs_from_nodes(graph.graph.nodes)
+        plans.append([(each.mem_id, each.mem_obj_id, each.mem_offset) for each in specs])
+    assert plans[0] == plans[1]
+
+
 def test_a_spec_must_fit_into_the_planned_spec_that_it_lies_in() -> None:
     base = spec(16, 0, 1)
     inside = spec(8, 0, 1, storage_base=base, storage_base_offset=12)
@@ -211,6 +242,25 @@ def test_a_subclass_sets_memories_of_a_programs_specs() -> None:
     assert sizes[1] == 64
     assert sizes[2] == 0
     assert sizes[3] > 0
+
+
+def test_programs_fill_banks() -> None:
+    target = TargetMemoryMap([Bank("fast", 64, 1), Bank("slow", 1 << 20, 2)])
+    sizes = planned_sizes(banked_memory_planning_pass(target))
+    assert sizes[:2] == [0, 64]
+    assert sizes[2] > 0
+    with pytest.raises(BankPlacementError, match="No declared bank"):
+        planned_sizes(banked_memory_planning_pass(TargetMemoryMap([Bank("fast", 64, 1)])))
+
+
+def test_a_plan_that_lets_tensors_in_use_together_share_bytes_is_refused() -> None:
+    def all_at_once(alignment: int, specs: Any, *_: Any) -> list[int]:
+        for each in specs:
+            each.mem_id, each.mem_offset = 1, 0
+        return [0, 64]
+
+    with pytest.raises(ExportError, match="on the same bytes while both are in use"):
+        planned_sizes(MemoryPlanningPass(all_at_once))
 
 
 def test_settings_and_plans_of_programs_are_checked() -> None:

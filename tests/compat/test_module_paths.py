@@ -250,6 +250,7 @@ NAMES = {
         "propagate_dynamic_shape",
     ],
     "exir.passes.legalize_portable_dim_order_pass": ["LegalizePortableDimOrderPass"],
+    "exir.banked_memory_planning": ["Bank", "BankedGreedy", "TargetMemoryMap", "banked_memory_planning_pass"],
     "exir.memory_planning": [
         "MemoryAlgoResult",
         "MemoryPlanningAlgorithmSuite",

@@ -174,6 +174,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         f"{_BACKEND}.lowered_backend_module",
         f"{_BACKEND}.cut_by_nodes",
     ),
+    "exir.banked_memory_planning": (f"{_PLANNING}.banked",),
     "exir.memory_planning": (
         f"{_PLANNING}.algorithms",
         f"{_PLANNING}.graph_specs",

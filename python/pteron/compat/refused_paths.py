@@ -52,7 +52,6 @@ _QUANT_FUSION = (
 REFUSED: dict[str, str] = {
     "exir._serialize._ptn": _PTN,
     "exir._serialize._serialize": "ExecutorchProgramManager.buffer and write_tensor_data_to_file give them",
-    "exir.banked_memory_planning": "memories are planned by meta['memory_id'], without sizes of banks",
     "exir.control_flow": "write torch.cond, map, scan and while_loop of torch.ops.higher_order",
     "exir.dialects.edge.arg": _DTYPE_TABLES,
     "exir.dialects.edge.dtype": _DTYPE_TABLES,

@@ -141,7 +141,10 @@ class MemoryPlanningPass:
             spec.is_constant = True
         self._leave_to_caller(program, roles)
         take_requested_memory_ids(program)
-        lifetimes = planned_lifetimes(program)
+        return self.place(planned_lifetimes(program))
+
+    def place(self, lifetimes: dict[TensorSpec, Lifetime]) -> list[int]:
+        """Place the tensors of each memory by themselves; the sizes of the memories in bytes."""
         pools: dict[int, list[TensorSpec]] = {DEFAULT_MEMORY_ID: []}
         for spec in lifetimes:
             if spec.memory_id is None:

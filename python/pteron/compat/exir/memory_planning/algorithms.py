@@ -79,7 +79,7 @@ TAKEN = "input_mem_buffer_sizes"
 Algorithm = Callable[..., MemoryAlgoResult]
 
 
-def _end_in_use(shared: SharedObject, spec: TensorSpec) -> int | None:
+def end_in_use(shared: SharedObject, spec: TensorSpec) -> int | None:
     """Where the last of those in `shared` that are in use together with `spec` ends; None without any."""
     first, last = span(spec)
     ends = [
@@ -97,7 +97,7 @@ def pick_shared_obj(
     `allow_overlapping_allocations`, behind those that do, in the first object with room; else in a new one,
     which is appended. Specs must come from the largest to the smallest.
     """
-    ends = [(shared, _end_in_use(shared, spec)) for shared in shared_objects]
+    ends = [(shared, end_in_use(shared, spec)) for shared in shared_objects]
     for shared, end in ends:
         if end is None:
             internal_assert(shared.size >= spec.allocated_memory, "Allocation specs are not sorted")
@@ -130,8 +130,7 @@ def greedy(
     Raises:
         InternalError: a spec does not fit into its `storage_base`, or that one is not planned.
     """
-    # From the largest to the smallest, of equal ones the later first.
-    ordered = sorted(specs, key=lambda spec: spec.allocated_memory)[::-1]
+    ordered = from_the_largest(specs)
     placed: dict[TensorSpec, SharedObject] = {}
     result = MemoryAlgoResult({}, [])
     memories: dict[int, list[SharedObject]] = {}
@@ -141,12 +140,24 @@ def greedy(
         if spec.storage_base is None:
             shared = memories.setdefault(result.spec_dict[spec].mem_id, [])
             placed[spec] = pick_shared_obj(shared, spec, allow_overlapping_allocations)
-    for spec in ordered:
+    place_in_bases(ordered, placed, result)
+    result.bufsizes = lay_out(memories, graph_module, extra_padding, result)
+    return result
+
+
+def from_the_largest(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Specs from the largest to the smallest, of equal ones the later first."""
+    return sorted(specs, key=lambda spec: spec.allocated_memory)[::-1]
+
+
+def place_in_bases(
+    specs: Iterable[TensorSpec], placed: dict[TensorSpec, SharedObject], result: MemoryAlgoResult
+) -> None:
+    """Place specs with a `storage_base` in it, bases first; those that are placed stay."""
+    for spec in specs:
         for each in reversed(storage_bases(spec)):
             if each in result.spec_dict and each not in placed:
                 placed[each] = _place_in_base(each, placed, result)
-    result.bufsizes = _lay_out(memories, graph_module, extra_padding, result)
-    return result
 
 
 def _place_in_base(
@@ -175,19 +186,19 @@ def _place_in_base(
     return shared
 
 
-def _taken_before(graph_module: torch.fx.GraphModule) -> list[int]:
+def taken_before(graph_module: torch.fx.GraphModule) -> list[int]:
     """Bytes of each memory that bodies of the graph have taken."""
     return list(getattr(graph_module, TAKEN, None) or ())
 
 
-def _lay_out(
+def lay_out(
     memories: dict[int, list[SharedObject]],
     graph_module: torch.fx.GraphModule,
     extra_padding: int,
     result: MemoryAlgoResult,
 ) -> list[int]:
     """Put the objects of each memory one behind the other; the sizes of the memories."""
-    sizes = _taken_before(graph_module)
+    sizes = taken_before(graph_module)
     sizes += [0] * (max(memories, default=1) + 1 - len(sizes))
     for memory, objects in memories.items():
         for shared in objects:
@@ -196,7 +207,7 @@ def _lay_out(
             for each in shared.allocations:
                 place = result.spec_dict[each.spec]
                 place.mem_obj_id, place.mem_offset = shared.idx, shared.offset + each.offset
-        sizes[memory] += extra_padding
+        sizes[memory] += extra_padding if objects else 0
     return sizes
 
 
@@ -212,7 +223,7 @@ def naive(
     Raises:
         InternalError: a spec has a `storage_base`, which only `greedy` follows.
     """
-    sizes = _taken_before(graph_module)
+    sizes = taken_before(graph_module)
     sizes += [0] * (2 - len(sizes))
     result = MemoryAlgoResult({}, sizes)
     for spec in specs:

@@ -20,7 +20,7 @@ from pteron.compat.exir.memory_planning.verifier import Verifier
 from pteron.compat.exir.operator import get_out_args_from_opoverload
 from pteron.exir.edge.spec_names import ALIGNMENT
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.memory.algorithms import PlanningAlgorithm, algorithm_name, search
+from pteron.exir.memory.algorithms import PlanningAlgorithm, algorithm_name, require_valid_plan, search
 from pteron.exir.memory.lifetime import Lifetime
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass as ProgramPlanning
 from pteron.exir.memory.share_mutable_buffers import SHARED_MEMORY_ID
@@ -152,15 +152,16 @@ class MemoryPlanningPass(ProgramPlanning, PassBase):
         self._shared.append((graph_module, buffers, updated))
 
     def _program_planning(self, program: ExportedProgram) -> ProgramPlanning:
-        algorithm = over_lifetimes(self.memory_planning_algo, program) if self._is_algorithm_given else search
-        return ProgramPlanning(
-            algorithm,
-            alloc_graph_input=self.alloc_graph_input,
-            alloc_graph_output=self.alloc_graph_output,
-            alloc_mutable_buffers=self.alloc_mutable_buffers,
-            share_mutable_buffers=self.share_mutable_buffers,
-            alignment=self.alignment,
-        )
+        kwargs: dict[str, Any] = {
+            "alloc_graph_input": self.alloc_graph_input,
+            "alloc_graph_output": self.alloc_graph_output,
+            "alloc_mutable_buffers": self.alloc_mutable_buffers,
+            "share_mutable_buffers": self.share_mutable_buffers,
+            "alignment": self.alignment,
+        }
+        if not self._is_algorithm_given:
+            return ProgramPlanning(search, **kwargs)
+        return _SuitePlanning(self.memory_planning_algo, program, **kwargs)
 
     def _set_alloc_node_spec(self, graph_module: torch.fx.GraphModule) -> None:
         """Let the allocations of out variants have the specs of the results, in every graph below."""
@@ -204,16 +205,52 @@ def _share_storage(node: torch.fx.Node) -> None:
     spec.storage_base, spec.storage_base_offset = base, offset
 
 
+class _SuitePlanning(ProgramPlanning):
+    """Plans a program with an algorithm over specs, which may choose the memories too."""
+
+    def __init__(self, algorithm: Callable[..., list[int]], program: ExportedProgram, **kwargs: Any) -> None:
+        super().__init__(over_lifetimes(algorithm, program), **kwargs)
+        self._algorithm = algorithm
+        self._program = program
+
+    def place(self, lifetimes: dict[TensorSpec, Lifetime]) -> list[int]:
+        """All tensors at once; each memory by itself where shared buffers have their places already."""
+        if any(spec.memory_offset is not None for spec in lifetimes):
+            return super().place(lifetimes)
+        stand_ins = [stand_in(lifetime) for lifetime in lifetimes.values()]
+        for spec, made in zip(lifetimes, stand_ins, strict=True):
+            made.mem_id = spec.memory_id
+        graph, signature = self._program.graph_module, self._program.graph_signature
+        sizes = list(self._algorithm(self.alignment, stand_ins, graph, signature, 0))
+        memories: dict[int, list[tuple[Lifetime, int]]] = {}
+        for (spec, lifetime), made in zip(lifetimes.items(), stand_ins, strict=True):
+            spec.memory_id, spec.memory_offset = made.mem_id, made.mem_offset
+            if made.mem_id is not None and made.mem_offset is not None:
+                memories.setdefault(made.mem_id, []).append((lifetime, made.mem_offset))
+        planned = [lifetime for placed in memories.values() for lifetime, _ in placed]
+        if len(planned) != len(lifetimes):
+            # The check refuses fewer offsets than tensors, and says so.
+            require_valid_plan(self._algorithm, list(lifetimes.values()), self.alignment, [], 0)
+        for memory, placed in memories.items():
+            size = sizes[memory] if memory < len(sizes) else 0
+            spans, offsets = [each for each, _ in placed], [offset for _, offset in placed]
+            require_valid_plan(self._algorithm, spans, self.alignment, offsets, size)
+        return sizes
+
+
+def stand_in(lifetime: Lifetime) -> TensorSpec:
+    """A spec of as many bytes as a tensor, in use as long."""
+    spec = TensorSpec(torch.uint8, [lifetime.nbytes])
+    spec.lifetime = [lifetime.first, lifetime.last]
+    return spec
+
+
 def over_lifetimes(algorithm: Callable[..., list[int]], program: ExportedProgram) -> PlanningAlgorithm:
     """An algorithm over specs as one over lifetimes: each tensor is a spec of as many bytes."""
     name = algorithm_name(algorithm.func if isinstance(algorithm, partial) else algorithm)
 
     def place(lifetimes: Sequence[Lifetime], alignment: int) -> tuple[list[int], int]:
-        specs = []
-        for lifetime in lifetimes:
-            spec = TensorSpec(torch.uint8, [lifetime.nbytes])
-            spec.lifetime = [lifetime.first, lifetime.last]
-            specs.append(spec)
+        specs = [stand_in(lifetime) for lifetime in lifetimes]
         sizes = algorithm(alignment, specs, program.graph_module, program.graph_signature, 0)
         # Fewer offsets than tensors where the algorithm left one out, which the planner refuses.
         return [spec.mem_offset for spec in specs if spec.mem_offset is not None and spec.mem_id == 1], sizes[
