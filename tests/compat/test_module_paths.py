@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
+import pteron
 from pteron.compat import install, is_installed
 from pteron.compat.module_paths import MODULE_PATHS
 from pteron.compat.refused_paths import REFUSED, REFUSED_NAMES
@@ -410,11 +412,13 @@ assert theirs.ExportPass is ExportPass
     run_alone(code)
 
 
-def test_without_the_wheel_the_paths_are_there_and_others_say_so() -> None:
-    code = """
+def test_without_the_wheel_the_paths_are_there_and_others_say_so(tmp_path: Path) -> None:
+    # Nothing but pteron, wherever it is installed.
+    (tmp_path / "pteron").symlink_to(Path(pteron.__file__).parent, target_is_directory=True)
+    code = f"""
 import sys
 sys.path_importer_cache.clear()
-sys.path[:] = [each for each in sys.path if "site-packages" not in each]
+sys.path[:] = [{str(tmp_path)!r}, *(each for each in sys.path if "site-packages" not in each)]
 from pteron import compat
 compat.install()
 from executorch.exir.backend import compile_spec_schema

@@ -288,6 +288,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "execute that gives a value": delegated(_Backend(execute=lambda *_: 3)),
     "execute that keeps an argument": _keeping,
     "a delegate with half a state": delegated(_Backend(get_state=dict)),
+    "a list of steps without a count": _demo(delegate_method("BackendWithDelegateMappingDemo", blob=b"a,1,")),
     "a demo blob that is none": _demo(delegate_method("BackendWithCompilerDemo", blob=b"none")),
     "a nested program that is none": _demo(delegate_method("ExecutorBackend", blob=b"none")),
     "a nested program without the method": _demo(
