@@ -10,8 +10,8 @@ pub const CANCELLED: u32 = 1;
 /// The deadline passed.
 pub const DEADLINE: u32 = 2;
 
-/// An error if `word` says stop: [`ErrorKind::DeadlineExceeded`] for [`DEADLINE`],
-/// [`ErrorKind::Cancelled`] for every other non-zero value.
+/// An error if `word` says stop: [`pteron_core::ErrorKind::DeadlineExceeded`] for [`DEADLINE`],
+/// [`pteron_core::ErrorKind::Cancelled`] for every other non-zero value.
 #[inline(always)]
 pub fn check(word: &AtomicU32) -> pteron_core::Result<()> {
     match word.load(Ordering::Relaxed) {

@@ -123,6 +123,18 @@ def test_what_the_portable_kernels_refuse_is_known(name: str, dtype: torch.dtype
             method.execute([value])
 
 
+def test_a_call_that_leaves_out_a_result_is_listed() -> None:
+    class WeightGradients(torch.nn.Module):
+        def forward(self, gradient, x, weight):
+            return torch.ops.aten.convolution_backward(
+                gradient, x, weight, None, [1], [0], [1], False, [0], 1, [False, True, False]
+            )[1]
+
+    edge = edge_of(WeightGradients(), random(1, 2, 3), random(1, 2, 5), random(2, 2, 3))
+    with pytest.raises(UnsupportedProgramError, match="leaves out its result 'out0'"):
+        edge.to_executorch(PORTABLE)
+
+
 def test_an_input_is_named_by_its_place() -> None:
     def function(x: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
         return x + settings["scale"][1].to(torch.float32)
