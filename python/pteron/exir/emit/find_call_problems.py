@@ -126,7 +126,8 @@ class _Check:
             for name, value in zip(names, [result] if len(names) == 1 else result, strict=True):
                 if value is None:
                     raise ExportError(
-                        f"{op} leaves out its result {name!r}, and a kernel writes all of them; ask for all results"
+                        f"{op} leaves out its result {name!r}, and a kernel writes all of them; "
+                        "ask for all results"
                     )
                 kwargs[name] = stand_in = self._outs.placeholder(name)
                 self._bind_tensors(table, stand_in, value)
