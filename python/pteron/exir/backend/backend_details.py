@@ -175,8 +175,7 @@ def find_backend(backend_id: str) -> type[BackendDetails]:
         names = ", ".join(sorted(known)) or "none"
         raise NotImplementedError(
             f"Backend {backend_id} was not found. Known backends: {names}. Import the module that defines "
-            "its "
-            "BackendDetails subclass first."
+            "its BackendDetails subclass first."
         )
     return known[backend_id]
 

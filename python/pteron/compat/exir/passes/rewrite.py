@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -139,8 +140,9 @@ class NormalizeTransposePass(ExportPass):
 
 
 class _ReplaceTargets(PassBase):
+    @abstractmethod
     def _replacement(self, target: Any) -> Any:
-        raise NotImplementedError
+        """What stands in the place of a call's target: the target itself where it stays."""
 
     def call(self, graph_module: torch.fx.GraphModule) -> PassResult:
         """Run over every graph below `graph_module`, in place."""
