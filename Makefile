@@ -185,6 +185,7 @@ bless: ## rewrite every golden file from what the code does now: look at the dif
 bless-rust: $(VENV)/.packages
 	PTERON_BLESS=1 cargo test --quiet -p pteron-format --test samples --test bundles --test data_files
 	PTERON_BLESS=1 cargo test --quiet -p pteron-kernels --lib features
+	PTERON_BLESS=1 cargo test --quiet -p pteron-xnnpack
 	PTERON_BLESS=1 cargo test --quiet -p pteron-kernels --features testing --test unary_ulps page
 
 bless-python: $(VENV)/.installed

@@ -12,13 +12,23 @@
     )
 )]
 
+mod datatype;
 mod expansion;
+#[allow(unsafe_code, reason = "what flatc writes")]
+mod generated;
+mod listing;
+mod node_place;
+mod payload;
+mod read;
+#[cfg(test)]
+mod testing;
+mod translate;
 
 pub use expansion::{
     ConstantBytes, ExpandedConstant, ExpandedTensor, ExpandedValue, Expansion, OperatorCall,
 };
 
-use pteron_core::{Error, NamedData, Result, TensorSpec};
+use pteron_core::{NamedData, Result, TensorSpec};
 
 /// The id of the backend whose payloads these are, as programs name it.
 pub const BACKEND: &str = "XnnpackBackend";
@@ -35,7 +45,6 @@ pub const BACKEND: &str = "XnnpackBackend";
 /// flag without translation; `ErrorKind::LimitExceeded` when memory cannot be had. Errors name the node and carry its
 /// debug handle.
 pub fn expand(payload: &[u8], arguments: &[Option<TensorSpec>], named: &dyn NamedData) -> Result<Expansion> {
-    // The reader and the translation follow in commits of their own.
-    let _ = (payload, arguments, named);
-    Err(Error::missing_operator(BACKEND))
+    let read = read::read(payload, arguments, named)?;
+    translate::translate(&read, payload, arguments, named)
 }

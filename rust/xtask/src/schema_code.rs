@@ -1,4 +1,4 @@
-//! The schemas in `schema/` to the Rust of `pteron-format`, by flatc.
+//! The schemas in `schema/` to the Rust of the crates that read them, by flatc.
 
 use crate::generated_file::GeneratedFile;
 use std::env;
@@ -8,8 +8,13 @@ use std::process::Command;
 
 /// The version whose output is in the repository; others format it differently.
 const FLATC_VERSION: &str = "24.3.25";
-/// Names of the schemas that have a root table.
-const SCHEMAS: [&str; 3] = ["program", "flat_tensor", "bundled_program"];
+/// The schemas that have a root table, by name, and the crate that reads each.
+const SCHEMAS: [(&str, &str); 4] = [
+    ("program", "pteron-format"),
+    ("flat_tensor", "pteron-format"),
+    ("bundled_program", "pteron-format"),
+    ("xnnpack_payload", "pteron-xnnpack"),
+];
 
 /// Runs flatc into a folder of its own and returns what it made.
 pub fn generate(repository: &Path) -> Result<Vec<GeneratedFile>, String> {
@@ -18,14 +23,14 @@ pub fn generate(repository: &Path) -> Result<Vec<GeneratedFile>, String> {
     let folder = repository.join("target/xtask");
     fs::create_dir_all(&folder).map_err(|e| format!("target/xtask cannot be made: {e}"))?;
     let mut files = Vec::new();
-    for name in SCHEMAS {
+    for (name, reader) in SCHEMAS {
         let schema = repository.join(format!("schema/{name}.fbs"));
         // --gen-all: each file holds what its schema includes, so that they do not depend on each other.
         run(Command::new(&flatc).args(["--rust", "--gen-all", "-o"]).arg(&folder).arg(schema))?;
         let made = format!("{name}_generated.rs");
         let content =
             fs::read_to_string(folder.join(&made)).map_err(|e| format!("flatc made no {made}: {e}"))?;
-        files.push(GeneratedFile { path: format!("rust/pteron-format/src/generated/{made}"), content });
+        files.push(GeneratedFile { path: format!("rust/{reader}/src/generated/{made}"), content });
     }
     Ok(files)
 }
