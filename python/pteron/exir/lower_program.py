@@ -58,6 +58,7 @@ def lower_programs(
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
     planned = plan_programs(functional, lowering)
+    _check_unplanned_buffers(programs, config)
     step("values and instructions")
     emitted = emit_program(
         planned,
@@ -114,6 +115,25 @@ def _raise_what_load_refuses(emitted: EmittedProgram, config: ExecutorchBackendC
             hint="look at the passes and memory planning settings that to_executorch was given; where it was "
             "given none, please report this",
         ) from refused[0]
+
+
+def _check_unplanned_buffers(
+    programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig
+) -> None:
+    """An error where a method updates buffers that have neither place in memory nor name."""
+    for name, program in programs.items():
+        planning = config.planning_of(name)
+        buffers = sorted(set(program.graph_signature.buffers_to_mutate.values()))
+        if planning.alloc_mutable_buffers or not buffers:
+            continue
+        if not config.emit_mutable_buffer_names:
+            raise planning.unnamed_buffers(name, buffers)
+        _log.warning(
+            "method %r updates %s, whose memory and first values the caller is to give "
+            "(MemoryPlanningPass(alloc_mutable_buffers=False)): pteron starts with zeros",
+            name,
+            ", ".join(buffers),
+        )
 
 
 def _warn_of_input_updates(program: ExportedProgram, method: str) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+import pteron
+from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig, schema, to_edge
-from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
+from pteron.exir.emit.emit_program import emit_program
+from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass, memory_sizes
+from pteron.exir.serialize.serialize_program import serialize_program
 from tests.exir.small_models import CASES, PORTABLE, edge_program_of, emitted, random
 
 
@@ -293,3 +298,86 @@ def test_jumps_stay_in_the_chain() -> None:
     assert len(jumps) == 4
     for jump in jumps:
         assert 0 < jump.destination_instruction <= len(instructions)
+
+
+class Counter(torch.nn.Module):
+    """Adds what it is given to a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.full((3,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+def _unplanned_state(**options: bool) -> schema.Program:
+    planning = MemoryPlanningPass(alloc_mutable_buffers=False)
+    config = ExecutorchBackendConfig(memory_planning_pass=planning, **options)
+    return to_edge(torch.export.export(Counter(), (random(3),))).to_executorch(config).executorch_program
+
+
+def test_a_buffer_without_place_has_a_name_and_no_bytes_and_starts_with_zeros_here() -> None:
+    program = _unplanned_state(emit_mutable_buffer_names=True)
+    tensors = [each.val for each in _plan(program).values if isinstance(each.val, schema.Tensor)]
+    [buffer] = [each for each in tensors if each.extra_tensor_info is not None]
+    assert buffer.extra_tensor_info.fully_qualified_name == "total"
+    assert buffer.allocation_info is None
+    assert buffer.data_buffer_idx == 0
+    method = pteron.load(serialize_program(program)).load_method("forward")
+    for total in (2.0, 4.0):
+        [doubled] = method.execute([np.ones(3, np.float32)])
+        assert np.array_equal(doubled, np.full(3, total, np.float32))
+
+
+def test_a_buffer_without_place_needs_its_name_in_the_file() -> None:
+    with pytest.raises(ExportError, match=r"updates total, and the caller .* finds no name of them"):
+        _unplanned_state()
+
+
+def test_the_debug_handle_of_an_emitted_node_is_its_instruction() -> None:
+    edge = to_edge(torch.export.export(_Chain(), (random(4),)))
+    program = edge.to_executorch()
+    planned, emitted_as = program.exported_program(), program.debug_handle_map["forward"]
+    calls = [node for node in planned.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    calls = [node for node in calls if "debug_handle" in node.meta]
+    assert [node.meta["debug_handle"] for node in calls] == list(range(len(calls)))
+    before = {
+        node.meta["debug_handle"]
+        for node in edge.exported_program().graph.nodes
+        if node.op != "output" and "debug_handle" in node.meta
+    }
+    assert {emitted_as[at] for at in range(len(calls))} <= before
+    again = emit_program({"forward": (planned, memory_sizes(planned))}, {})
+    assert again.debug_handle_map["forward"] == emitted_as
+
+
+class _Chain(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.cos(x + 1))
+
+
+def _constants(*tensors: torch.Tensor) -> list[memoryview | bytes]:
+    class Sum(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for number, tensor in enumerate(tensors):
+                self.register_buffer(f"b{number}", tensor)
+
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [x.to(tensor.dtype).sum() * tensor for tensor in self.buffers()]
+
+    program = to_edge(torch.export.export(Sum(), (random(4),))).to_executorch(PORTABLE).executorch_program
+    return [buffer.storage for buffer in program.constant_buffer[1:]]
+
+
+def test_equal_constants_are_stored_once() -> None:
+    long = torch.arange(700_000.0)
+    middle = long.clone()
+    middle[400_000] = -1.0
+    assert len(_constants(long, long.clone())) == 1
+    assert len(_constants(long, middle)) == 2
+    assert len(_constants(torch.zeros(4), torch.zeros(2, 2))) == 2
+    assert len(_constants(torch.zeros(4), torch.zeros(4, dtype=torch.int32))) == 2
+    assert len(_constants(torch.tensor([0.0]), torch.tensor([-0.0]))) == 2

@@ -236,3 +236,15 @@ def test_data_files_of_executorch_are_read_here(captured: ExportedProgram, tmp_p
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     got = pteron.load(ours.buffer, data=path).load_method()(x)
     np.testing.assert_allclose(got, _expected(X), rtol=1e-5, atol=1e-6)
+
+
+def test_the_objects_of_data_files_list_equal_bytes_once_in_the_order_of_the_model(
+    captured: ExportedProgram,
+) -> None:
+    emitted = _lower(captured, external_constants=True)._emitter_output
+    numbers = emitted.external_constant_map[DEFAULT]
+    assert list(numbers)[:2] == ["first.weight", "first.bias"]
+    assert numbers["second.bias"] == numbers["third.bias"]
+    assert len(emitted.external_constant_buffer) == len(set(numbers.values())) == len(numbers) - 1
+    bias = np.frombuffer(emitted.external_constant_buffer[numbers["first.bias"]], np.float32)
+    assert np.array_equal(bias, Model().first.bias.detach().numpy())

@@ -276,7 +276,7 @@ def test_the_suite_takes_the_smaller_plan_and_of_equal_ones_the_first() -> None:
     [
         ({"alignment": 24}, "expected a power of two, at least 16"),
         ({"alignment": 8}, "expected a power of two, at least 16"),
-        ({"alloc_mutable_buffers": False}, "alloc_mutable_buffers=False"),
+        ({"alloc_mutable_buffers": False, "share_mutable_buffers": True}, "have a place in planned memory"),
     ],
 )
 def test_settings_that_mean_nothing_here_are_refused(options, says) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from pteron import errors
+
 
 class ExportErrorType(Enum):
     """What kind of mistake an `ExportError` reports."""
@@ -18,6 +20,10 @@ class ExportErrorType(Enum):
 
 class InternalError(Exception):
     """Something that a pass takes for granted does not hold."""
+
+
+class RefusedError(InternalError, errors.ExportError):
+    """A refusal of the pipeline that ExecuTorch's callers expect as `InternalError`."""
 
 
 class ExportError(Exception):

@@ -62,7 +62,8 @@ class ExecutorchBackendConfig:
     instead of copying it there at the end.
     `emit_stacktrace`: keep the Python frames of every instruction in the file, for tools that read them
     there; the source line is in `pteron.debug` in any case.
-    `emit_mutable_buffer_names`: taken for compatibility; names of buffers are always in the file.
+    `emit_mutable_buffer_names`: names of buffers are always in the file; must be set for
+    `MemoryPlanningPass(alloc_mutable_buffers=False)`, as in ExecuTorch.
     `external_constants`: True puts the constants of the model into a data file (`.ptd`) beside the program; a
     function gets the graph node of each and returns the name of its file, or None for the program file.
     Constants that were written into the code stay in the program.

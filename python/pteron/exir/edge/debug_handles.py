@@ -9,6 +9,7 @@ import torch
 
 DEBUG_HANDLE = "debug_handle"
 _ORIGINS = "debug_origins"
+_BEFORE_EMIT = "debug_handle_before_emit"
 _SOURCE_KEYS = ("stack_trace", "nn_module_stack", "from_node")
 
 
@@ -22,10 +23,20 @@ class Origin:
 
 def debug_handles(node: torch.fx.Node) -> tuple[int, ...]:
     """The handles of `node`: none, one, or several where it computes what several operators computed."""
-    handle = node.meta.get(DEBUG_HANDLE)
+    handle = node.meta.get(_BEFORE_EMIT, node.meta.get(DEBUG_HANDLE))
     if handle is None:
         return ()
     return tuple(handle) if isinstance(handle, (list, tuple)) else (handle,)
+
+
+def number_by_instruction(node: torch.fx.Node, index: int) -> None:
+    """Let the debug handle of an emitted node be the index of its instruction, as in ExecuTorch.
+
+    `debug_handles` still gives the handles from before.
+    """
+    if DEBUG_HANDLE in node.meta:
+        node.meta.setdefault(_BEFORE_EMIT, node.meta[DEBUG_HANDLE])
+        node.meta[DEBUG_HANDLE] = index
 
 
 def origin_of(node: torch.fx.Node, handle: int) -> Any:

@@ -92,19 +92,22 @@ class EmittedProgram:
 
     @property
     def external_constant_buffer(self) -> list[bytes]:
-        """The bytes of all entries of data files."""
-        return [bytes(entry.data) for entries in self.data_files.values() for entry in entries]
+        """The bytes of the entries of data files, equal ones once."""
+        return list(self._external[0])
 
     @property
     def external_constant_map(self) -> dict[str, dict[str, int]]:
         """Name of a data file → key → index into `external_constant_buffer`."""
-        found: dict[str, dict[str, int]] = {}
-        number = 0
-        for tag, entries in self.data_files.items():
-            for entry in entries:
-                found.setdefault(tag, {})[entry.key] = number
-                number += 1
-        return found
+        return self._external[1]
+
+    @property
+    def _external(self) -> tuple[dict[bytes, int], dict[str, dict[str, int]]]:
+        numbers: dict[bytes, int] = {}
+        files = {
+            tag: {entry.key: numbers.setdefault(bytes(entry.data), len(numbers)) for entry in entries}
+            for tag, entries in self.data_files.items()
+        }
+        return numbers, files
 
 
 def emit_program(

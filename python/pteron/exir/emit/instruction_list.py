@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pteron.exir.edge.debug_handles import debug_handles
+from pteron.exir.edge.debug_handles import debug_handles, number_by_instruction
 from pteron.exir.edge.source_location import stack_frames
 from pteron.exir.schema import (
     DelegateCall,
@@ -31,6 +31,7 @@ class InstructionList:
         self.handles: list[list[int]] = []
         self.debug_handles: dict[int, int | list[int]] = {}
         self._operators: dict[tuple[str, str], int] = {}
+        self._first_of: dict[torch.fx.Node, int] = {}
 
     @property
     def here(self) -> int:
@@ -70,12 +71,18 @@ class InstructionList:
         """Let `jump` go to the next instruction."""
         jump.destination_instruction = self.here
 
+    def number_nodes(self) -> None:
+        """Let the debug handle of each node be the index of its first instruction."""
+        for node, index in self._first_of.items():
+            number_by_instruction(node, index)
+
     def _append(
         self, call: KernelCall | DelegateCall | JumpFalseCall | MoveCall, node: torch.fx.Node
     ) -> None:
         handles = list(debug_handles(node))
         if handles:
             self.debug_handles[self.here] = handles[0] if len(handles) == 1 else handles
+        self._first_of.setdefault(node, self.here)
         self.instructions.append(Instruction(call))
         self.handles.append(handles)
         if self.frames is not None:

@@ -101,6 +101,7 @@ class MethodEmitter:
                 self._state(spec, node)
         self.emit_calls(graph)
         outputs = self._outputs(graph.output_node())
+        self.code.number_nodes()
         return EmittedMethod(
             plan=self._plan(inputs, outputs),
             interface=self._interface(),
@@ -160,6 +161,9 @@ class MethodEmitter:
             else:
                 self._shared.external_constant(tensor, tensor_spec, name, tag)
                 index = self.table.add_tensor(tensor_spec, name=name, is_external=True)
+        elif tensor_spec.is_caller_owned:
+            # With initial bytes and no place in memory a tensor would be a constant.
+            index = self.table.add_tensor(tensor_spec, name=name)
         else:
             tag = self._external.of_initial_value(spec, tensor)
             if tag is None:

@@ -11,6 +11,7 @@ import torch
 from pteron.errors import ExportError
 from pteron.exir.edge.scalar_type import scalar_type_of
 from pteron.exir.edge.tensor_spec import TensorSpec
+from pteron.exir.emit.equal_constants import EqualConstants
 from pteron.exir.emit.external_tags import checked_tag
 from pteron.exir.schema import (
     BackendDelegateInlineData,
@@ -82,10 +83,8 @@ class DataFiles:
         known.alignment = math.lcm(known.alignment, alignment)
 
     def entries(self) -> dict[str, list[DataFileEntry]]:
-        """File to its entries, both sorted by name."""
-        return {
-            tag: [entries[key] for key in sorted(entries)] for tag, entries in sorted(self._files.items())
-        }
+        """File to its entries, in the order in which they were added."""
+        return {tag: list(entries.values()) for tag, entries in sorted(self._files.items())}
 
 
 def tensor_bytes(value: torch.Tensor) -> memoryview:
@@ -125,6 +124,7 @@ class SharedData:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._constants: dict[Any, int] = {}
+        self._equal = EqualConstants()
         self._initial_values: dict[bytes, int] = {}
         self._blobs: dict[bytes, int] = {}
         self._named: dict[str, NamedData] = {}
@@ -135,17 +135,22 @@ class SharedData:
         self.data_files = DataFiles()
 
     def constant(self, value: torch.Tensor, name: str = "a constant") -> int:
-        """The index in `constant_buffer` of a constant's bytes; the same memory gets the same index.
+        """The index in `constant_buffer` of a constant's bytes; equal tensors get the same index.
 
         The bytes are not copied; `name` is for messages about that.
         """
-        address = (value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride()))
+        kind = (value.dtype, tuple(value.shape), tuple(value.stride()))
+        address = (value.data_ptr(), *kind)
         if value.numel() and address in self._constants:
             return self._constants[address]
         self._kept.append(value)
-        self.weights.add(name, value)
-        self._program.constant_buffer.append(Buffer(tensor_bytes(value)))
-        index = len(self._program.constant_buffer) - 1
+        data = tensor_bytes(value)
+        index = self._equal.find(kind, data)
+        if index is None:
+            self.weights.add(name, value)
+            self._program.constant_buffer.append(Buffer(data))
+            index = len(self._program.constant_buffer) - 1
+            self._equal.add(kind, data, index)
         self._constants[address] = index
         return index
 

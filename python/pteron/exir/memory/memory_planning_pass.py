@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -88,7 +88,10 @@ class MemoryPlanningPass:
     `memory_planning_algo`: a pure function (lifetimes, alignment in bytes) → (offsets, total size in bytes).
     `alloc_graph_input`, `alloc_graph_output`: plan memory for inputs and outputs; otherwise the caller
     gives it.
-    `alloc_mutable_buffers`: plan memory for buffers that the method updates. Must be true.
+    `alloc_mutable_buffers`: plan memory for buffers that the method updates. Without it the caller gives
+    memory and first values, by the names of the buffers, which the file needs then
+    (`emit_mutable_buffer_names`). That is for other runtimes: this package's gives the memory itself, and
+    starts with zeros.
     `share_mutable_buffers`: one place for a buffer in all methods whose settings say so, in a memory that
     holds nothing else (id 2). Buffers are known by name. Methods that are loaded together
     (`Program.load_methods`) then have one copy of them.
@@ -108,10 +111,10 @@ class MemoryPlanningPass:
         share_mutable_buffers: bool = False,
         alignment: int = MINIMUM_ALIGNMENT,
     ) -> None:
-        if not alloc_mutable_buffers:
+        if share_mutable_buffers and not alloc_mutable_buffers:
             raise ExportError(
-                "MemoryPlanningPass(alloc_mutable_buffers=False) is not supported: "
-                "buffers that a method updates live in planned memory"
+                "MemoryPlanningPass(share_mutable_buffers=True, alloc_mutable_buffers=False): shared buffers "
+                "have a place in planned memory"
             )
         if alignment < MINIMUM_ALIGNMENT or alignment & (alignment - 1):
             raise ExportError(
@@ -123,6 +126,7 @@ class MemoryPlanningPass:
         )
         self.alloc_graph_input = alloc_graph_input
         self.alloc_graph_output = alloc_graph_output
+        self.alloc_mutable_buffers = alloc_mutable_buffers
         self.share_mutable_buffers = share_mutable_buffers
         self.alignment = alignment
 
@@ -142,6 +146,10 @@ class MemoryPlanningPass:
         self._leave_to_caller(program, roles)
         take_requested_memory_ids(program)
         return self.place(planned_lifetimes(program))
+
+    def unnamed_buffers(self, method: str, buffers: Sequence[str]) -> Exception:
+        """What is wrong where `method` updates buffers without place in memory and the file has no names."""
+        return ExportError(unnamed_buffers_text(method, buffers), method=method, got=", ".join(buffers))
 
     def place(self, lifetimes: dict[TensorSpec, Lifetime]) -> list[int]:
         """Place the tensors of each memory by themselves; the sizes of the memories in bytes."""
@@ -173,12 +181,24 @@ class MemoryPlanningPass:
             for operand in program.graph_module.graph.output_node().all_input_nodes
             for spec in specs_in(operand.meta.get("spec"))
         }
+        if not self.alloc_mutable_buffers:
+            for spec in roles.state - roles.constants:
+                spec.is_caller_owned = True
         if not self.alloc_graph_input:
             for spec in roles.inputs - roles.state:
                 spec.is_caller_owned = True
         if not self.alloc_graph_output:
             for spec in outputs - roles.inputs - roles.state:
                 spec.is_caller_owned = not spec.is_constant
+
+
+def unnamed_buffers_text(method: str, buffers: Sequence[str]) -> str:
+    """The text for buffers that nobody could give memory to."""
+    return (
+        f"MemoryPlanningPass(alloc_mutable_buffers=False): method {method!r} updates {', '.join(buffers)}, "
+        "and the caller who is to give them memory finds no name of them in the file; set "
+        "ExecutorchBackendConfig(emit_mutable_buffer_names=True)"
+    )
 
 
 def plan_memory(

@@ -57,12 +57,13 @@ def serialize_program(
 
 
 def lay_out_data_file(entries: Sequence[DataFileEntry], *, segment_alignment: int = 128) -> FileLayout:
-    """The layout of a `.ptd` file; each distinct content is stored once, at a multiple of
+    """The layout of a `.ptd` file, sorted by key; each distinct content is stored once, at a multiple of
     `segment_alignment` bytes and of the entry's own alignment.
     """
     from pteron import _native
 
-    return FileLayout(*_native.layout_data_file(list(entries), segment_alignment=segment_alignment))
+    named = sorted(entries, key=lambda entry: entry.key)
+    return FileLayout(*_native.layout_data_file(named, segment_alignment=segment_alignment))
 
 
 # A cache line, and the widest vector register: kernels read packs in place when they lie like this.

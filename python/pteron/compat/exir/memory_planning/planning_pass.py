@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
+from pteron.compat.exir.error import RefusedError
 from pteron.compat.exir.memory_planning.algorithms import MemoryPlanningAlgorithmSuite
 from pteron.compat.exir.memory_planning.apply import SIZES, apply_algo
 from pteron.compat.exir.memory_planning.graph_specs import _is_out_var_node, get_node_tensor_specs
@@ -23,6 +24,7 @@ from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.memory.algorithms import PlanningAlgorithm, algorithm_name, require_valid_plan, search
 from pteron.exir.memory.lifetime import Lifetime
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass as ProgramPlanning
+from pteron.exir.memory.memory_planning_pass import unnamed_buffers_text
 from pteron.exir.memory.share_mutable_buffers import SHARED_MEMORY_ID
 
 __all__ = ["MemoryPlanningPass"]
@@ -83,6 +85,10 @@ class MemoryPlanningPass(ProgramPlanning, PassBase):
             self._program = None
         sizes: list[int] = program.graph_module.meta[SIZES]
         return sizes
+
+    def unnamed_buffers(self, method: str, buffers: Sequence[str]) -> RefusedError:
+        """An `ExportError` that is ExecuTorch's `InternalError` too."""
+        return RefusedError(unnamed_buffers_text(method, buffers), method=method, got=", ".join(buffers))
 
     def run(  # type: ignore[override]  # ExecuTorch's arguments, which subclasses of it take
         self, graph_module: torch.fx.GraphModule, graph_signature: ExportGraphSignature | None = None
