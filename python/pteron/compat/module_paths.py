@@ -83,6 +83,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
             {"ExportedProgram": "ExportedProgram", "ExportGraphSignature": "ExportGraphSignature"},
         ),
         (f"{_EXIR}.emit", {"EmitterOutput": "EmitterOutput", "emit_program": "emit_program"}),
+        (f"{_EXIR}.serde.program_files", {"load": "load", "save": "save"}),
         ("typing", {"Value": "Any"}),
     ),
     # Paths of the first published note on delegation.
@@ -200,6 +201,10 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         f"{_PASSES}.out_variants",
         f"{_PASSES}.debug",
         (
+            f"{_PASSES}.quant_fusion",
+            {name: name for name in ("QuantFusionPass", "quant_fusion_and_const_prop_pass")},
+        ),
+        (
             f"{_PASSES}.whole_program",
             {"insert_write_back_for_buffers_pass": "insert_write_back_for_buffers_pass"},
         ),
@@ -223,6 +228,11 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.normalize_view_copy_base_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.pass_registry": (f"{_PASSES}.debug",),
     "exir.passes.prune_empty_tensors_pass": (f"{_PASSES}.clean_up",),
+    "exir.passes.quant_fusion_pass": (
+        f"{_PASSES}.quant_fusion",
+        (f"{_PASSES}.constants", {"constant_prop_pass": "constant_prop_pass"}),
+    ),
+    "exir.passes.quantize_io_pass": (f"{_PASSES}.quantize_io",),
     "exir.passes.reinplace": (f"{_PASSES}.reinplace",),
     "exir.passes.remove_graph_asserts_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.remove_mixed_type_operators": (f"{_PASSES}.rewrite",),
@@ -261,11 +271,18 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.program": _PROGRAM,
     "exir.program._program": (*_PROGRAM, f"{_EXIR}.program_internals"),
     "exir.tracer": (f"{_EXIR}.decomposition_table",),
+    "exir.verification.arg_validator": (f"{_EXIR}.arg_validator",),
     "exir.verification.verifier": (
         f"{_EXIR}.verifier",
         (f"{_PASSES}.symbolic_ops", {"_EXECUTORCH_SYM_OPS": "_EXECUTORCH_SYM_OPS"}),
     ),
     "exir.schema": ("pteron.exir.schema",),
+    "exir.serde": (),
+    "exir.serde.export_serialize": (f"{_EXIR}.serde.torch_artifact",),
+    "exir.serde.serialize": (
+        f"{_EXIR}.serde.program_files",
+        ("torch._export.serde.serialize", {"SerializeError": "SerializeError"}),
+    ),
     "exir.tensor_layout": (
         ("pteron.exir.schema", {"TensorLayout": "TensorLayout"}),
         _DIM_ORDER_FROM_STRIDE,

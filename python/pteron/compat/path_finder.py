@@ -49,6 +49,10 @@ class _AliasModule(ModuleType):
         home = self._home_of(name)
         if home is not None:
             return getattr(*home)
+        below = f"{self._inside}.{name}" if self._inside else name
+        if any(known == below or known.startswith(below + ".") for known in MODULE_PATHS):
+            # Importing ExecuTorch's packages imports most of their modules.
+            return importlib.import_module(f"{self.__name__}.{name}")
         where = ", ".join(source if isinstance(source, str) else source[0] for source in self._sources)
         raise AttributeError(
             f"{self.__name__} has no name {name!r} in pteron"

@@ -44,9 +44,6 @@ _DTYPE_TABLES = (
     "ExecuTorch's generator makes these tables of element types; what kernels take is in pteron.exir.target"
 )
 _PTN = ".ptn files are neither written nor read here"
-_QUANT_FUSION = (
-    "quantised operators are fused when a program is loaded; export the graph as PT2E's convert leaves it"
-)
 
 #: Path → why it is refused. The modules below a path are meant too.
 REFUSED: dict[str, str] = {
@@ -59,12 +56,9 @@ REFUSED: dict[str, str] = {
     "exir.dialects.edge.spec": _DTYPE_TABLES,
     "exir.native": _PTN,
     "exir.passes._device_copy_ops_registry": "no backend here takes device memory",
-    "exir.passes._quant_patterns_and_replacements": _QUANT_FUSION,
-    "exir.passes.quant_fusion_pass": _QUANT_FUSION,
-    "exir.passes.quantize_io_pass": "let the model take and return quantised tensors",
-    "exir.serde": "save the captured program with torch.export.save, the lowered one as .pte; edge programs "
-    "have no file format here",
-    "exir.verification.arg_validator": "the rules of the edge stage are pteron.exir.edge.stages",
+    "exir.passes._quant_patterns_and_replacements": "exir.passes.quant_fusion_pass walks the graph, without "
+    "patterns",
+    "exir.serde.schema": "PyTorch's serializer writes the graph: torch._export.serde.schema",
     "exir.verification.interpreter": "pteron.load runs a program, with a tracer that sees every value",
     "extension.pybindings._C": "it is ExecuTorch's runtime in C++; run it in a process without pteron.compat",
     "extension.pybindings.aten_lib": "it is a build of ExecuTorch's runtime that its own wheel does not have",
@@ -75,8 +69,6 @@ REFUSED_NAMES: dict[str, dict[str, str]] = {
     "exir": {
         "ExirDynamoConfig": "models are captured with torch.export.export",
         "edge_to_executorch_passes": "the passes of to_executorch are pteron.exir.pass_order",
-        "load": REFUSED["exir.serde"],
-        "save": REFUSED["exir.serde"],
     },
     "exir.dialects.edge._ops": dict.fromkeys(
         ("AllowedDtypeSet", "FunctionDtypeConstraint", "_edge_dialect_info"), _DTYPE_TABLES
@@ -84,7 +76,6 @@ REFUSED_NAMES: dict[str, dict[str, str]] = {
     "exir.memory_planning": {
         "insert_calls_to_free": "every extent has a bound here, so every tensor is planned"
     },
-    "exir.passes": dict.fromkeys(("QuantFusionPass", "quant_fusion_and_const_prop_pass"), _QUANT_FUSION),
 }
 
 _NO_COUNTERPART = (

@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
 from pteron.exir.config.compile_config import EdgeCompileConfig
-from pteron.exir.decompose.core_decompositions import KEPT_FOR_KERNELS, decompose_around
+from pteron.exir.decompose.core_decompositions import KEPT_FOR_KERNELS, decompose_around, kept_for_backends
 from pteron.exir.decompose.preserved_operators import PreservedOperators
 from pteron.exir.decompose.prims_as_aten import SCALAR_OPS_OF_ONE_NODE
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
@@ -31,13 +31,15 @@ def edge_program(
 
     Core ATen by PyTorch's decompositions, functional, every operator an `EdgeOpOverload`, debug handles set.
     `preserved`: what backends want whole, beside what the config names. `kept_for_kernels`: what stays whole
-    because kernels do it better.
+    because kernels do it better; with it, what backends look for stays whole too.
     Raises `VerificationError` where a stage's rules are broken and the config asks for the check.
     """
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
     wanted = preserved if preserved is not None else PreservedOperators()
     whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always, *kept_for_kernels}
+    if kept_for_kernels:
+        whole |= kept_for_backends(program)
     to_edge = ToEdge(config, frozenset(whole), wanted)
     step(f"{method!r}: {len(program.graph.nodes):,} nodes to core ATen")
     captured = run_stage(CAPTURED, {method: program}, to_edge)

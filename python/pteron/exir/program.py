@@ -100,6 +100,11 @@ class EdgeProgramManager:
         """Names of the methods that return a constant."""
         return set(self._constant_methods)
 
+    @property
+    def _config_methods(self) -> dict[str, Any]:
+        """Method → the constant that it returns, for passes that add some."""
+        return self._constant_methods
+
     def exported_program(self, method_name: str = DEFAULT_METHOD) -> ExportedProgram:
         """The edge program of a method; KeyError that lists the methods where there is none of that name."""
         try:

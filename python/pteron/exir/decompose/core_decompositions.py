@@ -41,6 +41,18 @@ KEPT_FOR_KERNELS: tuple[OpOverload, ...] = (
 have none."""
 
 
+def kept_for_backends(program: ExportedProgram) -> frozenset[OpOverload]:
+    """torchao's operators in `program`: backends look for quantised tables and weights by them, and
+    `to_executorch` decomposes those that no backend took.
+    """
+    return frozenset(
+        node.target
+        for module in graph_modules(program.graph_module)
+        for node in module.graph.nodes
+        if isinstance(node.target, OpOverload) and node.target.namespace == "torchao"
+    )
+
+
 def decompose_to_core(
     program: ExportedProgram, preserved: Collection[OpOverload], method: str
 ) -> ExportedProgram:

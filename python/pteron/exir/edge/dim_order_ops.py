@@ -72,7 +72,8 @@ def _empty_dim_order(size: list[int], *, dim_order: list[int] | None = None, **o
 
 
 def _copy_into(out: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    out.resize_(value.shape, memory_format=torch.preserve_format)
+    if out.shape != value.shape:
+        out.resize_(value.shape)
     return out.copy_(value)
 
 

@@ -37,7 +37,7 @@ def _key(kind: Any, data: memoryview) -> Any:
 def _same_bytes(left: memoryview, right: memoryview) -> bool:
     """Whether two texts of one length are equal; the first part that differs ends the search."""
     for start in range(0, len(left), _PART):
-        parts = [np.frombuffer(each[start : start + _PART], np.uint8) for each in (left, right)]
-        if not np.array_equal(*parts):
+        one, other = (np.frombuffer(each[start : start + _PART], np.uint8) for each in (left, right))
+        if not np.array_equal(one, other):
             return False
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,6 +51,27 @@ def find_call_problems(
             found = check.problem(node)
             if found is not None:
                 yield problem_of(node, method, str(getattr(node.target, "__name__", node.target)), found)
+
+
+def call_problem(
+    op: EdgeOpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, *, target: str
+) -> str | None:
+    """What is wrong with a call of `op` with these tensors and numbers, which gave `result`; None where a
+    kernel of `target` takes it.
+    """
+    graph = torch.fx.Graph()
+
+    def operand(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        node = graph.placeholder("operand")
+        node.meta["val"] = value
+        return node
+
+    given = torch.fx.node.map_aggregate((tuple(args), dict(kwargs)), operand)
+    call = graph.call_function(op, *given)
+    call.meta["val"] = result
+    return _Check({}, target).problem(call)
 
 
 def _structure_problems(*structures: TreeSpec | None) -> Iterator[str]:

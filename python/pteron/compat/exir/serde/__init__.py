@@ -1,0 +1,1 @@
+"""Edge programs in files: `exir.save`, `exir.load`, and `exir.serde`."""
