@@ -1,7 +1,7 @@
 //! Target `api_calls`: any sequence of calls of the runtime's interface, failing ones among them. After each
 //! failure the next correct call works, and what is dropped in whatever order stays alive as long as needed.
 
-use crate::call_method::{LIMITS, call, call_with};
+use crate::call_method::{Extents, LIMITS, call};
 use crate::choices::Choices;
 use crate::files::runtime;
 use crate::seed_programs as seeds;
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     for method in &world.methods {
         // Whatever happened: let go of what was lent, and the method works.
         world.outputs.clear();
-        let result = call(method, &mut Choices::new(&[]), false);
+        let result = call(method, Extents::Most, 0, ExecuteOptions::default());
         assert!(result.is_ok(), "a correct call fails after others: {:?}", result.err());
     }
 }
@@ -51,7 +51,7 @@ fn step(world: &mut World, choices: &mut Choices<'_>) {
         1 => load_method(world, choices),
         2 => {
             if let Some(m) = world.methods.get(method(choices)) {
-                let result = call(m, choices, false);
+                let result = call(m, Extents::Most, choices.word(), ExecuteOptions::default());
                 let is_lent = matches!(&result, Err(e) if e.kind() == ErrorKind::OutputsInUse);
                 assert!(result.is_ok() || is_lent, "a correct call fails: {:?}", result.err());
             }
@@ -67,13 +67,13 @@ fn step(world: &mut World, choices: &mut Choices<'_>) {
         4 => {
             if let Some(m) = world.methods.get(method(choices)) {
                 let options = ExecuteOptions { budget: Some(choices.below(4) as u64), ..Default::default() };
-                let _ = call_with(m, choices, false, options);
+                let _ = call(m, Extents::Most, choices.word(), options);
             }
         }
         5 => {
             if let Some(m) = world.methods.get(method(choices)) {
                 let options = ExecuteOptions { deadline: Some(Instant::now()), ..Default::default() };
-                let _ = call_with(m, choices, false, options);
+                let _ = call(m, Extents::Most, choices.word(), options);
             }
         }
         6 => {

@@ -1,26 +1,37 @@
 //! Calls of loaded methods with inputs that their specs ask for. Unsafe island (inputs by pointer).
 
-use crate::choices::Choices;
 use crate::kernel_args::contents::{Contents, elements};
-use pteron_core::{DType, Result};
-use pteron_runtime::{ExecuteOptions, InputValue, IoKind, Limits, Method, OutputValue, TensorInput};
+use crate::pseudo_random::PseudoRandom;
+use pteron_core::{AlignedBuffer, DType, Result};
+use pteron_runtime::{
+    ExecuteOptions, Extent, InputValue, IoKind, Limits, Method, Outputs, TensorInput, TensorIo,
+};
 use std::time::Duration;
 
 /// What fuzzed programs may use.
 pub const LIMITS: Limits = Limits {
-    arena_bytes: Some(32 << 20),
-    instructions: Some(2000),
+    arena_bytes: Some(16 << 20),
+    instructions: Some(20_000),
     time: Some(Duration::from_secs(2)),
     nesting: Some(4),
     values: Some(1 << 16),
     rank: None,
 };
-/// Largest input.
+/// Largest input in bytes.
 const LARGEST_INPUT: usize = 1 << 20;
+
+/// Which of the legal extents of changing dimensions a call takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extents {
+    /// Three, or as near to it as the spec allows.
+    Few,
+    /// The upper bound.
+    Most,
+}
 
 /// An input's memory.
 enum Held {
-    Tensor { dtype: DType, shape: Vec<usize>, bytes: Vec<u64> },
+    Tensor { dtype: DType, shape: Vec<usize>, data: AlignedBuffer },
     Int(i64),
     Bool(bool),
     Double(f64),
@@ -28,51 +39,58 @@ enum Held {
     None,
 }
 
-/// Inputs for `method`; `None` where they would be too large. `is_small`: the smallest legal extents.
-fn inputs(method: &Method, choices: &mut Choices<'_>, is_small: bool) -> Option<Vec<Held>> {
-    let mut held = Vec::new();
-    for spec in method.inputs() {
-        held.push(match &spec.kind {
-            IoKind::Tensor(t) => {
-                let extent = |e: &pteron_runtime::Extent| if is_small { e.range().0 } else { e.range().1 };
-                let shape: Vec<usize> = t.extents.iter().map(extent).collect();
-                let numel = shape.iter().try_fold(1usize, |n, e| n.checked_mul(*e))?;
-                let nbytes = numel.checked_mul(t.dtype.size()).filter(|n| *n <= LARGEST_INPUT)?;
-                let contents = if choices.chance(20) { Contents::Bits } else { Contents::Small };
-                let bytes = elements(choices, contents, t.dtype, numel);
-                let mut words = vec![0u64; nbytes.div_ceil(8)];
-                bytemuck::cast_slice_mut(&mut words)[..nbytes].copy_from_slice(&bytes);
-                Held::Tensor { dtype: t.dtype, shape, bytes: words }
-            }
-            IoKind::Int { traced, range, .. } => Held::Int(range.map_or(*traced, |(min, _)| min)),
-            IoKind::Bool { traced } => Held::Bool(*traced),
-            IoKind::Double { traced } => Held::Double(*traced),
-            IoKind::String { traced } => Held::String(traced.clone()),
-            IoKind::None => Held::None,
-        });
+/// Small numbers for a tensor: whole ones where they may be indices. `None` where it would be too large.
+fn tensor(spec: &TensorIo, extents: Extents, seed: u64) -> Option<Held> {
+    let extent = |e: &Extent| match (e.range(), extents) {
+        ((min, max), Extents::Few) => min.max(3).min(max),
+        ((_, max), Extents::Most) => max,
+    };
+    let shape: Vec<usize> = spec.extents.iter().map(extent).collect();
+    let nbytes = pteron_core::sizes::checked_nbytes(&shape, spec.dtype).ok()?;
+    if nbytes > LARGEST_INPUT {
+        return None;
     }
-    Some(held)
+    let is_number = spec.dtype.is_float() || spec.dtype.is_complex();
+    let contents = if is_number { Contents::Fractions } else { Contents::Indices };
+    let mut data = AlignedBuffer::zeroed(nbytes).ok()?;
+    data.as_mut_slice().copy_from_slice(&elements(seed, contents, spec.dtype, shape.iter().product()));
+    Some(Held::Tensor { dtype: spec.dtype, shape, data })
 }
 
-/// Calls `method`; the bytes of its outputs, or its error.
-pub fn call(method: &Method, choices: &mut Choices<'_>, is_small: bool) -> Result<Vec<Vec<u8>>> {
-    call_with(method, choices, is_small, ExecuteOptions::default())
+/// Inputs for `method`; `None` where they would be too large.
+fn inputs(method: &Method, extents: Extents, seed: u64) -> Option<Vec<Held>> {
+    let mut random = PseudoRandom::of_number(seed);
+    let inputs = method.inputs();
+    let held = inputs.iter().map(|spec| match &spec.kind {
+        IoKind::Tensor(t) => tensor(t, extents, random.word()),
+        IoKind::Int { traced, range, .. } => Some(Held::Int(match range {
+            Some((min, max)) if min <= max => (*traced).clamp(*min, *max),
+            _ => *traced,
+        })),
+        IoKind::Bool { traced } => Some(Held::Bool(*traced)),
+        IoKind::Double { traced } => Some(Held::Double(*traced)),
+        IoKind::String { traced } => Some(Held::String(traced.clone())),
+        IoKind::None => Some(Held::None),
+    });
+    held.collect()
 }
 
-/// As [`call`], with options.
-pub fn call_with(
+/// Calls `method` with the inputs of a seed; `None` where they would be too large to make.
+///
+/// Errors: those of the call.
+pub fn call(
     method: &Method,
-    choices: &mut Choices<'_>,
-    is_small: bool,
+    extents: Extents,
+    seed: u64,
     options: ExecuteOptions<'_>,
-) -> Result<Vec<Vec<u8>>> {
-    let Some(held) = inputs(method, choices, is_small) else { return Ok(vec![]) };
+) -> Result<Option<Outputs>> {
+    let Some(held) = inputs(method, extents, seed) else { return Ok(None) };
     let values: Vec<InputValue<'_>> = held
         .iter()
         .map(|h| match h {
-            Held::Tensor { dtype, shape, bytes } => {
-                // SAFETY: the words hold the tensor's bytes and live longer than the call.
-                InputValue::Tensor(unsafe { TensorInput::new(*dtype, shape, None, bytes.as_ptr().cast()) })
+            Held::Tensor { dtype, shape, data } => {
+                // SAFETY: the buffer holds a dense row-major tensor of this shape, and lives longer than the call.
+                InputValue::Tensor(unsafe { TensorInput::new(*dtype, shape, None, data.as_ptr()) })
             }
             Held::Int(v) => InputValue::Int(*v),
             Held::Bool(v) => InputValue::Bool(*v),
@@ -81,17 +99,5 @@ pub fn call_with(
             Held::None => InputValue::None,
         })
         .collect();
-    let outputs = method.execute(&values, options)?;
-    Ok(outputs.iter().map(bytes_of).collect())
-}
-
-fn bytes_of(output: &OutputValue) -> Vec<u8> {
-    match output {
-        OutputValue::Tensor(t) => t.data.as_slice().to_vec(),
-        OutputValue::Lent(t) => t.borrow().map(|b| b.view().as_bytes().to_vec()).unwrap_or_default(),
-        OutputValue::Int(v) => v.to_le_bytes().to_vec(),
-        OutputValue::Double(v) => v.to_bits().to_le_bytes().to_vec(),
-        OutputValue::Bool(v) => vec![u8::from(*v)],
-        _ => vec![],
-    }
+    method.execute(&values, options).map(Some)
 }

@@ -1,108 +1,71 @@
 //! Targets that read files: `load_bytes`, `load_and_run`, `ptd`, `delegate_blob`, `packed_weights`.
 
-use crate::call_method::{LIMITS, call};
 use crate::choices::Choices;
+use crate::file_trial::{FileTrial, check_refusal};
+use crate::mutation::Mutant;
 use crate::seed_programs as seeds;
-use pteron_core::{ErrorKind, Result};
-use pteron_cpu::plan::RuleSwitches;
+use pteron_core::Result;
 use pteron_format::{BundleFile, DataFile, ProgramFile, listing, strip};
-use pteron_runtime::{DataSource, MethodOptions, Program, ProgramSource, Runtime, RuntimeOptions};
+use pteron_runtime::Runtime;
 use std::sync::{Arc, LazyLock};
 
-fn runtime_with(rules: RuleSwitches) -> Option<Arc<Runtime>> {
-    let runtime =
-        Runtime::new(RuntimeOptions { threads: Some(1), rules, ..RuntimeOptions::default() }).ok()?;
-    pteron_demo::register(&runtime).ok()?;
-    Some(runtime)
-}
-
-static REWRITING: LazyLock<Option<Arc<Runtime>>> = LazyLock::new(|| runtime_with(RuleSwitches::all_on()));
-static PLAIN: LazyLock<Option<Arc<Runtime>>> = LazyLock::new(|| runtime_with(RuleSwitches::all_off()));
+// Nothing fills memory here: the two runs that would see it must be the same all the same.
+static TRIAL: LazyLock<FileTrial> = LazyLock::new(|| FileTrial::new(|_| ()));
 
 /// The runtime that targets load programs into; all rewrites are on.
 pub fn runtime() -> &'static Arc<Runtime> {
-    REWRITING.as_ref().unwrap_or_else(|| panic!("no runtime can be made"))
+    TRIAL.rewriting()
 }
 
 /// One whose rewrites are off.
 pub fn plain_runtime() -> &'static Arc<Runtime> {
-    PLAIN.as_ref().unwrap_or_else(|| panic!("no runtime can be made"))
+    TRIAL.plain()
 }
 
-/// No file may bring out an error that says "our own bug".
-fn no_bug<T>(result: Result<T>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error) => {
-            assert!(error.kind() != ErrorKind::Internal, "{error}");
-            let text = error.to_string();
-            assert!(text.len() < 20_000, "a message of {} bytes", text.len());
-            None
-        }
-    }
+/// A refusal is one that tells what is wrong.
+fn well_refused<T>(result: Result<T>) -> Option<T> {
+    result
+        .inspect_err(|e| {
+            let (kind, text) = (format!("{:?}", e.kind()), e.to_string());
+            if let Err(problem) = check_refusal(&kind, &text) {
+                panic!("{problem}: {kind}: {text}");
+            }
+        })
+        .ok()
 }
 
 /// Reads `data` as every format there is.
 pub fn load_bytes(data: &[u8]) {
-    if let Some(file) = no_bug(ProgramFile::parse(data)) {
-        no_bug(listing(&file));
+    if let Some(file) = well_refused(ProgramFile::parse(data)) {
+        well_refused(listing(&file));
     }
-    no_bug(DataFile::parse(data));
-    no_bug(BundleFile::parse(data));
-    no_bug(strip(data));
+    well_refused(DataFile::parse(data));
+    well_refused(BundleFile::parse(data));
+    well_refused(strip(data));
 }
 
-/// Loads `data`, runs every method twice, and once more as the file has it.
+/// Loads `data` and runs every method twice, with rewrites and as the file has it.
 pub fn load_and_run(data: &[u8]) {
-    let mut results = [run_all(runtime(), data, vec![]), run_all(plain_runtime(), data, vec![])];
-    for result in &mut results {
-        // A loop may end at the budget in one and at the end in the other: a rewrite makes fewer steps.
-        result.retain(|(_, outcome)| outcome.is_some());
-    }
-    let [rewritten, plain] = results;
-    for ((name, a), (_, b)) in rewritten.iter().zip(&plain).filter(|((n, _), (m, _))| n == m) {
-        let (Some(a), Some(b)) = (a, b) else { continue };
-        assert_eq!(a.len(), b.len(), "method {name} has another number of outputs after rewriting");
-    }
+    judge(data.to_vec(), None);
 }
 
-type Outcomes = Vec<(String, Option<Vec<Vec<u8>>>)>;
-
-fn run_all(runtime: &Arc<Runtime>, data: &[u8], files: Vec<DataSource>) -> Outcomes {
-    let source = ProgramSource::Bytes(Arc::new(data.to_vec()));
-    let Some(program) = no_bug(Program::load_with_data(runtime, source, files, LIMITS)) else {
-        return vec![];
-    };
-    let mut outcomes = Vec::new();
-    for name in program.methods().into_iter().take(4) {
-        no_bug(program.plan_listing(name));
-        let Some(method) =
-            no_bug(program.load_method(name, MethodOptions { seed: Some(1), ..Default::default() }))
-        else {
-            continue;
-        };
-        for is_small in [false, true] {
-            let outcome = no_bug(call(&method, &mut Choices::new(&[]), is_small));
-            outcomes.push((name.to_string(), outcome));
-        }
-        no_bug(method.get_state());
-        no_bug(method.reset_state());
+fn judge(program: Vec<u8>, data: Option<Vec<u8>>) {
+    let mutant = Mutant { name: "an input".into(), program: Arc::new(program), data: data.map(Arc::new) };
+    if let Err(finding) = TRIAL.verdict(&mutant) {
+        panic!("{finding}");
     }
-    outcomes
 }
 
 /// `data` as the data file of a program that needs one.
 pub fn ptd(data: &[u8]) {
-    let source = ProgramSource::Bytes(Arc::new(data.to_vec()));
-    let file = DataSource { source, name: "weights.ptd".into() };
-    run_all(runtime(), &seeds::with_external_tensors(), vec![file]);
+    judge(seeds::with_external_tensors(), Some(data.to_vec()));
 }
 
 /// The first byte chooses the backend, the rest is its blob.
 pub fn delegate_blob(data: &[u8]) {
     let Some((first, blob)) = data.split_first() else { return };
     let backend = ["ExecutorBackend", "BackendWithCompilerDemo"][usize::from(first % 2)];
-    run_all(runtime(), &seeds::with_delegate(backend, blob), vec![]);
+    judge(seeds::with_delegate(backend, blob), None);
 }
 
 /// Packed weights that a file brings along, with an edited index, edited packs, or anything in their place.
@@ -132,7 +95,7 @@ pub fn packed_weights(data: &[u8]) {
             }
         }
     }
-    run_all(runtime(), &seeds::packed_mlp(&index, &packs), vec![]);
+    judge(seeds::packed_mlp(&index, &packs), None);
 }
 
 /// Up to eight edits: a byte set, removed or put in, a digit changed.

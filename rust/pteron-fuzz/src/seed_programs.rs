@@ -1,7 +1,7 @@
-//! Programs that targets put mutated parts into.
+//! Programs that targets put mutated parts into, and that mutations begin with.
 
 use crate::builder::{MethodBuilder, ProgramBuilder};
-use crate::choices::Choices;
+use crate::mutation::{Seed, SeedFile};
 use crate::random_program::RandomProgram;
 use pteron_core::DType;
 use pteron_format::write::{
@@ -140,48 +140,25 @@ pub fn stateful() -> Vec<u8> {
     p.bytes()
 }
 
-/// One of the programs of this module, a data file, or a program of several random operators.
-pub fn any(choices: &mut Choices<'_>) -> Vec<u8> {
-    match choices.below(8) {
-        0 => mlp().bytes(),
-        1 => stateful(),
-        2 => with_delegate("ExecutorBackend", &sum()),
-        3 => with_external_tensors(),
-        4 => data_file(),
-        5 => sum(),
-        _ => RandomProgram::new(choices.word(), 1 + choices.below(8)).bytes,
-    }
-}
+/// Random programs among the seeds.
+const RANDOM: u64 = 12;
+/// Most operators of each.
+const OPERATORS: usize = 8;
 
-/// One to six edits: bytes, words of small, large and negative numbers, blocks moved, the end cut off.
-pub fn damage(file: &mut Vec<u8>, choices: &mut Choices<'_>) {
-    const WORDS: [u32; 10] = [0, 1, 2, 3, 7, 16, 255, 1 << 20, i32::MAX as u32, u32::MAX];
-    for _ in 0..1 + choices.below(6) {
-        let place = usize::from(u16::from_le_bytes([choices.byte(), choices.byte()]));
-        let at = place % file.len().max(1);
-        match choices.below(8) {
-            0 => file.truncate(at),
-            1 | 2 => {
-                let bit = 1u8 << choices.below(8);
-                file.get_mut(at).into_iter().for_each(|b| *b ^= bit);
-            }
-            3 => {
-                let value = choices.byte();
-                file.get_mut(at).into_iter().for_each(|b| *b = value);
-            }
-            4 => {
-                let from = choices.below(file.len().max(1));
-                let block: Vec<u8> = file.iter().skip(from).take(16).copied().collect();
-                for (to, byte) in file.iter_mut().skip(at).zip(block) {
-                    *to = byte;
-                }
-            }
-            _ => {
-                let word = choices.pick(&WORDS).to_le_bytes();
-                for (to, byte) in file.iter_mut().skip(at & !3).zip(word) {
-                    *to = byte;
-                }
-            }
-        }
-    }
+/// The programs of this module, and random ones.
+pub fn seeds() -> Vec<Seed> {
+    let mut out = vec![
+        Seed::new("written_mlp", mlp().bytes()),
+        Seed::new("written_state", stateful()),
+        Seed::new("written_program_inside", with_delegate("ExecutorBackend", &sum())),
+        Seed::new("written_blob", with_delegate("BackendWithCompilerDemo", DEMO_BLOB)),
+        Seed::new("written_sum", sum()),
+    ];
+    let data = Some(SeedFile::new(data_file()));
+    out.push(Seed { data, ..Seed::new("written_external", with_external_tensors()) });
+    out.extend((0..RANDOM).map(|seed| {
+        let program = RandomProgram::new(seed, OPERATORS);
+        Seed::new(format!("random_program_{seed}"), program.bytes)
+    }));
+    out
 }

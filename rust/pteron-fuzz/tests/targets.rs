@@ -4,6 +4,8 @@
 use pteron_fuzz::choices::random_bytes;
 use pteron_fuzz::kernel_args::operators::OPERATORS;
 use pteron_fuzz::kernel_args::{self, Reach};
+use pteron_fuzz::mutation::{SeedFile, changed};
+use pteron_fuzz::pseudo_random::PseudoRandom;
 use pteron_fuzz::{TARGETS, files, input, run, seed_programs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -49,13 +51,10 @@ fn files_that_are_right_run() {
 fn damaged_samples_bring_out_nothing() {
     for path in files_in("../../schema/samples") {
         let data = std::fs::read(&path).unwrap();
-        for seed in 0..40 {
-            let noise = random_bytes(seed, 12);
-            let mut damaged = data.clone();
-            for pair in noise.chunks_exact(3) {
-                let at = usize::from(u16::from_le_bytes([pair[0], pair[1]])) % damaged.len();
-                damaged[at] = pair[2];
-            }
+        let sample = SeedFile::new(data);
+        let mut random = PseudoRandom::new(0);
+        for _ in 0..40 {
+            let damaged = changed(&sample, &[], &mut random);
             files::load_bytes(&damaged);
             files::load_and_run(&damaged);
         }

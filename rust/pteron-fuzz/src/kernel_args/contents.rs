@@ -1,6 +1,6 @@
 //! Elements of generated tensors.
 
-use crate::choices::{Choices, random_bytes};
+use crate::choices::random_bytes;
 use half::{bf16, f16};
 use pteron_core::DType;
 
@@ -34,9 +34,9 @@ const EDGES: [f64; 12] = [
     -65504.0,
 ];
 
-/// `numel` elements.
-pub fn elements(choices: &mut Choices<'_>, contents: Contents, dtype: DType, numel: usize) -> Vec<u8> {
-    let noise = random_bytes(choices.word(), numel.max(1) * dtype.size().max(8));
+/// `numel` elements of a seed.
+pub fn elements(seed: u64, contents: Contents, dtype: DType, numel: usize) -> Vec<u8> {
+    let noise = random_bytes(seed, numel.max(1) * dtype.size().max(8));
     if contents == Contents::Bits {
         let mut bytes = noise[..numel * dtype.size()].to_vec();
         if dtype == DType::Bool {
@@ -59,7 +59,6 @@ pub fn elements(choices: &mut Choices<'_>, contents: Contents, dtype: DType, num
     out
 }
 
-/// Appends one number (half of a complex one), saturated.
 /// `numel` elements of one value.
 pub fn filled(dtype: DType, value: f64, numel: usize) -> Vec<u8> {
     let mut out = Vec::new();
@@ -68,6 +67,7 @@ pub fn filled(dtype: DType, value: f64, numel: usize) -> Vec<u8> {
     out
 }
 
+/// Appends one number (half of a complex one), saturated.
 fn push(out: &mut Vec<u8>, dtype: DType, v: f64) {
     match dtype {
         DType::UInt8 => out.extend((v as u8).to_le_bytes()),

@@ -195,7 +195,7 @@ impl<'c, 'b> Generator<'c, 'b> {
             }
         }
         let numel = spec.shape.numel().unwrap_or(0);
-        let bytes = elements(self.choices, contents, dtype, numel);
+        let bytes = elements(self.choices.word(), contents, dtype, numel);
         let misalignment = if self.choices.chance(10) { 1 + self.choices.below(3) } else { 0 };
         TensorArgument { spec, now, bytes, is_constant: false, misalignment }
     }

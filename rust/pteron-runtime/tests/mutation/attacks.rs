@@ -1,9 +1,9 @@
 //! Attacks on one field at a time, none left out: what a generator of random changes would find late.
 
-use crate::campaign::{Mutant, Tally, judge, keep};
-use crate::seeds::Seed;
-use crate::sites::{Site, What};
-use crate::{Tools, folder, mutators};
+use crate::campaign::{Tally, judge, keep};
+use crate::{Tools, folder};
+use pteron_fuzz::mutation::sites::{Site, What};
+use pteron_fuzz::mutation::{Mutant, Seed, mutators};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,15 +15,15 @@ fn write(bytes: &mut [u8], site: &Site, value: u64) {
 }
 
 fn mutant(seed: &Seed, name: String, change: impl FnOnce(&mut [u8])) -> Mutant {
-    let mut bytes = seed.program.to_vec();
+    let mut bytes = seed.program.bytes.to_vec();
     change(&mut bytes);
-    Mutant { name: format!("{}-{name}", seed.name), program: Arc::new(bytes), data: seed.data.clone() }
+    Mutant { name: format!("{}-{name}", seed.name), program: Arc::new(bytes), ..Mutant::unchanged(seed) }
 }
 
 /// Each argument of each call (of kernels and delegates) replaced by each value of the method; every `step`th of
 /// these, where `most` says how many there may be.
 pub fn arguments(seed: &Seed, most: usize) -> impl Iterator<Item = Mutant> {
-    let sites = &seed.program_sites.list;
+    let sites = &seed.program.sites.list;
     let values = sites.iter().filter(|s| s.field == "val_type").count();
     let is_argument = |s: &&Site| s.what == What::Number && matches!(s.field, "args" | "delegate_args");
     let places: Vec<&Site> = sites.iter().filter(is_argument).collect();
@@ -36,7 +36,7 @@ pub fn arguments(seed: &Seed, most: usize) -> impl Iterator<Item = Mutant> {
 
 /// Each field of numbers with each boundary number, in its first place and in all of them; at most `most`.
 pub fn boundaries(seed: &Seed, most: usize) -> impl Iterator<Item = Mutant> {
-    let sites = &seed.program_sites.list;
+    let sites = &seed.program.sites.list;
     let mut fields: Vec<&str> = sites.iter().filter(|s| s.what == What::Number).map(|s| s.field).collect();
     fields.sort_unstable();
     fields.dedup();
@@ -58,7 +58,7 @@ fn step(count: usize, most: usize) -> usize {
 
 /// All planned tensors at one place, or packed into a few: every overlap of inputs and outputs there is.
 pub fn overlaps(seed: &Seed) -> Vec<Mutant> {
-    let places = || seed.program_sites.list.iter().filter(|s| s.field == "memory_offset_low");
+    let places = || seed.program.sites.list.iter().filter(|s| s.field == "memory_offset_low");
     let mut out: Vec<Mutant> = [0, 16, 64]
         .iter()
         .map(|&at| mutant(seed, format!("all-at-{at}"), |b| places().for_each(|s| write(b, s, at))))
@@ -83,7 +83,7 @@ pub fn overlaps(seed: &Seed) -> Vec<Mutant> {
 
 fn findings(tools: &Tools, mutants: impl Iterator<Item = Mutant>) -> Vec<String> {
     let mut tally = Tally::default();
-    mutants.for_each(|m| drop(judge(&tools.server, &tools.runtimes, &m, &mut tally)));
+    mutants.for_each(|m| drop(judge(&tools.server, &tools.trial, &m, &mut tally)));
     tally.findings
 }
 
@@ -108,7 +108,7 @@ pub fn all(tools: &Tools) -> ExitCode {
     let start = Instant::now();
     for seed in &tools.seeds {
         for mutant in arguments(seed, 2000).chain(boundaries(seed, 2000)).chain(overlaps(seed)) {
-            if let Some(problem) = judge(&tools.server, &tools.runtimes, &mutant, &mut tally) {
+            if let Some(problem) = judge(&tools.server, &tools.trial, &mutant, &mut tally) {
                 keep(&folder(), &mutant, &problem);
             }
         }

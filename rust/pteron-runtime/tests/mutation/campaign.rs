@@ -2,40 +2,12 @@
 //! mutators stay).
 
 use crate::child::{Ending, Server};
-use crate::mutators::draw;
-use crate::seeds::Seed;
-use crate::trial::{Agreement, Runtimes, Verdict};
-use pteron_fuzz::pseudo_random::PseudoRandom;
+use pteron_fuzz::file_trial::{Agreement, FileTrial, Verdict};
+use pteron_fuzz::mutation::{Mutant, Seed};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A changed program, and its data file, changed or not.
-pub struct Mutant {
-    pub name: String,
-    pub program: Arc<Vec<u8>>,
-    pub data: Option<Arc<Vec<u8>>>,
-}
-
-/// Mutant `number`.
-pub fn mutant(seeds: &[Seed], number: u64) -> Mutant {
-    let mut random = PseudoRandom::of_number(number);
-    let seed = random.pick(seeds);
-    let mutator = draw(&mut random);
-    let name = format!("{number}-{}-{}", seed.name, mutator.name);
-    match &seed.data {
-        Some(data) if random.one_in(2) => {
-            let changed = mutator.apply(data, &seed.data_sites, seeds, &mut random);
-            Mutant { name: name + "-data", program: seed.program.clone(), data: Some(Arc::new(changed)) }
-        }
-        data => {
-            let changed = mutator.apply(&seed.program, &seed.program_sites, seeds, &mut random);
-            Mutant { name, program: Arc::new(changed), data: data.clone() }
-        }
-    }
-}
 
 /// What came of many mutants.
 #[derive(Default)]
@@ -69,8 +41,8 @@ impl Tally {
 }
 
 /// Runs one mutant in a child; `None` where nothing is wrong.
-pub fn judge(server: &Server, runtimes: &Runtimes, mutant: &Mutant, tally: &mut Tally) -> Option<String> {
-    let ending = server.run(|| match runtimes.verdict(&mutant.program, mutant.data.as_ref()) {
+pub fn judge(server: &Server, trial: &FileTrial, mutant: &Mutant, tally: &mut Tally) -> Option<String> {
+    let ending = server.run(|| match trial.verdict(mutant) {
         Ok(Verdict::RefusedAtLoad(kind, text)) => format!("refused at load\t{kind}\t{text}"),
         Ok(Verdict::RefusedAtBuild(kind, text)) => format!("refused when built\t{kind}\t{text}"),
         Ok(Verdict::RefusedAtCall(kind, text)) => format!("refused when called\t{kind}\t{text}"),
@@ -122,7 +94,7 @@ fn without_numbers(text: &str) -> String {
 /// Mutants `from..from + count`, until `most` has passed. Findings are written to `folder`.
 pub fn run(
     server: &Server,
-    runtimes: &Runtimes,
+    trial: &FileTrial,
     seeds: &[Seed],
     numbers: std::ops::Range<u64>,
     most: Duration,
@@ -135,8 +107,8 @@ pub fn run(
         if start.elapsed() > most {
             break;
         }
-        let mutant = mutant(seeds, number);
-        if let (Some(problem), Some(folder)) = (judge(server, runtimes, &mutant, &mut tally), folder) {
+        let mutant = Mutant::of_number(seeds, number);
+        if let (Some(problem), Some(folder)) = (judge(server, trial, &mutant, &mut tally), folder) {
             keep(folder, &mutant, &problem);
             eprintln!("{}: {:.300}", mutant.name, problem.replace('\n', " "));
         }

@@ -1,9 +1,9 @@
 //! What very many loads, calls, refusals and drops leave behind: `--cycles COUNT`.
 
-use crate::campaign::{self, Mutant};
 use crate::child::Ending;
-use crate::trial::Verdict;
 use crate::{Tools, filling_allocator};
+use pteron_fuzz::file_trial::Verdict;
+use pteron_fuzz::mutation::Mutant;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub fn run(tools: &Tools, count: u64) -> ExitCode {
     let files = files(tools);
     let cycle = |n: u64| {
         let at = usize::try_from(n).unwrap_or(0) % files.len();
-        tools.runtimes.once(&files[at].1.program, files[at].1.data.as_ref());
+        tools.trial.once(&files[at].1);
     };
     (0..WARM).for_each(cycle);
     let (before, start) = (held(), Instant::now());
@@ -44,11 +44,11 @@ pub fn run(tools: &Tools, count: u64) -> ExitCode {
 fn files(tools: &Tools) -> Vec<(String, Mutant)> {
     let mut found: Vec<(String, Mutant)> = Vec::new();
     for number in FIRST..FIRST + 2000 {
-        let mutant = campaign::mutant(&tools.seeds, number);
+        let mutant = Mutant::of_number(&tools.seeds, number);
         if mutant.program.len() > MOST_BYTES || found.len() == 4 {
             continue;
         }
-        let kind = || match tools.runtimes.verdict(&mutant.program, mutant.data.as_ref()) {
+        let kind = || match tools.trial.verdict(&mutant) {
             Ok(Verdict::Accepted(_)) => "accepted".into(),
             Ok(Verdict::RefusedAtLoad(..)) => "refused at load".into(),
             Ok(Verdict::RefusedAtBuild(..)) => "refused when built".into(),

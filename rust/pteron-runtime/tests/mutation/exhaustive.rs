@@ -1,8 +1,8 @@
 //! Every truncation and every single-bit flip of the smallest program and of the smallest data file: loaded, built
 //! and executed in this process, so that a death is the test's own.
 
-use crate::Tools;
-use crate::seeds::{Seed, corpus};
+use crate::{Tools, corpus};
+use pteron_fuzz::mutation::{Mutant, Seed};
 use std::sync::Arc;
 
 /// Flips and truncations of `bytes`, each given to `run`, which says how many were accepted.
@@ -17,27 +17,31 @@ fn all(bytes: &[u8], mut run: impl FnMut(Vec<u8>, String)) {
     }
 }
 
-/// The smallest program that there is: constants in its table, no interface, no segments.
-pub fn program(tools: &Tools) -> Vec<String> {
-    let seed = Seed::read(&corpus().join("../../schema/samples/add-inline-constants.pte"));
+fn problems(tools: &Tools, bytes: &[u8], mutant: impl Fn(Vec<u8>, String) -> Mutant) -> Vec<String> {
     let mut problems = Vec::new();
-    all(&seed.program, |bytes, what| {
-        if let Err(text) = tools.runtimes.verdict(&Arc::new(bytes), None) {
-            problems.push(format!("{what}: {text}"));
+    all(bytes, |bytes, what| {
+        let mutant = mutant(bytes, what);
+        if let Err(text) = tools.trial.verdict(&mutant) {
+            problems.push(format!("{}: {text}", mutant.name));
         }
     });
     problems
+}
+
+/// The smallest program that there is: constants in its table, no interface, no segments.
+pub fn program(tools: &Tools) -> Vec<String> {
+    let seed = Seed::read(&corpus().join("../../schema/samples/add-inline-constants.pte"));
+    problems(tools, &seed.program.bytes, |bytes, name| Mutant { name, program: Arc::new(bytes), data: None })
 }
 
 /// A data file of one tensor, under a program that reads it.
 pub fn data_file(tools: &Tools) -> Vec<String> {
     let seed = Seed::read(&corpus().join("seeds/external_smallest.pte"));
     let data = seed.data.expect("a data file beside it");
-    let mut problems = Vec::new();
-    all(&data, |bytes, what| {
-        if let Err(text) = tools.runtimes.verdict(&seed.program, Some(&Arc::new(bytes))) {
-            problems.push(format!("{what}: {text}"));
-        }
-    });
-    problems
+    let program = &seed.program.bytes;
+    problems(tools, &data.bytes, |bytes, name| Mutant {
+        name,
+        program: program.clone(),
+        data: Some(Arc::new(bytes)),
+    })
 }

@@ -11,24 +11,20 @@ mod child;
 mod cycles;
 mod exhaustive;
 mod filling_allocator;
-mod mutators;
-mod schema;
-mod seeds;
-mod sites;
-mod trial;
 
 use child::Server;
-use seeds::{Seed, corpus, read_all};
+use pteron_fuzz::file_trial::{FileTrial, Verdict};
+use pteron_fuzz::mutation::{Mutant, Seed, read_all};
+use pteron_fuzz::seed_programs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use trial::Runtimes;
 
 /// What the parts work with.
 struct Tools {
     server: Server,
-    runtimes: Runtimes,
+    trial: FileTrial,
     seeds: Vec<Seed>,
 }
 
@@ -53,7 +49,8 @@ const SLICE_TIME: Duration = Duration::from_secs(8);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let tools = Tools { server: Server::new(), runtimes: Runtimes::new(), seeds: seeds() };
+    let tools =
+        Tools { server: Server::new(), trial: FileTrial::new(filling_allocator::fill_with), seeds: seeds() };
     warm(&tools);
     if let Some(path) = value_of(&arguments, "--file") {
         return one_file(&tools, Path::new(&path));
@@ -86,9 +83,15 @@ fn main() -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Our own programs, and three that are older or come from elsewhere.
+/// `tests/corpus`.
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus")
+}
+
+/// Exported programs, those that tests write, random ones among them, and three that are older or come from elsewhere.
 fn seeds() -> Vec<Seed> {
     let mut list = read_all(&corpus().join("seeds"));
+    list.extend(seed_programs::seeds());
     let samples = corpus().join("../../schema/samples");
     list.extend(
         ["add-inline-constants.pte", "linear_relu.pte", "executorch_bundle.bpte"]
@@ -107,7 +110,7 @@ fn value_of(arguments: &[String], name: &str) -> Option<String> {
 fn warm(tools: &Tools) {
     for seed in &tools.seeds {
         // What is wrong with a seed says `every_seed_gives_results`.
-        drop(tools.runtimes.verdict(&seed.program, seed.data.as_ref()));
+        drop(tools.trial.verdict(&Mutant::unchanged(seed)));
     }
 }
 
@@ -115,8 +118,8 @@ fn warm(tools: &Tools) {
 fn every_seed_gives_results(tools: &Tools) -> Vec<String> {
     let mut problems = Vec::new();
     for seed in &tools.seeds {
-        match tools.runtimes.verdict(&seed.program, seed.data.as_ref()) {
-            Ok(trial::Verdict::Accepted(_)) => {}
+        match tools.trial.verdict(&Mutant::unchanged(seed)) {
+            Ok(Verdict::Accepted(_)) => {}
             other => problems.push(format!("{}: {other:?}", seed.name)),
         }
     }
@@ -128,34 +131,24 @@ fn every_seed_gives_results(tools: &Tools) -> Vec<String> {
 
 /// Files that once did harm, each minimised and kept.
 fn found_files(tools: &Tools) -> Vec<String> {
-    let found = read_all(&corpus().join("found"));
     let mut tally = campaign::Tally::default();
-    for seed in &found {
-        let mutant = campaign::Mutant {
-            name: seed.name.clone(),
-            program: seed.program.clone(),
-            data: seed.data.clone(),
-        };
-        campaign::judge(&tools.server, &tools.runtimes, &mutant, &mut tally);
+    for seed in read_all(&corpus().join("found")) {
+        campaign::judge(&tools.server, &tools.trial, &Mutant::unchanged(&seed), &mut tally);
     }
     tally.findings
 }
 
 /// What is loaded, called, refused and dropped again and again leaves no byte and no open file.
 fn nothing_leaks(tools: &Tools) -> Vec<String> {
-    let seeds = tools.seeds.iter().map(|s| campaign::Mutant {
-        name: s.name.clone(),
-        program: s.program.clone(),
-        data: s.data.clone(),
-    });
-    let mutants = (0..30).map(|n| campaign::mutant(&tools.seeds, (1 << 41) + n));
+    let seeds = tools.seeds.iter().map(Mutant::unchanged);
+    let mutants = (0..30).map(|n| Mutant::of_number(&tools.seeds, (1 << 41) + n));
     let open_files = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let mut problems = Vec::new();
     for mutant in seeds.chain(mutants) {
         let ending = tools.server.run(|| {
             let state = || (filling_allocator::live_bytes(), open_files());
             let rounds = || {
-                (0..2).for_each(|_| drop(tools.runtimes.verdict(&mutant.program, mutant.data.as_ref())));
+                (0..2).for_each(|_| drop(tools.trial.verdict(&mutant)));
                 state()
             };
             // The first rounds make what the process keeps; what leaks grows with each round after them.
@@ -179,7 +172,7 @@ fn nothing_leaks(tools: &Tools) -> Vec<String> {
 fn slice(tools: &Tools) -> Vec<String> {
     let first = 1 << 40;
     let tally =
-        campaign::run(&tools.server, &tools.runtimes, &tools.seeds, first..first + SLICE, SLICE_TIME, None);
+        campaign::run(&tools.server, &tools.trial, &tools.seeds, first..first + SLICE, SLICE_TIME, None);
     print!("{}", tally.summary(SLICE_TIME));
     tally.findings
 }
@@ -196,7 +189,7 @@ fn many(tools: &Tools, from: u64, count: u64) -> ExitCode {
     let numbers = from..from + count;
     let text = format!("mutants {}..{} of {} seeds", numbers.start, numbers.end, tools.seeds.len());
     let tally =
-        campaign::run(&tools.server, &tools.runtimes, &tools.seeds, numbers, Duration::MAX, Some(&folder));
+        campaign::run(&tools.server, &tools.trial, &tools.seeds, numbers, Duration::MAX, Some(&folder));
     let mut lines = format!("{text}\n{}", tally.summary(start.elapsed()));
     tally.findings.iter().for_each(|f| lines.push_str(&format!("  {}\n", f.replace('\n', " "))));
     print!("{lines}");
@@ -207,8 +200,8 @@ fn many(tools: &Tools, from: u64, count: u64) -> ExitCode {
 
 /// One file, in this very process, for a debugger; and which rule is to blame.
 fn one_file(tools: &Tools, path: &Path) -> ExitCode {
-    let seed = Seed::read(path);
-    println!("{:?}", tools.runtimes.verdict(&seed.program, seed.data.as_ref()));
-    print!("{}", tools.runtimes.blame(&seed.program, seed.data.as_ref()));
+    let mutant = Mutant::unchanged(&Seed::read(path));
+    println!("{:?}", tools.trial.verdict(&mutant));
+    print!("{}", tools.trial.blame(&mutant));
     ExitCode::SUCCESS
 }

@@ -1,25 +1,26 @@
 //! How a file is changed. Each mutator is one way in which files get damaged or forged.
 
-use crate::seeds::Seed;
-use crate::sites::{Site, Sites, What};
-use pteron_fuzz::pseudo_random::PseudoRandom;
+use super::seed::{Seed, SeedFile};
+use super::sites::{Site, Sites, What};
+use crate::pseudo_random::PseudoRandom;
 
 /// A mutator: its name, how often it is drawn, and what it does.
 pub struct Mutator {
+    /// The name.
     pub name: &'static str,
     weight: usize,
     change: fn(&mut Mutation<'_>),
 }
 
 /// A file being changed.
-pub struct Mutation<'a> {
-    pub bytes: Vec<u8>,
+struct Mutation<'a> {
+    bytes: Vec<u8>,
     sites: &'a Sites,
     others: &'a [Seed],
     random: &'a mut PseudoRandom,
 }
 
-pub static MUTATORS: &[Mutator] = &[
+static MUTATORS: &[Mutator] = &[
     Mutator { name: "bits", weight: 2, change: bits },
     Mutator { name: "bytes", weight: 2, change: bytes },
     Mutator { name: "words", weight: 3, change: words },
@@ -49,9 +50,9 @@ pub fn draw(random: &mut PseudoRandom) -> &'static Mutator {
 }
 
 impl Mutator {
-    /// `bytes` changed.
-    pub fn apply(&self, bytes: &[u8], sites: &Sites, others: &[Seed], random: &mut PseudoRandom) -> Vec<u8> {
-        let mut mutation = Mutation { bytes: bytes.to_vec(), sites, others, random };
+    /// `file` changed, with parts of `others` now and then; there may be nothing in it that this mutator changes.
+    pub fn apply(&self, file: &SeedFile, others: &[Seed], random: &mut PseudoRandom) -> Vec<u8> {
+        let mut mutation = Mutation { bytes: file.bytes.to_vec(), sites: &file.sites, others, random };
         (self.change)(&mut mutation);
         mutation.bytes
     }
@@ -197,8 +198,8 @@ fn truncation(m: &mut Mutation<'_>) {
 }
 
 fn splice(m: &mut Mutation<'_>) {
-    let donor: &[u8] = match m.random.one_in(2) {
-        true => &m.random.pick(m.others).program,
+    let donor: &[u8] = match !m.others.is_empty() && m.random.one_in(2) {
+        true => &m.random.pick(m.others).program.bytes,
         false => &m.bytes.clone(),
     };
     if donor.is_empty() || m.bytes.is_empty() {

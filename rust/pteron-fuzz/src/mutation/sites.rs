@@ -1,6 +1,6 @@
 //! A walk over the FlatBuffers table of a program or data file: where each number, length, offset and vtable is.
 
-use crate::schema::{Field, find};
+use super::schema::{Field, find};
 use std::collections::HashSet;
 
 /// What lies at a site.
@@ -8,6 +8,7 @@ use std::collections::HashSet;
 pub enum What {
     /// A number, or an element of a list.
     Number,
+    /// A float of 8 bytes.
     Double,
     /// A code of an enumeration with so many members.
     Code(u8),
@@ -26,8 +27,11 @@ pub enum What {
 /// A place in a file that means something.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
+    /// The first byte.
     pub at: usize,
+    /// Bytes.
     pub width: usize,
+    /// What they are.
     pub what: What,
     /// The field that it belongs to.
     pub field: &'static str,
@@ -36,6 +40,7 @@ pub struct Site {
 /// The walked file.
 #[derive(Default)]
 pub struct Sites {
+    /// All places, in the order of the file.
     pub list: Vec<Site>,
     /// Where objects of each type are, for references that point at another of them.
     pub objects: Vec<(&'static str, usize)>,

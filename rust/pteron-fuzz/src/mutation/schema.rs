@@ -9,10 +9,13 @@ pub enum Field {
     Double,
     /// A code of an enumeration with so many members.
     Code(u8),
+    /// A text.
     Text,
     /// A list of numbers of so many bytes.
     Numbers(usize),
+    /// Another table.
     Table(&'static str),
+    /// A list of tables.
     Tables(&'static str),
     /// The field before it says which of these it is, counted from 1.
     Union(&'static [&'static str]),
@@ -22,8 +25,9 @@ pub enum Field {
 
 use Field::{Code, Double, Number, Numbers, Other, Table, Tables, Text, Union};
 
+/// The fields of a table.
 pub struct TableSchema {
-    pub name: &'static str,
+    name: &'static str,
     /// In the order of their slots.
     pub fields: &'static [(&'static str, Field)],
 }
