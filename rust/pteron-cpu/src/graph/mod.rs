@@ -45,7 +45,7 @@ pub use argument::{Argument, Literal};
 pub use host::{Host, replace_found};
 pub use node::{Draft, Node, Op};
 pub use semantics::ET_VIEW;
-pub use tensor::{Tensor, TensorMemory};
+pub use tensor::{Space, Tensor, TensorMemory};
 
 use pteron_core::ArgSpec;
 use smallvec::SmallVec;

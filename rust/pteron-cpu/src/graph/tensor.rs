@@ -3,6 +3,17 @@
 use super::NodeId;
 use pteron_core::TensorSpec;
 
+/// A memory of the program, in which bytes are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// An arena of the memory plan.
+    Arena(u32),
+    /// Memory of one value alone.
+    Value(u32),
+    /// The record of where a value's bytes are, which moves and views write.
+    Slot(u32),
+}
+
 /// Where a tensor's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorMemory {
@@ -13,7 +24,7 @@ pub enum TensorMemory {
     /// These bytes of a memory of the program.
     Bytes {
         /// Which memory.
-        space: u64,
+        space: Space,
         /// First byte.
         start: usize,
         /// Behind the last byte.

@@ -1,6 +1,6 @@
 //! Graphs for the tests of rules.
 
-use super::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Tensor, TensorId, TensorMemory};
+use super::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Space, Tensor, TensorId, TensorMemory};
 use pteron_core::{AlignedBuffer, ConstantView, DType, Result, TensorSpec};
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ impl Builder {
     /// What the run finds, at the start of memory 0.
     pub fn border(&mut self, shape: &[usize]) -> TensorId {
         let end = shape.iter().product::<usize>() * 4;
-        self.tensor(shape, TensorMemory::Bytes { space: 0, start: 0, end })
+        self.tensor(shape, TensorMemory::Bytes { space: Space::Arena(0), start: 0, end })
     }
     pub fn constant(&mut self, shape: &[usize]) -> TensorId {
         self.tensor(shape, TensorMemory::Constant)
@@ -95,7 +95,7 @@ impl Builder {
     pub fn pin(&mut self, name: &str, start: usize) {
         let tensor = self.get(name);
         let end = start + self.graph.tensor(tensor).spec.nbytes().unwrap();
-        self.graph.pin(tensor, TensorMemory::Bytes { space: 0, start, end });
+        self.graph.pin(tensor, TensorMemory::Bytes { space: Space::Arena(0), start, end });
     }
 }
 

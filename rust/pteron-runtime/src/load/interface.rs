@@ -1,9 +1,10 @@
 //! `pteron.interface`: names of inputs and outputs, ranges and relations of their extents. Part of the
 //! program's contract, so what is wrong in it is an error at load.
 
+use crate::step_effects::Operation;
 use crate::{Extent, IoKind, IoSpec, TensorIo};
 use pteron_core::error::printable;
-use pteron_core::{Error, Instruction, Result, ValueId};
+use pteron_core::{Error, Result, ValueId};
 use pteron_format::{MethodDef, Placement, TensorDef, ValueDef};
 use serde_json::Value as Json;
 use std::collections::HashSet;
@@ -38,7 +39,8 @@ impl Interface {
         let mut specs = self.side(method, "outputs", "output", &method.outputs)?;
         let is_plain = |spec: &IoSpec| !matches!(spec.kind, IoKind::Tensor(_) | IoKind::None);
         if specs.iter().any(is_plain) {
-            let written = written_values(method);
+            let operations = method.instructions.iter().map(|i| Operation::of(i, None, false));
+            let written: HashSet<ValueId> = operations.flat_map(Operation::may_write).collect();
             for (spec, id) in specs.iter_mut().zip(&method.outputs) {
                 spec.is_computed = is_plain(spec) && written.contains(id);
             }
@@ -100,19 +102,6 @@ impl Interface {
         }
         Ok(out)
     }
-}
-
-/// Values that instructions write, or may write: delegates do not say what they do.
-fn written_values(method: &MethodDef) -> HashSet<ValueId> {
-    let written = |instruction: &Instruction| -> Vec<ValueId> {
-        match instruction {
-            Instruction::Kernel { args, .. } => args.last().copied().into_iter().collect(),
-            Instruction::Delegate { args, .. } => args.to_vec(),
-            Instruction::Move { to, .. } => vec![*to],
-            Instruction::JumpFalse { .. } | Instruction::Free { .. } => vec![],
-        }
-    };
-    method.instructions.iter().flat_map(written).collect()
 }
 
 fn io_kind(value: &ValueDef, entry: Option<&Json>) -> Result<IoKind> {

@@ -172,7 +172,7 @@ fn effect(ir: &MethodIr, step: &Step, delegate_outputs: &[usize]) -> Effect {
     if let Action::Kernel(kernel) = &step.action
         && &*kernel.operator == COPY_INDEX
     {
-        accesses.reads.retain(|read| read.position != 0);
+        accesses.reads.retain(|read| read.position != Some(0));
     }
     let jump = match &step.action {
         Action::JumpFalse { target, .. } => Some(*target as usize),

@@ -20,7 +20,7 @@ use pteron_cpu::graph::ET_VIEW;
 use reads::Reads;
 use smallvec::SmallVec;
 pub(super) use state::Reach;
-use state::{Definitions, ENTRY, State, Views};
+use state::{Definitions, State, Views, Writer};
 
 /// Above this many block-state entries the analysis is given up: a file with so many jumps gains
 /// nothing from fusion, and load time must stay linear.
@@ -30,7 +30,8 @@ const WORK_LIMIT: usize = 1 << 22;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
     pub step: u32,
-    pub position: u32,
+    /// Position in the arguments; `None` for an element of a list argument.
+    pub position: Option<usize>,
     pub reach: Reach,
 }
 
@@ -108,7 +109,7 @@ impl Flow {
                 for a in &effects.step(i).reads {
                     let reach = flow.resolve(&state, a.value, &mut reads);
                     flow.record(i, a.position, reach);
-                    if a.position == 0
+                    if a.position == Some(0)
                         && let Some((ET_VIEW, &[_, _, out, ..])) =
                             chain.get(i).and_then(|s| kernel_call(ir, s))
                     {
@@ -134,7 +135,7 @@ impl Flow {
         self.uses.get(from..to).unwrap_or_default()
     }
 
-    fn record(&mut self, step: usize, position: u32, reach: Reach) {
+    fn record(&mut self, step: usize, position: Option<usize>, reach: Reach) {
         let index = u32::try_from(self.uses.len()).unwrap_or(u32::MAX);
         self.uses.push(Use { step: u32::try_from(step).unwrap_or(u32::MAX), position, reach });
         if let Reach::Step(d) = reach
@@ -144,9 +145,9 @@ impl Flow {
         }
     }
 
-    fn pin(&mut self, definitions: &[u32]) {
-        for d in definitions {
-            if let Some(p) = self.is_pinned.get_mut(*d as usize) {
+    fn pin(&mut self, definitions: &[Writer]) {
+        for step in definitions.iter().filter_map(|d| d.index()) {
+            if let Some(p) = self.is_pinned.get_mut(step) {
                 *p = true;
             }
         }
@@ -161,7 +162,7 @@ impl Flow {
             Location::Among(_) => {
                 // It may look at any of these.
                 for region in effects.among(location).unwrap_or_default() {
-                    let seen: Vec<u32> =
+                    let seen: Vec<Writer> =
                         state.overlapping(region).flat_map(|(_, _, d)| d.iter().copied()).collect();
                     self.pin(&seen);
                     reads.may_see_more(*region, &seen);
@@ -171,7 +172,7 @@ impl Flow {
             }
             Location::Unknown => {
                 // It may look at anything that was written so far, or by an earlier call.
-                let all: Vec<u32> = state.map.values().flat_map(|(_, d)| d.iter().copied()).collect();
+                let all: Vec<Writer> = state.map.values().flat_map(|(_, d)| d.iter().copied()).collect();
                 self.pin(&all);
                 reads.deep.extend(all);
                 reads.is_anything_stale = true;
@@ -189,16 +190,13 @@ impl Flow {
         has_gap |= covered < region.end;
         all.sort_unstable();
         all.dedup();
-        if (has_gap || all.contains(&ENTRY)) && !reads.is_given(value, &region) {
+        if (has_gap || all.contains(&Writer::Entry)) && !reads.is_given(value, &region) {
             reads.stale.push(region);
         }
         match all.as_slice() {
             [] if !state.is_clobbered => Reach::Entry,
-            [one]
-                if *one != ENTRY
-                    && !has_gap
-                    && !state.is_clobbered
-                    && reads.sees_what_was_written(value, &region, *one) =>
+            [Writer::Step(one)]
+                if !has_gap && !state.is_clobbered && reads.sees_what_was_written(value, &region, *one) =>
             {
                 Reach::Step(*one)
             }
@@ -217,14 +215,14 @@ impl Flow {
             reads.views.clone_from(views);
             for output in &ir.outputs {
                 if let Reach::Step(d) = self.resolve(state, *output, reads) {
-                    self.pin(&[d]);
+                    self.pin(&[Writer::Step(d)]);
                 }
             }
         }
         for (state, _) in exits {
             let everything = reads.is_anything_stale.then(|| state.map.values().map(|(_, d)| d));
             let left = reads.stale.iter().flat_map(|r| state.overlapping(r).map(|(_, _, d)| d));
-            let seen: Vec<u32> = everything.into_iter().flatten().chain(left).flatten().copied().collect();
+            let seen: Vec<Writer> = everything.into_iter().flatten().chain(left).flatten().copied().collect();
             self.pin(&seen);
             reads.deep.extend(seen);
         }
@@ -234,11 +232,9 @@ impl Flow {
     fn pin_beneath(&mut self, reads: Reads<'_>) {
         let Reads { mut deep, beneath, kept, .. } = reads;
         let mut is_done = vec![false; beneath.len()];
-        while let Some(step) = deep.pop() {
-            let (Some(done), Some(below)) = (is_done.get_mut(step as usize), beneath.get(step as usize))
-            else {
-                continue;
-            };
+        while let Some(writer) = deep.pop() {
+            let Some(step) = writer.index() else { continue };
+            let (Some(done), Some(below)) = (is_done.get_mut(step), beneath.get(step)) else { continue };
             if !std::mem::replace(done, true) {
                 self.pin(below);
                 deep.extend_from_slice(below);
@@ -290,13 +286,13 @@ fn solve(blocks: &[Block], effects: &Effects) -> Option<Vec<Option<State>>> {
 }
 
 fn apply(state: &mut State, step: usize, effects: &Effects) {
+    let writer = Writer::step(step);
     for a in &effects.step(step).writes {
         match effects.location(a.value) {
-            Location::At(region) => state.write(&region, u32::try_from(step).unwrap_or(ENTRY)),
+            Location::At(region) => state.write(&region, writer),
             Location::Among(_) => {
-                let step = u32::try_from(step).unwrap_or(ENTRY);
                 for region in effects.among(effects.location(a.value)).unwrap_or_default() {
-                    state.write_perhaps(region, step);
+                    state.write_perhaps(region, writer);
                 }
             }
             Location::Unknown => state.is_clobbered = true,

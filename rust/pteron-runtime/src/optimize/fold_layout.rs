@@ -64,9 +64,9 @@ pub(super) fn fold(
         let Some(view) = layout_result(ir, chain, folded, effects, i) else { continue };
         let Some(readers) = readers_of(ir, chain, effects, flow, &references, i) else { continue };
         // An in-place operator on it would write into the constant.
-        let is_written_to = readers.iter().any(|(step, position)| {
-            effects.step(*step).writes.iter().any(|w| w.position as usize == *position)
-        });
+        let is_written_to = readers
+            .iter()
+            .any(|(step, position)| effects.step(*step).writes.iter().any(|w| w.position == Some(*position)));
         if is_written_to {
             continue;
         }
@@ -174,10 +174,7 @@ fn readers_of(
     }
     let mut places = Vec::new();
     for u in flow.readers.get(i)?.iter().filter_map(|u| flow.uses.get(*u as usize)) {
-        if u.position == u32::MAX {
-            return None;
-        }
-        places.push((u.step as usize, u.position as usize));
+        places.push((u.step as usize, u.position?));
     }
     Some(places)
 }

@@ -26,8 +26,8 @@ pub(crate) enum Operation<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
     pub value: ValueId,
-    /// Position in the arguments; `u32::MAX` for an element of a list argument.
-    pub position: u32,
+    /// Position in the arguments; `None` for an element of a list argument.
+    pub position: Option<usize>,
 }
 
 /// What is read and written, in the order of the arguments.
@@ -91,16 +91,29 @@ impl<'a> Operation<'a> {
         }
     }
 
+    /// Values that it writes or may write, as far as a file says: a call's result is its last argument, and what a
+    /// delegate does is not known.
+    pub fn may_write(self) -> impl Iterator<Item = ValueId> + 'a {
+        let (args, moved): (&'a [ValueId], Option<ValueId>) = match self {
+            Operation::Kernel { args, .. } => {
+                (args.last().map(std::slice::from_ref).unwrap_or_default(), None)
+            }
+            Operation::Delegate { args, .. } => (args, None),
+            Operation::Move { to, .. } => (&[], Some(to)),
+            Operation::Jump { .. } | Operation::Free => (&[], None),
+        };
+        args.iter().copied().chain(moved)
+    }
+
     /// What it reads and writes.
     pub fn accesses(self, ir: &MethodIr) -> Accesses {
         let mut out = Accesses::default();
         let mut add = |i: usize, value: ValueId, is_read: bool, is_written: bool| {
-            let position = u32::try_from(i).unwrap_or(u32::MAX);
             if is_read {
-                expand(ir, value, position, &mut out.reads);
+                expand(ir, value, i, &mut out.reads);
             }
             if is_written {
-                expand(ir, value, position, &mut out.writes);
+                expand(ir, value, i, &mut out.writes);
             }
         };
         match self {
@@ -139,10 +152,10 @@ impl<'a> Operation<'a> {
     }
 }
 
-fn expand(ir: &MethodIr, value: ValueId, position: u32, out: &mut Vec<Access>) {
+fn expand(ir: &MethodIr, value: ValueId, position: usize, out: &mut Vec<Access>) {
     match ir.value(value).and_then(ValueIr::as_list) {
-        Some(list) => out.extend(list.iter().map(|value| Access { value, position: u32::MAX })),
-        None => out.push(Access { value, position }),
+        Some(list) => out.extend(list.iter().map(|value| Access { value, position: None })),
+        None => out.push(Access { value, position: Some(position) }),
     }
 }
 

@@ -2,7 +2,7 @@
 //! of the call before.
 
 use super::super::effects::{Effects, Location};
-use super::state::{Definitions, ENTRY, Reach, State, Views};
+use super::state::{Definitions, Reach, State, Views, Writer};
 use crate::ir::MethodIr;
 use crate::step_effects::{ByteRegion, Space};
 use pteron_core::ValueId;
@@ -20,7 +20,7 @@ pub(super) struct Reads<'a> {
     /// For each step that writes a tensor of changing shape: what wrote these bytes before.
     pub beneath: Vec<Definitions>,
     /// Steps whose writes somebody may look beneath.
-    pub deep: Vec<u32>,
+    pub deep: Vec<Writer>,
     /// Bytes that may be seen as the call before left them.
     pub stale: Vec<ByteRegion>,
     /// So may all others.
@@ -77,11 +77,9 @@ impl<'a> Reads<'a> {
     }
 
     /// A read of `region` whose last writers are `definitions` may see more than they wrote.
-    pub fn may_see_more(&mut self, region: ByteRegion, definitions: &[u32]) {
-        let is_bounded = |d: u32| {
-            d != ENTRY && self.effects.step(d as usize).writes.iter().any(|w| is_bounded(self.ir, w.value))
-        };
-        if definitions.iter().any(|d| is_bounded(*d)) {
+    pub fn may_see_more(&mut self, region: ByteRegion, definitions: &[Writer]) {
+        let is_bounded = |step| self.effects.step(step).writes.iter().any(|w| is_bounded(self.ir, w.value));
+        if definitions.iter().filter_map(|d| d.index()).any(is_bounded) {
             self.deep.extend_from_slice(definitions);
             self.stale.push(region);
             self.kept.push(region);

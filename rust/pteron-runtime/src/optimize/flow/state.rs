@@ -5,15 +5,35 @@ use pteron_core::ValueId;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 
-/// "What was there when the chain started."
-pub(super) const ENTRY: u32 = u32::MAX;
+/// Who may have written bytes last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Writer {
+    /// This step.
+    Step(u32),
+    /// Nobody: what was there when the chain started.
+    Entry,
+}
 
-pub(super) type Definitions = SmallVec<[u32; 2]>;
+impl Writer {
+    pub fn step(index: usize) -> Self {
+        Writer::Step(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// The step's index.
+    pub fn index(self) -> Option<usize> {
+        match self {
+            Writer::Step(step) => Some(step as usize),
+            Writer::Entry => None,
+        }
+    }
+}
+
+pub(super) type Definitions = SmallVec<[Writer; 2]>;
 /// The value behind each view that was made so far in a block, and what it held then.
 pub(super) type Views = HashMap<ValueId, (ValueId, Reach)>;
 
 /// Where a read's bytes come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// All of them from this step, which wrote exactly this range.
     Step(u32),
@@ -26,7 +46,7 @@ pub enum Reach {
 /// Which step last wrote each byte, at one place of the chain.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct State {
-    // (space, start) → (end, candidates). Bytes not covered: ENTRY.
+    // (space, start) → (end, candidates). Bytes not covered: `Entry`.
     pub map: BTreeMap<(Space, usize), (usize, Definitions)>,
     // Something may have been written anywhere.
     pub is_clobbered: bool,
@@ -43,7 +63,7 @@ impl State {
         self.map.range(first..(r.space, r.end)).map(|((_, start), (end, d))| (*start, *end, d))
     }
 
-    pub fn write(&mut self, r: &ByteRegion, step: u32) {
+    pub fn write(&mut self, r: &ByteRegion, step: Writer) {
         let cut: SmallVec<[(usize, usize, Definitions); 4]> =
             self.overlapping(r).map(|(s, e, d)| (s, e, d.clone())).collect();
         for (start, end, d) in cut {
@@ -59,19 +79,19 @@ impl State {
     }
 
     /// `step` may have written to `r`, or not.
-    pub fn write_perhaps(&mut self, r: &ByteRegion, step: u32) {
+    pub fn write_perhaps(&mut self, r: &ByteRegion, step: Writer) {
         let mut before: Vec<(usize, usize, Definitions)> = Vec::new();
         let mut covered = r.start;
         for (start, end, d) in self.overlapping(r) {
             let (start, end) = (start.max(r.start), end.min(r.end));
             if covered < start {
-                before.push((covered, start, SmallVec::from_slice(&[ENTRY])));
+                before.push((covered, start, SmallVec::from_slice(&[Writer::Entry])));
             }
             before.push((start, end, d.clone()));
             covered = end;
         }
         if covered < r.end {
-            before.push((covered, r.end, SmallVec::from_slice(&[ENTRY])));
+            before.push((covered, r.end, SmallVec::from_slice(&[Writer::Entry])));
         }
         for (start, end, mut candidates) in before {
             self.write(&ByteRegion { start, end, ..*r }, step);
@@ -106,7 +126,7 @@ impl State {
             if mine.is_none() && theirs.is_none() {
                 continue;
             }
-            let entry: Definitions = SmallVec::from_slice(&[ENTRY]);
+            let entry: Definitions = SmallVec::from_slice(&[Writer::Entry]);
             let mut all = mine.unwrap_or_else(|| entry.clone());
             all.extend(theirs.unwrap_or(entry));
             all.sort_unstable();

@@ -4,7 +4,7 @@ use super::super::effects::Effects;
 use super::super::flow::Flow;
 use super::super::{Chain, Loader};
 
-/// See the module.
+/// A method's chain of instructions with what every step does and sees, and the kernels that there are.
 #[derive(Clone, Copy)]
 pub(in crate::optimize) struct Analysis<'a> {
     pub chain: &'a Chain,

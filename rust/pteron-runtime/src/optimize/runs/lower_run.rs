@@ -12,7 +12,7 @@ use super::uses::FileUses;
 use crate::ir::{MethodIr, TensorIr, ValueIr};
 use crate::step_effects::{ByteRegion, Space};
 use pteron_core::{Instruction, Schema, ValueId};
-use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, Op, Tensor, TensorId, TensorMemory};
+use pteron_cpu::graph::{self, Argument, ET_VIEW, Graph, Literal, Node, Op, Tensor, TensorId, TensorMemory};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -33,8 +33,8 @@ pub(super) struct Lowering<'a> {
     /// Results of views in the run.
     views: HashMap<ValueId, TensorId>,
     /// What the run finds, by value and by what its bytes are.
-    borders: HashMap<(ValueId, u32), TensorId>,
-    reach_of: HashMap<TensorId, u32>,
+    borders: HashMap<(ValueId, Reach), TensorId>,
+    reach_of: HashMap<TensorId, Reach>,
     constants: HashMap<ValueId, TensorId>,
     /// Views that no instruction makes: two values at the same bytes.
     implicit_views: HashMap<(TensorId, ValueId), TensorId>,
@@ -51,19 +51,10 @@ impl Reads<'_> {
     }
 }
 
-/// A number for "from step d" or "from the start"; nothing for reads that are not sure.
-fn version(reach: Reach) -> Option<u32> {
-    match reach {
-        Reach::Step(d) => Some(d),
-        Reach::Entry => Some(u32::MAX),
-        Reach::Mixed => None,
-    }
-}
-
 fn place_of(region: &ByteRegion) -> TensorMemory {
     let space = match region.space {
-        Space::Arena(a) => u64::from(a),
-        Space::Value(v) => u64::from(v) | 1 << 32,
+        Space::Arena(arena) => graph::Space::Arena(arena),
+        Space::Value(value) => graph::Space::Value(value),
         Space::Constant => return TensorMemory::Constant,
     };
     TensorMemory::Bytes { space, start: region.start, end: region.end }
@@ -172,7 +163,7 @@ impl<'a> Lowering<'a> {
         if let Some(to) = self.pointed(i)
             && let Some(t) = self.tensor(to)
         {
-            let slot = TensorMemory::Bytes { space: u64::from(to.0) | 2 << 32, start: 0, end: 1 };
+            let slot = TensorMemory::Bytes { space: graph::Space::Slot(to.0), start: 0, end: 1 };
             let spec = t.spec.clone();
             node.outputs.push(self.graph.push_tensor(Tensor::new(spec, slot, to.0)));
         }
@@ -355,12 +346,12 @@ impl<'a> Lowering<'a> {
                 Some(view) => *view,
                 None => self.constant(value),
             },
-            Location::Among(_) | Location::Unknown => self.border(value, None),
+            Location::Among(_) | Location::Unknown => self.border(value, Reach::Mixed),
             Location::At(region) => match reach {
                 Reach::Step(d) if self.outputs.contains_key(&(d as usize)) => {
                     self.read_of(value, d as usize, &region)
                 }
-                _ => self.read_at_border(value, version(reach)),
+                _ => self.read_at_border(value, reach),
             },
         }
     }
@@ -370,7 +361,7 @@ impl<'a> Lowering<'a> {
         let written = self.outputs.get(&d).and_then(|outputs| {
             outputs.iter().find(|(w, _)| self.effects.location(*w) == Location::At(*region)).copied()
         });
-        let Some((by, tensor)) = written else { return self.border(value, None) };
+        let Some((by, tensor)) = written else { return self.border(value, Reach::Mixed) };
         if by == value {
             return tensor;
         }
@@ -383,7 +374,7 @@ impl<'a> Lowering<'a> {
             return view;
         }
         self.keep(tensor);
-        self.border(value, None)
+        self.border(value, Reach::Mixed)
     }
 
     /// `value` as another view of the bytes of `tensor`; `None` where shapes can change, since nothing
@@ -410,27 +401,28 @@ impl<'a> Lowering<'a> {
         Some(id)
     }
 
-    fn read_at_border(&mut self, value: ValueId, version: Option<u32>) -> TensorId {
+    fn read_at_border(&mut self, value: ValueId, reach: Reach) -> TensorId {
         if let Some(view) = self.views.get(&value).copied() {
             let root = self.graph.through_views(view);
-            if version.is_some() && self.reach_of.get(&root).copied() == version {
+            if self.reach_of.get(&root) == Some(&reach) {
                 return view;
             }
             self.keep(view);
         }
-        self.border(value, version)
+        self.border(value, reach)
     }
 
-    fn border(&mut self, value: ValueId, version: Option<u32>) -> TensorId {
-        if let Some(known) = version.and_then(|v| self.borders.get(&(value, v))) {
+    /// What the run finds of `value`. Two reads that are not sure what they see may see different bytes.
+    fn border(&mut self, value: ValueId, reach: Reach) -> TensorId {
+        if let Some(known) = self.borders.get(&(value, reach)) {
             return *known;
         }
         let place = self.file_place(value);
         let spec = self.tensor(value).map(|t| t.spec.clone()).unwrap_or_else(empty);
         let id = self.graph.push_tensor(Tensor::new(spec, place, value.0));
-        if let Some(version) = version {
-            self.borders.insert((value, version), id);
-            self.reach_of.insert(id, version);
+        if reach != Reach::Mixed {
+            self.borders.insert((value, reach), id);
+            self.reach_of.insert(id, reach);
         }
         id
     }
@@ -439,7 +431,7 @@ impl<'a> Lowering<'a> {
         if let Some(known) = self.constants.get(&value) {
             return *known;
         }
-        let id = self.border(value, None);
+        let id = self.border(value, Reach::Mixed);
         self.constants.insert(value, id);
         id
     }
