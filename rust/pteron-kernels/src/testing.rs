@@ -1,10 +1,18 @@
 //! The reference kernel of an operator on arguments as tests write them down. For tests only.
 
+use crate::elementwise::function::Function;
+use crate::elementwise::pointwise::NO_PARAMETERS;
+use crate::ops::activation::GeluErf;
 use crate::single_call::{CallArg, HostTensor, Setting, SingleCall};
 use pteron_core::{
     AlignedBuffer, CpuProfile, DType, DimOrder, Dims, Dynamism, Element, Error, Isa, PackStore, Result,
     Schema, TensorSlot, TensorSpec, Value, kernel::PrepareFn,
 };
+
+/// GELU by the error function: a long function for chains.
+pub fn gelu_erf() -> Function {
+    Function::of::<GeluErf, 1>(NO_PARAMETERS)
+}
 
 /// A tensor with its bytes in memory order.
 #[derive(Debug, Clone)]

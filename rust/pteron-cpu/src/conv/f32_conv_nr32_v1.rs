@@ -6,6 +6,7 @@
 //! where 32 p + c ≥ O. It holds numbers only and is the same for every instruction set.
 
 use super::geometry::Geometry;
+pub use super::window_panel::PANEL;
 use super::window_panel::WindowPanels;
 use crate::packed::{PackedFormat, in_parts};
 use pteron_core::{
@@ -15,8 +16,6 @@ use std::sync::Arc;
 
 /// Name of the format.
 pub const FORMAT: &str = "f32_conv_nr32_v1";
-/// Output channels of a panel.
-pub const PANEL: usize = 32;
 
 /// The format as a table entry: the shape is [G, O, I, KH, KW].
 pub const PACKED: PackedFormat = PackedFormat {

@@ -6,6 +6,7 @@
 //! groups); [`depthwise`] is for channels-last, `depthwise_planes` for planes; `shallow` for the first layer
 //! of a network. [`prepare_convolution`] chooses. [`winograd`] is what the rule of that name asks for.
 
+mod call;
 pub mod dense;
 mod dense_block;
 pub mod depthwise;
@@ -34,8 +35,9 @@ mod written_out;
 use crate::engine_kernel::{EngineKernel, engine_kernel};
 use crate::epilogue::Epilogue;
 use crate::gemm::k_blocks;
-use geometry::{BIAS, Extents, Geometry, INPUT, OUT, WEIGHT};
-use pteron_core::{ArgSpec, DType, PrepareContext, TensorSpec};
+use call::{Call, call};
+use geometry::{Extents, Geometry};
+use pteron_core::PrepareContext;
 use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 
@@ -45,14 +47,6 @@ const FEW_OUTPUTS: usize = 16;
 const FEW_INPUTS: usize = 4;
 /// Products of an output element above which that does not count: patches of an image, say.
 const DEEP: usize = 256;
-
-/// Channels-last? `None` for memory orders that are neither that nor row-major.
-fn is_interleaved(spec: &TensorSpec) -> Option<bool> {
-    if spec.dim_order.is_channels_last() {
-        return Some(true);
-    }
-    spec.dim_order.is_contiguous().then_some(false)
-}
 
 /// Which kernel a convolution gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,31 +101,6 @@ fn choose(
     } else {
         Choice::Dense
     }
-}
-
-/// What is known at load of a call that the kernels of this family may take.
-struct Call {
-    geometry: Geometry,
-    /// At most; all zero when the input does not fit, which `bind` will say.
-    extents: Extents,
-    /// Of input and output.
-    is_interleaved: [bool; 2],
-}
-
-/// See [`Call`]; `None` for a call of another type, whose parameters are not known or wrong, or where a memory
-/// order is neither row-major nor channels-last.
-fn call(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Option<Call> {
-    let is_f32 = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32);
-    let has_bias = !matches!(ctx.args.get(BIAS), Some(ArgSpec::None));
-    if ![INPUT, WEIGHT, OUT].into_iter().all(is_f32) || (has_bias && !is_f32(BIAS)) {
-        return None;
-    }
-    let (geometry, input, out) = (Geometry::of(ctx)?, ctx.tensor(INPUT)?, ctx.tensor(OUT)?);
-    if !operands::is_supported(epilogue, ctx, out) {
-        return None;
-    }
-    let extents = geometry.extents(&input.shape).unwrap_or_default();
-    Some(Call { geometry, extents, is_interleaved: [is_interleaved(input)?, is_interleaved(out)?] })
 }
 
 /// Prepares `aten::convolution.out` with `epilogue` applied to every output element. Arguments are those of

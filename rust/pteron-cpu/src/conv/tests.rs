@@ -7,9 +7,9 @@ use crate::epilogue::Epilogue;
 use pteron_core::kernel::PrepareFn;
 use pteron_core::{ConstantKey, ConstantView, DType, DimOrder, Dims, Isa, PackStore, PrepareContext, Result};
 use pteron_kernels::elementwise::chain::Chain;
-use pteron_kernels::elementwise::function::Function;
 use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
+use pteron_kernels::testing::gelu_erf;
 use pteron_kernels::testing::numbers;
 use std::sync::Arc;
 
@@ -268,7 +268,7 @@ fn everything(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 fn everything_behind() -> Result<Epilogue> {
-    let post = Some(Arc::new(Chain::unary(Function::gelu_erf())?));
+    let post = Some(Arc::new(Chain::unary(gelu_erf())?));
     Ok(Epilogue { residual: Some(OUT + 1), clamp: Some((-6.0, 6.0)), post })
 }
 

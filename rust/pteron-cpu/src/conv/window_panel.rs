@@ -1,10 +1,11 @@
 //! One panel of 32 output channels out of a convolution's weight, [KH, KW, I, 32]. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
-use super::f32_conv_nr32_v1::PANEL;
 use crate::packed::pack_block;
 use pteron_core::{ConstantView, Dims, Error, Isa, Result};
 
+/// Output channels of a panel.
+pub const PANEL: usize = 32;
 /// Most rows of 32 that pass through the first-level cache on their way.
 const MOST_ROWS: usize = 128;
 

@@ -5,7 +5,7 @@ use crate::packed::f32_nr32_v1;
 use pteron_core::{ConstantKey, ConstantView, DType, Dims, Isa};
 use pteron_kernels::cpu_detect::available_isas;
 use pteron_kernels::elementwise::chain::Chain;
-use pteron_kernels::elementwise::function::Function;
+use pteron_kernels::testing::gelu_erf;
 use pteron_kernels::vector_math::SimdLevel;
 
 /// Numbers in [-1, 1] that depend on nothing but the seed.
@@ -259,7 +259,7 @@ fn post_ops_see_each_finished_element_once() {
         for (m, n, k) in [(1, 300, 800), (3, 200, 40), (33, 70, 1000)] {
             let (a, b) = (noise(m * k, 3), noise(k * n, 4));
             let plain = Case { has_bias: true, ..Case::new(m, n, k) }.run(isa, &a, &b, RhsKind::Packed, true);
-            let gelu = Chain::unary(Function::gelu_erf()).unwrap();
+            let gelu = Chain::unary(gelu_erf()).unwrap();
             let mut expected = plain.clone();
             // SAFETY: the block is all of `expected`.
             unsafe {

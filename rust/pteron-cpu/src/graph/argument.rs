@@ -1,6 +1,6 @@
 //! Arguments of a node.
 
-use super::TensorId;
+use super::ids::TensorId;
 use pteron_core::ArgSpec;
 use std::sync::Arc;
 

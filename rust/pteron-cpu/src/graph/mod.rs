@@ -34,6 +34,7 @@
 mod argument;
 mod edit;
 mod host;
+mod ids;
 mod node;
 pub mod rules;
 mod semantics;
@@ -43,32 +44,13 @@ pub(crate) mod testing;
 
 pub use argument::{Argument, Literal};
 pub use host::{Host, replace_found};
+pub use ids::{NodeId, TensorId};
 pub use node::{Draft, Node, Op};
 pub use semantics::ET_VIEW;
 pub use tensor::{Space, Tensor, TensorMemory};
 
 use pteron_core::ArgSpec;
 use smallvec::SmallVec;
-
-/// Index of a node in its graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u32);
-
-impl NodeId {
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Index of a tensor in its graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TensorId(pub u32);
-
-impl TensorId {
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A run of nodes in execution order. See the module for how to read and change it.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +81,7 @@ impl Graph {
     /// Appends a node; says what it computes if the engine knows its operator.
     pub fn push(&mut self, mut node: Node) -> NodeId {
         if node.op == Op::Opaque {
-            node.op = semantics::op_of(self, &node);
+            node.op = semantics::op_of(&node, |t| &self.tensors[t.index()].spec);
         }
         let id = self.add(node);
         self.order.push(id);

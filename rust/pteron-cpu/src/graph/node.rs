@@ -1,7 +1,7 @@
 //! Nodes of a run.
 
-use super::TensorId;
 use super::argument::{Argument, Literal};
+use super::ids::TensorId;
 use crate::epilogue::Epilogue;
 use pteron_kernels::elementwise::chain::Chain;
 use smallvec::SmallVec;

@@ -1,6 +1,6 @@
 //! Tensors of a run.
 
-use super::NodeId;
+use super::ids::NodeId;
 use pteron_core::TensorSpec;
 
 /// A memory of the program, in which bytes are counted.

@@ -6,7 +6,7 @@ use crate::gemm::tests::{noise, reference};
 use pteron_core::PackStore;
 use pteron_kernels::cpu_detect::{available_isas, best_isa};
 use pteron_kernels::elementwise::chain::{Chain, Operand, Step};
-use pteron_kernels::elementwise::function::Function;
+use pteron_kernels::testing::gelu_erf;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn residual_clamp_and_program_give_the_bytes_of_separate_steps() {
     {
         let (a, b, bias) = (noise(m * k, 1), noise(k * n, 2), noise(n, 3));
         let residual = noise(m * n, 4);
-        let gelu = Arc::new(Chain::unary(Function::gelu_erf()).unwrap());
+        let gelu = Arc::new(Chain::unary(gelu_erf()).unwrap());
         for isa in available_isas() {
             for weight in weights(&b, k, n) {
                 let args = [
@@ -184,7 +184,7 @@ fn what_does_not_fit_is_declined_or_refused() {
     let row = args(bias.clone(), Arg::tensor(&[1, n], noise(n, 4)));
     assert!(take(Epilogue { residual: Some(6), ..Epilogue::NONE }, &row).is_none(), "a residual is no row");
     assert!(take(Epilogue { residual: Some(9), ..Epilogue::NONE }, &row).is_none(), "no such argument");
-    let double = vec![Step { function: Function::gelu_erf(), operands: vec![Operand::Input(1)] }];
+    let double = vec![Step { function: gelu_erf(), operands: vec![Operand::Input(1)] }];
     let post = Some(Arc::new(Chain::new(2, double).unwrap()));
     assert!(take(Epilogue { post, ..Epilogue::NONE }, &row).is_none(), "a chain of two inputs");
     // The bound fits, the shape in use does not.

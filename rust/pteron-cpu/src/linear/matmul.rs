@@ -2,9 +2,9 @@
 //! computes one chunk of the grid per `run`. Unsafe island.
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
-use super::accept::Signature;
 use super::combine::Combine;
 use super::problem::{Limits, Problem};
+use super::signature::Signature;
 use crate::epilogue::Epilogue;
 use crate::gemm::{Gemm, Lhs, Rhs, RowMatrix, TileSet, part, scratch_elements};
 use crate::packed::f32_nr32_v1::{FORMAT, NR};

@@ -12,6 +12,7 @@ mod matmul;
 pub mod matrix_vector;
 pub mod other_dtypes;
 mod problem;
+mod signature;
 pub mod vector_matrix;
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
@@ -19,11 +20,11 @@ pub use accept::prepare_linear_like;
 
 /// The kernels of this family.
 pub static KERNELS: &[EngineKernel] = &[
-    engine_kernel("aten::addmm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::ADDMM)),
-    engine_kernel("aten::mm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::MM)),
-    engine_kernel("aten::linear.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::LINEAR)),
-    engine_kernel("aten::bmm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::BMM)),
-    engine_kernel("aten::baddbmm.out", "f32_nr32", |ctx| accept::prepare(ctx, accept::BADDBMM)),
+    engine_kernel("aten::addmm.out", "f32_nr32", |ctx| accept::prepare(ctx, signature::ADDMM)),
+    engine_kernel("aten::mm.out", "f32_nr32", |ctx| accept::prepare(ctx, signature::MM)),
+    engine_kernel("aten::linear.out", "f32_nr32", |ctx| accept::prepare(ctx, signature::LINEAR)),
+    engine_kernel("aten::bmm.out", "f32_nr32", |ctx| accept::prepare(ctx, signature::BMM)),
+    engine_kernel("aten::baddbmm.out", "f32_nr32", |ctx| accept::prepare(ctx, signature::BADDBMM)),
 ];
 
 #[cfg(test)]

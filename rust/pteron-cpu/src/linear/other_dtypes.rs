@@ -3,7 +3,7 @@
 //! wrap. Sums run over k in order, whatever the number of chunks. Unsafe island.
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
-use super::accept::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
+use super::signature::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
 use crate::engine_kernel::{EngineKernel, engine_kernel};
 use half::{bf16, f16};
 use product::{Double, Long, Product, Sixteen, Whole};

@@ -1,9 +1,11 @@
 //! Packs up to 32 columns of a strided f32 matrix into one panel block. Unsafe island.
 #![allow(unsafe_code, reason = "threads fill parts of one block of panels")]
 
-use super::f32_nr32_v1::NR;
 use pteron_core::Isa;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
+
+/// Columns of a panel.
+pub const NR: usize = 32;
 
 /// Packs `k` rows of `columns` ≤ 32 columns into `k * 32` elements at `dst`; missing columns become
 /// zero. Element (row, column) of the source is at `src + row * stride_k + column * stride_n`.

@@ -12,6 +12,7 @@
 #![allow(unsafe_code, reason = "threads fill parts of one block of panels")]
 
 use super::PackedFormat;
+pub use super::block::NR;
 use super::in_parts;
 use super::pack_block;
 use pteron_core::{
@@ -31,9 +32,6 @@ pub const PACKED: PackedFormat = PackedFormat {
         _ => None,
     },
 };
-
-/// Columns of a panel.
-pub const NR: usize = 32;
 
 /// Number of panels for `n` columns.
 pub fn panel_count(n: usize) -> usize {

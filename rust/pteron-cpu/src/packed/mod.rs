@@ -4,11 +4,13 @@
 
 mod block;
 pub mod f32_nr32_v1;
+mod formats;
 mod packed_format;
 mod parts;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub(crate) use block::pack_block;
-pub use packed_format::{DENSE, FORMATS, PackedFormat, packed_format};
+pub use formats::{FORMATS, packed_format};
+pub use packed_format::{DENSE, PackedFormat};
 pub(crate) use parts::in_parts;

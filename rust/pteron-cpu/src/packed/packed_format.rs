@@ -1,7 +1,5 @@
-//! The table of packed formats that files may hold.
+//! A packed format: what a pack of a tensor holds.
 
-use super::f32_nr32_v1;
-use crate::conv;
 use pteron_core::{DType, Dims, Error, Result};
 
 /// A packed format: how many numbers the pack of a tensor has. What they are says the module that makes them.
@@ -25,22 +23,6 @@ pub const DENSE: PackedFormat = PackedFormat {
     elements: |shape| shape.iter().try_fold(1, |n: usize, d| n.checked_mul(*d)),
 };
 
-/// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 6] = [
-    DENSE,
-    f32_nr32_v1::PACKED,
-    conv::f32_conv_nr32_v1::PACKED,
-    conv::f32_conv_groups_v1::PACKED,
-    conv::depthwise::PACKED_INTERLEAVED,
-    conv::winograd::PACKED,
-];
-
-/// The format of that name, if this version knows it.
-pub fn packed_format(name: &str) -> Option<&'static PackedFormat> {
-    const TABLE: &[PackedFormat] = &FORMATS;
-    TABLE.iter().find(|f| f.name == name)
-}
-
 impl PackedFormat {
     /// Bytes of the pack of a tensor.
     ///
@@ -58,28 +40,5 @@ impl PackedFormat {
                 Error::program("a packed format does not hold tensors of this shape")
                     .got(format!("shape {shape} in {}", self.name))
             })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_checked() {
-        let bytes = |name: &str, dtype, shape: &[usize]| {
-            packed_format(name).unwrap().nbytes(dtype, &Dims::new(shape).unwrap()).ok()
-        };
-        assert_eq!(bytes("f32_nr32_v1", DType::Float32, &[3, 33]), Some(3 * 64 * 4));
-        assert_eq!(bytes("f32_nr32_v1", DType::Int32, &[3, 33]), None);
-        assert_eq!(bytes("f32_nr32_v1", DType::Float32, &[3]), None);
-        assert_eq!(bytes("f32_nr32_v1", DType::Float32, &[usize::MAX / 64, 33]), None);
-        assert_eq!(
-            bytes("f32_conv_nr32_v1", DType::Float32, &[2, 33, 4, 3, 3]),
-            Some(2 * 2 * 9 * 4 * 32 * 4)
-        );
-        assert_eq!(bytes("f32_depthwise_interleaved_v1", DType::Float32, &[8, 1, 3, 3]), Some(288));
-        assert_eq!(bytes("dense_v1", DType::Int16, &[8, 3]), Some(48));
-        assert!(packed_format("f32_nr32_v2").is_none());
     }
 }

@@ -19,11 +19,7 @@ mod team;
 use pteron_core::Result;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::time::Duration;
 use team::Team;
-
-/// How long an idle worker spins before it parks, and a caller before it sleeps for the last chunk.
-const SPIN: Duration = Duration::from_micros(50);
 
 /// Most threads a pool may have; more are cut.
 pub const MAX_THREADS: usize = 1024;

@@ -5,8 +5,10 @@ pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, 
 pub(super) use std::sync::{Arc, Mutex};
 pub(super) use std::thread::{JoinHandle, Thread, current, park};
 
-use super::SPIN;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long an idle worker spins before it parks, and a caller before it sleeps for the last chunk.
+pub(super) const SPIN: Duration = Duration::from_micros(50);
 
 /// A thread with a name; an error when the system has none.
 pub(super) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

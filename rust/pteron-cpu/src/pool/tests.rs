@@ -1,6 +1,8 @@
+use super::primitives::SPIN;
 use super::*;
 use pteron_core::{Error, ErrorKind};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::time::Duration;
 
 #[test]
 fn every_chunk_runs_once_and_workers_stay_below_the_limit() {

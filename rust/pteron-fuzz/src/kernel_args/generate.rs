@@ -2,10 +2,8 @@
 
 use super::argument::{Argument, TensorArgument};
 use super::contents::{Contents, elements};
-use super::recipes;
-use super::right_calls;
 use crate::choices::Choices;
-use pteron_core::{ArgKind, DType, DimOrder, Dims, Dynamism, Schema, SchemaArg, TensorSpec};
+use pteron_core::{ArgKind, DType, DimOrder, Dims, Dynamism, SchemaArg, TensorSpec};
 
 /// Most elements of a tensor.
 const LARGEST: usize = 4096;
@@ -303,7 +301,7 @@ impl<'c, 'b> Generator<'c, 'b> {
         self.choices.chance(50)
     }
 
-    fn argument(&mut self, declared: &SchemaArg) -> Argument {
+    pub(super) fn argument(&mut self, declared: &SchemaArg) -> Argument {
         let name = declared.name.as_str();
         match declared.kind {
             ArgKind::Tensor if declared.is_output => {
@@ -357,24 +355,5 @@ impl<'c, 'b> Generator<'c, 'b> {
                 false => Argument::Int(self.int("")),
             },
         }
-    }
-
-    /// Arguments for `schema`, outputs included.
-    pub fn call(&mut self, schema: &Schema) -> Vec<Argument> {
-        let mut args: Vec<Argument> = schema.args.iter().map(|declared| self.argument(declared)).collect();
-        if !self.is_wild {
-            recipes::apply(self, schema, &mut args);
-            if self.choices.chance(30) {
-                args = right_calls::any(self, schema).unwrap_or(args);
-            }
-        }
-        // Something else in one place.
-        if self.choices.chance(5) {
-            let at = self.choices.below(schema.args.len());
-            if let (Some(arg), Some(declared)) = (args.get_mut(at), schema.args.get(at)) {
-                *arg = self.argument(declared);
-            }
-        }
-        args
     }
 }

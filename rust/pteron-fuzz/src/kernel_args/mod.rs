@@ -22,7 +22,7 @@ use argument::Argument;
 use call::{Outcome, Setting};
 use generate::Generator;
 use operators::{OPERATORS, Operator};
-use pteron_core::{CpuProfile, DType, Dims, Error, ErrorKind, StaticKernel};
+use pteron_core::{CpuProfile, DType, Dims, Error, ErrorKind, Schema, StaticKernel};
 use std::sync::LazyLock;
 
 static PROCESSORS: LazyLock<Vec<CpuProfile>> = LazyLock::new(|| {
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) -> (&'static str, Reach) {
     let cpu = &PROCESSORS[choices.below(PROCESSORS.len())];
     let setting = Setting { cpu, is_known: !choices.chance(10) };
     let mut generator = Generator::new(&mut choices);
-    let mut args = generator.call(&operator.schema);
+    let mut args = arguments(&mut generator, &operator.schema);
     let is_exact = generator.contents == contents::Contents::Small;
     if generator.is_wild && generator.choices.chance(20) {
         enlarge(&mut args, generator.choices);
@@ -72,9 +72,28 @@ pub fn describe(data: &[u8]) -> String {
     let cpu = &PROCESSORS[choices.below(PROCESSORS.len())];
     let _is_unknown = choices.chance(10);
     let mut generator = Generator::new(&mut choices);
-    let args = generator.call(&operator.schema);
+    let args = arguments(&mut generator, &operator.schema);
     let named = operator.schema.args.iter().zip(&args).map(|(a, v)| format!("{}={v:?}", a.name));
     format!("{} on {}: {}", operator.schema.name, cpu.isa.name(), named.collect::<Vec<_>>().join(", "))
+}
+
+/// Arguments for `schema`, outputs included.
+fn arguments(generator: &mut Generator<'_, '_>, schema: &Schema) -> Vec<Argument> {
+    let mut args: Vec<Argument> = schema.args.iter().map(|declared| generator.argument(declared)).collect();
+    if !generator.is_wild {
+        recipes::apply(generator, schema, &mut args);
+        if generator.choices.chance(30) {
+            args = right_calls::any(generator, schema).unwrap_or(args);
+        }
+    }
+    // Something else in one place.
+    if generator.choices.chance(5) {
+        let at = generator.choices.below(schema.args.len());
+        if let (Some(arg), Some(declared)) = (args.get_mut(at), schema.args.get(at)) {
+            *arg = generator.argument(declared);
+        }
+    }
+    args
 }
 
 /// Makes tensors so large that only `prepare` can be asked about them.

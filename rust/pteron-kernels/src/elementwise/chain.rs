@@ -62,7 +62,7 @@ pub struct Input {
     pub row_stride: usize,
 }
 
-/// See the module documentation.
+/// A checked line of elementwise steps with registers for their results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
     inputs: usize,

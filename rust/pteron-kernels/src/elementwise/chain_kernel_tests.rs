@@ -2,7 +2,8 @@
 
 use super::chain::{Chain, Operand, Step};
 use super::chain_kernel;
-use super::function::{Function, recognise};
+use super::function::Function;
+use super::function_table::recognise;
 use crate::grid_kernel::Preparation;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;

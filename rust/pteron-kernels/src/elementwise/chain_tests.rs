@@ -1,7 +1,8 @@
 //! Chains against the separate kernels (same bytes), on every instruction set, and what is refused.
 
 use super::chain::{Chain, Input, Operand, Step};
-use super::function::{Function, recognise};
+use super::function::Function;
+use super::function_table::recognise;
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use crate::vector_math::SimdLevel;
@@ -123,7 +124,7 @@ fn chains_give_the_bytes_of_the_separate_kernels() {
 
 #[test]
 fn a_block_inside_a_matrix_is_changed_in_place_and_nothing_else() {
-    let chain = Chain::unary(Function::gelu_erf()).unwrap();
+    let chain = Chain::unary(crate::testing::gelu_erf()).unwrap();
     for isa in ISAS {
         let [rows, columns, stride] = [70, 20, 33];
         let before = numbers(rows * stride, 9);

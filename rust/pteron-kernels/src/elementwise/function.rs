@@ -3,14 +3,11 @@
 //!
 //! Comparisons return 1.0 or 0.0. Unsafe island (raw pointers, since results may overwrite operands).
 
-use super::pointwise::{NO_PARAMETERS, Parameters, Pointwise, dense_run, fits, number_run};
-use crate::operator::{ElementwiseFunction, Operator};
-use crate::ops::activation::{GeluErf, GeluTanh};
+use super::pointwise::{Parameters, Pointwise, dense_run, fits, number_run};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{ArgSpec, DType};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::LazyLock;
 
 /// Most operands of a function.
 pub const MAX_OPERANDS: usize = 3;
@@ -62,18 +59,8 @@ pub struct Function {
 }
 
 impl Function {
-    pub(super) fn of<P: Pointwise<N>, const N: usize>(parameters: Parameters) -> Self {
+    pub(crate) fn of<P: Pointwise<N>, const N: usize>(parameters: Parameters) -> Self {
         Function { kind: &KindOf::<P, N>::KIND, parameters }
-    }
-
-    /// GELU by the error function.
-    pub fn gelu_erf() -> Self {
-        Self::of::<GeluErf, 1>(NO_PARAMETERS)
-    }
-
-    /// GELU by its tanh approximation.
-    pub fn gelu_tanh() -> Self {
-        Self::of::<GeluTanh, 1>(NO_PARAMETERS)
     }
 
     /// Its name in listings.
@@ -194,34 +181,4 @@ pub fn recognise_as<F: Pointwise<N>, const N: usize>(args: &[ArgSpec<'_>]) -> Op
         is_predicate: F::IS_PREDICATE,
         has_condition: F::HAS_CONDITION,
     })
-}
-
-/// The rows with elementwise functions, by name.
-static ROWS: LazyLock<Vec<(&'static str, &'static Operator)>> = LazyLock::new(|| {
-    let rows = crate::operators().filter(|row| row.functions().next().is_some());
-    let mut rows: Vec<_> = rows.map(|row| (row.name(), row)).collect();
-    rows.sort_unstable_by_key(|(name, _)| *name);
-    rows
-});
-
-/// The functions that a call of `operator` may be.
-fn functions_of(operator: &str) -> impl Iterator<Item = ElementwiseFunction> {
-    let found = ROWS.binary_search_by_key(&operator, |(name, _)| *name);
-    found.into_iter().flat_map(|i| ROWS[i].1.functions())
-}
-
-/// May a call of `operator` be an elementwise function?
-pub fn is_elementwise(operator: &str) -> bool {
-    functions_of(operator).next().is_some()
-}
-
-/// The operators that [`recognise`] knows, sorted.
-pub fn operators() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().map(|(name, _)| *name)
-}
-
-/// What `operator` computes with `args`, if that is an elementwise f32 function with a fast kernel: its
-/// tensors are f32 (bool where a condition or an answer is meant) and its numbers are known at load.
-pub fn recognise(operator: &str, args: &[ArgSpec<'_>]) -> Option<ElementwiseCall> {
-    functions_of(operator).find_map(|function| (function.recognise)(args))
 }

@@ -4,8 +4,6 @@
 use super::exp::{LN2_HIGH, LN2_LOW, polynomial};
 use super::simd::Simd;
 
-const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
-const ONE_BITS: i32 = 0x3f80_0000;
 /// (ln(1 + f) - f + f²/2) / f³ in f on [√½ - 1, √2 - 1]: relative error 3e-9 of the logarithm.
 const CUBIC: [f32; 9] = [
     0.333_333_3,
@@ -24,18 +22,6 @@ const CUBIC: [f32; 9] = [
 fn split<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let (k, m) = s.split_power(x);
     (k, s.sub(m, s.splat(1.0)))
-}
-
-/// [`Simd::split_power`] by integer arithmetic.
-#[inline(always)]
-pub(super) fn split_bits<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
-    let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
-    let scaled = s.select(tiny, s.mul(x, s.splat(33_554_432.0)), x);
-    let shifted = s.add_i(s.to_bits(scaled), s.splat_i(ONE_BITS - SQRT_HALF_BITS));
-    let k = s.to_float(s.sub_i(s.shr_i::<23>(shifted), s.splat_i(127)));
-    let k = s.select(tiny, s.sub(k, s.splat(25.0)), k);
-    let mantissa = s.add_i(s.and_i(shifted, s.splat_i(0x007f_ffff)), s.splat_i(SQRT_HALF_BITS));
-    (k, s.of_bits(mantissa))
 }
 
 /// ln(1 + f) as `f - (half - low)`: (half, low).

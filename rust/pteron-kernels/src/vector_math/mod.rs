@@ -14,6 +14,7 @@ pub mod hyperbolic;
 #[cfg(target_arch = "x86_64")]
 mod intrinsics;
 pub mod inverse_trigonometric;
+pub mod level;
 pub mod log;
 pub mod portable;
 pub mod power;
@@ -27,4 +28,5 @@ pub mod twice;
 #[cfg(test)]
 mod ulp_tests;
 
-pub use simd::{Simd, SimdLevel, SimdTask};
+pub use level::SimdLevel;
+pub use simd::{Simd, SimdTask};

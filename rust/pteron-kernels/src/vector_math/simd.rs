@@ -1,11 +1,9 @@
 //! The vector interface that kernels of this crate's elementwise, norm, softmax, convolution and
 //! pooling families are written against, once for all instruction sets.
 //!
-//! A value of a [`Simd`] type is proof that the processor has the instructions: only [`SimdLevel`]
-//! makes them, after detection. A kernel is a [`SimdTask`]; [`SimdLevel::dispatch`] enters it through a
-//! wrapper that has the target features, and everything below is `#[inline(always)]`.
-
-use pteron_core::Isa;
+//! A value of a [`Simd`] type is proof that the processor has the instructions: only [`super::SimdLevel`]
+//! makes them, after detection. A kernel is a [`SimdTask`], entered through a wrapper that has the target features;
+//! everything below is `#[inline(always)]`.
 
 /// Most lanes an instruction set has; sizes stack arrays.
 pub const MAX_LANES: usize = 16;
@@ -179,7 +177,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// x as 2^k m with m in [√½, √2): (k, m), for positive finite x; exact.
     #[inline(always)]
     fn split_power(self, x: Self::F) -> (Self::F, Self::F) {
-        super::log::split_bits(self, x)
+        split_bits(self, x)
     }
     /// `a > b`.
     #[inline(always)]
@@ -280,62 +278,17 @@ pub trait SimdTask {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-/// An instruction set that this processor has: what a kernel keeps after `prepare`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SimdLevel(Isa);
+const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
+const ONE_BITS: i32 = 0x3f80_0000;
 
-impl SimdLevel {
-    /// `wanted`, or the best weaker one when the processor lacks it.
-    pub fn at_most(wanted: Isa) -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if wanted >= Isa::Avx512 && super::avx512::is_available() {
-                return SimdLevel(Isa::Avx512);
-            }
-            if wanted >= Isa::Avx2 && super::avx2::is_available() {
-                return SimdLevel(Isa::Avx2);
-            }
-        }
-        let _ = wanted;
-        SimdLevel(Isa::Portable)
-    }
-
-    /// Which one.
-    pub fn isa(self) -> Isa {
-        self.0
-    }
-
-    /// Lanes of its vectors.
-    pub fn lanes(self) -> usize {
-        match self.0 {
-            Isa::Avx512 => 16,
-            Isa::Avx2 | Isa::Portable => 8,
-        }
-    }
-
-    /// Runs `task`, whose loops the compiler vectorises, with at most AVX2: for work that waits for memory, where
-    /// wider vectors gain nothing and a third variant would be code for nobody.
-    #[inline(always)]
-    pub fn dispatch_narrow<T: SimdTask>(self, task: T) -> T::Output {
-        match self.0 {
-            // SAFETY: `at_most`, the only constructor, detected the features, and AVX-512 implies AVX2 there.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx2 => unsafe { super::avx2::enter(task) },
-            _ => task.run(super::portable::Portable),
-        }
-    }
-
-    /// Runs `task` with this instruction set.
-    #[inline(always)]
-    pub fn dispatch<T: SimdTask>(self, task: T) -> T::Output {
-        match self.0 {
-            // SAFETY: `at_most`, the only constructor, detected the features.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => unsafe { super::avx512::enter(task) },
-            // SAFETY: `at_most`, the only constructor, detected AVX2, FMA and F16C.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => unsafe { super::avx2::enter(task) },
-            _ => task.run(super::portable::Portable),
-        }
-    }
+/// [`Simd::split_power`] by integer arithmetic.
+#[inline(always)]
+fn split_bits<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+    let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
+    let scaled = s.select(tiny, s.mul(x, s.splat(33_554_432.0)), x);
+    let shifted = s.add_i(s.to_bits(scaled), s.splat_i(ONE_BITS - SQRT_HALF_BITS));
+    let k = s.to_float(s.sub_i(s.shr_i::<23>(shifted), s.splat_i(127)));
+    let k = s.select(tiny, s.sub(k, s.splat(25.0)), k);
+    let mantissa = s.add_i(s.and_i(shifted, s.splat_i(0x007f_ffff)), s.splat_i(SQRT_HALF_BITS));
+    (k, s.of_bits(mantissa))
 }

@@ -6,7 +6,7 @@
 
 use super::simd::{MOST_LANES, Simd};
 
-/// See the module documentation.
+/// Two vectors as one of twice the lanes.
 #[derive(Clone, Copy)]
 pub struct Twice<S>(pub S);
 

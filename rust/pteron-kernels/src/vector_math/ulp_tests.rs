@@ -1,7 +1,7 @@
 //! Accuracy of the transcendental functions in units in the last place, per instruction set.
 
-use super::simd::{Simd, SimdLevel, SimdTask};
-use super::{erf, exp, log, sigmoid, tanh};
+use super::simd::{Simd, SimdTask};
+use super::{SimdLevel, erf, exp, log, sigmoid, tanh};
 use pteron_core::Isa;
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];

@@ -1,7 +1,7 @@
 //! A block of tiles × a group of panels: inputs are transformed, multiplied, transformed back. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
-use super::weights::POINTS;
+use super::weights::{POINTS, put};
 use super::{Split, Winograd};
 use crate::conv::f32_conv_nr32_v1::PANEL;
 use crate::conv::operands::{Operands, apply_post};
@@ -326,19 +326,6 @@ unsafe fn spread_columns<S: Simd>(s: S, table: &[usize], x: usize, c: usize, lan
             s.load_up_to((table[12 + x] as *const f32).add(c), lanes),
         ];
         spread(s, d)
-    }
-}
-
-/// # Safety
-/// Four whole vectors, `between` apart, are writable.
-#[inline(always)]
-pub(super) unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usize) {
-    // SAFETY: the four vectors are those that the caller promises to be writable.
-    unsafe {
-        s.store(to, v[0]);
-        s.store(to.add(between), v[1]);
-        s.store(to.add(2 * between), v[2]);
-        s.store(to.add(3 * between), v[3]);
     }
 }
 

@@ -12,6 +12,7 @@
 mod block;
 mod weights;
 
+use super::call::{Call, call};
 use super::f32_conv_nr32_v1::PANEL;
 use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, WEIGHT};
@@ -77,8 +78,7 @@ fn is_fit(geometry: &Geometry, extents: &Extents) -> bool {
 
 /// Prepares a convolution as [`super::prepare_convolution`] does; `None` for one that the method is not for.
 pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Preparation {
-    let Some(super::Call { geometry, extents, is_interleaved: [true, true] }) = super::call(ctx, epilogue)
-    else {
+    let Some(Call { geometry, extents, is_interleaved: [true, true] }) = call(ctx, epilogue) else {
         return Ok(None);
     };
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };

@@ -5,7 +5,6 @@
 //! 32 p + c ≥ O. It is the same for every instruction set. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
-use super::block::put;
 use crate::conv::f32_conv_nr32_v1::{PANEL, five_dimensional};
 use crate::conv::geometry::Geometry;
 use crate::conv::window_panel::WindowPanels;
@@ -111,6 +110,19 @@ fn line<S: Simd>(s: S, [a, b, c]: [S::F; 3]) -> [S::F; 4] {
     let half = s.splat(0.5);
     let (outer, inner) = (s.add(s.mul(a, half), s.mul(c, half)), s.mul(b, half));
     [a, s.add(outer, inner), s.sub(outer, inner), c]
+}
+
+/// # Safety
+/// Four whole vectors, `between` apart, are writable.
+#[inline(always)]
+pub(super) unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usize) {
+    // SAFETY: the four vectors are those that the caller promises to be writable.
+    unsafe {
+        s.store(to, v[0]);
+        s.store(to.add(between), v[1]);
+        s.store(to.add(2 * between), v[2]);
+        s.store(to.add(3 * between), v[3]);
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! convolutions. Computed in f64 and rounded once, so the result differs from the separate calls by rounding
 //! (about 1e-7 of the largest output per layer). Saves a pass over the activations.
 
-use super::Rule;
+use super::rule::Rule;
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, TensorId};
 use pteron_core::{AlignedBuffer, ConstantView, DType, DimOrder, Dims, Dynamism, Result, TensorSpec};

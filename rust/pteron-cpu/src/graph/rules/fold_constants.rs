@@ -8,10 +8,10 @@
 //! left alone, and a run gains at most [`MOST_RESULTS`] bytes of constants. A call that fails is left where
 //! it is, to fail when it is executed.
 
-use super::Rule;
+use super::rule::Rule;
 use crate::graph::{Argument, Graph, Host, Literal, Node, NodeId, Op, TensorId};
 use pteron_core::Result;
-use pteron_kernels::elementwise::function::is_elementwise;
+use pteron_kernels::elementwise::function_table::is_elementwise;
 
 pub(super) const RULE: Rule = Rule {
     name: "fold_constants",

@@ -8,7 +8,7 @@
 //! [`Op::PaddedConvolution`], which only kernels of the engine take. The products with zeros are left out of the
 //! sums, which other kernels may add up in another order: results differ by rounding. Saves a copy of the image.
 
-use super::Rule;
+use super::rule::Rule;
 use crate::graph::{Argument, Graph, Host, Node, NodeId, Op, TensorId};
 use pteron_core::Result;
 

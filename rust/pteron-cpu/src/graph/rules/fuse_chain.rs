@@ -8,12 +8,13 @@
 //! the chain gives the bytes of the separate calls. Saves a pass over memory for each call but one.
 //! Runs behind the rules that put elementwise calls into products and convolutions.
 
-use super::Rule;
+use super::rule::Rule;
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId, replace_found};
 use pteron_core::Result;
 use pteron_kernels::elementwise::chain::{Chain, Operand, Step};
-use pteron_kernels::elementwise::function::{ElementwiseCall, is_elementwise, recognise};
+use pteron_kernels::elementwise::function::ElementwiseCall;
+use pteron_kernels::elementwise::function_table::{is_elementwise, recognise};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule {

@@ -5,7 +5,7 @@
 //! Applies when the clamp is the only reader of `y`. Exact: clamping in registers or from memory gives
 //! the same bytes. Saves one pass over the activations.
 
-use super::{Rule, WEIGHTED};
+use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, NodeId, Op, replace_found};
 use pteron_core::Result;
 

@@ -6,7 +6,7 @@
 //! `alpha` is 1. Where both summands could take the other one in, the one that is computed last does. Exact:
 //! the tile adds the same two numbers. Saves a pass over the activations.
 
-use super::{Rule, WEIGHTED};
+use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, Node, NodeId, Op};
 use pteron_core::Result;
 

@@ -8,11 +8,11 @@
 //! nobody else reads `y` or anything between. Exact: the chain gives the bytes of the separate calls.
 //! Saves a pass over the activations for each of them.
 
-use super::{Rule, WEIGHTED};
+use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, NodeId, Op, TensorId, replace_found};
 use pteron_core::Result;
 use pteron_kernels::elementwise::chain::{Chain, Operand, Step};
-use pteron_kernels::elementwise::function::recognise;
+use pteron_kernels::elementwise::function_table::recognise;
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule {

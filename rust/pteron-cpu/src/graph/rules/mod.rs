@@ -12,34 +12,14 @@ mod fuse_residual;
 mod fuse_tail;
 mod remove_copies;
 mod remove_dead;
+mod rule;
 mod sink_views;
 mod winograd;
 
 use super::{Graph, Host};
 use crate::plan::RuleSwitches;
 use pteron_core::Result;
-
-/// A rewrite.
-pub struct Rule {
-    /// The name of its switch.
-    pub name: &'static str,
-    /// One line for listings.
-    pub about: &'static str,
-    /// It has nothing to do in methods that lack all operators of one of these groups.
-    pub needs: &'static [&'static [&'static str]],
-    /// Applies it everywhere in the graph and returns how often it did.
-    pub apply: fn(&mut Graph, &mut dyn Host) -> Result<usize>,
-}
-
-/// What can take an epilogue.
-pub(crate) const WEIGHTED: &[&str] = &[
-    "aten::addmm.out",
-    "aten::mm.out",
-    "aten::linear.out",
-    "aten::bmm.out",
-    "aten::baddbmm.out",
-    "aten::convolution.out",
-];
+pub use rule::Rule;
 
 /// All rules in order.
 pub const RULES: &[Rule] = &[

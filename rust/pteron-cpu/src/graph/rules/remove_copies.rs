@@ -6,7 +6,7 @@
 //! tensor and the copy, and nothing
 //! overwrites the bytes before the last reader of the copy. Exact. Saves the copy, and other rules see what stands behind it.
 
-use super::Rule;
+use super::rule::Rule;
 use crate::graph::{Graph, Host, NodeId};
 
 pub(super) const RULE: Rule = Rule {

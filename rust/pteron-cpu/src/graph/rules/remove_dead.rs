@@ -5,16 +5,16 @@
 //! Applies to views, copies, elementwise functions, matrix products and convolutions: calls that have
 //! no effect but their result and cannot fail on the contents of a tensor. Exact.
 
-use super::Rule;
+use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Graph, Host, NodeId, Op};
 use pteron_core::Result;
-use pteron_kernels::elementwise::function::recognise;
+use pteron_kernels::elementwise::function_table::recognise;
 
 pub(super) const RULE: Rule = Rule {
     name: "remove_dead",
     about: "calls whose results nobody reads",
     // Nothing but what other rules leave behind is dead: exporters remove the rest.
-    needs: &[super::WEIGHTED],
+    needs: &[WEIGHTED],
     apply,
 };
 

@@ -8,7 +8,7 @@
 //! the same order in memory. Views cost nothing; what is gained is that the other rules see the call
 //! right behind the product.
 
-use super::{Rule, WEIGHTED};
+use super::rule::{Rule, WEIGHTED};
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::{DType, Result, TensorSpec};

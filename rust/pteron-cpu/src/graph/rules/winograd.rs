@@ -6,7 +6,7 @@
 //! largest output, and NaN or infinity in an input reaches neighbouring outputs. Where the rule is off, every
 //! output is the sum of its own window.
 
-use super::Rule;
+use super::rule::Rule;
 use crate::graph::{Draft, Graph, Host, Op, replace_found};
 use pteron_core::Result;
 

@@ -18,8 +18,8 @@ mod roles;
 #[cfg(test)]
 mod tests;
 
-use super::Rule;
 use super::remove_copies::remove_copies;
+use super::rule::Rule;
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, NodeId, Op, TensorId};
 use min_cut::{NEVER, Network, SINK, SOURCE};

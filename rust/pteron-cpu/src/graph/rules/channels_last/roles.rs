@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, Node, NodeId, Op, TensorId};
 use pteron_core::TensorSpec;
-use pteron_kernels::elementwise::function::is_elementwise;
+use pteron_kernels::elementwise::function_table::is_elementwise;
 use smallvec::SmallVec;
 
 /// How an operation sees the memory order of its tensors.

@@ -10,7 +10,7 @@
 
 mod contents;
 
-use super::Rule;
+use super::rule::Rule;
 use crate::graph::{Argument, Draft, Graph, Host, Node, NodeId, Op, TensorId};
 use contents::{Affine, Filters, Terms};
 use pteron_core::{ConstantView, DType, DimOrder, Dims, Dynamism, Result, TensorSpec};

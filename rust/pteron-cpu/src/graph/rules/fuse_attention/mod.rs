@@ -17,7 +17,7 @@ mod layout;
 mod tests;
 mod weights;
 
-use super::Rule;
+use super::rule::Rule;
 use crate::attention::{AttentionSpec, Causality, EmptyRow, Extent, Operand, ShapeCheck};
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, Node, NodeId, Op, TensorId};
