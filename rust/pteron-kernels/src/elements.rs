@@ -1,6 +1,7 @@
 //! Typed access to a tensor's elements through a compute type, bounds-checked per block.
 //! Unsafe island: the checks here make the raw loads and stores of `compute` safe to call.
 
+use crate::chunk::{ChunkOf, ChunkOfMut};
 use crate::compute::{BLOCK, Compute, LoadFn, StoreFn, load_fn, store_fn, store_in_range_fn};
 use crate::strided::loops::Walk;
 use pteron_core::{DType, Error, Result, TensorMeta, TensorView, TensorViewMut};
@@ -27,6 +28,80 @@ fn check_run(offset: isize, stride: isize, count: usize, numel: usize) -> Result
     match last {
         Some(last) if offset >= 0 && last >= 0 && offset.max(last) < numel as isize => Ok(()),
         _ => Err(outside(offset, numel)),
+    }
+}
+
+/// Elements of one dtype as numbers of the compute type, in the bytes of a chunk: for kernels whose output may be their
+/// input, so that no slice of either can be had.
+#[derive(Clone, Copy)]
+pub(crate) struct Converter<C> {
+    size: usize,
+    load: LoadFn<C>,
+    store: StoreFn<C>,
+}
+
+impl<C: Compute> Converter<C> {
+    /// Converts from and to `dtype`; an error for dtypes that do not convert.
+    pub(crate) fn of(dtype: DType) -> Result<Self> {
+        match (load_fn(dtype), store_fn(dtype)) {
+            (Some(load), Some(store)) => Ok(Converter { size: dtype.size(), load, store }),
+            _ => Err(unsupported(dtype)),
+        }
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Elements in so many bytes; sizes are powers of two, and runs may be too short for a division each.
+    #[inline(always)]
+    fn count(&self, nbytes: usize) -> usize {
+        nbytes >> self.size.trailing_zeros()
+    }
+
+    /// Fills `out` with the elements from `offset` by `stride`.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        bytes: ChunkOf<'_, u8>,
+        offset: isize,
+        stride: isize,
+        out: &mut [C],
+    ) -> Result<()> {
+        check_run(offset, stride, out.len(), self.count(bytes.len()))?;
+        if !out.is_empty() {
+            // SAFETY: `check_run` found all elements inside the chunk, whose bytes are readable (`ChunkOf`), and the function
+            // is that of the dtype of this size.
+            unsafe { (self.load)(bytes.as_ptr().offset(offset * self.size as isize), stride, out) };
+        }
+        Ok(())
+    }
+
+    /// Writes `values` from element `offset` on, side by side.
+    #[inline]
+    pub(crate) fn write(&self, values: &[C], bytes: &mut ChunkOfMut<'_, u8>, offset: usize) -> Result<()> {
+        let offset = isize::try_from(offset).map_err(|_| outside(isize::MAX, self.count(bytes.len())))?;
+        check_run(offset, 1, values.len(), self.count(bytes.len()))?;
+        if !values.is_empty() {
+            // SAFETY: `check_run` found all elements inside the chunk, whose bytes are writable (`ChunkOfMut`), and the function
+            // is that of the dtype of this size.
+            unsafe { (self.store)(values, bytes.as_ptr().offset(offset * self.size as isize), 1) };
+        }
+        Ok(())
+    }
+
+    /// Rounds numbers to what the dtype can hold.
+    pub(crate) fn round(&self, values: &mut [C]) {
+        let mut bytes = [0u64; BLOCK];
+        for part in values.chunks_mut(BLOCK) {
+            // SAFETY: dtypes that convert have at most eight bytes, so `bytes` has room for BLOCK elements, aligned for all
+            // of them.
+            unsafe {
+                (self.store)(part, bytes.as_mut_ptr().cast(), 1);
+                (self.load)(bytes.as_ptr().cast(), 1, part);
+            }
+        }
     }
 }
 
@@ -308,6 +383,34 @@ impl<'a, C: Compute> UpdateView<'a, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_converter_reaches_nothing_outside_of_its_chunk() {
+        let data = [1f32, 2.0, 3.0];
+        let meta = TensorMeta::contiguous(DType::Float32, &[3]).unwrap();
+        // SAFETY: `data` lives long enough.
+        let view = unsafe { TensorView::from_raw(data.as_ptr().cast(), &meta) };
+        let (bytes, single) = (ChunkOf::bytes(view, true), Converter::<f64>::of(DType::Float32).unwrap());
+        let mut out = [0.0; 2];
+        single.read(bytes, 2, -1, &mut out).unwrap();
+        assert_eq!(out, [3.0, 2.0]);
+        for (offset, stride) in [(2, 1), (-1, 1), (0, -1), (1, isize::MAX), (0, 3)] {
+            assert!(single.read(bytes, offset, stride, &mut out).is_err(), "{offset} {stride}");
+        }
+        let mut target = [0f32; 3];
+        // SAFETY: `target` lives long enough, and nobody else has it meanwhile.
+        let view = unsafe { TensorViewMut::from_raw(target.as_mut_ptr().cast(), &meta) };
+        let mut chunk = ChunkOfMut::bytes(view, 4..12, true).unwrap();
+        single.write(&out, &mut chunk, 0).unwrap();
+        assert!(
+            single.write(&out, &mut chunk, 1).is_err() && single.write(&out, &mut chunk, usize::MAX).is_err()
+        );
+        assert_eq!(target, [0.0, 3.0, 2.0]);
+        assert!(Converter::<f64>::of(DType::Complex64).is_err());
+        let mut value = [0.1f64];
+        single.round(&mut value);
+        assert_eq!(value, [f64::from(0.1f32)]);
+    }
 
     #[test]
     fn nothing_outside_is_reachable() {

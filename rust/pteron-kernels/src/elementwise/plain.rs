@@ -1,12 +1,12 @@
 //! The builder of elementwise kernels: up to three broadcast inputs and three numbers make one
 //! output element. Blocks of every input are converted to the compute type, an operator's closure
 //! works on them, the result is converted to the output's dtype.
-//! Unsafe island: inputs and output may be the same bytes, so all access is by raw pointer, and a
-//! block is read completely before it is written.
+//! Inputs and output may be the same bytes: a block is read completely before it is written.
 
 use crate::chunk::CHUNK;
 use crate::complex_number::Number;
-use crate::compute::{BLOCK, Class, Compute, LoadFn, StoreFn, load_fn, store_fn, unsupported};
+use crate::compute::{BLOCK, Class, Compute, unsupported};
+use crate::elements::Converter;
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::promotion::{Promotion, check_cast};
 use crate::routine::{Preparation, dtype_of};
@@ -75,45 +75,19 @@ impl<C: Compute> Scalars<C> {
 type BlockOp<C> =
     Box<dyn Fn(&mut [C; BLOCK], &[C; BLOCK], &[C; BLOCK], usize, &Scalars<C>) -> Result<()> + Send + Sync>;
 
-/// Rounds a block to what a dtype can hold.
-#[derive(Clone, Copy)]
-struct Round<C> {
-    store: StoreFn<C>,
-    load: LoadFn<C>,
-}
-
-impl<C: Compute> Round<C> {
-    fn to(dtype: DType) -> Option<Self> {
-        Some(Round { store: store_fn(dtype)?, load: load_fn(dtype)? })
-    }
-
-    fn apply(&self, block: &mut [C]) {
-        let mut bytes = [0u64; BLOCK];
-        for part in block.chunks_mut(BLOCK) {
-            // SAFETY: `bytes` has room for BLOCK elements of any dtype, aligned for all of them.
-            unsafe {
-                (self.store)(part, bytes.as_mut_ptr().cast(), 1);
-                (self.load)(bytes.as_ptr().cast(), 1, part);
-            }
-        }
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Input<C> {
     position: usize,
-    size: usize,
-    load: LoadFn<C>,
-    round: Option<Round<C>>,
+    elements: Converter<C>,
+    round: Option<Converter<C>>,
 }
 
 struct Elementwise<C: Compute> {
     inputs: [Option<Input<C>>; 3],
     positions: Positions,
-    out_size: usize,
-    store: StoreFn<C>,
-    round_result: Option<Round<C>>,
-    round_scalars: Option<Round<C>>,
+    out: Converter<C>,
+    round_result: Option<Converter<C>>,
+    round_scalars: Option<Converter<C>>,
     op: BlockOp<C>,
     alias: AliasRule,
 }
@@ -161,6 +135,7 @@ fn build<C: Compute>(
     // float16 and narrow integers are computed in a wider type; what they cannot hold is rounded away
     // where PyTorch would have rounded it.
     let is_narrow = !matches!(dtypes.common, DType::Float32 | DType::Float64 | DType::Int64);
+    let round = |is_needed: bool, dtype| Converter::of(dtype).ok().filter(|_| is_needed);
     let mut inputs = [None; 3];
     let mut same_size = true;
     for (slot, &position) in inputs.iter_mut().zip(positions.inputs) {
@@ -171,19 +146,16 @@ fn build<C: Compute>(
         let needs_round = is_narrow && spec.dtype != dtypes.common && spec.dtype != DType::Bool;
         *slot = Some(Input {
             position,
-            size: spec.dtype.size(),
-            load: load_fn(spec.dtype).ok_or_else(|| unsupported(spec.dtype))?,
-            round: if needs_round { Round::to(dtypes.common) } else { None },
+            elements: Converter::of(spec.dtype)?,
+            round: round(needs_round, dtypes.common),
         });
     }
-    let round = |needed: bool, dtype| if needed { Round::to(dtype) } else { None };
     framed(
         "reference",
         Elementwise {
             inputs,
             positions,
-            out_size: out.size(),
-            store: store_fn(out).ok_or_else(|| unsupported(out))?,
+            out: Converter::of(out)?,
             round_result: round(
                 is_narrow && dtypes.result == dtypes.common && out != dtypes.result,
                 dtypes.common,
@@ -303,7 +275,7 @@ impl<C: Compute> Elementwise<C> {
         for (slot, &position) in scalars.values.iter_mut().zip(self.positions.scalars) {
             *slot = args.optional_scalar(position)?.map(C::from_scalar);
             if let (Some(value), Some(round)) = (slot.as_mut(), &self.round_scalars) {
-                round.apply(std::slice::from_mut(value));
+                round.round(std::slice::from_mut(value));
             }
         }
         Ok(scalars)
@@ -347,43 +319,34 @@ impl<C: Compute> UnitKernel for Elementwise<C> {
     }
 
     fn run(&self, state: &State<C>, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-        let args = chunk.args();
-        let out = args.output(self.positions.out)?.as_ptr();
-        let mut sources = [std::ptr::null::<u8>(); 3];
+        let mut sources = [None; 3];
         for (source, input) in sources.iter_mut().zip(&self.inputs) {
             if let Some(input) = input {
-                *source = args.tensor(input.position)?.as_ptr();
+                *source = Some(chunk.input_bytes(input.position)?);
             }
         }
+        let mut out = chunk.output_bytes(self.positions.out, self.out.size())?;
         let mut blocks = [[C::ZERO; BLOCK]; 3];
         for at in chunk.units.clone().step_by(BLOCK) {
             let n = (chunk.units.end - at).min(BLOCK);
             for (((block, input), walk), source) in
                 blocks.iter_mut().zip(&self.inputs).zip(&state.walks).zip(sources)
             {
-                let Some(input) = input else { continue };
-                let gather = walk.runs(at, n, |done, offset, stride, len| {
-                    // SAFETY: `bind` made the walk for this tensor's shape and strides, so its offsets are those of elements of
-                    // the tensor, of the dtype that chose `load`.
-                    unsafe {
-                        let from = source.offset(offset * input.size as isize);
-                        (input.load)(from, stride, &mut block[done..done + len]);
-                    }
-                    Ok::<(), Error>(())
-                });
-                gather?;
+                let (Some(input), Some(source)) = (input, source) else { continue };
+                walk.runs(at, n, |done, offset, stride, len| {
+                    input.elements.read(source, offset, stride, &mut block[done..done + len])
+                })?;
                 if let Some(round) = &input.round {
-                    round.apply(&mut block[..n]);
+                    round.round(&mut block[..n]);
                 }
             }
             let [a, b, c] = &mut blocks;
             (self.op)(a, b, c, n, &state.scalars)?;
             if let Some(round) = &self.round_result {
-                round.apply(&mut a[..n]);
+                round.round(&mut a[..n]);
             }
-            // SAFETY: the output is dense in its dim order, which is the order of positions, and of the dtype that chose `store`;
-            // the frame gives positions `at..at + n` to this chunk alone.
-            unsafe { (self.store)(&a[..n], out.add(at * self.out_size), 1) };
+            // The output is dense in its dim order, which is the order of positions.
+            self.out.write(&a[..n], &mut out, at - chunk.units.start)?;
         }
         Ok(())
     }

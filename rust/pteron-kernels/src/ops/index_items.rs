@@ -32,7 +32,7 @@ struct Item<'a> {
     count: Option<usize>,
 }
 
-/// See the module.
+/// The index tensors of a call, in the order of the dimensions that they index.
 pub(crate) struct IndexItems<'a> {
     items: [Option<Item<'a>>; MAX_RANK],
     len: usize,
