@@ -15,6 +15,7 @@ _CANONICAL = f"{_BACKEND}.canonical_partitioners"
 _DEMO = "pteron.backends.demo"
 _RECIPES = "pteron.exir.recipes"
 _BUNDLED = "pteron.devtools.bundled_program"
+_BUNDLES = "pteron.compat.bundled_program"
 _EXIR = "pteron.compat.exir"
 _PLANNING = f"{_EXIR}.memory_planning"
 _PASSES = f"{_EXIR}.passes"
@@ -63,14 +64,16 @@ _OP_PARTITIONERS: tuple[Source, ...] = (
 )
 
 MODULE_PATHS: dict[str, tuple[Source, ...]] = {
-    "devtools": ("pteron.devtools.bundled_program",),
+    "devtools": (f"{_BUNDLES}.core", "pteron.devtools.bundled_program"),
     "devtools.bundled_program": ("pteron.devtools.bundled_program",),
     "devtools.bundled_program.config": (
         f"{_BUNDLED}.method_test_suite",
         ("typing", dict.fromkeys(("DataContainer", "MethodInputType", "MethodOutputType"), "Any")),
     ),
-    "devtools.bundled_program.core": (f"{_BUNDLED}.bundled_program", f"{_BUNDLED}.method_test_suite"),
-    "devtools.bundled_program.serialize": (f"{_BUNDLED}.serialize_bundled_program",),
+    "devtools.bundled_program.core": (f"{_BUNDLES}.core", f"{_BUNDLED}.method_test_suite"),
+    "devtools.bundled_program.schema": (f"{_BUNDLES}.schema",),
+    "devtools.bundled_program.schema.bundled_program_schema": (f"{_BUNDLES}.schema",),
+    "devtools.bundled_program.serialize": (f"{_BUNDLED}.serialize_bundled_program", f"{_BUNDLES}.serialize"),
     "devtools.backend_debug": (f"{_BACKEND}.delegation_info",),
     "devtools.backend_debug.delegation_info": (f"{_BACKEND}.delegation_info",),
     "exir": (

@@ -15,7 +15,9 @@ from pteron.exir.emit.shared_data import tensor_bytes
 
 
 @dataclass
-class _BundledTensor:
+class BundledTensor:
+    """A tensor as a file states it; `data`: its elements in memory order."""
+
     scalar_type: int
     sizes: list[int]
     dim_order: list[int]
@@ -41,10 +43,13 @@ def serialize_from_bundled_program_to_flatbuffer(bundled_program: BundledProgram
 
 
 def _value(value: ConfigValue) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
+    return bundled_tensor(value) if isinstance(value, torch.Tensor) else value
+
+
+def bundled_tensor(value: torch.Tensor) -> BundledTensor:
+    """What a file states of a tensor."""
     tensor = value.detach()
     order = dim_order_of_value(tensor)
     if order == tuple(range(tensor.dim())):
         tensor = tensor.contiguous()
-    return _BundledTensor(scalar_type_of(tensor.dtype), list(tensor.shape), list(order), tensor_bytes(tensor))
+    return BundledTensor(scalar_type_of(tensor.dtype), list(tensor.shape), list(order), tensor_bytes(tensor))

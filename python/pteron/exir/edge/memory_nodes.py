@@ -23,3 +23,8 @@ def alloc(spec: Any) -> Any:
 def view(base: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     """`base` under another shape with the same elements in the same order, sharing its memory."""
     return base.view(size)
+
+
+# The text of a graph's code is what tests and passes of others look for, so it is ExecuTorch's.
+for _function in (alloc, view):
+    _function.__module__ = "executorch.exir.memory"

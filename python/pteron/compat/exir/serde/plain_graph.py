@@ -171,7 +171,7 @@ def _take_note(node: torch.fx.Node) -> dict[str, Any]:
 
 def _read_node(node: torch.fx.Node, note: dict[str, Any]) -> None:
     _read_handle(node, note)
-    if note.get("results") == "list":
+    if note.get("results") == "list" and "val" in node.meta:
         node.meta["val"] = list(node.meta["val"])
     if "edge" in note:
         node.target = edge_op_by_name(*note["edge"])

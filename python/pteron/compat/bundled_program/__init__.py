@@ -1,0 +1,1 @@
+"""Bundled programs as objects, by ExecuTorch's names."""
