@@ -23,6 +23,8 @@ NAMES = {
     "devtools.bundled_program": [],
     "devtools.bundled_program.config": ["MethodTestCase", "MethodTestSuite"],
     "devtools.bundled_program.core": ["BundledProgram", "MethodTestSuite"],
+    "devtools.bundled_program.schema": ["BundledProgram", "Tensor", "Value"],
+    "devtools.bundled_program.schema.bundled_program_schema": ["BundledMethodTestSuite"],
     "devtools.bundled_program.serialize": ["serialize_from_bundled_program_to_flatbuffer"],
     "exir.passes.executorch_prim_ops_registry": [
         "_EXECUTORCH_SYM_OPS",

@@ -12,6 +12,6 @@ def test_making_room_has_no_debug_handle() -> None:
     room = [node for node in nodes if node.target is alloc]
     assert room
     assert not any("debug_handle" in node.meta for node in room)
-    # One handle for each operator, which a reader of the graph can count on.
-    handles = [node.meta["debug_handle"] for node in nodes if node.meta.get("debug_handle")]
-    assert handles == [1, 2]
+    # One handle for each operator, the index of its instruction, which a reader of the graph can count on.
+    handles = [node.meta["debug_handle"] for node in nodes if "debug_handle" in node.meta]
+    assert handles == [0, 1]
