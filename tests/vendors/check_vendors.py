@@ -1,71 +1,82 @@
-"""Delegates, node counts and blobs of vendors' compilers equal those that ExecuTorch makes: `make
-test-vendors`.
+"""Delegates, node counts and blobs of vendors' compilers equal those that ExecuTorch makes, and the files
+compute what the exported module does where ExecuTorch's runtime has the backend: `make test-vendors`.
 
-pytest takes this file only where it is named: a lowering takes a process, and some need packages that the
-development environment does not have (the `vendors` group of pyproject.toml).
+pytest takes this file only where it is named. It runs in an environment of its own, since these compilers
+need packages, and older ones, that the development environment does not have (the `vendors` group of
+pyproject.toml).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-#: (backend, model, are the blobs the same bytes?)
-CASES = [
-    ("xnnpack", "linear", True),
-    ("xnnpack", "sum", True),
-    ("xnnpack", "convolution net", True),
-    ("xnnpack", "mobilenet", True),
-    ("xnnpack int8", "convolution net", True),
-    ("xnnpack dynamic int8", "two linears", True),
-    ("native", "convolution net", False),
-    ("native", "mobilenet", False),
-    ("vulkan", "linear", True),
-    ("vulkan", "sum", True),
-    ("vulkan", "two linears", True),
-    ("vulkan", "convolution net", True),
-    ("vulkan", "mobilenet", True),
-    ("webgpu", "two linears", True),
-    ("coreml", "two linears", False),
-]
-#: What a backend needs from PyPI.
-PACKAGES = {"coreml": "coremltools"}
+from tests.vendors.flows import FLOWS, GROUPS
+from tests.vendors.lower import folder_of
+from tests.vendors.own_process import run_module
+
+#: What is compared of a delegate; the last two only where a vendor's blobs are the same in every process.
+KEPT = ("backend", "nodes", "bytes", "named data", "digest")
 
 
-def lowered(side: str, backend: str, model: str, folder: Path) -> dict[str, Any]:
-    """What one side makes of a model, in a process of its own."""
-    out = folder / f"{side}.json"
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "python")])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.vendors.lower", side, backend, model, str(out)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+def _each(*, only_run: bool = False) -> list[Any]:
+    """A case for each model of each flow; those of one group go to one process of tests."""
+    return [
+        pytest.param(flow, model, marks=pytest.mark.xdist_group(group[0]), id=f"{flow}: {model}")
+        for group in GROUPS
+        for flow in group
+        for model in FLOWS[flow].models
+        if FLOWS[flow].runs or not only_run
+    ]
+
+
+@pytest.fixture(scope="session")
+def lowered(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Flow → the folder in which both sides have lowered all models of its group."""
+    folders: dict[tuple[str, ...], Path] = {}
+
+    def of(flow: str) -> Path:
+        (group,) = (each for each in GROUPS if flow in each)
+        if group not in folders:
+            folders[group] = tmp_path_factory.mktemp("lowered")
+            for side in ("theirs", "ours"):
+                run_module("lower", side, folders[group], *group)
+            runs = [each for each in group if FLOWS[each].runs]
+            if runs:
+                run_module("run_programs", folders[group], *runs)
+        return folders[group]
+
+    return of
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize(("backend", "model", "is_deterministic"), CASES)
-def test_delegates_are_the_peer_s(backend, model, is_deterministic, tmp_path) -> None:
-    package = PACKAGES.get(backend)
-    is_there = package is None or importlib.util.find_spec(package) is not None
-    assert is_there, f"{backend} needs {package}: make test-vendors installs it"
-    ours, theirs = (lowered(side, backend, model, tmp_path) for side in ("ours", "theirs"))
-    kept = ("nodes", "bytes", "digest", "named data") if is_deterministic else ("nodes", "bytes")
+@pytest.mark.parametrize(("flow", "model"), _each())
+def test_delegates_are_the_peer_s(flow: str, model: str, lowered: Any) -> None:
+    name = f"{model.replace(' ', '_')}.json"
+    ours, theirs = (
+        json.loads((folder_of(lowered(flow), flow, side) / name).read_text()) for side in ("ours", "theirs")
+    )
+    stop = FLOWS[flow].may_stop_at
+    if stop is not None and "error" in theirs:
+        assert stop in theirs["error"]
+        assert stop in ours["error"]
+        return
+    assert "error" not in theirs, theirs["error"]
+    assert "error" not in ours, ours["error"]
+    kept = KEPT if FLOWS[flow].is_deterministic else KEPT[:3]
     assert [{key: each[key] for key in kept} for each in ours["delegates"]] == [
         {key: each[key] for key in kept} for each in theirs["delegates"]
     ]
     assert ours["delegates"]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(("flow", "model"), _each(only_run=True))
+def test_results_in_the_peer_s_runtime(flow: str, model: str, lowered: Any) -> None:
+    outcome = json.loads(folder_of(lowered(flow), flow, "ran.json").read_text())[model]
+    assert "error" not in outcome, outcome["error"]
+    assert outcome["same numbers"]
+    assert outcome["ours"] <= FLOWS[flow].tolerance, outcome

@@ -41,6 +41,7 @@ _BACKEND_API: tuple[Source, ...] = (
     f"{_BACKEND}.backend_details",
     f"{_BACKEND}.lowered_backend_module",
     f"{_BACKEND}.cut_by_nodes",
+    (f"{_BACKEND}.cut_by_nodes", {"_get_node_list_with_same_tag": "nodes_with_tag"}),
     f"{_BACKEND}.program_copy",
     f"{_BACKEND}.graph_identity",
     f"{_BACKEND}.partitioner",
@@ -172,7 +173,10 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     ),
     "exir.graph_module": (
         "pteron.exir.edge.body_lists",
-        ("pteron.exir.edge.body_lists", {"_get_submodule": "get_submodule"}),
+        (
+            "pteron.exir.edge.body_lists",
+            {"_get_submodule": "get_submodule", "_get_control_flow_submodules": "bodies_at"},
+        ),
     ),
     "exir.lowered_backend_module": (
         f"{_BACKEND}.lowered_backend_module",
@@ -221,6 +225,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.debug_handle_generator_pass": (f"{_PASSES}.debug",),
     "exir.passes.dim_order_ops_registry": (f"{_PASSES}.dim_order",),
     "exir.passes.executorch_prim_ops_registry": (f"{_PASSES}.symbolic_ops",),
+    "exir.passes.external_constants_pass": (f"{_PASSES}.external_constants",),
     "exir.passes.fold_redundant_qdq_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.init_mutable_pass": (f"{_PASSES}.specs",),
     "exir.passes.insert_write_back_for_buffers_pass": (f"{_PASSES}.whole_program",),
@@ -273,7 +278,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.emit._emit_program": (f"{_EXIR}.emit",),
     "exir.program": _PROGRAM,
     "exir.program._program": (*_PROGRAM, f"{_EXIR}.program_internals"),
-    "exir.tracer": (f"{_EXIR}.decomposition_table",),
+    "exir.tracer": (f"{_EXIR}.decomposition_table", ("typing", {"Value": "Any"})),
     "exir.verification.arg_validator": (f"{_EXIR}.arg_validator",),
     "exir.verification.verifier": (
         f"{_EXIR}.verifier",

@@ -37,7 +37,7 @@ from pteron.exir.passes.pass_list import Condition, Row, Scope, Stage
 from pteron.exir.passes.promote_mixed_dtypes import promote_mixed_dtypes
 from pteron.exir.passes.refresh_values import refresh_values
 from pteron.exir.passes.remove_assertions import remove_assertions
-from pteron.exir.passes.remove_noops import remove_noops
+from pteron.exir.passes.remove_noops import remove_noops, remove_stated_noops
 from pteron.exir.passes.replace_view_copies import replace_view_copies
 from pteron.exir.passes.replace_views_with_copies import replace_views_with_copies
 from pteron.exir.passes.replace_with_edge_ops import replace_with_edge_ops
@@ -88,6 +88,9 @@ class ToExecutorch:
 _STATES_DIM_ORDER: Condition[ToEdge] = Condition(
     "not with `EdgeCompileConfig(_skip_dim_order=True)`", lambda to: not to.config._skip_dim_order
 )
+_REMOVES_NOOPS: Condition[ToEdge] = Condition(
+    "not with `EdgeCompileConfig(keep_noops=True)`", lambda to: not to.config.keep_noops
+)
 _BACKENDS_CHOOSE_CALLS: Condition[ToEdge] = Condition(
     "a filter of `Partitioner.ops_to_not_decompose`", lambda to: bool(to.preserved.where)
 )
@@ -134,6 +137,7 @@ TO_EDGE: Stage[ToEdge] = Stage(
         Row(replace_views_with_copies),
         Row(refresh_values),
         Row(remove_noops),
+        Row(remove_stated_noops, when=_REMOVES_NOOPS),
         Row(scalar_to_tensor),
         Row(spell_out_symbolic_ops),
         Row(sym_to_tensor),

@@ -24,13 +24,41 @@ def compile_json(schema: Schema, value: Mapping[str, Any]) -> bytes:
     """
     if schema.root is None:
         raise SchemaError("the schema has no root_type")
-    builder = flatbuffers.Builder(1024)
+    builder = _Builder(1024)
     root = _Writer(builder).table(schema.root, value)
     if schema.identifier is not None:
         builder.Finish(root, file_identifier=schema.identifier)
     else:
         builder.Finish(root)
     return bytes(builder.Output())
+
+
+class _Builder(flatbuffers.Builder):  # type: ignore[misc]
+    """A builder that shares the field table of two objects only where they have one size too, as the
+    compiler does. Older versions of `flatbuffers` (25.2 is one) do not look at the size.
+    """
+
+    def WriteVtable(self) -> int:  # noqa: N802 -- overrides
+        """Ends the object that is being written; its offset."""
+        self.PrependSOffsetTRelative(0)
+        end = int(self.Offset())
+        slots: Any = self.current_vtable  # type: ignore[has-type]
+        places = [end - place if place else 0 for place in slots]
+        while places and places[-1] == 0:
+            places.pop()
+        key = (end - self.objectEnd, *places)
+        start = len(self.Bytes) - end
+        known = self.vtables.get(key)
+        if known is None:
+            for number in (*reversed(places), key[0], 2 * (len(places) + 2)):
+                self.PrependVOffsetT(number)
+            known = self.vtables[key] = self.Offset()
+            start = len(self.Bytes) - end
+        else:
+            self.head = start
+        struct.pack_into("<i", self.Bytes, start, known - end)
+        self.current_vtable = None
+        return end
 
 
 class _Writer:

@@ -31,6 +31,39 @@ _MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 _OWNED_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
+def nodes_with_tag(
+    tagged_graph_module: torch.fx.GraphModule, tag: str, owning_program: ExportedProgram
+) -> list[torch.fx.Node]:
+    """The nodes that carry `tag`, in graph order, constants of `owning_program` among them.
+
+    Raises:
+        RuntimeError: the output or an input of the user's carries it, or a constant that has a user with
+            another tag.
+    """
+    constants = {
+        spec.arg.name for spec in owning_program.graph_signature.input_specs if spec.kind in OWNABLE_KINDS
+    }
+    found = [node for node in tagged_graph_module.graph.nodes if node.meta.get(DELEGATION_TAG, "") == tag]
+    for node in found:
+        if node.op == "output":
+            raise RuntimeError(f"output node {node} should not be tagged")
+        if node.op != "placeholder":
+            continue
+        if node.name not in constants:
+            raise RuntimeError(
+                "placeholder node for non-params, non-buffer, and non-tensor constants should not be tagged: "
+                f"{node} "
+            )
+        for user in node.users:
+            other = user.meta.get(DELEGATION_TAG)
+            if other != tag:
+                raise RuntimeError(
+                    f"constant data node ({node}) is tagged with ({tag}) but has user ({user}) which has tag "
+                    f"({other})"
+                )
+    return found
+
+
 def create_submodule_from_nodes(
     gm: torch.fx.GraphModule,
     node_list: Sequence[torch.fx.Node],

@@ -17,12 +17,16 @@ class EdgeCompileConfig:
     order.
     `_core_aten_ops_exception_list`: PyTorch overloads that may stay though they are not core ATen.
     `preserve_ops`: PyTorch overloads that must not be decomposed. None is an empty list, in both.
+    `keep_noops`: keep clones, expansions and reshapes that change neither data nor layout, as ExecuTorch
+    does. They split partitions of backends that do not take them; with them a vendor's blobs are the same
+    bytes as ExecuTorch's.
     """
 
     _check_ir_validity: bool = True
     _skip_dim_order: bool = False
     _core_aten_ops_exception_list: Sequence[OpOverload] = field(default_factory=list)
     preserve_ops: Sequence[OpOverload] = field(default_factory=list)
+    keep_noops: bool = False
 
     def __post_init__(self) -> None:
         for name in ("_core_aten_ops_exception_list", "preserve_ops"):

@@ -34,11 +34,14 @@ class PreservedOperators:
     where: list[tuple[frozenset[OpOverload], NodeFilter]] = field(default_factory=list)
 
     def add(self, operators: Collection[OpOverload], accepts: NodeFilter | None) -> None:
-        """Take the answer of one `Partitioner.ops_to_not_decompose`."""
+        """Take the answer of one `Partitioner.ops_to_not_decompose`. Edge operators in it, which some
+        partitioners list too, name no call of a captured program.
+        """
+        captured = frozenset(op for op in operators if isinstance(op, OpOverload))
         if accepts is None:
-            self.always.update(operators)
-        elif operators:
-            self.where.append((frozenset(operators), accepts))
+            self.always.update(captured)
+        elif captured:
+            self.where.append((captured, accepts))
 
     @property
     def all(self) -> set[OpOverload]:

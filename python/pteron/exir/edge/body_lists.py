@@ -4,7 +4,7 @@ ExecuTorch take them: (attribute name, graph module, call node).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,18 @@ def _bodies(graph_module: torch.fx.GraphModule, kinds: Collection[str]) -> list[
         for node in graph_module.graph.nodes
         if is_control_flow(node) and node.target.__name__ in kinds
         for position in _BODIES[node.target.__name__]
+    ]
+
+
+def bodies_at(
+    graph_module: torch.fx.GraphModule, op_to_submodule_arg_index: Mapping[Any, Sequence[int]]
+) -> list[_Body]:
+    """As `get_control_flow_submodules`, of the operators that are keys, at the positions that they map to."""
+    return [
+        get_submodule(graph_module, node, position)
+        for node in graph_module.graph.nodes
+        if node.op == "call_function" and is_control_flow(node)
+        for position in op_to_submodule_arg_index.get(node.target, ())
     ]
 
 

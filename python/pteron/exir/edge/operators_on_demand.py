@@ -1,5 +1,5 @@
 """Operators of quantised programs that PyTorch knows only once a module is imported: those of
-`quantized_decomposed`, and torchao's where it is installed.
+`quantized_decomposed`, and torchao's where it is installed; and `dim_order_ops` by ExecuTorch's name.
 
 ExecuTorch's exir imports these modules, so code written for it names the operators without an import of its
 own. Here the modules are imported when an operator of theirs is asked for that is not registered yet, through
@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 from torch._ops import _OpNamespace
+
+from pteron.exir.edge.dim_order_ops import LIBRARY_NAMESPACE as DIM_ORDER_LIBRARY
+from pteron.exir.edge.dim_order_ops import NAMESPACE as DIM_ORDER
 
 _DECOMPOSED = "torch.ao.quantization.fx._decomposed"
 _EMBEDDINGS = "pteron.exir.edge.quantized_embeddings"
@@ -44,6 +47,20 @@ class _NamespaceOnDemand(_OpNamespace):
         return lookup(op_name)
 
 
+class _DimOrderNamespace(_OpNamespace):
+    """`torch.ops.dim_order_ops`: the operators of our library, as long as nobody registers others there."""
+
+    def __getattr__(self, op_name: str) -> Any:
+        lookup: Any = super().__getattr__
+        try:
+            return lookup(op_name)
+        except AttributeError:
+            if op_name.startswith("__"):
+                raise
+        # Not kept as an attribute: ExecuTorch's own, once it is imported, are found before these.
+        return getattr(getattr(torch.ops, DIM_ORDER_LIBRARY), op_name)
+
+
 def _import_all(names: tuple[str, ...]) -> bool:
     """Whether all these modules can be imported."""
     # A package that asks for operators while it is imported gets no answer: importing it from inside fails,
@@ -67,7 +84,12 @@ def _is_being_imported(package: str) -> bool:
 
 def register_on_demand() -> None:
     """Makes the namespaces of `torch.ops` look for their modules; what is registered already stays."""
-    for name in ("quantized_decomposed", "torchao"):
+    kinds = {
+        "quantized_decomposed": _NamespaceOnDemand,
+        "torchao": _NamespaceOnDemand,
+        DIM_ORDER: _DimOrderNamespace,
+    }
+    for name, kind in kinds.items():
         namespace = getattr(torch.ops, name)
         if type(namespace) is _OpNamespace:
-            namespace.__class__ = _NamespaceOnDemand
+            namespace.__class__ = kind

@@ -14,6 +14,9 @@ from pteron.exir.edge.source_location import source_location
 #: The data file of tensors whose settings name none.
 DEFAULT_TAG = "_default_external_constant"
 
+#: Key of a placeholder's metadata: its data file, set by a pass.
+CONSTANT_TAG = "constant_tag"
+
 #: A function from the placeholder of a constant to the name of its data file, or None.
 TagFunction = Callable[[torch.fx.Node], str | None]
 
@@ -23,7 +26,8 @@ class ExternalTags:
     """Settings.
 
     `constants`: True puts all constants of the model into the default file, a function names a file for each
-    or None; constants that were written into the code ("lifted") stay in the program.
+    or None; constants that were written into the code ("lifted") stay in the program. A pass that sets
+    `node.meta["constant_tag"]` of a constant decides for it.
     `mutable`: the initial values of buffers that a method updates go to the default file.
     """
 
@@ -35,7 +39,12 @@ class ExternalTags:
 
         ExportError where the function gives something that is no file name.
         """
-        if self.constants is False or "_lifted_tensor" in node.name or tensor.numel() == 0:
+        if tensor.numel() == 0:
+            return None
+        marked = node.meta.get(CONSTANT_TAG)
+        if marked is not None:
+            return checked_tag(marked, f"constant_tag of {node.name}", str(source_location(node)))
+        if self.constants is False or "_lifted_tensor" in node.name:
             return None
         if self.constants is True:
             return DEFAULT_TAG

@@ -92,10 +92,12 @@ class ExportedProgramPassManager(fx.PassManager):
     def __call__(  # type: ignore[override]
         self, exported_program: ExportedProgram, override_verifiers: list[Any] | None = None
     ) -> ExportedProgramPassResult:
-        """The program after all passes; the one that is given stays as it was.
+        """The program after all passes; the one that is given keeps its graph and its signature.
 
         While they run, the program that is given is the one they work on: a pass may hold it, and write to
-        its constants, its state dict and its signature.
+        its constants, its state dict and its signature. What they put into the state dict and the constants
+        is there afterwards too, as in ExecuTorch, where both programs have one state: vendors' code takes
+        the graph of the result and reads its constants from the program that it gave.
 
         `override_verifiers`: classes that check it instead of its own, for passes into another dialect.
         """
@@ -110,7 +112,10 @@ class ExportedProgramPassManager(fx.PassManager):
             if override_verifiers:
                 exported_program._verifiers = override_verifiers
             is_modified = self._run_all(exported_program)
-            return ExportedProgramPassResult(copy.copy(exported_program), is_modified)
+            result = copy.copy(exported_program)
+        exported_program.state_dict.update(result.state_dict)
+        exported_program.constants.update(result.constants)
+        return ExportedProgramPassResult(result, is_modified)
 
     def _run_all(self, program: ExportedProgram) -> bool:
         self.check(program)

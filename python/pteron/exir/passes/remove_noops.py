@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
+from torch._ops import OpOverload
 
 from pteron.exir.passes.exported_program_pass import each_graph
 
 # Each returns its operand where dtype, shape and strides stay the same.
-NOOPS_WITHOUT_CHANGE = frozenset(
+NOOPS_WITHOUT_CHANGE: frozenset[OpOverload] = frozenset(
     {
         torch.ops.aten.alias_copy.default,
         torch.ops.aten.detach_copy.default,
@@ -18,6 +19,12 @@ NOOPS_WITHOUT_CHANGE = frozenset(
         torch.ops.aten.expand_copy.default,
         torch.ops.aten.slice_copy.Tensor,
     }
+)
+
+
+#: Those of them that models state, and that ExecuTorch leaves in an edge graph.
+STATED_NOOPS: frozenset[OpOverload] = frozenset(
+    {torch.ops.aten.clone.default, torch.ops.aten.view_copy.default, torch.ops.aten.expand_copy.default}
 )
 
 
@@ -34,13 +41,25 @@ def is_same_layout(before: object, after: object) -> bool:
 
 @each_graph
 def remove_noops(module: torch.fx.GraphModule) -> None:
-    """Remove copies, casts, slices and reshapes of `program` that change neither data nor layout, in place.
+    """Remove copies, casts and slices of `program` that change neither data nor layout, in place.
 
     A copy that is returned stays: the caller was promised a fresh tensor, and a copy of a buffer holds the
     value from before the buffer is updated.
     """
+    _remove(module, NOOPS_WITHOUT_CHANGE - STATED_NOOPS)
+
+
+@each_graph
+def remove_stated_noops(module: torch.fx.GraphModule) -> None:
+    """Remove clones, expansions and reshapes of `program` that change neither data nor layout, in place, by
+    the rules of `remove_noops`. They would split partitions of backends that do not take them.
+    """
+    _remove(module, STATED_NOOPS)
+
+
+def _remove(module: torch.fx.GraphModule, operators: frozenset[OpOverload]) -> None:
     for node in module.graph.nodes:
-        if node.op != "call_function" or node.target not in NOOPS_WITHOUT_CHANGE:
+        if node.op != "call_function" or node.target not in operators:
             continue
         source = node.args[0]
         if not isinstance(source, torch.fx.Node) or any(user.op == "output" for user in node.users):

@@ -1,0 +1,64 @@
+"""Imports every module of a package of ExecuTorch's wheel:
+`python -m tests.vendors.import_all ours|theirs PACKAGE OUT`.
+
+OUT is a JSON object from the module's name to null where it imports, else to what stopped it: the type, the
+name of the missing module or name where there is one, and the text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+
+def modules_below(package: str) -> list[str]:
+    """The package and every module in its folders, sorted; those with `__main__` files and scripts are in."""
+    spec = importlib.util.find_spec("executorch")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    top = folder.parent
+    found = []
+    for file in sorted(folder.joinpath(*package.split(".")[1:]).rglob("*.py")):
+        parts = file.relative_to(top).with_suffix("").parts
+        if all(part.isidentifier() for part in parts) and parts[-1] != "__main__":
+            found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return found
+
+
+def outcome(module: str) -> dict[str, Any] | None:
+    """What stops the import of a module; None where nothing does."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return {"type": type(error).__name__, "name": getattr(error, "name", None), "text": str(error)}
+    return None
+
+
+def main(arguments: list[str]) -> None:
+    """Writes the outcomes of one side."""
+    side, package, out = arguments
+    warnings.simplefilter("ignore")
+    if side == "ours":
+        from pteron import compat
+
+        modules = modules_below(package)
+        compat.install()
+    else:
+        modules = modules_below(package)
+    sys.argv[1:] = []
+    Path(out).write_text(json.dumps({module: outcome(module) for module in modules}, indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
