@@ -37,6 +37,7 @@ def test_wheel_is_abi3_and_small(wheel: Path) -> None:
     assert "pteron/_native.abi3.so" in names
     assert "pteron/py.typed" in names
     assert "pteron/_native.pyi" in names
+    assert "pteron/include/pteron_backend.h" in names
     assert not [n for n in names if n.startswith(("examples/", "tests/"))]
 
 

@@ -5,6 +5,7 @@ protocol. `export` goes the other way, from a PyTorch model to a `.pte` file; it
 it, `pteron.exir`, need `pip install "pteron[export]"`.
 """
 
+from pteron import plugins
 from pteron._native import (
     DimRange,
     Limits,
@@ -38,6 +39,7 @@ from pteron.errors import (
     PteronError,
 )
 from pteron.export_call import export
+from pteron.plugins import get_include
 
 __all__ = [
     "Cancelled",
@@ -66,7 +68,9 @@ __all__ = [
     "ValueSpec",
     "__version__",
     "export",
+    "get_include",
     "load",
+    "plugins",
     "register_backend",
     "strip",
 ]

@@ -7,11 +7,15 @@ object with `init`). Programs cannot cause anything to be loaded: only `load` do
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pteron import _native
 
-__all__ = ["GROUP", "installed", "load"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["GROUP", "get_include", "installed", "load"]
 
 GROUP = "pteron.backends"
 
@@ -34,7 +38,15 @@ def load(name: str, *, runtime: _native.Runtime | None = None, replace: bool = F
     _native.register_backend(name, points[name].load(), runtime=runtime, replace=replace)
 
 
+def get_include() -> str:
+    """The folder of `pteron_backend.h`, for the compiler of a backend in C or C++ (`include_dirs=[...]`)."""
+    return str(Path(__file__).parent / "include")
+
+
 def _points() -> dict[str, EntryPoint]:
+    # Imported here: `import pteron` takes milliseconds, and seldom needs it.
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

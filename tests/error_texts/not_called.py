@@ -59,7 +59,7 @@ BEHIND = {
     "shape and dim_order differ in rank",
 }
 # Sizes that a test cannot make: gigabytes, or more entries than memory holds. Memory that runs out:
-# rust/pteron-runtime/tests/failing_allocations.rs.
+# rust/pteron-runtime/tests/failing_allocations.rs; a full address space: tests/run/test_load_memory.py.
 SIZES = {
     "delegate blobs are too large to be stored inside the program table",
     "memory could not be allocated",
@@ -67,6 +67,7 @@ SIZES = {
     "the compile specs of delegates are too large for the program table",
     "the contents are too large for a file of this format",
     "the file is larger than the address space",
+    "the {what} file does not fit into the process's memory",
     "the kernels of the method need more scratch than the limit allows",
     "the method has too many instructions",
     "the program and its test cases are too large to be bundled",

@@ -205,6 +205,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "a call with too few arguments": lambda: add()(X),
     "an unknown keyword": lambda: add()(X, X, z=X),
     "a missing keyword": lambda: _keyword()(X),
+    "inputs by names of others": lambda: add().execute({"x": X, "z": X}),
     "an input of another shape": lambda: add()(X, np.zeros((2, 4), np.float32)),
     "an input of another rank": lambda: add()(X, np.zeros(6, np.float32)),
     "an input of 17 dimensions": lambda: add()(X, np.zeros((1,) * 17, np.float32)),

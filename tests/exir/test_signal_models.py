@@ -38,6 +38,15 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda w, i, o: torch.nn.functional.embedding_bag(i, w, o, mode="mean"),
         (torch.randn(9, 4), torch.tensor([0, 8, 3, 3]), torch.tensor([0, 1])),
     ),
+    **{
+        f"{mode} of closed bags": (
+            lambda w, i, o, mode=mode: torch.nn.functional.embedding_bag(
+                i, w, o, mode=mode, include_last_offset=True
+            ),
+            (torch.randn(9, 4), torch.tensor([0, 8, 3, 3]), torch.tensor([0, 1, 4])),
+        )
+        for mode in ("sum", "mean", "max")
+    },
     "bag of pairs": (
         lambda w, i: torch.nn.functional.embedding_bag(i, w, mode="max"),
         (torch.randn(9, 4), torch.tensor([[0, 8], [3, 3]])),

@@ -13,8 +13,11 @@ ODD_OFFSETS = ([1, 2], [0, 9], [0, 3, 1], [0, -1])
 
 
 def refused(*_: object) -> torch.Tensor:
-    """Stands for eager PyTorch where offsets fall: whether it takes them depends on mode and processor."""
-    raise RuntimeError("an index would be in two bags")
+    """Stands for eager PyTorch where offsets fall, or the last does not end the indices.
+
+    What it makes of them depends on mode, padding and processor.
+    """
+    raise RuntimeError("an index would be in two bags, or a bag would end elsewhere")
 
 
 def every_bag() -> Iterator[Case]:
@@ -33,7 +36,12 @@ def every_bag() -> Iterator[Case]:
         yield Case("_embedding_bag", "out", (weight, indices, offsets, False, 0, False, factors))
     weight = values((6, 5))
     for mode in [0, 1, 2]:
-        yield Case("_embedding_bag_forward_only", "out", (weight, indices, offsets, False, mode), outputs=1)
+        forward = "_embedding_bag_forward_only"
+        yield Case(forward, "out", (weight, indices, offsets, False, mode), outputs=1)
+        for closed in ([0, 2, 2, 6], [0, 2, 2, 4], [0, 6]):
+            given = (weight, indices, torch.tensor(closed), False, mode, False, None, True)
+            function = refused if closed[-1] != 6 else None
+            yield Case(forward, "out", given, outputs=1, note=f" closed by {closed[-1]}", function=function)
         yield Case("_embedding_bag", "out", (weight, indices.int(), offsets.int(), False, mode))
         yield Case("_embedding_bag", "out", (values((5, 6)).t(), indices, offsets, False, mode))
         yield Case("_embedding_bag", "out", (weight, indices[:0], torch.tensor([0, 0]), False, mode))

@@ -57,3 +57,28 @@ def test_weights_are_held_once_while_a_method_is_loaded(tmp_path: Path) -> None:
     peak = int(done.stdout.split()[0]) * 1024
     assert weights <= peak < 1.2 * weights
     assert done.stdout.count("gelu") == blocks
+
+
+FULL = """
+import resource, sys
+import pteron
+# What the process has mapped already stays; the file finds no room.
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+try:
+    pteron.load(sys.argv[1])
+except pteron.LimitExceeded as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space as Linux does")
+def test_a_file_that_finds_no_room_says_which_limit(tmp_path: Path) -> None:
+    path = tmp_path / "large.pte"
+    path.touch()
+    os.truncate(path, 64 << 30)  # without blocks on the disk
+    environment = {**os.environ, "PYTHONPATH": str(Path(pteron.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, env=environment, check=True
+    )
+    assert "does not fit into the process's memory" in done.stdout
+    assert "RLIMIT_AS" in done.stdout

@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     done = subprocess.run(
         [sys.executable, "-c", make],
         cwd=source,
-        env={**os.environ, "PTERON_INCLUDE": str(PLUGIN / "include"), "CFLAGS": "-Wall -Wextra -Werror -O1"},
+        env={**os.environ, "CFLAGS": "-Wall -Wextra -Werror -O1"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -67,6 +67,12 @@ def runtime(site: Path) -> pteron.Runtime:
     runtime = pteron.Runtime()
     plugins.load("Scale", runtime=runtime)
     return runtime
+
+
+def test_the_header_comes_with_the_package() -> None:
+    header = Path(pteron.get_include()) / "pteron_backend.h"
+    assert header.read_bytes() == (PLUGIN / "include" / "pteron_backend.h").read_bytes()
+    assert pteron.plugins.get_include() == pteron.get_include()
 
 
 def test_installed_backends_are_listed_and_not_loaded(site: Path) -> None:

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 import pteron
+from pteron.exir import to_edge
 from tests.support.programs import MethodBuilder, build, call_tree, leaf, node, tree_text
 
 
@@ -46,6 +49,38 @@ def test_keyword_arguments_by_name() -> None:
         assert isinstance(results, tuple)
         for result, x in zip(results, (A, B, C), strict=True):
             np.testing.assert_array_equal(result, 2 * x)
+
+
+class Attend(torch.nn.Module):
+    """Parameters by position, with a name that graphs cannot have, in a nest, and by name alone."""
+
+    def forward(self, input: Tensor, pair: tuple[Tensor, Tensor], *, scale: Tensor) -> Tensor:  # noqa: A002
+        return input * scale + pair[0] - pair[1]
+
+
+def test_parameters_that_were_positional_may_be_named() -> None:
+    x, y, z, scale = (torch.full((2,), float(i)) for i in (1, 2, 4, 8))
+    exported = torch.export.export(Attend(), (x, (y, z)), {"scale": scale})
+    program = pteron.load(to_edge(exported).to_executorch().buffer)
+    expected = x * scale + y - z
+    method = program.load_method()
+    for call in (method, lambda *args, **kwargs: program.run("forward", *args, **kwargs)):
+        for args, kwargs in (
+            ((x, (y, z)), {}),
+            ((x,), {"pair": (y, z)}),
+            ((), {"pair": (y, z), "input": x}),
+        ):
+            assert torch.equal(call(*args, scale=scale, **kwargs), expected)
+        with pytest.raises(
+            pteron.InputError, match=r"\(input, pair \(2 values\)\) and keyword arguments scale"
+        ):
+            call(x, couple=(y, z), scale=scale)
+    names = [spec.name for spec in program.inputs()]
+    flat = dict(zip(names, (x, y, z, scale), strict=True))
+    for execute in (method.execute, lambda inputs: program.execute("forward", inputs)):
+        assert torch.equal(execute(dict(reversed(flat.items())))[0], expected)
+        with pytest.raises(pteron.InputError, match=f"expected {', '.join(names)}; got {names[0]}"):
+            execute({names[0]: x})
 
 
 @pytest.mark.parametrize(

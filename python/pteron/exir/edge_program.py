@@ -14,6 +14,7 @@ from pteron.exir.decompose.preserved_operators import PreservedOperators
 from pteron.exir.decompose.prims_as_aten import SCALAR_OPS_OF_ONE_NODE
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import CORE_ATEN, EDGE
+from pteron.exir.edge.training_mode import warn_of_training_mode
 from pteron.exir.edge.verify import EdgeDialectVerifier, verify
 from pteron.exir.pass_order import CAPTURED, TO_CORE_ATEN, TO_EDGE, ToEdge
 from pteron.exir.passes.pass_list import run_stage
@@ -32,10 +33,12 @@ def edge_program(
     Core ATen by PyTorch's decompositions, functional, every operator an `EdgeOpOverload`, debug handles set.
     `preserved`: what backends want whole, beside what the config names. `kept_for_kernels`: what stays whole
     because kernels do it better; with it, what backends look for stays whole too.
-    Raises `VerificationError` where a stage's rules are broken and the config asks for the check.
+    Raises `VerificationError` where a stage's rules are broken and the config asks for the check; warns where
+    operators compute as in training.
     """
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
+    warn_of_training_mode(program, method)
     wanted = preserved if preserved is not None else PreservedOperators()
     whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always, *kept_for_kernels}
     if kept_for_kernels:

@@ -74,6 +74,9 @@ def lower_programs(
     return emitted, {name: program for name, (program, _) in planned.items()}
 
 
+_HINT = "replace these operators in the model, delegate them to a backend, or choose other kernels"
+
+
 def _raise_problems(
     programs: Mapping[str, ExportedProgram], kernels: frozenset[str], config: ExecutorchBackendConfig
 ) -> None:
@@ -94,7 +97,7 @@ def _raise_problems(
             method=first.method,
             operator=first.operator,
             source_line=first.source_line,
-            hint="replace these operators in the model, delegate them to a backend, or choose other kernels",
+            hint=_HINT if any(problem.operator for problem in problems) else None,
         )
 
 

@@ -105,8 +105,9 @@ fn other_files_are_recognised() {
     for (start, hint) in [
         (&b"\0\0\0\0FT01........"[..], "data file"),
         (b"\0\0\0\0BP08........", "bundled program"),
-        (b"\0\0\0\0ET99........", "export the model again"),
-        (b"PK\x03\x04....PK", "copied completely"),
+        (b"\0\0\0\0ET99........", "a newer generation"),
+        (b"PK\x03\x04....PK", "a ZIP archive"),
+        (b"\0\0\0\0........", "copied completely"),
     ] {
         let text = ProgramFile::parse(start).unwrap_err().to_string();
         assert!(text.contains(hint) && text.contains("expected file identifier ET12"), "{text}");

@@ -9,7 +9,7 @@ use crate::tracer::PyTracer;
 use pteron_core::{Error, Result};
 use pteron_runtime::Outputs;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 
 /// What a caller passes beside the inputs.
@@ -31,7 +31,10 @@ impl<'py> FlatCall<'_, 'py> {
         callee: &Callee<'_>,
         inputs: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let inputs = sequence(inputs, "inputs")?;
+        let inputs = match inputs.cast::<PyDict>() {
+            Ok(by_name) => interface.read_names(by_name).or_raise(py)?.into_iter().collect(),
+            Err(_) => sequence(inputs, "inputs")?,
+        };
         let mut arguments = Arguments::new();
         interface.read_inputs(inputs.iter(), &mut arguments).or_raise(py)?;
         let form = match self.limits.lend_outputs {

@@ -39,6 +39,13 @@ impl MethodInterface {
         self.read_inputs(leaves.iter(), arguments)
     }
 
+    /// The values of a dict from names of flat inputs, in the method's order.
+    pub fn read_names<'py>(&self, given: &Bound<'py, PyDict>) -> Result<Leaves<Bound<'py, PyAny>>> {
+        let mut leaves = Leaves::new();
+        self.flatten_named(&PythonObjects(given.py()), (given.len(), given.as_any()), &mut leaves)?;
+        Ok(leaves)
+    }
+
     /// Reads flat values as the inputs of a call. A wrong number of them is the runtime's to refuse: none is read then.
     pub fn read_inputs<'a, 'py: 'a>(
         &self,

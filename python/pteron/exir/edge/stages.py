@@ -133,8 +133,10 @@ def _core_aten(node: torch.fx.Node, context: Context) -> str | None:
     if has_kernel(target):
         return None
     return (
-        f"{target} is not a core ATen operator and has no decomposition; name it in "
-        "EdgeCompileConfig(_core_aten_ops_exception_list=[...]) if the target has a kernel for it"
+        f"{target} is not a core ATen operator, has no decomposition, and no kernel here; "
+        "compute it from other operators in the model, or delegate it: a backend gets it whole by "
+        "Partitioner.ops_to_not_decompose, and "
+        "EdgeCompileConfig(_core_aten_ops_exception_list=[...]) lets it pass to a runtime that has a kernel"
     )
 
 

@@ -91,10 +91,27 @@ INTERFACE_KEY = "pteron.interface"
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
-def method_interface(program: ExportedProgram) -> dict[str, list[dict[str, Any]]]:
-    """`{"inputs": [...], "outputs": [...]}`, flat, in the order of the method's own lists."""
+def method_interface(program: ExportedProgram) -> dict[str, Any]:
+    """`{"inputs": [...], "outputs": [...], "parameters": [...]}`: values flat, in the order of the method's
+    own lists; the names of its positional parameters, where the program knows them.
+    """
     names = _SymbolNames()
-    return {"inputs": _inputs(program, names), "outputs": _outputs(program, names)}
+    interface: dict[str, Any] = {"inputs": _inputs(program, names), "outputs": _outputs(program, names)}
+    parameters = _parameters(program)
+    if parameters:
+        interface["parameters"] = parameters
+    return interface
+
+
+def _parameters(program: ExportedProgram) -> list[str]:
+    """Names of the positional parameters, as the model's `forward` has them; empty where nobody knows."""
+    calls = program.module_call_graph
+    signature = calls[0].signature if calls and calls[0].fqn == "" else None
+    structure = program.call_spec.in_spec
+    if signature is None or not signature.forward_arg_names or structure is None or not structure.children():
+        return []
+    positional = structure.child(0).num_children
+    return [str(name) for name in signature.forward_arg_names[:positional]]
 
 
 class _SymbolNames:

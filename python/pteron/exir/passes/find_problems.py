@@ -194,4 +194,4 @@ def _bound_hint(extent: Any) -> str:
         return (
             "it depends on data: bound it in the model, where n is that number, with torch._check(n <= ...)"
         )
-    return "give it one with torch.export.Dim(max=...)"
+    return "give it one with torch.export.Dim(max=...); pteron.export gives one that is not stated"

@@ -37,6 +37,8 @@ class Problem:
 
 def problem_of(node: torch.fx.Node, method: str, operator: str | None, what: str) -> Problem:
     """A problem of one graph node."""
+    if node.op == "placeholder":
+        return Problem(method, operator, what, UNKNOWN_LINE, node=node.name)
     call = operands_text(node) if node.op == "call_function" else ""
     return Problem(method, operator, what, str(source_location(node)), call, node.name)
 

@@ -1,5 +1,6 @@
 //! A bundled program: where the program is, and its test cases.
 
+use super::foreign;
 use super::place::{InPlace, explained, name, required};
 use super::table::FileTable;
 use super::tensor_layout::{layout_spec, unknown_code};
@@ -29,8 +30,9 @@ impl BundleFile {
 
 fn checked(bytes: AlignedBuffer) -> Result<BundleFile> {
     if !BundleFile::is_bundle(bytes.as_slice()) {
-        return Err(Error::program("the file is not a bundled program of a known format")
-            .expected(format!("file identifier {BUNDLE_IDENTIFIER}")));
+        let error = Error::program("the file is not a bundled program of a known format")
+            .expected(format!("file identifier {BUNDLE_IDENTIFIER}"));
+        return Err(foreign::refusal(error, bytes.as_slice(), ".bpte"));
     }
     let table = FileTable::of_copy(bytes);
     let root = table.verified_root::<bundle_wire::BundledProgram<'_>>()?;

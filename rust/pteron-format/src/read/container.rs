@@ -1,9 +1,9 @@
 //! File identifier and extended header: where the program table and the segments are.
 
+use super::foreign;
 use crate::header::{
     FILE_IDENTIFIER, HEADER_LEN, HEADER_MAGIC, HEADER_MIN_LEN, HEADER_OFFSET, IDENTIFIER_OFFSET,
 };
-use pteron_core::error::printable;
 use pteron_core::{Error, Result};
 
 /// The outermost layout of a file, checked against its length.
@@ -63,16 +63,8 @@ fn check_identifier(file: &[u8]) -> Result<()> {
         return Ok(());
     }
     let error = Error::program("the file is not a program of a known format")
-        .expected(format!("file identifier {FILE_IDENTIFIER}"))
-        .got(format!("'{}'", printable(&String::from_utf8_lossy(found))));
-    Err(match found {
-        [b'E', b'T', _, _] => error.hint("another generation of the .pte format: export the model again"),
-        b"FT01" => error.hint(
-            "this is a .ptd data file; it is loaded beside a program, not as one: load(program, data=...)",
-        ),
-        b"BP08" => error.hint("this is a bundled program, which holds a program and its test cases"),
-        _ => error.hint("is this a .pte file, and was it copied completely?"),
-    })
+        .expected(format!("file identifier {FILE_IDENTIFIER}"));
+    Err(foreign::refusal(error, file, ".pte"))
 }
 
 pub(super) fn read_u32(bytes: &[u8], at: usize) -> Result<u32> {

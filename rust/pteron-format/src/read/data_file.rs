@@ -1,14 +1,13 @@
 //! A data file: header, table, entries.
 
 use super::container::{read_u32, read_u64, within};
+use super::foreign;
 use super::place::{InPlace, explained, name, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use super::tensor_layout::layout_spec;
 use crate::generated::data_wire;
-use crate::header::{
-    DATA_HEADER_LEN, DATA_HEADER_MAGIC, DATA_IDENTIFIER, FILE_IDENTIFIER, HEADER_OFFSET, IDENTIFIER_OFFSET,
-};
+use crate::header::{DATA_HEADER_LEN, DATA_HEADER_MAGIC, DATA_IDENTIFIER, HEADER_OFFSET, IDENTIFIER_OFFSET};
 use crate::{DataEntryDef, DataFile};
 use pteron_core::error::printable;
 use pteron_core::memory_reserve::list_of;
@@ -75,13 +74,8 @@ fn check_identifier(file: &[u8]) -> Result<()> {
         return Ok(());
     }
     let error = Error::program("the file is not a data file of a known format")
-        .expected(format!("file identifier {DATA_IDENTIFIER}"))
-        .got(format!("'{}'", printable(&String::from_utf8_lossy(found))));
-    Err(if found == FILE_IDENTIFIER.as_bytes() {
-        error.hint("this is a program: pass it first and its data file as data=...")
-    } else {
-        error.hint("is this a .ptd file, and was it copied completely?")
-    })
+        .expected(format!("file identifier {DATA_IDENTIFIER}"));
+    Err(foreign::refusal(error, file, ".ptd"))
 }
 
 /// Length of the table with headers, and the area of the segments.

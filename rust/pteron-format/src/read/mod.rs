@@ -9,6 +9,7 @@ mod bundle;
 mod container;
 mod data_file;
 mod delegates;
+mod foreign;
 mod instructions;
 mod method;
 mod place;

@@ -4,7 +4,7 @@
 //! program has no room for it), the number of rows of every bag, and for maxima the row that each came from.
 //! Dtype: floats keep theirs, accumulated in float32 or float64; int32 and int64 positions. Edge cases:
 //! empty bags give zeros; indices equal to `padding_idx` (unless -1) do not count; offsets start at 0, do not
-//! fall and stay within the indices; means and maxima take no weights.
+//! fall and stay within the indices, and end them with `include_last_offset`; means and maxima take no weights.
 
 use crate::chunk::CHUNK;
 use crate::compute::{BLOCK, Class, Compute, unsupported};
@@ -61,13 +61,16 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(OUT, &[bags, columns])?;
     let has_bags = args.bound(OUT + 1)?.numel()? > 0;
     args.resize(OUT + 1, &[if has_bags { count } else { 0 }])?;
-    // PyTorch makes room for one more size than there are bags where only the result counts.
-    let sizes = if *args.bound(OUT + 2)? == [ends] { ends } else { bags };
+    // PyTorch makes room for one more size than there are bags where only the result counts, in either list.
+    let room = |bound: Dims| if *bound == [ends] { ends } else { bags };
+    let (sizes, places) = (room(args.bound(OUT + 2)?), room(args.bound(OUT + 3)?));
     args.resize(OUT + 2, &[sizes])?;
-    if mode == MAX { args.resize(OUT + 3, &[bags, columns]) } else { args.resize(OUT + 3, &[sizes]) }
+    if mode == MAX { args.resize(OUT + 3, &[bags, columns]) } else { args.resize(OUT + 3, &[places]) }
 }
 
-/// An error unless the offsets start at 0, do not fall and stay within the indices.
+/// An error unless the offsets start at 0, do not fall and stay within the indices, and the last of them ends the
+/// indices where it starts no bag. (PyTorch's own results for a smaller last offset differ with mode and padding:
+/// some of its loops end there, others at the end of the indices.)
 fn check_offsets(args: &Args<'_>) -> Result<()> {
     let offsets = Reader::<i64>::new(args.tensor(2)?)?;
     let count = args.tensor(1)?.numel() as i64;
@@ -86,6 +89,13 @@ fn check_offsets(args: &Args<'_>) -> Result<()> {
             .argument("offsets")
             .expected(expected)
             .got(format!("{offset} at position {bag}")));
+    }
+    if args.bool(7)? && offsets.meta().numel() > 1 && start != count {
+        return Err(Error::kernel("the last offset does not end the indices")
+            .argument("offsets")
+            .expected(format!("{count}, the number of indices, with include_last_offset"))
+            .got(start.to_string())
+            .hint("cut the indices at the last offset: indices[:offsets[-1]]"));
     }
     Ok(())
 }

@@ -122,9 +122,21 @@ fn spec(name: &str) -> IoSpec {
 
 /// A method `forward` of flat inputs `x0`, `x1`, and so on, whose call has this structure.
 fn convention(inputs: usize, call: &str) -> CallingConvention<String> {
+    with_parameters(inputs, call, &[])
+}
+
+/// As [`convention`], with names of the positional parameters.
+fn with_parameters(inputs: usize, call: &str, parameters: &[&str]) -> CallingConvention<String> {
+    let parameters: Vec<String> = parameters.iter().map(|name| name.to_string()).collect();
     let inputs = (0..inputs).map(|i| spec(&format!("x{i}"))).collect();
     let output = stored(&tuple(&[LEAF, LEAF]));
-    CallingConvention::of_texts(&Language, "forward", (inputs, vec![spec("y"), spec("z")]), (call, &output))
+    CallingConvention::of_texts(
+        &Language,
+        "forward",
+        (inputs, vec![spec("y"), spec("z")]),
+        (call, &output),
+        &parameters,
+    )
 }
 
 /// One positional argument that is a tuple of a number and a dict, and a keyword argument `scale`.
@@ -158,6 +170,55 @@ fn a_call_is_taken_apart_in_the_order_of_the_structure() {
     // Dicts in another order, and a list for a tuple.
     let other = List(vec![Number(1), dict([("b", Number(3)), ("a", Number(2))])]);
     assert_eq!(flatten(&nested(), vec![other], scale()).unwrap(), expected);
+}
+
+#[test]
+fn positional_parameters_may_be_named() {
+    let call = stored(&tuple(&[&tuple(&[LEAF, &tuple(&[LEAF, LEAF])]), &dict_of(r#""scale""#, &[LEAF])]));
+    let named = with_parameters(4, &call, &["x", "pair"]);
+    let pair = || Tuple(vec![Number(2), Number(3)]);
+    let expected = [1, 2, 3, 4].map(Number);
+    for (args, kwargs) in [
+        (vec![Number(1)], dict([("scale", Number(4)), ("pair", pair())])),
+        (vec![], dict([("pair", pair()), ("scale", Number(4)), ("x", Number(1))])),
+        (vec![Number(1), pair()], dict([("scale", Number(4))])),
+    ] {
+        assert_eq!(flatten(&named, args, Some(kwargs)).unwrap(), expected);
+    }
+    for (args, kwargs) in [
+        // Twice, of another name, one too few, and one that comes before those by position.
+        (vec![Number(1), pair()], dict([("scale", Number(4)), ("x", Number(1))])),
+        (vec![Number(1)], dict([("scale", Number(4)), ("couple", pair())])),
+        (vec![Number(1)], dict([("scale", Number(4))])),
+        (vec![pair()], dict([("scale", Number(4)), ("x", Number(1))])),
+    ] {
+        let text = text(flatten(&named, args, Some(kwargs)));
+        assert!(
+            text.contains("2 positional arguments (x, pair (2 values)) and keyword arguments scale"),
+            "{text}"
+        );
+    }
+    // A file that names too many, or none.
+    let kwargs = || Some(dict([("scale", Number(4)), ("pair", pair())]));
+    for names in [&["x", "pair", "other"][..], &["x"], &[]] {
+        assert!(flatten(&with_parameters(4, &call, names), vec![Number(1)], kwargs()).is_err());
+    }
+}
+
+#[test]
+fn flat_inputs_may_be_named() {
+    let flat = convention(2, "");
+    let named = |entries: Value| {
+        let mut leaves = Leaves::new();
+        let count = Language.entry_names(&entries).len();
+        flat.flatten_named(&Language, (count, &entries), &mut leaves).map(|()| leaves.into_vec())
+    };
+    assert_eq!(named(dict([("x1", Number(2)), ("x0", Number(1))])).unwrap(), [1, 2].map(Number));
+    for wrong in [dict([("x0", Number(1))]), dict([("x0", Number(1)), ("y", Number(2))])] {
+        let text = text(named(wrong));
+        assert!(text.contains("expected x0, x1; got x0"), "{text}");
+    }
+    assert!(named(dict([("x0", Number(1)), ("x1", Number(2)), ("x2", Number(3))])).is_err());
 }
 
 #[test]

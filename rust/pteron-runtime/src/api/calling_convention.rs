@@ -1,7 +1,7 @@
 //! How a method is called: its flat inputs and outputs, and the structures that its arguments and results had when it was
 //! exported.
 
-use super::call_tree::{Leaves, Node, Objects, Tree};
+use super::call_tree::{Leaves, Node, Objects, StoredKey, Tree};
 use super::program::Program;
 use crate::load::io_spec::IoSpec;
 use pteron_core::error::printable;
@@ -15,6 +15,10 @@ pub struct CallingConvention<K> {
     pub inputs: Vec<IoSpec>,
     /// Flat outputs.
     pub outputs: Vec<IoSpec>,
+    /// Names of the flat inputs.
+    input_keys: Vec<Option<K>>,
+    /// Names of the positional parameters, in order; empty where the program stores none.
+    parameters: Vec<K>,
     input_tree: Stored<K>,
     output_tree: Stored<K>,
 }
@@ -51,7 +55,8 @@ impl<K> CallingConvention<K> {
     /// Errors: the program has no such method.
     pub fn new<O: Objects<Key = K>>(objects: &O, program: &Program, method: &str) -> Result<Self> {
         let (inputs, outputs) = (program.inputs(method)?.to_vec(), program.outputs(method)?.to_vec());
-        Ok(Self::of_texts(objects, method, (inputs, outputs), program.trees(method)?))
+        let parameters = program.parameters(method)?;
+        Ok(Self::of_texts(objects, method, (inputs, outputs), program.trees(method)?, parameters))
     }
 
     pub(super) fn of_texts<O: Objects<Key = K>>(
@@ -59,7 +64,9 @@ impl<K> CallingConvention<K> {
         method: &str,
         (inputs, outputs): (Vec<IoSpec>, Vec<IoSpec>),
         (input_text, output_text): (&str, &str),
+        parameters: &[String],
     ) -> Self {
+        let key = |name: &String| objects.key(StoredKey::String(name));
         let input_tree = match Stored::read(objects, input_text, inputs.len()) {
             Stored::Tree(tree) if tree.call_halves().is_none() => {
                 Stored::Damaged("not a tuple of positional arguments and a dict of keyword arguments".into())
@@ -68,6 +75,9 @@ impl<K> CallingConvention<K> {
         };
         CallingConvention {
             name: method.into(),
+            input_keys: inputs.iter().map(|input| key(&input.name)).collect(),
+            // A language that lacks one of the keys passes them by position.
+            parameters: parameters.iter().map(key).collect::<Option<_>>().unwrap_or_default(),
             input_tree,
             output_tree: Stored::read(objects, output_text, outputs.len()),
             inputs,
@@ -76,7 +86,7 @@ impl<K> CallingConvention<K> {
     }
 
     /// Takes the arguments of a call apart, into the flat values that the method takes. `kwargs`: how many there are, and a
-    /// mapping of them.
+    /// mapping of them; parameters that were positional at export may be among them.
     ///
     /// Errors: other arguments than the method was exported with, or of another structure.
     pub fn flatten_call<O: Objects<Key = K>>(
@@ -94,11 +104,22 @@ impl<K> CallingConvention<K> {
                 };
                 let count = args.len();
                 let wrong = || self.wrong_arguments(objects, count, kwargs.map(|k| k.1), positional, keyword);
-                if count != positional.child_count() || kwargs.map_or(0, |k| k.0) != keyword.child_count() {
+                let named = |e: Error| e.method(&*self.name);
+                let by_name = positional.child_count().saturating_sub(count);
+                if count > positional.child_count()
+                    || kwargs.map_or(0, |k| k.0) != keyword.child_count().saturating_add(by_name)
+                {
                     return Err(wrong());
                 }
-                let named = |e: Error| e.method(&*self.name);
-                positional.flatten_args(objects, args, leaves).map_err(named)?;
+                if by_name == 0 {
+                    positional.flatten_args(objects, args, leaves).map_err(named)?;
+                } else {
+                    let keys = self.parameters.get(count..).filter(|keys| keys.len() == by_name);
+                    let value = |key: &K| kwargs.and_then(|(_, kwargs)| objects.entry(kwargs, key));
+                    let rest: Option<Vec<O::Value>> = keys.and_then(|keys| keys.iter().map(value).collect());
+                    let args = args.chain(rest.ok_or_else(wrong)?);
+                    positional.flatten_args(objects, args, leaves).map_err(named)?;
+                }
                 if let Some((_, kwargs)) = kwargs
                     // There are as many as there should be: another name is not known.
                     && !keyword.flatten_kwargs(objects, kwargs, leaves).map_err(named)?
@@ -123,6 +144,33 @@ impl<K> CallingConvention<K> {
         Ok(())
     }
 
+    /// The flat inputs of a mapping from their names, in the method's order.
+    ///
+    /// Errors: `given`, a mapping of `count` entries, has other names than the inputs.
+    pub fn flatten_named<O: Objects<Key = K>>(
+        &self,
+        objects: &O,
+        (count, given): (usize, &O::Value),
+        leaves: &mut Leaves<O::Value>,
+    ) -> Result<()> {
+        let value = |key: &Option<K>| objects.entry(given, key.as_ref()?);
+        let found: Option<Leaves<O::Value>> = self.input_keys.iter().map(value).collect();
+        match found.filter(|found| found.len() == count) {
+            Some(found) => leaves.extend(found),
+            None => {
+                let names =
+                    |names: Vec<String>| names.iter().map(|n| printable(n)).collect::<Vec<_>>().join(", ");
+                return Err(Error::input("the inputs by name are not those of the method")
+                    .method(&*self.name)
+                    .argument("inputs")
+                    .expected(names(self.inputs.iter().map(|input| input.name.clone()).collect()))
+                    .got(names(objects.entry_names(given)))
+                    .hint("program.inputs(method) lists names and types; a list in their order works too"));
+            }
+        }
+        Ok(())
+    }
+
     #[cold]
     fn wrong_arguments<O: Objects<Key = K>>(
         &self,
@@ -134,9 +182,11 @@ impl<K> CallingConvention<K> {
     ) -> Error {
         let mut names = Vec::new();
         let mut at = 0usize;
-        for leaves in positional.child_leaf_counts() {
-            names.push(match (leaves, self.inputs.get(at)) {
-                (1, Some(spec)) => printable(&spec.name),
+        for (i, leaves) in positional.child_leaf_counts().enumerate() {
+            names.push(match (self.parameters.get(i), leaves, self.inputs.get(at)) {
+                (Some(key), 1, _) => printable(&objects.key_name(key)),
+                (Some(key), ..) => format!("{} ({leaves} values)", printable(&objects.key_name(key))),
+                (None, 1, Some(spec)) => printable(&spec.name),
                 _ => format!("({leaves} values)"),
             });
             at = at.saturating_add(leaves);
@@ -156,7 +206,7 @@ impl<K> CallingConvention<K> {
             .method(&*self.name)
             .expected(describe(positional.child_count(), &names, &keyword.key_names(objects)))
             .got(describe(count, &[], &given))
-            .hint("arguments keep the position or the name that they had in torch.export.export")
+            .hint("arguments keep the position or the name that they have in the model")
     }
 
     /// Is the result of a method with one output that output itself?

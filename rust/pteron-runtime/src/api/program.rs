@@ -39,6 +39,7 @@ struct MethodEntry {
     inputs: Arc<[IoSpec]>,
     outputs: Arc<[IoSpec]>,
     delegate_buffers: Arc<[(usize, Vec<String>)]>,
+    parameters: Vec<String>,
     // Built when first needed. The lock is held while building, so it happens once.
     code: ForkLock<Option<Arc<MethodCode>>>,
     // Sessions of stateless methods, idle.
@@ -84,6 +85,7 @@ impl Program {
                     Ok(MethodEntry {
                         inputs: interface.inputs(m)?.into(),
                         outputs: interface.outputs(m)?.into(),
+                        parameters: interface.parameters(m)?,
                         delegate_buffers: interface.delegate_buffers(m)?.into(),
                         code: ForkLock::new(None),
                         pool: ForkLock::new(vec![]),
@@ -133,6 +135,11 @@ impl Program {
     /// What a method gives, in flat order.
     pub fn outputs(&self, method: &str) -> Result<&[IoSpec]> {
         Ok(&self.method(method)?.1.outputs)
+    }
+
+    /// Names of the positional parameters of a method, as its model calls them; empty where the file has none.
+    pub fn parameters(&self, method: &str) -> Result<&[String]> {
+        Ok(&self.method(method)?.1.parameters)
     }
 
     /// Text form of the file; an error when memory for it cannot be had.

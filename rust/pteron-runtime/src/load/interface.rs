@@ -48,6 +48,22 @@ impl Interface {
         Ok(specs)
     }
 
+    /// Names of the positional parameters of a method, as its model calls them; empty where the file has none.
+    pub(crate) fn parameters(&self, method: &MethodDef) -> Result<Vec<String>> {
+        let Some(stored) =
+            self.0.as_ref().and_then(|j| j.get("methods")?.get(&method.name)?.get("parameters"))
+        else {
+            return Ok(vec![]);
+        };
+        let names = stored.as_array().map(|l| l.iter().map(|n| n.as_str().map(str::to_string)).collect());
+        names.flatten().ok_or_else(|| {
+            bad("names parameters in another form")
+                .method(method.name.as_str())
+                .expected("a list of names")
+                .got(printable(&stored.to_string()))
+        })
+    }
+
     /// Names of the mutable buffers that delegates own, by index of the delegate.
     pub(crate) fn delegate_buffers(&self, method: &MethodDef) -> Result<Vec<(usize, Vec<String>)>> {
         let stored =

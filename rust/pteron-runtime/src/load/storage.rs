@@ -52,6 +52,13 @@ impl Storage {
                 std::io::ErrorKind::NotFound => {
                     Error::not_found(format!("the {what} file does not exist")).got(name)
                 }
+                std::io::ErrorKind::OutOfMemory => Error::limit(format!(
+                    "the {what} file does not fit into the process's memory"
+                ))
+                .got(format!("{name}: {e}"))
+                .hint(
+                    "raise the limit of the process's address space (ulimit -v, RLIMIT_AS), or free memory",
+                ),
                 _ => Error::new(kind, format!("the {what} file cannot be read"))
                     .got(format!("{name}: {e}"))
                     .hint("check the permissions of the file, and that its storage can be reached"),

@@ -1,0 +1,1 @@
+../../../rust/pteron-plugin/include/pteron_backend.h
