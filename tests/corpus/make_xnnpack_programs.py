@@ -172,6 +172,7 @@ def programs() -> dict[str, bytes]:
         "residual_int8_per_tensor": quantised(
             made(Residual()), (image,), is_dynamic=False, is_per_channel=False
         ),
+        "residual_dynamic_int8": quantised(made(Residual()), (image,), is_dynamic=True),
         "inverted": lowered(made(Inverted()), (small,)),
         "inverted_int8": quantised(made(Inverted()), (small,), is_dynamic=False),
         "block": lowered(made(Block()), (torch.randn(1, 5, 8),)),

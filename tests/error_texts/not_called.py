@@ -333,6 +333,7 @@ PAYLOADS = {
     "there are too many groups of weights",
     "two values of the XNNPACK payload have one id",
     "weights of an XNNPACK payload are too large to expand",
+    "weights of an XNNPACK payload become larger than their bytes explain",
     "weights of four bits are a matrix",
     "weights of four bits are used as something else than weights",
     "weights of this type have no translation",

@@ -18,6 +18,7 @@ pub mod files;
 pub mod kernel_args;
 pub mod mutation;
 pub mod oracles;
+pub mod payloads;
 pub mod pseudo_random;
 pub mod random_program;
 pub mod seed_programs;
@@ -36,6 +37,7 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "ptd" => files::ptd,
         "delegate_blob" => files::delegate_blob,
         "packed_weights" => files::packed_weights,
+        "xnnpack_payload" => payloads::xnnpack_payload,
         "kernel_args" => |data| drop(kernel_args::run(data)),
         "api_calls" => api_calls::run,
         _ => return None,
@@ -65,18 +67,23 @@ pub fn input(target: &str, seed: u64) -> Vec<u8> {
             [vec![0], changed(&SeedFile::new(seed_programs::sum()))].concat()
         }
         "delegate_blob" => [vec![1], changed(&SeedFile::new(seed_programs::DEMO_BLOB.to_vec()))].concat(),
+        "xnnpack_payload" => {
+            let (site, payload) = payloads::right(seed);
+            [vec![site], changed(&SeedFile::new(payload))].concat()
+        }
         _ => choices::random_bytes(seed, 512),
     }
 }
 
 /// Names of all targets.
-pub const TARGETS: [&str; 8] = [
+pub const TARGETS: [&str; 9] = [
     "load_bytes",
     "load_and_run",
     "structured_program",
     "ptd",
     "delegate_blob",
     "packed_weights",
+    "xnnpack_payload",
     "kernel_args",
     "api_calls",
 ];

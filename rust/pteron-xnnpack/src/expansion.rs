@@ -54,6 +54,18 @@ pub enum ConstantBytes {
     Computed(Arc<AlignedBuffer>),
 }
 
+impl Eq for ConstantBytes {}
+
+impl std::hash::Hash for ConstantBytes {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Named(key) => key.hash(state),
+            Self::Payload(range) => range.hash(state),
+            Self::Computed(buffer) => Arc::as_ptr(buffer).hash(state),
+        }
+    }
+}
+
 impl PartialEq for ConstantBytes {
     /// Same place for stored bytes, same buffer for computed ones.
     fn eq(&self, other: &Self) -> bool {

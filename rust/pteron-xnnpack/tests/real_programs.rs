@@ -1,7 +1,7 @@
 //! Programs that ExecuTorch lowered (`tests/corpus/make_xnnpack_programs.py` writes them): their payloads expand to the calls
 //! of a reviewed listing. (That operators take these calls is checked where they are prepared, in `pteron-runtime`.)
 
-use pteron_core::{Instruction, NamedData, TensorSpec, Value};
+use pteron_core::{ErrorKind, Instruction, NamedData, TensorSpec, Value};
 use pteron_format::ProgramFile;
 use pteron_xnnpack::{BACKEND, ExpandedTensor, Expansion, expand};
 use std::fs;
@@ -35,9 +35,17 @@ fn programs() -> Vec<PathBuf> {
 
 /// What each delegate call of a program becomes.
 fn expansions(file: &[u8]) -> Vec<(Vec<Option<TensorSpec>>, Expansion)> {
+    let mut found = vec![];
+    each_payload(file, |payload, arguments, named| {
+        let expansion = expand(payload, arguments, named).unwrap_or_else(|e| panic!("{e}"));
+        found.push((arguments.to_vec(), expansion));
+    });
+    found
+}
+
+fn each_payload(file: &[u8], mut work: impl FnMut(&[u8], &[Option<TensorSpec>], &dyn NamedData)) {
     let program = ProgramFile::parse(file).expect("a program");
     let named = Named { file, program: &program };
-    let mut found = vec![];
     for method in &program.methods {
         for instruction in &method.instructions {
             let Instruction::Delegate { delegate, args } = instruction else { continue };
@@ -45,12 +53,34 @@ fn expansions(file: &[u8]) -> Vec<(Vec<Option<TensorSpec>>, Expansion)> {
             assert_eq!(delegate.backend, BACKEND);
             let arguments: Vec<Option<TensorSpec>> =
                 args.iter().map(|arg| method.tensor(*arg).map(|tensor| tensor.spec.clone())).collect();
-            let expansion =
-                expand(&file[delegate.blob.clone()], &arguments, &named).unwrap_or_else(|e| panic!("{e}"));
-            found.push((arguments, expansion));
+            work(&file[delegate.blob.clone()], &arguments, &named);
         }
     }
-    found
+}
+
+#[test]
+fn damaged_payloads_are_refused_or_expand() {
+    const WORDS: [u32; 4] = [0, 1, 1 << 20, u32::MAX];
+    for path in programs() {
+        let file = fs::read(&path).expect("a program");
+        each_payload(&file, |payload, arguments, named| {
+            for at in (0..payload.len()).step_by(4) {
+                for word in WORDS {
+                    let mut damaged = payload.to_vec();
+                    let place = damaged.iter_mut().skip(at).zip(word.to_le_bytes());
+                    place.for_each(|(to, byte)| *to = byte);
+                    if let Err(error) = expand(&damaged, arguments, named) {
+                        assert_ne!(
+                            error.kind(),
+                            ErrorKind::Internal,
+                            "{}: word {at}: {error}",
+                            path.display()
+                        );
+                    }
+                }
+            }
+        });
+    }
 }
 
 #[test]

@@ -39,13 +39,13 @@ pub(super) fn check(values: &[Value], nodes: &[Node]) -> Result<()> {
             }
         }
     }
-    match values.iter().zip(&written).find(|(_, written)| !**written).map(|(value, _)| value) {
-        Some(Value { id, source: Source::Output(argument), .. }) => {
-            Err(Error::program("no node of the XNNPACK payload writes an output")
-                .got(format!("value {id}, argument {argument}")))
+    for (value, written) in values.iter().zip(&written) {
+        if let (Source::Output(argument), false) = (&value.source, written) {
+            return Err(Error::program("no node of the XNNPACK payload writes an output")
+                .got(format!("value {}, argument {argument}", value.id)));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 fn id(values: &[Value], index: usize) -> String {

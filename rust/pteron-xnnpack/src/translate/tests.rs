@@ -395,3 +395,21 @@ fn four_bit_weights_are_unpacked_by_groups() {
         .expect("computed weights");
     assert_eq!(found, [-8.0, -7.0, -12.0, -10.0, -12.0, -9.0, -1.0, -0.5]);
 }
+
+#[test]
+fn few_bytes_do_not_become_many_weights() {
+    let mut draft = Draft::new();
+    let x = draft.input(&[1, 64]);
+    let (bytes, scales) = (draft.constant(vec![1; 4096]), draft.constant(1.0f32.to_le_bytes().repeat(64)));
+    // Sixty values of the same bytes, each 16 KiB as f32.
+    for _ in 0..60 {
+        let blank = draft.blank(6, &[64, 64]);
+        let filter =
+            draft.value(&ValueDraft { constant: bytes, quant: Quant::Channel(0, scales, 64), ..blank });
+        let y = draft.inner(&[1, 64]);
+        draft.fully_connected([x, filter, NONE, y], 0, None);
+    }
+    let error = draft.expand().unwrap_err();
+    assert_eq!(error.kind(), pteron_core::ErrorKind::LimitExceeded);
+    assert!(error.to_string().contains("become larger than their bytes explain"), "{error}");
+}

@@ -3,10 +3,27 @@
 use super::constants;
 use super::held::Held;
 use super::sheet::Sheet;
+use crate::expansion::ConstantBytes;
 use crate::payload::{Payload, Quantisation, Source, Value};
 use pteron_core::memory_reserve::filled;
 use pteron_core::{DType, DimOrder, Dims, Error, NamedData, Result, TensorSpec};
 use std::collections::HashMap;
+
+/// Bytes of computed weights for each stored one at most: two weights of four bits in a byte become 8 in f32, and a few may be
+/// read twice.
+const MOST_EXPANDED: usize = 16;
+
+/// Bytes that all weights together may be expanded to.
+fn most_expanded(payload: &Payload) -> usize {
+    let mut stored: HashMap<&ConstantBytes, usize> = HashMap::new();
+    for value in &payload.values {
+        if let Source::Constant(bytes) = &value.source {
+            let largest = stored.entry(&bytes.bytes).or_default();
+            *largest = bytes.len.max(*largest);
+        }
+    }
+    stored.values().fold(0usize, |sum, len| sum.saturating_add(*len)).saturating_mul(MOST_EXPANDED)
+}
 
 /// The state of a translation.
 pub(super) struct Translator<'a> {
@@ -26,6 +43,8 @@ pub(super) struct Translator<'a> {
     permuted: HashMap<(usize, Vec<u8>), Held>,
     /// The node that wrote each value.
     pub writers: Vec<(usize, u32)>,
+    /// Bytes that weights may still be expanded to.
+    expandable: usize,
 }
 
 impl<'a> Translator<'a> {
@@ -47,6 +66,7 @@ impl<'a> Translator<'a> {
             weights: HashMap::new(),
             permuted: HashMap::new(),
             writers: filled((0, 0), count)?,
+            expandable: most_expanded(payload),
         })
     }
 
@@ -141,6 +161,14 @@ impl<'a> Translator<'a> {
             }
             let constant = constants::real(definition, stored, dtype, self.bytes, self.named)
                 .map_err(|e| e.argument(format!("value {}", definition.id)))?;
+            if let ConstantBytes::Computed(computed) = &constant.bytes {
+                let left = self.expandable.checked_sub(computed.as_slice().len());
+                self.expandable = left.ok_or_else(|| {
+                    Error::limit("weights of an XNNPACK payload become larger than their bytes explain")
+                        .expected(format!("at most {MOST_EXPANDED} bytes for each stored byte"))
+                        .hint("the same bytes are used as many weights: the file was damaged, or made to take memory")
+                })?;
+            }
             let held = self.sheet.constant(constant);
             self.weights.insert((value, dtype), held);
             return Ok(held);
