@@ -189,13 +189,19 @@ impl Translator<'_> {
     ///
     /// Rows are the last `row_dims` dimensions; the parameters are those of `choose_qparams_per_token_asymmetric`.
     pub(super) fn quantise_rows(&mut self, row_dims: usize, input: usize, output: usize) -> Result<()> {
+        if let Some(known) = self.rows.get(&(input, row_dims)).copied() {
+            self.set_real(output, known);
+            return Ok(());
+        }
         let x = self.real(input, DType::Float32)?;
         let rank = x.rank();
         let first = rank.checked_sub(row_dims).ok_or_else(|| {
             Error::program("rows that are quantised together have more dimensions than the input")
                 .got(format!("extents {}", x.extents))
         })?;
-        let rows = self.in_rows(&x)?;
+        // What a row holds has no order: where a row is all but the first dimension, the tensor is taken as it lies.
+        let is_whole = first == 1 && row_dims > 1 && x.axis(0)? == 0;
+        let rows = if is_whole { Held { order: DimOrder::contiguous(rank), ..x } } else { self.in_rows(&x)? };
         let matrix = if row_dims == 1 { rows } else { self.flattened(&rows, first)? };
         let mut extents = matrix.extents;
         if let Some(last) = extents.last_mut() {
@@ -216,6 +222,8 @@ impl Translator<'_> {
         let args = [elements.tensor, scale.tensor, zero.tensor, low, high, int8, float];
         sheet.call("quantized_decomposed::dequantize_per_token.out", &args, &[real.tensor]);
         let real = if row_dims == 1 { real } else { self.unflattened(&real, &rows)? };
+        let real = if is_whole { Held { order: x.order, ..real } } else { real };
+        self.rows.insert((input, row_dims), real);
         self.set_real(output, real);
         Ok(())
     }

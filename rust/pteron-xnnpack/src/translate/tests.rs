@@ -310,6 +310,28 @@ fn quantised(text: &mut String) {
     listed(text, "FullyConnected of rows quantised when it runs", draft);
 }
 
+/// Two products of one activation, and a convolution of rows that are images.
+fn quantised_rows(text: &mut String) {
+    let mut draft = Draft::new();
+    let (x, y, z) = (draft.input(&[2, 4]), draft.output(&[2, 3]), draft.output(&[2, 3]));
+    let filter = draft.weight(&[3, 4]);
+    for output in [y, z] {
+        let token = draft.blank(9, &[2, 4]);
+        let rows = draft.value(&ValueDraft { quant: Quant::Token(1), ..token });
+        draft.unary(Kind::Convert, x, rows);
+        draft.fully_connected([rows, filter, NONE, output], 0, None);
+    }
+    listed(text, "Convert of one value for two products", draft);
+    let draft = image([1, 4, 4, 2], [1, 4, 4, 5], |draft, x, y| {
+        let token = draft.blank(9, &[1, 4, 4, 2]);
+        let rows = draft.value(&ValueDraft { quant: Quant::Token(3), ..token });
+        draft.unary(Kind::Convert, x, rows);
+        let filter = draft.weight(&[5, 3, 3, 2]);
+        draft.convolution(Kind::Conv2d, &convolution(rows, filter, NONE, y, [1, 2, 5]), None);
+    });
+    listed(text, "Convert of images for a convolution", draft);
+}
+
 fn listed(text: &mut String, name: &str, mut draft: Draft) {
     let expansion = draft.expand().unwrap_or_else(|e| panic!("{name}: {e}"));
     writeln!(text, "## {name}\n{expansion}").unwrap();
@@ -318,7 +340,7 @@ fn listed(text: &mut String, name: &str, mut draft: Draft) {
 #[test]
 fn every_kind_of_node_becomes_the_reviewed_calls() {
     let mut text = String::new();
-    for part in [unaries, binaries, products, poolings, moves, quantised] {
+    for part in [unaries, binaries, products, poolings, moves, quantised, quantised_rows] {
         part(&mut text);
     }
     let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nodes.txt");

@@ -41,6 +41,9 @@ pub(super) struct Translator<'a> {
     weights: HashMap<(usize, DType), Held>,
     /// Tensors in another order, by tensor and permutation.
     permuted: HashMap<(usize, Vec<u8>), Held>,
+    /// What rows quantised when they run mean, by value and dimensions of a row: exporters quantise an activation once for
+    /// each product that reads it.
+    pub rows: HashMap<(usize, usize), Held>,
     /// The node that wrote each value.
     pub writers: Vec<(usize, u32)>,
     /// Bytes that weights may still be expanded to.
@@ -65,6 +68,7 @@ impl<'a> Translator<'a> {
             real: filled(None, count)?,
             weights: HashMap::new(),
             permuted: HashMap::new(),
+            rows: HashMap::new(),
             writers: filled((0, 0), count)?,
             expandable: most_expanded(payload),
         })
