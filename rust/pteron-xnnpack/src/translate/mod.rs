@@ -24,6 +24,7 @@ mod pooling;
 mod rearrange;
 mod sheet;
 mod translator;
+mod unused;
 mod windows;
 
 use crate::expansion::Expansion;
@@ -66,7 +67,7 @@ pub(crate) fn translate(
                 .map_or_else(|| Error::internal("no writer"), |node| in_node(e, number, node))
         })?;
     }
-    Ok(translator.sheet.expansion)
+    unused::without_unused(translator.sheet.expansion)
 }
 
 fn one(t: &mut Translator<'_>, node: &Node) -> Result<()> {
