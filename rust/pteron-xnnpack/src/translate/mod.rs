@@ -14,6 +14,11 @@
 //! `choose_qparams_per_token_asymmetric`, which are XNNPACK's on machines without unsigned dot products. Elements that only move
 //! (transpose, reshape, slice, copy, concatenation with equal parameters) stay integers. Weights of 4 and 8 bits become f32 at
 //! load; weights of other types than the node's are rounded to it.
+//!
+//! **Refused**, since ExecuTorch 1.5 writes none of it: flags but those of transposed filters, kept dimensions and aligned
+//! corners; places of largest elements in windows that are not whole rows or columns; products of matrices in pairs with other
+//! than three dimensions; uneven padding of averages and transposed convolutions; scaled dot product attention, which
+//! ExecuTorch does not run either.
 
 mod constants;
 mod convolution;
@@ -21,6 +26,7 @@ mod elementwise;
 mod held;
 mod matrix;
 mod pooling;
+mod quantised_rows;
 mod rearrange;
 mod sheet;
 mod translator;
