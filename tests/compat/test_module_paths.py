@@ -41,6 +41,7 @@ NAMES = {
     "export.types": ["StageType"],
     "export.utils": ["is_supported_platform_for_coreml_lowering"],
     "exir.tensor_layout": ["TensorLayout"],
+    "exir._serialize._serialize": ["serialize_for_executorch"],
     "exir.passes.quant_fusion_pass": ["QuantFusionPass", "quant_fusion_and_const_prop_pass"],
     "exir.passes.quantize_io_pass": ["QuantizeInputs", "QuantizeOutputs", "extract_io_quant_params"],
     "exir.serde": [],

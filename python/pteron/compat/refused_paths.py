@@ -48,7 +48,6 @@ _PTN = ".ptn files are neither written nor read here"
 #: Path → why it is refused. The modules below a path are meant too.
 REFUSED: dict[str, str] = {
     "exir._serialize._ptn": _PTN,
-    "exir._serialize._serialize": "ExecutorchProgramManager.buffer and write_tensor_data_to_file give them",
     "exir.control_flow": "write torch.cond, map, scan and while_loop of torch.ops.higher_order",
     "exir.dialects.edge.arg": _DTYPE_TABLES,
     "exir.dialects.edge.dtype": _DTYPE_TABLES,

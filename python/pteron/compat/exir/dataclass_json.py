@@ -8,6 +8,8 @@ import types
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from pteron.exir.schema import ScalarType
+
 
 class _DataclassEncoder(json.JSONEncoder):
     """Dataclasses as objects, bytes as lists of numbers. A field whose annotation is the name of a union in
@@ -15,7 +17,7 @@ class _DataclassEncoder(json.JSONEncoder):
     """
 
     def default(self, o: Any) -> Any:
-        if isinstance(o, bytes):
+        if isinstance(o, (bytes, memoryview)):
             return list(o)
         if not is_dataclass(o) or isinstance(o, type):
             return super().default(o)
@@ -24,7 +26,7 @@ class _DataclassEncoder(json.JSONEncoder):
         for field in fields(o):
             value = getattr(o, field.name)
             members[field.name] = value
-            if isinstance(field.type, str) and _is_union(_without_none(hints[field.name])):
+            if isinstance(field.type, str) and _is_table_union(_without_none(hints[field.name])):
                 members[f"{field.name}_type"] = type(value).__name__
         return members
 
@@ -73,6 +75,9 @@ def _value(value: Any, hint: Any) -> Any:
         return matching[0](value) if matching else value
     if isinstance(hint, enum.EnumMeta):
         return hint[value] if isinstance(value, str) else hint(value)
+    if hint is int and isinstance(value, str):
+        # Our classes state element types as numbers, and compilers write them by name.
+        return ScalarType[value]
     if hint is bytes:
         return bytes(value)
     return hint(value)
@@ -80,6 +85,10 @@ def _value(value: Any, hint: Any) -> Any:
 
 def _is_union(hint: Any) -> bool:
     return get_origin(hint) in (Union, types.UnionType)
+
+
+def _is_table_union(hint: Any) -> bool:
+    return _is_union(hint) and any(is_dataclass(each) for each in get_args(hint))
 
 
 def _is_optional(hint: Any) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,27 @@ def _flatc_decompile(
     )
     text = json.dumps(_quoted(found), indent=2)
     (Path(output_dir) / f"{Path(bin_path).stem}.json").write_text(text)
+
+
+def _insert_flatbuffer_header(flatbuffer_data: bytes, magic_regex: str, header_data: bytes) -> bytes:
+    """A binary form with `header_data` behind its file identifier.
+
+    Args:
+        flatbuffer_data: the binary form.
+        magic_regex: what the file identifier must match.
+        header_data: as many bytes as keep the alignment of what follows.
+
+    Raises:
+        ValueError: the data has no such file identifier.
+    """
+    if len(flatbuffer_data) < 8:
+        raise ValueError(f"Flatbuffer data length {len(flatbuffer_data)} < 8")
+    identifier = flatbuffer_data[4:8].decode(errors="replace")
+    if not re.match(magic_regex, identifier):
+        raise ValueError(f"Flatbuffer data magic bytes {identifier!r} does not match pattern /{magic_regex}/")
+    # The first number is where the root table begins, counted from there.
+    root = int.from_bytes(flatbuffer_data[:4], "little") + len(header_data)
+    return root.to_bytes(4, "little") + flatbuffer_data[4:8] + header_data + flatbuffer_data[8:]
 
 
 def _replace_non_finite_in_json(content: bytes) -> bytes:

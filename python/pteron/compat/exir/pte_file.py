@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from pteron.compat import flatc
 from pteron.compat.exir.cord import Cord
 from pteron.compat.exir.dataclass_json import _DataclassEncoder, _json_to_dataclass
+from pteron.compat.flatc.compile_json import compile_json
 from pteron.compat.flatc.read_binary import read_binary
 from pteron.compat.flatc.schema import Schema, read_schema
 from pteron.exir.backend.named_data_store import DataEntry, NamedDataStoreOutput
@@ -27,6 +28,8 @@ from pteron.exir.schema import (
     SubsegmentOffsets,
 )
 from pteron.exir.serialize.serialize_program import serialize_program
+
+_SCHEMA_FILE = Path(flatc.__file__).parent / "schemas" / "program.fbs"
 
 
 @dataclass
@@ -145,6 +148,48 @@ def _flatbuffer_to_program(program_data: bytes) -> Program:
     return _read_table(bytes(program_data))[0]
 
 
+@dataclass
+class _FlatbufferResult:
+    """A program table, and the largest alignment in it in bytes."""
+
+    data: bytes
+    max_alignment: int
+
+
+def _program_to_flatbuffer(
+    program: Program, *, constant_tensor_alignment: int | None = None, delegate_alignment: int | None = None
+) -> _FlatbufferResult:
+    """The program table with everything in line, without segments; alignments in bytes of constants and
+    blobs, those of the schema without.
+
+    Raises:
+        ValueError: an alignment is no power of two, or a field does not fit the schema.
+    """
+    # Not the cached schema: its alignments change.
+    schema = read_schema(_SCHEMA_FILE)
+    asked = {
+        "Buffer": ("storage", constant_tensor_alignment),
+        "BackendDelegateInlineData": ("data", delegate_alignment),
+    }
+    for table, (name, alignment) in asked.items():
+        if alignment is None:
+            continue
+        if alignment < 1 or alignment & (alignment - 1):
+            raise ValueError(f"Bad alignment {alignment}: expected a power of two, in bytes")
+        found = next(each for key, each in schema.structs.items() if key.split(".")[-1] == table).named(name)
+        assert found is not None
+        found.force_align = alignment
+    aligned = [
+        each.force_align for table in schema.structs.values() for each in table.fields if each.force_align
+    ]
+    members = json.loads(_program_to_json(program))
+    # Our objects have beside the table what a file has in segments.
+    if len(members.pop("mutable_data")) > 1 or members.pop("named_data"):
+        raise ValueError("initial contents of buffers and named data lie in segments: serialize_pte_binary")
+    data = compile_json(schema, members)
+    return _FlatbufferResult(data, max(aligned))
+
+
 def _program_to_json(program: Program) -> str:
     """The objects as JSON."""
     return json.dumps(program, cls=_DataclassEncoder)
@@ -152,7 +197,7 @@ def _program_to_json(program: Program) -> str:
 
 @cache
 def _schema() -> Schema:
-    return read_schema(Path(flatc.__file__).parent / "schemas" / "program.fbs")
+    return read_schema(_SCHEMA_FILE)
 
 
 def _read_table(data: bytes) -> tuple[Program, list[dict[str, Any]]]:
@@ -160,7 +205,7 @@ def _read_table(data: bytes) -> tuple[Program, list[dict[str, Any]]]:
     members = read_binary(_schema(), data, as_objects=True)
     named = members.pop("named_data", [])
     members["named_data"] = []
-    members["mutable_data"] = []
+    members["mutable_data"] = [{"storage": b""}]
     program: Program = _json_to_dataclass(members, Program)
     for plan in program.execution_plan:
         # An empty list is how a file says that there is none.
