@@ -1,7 +1,6 @@
 //! Dense and grouped f32 convolution, plain or transposed, in one to three dimensions: blocks of output pixels
 //! × panels of output channels, each a small matrix product of gathered pixels and packed weights.
-//! Channel planes are brought into channels-last first, in a phase of their own. Unsafe island.
-#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
+//! Channel planes are brought into channels-last first, in a phase of their own.
 
 use super::dense_block::{BLOCK_PANELS, Block, panel_floats, sum_floats};
 use super::f32_conv_nr32_v1::{PANEL, packed};

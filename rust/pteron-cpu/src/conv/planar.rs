@@ -1,8 +1,7 @@
 //! f32 convolution over channel planes: pixels fill the vectors, so nothing is wasted on groups of few
 //! channels. It serves pointwise convolutions of planes, which read the input as it lies; and, through padded
 //! copies of a band of rows, depthwise convolutions of planes (with any multiplier), groups of few
-//! channels, and few input channels. Unsafe island.
-#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
+//! channels, and few input channels.
 
 use super::f32_conv_nr32_v1::PANEL;
 use super::frame::{Method, Part, framed};

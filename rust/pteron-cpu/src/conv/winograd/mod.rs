@@ -6,8 +6,7 @@
 //! ±1 and ½, then 16 matrix products over channels, then a transform back. Sums of other terms are
 //! rounded than in a direct convolution: differences are about 1e-6 of the largest output. NaN or infinity
 //! in an input reaches all outputs of the tiles that read it, where a direct convolution has them in the
-//! windows that hold it; an infinity comes out as NaN. Unsafe island.
-#![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
+//! windows that hold it; an infinity comes out as NaN.
 
 mod block;
 mod weights;
