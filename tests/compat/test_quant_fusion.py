@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from pteron.compat.executorch.exir.passes import QuantFusionPass, quant_fusion_and_const_prop_pass
+from pteron.compat.executorch.exir.passes.constant_prop_pass import constant_prop_pass
 
 import pteron
 from pteron.exir import EdgeProgramManager, to_edge
@@ -130,3 +131,18 @@ def test_other_numbers_and_arithmetic_stay(
     x = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
     edge = edge_of(_Moved(move, after), x)
     assert operators(edge.transform([QuantFusionPass()])) == operators(edge)
+
+
+def test_quantised_weights_are_folded_before_the_edge_dialect_and_kept_in_it() -> None:
+    captured = torch.export.export(_Channels(), (torch.tensor([1, 2]),))
+    edge = to_edge(captured)
+    constant_prop_pass(edge.exported_program())
+    assert "quantized_decomposed.dequantize_per_channel.default" in operators(edge)
+    folded = to_edge(constant_prop_pass(captured))
+    assert operators(folded) == ["aten.embedding.default"]
+    torch.testing.assert_close(run(folded, torch.tensor([4, 0])), _weights(folded)[[4, 0]])
+
+
+def _weights(edge: EdgeProgramManager) -> torch.Tensor:
+    [weight] = edge.exported_program().constants.values()
+    return weight

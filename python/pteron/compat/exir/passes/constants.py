@@ -50,6 +50,7 @@ class ConstPropPass(ExportPass):
 
 
 _KEPT_WHOLE = frozenset({exir_ops.edge.aten.full.default})
+_SKIPPED = _KEPT_WHOLE.union(op for op in (*_QUANT_OPS, *_DEQUANT_OPS) if isinstance(op, EdgeOpOverload))
 
 
 def get_default_skip_targets_no_quant() -> set[Any]:
@@ -64,12 +65,11 @@ def constant_prop_pass(
 ) -> ExportedProgram:
     """Replace calls that depend on constants alone by constants, in place; constants that nobody reads go.
 
-    `custom_skip_targets`: operators that stay, in place of `full` and quantisations. Random operators and
+    `custom_skip_targets`: operators that stay, in place of `full` and quantisations of the edge dialect;
+    before `to_edge` quantised weights become what they stand for, as in ExecuTorch. Random operators and
     those that write stay too, and everything in branches and loop bodies.
     """
-    skipped = (
-        {*_KEPT_WHOLE, *_QUANT_OPS, *_DEQUANT_OPS} if custom_skip_targets is None else custom_skip_targets
-    )
+    skipped = _SKIPPED if custom_skip_targets is None else custom_skip_targets
     constants = constant_values(exported_program)
     known: dict[torch.fx.Node, Any] = dict(constants)
     for node in exported_program.graph.nodes:
