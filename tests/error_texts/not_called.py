@@ -113,6 +113,16 @@ BUNDLES = {
     "method {...} has {...} test cases; there is no case {...}",
     "the program has no method at this place",
 }
+# Delegates that become operators: rust/pteron-runtime/src/load/expand and tests/xnnpack.
+EXPANDED = {
+    "a weight of a delegate is not there",
+    "a weight of a delegate lies outside its payload",
+    "an option of the backend has a value that it does not take",
+    "the backend has no option of this name",
+    "the method has too many values or instructions",
+    "the payloads of the method's delegates take too long to read",
+    "the tensors inside a delegate exceed the address space",
+}
 # Delegates that panic, demo payloads, state of delegates: {delegates,demo}.rs of
 # rust/pteron-runtime/tests/runtime, tests/run/test_python_delegates.py and test_state.py.
 DELEGATES = {
@@ -346,5 +356,15 @@ PAYLOADS = {
     "{} lies outside of the payload",
 }
 NOT_CALLED = (
-    PROGRAMS | TABLES | BEHIND | SIZES | SESSIONS | BUNDLES | DELEGATES | PLUGINS | KERNELS | PAYLOADS
+    PROGRAMS
+    | TABLES
+    | BEHIND
+    | SIZES
+    | SESSIONS
+    | BUNDLES
+    | DELEGATES
+    | EXPANDED
+    | PLUGINS
+    | KERNELS
+    | PAYLOADS
 )

@@ -573,12 +573,12 @@ def test_calls_stay_on_the_calling_thread() -> None:
 
 def test_registration() -> None:
     runtime = pteron.Runtime()
-    assert runtime.backends == ()
+    assert runtime.backends == ("XnnpackBackend",)
     pteron.register_backend("Sum", SumBackend(), runtime=runtime)
     with pytest.raises(pteron.DelegateError, match=r"registered already.*replace=True"):
         pteron.register_backend("Sum", SumBackend(), runtime=runtime)
     pteron.register_backend("Sum", SumBackend(), runtime=runtime, replace=True)
-    assert runtime.backends == ("Sum",)
+    assert runtime.backends == ("Sum", "XnnpackBackend")
     with pytest.raises(TypeError, match="not its class"):
         pteron.register_backend("Class", SumBackend, runtime=runtime)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="needs a method init"):

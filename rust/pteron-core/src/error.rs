@@ -103,6 +103,13 @@ impl Error {
         self
     }
 
+    /// Changes the instruction index, keeping everything else.
+    #[must_use]
+    pub fn with_instruction(mut self, index: usize) -> Self {
+        self.0.instruction = Some(index);
+        self
+    }
+
     /// Sets the debug handle, in the number space of the delegate that failed.
     #[must_use]
     pub fn debug_handle(mut self, handle: i64) -> Self {

@@ -21,6 +21,8 @@ pub struct TracedStep {
     instructions: Vec<u32>,
     /// Debug handles of those instructions; empty when the file has no debug information.
     handles: Vec<i64>,
+    /// Parts of delegates that load replaced by operators: index of the delegate, of its node, the node's debug handle.
+    parts: Vec<(u32, u32, u32)>,
 }
 
 #[pymethods]
@@ -85,6 +87,7 @@ impl Tracer for PyTracer<'_> {
                     name: step.name.to_string(),
                     instructions: step.covers.to_vec(),
                     handles: step.handles.to_vec(),
+                    parts: step.parts.iter().map(|p| (p.delegate, p.node, p.handle)).collect(),
                 },
             )
         });

@@ -22,6 +22,7 @@
 )]
 
 mod api;
+mod fit;
 pub mod ir;
 mod load;
 mod optimize;
@@ -35,6 +36,7 @@ pub use api::kernel_check::{CallToCheck, check_call};
 pub use api::method::Method;
 pub use api::method_options::MethodOptions;
 pub use api::program::Program;
+pub use load::expand::DelegatePart;
 pub use load::external_file::DataSource;
 pub use load::io_spec::{Extent, IoKind, IoSpec, TensorIo};
 pub use load::json;

@@ -83,7 +83,7 @@ impl PartialEq for ConstantBytes {
 pub struct OperatorCall {
     /// Name and overload as kernels are looked up, such as `aten::add.out`.
     pub operator: &'static str,
-    /// Arguments as [`pteron_core::Instruction::Kernel`] has them: schema order, outputs included, then the returns again.
+    /// Schema order, outputs included, then each output again.
     pub args: Vec<usize>,
     /// Index of the payload's node that the call belongs to.
     pub node: usize,

@@ -34,10 +34,13 @@ def _outline(program: Program) -> Program:
 
 
 def _without_data(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan with constants as tensors whose memory comes from elsewhere."""
+    """The plan with constants as tensors whose memory comes from elsewhere, and delegates of no backend: load
+    reads the payloads of some, which are not there.
+    """
     values = []
     for value in plan.values:
         if isinstance(value.val, Tensor) and (value.val.data_buffer_idx or value.val.extra_tensor_info):
             value = replace(value, val=replace(value.val, data_buffer_idx=0, extra_tensor_info=None))
         values.append(value)
-    return replace(plan, values=values)
+    delegates = [replace(delegate, id="outline") for delegate in plan.delegates]
+    return replace(plan, values=values, delegates=delegates)

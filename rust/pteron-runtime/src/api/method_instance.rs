@@ -94,7 +94,7 @@ impl MethodInstance {
         let replaced_backends = code.runtime.replaced_backends();
         session.delegates = init_delegates(&code, &options.backend_options)?;
         let open_calls = check_calls(&code, &session.delegates)?;
-        let outputs: Vec<usize> = session.delegates.iter().map(|d| d.num_outputs).collect();
+        let outputs = session.delegates.outputs();
         let is_stateful = crate::load::state_analysis::is_stateful(&code.ir, &code.steps, &outputs)
             || session_state::is_in_delegates(&code, &mut session.delegates)
                 .map_err(|e| e.method(code.ir.name.as_str()))?;

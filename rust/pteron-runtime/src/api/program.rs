@@ -290,6 +290,7 @@ impl Program {
                 inputs: entry.inputs.clone(),
                 outputs: entry.outputs.clone(),
                 delegate_buffers: entry.delegate_buffers.clone(),
+                limits: &self.limits,
             })
         });
         let code = Arc::new(built.map_err(|e| e.method(name))?);

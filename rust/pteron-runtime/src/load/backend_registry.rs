@@ -1,9 +1,14 @@
 //! Backends by id.
 
+use crate::load::expand::Translate;
 use pteron_core::error::printable;
 use pteron_core::{Availability, Backend, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Backends that every runtime has: their payloads become operators at load (`load/expand`). One that is registered under
+/// such a name is used instead.
+const EXPANDED: [(&str, Translate); 1] = [(pteron_xnnpack::BACKEND, pteron_xnnpack::expand)];
 
 /// The backends of a runtime.
 #[derive(Default, Clone)]
@@ -37,25 +42,34 @@ impl BackendRegistry {
 
     /// All names, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.backends.keys().cloned().collect()
+        let expanded = EXPANDED.iter().map(|(name, _)| *name).filter(|name| self.translator(name).is_some());
+        let mut names: Vec<String> =
+            self.backends.keys().map(String::as_str).chain(expanded).map(str::to_string).collect();
+        names.sort_unstable();
+        names
     }
 
-    /// The backend of that name, whether it is available or not.
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<dyn Backend>> {
-        self.backends.get(name).cloned()
+    /// What makes operators of the payloads of that backend at load, if anything does.
+    pub(crate) fn translator(&self, name: &str) -> Option<Translate> {
+        let (_, translate) = EXPANDED.iter().find(|(expanded, _)| *expanded == name)?;
+        (!self.backends.contains_key(name)).then_some(*translate)
+    }
+
+    /// Can the backend of that name be used? `None` for one that there is not.
+    pub(crate) fn availability(&self, name: &str) -> Option<Availability> {
+        match self.backends.get(name) {
+            Some(backend) => Some(backend.is_available()),
+            None => self.translator(name).map(|_| Availability::Available),
+        }
     }
 
     /// The backend of that name if it can be used; the error lists what is registered.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<dyn Backend>> {
-        let backend = self.find(name).ok_or_else(|| {
+        let backend = self.backends.get(name).cloned().ok_or_else(|| {
             let known = self.names().iter().map(|n| printable(n)).collect::<Vec<_>>().join(", ");
             Error::missing_backend("the program needs a backend that is not registered")
                 .backend(name)
-                .expected(if known.is_empty() {
-                    "a registered backend (none is registered)".to_string()
-                } else {
-                    format!("one of the registered backends: {known}")
-                })
+                .expected(format!("one of the registered backends: {known}"))
                 .got(printable(name))
                 .hint("register it with pteron.register_backend(name, backend) before load_method")
         })?;
@@ -104,20 +118,32 @@ mod tests {
     }
 
     #[test]
+    fn a_registered_backend_comes_before_the_one_that_every_runtime_has() {
+        let name = pteron_xnnpack::BACKEND;
+        let mut r = BackendRegistry::default();
+        assert!(r.translator(name).is_some() && r.availability(name) == Some(Availability::Available));
+        assert!(r.translator("A").is_none() && r.availability("A").is_none());
+        let reason = Availability::Unavailable("no GPU".into());
+        r.register(name.into(), Arc::new(Named(name, reason.clone())), false).unwrap();
+        assert!(r.translator(name).is_none() && r.availability(name) == Some(reason));
+        assert_eq!(r.names(), [name]);
+    }
+
+    #[test]
     fn an_empty_name_is_refused() {
         let mut r = BackendRegistry::default();
         let e = r.register("".into(), Arc::new(Named("", Availability::Available)), true).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Input);
-        assert!(e.detail().hint.is_some() && r.names().is_empty(), "{e}");
+        assert!(e.detail().hint.is_some() && r.names() == [pteron_xnnpack::BACKEND], "{e}");
     }
 
     #[test]
     fn a_missing_backend_lists_the_registered_ones() {
         let mut r = BackendRegistry::default();
-        assert!(r.get("X").err().unwrap().to_string().contains("none is registered"));
+        assert!(r.get("X").err().unwrap().to_string().contains("registered backends: XnnpackBackend"));
         r.register("A".into(), Arc::new(Named("A", Availability::Available)), false).unwrap();
         r.register("B".into(), Arc::new(Named("B", Availability::Available)), false).unwrap();
         let text = r.get("X").err().unwrap().to_string();
-        assert!(text.contains("A, B") && text.contains("backend X"), "{text}");
+        assert!(text.contains("A, B, XnnpackBackend") && text.contains("backend X"), "{text}");
     }
 }

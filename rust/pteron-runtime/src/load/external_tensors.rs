@@ -2,6 +2,7 @@
 //! says.
 
 use crate::load::program_data::ProgramData;
+use crate::load::source::data_file_key;
 use pteron_core::error::printable;
 use pteron_core::{ConstantKey, Dynamism, Error, Result, TensorSpec};
 use pteron_format::{MethodDef, SpecText, StoredBytes};
@@ -53,12 +54,8 @@ fn find(key: &str, spec: &TensorSpec, data: &ProgramData) -> Result<Option<Const
             Err(refused("another tensor is under the key", SpecText(layout).to_string()))
         }
         Some(_) => {
-            let origin = u32::try_from(index)
-                .ok()
-                .and_then(|i| i.checked_add(1))
-                .ok_or_else(|| Error::limit("there are too many data files"))?;
-            let (offset, nbytes) = (entry.range.start as u64, entry.range.len() as u64);
-            Ok(Some(ConstantKey { origin, offset, nbytes }))
+            let found = data_file_key(index, &entry.range);
+            found.map(Some).ok_or_else(|| Error::limit("there are too many data files"))
         }
     }
 }

@@ -25,7 +25,8 @@ pub struct Limits {
     /// Most programs inside each other: a delegate may run a program whose delegate runs a program. 1 allows
     /// none inside. Default: 8. The limit of the outermost program holds.
     pub nesting: Option<usize>,
-    /// Most values of a method, and most instructions in its file. Default: 1,048,576.
+    /// Most values of a method, and most instructions in its file, with those that a delegate becomes at load.
+    /// Default: 1,048,576.
     pub values: Option<usize>,
     /// Largest rank of a tensor. Default, and never more: 16.
     pub rank: Option<usize>,
@@ -59,14 +60,7 @@ impl Limits {
 
     /// As [`Limits::check_file`] for one method.
     pub(crate) fn check_method(&self, method: &MethodDef) -> Result<()> {
-        let most = self.values.unwrap_or(DEFAULT_VALUES);
-        for (what, count) in [("values", method.values.len()), ("instructions", method.instructions.len())] {
-            if count > most {
-                return Err(reached("values", &format!("the method has too many {what}"))
-                    .expected(format!("at most {most} {what}"))
-                    .got(count.to_string()));
-            }
-        }
+        self.check_counts(method.values.len(), method.instructions.len())?;
         let most = self.rank.unwrap_or(MAX_RANK).min(MAX_RANK);
         let tensors = || method.tensors().map(|(_, tensor)| tensor);
         match tensors().map(|t| t.spec.shape.len()).max() {
@@ -81,6 +75,19 @@ impl Limits {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks the numbers of values and instructions of a method, those of expanded delegates included.
+    pub(crate) fn check_counts(&self, values: usize, instructions: usize) -> Result<()> {
+        let most = self.values.unwrap_or(DEFAULT_VALUES);
+        for (what, count) in [("values", values), ("instructions", instructions)] {
+            if count > most {
+                return Err(reached("values", &format!("the method has too many {what}"))
+                    .expected(format!("at most {most} {what}"))
+                    .got(count.to_string()));
+            }
+        }
+        Ok(())
     }
 
     /// No looser than those of the program that this thread is in, if it is in one: a file cannot escape the limits

@@ -3,8 +3,9 @@
 
 use crate::ir::{FoldedConstant, MethodIr, StepIr};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators, check_instructions, resolve_operators};
-use crate::load::code_builder::CodeBuilder;
+use crate::load::code_builder::{BuiltCode, CodeBuilder};
 use crate::load::constants::Constants;
+use crate::load::expand::{DelegatePart, ExpandInput, Expanded, expand};
 use crate::load::input_rule::{InputRules, input_rules};
 use crate::load::lower::lower;
 use crate::load::prepare::Preparer;
@@ -42,10 +43,22 @@ pub(crate) struct MethodCode {
     pub scratch: Scratch,
     /// (from, to) of every move and view.
     pub links: Vec<(ValueId, ValueId)>,
+    /// What became of delegates whose payload load understands.
+    pub expanded: Expanded,
     // Kept for the listing: what the optimiser left of each instruction.
     optimized: Vec<StepIr>,
-    // Debug handles per step, looked up when a tracer first asks.
-    handles: OnceLock<Vec<Vec<i64>>>,
+    // Per step, looked up when a tracer first asks.
+    places: OnceLock<Vec<StepPlace>>,
+}
+
+/// What a step stands for in the file.
+pub(crate) struct StepPlace {
+    /// Instructions in order.
+    pub instructions: Vec<u32>,
+    /// Debug handles of those.
+    pub handles: Vec<i64>,
+    /// Parts of delegates that load expanded.
+    pub parts: Vec<DelegatePart>,
 }
 
 /// What the build of a method takes from its program.
@@ -57,39 +70,33 @@ pub(crate) struct BuildInput<'a> {
     pub inputs: Arc<[IoSpec]>,
     pub outputs: Arc<[IoSpec]>,
     pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
+    pub limits: &'a Limits,
 }
 
 impl MethodCode {
     /// Is the method within limits that may be tighter than those of its program?
     pub(crate) fn check_limits(&self, limits: &Limits) -> Result<()> {
+        if let Some((values, instructions)) = self.expanded.counts {
+            limits.check_counts(values, instructions)?;
+        }
         match self.data.file().method(&self.ir.name) {
             Some(method) => limits.check_method(method),
             None => Ok(()),
         }
     }
 
-    /// Checks, optimises and prepares a method.
+    /// Expands, checks, optimises and prepares a method.
     pub(crate) fn build(input: BuildInput<'_>) -> Result<MethodCode> {
         let mut ir = lower(input.method, input.data)?;
-        let registry = input.runtime.kernels()?;
-        let operators = resolve_operators(&ir, &registry)?;
-        check_instructions(&ir, &operators)?;
-        let written = written(&ir, &operators);
-        let loader = BuildLoader::new(&operators, &input, &written);
-        let Optimized { steps, entries, folded } =
-            optimize::optimize(&mut ir, &loader, input.runtime.rules())?;
-        let preparer = Preparer {
-            ir: &ir,
-            constants: Constants { data: Some(input.data), folded: &folded },
-            written: &written,
-            packs: input.packs,
-            cpu: input.runtime.cpu(),
-        };
-        let mut builder = CodeBuilder::new(preparer, &operators, &registry);
-        builder.add_steps(&steps, &entries)?;
-        let built = builder.finish()?;
-        let input_rules = input_rules(&ir, &input.inputs, &built.copied_inputs)?;
-        let layout = SessionLayout::new(&ir, &built, &written, preparer)?;
+        let translator = |backend: &str| input.runtime.translator(backend);
+        let (data, packs, limits) = (input.data, input.packs, input.limits);
+        let mut expanded = expand(&mut ir, ExpandInput { data, packs, limits, translator: &translator })?;
+        let folded = std::mem::take(&mut expanded.folded);
+        let made = Made::new(&input, &mut ir, folded).map_err(|e| {
+            let e = e.method(ir.name.as_str());
+            expanded.origins.locate(e, &ir.delegates, input.data.debug())
+        });
+        let Made { built, optimized, layout, input_rules } = made?;
         input.data.release_again();
         Ok(MethodCode {
             runtime: input.runtime.clone(),
@@ -104,29 +111,77 @@ impl MethodCode {
             delegate_buffers: input.delegate_buffers,
             input_rules,
             links: built.links,
-            optimized: steps,
-            handles: OnceLock::new(),
+            expanded,
+            optimized,
+            places: OnceLock::new(),
         })
     }
 
     /// The optimised steps as text.
     pub(crate) fn listing(&self) -> Result<String> {
-        optimize::listing(&self.ir, &self.optimized)
+        let name = |index: u32| self.expanded.origins.of(index).to_string();
+        optimize::listing(&self.ir, &self.optimized, &name)
     }
 
-    /// Debug handles that a step stands for.
-    pub(crate) fn handles(&self, step: usize) -> &[i64] {
-        let all = self.handles.get_or_init(|| {
-            let debug = self.data.debug();
-            let of = |s: &Step| {
-                let mut handles: Vec<i64> =
-                    s.covers.iter().flat_map(|i| debug.handles(&self.ir.name, *i)).collect();
-                handles.dedup();
-                handles
-            };
-            self.steps.iter().map(of).collect()
-        });
-        all.get(step).map(Vec::as_slice).unwrap_or_default()
+    /// The file's instruction that a step is, or begins with.
+    pub(crate) fn instruction(&self, step: &Step) -> usize {
+        let first = step.covers.first().copied().unwrap_or_default();
+        self.expanded.origins.instruction(first) as usize
+    }
+
+    /// What a step stands for.
+    pub(crate) fn place(&self, step: usize) -> &StepPlace {
+        static NONE: StepPlace =
+            StepPlace { instructions: Vec::new(), handles: Vec::new(), parts: Vec::new() };
+        let all = self.places.get_or_init(|| self.steps.iter().map(|s| self.place_of(s)).collect());
+        all.get(step).unwrap_or(&NONE)
+    }
+
+    fn place_of(&self, step: &Step) -> StepPlace {
+        let origins = || step.covers.iter().map(|index| self.expanded.origins.of(*index));
+        let mut instructions: Vec<u32> = origins().map(|origin| origin.instruction).collect();
+        instructions.dedup();
+        let debug = self.data.debug();
+        let mut handles: Vec<i64> =
+            instructions.iter().flat_map(|i| debug.handles(&self.ir.name, *i)).collect();
+        handles.dedup();
+        let mut parts: Vec<DelegatePart> = origins().filter_map(|origin| origin.part).collect();
+        parts.dedup();
+        StepPlace { instructions, handles, parts }
+    }
+}
+
+/// What is made of a method once its delegates are expanded.
+struct Made {
+    built: BuiltCode,
+    optimized: Vec<StepIr>,
+    layout: SessionLayout,
+    input_rules: InputRules,
+}
+
+impl Made {
+    /// Checks, optimises and prepares. `folded`: the constants that values of `ir` refer to.
+    fn new(input: &BuildInput<'_>, ir: &mut MethodIr, folded: Vec<FoldedConstant>) -> Result<Made> {
+        let registry = input.runtime.kernels()?;
+        let operators = resolve_operators(ir, &registry)?;
+        check_instructions(ir, &operators)?;
+        let written = written(ir, &operators);
+        let loader = BuildLoader::new(&operators, input, &written);
+        let Optimized { steps: optimized, entries, folded } =
+            optimize::optimize(ir, folded, &loader, input.runtime.rules())?;
+        let preparer = Preparer {
+            ir,
+            constants: Constants { data: Some(input.data), folded: &folded },
+            written: &written,
+            packs: input.packs,
+            cpu: input.runtime.cpu(),
+        };
+        let mut builder = CodeBuilder::new(preparer, &operators, &registry);
+        builder.add_steps(&optimized, &entries)?;
+        let built = builder.finish()?;
+        let input_rules = input_rules(ir, &input.inputs, &built.copied_inputs)?;
+        let layout = SessionLayout::new(ir, &built, &written, preparer)?;
+        Ok(Made { built, optimized, layout, input_rules })
     }
 }
 

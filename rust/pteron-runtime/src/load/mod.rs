@@ -8,6 +8,8 @@ pub(crate) mod call_check;
 pub(crate) mod code_builder;
 pub(crate) mod constants;
 pub(crate) mod debug_info;
+pub(crate) mod delegate_data;
+pub(crate) mod expand;
 pub(crate) mod extent_expression;
 pub(crate) mod external_file;
 pub(crate) mod external_tensors;

@@ -2,8 +2,10 @@
 //! debug information.
 
 use crate::load::debug_info::DebugInfo;
+use crate::load::delegate_data::own_key;
 use crate::load::external_file::ExternalFiles;
 use crate::load::packed_index::{INDEX_KEY, PackedIndex};
+use crate::load::source::{data_file_key, file_key};
 use crate::load::storage::Storage;
 use pteron_core::error::printable;
 use pteron_core::{ConstantKey, Error, NamedData, PackStore, Result, StableBytes};
@@ -118,6 +120,18 @@ impl ProgramData {
     /// A named blob of the program file itself.
     pub(crate) fn own(&self, key: &str) -> Option<&[u8]> {
         self.bytes(&self.file.named(key)?)
+    }
+
+    /// Where the bytes are that delegate `index` of `method` finds under `key`.
+    pub(crate) fn delegate_key(&self, key: &str, method: &str, index: usize) -> Option<ConstantKey> {
+        self.named_key(&own_key(key, method, index)).or_else(|| self.named_key(key))
+    }
+
+    fn named_key(&self, key: &str) -> Option<ConstantKey> {
+        match self.external.find(key) {
+            Some((index, _, entry)) => data_file_key(index, &entry.range),
+            None => Some(file_key(&self.file.named(key)?)),
+        }
     }
 
     /// Keys of all named blobs, of the program and of its data files, sorted.

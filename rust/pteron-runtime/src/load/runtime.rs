@@ -1,6 +1,7 @@
 //! A runtime owns kernels, backends and the thread pool; programs are loaded into one.
 
 use crate::load::backend_registry::BackendRegistry;
+use crate::load::expand::Translate;
 use crate::load::kernel_registry::KernelRegistry;
 use crate::optimize::rule_names;
 use pteron_core::error::printable;
@@ -37,7 +38,7 @@ enum PoolChoice {
 }
 
 impl Runtime {
-    /// A runtime with the built-in kernels and no backends.
+    /// A runtime with the built-in kernels, and no backends but those whose payloads load understands (`XnnpackBackend`).
     ///
     /// Errors: `Input` for a pool of no threads, or a rule that there is none of.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Runtime>> {
@@ -106,8 +107,13 @@ impl Runtime {
 
     /// Whether a backend can be used; `None` when it is not registered.
     pub fn backend_availability(&self, name: &str) -> Option<Availability> {
-        let found = self.backends.read().ok()?.find(name);
-        found.map(|b| b.is_available())
+        let backends = self.backends.read().ok()?.clone();
+        backends.availability(name)
+    }
+
+    /// What translates the payloads of a backend to operators at load; `None` where one is registered under its name.
+    pub(crate) fn translator(&self, backend: &str) -> Option<Translate> {
+        self.backends.read().ok()?.translator(backend)
     }
 
     /// Puts a kernel before the built-in ones of its operator, for methods built from now on.

@@ -24,6 +24,12 @@ pub enum ProgramSource {
 /// (from 0) is origin n + 1.
 pub(crate) const FILE_ORIGIN: u32 = 0;
 
+/// Names a byte range of data file `index`; `None` where there are too many of them.
+pub(crate) fn data_file_key(index: usize, range: &Range<usize>) -> Option<ConstantKey> {
+    let origin = u32::try_from(index).ok()?.checked_add(1)?;
+    Some(ConstantKey { origin, offset: range.start as u64, nbytes: range.len() as u64 })
+}
+
 /// Names a byte range of the program file.
 pub(crate) fn file_key(range: &Range<usize>) -> ConstantKey {
     ConstantKey { origin: FILE_ORIGIN, offset: range.start as u64, nbytes: range.len() as u64 }

@@ -6,26 +6,27 @@ use pteron_core::memory_reserve::{or_limit, text_of};
 use pteron_core::{Instruction, Result};
 use std::fmt::{self, Display, Formatter};
 
-/// One line per step that is left: what it calls, its arguments, the instructions it covers.
+/// One line per step that is left: what it calls, its arguments, the instructions it covers, as `name` writes them.
 ///
 /// # Errors
 /// `ErrorKind::LimitExceeded` when memory for it cannot be had.
-pub fn listing(ir: &MethodIr, steps: &[StepIr]) -> Result<String> {
-    or_limit(|| text_of(&Listing { ir, steps }))
+pub fn listing(ir: &MethodIr, steps: &[StepIr], name: &dyn Fn(u32) -> String) -> Result<String> {
+    or_limit(|| text_of(&Listing { ir, steps, name }))
 }
 
 struct Listing<'a> {
     ir: &'a MethodIr,
     steps: &'a [StepIr],
+    name: &'a dyn Fn(u32) -> String,
 }
 
 impl Display for Listing<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.steps.iter().try_for_each(|step| line(f, self.ir, step))
+        self.steps.iter().try_for_each(|step| line(f, self.ir, step, self.name))
     }
 }
 
-fn line(f: &mut Formatter<'_>, ir: &MethodIr, step: &StepIr) -> fmt::Result {
+fn line(f: &mut Formatter<'_>, ir: &MethodIr, step: &StepIr, name: &dyn Fn(u32) -> String) -> fmt::Result {
     let list = |args: &[pteron_core::ValueId]| {
         args.iter().map(|v| format!("%{}", v.0)).collect::<Vec<_>>().join(", ")
     };
@@ -44,10 +45,10 @@ fn line(f: &mut Formatter<'_>, ir: &MethodIr, step: &StepIr) -> fmt::Result {
         }
         StepKind::Instruction(Instruction::Move { from, to }) => format!("move %{} -> %{}", from.0, to.0),
         StepKind::Instruction(Instruction::JumpFalse { condition, destination }) => {
-            format!("jump to {destination} unless %{}", condition.0)
+            format!("jump to {} unless %{}", name(*destination), condition.0)
         }
         StepKind::Instruction(Instruction::Free { value }) => format!("free %{}", value.0),
     };
-    let covers = step.covers.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    let covers = step.covers.iter().map(|i| name(*i)).collect::<Vec<_>>().join(" ");
     writeln!(f, "[{covers}] {text}")
 }

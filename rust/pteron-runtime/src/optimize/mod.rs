@@ -28,11 +28,16 @@ pub fn rule_names() -> impl Iterator<Item = &'static str> {
     std::iter::once(fold_layout::RULE).chain(rules::RULES.iter().map(|r| r.name))
 }
 
-/// Folds and fuses. `ir.values` and the arenas may change; `ir.instructions` stays as the file has it.
-pub fn optimize(ir: &mut MethodIr, loader: &dyn Loader, switches: &RuleSwitches) -> Result<Optimized> {
+/// Folds and fuses. `ir.values` and the arenas may change; `ir.instructions` stays as it is. `folded`: the constants that
+/// `ConstantRef::Folded` stands for so far.
+pub fn optimize(
+    ir: &mut MethodIr,
+    mut folded: Vec<FoldedConstant>,
+    loader: &dyn Loader,
+    switches: &RuleSwitches,
+) -> Result<Optimized> {
     let mut chain: Vec<Option<Instruction>> =
         memory_reserve::collected(ir.instructions.iter().map(|i| Some(i.clone())))?;
-    let mut folded = Vec::new();
     // The flow analysis costs more than the rest of load, so it runs only where it can lead to something.
     if switches.is_on(fold_layout::RULE) && fold_layout::has_candidate(ir) {
         let effects = effects::Effects::new(ir, &chain, loader);

@@ -92,8 +92,8 @@ impl Builder {
         self.0.instructions.push(Instruction::Kernel { operator, args: args.into() });
     }
     fn plan(mut self, switches: &RuleSwitches) -> String {
-        let done = optimize(&mut self.0, &TestLoader::new(), switches).unwrap();
-        listing(&self.0, &done.steps).unwrap()
+        let done = optimize(&mut self.0, vec![], &TestLoader::new(), switches).unwrap();
+        listing(&self.0, &done.steps, &|i| i.to_string()).unwrap()
     }
 }
 
@@ -215,8 +215,8 @@ fn views_elided_and_explicit_lead_to_the_same_constant() {
     b.call("executorch_prim::et_view.default", &[elided, size, viewed]);
     b.call("aten::neg.out", &[elided, out]);
     b.call("aten::neg.out", &[viewed, out2]);
-    let done = optimize(&mut b.0, &TestLoader::new(), &RuleSwitches::all_on()).unwrap();
-    let text = listing(&b.0, &done.steps).unwrap();
+    let done = optimize(&mut b.0, vec![], &TestLoader::new(), &RuleSwitches::all_on()).unwrap();
+    let text = listing(&b.0, &done.steps, &|i| i.to_string()).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
     assert_eq!(done.folded.len(), 2);
     assert_eq!(done.folded[0].key, done.folded[1].key);

@@ -1,6 +1,7 @@
 //! Says where a run failed: method, instruction, operator, the arguments with dtype and shape, and the
 //! line of the model that the instruction came from.
 
+use crate::load::expand::delegate_place;
 use crate::load::method_code::MethodCode;
 use crate::load::step::{Action, Step};
 use pteron_core::error::printable;
@@ -13,7 +14,6 @@ const MOST_ARGUMENTS: usize = 16;
 #[cold]
 pub(crate) fn step_error(code: &MethodCode, step: &Step, values: &[Value], error: Error) -> Error {
     let kind = error.kind();
-    let first = step.covers.first().copied().unwrap_or_default();
     let mut error = match &step.action {
         Action::Kernel(k) => {
             let names: Vec<&str> = k.schema.args.iter().map(|a| a.name.as_str()).collect();
@@ -22,15 +22,19 @@ pub(crate) fn step_error(code: &MethodCode, step: &Step, values: &[Value], error
         Action::Delegate { delegate } => delegate_error(code, *delegate, step, values, error),
         Action::Move { .. } | Action::JumpFalse { .. } | Action::Free => error,
     };
-    error = error.method(code.ir.name.as_str()).instruction(first as usize);
+    error = error.method(code.ir.name.as_str()).instruction(code.instruction(step));
     if matches!(kind, ErrorKind::Cancelled | ErrorKind::DeadlineExceeded) {
         error = crate::session::cancel::explain(error);
+    }
+    if let Some(part) = step.covers.iter().find_map(|i| code.expanded.origins.of(*i).part) {
+        error = error.debug_handle(i64::from(part.handle));
+        error = delegate_place(error, &code.ir.delegates, code.data.debug(), &code.ir.name, part.delegate);
     }
     let debug = code.data.debug();
     let source = step
         .covers
         .iter()
-        .flat_map(|i| debug.handles(&code.ir.name, *i))
+        .flat_map(|i| debug.handles(&code.ir.name, code.expanded.origins.instruction(*i)))
         .find_map(|h| debug.source(&code.ir.name, h)?.source_line);
     match source {
         Some(line) => error.source_line(line),
@@ -40,26 +44,14 @@ pub(crate) fn step_error(code: &MethodCode, step: &Step, values: &[Value], error
 
 /// A delegate's handle is looked up in the delegate's own table.
 fn delegate_error(code: &MethodCode, delegate: u32, step: &Step, values: &[Value], error: Error) -> Error {
-    let mut error = match error.kind() {
+    let error = match error.kind() {
         ErrorKind::Cancelled
         | ErrorKind::DeadlineExceeded
         | ErrorKind::LimitExceeded
         | ErrorKind::MethodBusy => error,
         _ => error.with_kind(ErrorKind::Delegate),
     };
-    if let Some(backend) = code.ir.delegates.get(delegate as usize) {
-        error = error.backend(backend.backend.as_str());
-    }
-    if let Some(handle) = error.detail().debug_handle
-        && let Some(source) = code.data.debug().delegate_source(&code.ir.name, delegate, handle)
-    {
-        if let Some(operator) = source.operator {
-            error = error.operator(operator);
-        }
-        if let Some(line) = source.source_line {
-            error = error.source_line(line);
-        }
-    }
+    let error = delegate_place(error, &code.ir.delegates, code.data.debug(), &code.ir.name, delegate);
     with_arguments(error, &[], values, &step.args)
 }
 

@@ -1,11 +1,12 @@
 //! Initialised delegates of a session, and calls to them. Unsafe island: it lends several slots of the
 //! value table at once, which load has checked to be different values in disjoint memory.
 
+use crate::load::delegate_data::DelegateData;
+use crate::load::expand::check_options as check_expanded;
 use crate::load::method_code::MethodCode;
 use crate::load::source::file_key;
 use crate::load::step::{Action, Step};
 use crate::session::cancel::CancelHandle;
-use crate::session::delegate_data::DelegateData;
 use crate::session::watch::Watch;
 use crate::step_effects::{ArgumentRole, MemoryMap};
 use pteron_core::error::{panic_text, printable};
@@ -13,6 +14,7 @@ use pteron_core::{
     AliasRule, ArgView, Backend, BackendOption, Delegate, DelegateEvent, DelegateState, Error, ErrorKind,
     ExecuteContext, InitContext, OutputView, Result, Value, ValueId, ValueKind,
 };
+use pteron_format::DelegateDef;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
@@ -55,22 +57,53 @@ fn poisoned() -> Error {
         .hint("load the method again")
 }
 
+/// The delegates of a session by their index in the method. One that load has expanded is in no session.
+#[derive(Default)]
+pub(crate) struct SessionDelegates(Vec<Option<SessionDelegate>>);
+
+impl SessionDelegates {
+    /// Every delegate with its index.
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = (usize, &mut SessionDelegate)> {
+        self.0.iter_mut().enumerate().filter_map(|(index, delegate)| Some((index, delegate.as_mut()?)))
+    }
+
+    /// The delegate that a step names.
+    pub(crate) fn known(&mut self, index: u32) -> Result<&mut SessionDelegate> {
+        let found = self.0.get_mut(index as usize).and_then(Option::as_mut);
+        found.ok_or_else(|| Error::internal("a delegate was not initialised"))
+    }
+
+    /// Number of outputs of a delegate.
+    pub(crate) fn num_outputs(&self, index: u32) -> usize {
+        self.0.get(index as usize).and_then(Option::as_ref).map_or(0, |delegate| delegate.num_outputs)
+    }
+
+    /// Number of outputs of each, by index.
+    pub(crate) fn outputs(&self) -> Vec<usize> {
+        (0..).take(self.0.len()).map(|index| self.num_outputs(index)).collect()
+    }
+}
+
 /// Initialises all delegates of a method, in order. When one fails, those before it are dropped. Options for
 /// a backend that the method does not use are an error: nobody would read them.
 pub(crate) fn init_delegates(
     code: &MethodCode,
     options: &HashMap<String, Vec<(String, BackendOption)>>,
-) -> Result<Vec<SessionDelegate>> {
+) -> Result<SessionDelegates> {
     check_options(code, options)?;
     let mut out = Vec::new();
     // All missing backends are looked for before the first init does any work.
-    let backends: Vec<Arc<dyn Backend>> = code
-        .ir
-        .delegates
-        .iter()
-        .map(|d| code.runtime.backend(&d.backend).map_err(|e| e.method(code.ir.name.as_str())))
-        .collect::<Result<_>>()?;
+    let find = |(i, def): (usize, &DelegateDef)| match code.expanded.has(i) {
+        true => Ok(None),
+        false => code.runtime.backend(&def.backend).map(Some).map_err(|e| e.method(code.ir.name.as_str())),
+    };
+    let backends: Vec<Option<Arc<dyn Backend>>> =
+        code.ir.delegates.iter().enumerate().map(find).collect::<Result<_>>()?;
     for (i, (def, backend)) in code.ir.delegates.iter().zip(backends).enumerate() {
+        let Some(backend) = backend else {
+            out.push(None);
+            continue;
+        };
         let at = |e: Error| {
             let e = match e.kind() {
                 ErrorKind::Cancelled | ErrorKind::LimitExceeded => e,
@@ -99,17 +132,22 @@ pub(crate) fn init_delegates(
                 return Err(at(Error::delegate("the backend panicked in init").got(panic_text(&*panic))));
             }
         };
-        out.push(SessionDelegate {
+        out.push(Some(SessionDelegate {
             delegate: ManuallyDrop::new(delegate),
             num_outputs,
             is_poisoned: false,
             _backend: backend,
-        });
+        }));
     }
-    Ok(out)
+    Ok(SessionDelegates(out))
 }
 
 fn check_options(code: &MethodCode, options: &HashMap<String, Vec<(String, BackendOption)>>) -> Result<()> {
+    for (i, def) in code.ir.delegates.iter().enumerate() {
+        if let (true, Some(given)) = (code.expanded.has(i), options.get(&def.backend)) {
+            check_expanded(&def.backend, given).map_err(|e| e.method(code.ir.name.as_str()))?;
+        }
+    }
     let mut used: Vec<&str> = code.ir.delegates.iter().map(|d| d.backend.as_str()).collect();
     let Some(unused) = options.keys().filter(|name| !used.contains(&name.as_str())).min() else {
         return Ok(());
@@ -134,22 +172,20 @@ fn check_options(code: &MethodCode, options: &HashMap<String, Vec<(String, Backe
 /// roles to look at before every run where that cannot be settled now.
 pub(crate) fn check_calls(
     code: &MethodCode,
-    delegates: &[SessionDelegate],
+    delegates: &SessionDelegates,
 ) -> Result<HashMap<usize, Box<[ArgumentRole]>>> {
     let mut open = HashMap::new();
-    if delegates.is_empty() {
+    if delegates.0.iter().all(Option::is_none) {
         return Ok(open);
     }
     let map = MemoryMap::new(&code.ir, &code.links);
     for (at, step) in code.steps.iter().enumerate() {
         let Action::Delegate { delegate } = &step.action else { continue };
-        let Some(known) = delegates.get(*delegate as usize) else { continue };
         let place = |e: Error| {
             let backend = code.ir.delegates.get(*delegate as usize).map_or("?", |d| d.backend.as_str());
-            let first = step.covers.first().copied().unwrap_or_default();
-            e.method(code.ir.name.as_str()).instruction(first as usize).backend(backend)
+            e.method(code.ir.name.as_str()).instruction(code.instruction(step)).backend(backend)
         };
-        let roles = call_roles(code, step, known.num_outputs).map_err(place)?;
+        let roles = call_roles(code, step, delegates.num_outputs(*delegate)).map_err(place)?;
         if let Some(input) = map
             .inputs_written_by(&roles)
             .into_iter()
@@ -192,11 +228,6 @@ fn call_roles(code: &MethodCode, step: &Step, num_outputs: usize) -> Result<Vec<
     Ok(roles)
 }
 
-/// The delegate that a step names.
-pub(crate) fn known(delegates: &mut [SessionDelegate], index: u32) -> Result<&mut SessionDelegate> {
-    delegates.get_mut(index as usize).ok_or_else(|| Error::internal("a delegate was not initialised"))
-}
-
 /// Calls a delegate with the arguments of `step`; `values` is the table of the session.
 pub(crate) fn call(
     code: &MethodCode,
@@ -235,7 +266,7 @@ pub(crate) fn call(
     let poll = || watch.map_or(Ok(()), Watch::between_chunks);
     let mut ctx = ExecuteContext {
         method: &code.ir.name,
-        instruction: step.covers.first().copied().unwrap_or_default() as usize,
+        instruction: code.instruction(step),
         is_cancelled: &is_cancelled,
         poll: watch.is_some().then_some(&poll),
         events: match events {

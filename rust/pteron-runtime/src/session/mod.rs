@@ -10,7 +10,6 @@ pub(crate) mod budget;
 pub(crate) mod cancel;
 #[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod delegate_call;
-pub(crate) mod delegate_data;
 pub(crate) mod input_check;
 #[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod input_copy;

@@ -1,7 +1,7 @@
 //! Mutable buffers of a session as callers see them: the method's own and those of its delegates, by name.
 
 use crate::load::method_code::MethodCode;
-use crate::session::delegate_call::SessionDelegate;
+use crate::session::delegate_call::{SessionDelegate, SessionDelegates};
 use crate::session::output_collect::copy_of;
 use crate::session::slots::Session;
 use crate::{InputValue, TensorInput};
@@ -14,7 +14,7 @@ pub(crate) fn get(code: &MethodCode, session: &mut Session) -> Result<Vec<(Strin
     for (name, id) in &code.layout.state {
         out.push((name.clone(), copy_of(session.slot(*id)?)?));
     }
-    for (index, delegate) in session.delegates.iter_mut().enumerate() {
+    for (index, delegate) in session.delegates.each() {
         for (name, tensor) in given(code, index, delegate)? {
             if out.iter().any(|(known, _)| *known == name) {
                 return Err(at(
@@ -51,7 +51,7 @@ pub(crate) fn set(code: &MethodCode, session: &mut Session, state: &[(&str, Inpu
     for (name, value) in state {
         targets.push(target(code, session, &offered, name, value).map_err(|e| e.argument(*name))?);
     }
-    for (index, delegate) in session.delegates.iter_mut().enumerate() {
+    for (index, delegate) in session.delegates.each() {
         let mut mine: Vec<(&str, TensorView<'_>)> = Vec::new();
         for target in &targets {
             if let Target::Delegate(to, name, tensor) = target
@@ -75,12 +75,12 @@ pub(crate) fn set(code: &MethodCode, session: &mut Session, state: &[(&str, Inpu
 
 /// Puts everything back to its initial contents.
 pub(crate) fn reset(code: &MethodCode, session: &mut Session) -> Result<()> {
-    for (index, delegate) in session.delegates.iter_mut().enumerate() {
+    for (index, delegate) in session.delegates.each() {
         if delegate.state()?.is_none() && owns(code, index).is_some() {
             return Err(no_methods(code, index));
         }
     }
-    for (index, delegate) in session.delegates.iter_mut().enumerate() {
+    for (index, delegate) in session.delegates.each() {
         if let Some(state) = delegate.state()? {
             state.reset_state().map_err(|e| at(code, index, e))?;
         }
@@ -89,9 +89,9 @@ pub(crate) fn reset(code: &MethodCode, session: &mut Session) -> Result<()> {
 }
 
 /// Does any delegate keep something between calls, as far as it or the file tells?
-pub(crate) fn is_in_delegates(code: &MethodCode, delegates: &mut [SessionDelegate]) -> Result<bool> {
+pub(crate) fn is_in_delegates(code: &MethodCode, delegates: &mut SessionDelegates) -> Result<bool> {
     let mut is_kept = code.delegate_buffers.iter().any(|(_, names)| !names.is_empty());
-    for (index, delegate) in delegates.iter_mut().enumerate() {
+    for (index, delegate) in delegates.each() {
         if let Some(state) = delegate.state()? {
             is_kept |= !state.is_empty().map_err(|e| at(code, index, e))?;
         }
@@ -122,7 +122,7 @@ fn offered(
     state: &[(&str, InputValue<'_>)],
 ) -> Result<Vec<Offered>> {
     let mut out = Vec::new();
-    for (index, delegate) in session.delegates.iter_mut().enumerate() {
+    for (index, delegate) in session.delegates.each() {
         let is_named =
             owns(code, index).is_some_and(|own| own.iter().any(|n| state.iter().any(|(name, _)| name == n)));
         if delegate.state()?.is_some() || is_named {

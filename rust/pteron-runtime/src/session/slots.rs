@@ -11,7 +11,7 @@ use crate::load::limits::{reached, take_arena};
 use crate::load::method_code::MethodCode;
 use crate::load::session_layout::FoldedMemory;
 use crate::session::bound_outputs;
-use crate::session::delegate_call::SessionDelegate;
+use crate::session::delegate_call::SessionDelegates;
 use crate::session::input_check::check_inputs;
 use crate::session::input_copy::{bring_in, copy_into};
 use crate::session::memory::Memory;
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     pub values: Vec<Value>,
     pub calls: Vec<BoundCall>,
     pub scratch: SessionScratch,
-    pub delegates: Vec<SessionDelegate>,
+    pub delegates: SessionDelegates,
     /// What random operators draw from.
     pub random: RandomStream,
     arenas: Vec<Arena>,
@@ -113,7 +113,7 @@ impl Session {
             values: list_of(code.ir.values.len())?,
             calls: list_of(code.kernel_count)?,
             scratch: SessionScratch::new(threads, code.scratch)?,
-            delegates: vec![],
+            delegates: SessionDelegates::default(),
             random: RandomStream::from_system(),
             arenas: arenas(code, shared)?,
             loans: vec![],

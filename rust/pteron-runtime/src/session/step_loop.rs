@@ -82,7 +82,7 @@ impl Run<'_, '_> {
                 self.check_delegate_call(session, at)?;
                 let (code, cancel, watch) = (self.code, self.cancel, self.observers.watch);
                 let (result, left) = lend(self.budget, || {
-                    let known = delegate_call::known(&mut session.delegates, *delegate)?;
+                    let known = session.delegates.known(*delegate)?;
                     delegate_call::call(code, &mut session.values, known, step, cancel, watch, None)
                 });
                 self.budget = left;
@@ -146,12 +146,14 @@ impl Run<'_, '_> {
         tracer: &mut dyn Tracer,
     ) -> Result<Option<u32>> {
         let code = self.code;
+        let place = code.place(at);
         let info = StepInfo {
             method: &code.ir.name,
             step: at,
             name: step.name(&code.ir.delegates),
-            covers: &step.covers,
-            handles: code.handles(at),
+            covers: &place.instructions,
+            handles: &place.handles,
+            parts: &place.parts,
         };
         tracer.step_begin(&info);
         if tracer.stops_run() {
@@ -171,7 +173,7 @@ impl Run<'_, '_> {
                             cancel.cancel();
                         }
                     };
-                    let known = delegate_call::known(&mut session.delegates, *delegate)?;
+                    let known = session.delegates.known(*delegate)?;
                     let (values, report) = (&mut session.values, Some(&mut report as _));
                     delegate_call::call(code, values, known, step, cancel, watch, report)
                 });
@@ -225,7 +227,7 @@ fn step_values(session: &Session, step: &Step, show: &mut dyn FnMut(usize, ArgVi
             if kernel.schema.has_scalar_return { kernel.schema.args.len() } else { usize::MAX }
         }
         Action::Delegate { delegate } => {
-            let count = session.delegates.get(*delegate as usize).map_or(0, |d| d.num_outputs);
+            let count = session.delegates.num_outputs(*delegate);
             step.args.len().saturating_sub(count)
         }
         Action::Move { to, .. } => {

@@ -1,5 +1,6 @@
 //! Watching a run: what begins and ends, with the instructions and debug handles it stands for.
 
+use crate::DelegatePart;
 use pteron_core::{ArgView, DelegateEvent, Error};
 
 /// One step of the executable.
@@ -15,6 +16,8 @@ pub struct StepInfo<'a> {
     pub covers: &'a [u32],
     /// Debug handles of those instructions; empty when the file has no debug information.
     pub handles: &'a [i64],
+    /// Parts of delegates that load replaced by calls of operators; empty for everything else.
+    pub parts: &'a [DelegatePart],
 }
 
 /// Memory that a call has allocated.

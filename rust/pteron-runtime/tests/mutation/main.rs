@@ -88,10 +88,12 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus")
 }
 
-/// Exported programs, those that tests write, random ones among them, and three that are older or come from elsewhere.
+/// Exported programs, those that ExecuTorch lowered to XNNPACK, those that tests write, random ones among them, and three that
+/// are older or come from elsewhere.
 fn seeds() -> Vec<Seed> {
     let mut list = read_all(&corpus().join("seeds"));
     list.extend(seed_programs::seeds());
+    list.extend(read_all(&corpus().join("../../rust/pteron-xnnpack/tests/programs")));
     let samples = corpus().join("../../schema/samples");
     list.extend(
         ["add-inline-constants.pte", "linear_relu.pte", "executorch_bundle.bpte"]

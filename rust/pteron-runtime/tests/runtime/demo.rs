@@ -12,7 +12,10 @@ const NAME: &str = "BackendWithCompilerDemo";
 fn with_demo() -> Arc<Runtime> {
     let runtime = runtime();
     pteron_demo::register(&runtime).unwrap();
-    assert_eq!(runtime.backend_names(), [NAME, "BackendWithDelegateMappingDemo", "ExecutorBackend"]);
+    assert_eq!(
+        runtime.backend_names(),
+        [NAME, "BackendWithDelegateMappingDemo", "ExecutorBackend", "XnnpackBackend"]
+    );
     runtime
 }
 

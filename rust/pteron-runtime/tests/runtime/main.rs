@@ -14,6 +14,7 @@ mod odd_programs;
 mod sharing;
 mod state;
 mod test_kernels;
+mod xnnpack;
 
 use pteron_core::Result;
 use pteron_runtime::{

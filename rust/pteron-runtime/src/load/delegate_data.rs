@@ -15,15 +15,27 @@ pub(crate) struct DelegateData {
 impl DelegateData {
     /// The view of delegate `index` of `method`.
     pub(crate) fn new(shared: Arc<dyn NamedData>, method: &str, index: usize) -> Self {
-        DelegateData { shared, place: format!("@{method}/{index}") }
+        DelegateData { shared, place: place(method, index) }
     }
 }
 
 impl NamedData for DelegateData {
     fn get(&self, key: &str) -> Option<&[u8]> {
-        let own = format!("pteron.delegate.{key}{}", self.place);
-        self.shared.get(&own).or_else(|| self.shared.get(key))
+        self.shared.get(&own(key, &self.place)).or_else(|| self.shared.get(key))
     }
+}
+
+/// The key of what the file holds for delegate `index` of `method` alone under `key`.
+pub(crate) fn own_key(key: &str, method: &str, index: usize) -> String {
+    own(key, &place(method, index))
+}
+
+fn own(key: &str, place: &str) -> String {
+    format!("pteron.delegate.{key}{place}")
+}
+
+fn place(method: &str, index: usize) -> String {
+    format!("@{method}/{index}")
 }
 
 #[cfg(test)]
