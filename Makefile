@@ -95,9 +95,17 @@ test-isa: $(VENV)/.installed ## operators and models at every instruction set, o
 test-executorch: $(VENV)/.installed ## ExecuTorch's own suites from its wheel, through pteron.compat (half an hour; SUITES= names some)
 	$(BIN)/python -m tests.executorch_suites $(SUITES)
 
-test-vendors: $(VENV)/.installed ## vendors' compilers from ExecuTorch's wheel, beside ExecuTorch (a quarter of an hour)
-	$(UV) pip install --quiet --python $(BIN)/python --group vendors
-	$(PYTEST) tests/vendors/check_vendors.py
+VENDORS := $(VENV)-vendors
+
+$(VENDORS)/.packages: pyproject.toml | $(UV)
+	@echo "installing vendors' compilers into $(VENDORS)"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(VENDORS)
+	$(UV) pip install --quiet --python $(VENDORS)/bin/python --group vendors
+	@touch $@
+
+test-vendors: $(VENV)/.installed $(VENDORS)/.packages ## vendors' compilers from ExecuTorch's wheel, beside ExecuTorch (half an hour)
+	$(UV) pip install --quiet --python $(VENDORS)/bin/python --no-deps --force-reinstall target/wheels/*.whl
+	$(VENDORS)/bin/python -m pytest -q -n $(JOBS) --dist loadgroup tests/vendors/check_imports.py tests/vendors/check_vendors.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

@@ -293,6 +293,7 @@ NAMES = {
     "exir.program._fake_program": ["get_fake_program", "update_to_real_program"],
     "exir.program": ["EdgeProgramManager", "ExecutorchProgramManager", "to_edge", "ExirExportedProgram"],
     "exir.program._program": [
+        "_copy_module",
         "_transform",
         "lift_constant_tensor_pass",
         "EdgeProgramManager",

@@ -15,6 +15,7 @@ from pteron.compat.executorch.exir.passes.external_constants_pass import (
     external_constants_pass,
     is_param_node,
 )
+from pteron.compat.executorch.exir.program._program import _copy_module
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.backends.demo.op_partitioners import AddMulPartitionerDemo
@@ -102,6 +103,14 @@ def test_constants_of_delegates_are_marked_before_capture() -> None:
     assert delegate_external_constants_pass_unlifted(module, lambda node: "weights").modified
     marks = {node.target: node.meta["custom"] for node in module.graph.nodes if node.op == "get_attr"}
     assert marks["weight"] == {"delegate_constant_tag": "weights"}
+
+
+def test_a_module_takes_over_a_graph_and_what_it_reads() -> None:
+    old, new = torch.fx.symbolic_trace(torch.nn.ReLU()), torch.fx.symbolic_trace(Scaled())
+    _copy_module(old, new)
+    x = torch.ones(2, 2)
+    torch.testing.assert_close(old(x), new(x))
+    assert old.weight is new.weight
 
 
 def test_nodes_of_a_tag_and_what_may_not_carry_it() -> None:

@@ -33,7 +33,8 @@ def _quantized(
     assert flow.quantizer is not None
     prepared = prepare_pt2e(program.module(), flow.quantizer())
     prepared(*model.inputs)
-    return torch.export.export(convert_pt2e(prepared), model.inputs, dynamic_shapes=model.dynamic_shapes)
+    converted = convert_pt2e(prepared)
+    return torch.export.export(converted, model.inputs, dynamic_shapes=model.dynamic_shapes)
 
 
 def _results(program: torch.export.ExportedProgram, model: Model) -> list[dict[str, Any]]:

@@ -43,6 +43,10 @@ FROM_WHEEL = {
 _DTYPE_TABLES = (
     "ExecuTorch's generator makes these tables of element types; what kernels take is in pteron.exir.target"
 )
+_RECORDS = (
+    "records of exports and of runs belong to ExecuTorch's pipeline and runtime; "
+    "pteron.load(...).load_method(...).execute(..., tracer=...) sees every step"
+)
 _PTN = ".ptn files are neither written nor read here"
 
 #: Path → why it is refused. The modules below a path are meant too.
@@ -65,6 +69,10 @@ REFUSED: dict[str, str] = {
 
 #: Path → name → why it is refused. `from path import name` is an ImportError.
 REFUSED_NAMES: dict[str, dict[str, str]] = {
+    "devtools": dict.fromkeys(
+        ("ETRecord", "Inspector", "generate_etrecord", "parse_etrecord"),
+        _RECORDS,
+    ),
     "exir": {
         "ExirDynamoConfig": "models are captured with torch.export.export",
         "edge_to_executorch_passes": "the passes of to_executorch are pteron.exir.pass_order",

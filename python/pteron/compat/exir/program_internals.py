@@ -53,6 +53,20 @@ def _transform(
     return program
 
 
+def _copy_module(new_prog: torch.fx.GraphModule, new_gm: torch.fx.GraphModule) -> None:
+    """Gives `new_prog` the graph, the metadata, the submodules and the read tensors of `new_gm`, in place."""
+    new_prog.meta.update(new_gm.meta)
+    new_prog.graph = new_gm.graph
+    for name in [name for name, _ in new_prog.named_children()]:
+        delattr(new_prog, name)
+    for name, module in new_gm.named_children():
+        setattr(new_prog, name, module)
+    for node in new_gm.graph.nodes:
+        held = getattr(new_gm, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(held, torch.Tensor):
+            setattr(new_prog, str(node.target), held)
+
+
 def _update_exported_program_graph_module(
     exported_program: ExportedProgram,
     gm: torch.fx.GraphModule,

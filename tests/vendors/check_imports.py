@@ -1,0 +1,64 @@
+"""What vendors' code imports from ExecuTorch is there through `pteron.compat`, and modules of vendors that
+stop at an SDK stop there in both: `make test-vendors`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vendors.own_process import run_module
+
+_RECORDS = "records of exports and of runs belong to ExecuTorch's pipeline and runtime"
+_OWN_FILE = "takes a file of MLX apart with ExecuTorch's reader"
+#: Names that code of vendors imports and that are not here, and why.
+NOT_HERE = {
+    "executorch.devtools: Inspector": _RECORDS,
+    "executorch.devtools: generate_etrecord": _RECORDS,
+    "executorch.exir._serialize._flatbuffer: _program_flatbuffer_to_json": _OWN_FILE,
+    "executorch.exir._serialize._program: _extract_delegate_payload": _OWN_FILE,
+    "executorch.exir.backend.compile_spec: CompileSpec": "ExecuTorch has no such module either",
+    "executorch.exir.passes: ToDevicePass": "a test of Arm's moves a quantised graph between devices",
+    "executorch.exir.program._program: _gen_edge_manager_for_partitioners": "a private stage of ExecuTorch's "
+    "to_edge_transform_and_lower, which Qualcomm calls",
+}
+#: Folders whose modules are imported on both sides. What the others import is covered by the names.
+PACKAGES = ("aoti", "apple", "cuda", "example", "mediatek", "mlx", "native", "transforms")
+
+Outcomes = dict[str, dict[str, Any] | None]
+
+
+def outcomes(side: str, package: str, folder: Path) -> Outcomes:
+    """What one side says of every module of a folder, in a process of its own."""
+    out = folder / f"{side}.json"
+    run_module("import_all", side, f"executorch.backends.{package}", out)
+    found: Outcomes = json.loads(out.read_text())
+    return found
+
+
+def is_same_stop(ours: dict[str, Any], theirs: dict[str, Any] | None) -> bool:
+    """Whether both sides miss the same package, or fail in the same way."""
+    return theirs is not None and (ours["type"], ours["name"]) == (theirs["type"], theirs["name"])
+
+
+@pytest.mark.peer
+def test_names_that_vendors_import_are_here(tmp_path: Path) -> None:
+    out = tmp_path / "missing.json"
+    run_module("missing_names", out)
+    assert json.loads(out.read_text()) == sorted(NOT_HERE)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("package", PACKAGES)
+def test_modules_import_or_stop_at_the_vendor_s_sdk(package: str, tmp_path: Path) -> None:
+    theirs, ours = (outcomes(side, package, tmp_path) for side in ("theirs", "ours"))
+    assert theirs
+    assert ours.keys() == theirs.keys()
+    assert not {
+        module: stop["text"]
+        for module, stop in ours.items()
+        if stop is not None and not is_same_stop(stop, theirs[module])
+    }
