@@ -95,3 +95,55 @@ def test_peer_control_flow_runs_here() -> None:
     for value in (1.0, -1.0):
         given = torch.full((4,), value)
         assert torch.equal(program.run("forward", given), Branches()(given))
+
+
+def _moved_methods(to_edge_transform_and_lower, partitioner):
+    """A method with an addition on a device, and one without."""
+    x, y = torch.ones(2, 2), torch.zeros(2, 2)
+
+    class Sum(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return (x + y).sin()
+
+    class Plain(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 3
+
+    programs = {"moved": torch.export.export(Sum(), (x, y)), "plain": torch.export.export(Plain(), (x,))}
+    return to_edge_transform_and_lower(programs, partitioner={"moved": [partitioner]}).to_executorch()
+
+
+def test_a_peer_program_with_devices_is_read_listed_and_refused_by_method() -> None:
+    from executorch.exir.backend.test.device_util import DeviceAwarePartitioner
+
+    from pteron.compat.exir.pte_file import deserialize_pte_binary
+
+    manager = _moved_methods(exir.to_edge_transform_and_lower, DeviceAwarePartitioner("cuda:1"))
+    program = pteron.load(bytes(manager.buffer))
+    listing = program.listing()
+    assert listing.count(" bytes on cuda:1\n") == 1
+    assert listing.count(", arena 1 at ") == listing.count(" on cuda:1\n") - 1 == 3
+    x = np.ones((2, 2), np.float32)
+    assert np.array_equal(program.run("plain", x), 3 * x)
+    with pytest.raises(pteron.MissingBackendError, match="memory on device cuda:1"):
+        program.load_method("moved")
+    theirs = manager.executorch_program.execution_plan
+    read = deserialize_pte_binary(bytes(manager.buffer)).program
+    for plan, expected in zip(read.execution_plan, theirs, strict=True):
+        assert repr(plan.non_const_buffer_device) == repr(expected.non_const_buffer_device)
+    # Written again, it is the same program.
+    assert pteron._native.listing(pteron._native.serialize_program(read)) == listing
+
+
+def test_the_peer_s_runtime_takes_our_program_with_devices() -> None:
+    from executorch.extension.pybindings.portable_lib import _load_program_from_buffer
+
+    from pteron.exir import to_edge_transform_and_lower
+    from tests.exir.device_models import AddsOnDevices
+
+    manager = _moved_methods(to_edge_transform_and_lower, AddsOnDevices("cuda:0"))
+    program = _load_program_from_buffer(manager.buffer)
+    (given,) = program.load_method("plain").call([torch.ones(2, 2)])
+    assert torch.equal(given, torch.full((2, 2), 3.0))
+    with pytest.raises(RuntimeError, match="on device"):
+        program.load_method("moved")

@@ -28,7 +28,6 @@ TABLES = {
     "an index of a list does not fit the format",
     "constants are stored in two ways at once",
     "entry {index} begins outside its segment",
-    "memory of another device is needed",
     "mutable_data_segments has several entries",
     "segments overlap the table",
     "the chain is too long",

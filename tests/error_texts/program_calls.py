@@ -152,6 +152,11 @@ def _overlapping() -> None:
     pteron.load(build(m)).load_method()
 
 
+def _arena_devices(*entries: tuple[int, int, int]) -> Callable[[], object]:
+    devices = [schema.NonConstBufferDevice(*entry) for entry in entries]
+    return written(lambda p: setattr(_plan(p), "non_const_buffer_device", devices))
+
+
 def _large_arena() -> None:
     method = add_method()
     method.planned_bytes = (1 << 63) - 1
@@ -183,6 +188,10 @@ CALLS: dict[str, Callable[[], object]] = {
     "no chain": written(lambda p: _plan(p).chains.clear()),
     "an arena of negative size": written(lambda p: _plan(p).non_const_buffer_sizes.append(-1)),
     "an arena larger than the limit": _large_arena,
+    "the device of an arena that is not there": _arena_devices((9, 1, 0)),
+    "two devices of an arena": _arena_devices((1, 1, 0), (1, 1, 1)),
+    "a device of a negative index": _arena_devices((1, 1, -1)),
+    "a device of an unknown type": _arena_devices((1, 5, 0)),
     "an input that is not there": written(lambda p: _plan(p).inputs.append(99)),
     "an output that is not there": written(lambda p: _plan(p).outputs.append(-1)),
     "an input that is a list": written(

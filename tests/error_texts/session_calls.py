@@ -16,6 +16,7 @@ from tests.support.programs import (
     ITEM_SIZES,
     MethodBuilder,
     add_method,
+    assemble,
     build,
     call_tree,
     counter_method,
@@ -24,6 +25,7 @@ from tests.support.programs import (
     endless_method,
     leaf,
     node,
+    on_device,
     schema,
 )
 
@@ -281,6 +283,9 @@ CALLS: dict[str, Callable[[], object]] = {
     "a backend of an empty name": lambda: pteron.register_backend("", _Backend(), runtime=pteron.Runtime()),
     "a backend of a name in use": _twice,
     "a backend that is not available": delegated(_Backend(is_available=lambda: "no such device")),
+    "memory of a device that no backend serves": lambda: pteron.load(
+        _native.serialize_program(on_device(assemble(delegate_method("Mine"))))
+    ).load_method(),
     "init that raises": delegated(_Backend(init=_raises(OSError("no firmware")))),
     "init that gives a number": delegated(_Backend(init=lambda *_: 3)),
     "num_outputs that is none": delegated(_Backend(num_outputs="many")),

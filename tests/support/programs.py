@@ -262,6 +262,24 @@ def add_method(
     return m
 
 
+def on_device(program: Any, *, label_only: bool = False) -> Any:
+    """A program of `assemble`, the result of the first delegate call of each method moved to GPU 2: into
+    memory there, or with `label_only` no more than said to be there.
+    """
+    gpu = schema.DeviceType.CUDA
+    for plan in program.execution_plan:
+        calls = [each.instr_args for each in plan.chains[0].instructions]
+        results = [call.args[-1] for call in calls if isinstance(call, schema.DelegateCall)]
+        for result in results[:1]:
+            tensor = plan.values[result].val
+            tensor.extra_tensor_info = schema.ExtraTensorInfo(device_type=gpu, device_index=2)
+            if not label_only:
+                tensor.allocation_info = schema.AllocationDetails(2, 0, 0)
+                plan.non_const_buffer_sizes.append(64)
+                plan.non_const_buffer_device = [schema.NonConstBufferDevice(2, gpu, 2)]
+    return program
+
+
 def dynamic_add_method(rows: tuple[int, int] = (1, 8), columns: int = 3) -> MethodBuilder:
     """`x + y` over a number of rows that may vary, equal for both."""
     m = MethodBuilder()

@@ -196,7 +196,6 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     ),
     "exir.operator.convert": (f"{_EXIR}.operator",),
     "exir.operator.util": (f"{_EXIR}.operator",),
-    "exir.passes.propagate_device_pass": (f"{_EXIR}.device_spec",),
     "exir.pass_base": (
         "pteron.exir.passes.export_pass",
         "pteron.exir.passes.exported_program_pass",
@@ -240,6 +239,13 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.passes.normalize_transpose_pass": (f"{_PASSES}.rewrite",),
     "exir.passes.normalize_view_copy_base_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.pass_registry": (f"{_PASSES}.debug",),
+    "exir.passes.propagate_device_config": ("pteron.exir.passes.propagate_device_config",),
+    "exir.passes.propagate_device_pass": (
+        "pteron.exir.passes.propagate_device_config",
+        "pteron.exir.passes.propagate_device_pass",
+        f"{_PASSES}.devices",
+    ),
+    "exir.passes._device_copy_ops_registry": (f"{_PASSES}.device_copy_ops",),
     "exir.passes.prune_empty_tensors_pass": (f"{_PASSES}.clean_up",),
     "exir.passes.quant_fusion_pass": (
         f"{_PASSES}.quant_fusion",
@@ -313,3 +319,9 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "extension.pybindings.portable_lib": ("pteron.compat.portable_lib",),
     "runtime": ("pteron.runtime",),
 }
+
+#: Path → the module that its import imports too, for what that does: it makes operators known to PyTorch.
+IMPORTED_FOR_EFFECT = dict.fromkeys(
+    ("exir.passes._device_copy_ops_registry", "exir.passes.propagate_device_pass"),
+    f"{_PASSES}.device_copy_ops",
+)

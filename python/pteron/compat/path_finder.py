@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pteron.compat.module_paths import MODULE_PATHS, Source
+from pteron.compat.module_paths import IMPORTED_FOR_EFFECT, MODULE_PATHS, Source
 from pteron.compat.refused_paths import FROM_WHEEL, REFUSED_NAMES, REPLACED, refusal_of
 
 #: Under this prefix the table is always importable.
@@ -145,7 +145,12 @@ class PathFinder(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: names are found when they are asked for."""
+        """Imports what `IMPORTED_FOR_EFFECT` names, where ours stand for the package; names are found when
+        they are asked for.
+        """
+        needed = IMPORTED_FOR_EFFECT.get(module.__name__[len(self.prefix) + 1 :])
+        if needed is not None and self.prefix == TOP_LEVEL:
+            importlib.import_module(needed)
 
 
 def _wheel_folders(inside: str) -> list[str]:

@@ -58,7 +58,6 @@ REFUSED: dict[str, str] = {
     "exir.dialects.edge.op": _DTYPE_TABLES,
     "exir.dialects.edge.spec": _DTYPE_TABLES,
     "exir.native": _PTN,
-    "exir.passes._device_copy_ops_registry": "no backend here takes device memory",
     "exir.passes._quant_patterns_and_replacements": "exir.passes.quant_fusion_pass walks the graph, without "
     "patterns",
     "exir.serde.schema": "PyTorch's serializer writes the graph: torch._export.serde.schema",

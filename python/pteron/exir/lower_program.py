@@ -10,7 +10,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
-from pteron.errors import UnsupportedProgramError
+from pteron.errors import ExportError, UnsupportedProgramError
 from pteron.exir.config.backend_config import ExecutorchBackendConfig
 from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
@@ -70,6 +70,7 @@ def lower_programs(
     if config.kernels == "pteron":
         _raise_what_load_refuses(emitted, config)
     if config.packed_weights:
+        _refuse_packs_beside_devices(emitted)
         add_packed_weights(emitted.program, config.serialization_options())
     return emitted, {name: program for name, (program, _) in planned.items()}
 
@@ -137,6 +138,20 @@ def _check_unplanned_buffers(
             name,
             ", ".join(buffers),
         )
+
+
+def _refuse_packs_beside_devices(emitted: EmittedProgram) -> None:
+    """What load would pack is found by loading every method, and no method with device memory loads here."""
+    for plan in emitted.program.execution_plan:
+        if plan.non_const_buffer_device:
+            raise ExportError(
+                f"ExecutorchBackendConfig(packed_weights=True): method {plan.name!r} has memory on another "
+                "device, which this package's runtime does not load",
+                method=plan.name,
+                argument="packed_weights",
+                hint="leave packed_weights out, or plan all memory on the CPU: "
+                "enable_non_cpu_memory_planning=False",
+            )
 
 
 def _warn_of_input_updates(program: ExportedProgram, method: str) -> None:

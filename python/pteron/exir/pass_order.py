@@ -35,6 +35,7 @@ from pteron.exir.passes.normalize_layouts import normalize_layouts
 from pteron.exir.passes.optimizations import optimize_programs
 from pteron.exir.passes.pass_list import Condition, Row, Scope, Stage
 from pteron.exir.passes.promote_mixed_dtypes import promote_mixed_dtypes
+from pteron.exir.passes.propagate_device_pass import propagate_devices
 from pteron.exir.passes.refresh_values import refresh_values
 from pteron.exir.passes.remove_assertions import remove_assertions
 from pteron.exir.passes.remove_noops import remove_noops, remove_stated_noops
@@ -180,9 +181,19 @@ FUNCTIONAL: Stage[ToExecutorch] = Stage(
 
 INTO_MEMORY: Stage[ToExecutorch] = Stage(
     "to_executorch: memory",
-    "out variants with specs, state updated in place where that is safe",
+    "out variants with specs, tensors of delegates on their devices, state updated in place where that is "
+    "safe",
     (
         Row(state_specs),
+        Row(
+            propagate_devices,
+            given=lambda to, method: (
+                method,
+                to.config.device_config_of(method),
+                to.config.enable_non_cpu_memory_planning,
+                to.kernels,
+            ),
+        ),
         Row(keep_operands_for_fusion, when=_FUSES_AT_LOAD),
         Row(to_out_variants),
         Row(reuse_in_place, when=_WRITES_IN_PLACE, given=lambda to, _: (to.kernels,)),
@@ -192,7 +203,13 @@ INTO_MEMORY: Stage[ToExecutorch] = Stage(
 PLAN: Stage[ToExecutorch] = Stage(
     "to_executorch: memory plan",
     "every tensor with its place in memory, ready to be emitted",
-    (Row(plan_memory, given=lambda to, _: (to.config.planning_of,), scope=Scope.FILE),),
+    (
+        Row(
+            plan_memory,
+            given=lambda to, _: (to.config.planning_of, to.config.enable_non_cpu_memory_planning),
+            scope=Scope.FILE,
+        ),
+    ),
 )
 
 STAGES: tuple[Stage[ToEdge] | Stage[ToExecutorch], ...] = (

@@ -15,6 +15,7 @@ pub mod args;
 pub mod backend;
 pub mod constant;
 pub mod cpu_profile;
+pub mod device;
 pub mod dim_order;
 pub mod dims;
 pub mod dtype;
@@ -48,6 +49,7 @@ pub use backend::{
 };
 pub use constant::{ConstantKey, ConstantView};
 pub use cpu_profile::{CpuProfile, Isa};
+pub use device::Device;
 pub use dim_order::DimOrder;
 pub use dims::Dims;
 pub use dtype::{Bool8, Complex64, DType, Element};

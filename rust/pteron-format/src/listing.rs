@@ -4,7 +4,7 @@
 use crate::{MethodDef, Placement, ProgramFile, StoredBytes, TensorDef, ValueDef};
 use pteron_core::error::printable;
 use pteron_core::memory_reserve::{or_limit, text_of};
-use pteron_core::{Instruction, Result, TensorSpec, ValueId};
+use pteron_core::{Device, Instruction, Result, TensorSpec, ValueId};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
@@ -56,7 +56,12 @@ impl Listing<'_> {
         writeln!(f, "  inputs: {}", Refs { method, ids: &method.inputs })?;
         writeln!(f, "  outputs: {}", Refs { method, ids: &method.outputs })?;
         for (index, size) in method.arenas.iter().enumerate() {
-            writeln!(f, "  arena {index}: {size} bytes")?;
+            write!(f, "  arena {index}: {size} bytes")?;
+            writeln!(
+                f,
+                "{}",
+                OnDevice(u32::try_from(index).map_or(Device::Cpu, |i| method.arena_device(i)))
+            )?;
         }
         for (index, delegate) in method.delegates.iter().enumerate() {
             write!(f, "  delegate {index}: {}, {} bytes", printable(&delegate.backend), delegate.blob.len())?;
@@ -95,10 +100,20 @@ impl Listing<'_> {
             Some(StoredBytes::External(name)) => write!(f, " external '{}'", printable(name))?,
             None => {}
         }
+        write!(f, "{}", OnDevice(tensor.device))?;
         match &tensor.name {
             Some(name) => writeln!(f, ", '{}'", printable(name)),
             None => writeln!(f),
         }
+    }
+}
+
+/// A device that is not the CPU, behind what is on it.
+struct OnDevice(Device);
+
+impl Display for OnDevice {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.is_cpu() { Ok(()) } else { write!(f, " on {}", self.0) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{StoredBytes, TensorDef};
 use pteron_core::memory_reserve::list_of;
-use pteron_core::{CompileSpec, Error, Instruction, Members, Result, Value, ValueId};
+use pteron_core::{CompileSpec, Device, Error, Instruction, Members, Result, Value, ValueId};
 use std::ops::Range;
 
 /// One method. Every index in it is in range: values of instructions, inputs and outputs, operators,
@@ -25,6 +25,8 @@ pub struct MethodDef<C = StoredBytes> {
     pub instructions: Vec<Instruction>,
     /// Bytes of each arena of planned memory.
     pub arenas: Vec<usize>,
+    /// The arenas that are not in the CPU's memory, each once, in order of their index into `arenas`.
+    pub arena_devices: Vec<(u32, Device)>,
     /// How nested inputs flatten: a pytree spec in JSON, or empty.
     pub input_tree: String,
     /// How outputs unflatten: a pytree spec in JSON, or empty.
@@ -53,6 +55,7 @@ impl<C> Default for MethodDef<C> {
             delegates: vec![],
             instructions: vec![],
             arenas: vec![],
+            arena_devices: vec![],
             input_tree: String::new(),
             output_tree: String::new(),
         }
@@ -68,6 +71,12 @@ impl<C> MethodDef<C> {
     /// The tensor `id`, if it is one.
     pub fn tensor(&self, id: ValueId) -> Option<&TensorDef<C>> {
         self.value(id).and_then(Value::as_tensor)
+    }
+
+    /// The device whose memory an arena is.
+    pub fn arena_device(&self, arena: u32) -> Device {
+        let found = self.arena_devices.binary_search_by_key(&arena, |(at, _)| *at).ok();
+        found.and_then(|at| self.arena_devices.get(at)).map_or(Device::Cpu, |(_, device)| *device)
     }
 
     /// The members of the list `id`; none where it is no list.
@@ -104,6 +113,7 @@ impl<C> MethodDef<C> {
             delegates: self.delegates.clone(),
             instructions: self.instructions.clone(),
             arenas: self.arenas.clone(),
+            arena_devices: self.arena_devices.clone(),
             input_tree: self.input_tree.clone(),
             output_tree: self.output_tree.clone(),
         })

@@ -1,6 +1,6 @@
 //! Values of a method as a file declares them, checked.
 
-use pteron_core::{TensorSpec, Value};
+use pteron_core::{Device, TensorSpec, Value};
 use std::ops::Range;
 
 /// One entry of a method's value table. Every index in it is in range and points at the right kind.
@@ -14,6 +14,9 @@ pub struct TensorDef<C = StoredBytes> {
     pub spec: TensorSpec,
     /// Where its bytes are.
     pub placement: Placement<C>,
+    /// The device that its user takes its memory to be on. Where the memory is that the file plans,
+    /// [`crate::MethodDef::arena_device`] says; constants are in the file.
+    pub device: Device,
     /// Name of the parameter or buffer in the model, if the file has it.
     pub name: Option<String>,
 }
@@ -80,6 +83,6 @@ impl<C> TensorDef<C> {
             },
             Placement::Unplanned => Placement::Unplanned,
         };
-        Ok(TensorDef { spec: self.spec.clone(), placement, name: self.name.clone() })
+        Ok(TensorDef { spec: self.spec.clone(), placement, device: self.device, name: self.name.clone() })
     }
 }

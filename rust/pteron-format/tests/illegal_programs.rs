@@ -4,9 +4,11 @@ mod drafts;
 mod wire_tree;
 
 use drafts::{everything, unchecked};
-use pteron_core::ErrorKind;
+use pteron_core::{Device, ErrorKind};
 use pteron_format::ProgramFile;
-use pteron_format::write::{InstructionDraft, ProgramDraft, TensorDraft, ValueDraft};
+use pteron_format::write::{
+    BufferDeviceDraft, ExtraTensorDraft, InstructionDraft, ProgramDraft, TensorDraft, ValueDraft,
+};
 use wire_tree::Node;
 
 /// The text of the error that `bytes` give, which must say all of `parts`.
@@ -315,14 +317,55 @@ fn unknown_kinds() {
     let tensor = [1, 0, 2, 0, 1];
     let extra = |id, code| (9, Node::Table(vec![(id, Node::I8(code))]));
     let add = |t: &mut Node, (id, node): (u16, Node)| t.at(&tensor).insert(id, node);
-    attack_tree("cuda tensor", |t| add(t, extra(3, 1)), &["value 0", "another device", "CUDA"]);
     attack_tree("device", |t| add(t, extra(3, 5)), &["value 0", "unknown device type", "code 5"]);
-    let device = Node::Table(vec![(0, Node::I32(1)), (1, Node::I8(1))]);
-    attack_tree(
-        "cuda arena",
-        |t| t.at(&[1, 0]).insert(9, Node::Tables(vec![device.clone()])),
-        &["arena 1", "CUDA"],
-    );
+}
+
+#[test]
+fn devices() {
+    let extra = |device_type, device_index| {
+        move |t: &mut TensorDraft| {
+            t.extra = Some(ExtraTensorDraft { device_type, device_index, ..ExtraTensorDraft::default() });
+        }
+    };
+    attack_tensor("type", 0, extra(2, 0), &["unknown device type", "code 2"]);
+    attack_tensor("type", 0, extra(-1, 0), &["unknown device type", "code -1"]);
+    attack_tensor("index", 0, extra(1, -1), &["index of a device is negative", "0 to 127", "got -1"]);
+    let arenas = |devices: &[(i32, i8, i8)]| {
+        let entries: Vec<_> = devices
+            .iter()
+            .map(|(buffer_idx, device_type, device_index)| BufferDeviceDraft {
+                buffer_idx: *buffer_idx,
+                device_type: *device_type,
+                device_index: *device_index,
+            })
+            .collect();
+        move |d: &mut ProgramDraft<'static>| d.methods[0].non_const_buffer_device = entries.clone()
+    };
+    let entry = |n: usize| format!("method 'forward': entry {n} of non_const_buffer_device: ");
+    attack("type", arenas(&[(1, 1, 0), (2, 7, 0)]), &[&entry(1), "unknown device type", "code 7"]);
+    attack("index", arenas(&[(1, 1, -128)]), &[&entry(0), "index of a device is negative", "got -128"]);
+    for id in [0, 3, -1, i32::MIN, i32::MAX] {
+        let got = format!("got {id}");
+        attack("arena", arenas(&[(id, 1, 0)]), &[&entry(0), "no such arena", "from 1 to 2", &got]);
+    }
+    attack("CPU", arenas(&[(3, 0, 0)]), &[&entry(0), "no such arena"]);
+    attack("twice", arenas(&[(2, 1, 0), (1, 1, 0), (2, 1, 1)]), &["several entries", "buffer_idx 2 again"]);
+    attack("twice", arenas(&[(1, 0, 0), (1, 0, 0)]), &["several entries", "buffer_idx 1 again"]);
+    let none = |d: &mut ProgramDraft<'static>| {
+        d.methods[0].values = vec![ValueDraft::None];
+        d.methods[0].non_const_buffer_sizes = vec![0];
+        arenas(&[(1, 1, 0)])(d);
+    };
+    attack("no arena", none, &[&entry(0), "no such arena", "there is no arena"]);
+}
+
+#[test]
+fn entry_0_of_the_devices_may_say_that_it_is_the_cpu() {
+    let mut draft = everything();
+    let entry = |buffer_idx, device_type| BufferDeviceDraft { buffer_idx, device_type, device_index: 1 };
+    draft.methods[0].non_const_buffer_device = vec![entry(0, 0), entry(1, 0), entry(2, 1)];
+    let file = ProgramFile::parse(&unchecked(&draft)).unwrap();
+    assert_eq!(file.methods[0].arena_devices, [(1, Device::Cuda(1))]);
 }
 
 #[test]

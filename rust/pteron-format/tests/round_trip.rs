@@ -4,10 +4,10 @@ mod drafts;
 
 use drafts::{f32s, operator};
 use proptest::prelude::*;
-use pteron_core::{Instruction, ValueId};
+use pteron_core::{Device, Instruction, ValueId};
 use pteron_format::write::{
-    ChainDraft, DelegateDraft, ExtraTensorDraft, InstructionDraft, MethodDraft, NamedDataDraft, ProgramDraft,
-    TensorDraft, ValueDraft, WriteOptions,
+    BufferDeviceDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, InstructionDraft, MethodDraft,
+    NamedDataDraft, ProgramDraft, TensorDraft, ValueDraft, WriteOptions,
 };
 use pteron_format::{MethodDef, Placement, ProgramFile, StoredBytes, TensorDef, ValueDef};
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ fn shape() -> impl Strategy<Value = Vec<usize>> {
 /// A float tensor of any placement; constants and initial data are made to measure afterwards.
 fn tensor() -> impl Strategy<Value = TensorDraft> {
     let allocation = prop::option::of((1u32..3, 0u64..100));
-    let extra = prop::option::of(("[a-z.]{1,8}", 0i8..2));
+    let extra = prop::option::of(("[a-z.]{1,8}", 0i8..2, 0i8..2, 0i8..=127));
     (shape(), any::<bool>(), any::<bool>(), allocation, any::<bool>(), extra).prop_map(
         |(shape, is_reversed, is_bounded, allocation, has_data, extra)| {
             let mut t = f32s(&shape);
@@ -37,9 +37,11 @@ fn tensor() -> impl Strategy<Value = TensorDraft> {
                 t = t.planned(id, at * 4);
             }
             t.data_buffer_idx = u32::from(has_data);
-            t.extra = extra.map(|(name, location)| ExtraTensorDraft {
+            t.extra = extra.map(|(name, location, device_type, device_index)| ExtraTensorDraft {
                 fully_qualified_name: Some(name),
                 location,
+                device_type,
+                device_index,
                 ..ExtraTensorDraft::default()
             });
             t
@@ -76,6 +78,26 @@ fn instruction(values: i32, count: i32) -> impl Strategy<Value = InstructionDraf
     ]
 }
 
+/// Some of the arenas, each at most once, in any order.
+fn arena_devices() -> impl Strategy<Value = Vec<BufferDeviceDraft>> {
+    let device = |buffer_idx| {
+        (0i8..2, 0i8..=127).prop_map(move |(device_type, device_index)| BufferDeviceDraft {
+            buffer_idx,
+            device_type,
+            device_index,
+        })
+    };
+    prop_oneof![
+        Just(vec![]),
+        device(2).prop_map(|d| vec![d]),
+        (device(2), device(1)).prop_map(|(a, b)| vec![a, b]),
+    ]
+}
+
+fn device(device_type: i8, device_index: i8) -> Device {
+    if device_type == 0 { Device::Cpu } else { Device::Cuda(device_index as u8) }
+}
+
 fn method() -> impl Strategy<Value = MethodDraft> {
     let start = || vec![ValueDraft::Int(3), ValueDraft::Bool(true), f32s(&[2]).into()];
     (prop::collection::vec(value(), 0..12), 0..8i32).prop_flat_map(move |(more, count)| {
@@ -83,8 +105,8 @@ fn method() -> impl Strategy<Value = MethodDraft> {
         let total = values.len() as i32;
         let borders = prop::collection::vec(prop_oneof![Just(INT), Just(BOOL), Just(TENSOR)], 0..4);
         let instructions = prop::collection::vec(instruction(total, count), count as usize);
-        (Just(values), instructions, borders.clone(), borders, ".{0,9}").prop_map(
-            |(values, instructions, inputs, outputs, tree)| MethodDraft {
+        (Just(values), instructions, borders.clone(), borders, ".{0,9}", arena_devices()).prop_map(
+            |(values, instructions, inputs, outputs, tree, devices)| MethodDraft {
                 name: "forward".to_owned(),
                 input_tree: tree.clone(),
                 output_tree: tree,
@@ -95,6 +117,7 @@ fn method() -> impl Strategy<Value = MethodDraft> {
                 operators: vec![operator("aten::add", "out"), operator("a::b", "")],
                 delegates: vec![DelegateDraft { id: "B".to_owned(), blob: 0, specs: vec![] }],
                 non_const_buffer_sizes: vec![0, ARENA as i64, ARENA as i64],
+                non_const_buffer_device: devices,
             },
         )
     })
@@ -168,6 +191,8 @@ fn check_tensor(file: &[u8], draft: &ProgramDraft<'_>, t: &TensorDraft, found: &
     assert_eq!(found.spec.is_dynamic(), t.shape_dynamism == 1);
     let name = t.extra.as_ref().and_then(|e| e.fully_qualified_name.clone());
     assert_eq!(found.name, name);
+    let stated = t.extra.as_ref().map(|e| device(e.device_type, e.device_index));
+    assert_eq!(found.device, stated.unwrap_or_default());
     let is_external = t.extra.as_ref().is_some_and(|e| e.location == 1);
     let index = t.data_buffer_idx as usize;
     match (&found.placement, t.allocation) {
@@ -227,6 +252,12 @@ fn check_method(file: &[u8], draft: &ProgramDraft<'_>, method: &MethodDraft, fou
     assert_eq!((found.inputs.clone(), found.outputs.clone()), (ids(&method.inputs), ids(&method.outputs)));
     assert_eq!(found.operators, ["aten::add.out", "a::b"]);
     assert_eq!(found.arenas, [ARENA as usize; 2]);
+    for arena in 0..2u32 {
+        let entries = &method.non_const_buffer_device;
+        let entry = entries.iter().find(|d| d.buffer_idx as u32 == arena + 1);
+        let stated = entry.map(|d| device(d.device_type, d.device_index));
+        assert_eq!(found.arena_device(arena), stated.unwrap_or_default());
+    }
     assert_eq!(found.values.len(), method.values.len());
     for (value, found) in method.values.iter().zip(&found.values) {
         match (value, found.as_tensor()) {

@@ -288,9 +288,17 @@ impl Strided {
         let device = object.getattr(pyo3::intern!(py, "device")).map_err(failed)?;
         let kind = device.getattr(pyo3::intern!(py, "type")).map_err(failed)?;
         if !kind.eq(pyo3::intern!(py, "cpu")).unwrap_or(false) {
-            return Err(
-                unreadable(object, place, format!("on device {device}")).hint("move it: tensor.cpu()")
-            );
+            let is_known = kind.eq(pyo3::intern!(py, "cuda")).unwrap_or(false);
+            // Callers match on "is on device" and what follows it, as ExecuTorch words it.
+            let why = match is_known {
+                true => format!("that is on device {device}, which no backend here serves"),
+                false => {
+                    format!(
+                        "that is on device {device}, and only CPU and CUDA tensors have a place in a program"
+                    )
+                }
+            };
+            return Err(unreadable(object, place, why).hint("move it: tensor.cpu()"));
         }
         let layout = object.getattr(pyo3::intern!(py, "layout")).map_err(failed)?;
         if !torch.is_strided(&layout) {

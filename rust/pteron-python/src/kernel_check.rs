@@ -5,7 +5,7 @@ use crate::errors::{OrRaise, to_python};
 use crate::runtime::Runtime;
 use crate::serialize::{field, value};
 use crate::source::borrowed;
-use pteron_core::{DType, DimOrder, Dims, Dynamism, Error, Result, TensorSpec, ValueId};
+use pteron_core::{DType, Device, DimOrder, Dims, Dynamism, Error, Result, TensorSpec, ValueId};
 use pteron_runtime::ir::{Placement, TensorIr};
 use pteron_runtime::{CallToCheck, Limits, Program};
 use pyo3::exceptions::PyTypeError;
@@ -68,5 +68,5 @@ fn tensor(object: &Bound<'_, PyAny>) -> PyResult<TensorIr> {
         })
     };
     let spec = spec().or_raise(object.py())?;
-    Ok(TensorIr { spec, placement: Placement::Unplanned, name: None })
+    Ok(TensorIr { spec, placement: Placement::Unplanned, device: Device::Cpu, name: None })
 }

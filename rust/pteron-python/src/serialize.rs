@@ -8,8 +8,9 @@ use crate::errors::{to_python, type_name};
 use pteron_core::{CompileSpec, Value};
 use pteron_format::ProgramFile;
 use pteron_format::write::{
-    AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FileLayout, FrameDraft, InstructionDraft,
-    LayoutDraft, MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, WriteOptions,
+    AllocationDraft, BufferDeviceDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FileLayout, FrameDraft,
+    InstructionDraft, LayoutDraft, MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft,
+    WriteOptions,
 };
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
@@ -276,6 +277,10 @@ fn method(plan: &Bound<'_, PyAny>) -> PyResult<MethodDraft> {
         })?,
         delegates: each(plan, "delegates", delegate)?,
         non_const_buffer_sizes: field(plan, "non_const_buffer_sizes")?,
+        non_const_buffer_device: match optional(plan, "non_const_buffer_device")? {
+            Some(_) => each(plan, "non_const_buffer_device", buffer_device)?,
+            None => Vec::new(),
+        },
     })
 }
 
@@ -341,6 +346,16 @@ fn extra(info: &Bound<'_, PyAny>) -> PyResult<ExtraTensorDraft> {
         mutable_data_segments_idx: field(info, "mutable_data_segments_idx")?,
         fully_qualified_name: field(info, "fully_qualified_name")?,
         location: field(info, "location")?,
+        device_type: field(info, "device_type")?,
+        device_index: field(info, "device_index")?,
+    })
+}
+
+fn buffer_device(entry: &Bound<'_, PyAny>) -> PyResult<BufferDeviceDraft> {
+    Ok(BufferDeviceDraft {
+        buffer_idx: field(entry, "buffer_idx")?,
+        device_type: field(entry, "device_type")?,
+        device_index: field(entry, "device_index")?,
     })
 }
 

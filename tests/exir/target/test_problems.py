@@ -103,7 +103,6 @@ def test_an_unknown_target_is_refused() -> None:
         {"to_out_var_pass": lambda module: module},
         {"sym_shape_eval_pass": lambda module: module},
         {"dynamic_memory_planning_mode": DynamicMemoryPlanningMode.SYMBOLIC},
-        {"enable_non_cpu_memory_planning": False},
         {"reinplace_extra_ops": frozenset()},
         {"segment_alignment": 100},
         {"delegate_alignment": 0},

@@ -13,6 +13,7 @@ from pteron.exir.memory.memory_planning_pass import MINIMUM_ALIGNMENT, MemoryPla
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
 from pteron.exir.passes.fold_constants import MOST_MOVED, FoldConstants
 from pteron.exir.passes.optimizations import FOLD_CONSTANTS, OPTIMIZATIONS, folds
+from pteron.exir.passes.propagate_device_config import PropagateDeviceConfig
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 from pteron.exir.passes.sym_shape_eval import ConstraintBasedSymShapeEvalPass
 from pteron.exir.target.kernel_lists import kernel_names
@@ -30,10 +31,8 @@ class DynamicMemoryPlanningMode(IntEnum):
 # Settings of ExecuTorch that mean something this pipeline does not do: only the value that asks for nothing
 # is taken.
 _ONLY_VALUE: dict[str, Any] = {
-    "propagate_device_config": None,
     "to_out_var_pass": None,
     "dynamic_memory_planning_mode": DynamicMemoryPlanningMode.UPPER_BOUND,
-    "enable_non_cpu_memory_planning": True,
     "reinplace_extra_ops": None,
     "do_quant_fusion_and_const_prop": False,
 }
@@ -71,6 +70,11 @@ class ExecutorchBackendConfig:
     file, `_default_external_constant.ptd`.
     `sym_shape_eval_pass`: None or ConstraintBasedSymShapeEvalPass, or a dict of these by method: memory is
     planned for the upper bounds of extents in any case.
+    `propagate_device_config`: for delegates whose compile specs name a target device, which copies at the
+    border of a method the caller spares; or a dict from method name to that.
+    `enable_non_cpu_memory_planning`: plan what such delegates read and give in memories of their devices,
+    with copies from and to the host. False plans all memory on the CPU, and only says which tensors are the
+    device's.
     The fields named after ExecuTorch features that do not exist here accept their default only.
     """
 
@@ -90,7 +94,9 @@ class ExecutorchBackendConfig:
     external_mutable_weights: bool = False
     do_quant_fusion_and_const_prop: bool = False
     run_reinplace_pass: bool = True
-    propagate_device_config: None = None
+    propagate_device_config: PropagateDeviceConfig | Mapping[str, PropagateDeviceConfig] = field(
+        default_factory=PropagateDeviceConfig
+    )
     to_out_var_pass: None = None
     dynamic_memory_planning_mode: DynamicMemoryPlanningMode = DynamicMemoryPlanningMode.UPPER_BOUND
     sym_shape_eval_pass: ShapeEvaluation | Mapping[str, ShapeEvaluation] | None = None
@@ -117,6 +123,7 @@ class ExecutorchBackendConfig:
                     got=repr(getattr(self, name)),
                 )
         _require_upper_bounds(self.sym_shape_eval_pass)
+        _require_device_configs(self.propagate_device_config)
         if self.packed_weights and self.kernels != "pteron":
             raise ExportError(
                 f"ExecutorchBackendConfig(packed_weights=True, kernels={_shown(self.kernels)}): only this "
@@ -183,17 +190,17 @@ class ExecutorchBackendConfig:
         )
 
     def require_methods(self, methods: Iterable[str]) -> None:
-        """ExportError where memory planning names a method that is not one of `methods`."""
+        """ExportError where a setting by method names one that is not among `methods`."""
         known = sorted(methods)
-        named = self.memory_planning_pass if isinstance(self.memory_planning_pass, Mapping) else ()
-        for name in named:
-            if name not in known:
-                raise ExportError(
-                    f"ExecutorchBackendConfig(memory_planning_pass=...): no method {name!r}; "
-                    f"methods: {known}",
-                    method=str(name),
-                    argument="memory_planning_pass",
-                )
+        for field_name in ("memory_planning_pass", "propagate_device_config"):
+            given = getattr(self, field_name)
+            for name in given if isinstance(given, Mapping) else ():
+                if name not in known:
+                    raise ExportError(
+                        f"ExecutorchBackendConfig({field_name}=...): no method {name!r}; methods: {known}",
+                        method=str(name),
+                        argument=field_name,
+                    )
 
     def planning_of(self, method: str) -> MemoryPlanningPass:
         """The memory planning settings of one method; the defaults where a dict does not name it."""
@@ -201,6 +208,11 @@ class ExecutorchBackendConfig:
         if isinstance(planned, Mapping):
             return planned.get(method) or MemoryPlanningPass()
         return planned
+
+    def device_config_of(self, method: str) -> PropagateDeviceConfig:
+        """The copies that the caller of one method spares; none where a dict does not name it."""
+        given = self.propagate_device_config
+        return given.get(method) or PropagateDeviceConfig() if isinstance(given, Mapping) else given
 
     def serialization_options(self) -> dict[str, Any]:
         """The keyword arguments of `serialize_program`."""
@@ -223,6 +235,19 @@ def _require_upper_bounds(given: Any) -> None:
                 expected="None or ConstraintBasedSymShapeEvalPass()",
                 got=repr(given),
                 hint="leave it out, and give dimensions that vary a bound: torch.export.Dim(name, max=...)",
+            )
+
+
+def _require_device_configs(given: Any) -> None:
+    for each in given.values() if isinstance(given, Mapping) else [given]:
+        if not isinstance(each, PropagateDeviceConfig):
+            raise ExportError(
+                f"ExecutorchBackendConfig(propagate_device_config={given!r}): expected "
+                "PropagateDeviceConfig, or a dict of them by method",
+                argument="propagate_device_config",
+                expected="PropagateDeviceConfig",
+                got=repr(given),
+                hint="the device itself stands in the compile specs of a delegate, under target_device",
             )
 
 

@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+from pteron.exir.edge.device_copies import LIBRARY_NAMESPACE as _COPY_LIBRARY
+from pteron.exir.edge.device_copies import NAMESPACE as _COPY
 from pteron.exir.edge.dim_order_ops import LIBRARY_NAMESPACE as _DIM_ORDER_LIBRARY
 from pteron.exir.edge.dim_order_ops import NAMESPACE as _DIM_ORDER
 from pteron.exir.edge.quantized_out_variants import LIBRARY_NAMESPACE as _QUANTIZED_LIBRARY
 from pteron.exir.edge.quantized_out_variants import NAMESPACE as _QUANTIZED
 
 # Where the shown namespace of an operator differs from the torch library that implements it.
-_LIBRARY_OF_NAMESPACE = {_DIM_ORDER: _DIM_ORDER_LIBRARY}
+_LIBRARY_OF_NAMESPACE = {_DIM_ORDER: _DIM_ORDER_LIBRARY, _COPY: _COPY_LIBRARY}
 _NAMESPACE_OF_LIBRARY = {
     **{library: shown for shown, library in _LIBRARY_OF_NAMESPACE.items()},
     _QUANTIZED_LIBRARY: _QUANTIZED,

@@ -167,5 +167,6 @@ class SpecNames:
             "shape_dynamism": repr(self.shape_dynamism),
             "const": self.const,
             "requires_grad": self.requires_grad,
+            "device": f"{self.device.name}:{self.device_index}",
         }
         return f"TensorSpec({', '.join(f'{key}={value}' for key, value in described.items())})"

@@ -30,6 +30,7 @@ from pteron.exir.emit.kernel_arguments import kernel_arguments
 from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.shared_data import SharedData
 from pteron.exir.emit.value_table import ValueTable
+from pteron.exir.memory.memory_devices import memory_devices
 from pteron.exir.schema import (
     INLINE,
     BackendDelegate,
@@ -133,6 +134,7 @@ class MethodEmitter:
             operators=self.code.operators,
             delegates=self._delegates,
             non_const_buffer_sizes=self._memory_sizes,
+            non_const_buffer_device=memory_devices(self._program.graph_module),
         )
 
     # Placeholders and outputs

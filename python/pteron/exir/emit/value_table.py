@@ -10,6 +10,7 @@ import torch
 
 from pteron.errors import ExportError
 from pteron.exir.edge.scalar_type import scalar_type_of
+from pteron.exir.edge.target_device import CPU
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.schema import (
     DYNAMIC_BOUND,
@@ -100,11 +101,7 @@ class ValueTable:
                 data_buffer_idx=data_buffer_idx,
                 allocation_info=allocation,
                 shape_dynamism=DYNAMIC_BOUND if spec.is_dynamic or is_growing else STATIC,
-                extra_tensor_info=None
-                if name is None
-                else ExtraTensorInfo(
-                    fully_qualified_name=name, location=EXTERNAL if is_external else IN_SEGMENT
-                ),
+                extra_tensor_info=_extra(spec, name, is_external),
             )
         )
 
@@ -190,6 +187,16 @@ class ValueTable:
             got=repr(value),
             expected="a list of tensors, optional tensors, integers, floats or booleans",
         )
+
+
+def _extra(spec: TensorSpec, name: str | None, is_external: bool) -> ExtraTensorInfo | None:
+    device = (spec.device, spec.device_index)
+    if name is None and device == CPU:
+        return None
+    location = EXTERNAL if is_external else IN_SEGMENT
+    return ExtraTensorInfo(
+        fully_qualified_name=name, location=location, device_type=device[0], device_index=device[1]
+    )
 
 
 def _literal_as(value: Any, kind: Any) -> KernelTypes:

@@ -11,9 +11,11 @@ from torch.export import ExportedProgram
 from pteron.errors import ExportError
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
+from pteron.exir.edge.target_device import CPU, device_name
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.memory.algorithms import PlanningAlgorithm, require_algorithm, require_valid_plan, search
 from pteron.exir.memory.lifetime import Lifetime, align_up
+from pteron.exir.memory.memory_devices import by_device, state_memory_devices
 from pteron.exir.memory.share_mutable_buffers import SHARED_MEMORY_ID, share_mutable_buffers
 from pteron.exir.memory.spec_lifetimes import PlaceholderRoles, placeholder_roles, spec_lifetimes, specs_in
 
@@ -61,6 +63,11 @@ def _request(spec: TensorSpec, memory_id: int, node: torch.fx.Node) -> None:
         raise _refused(node, "is set on a constant, which lies in the program's data")
     if spec.is_caller_owned:
         raise _refused(node, "is set on a tensor whose memory the caller gives")
+    device = (spec.device, spec.device_index)
+    if device != CPU:
+        raise _refused(
+            node, f"is set on a tensor on device {device_name(device)}, which has memories of its own"
+        )
     if spec.memory_id not in (None, memory_id):
         raise _refused(node, f"is {memory_id}, but the tensor it shares memory with is in {spec.memory_id}")
     spec.memory_id = memory_id
@@ -97,6 +104,9 @@ class MemoryPlanningPass:
     (`Program.load_methods`) then have one copy of them.
     `alignment`: of every tensor, in bytes: a power of two, at least 16.
 
+    `enable_non_cpu_memory_planning` (no argument; `to_executorch` sets it from its settings): tensors on
+    other devices than the CPU get memories of their own, one or more for each device, behind the CPU's.
+
     Tensors go to memory 1 unless the node that makes them has `meta["memory_id"]`, or a subclass sets
     `memory_id` of specs in `run` before it calls this class's. Each memory is planned by itself. A spec with
     `memory_offset` too keeps its place; the other tensors of its memory lie behind it.
@@ -129,6 +139,7 @@ class MemoryPlanningPass:
         self.alloc_mutable_buffers = alloc_mutable_buffers
         self.share_mutable_buffers = share_mutable_buffers
         self.alignment = alignment
+        self.enable_non_cpu_memory_planning = True
 
     def plan(self, program: ExportedProgram) -> list[int]:
         """What the pipeline calls: `run`, for settings whose `run` takes a program."""
@@ -145,7 +156,26 @@ class MemoryPlanningPass:
             spec.is_constant = True
         self._leave_to_caller(program, roles)
         take_requested_memory_ids(program)
-        return self.place(planned_lifetimes(program))
+        return self._place_by_device(program, planned_lifetimes(program))
+
+    def _place_by_device(self, program: ExportedProgram, lifetimes: dict[TensorSpec, Lifetime]) -> list[int]:
+        groups = by_device(lifetimes) if self.enable_non_cpu_memory_planning else {CPU: lifetimes}
+        if not groups:
+            return self.place({})
+        sizes, devices = [0], [CPU]
+        for device, specs in groups.items():
+            if device != CPU and self.share_mutable_buffers:
+                # The memory of shared buffers has the same number in all methods.
+                sizes += [0] * (SHARED_MEMORY_ID + 1 - len(sizes))
+                devices += [CPU] * (len(sizes) - len(devices))
+            found = self.place(specs)
+            for spec in specs:
+                assert spec.memory_id is not None
+                spec.memory_id += len(sizes) - 1
+            sizes += found[1:]
+            devices += [device] * (len(found) - 1)
+        state_memory_devices(program.graph_module, devices)
+        return sizes
 
     def unnamed_buffers(self, method: str, buffers: Sequence[str]) -> Exception:
         """What is wrong where `method` updates buffers without place in memory and the file has no names."""
@@ -202,15 +232,20 @@ def unnamed_buffers_text(method: str, buffers: Sequence[str]) -> str:
 
 
 def plan_memory(
-    programs: Mapping[str, ExportedProgram], planning_of: Callable[[str], MemoryPlanningPass]
+    programs: Mapping[str, ExportedProgram],
+    planning_of: Callable[[str], MemoryPlanningPass],
+    enable_non_cpu_memory_planning: bool = True,
 ) -> None:
     """Give every tensor of all methods its place in memory; buffers that methods share get one place in all.
 
     `programs`: with out variants and specs; changed in place, `memory_sizes` reads the sizes afterwards.
-    `planning_of`: the settings of a method. Raises `ExportError` where a method plans other tensors in the
+    `planning_of`: the settings of a method. `enable_non_cpu_memory_planning`: tensors on other devices get
+    memories there. Raises `ExportError` where a method plans other tensors in the
     memory of shared buffers.
     """
     plannings = {name: planning_of(name) for name in programs}
+    for planning in plannings.values():
+        planning.enable_non_cpu_memory_planning = enable_non_cpu_memory_planning
     sharing = {name: planning for name, planning in plannings.items() if planning.share_mutable_buffers}
     shared_size = share_mutable_buffers(
         {name: programs[name] for name in sharing},

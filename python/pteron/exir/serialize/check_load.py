@@ -34,8 +34,9 @@ def _outline(program: Program) -> Program:
 
 
 def _without_data(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan with constants as tensors whose memory comes from elsewhere, and delegates of no backend: load
-    reads the payloads of some, which are not there.
+    """The plan with constants as tensors whose memory comes from elsewhere. Its delegates are of no backend,
+    since load reads the payloads of some, which are not there; all its memory is the CPU's, since the runtime
+    that the file is for may serve its devices.
     """
     values = []
     for value in plan.values:
@@ -43,4 +44,4 @@ def _without_data(plan: ExecutionPlan) -> ExecutionPlan:
             value = replace(value, val=replace(value.val, data_buffer_idx=0, extra_tensor_info=None))
         values.append(value)
     delegates = [replace(delegate, id="outline") for delegate in plan.delegates]
-    return replace(plan, values=values, delegates=delegates)
+    return replace(plan, values=values, delegates=delegates, non_const_buffer_device=None)

@@ -5,13 +5,13 @@ use super::instructions::InstructionContext;
 use super::place::{self, InPlace, index_below, required};
 use super::segments::Segments;
 use super::stored_data::StoredData;
-use super::tensors::{TensorContext, check_device};
+use super::tensors::{TensorContext, device};
 use super::values::values;
 use crate::generated::wire;
 use crate::{MethodDef, ValueDef};
 use flatbuffers::Vector;
 use pteron_core::memory_reserve::list_of;
-use pteron_core::{Error, Result, ValueId, ValueKind};
+use pteron_core::{Device, Error, Result, ValueId, ValueKind};
 use std::ops::Range;
 
 /// What the program shares between methods.
@@ -35,6 +35,7 @@ impl MethodContext<'_> {
 
     fn body(&self, plan: &wire::ExecutionPlan<'_>, name: &str) -> Result<MethodDef> {
         let arenas = arenas(plan)?;
+        let arena_devices = arena_devices(plan, arenas.len())?;
         let context = TensorContext { constants: self.constants, initial: self.initial, arenas: &arenas };
         let values = values(required(plan.values(), "values")?, &context)?;
         let delegates = delegates(plan, self.inline_blobs, self.segments)?;
@@ -53,6 +54,7 @@ impl MethodContext<'_> {
             delegates,
             instructions,
             arenas,
+            arena_devices,
             input_tree: place::tree(trees.as_ref().and_then(|t| t.encoded_inp_str()))?,
             output_tree: place::tree(trees.as_ref().and_then(|t| t.encoded_out_str()))?,
         })
@@ -70,9 +72,44 @@ fn arenas(plan: &wire::ExecutionPlan<'_>) -> Result<Vec<usize>> {
                 .got(size.to_string())
         })?);
     }
-    for entry in plan.non_const_buffer_device().unwrap_or_default() {
-        check_device(entry.device_type()).in_place(|| format!("arena {}", entry.buffer_idx()))?;
+    Ok(out)
+}
+
+/// The arenas, of `count`, that are not in the CPU's memory, in order.
+fn arena_devices(plan: &wire::ExecutionPlan<'_>, count: usize) -> Result<Vec<(u32, Device)>> {
+    let table = plan.non_const_buffer_device().unwrap_or_default();
+    let mut out = list_of(table.len())?;
+    for (at, entry) in table.iter().enumerate() {
+        let id = entry.buffer_idx();
+        let place = || format!("entry {at} of non_const_buffer_device");
+        let device = device(entry.device_type(), entry.device_index()).in_place(place)?;
+        // Entry 0 of the sizes stands for "not planned", and every writer counts it.
+        if id == 0 && device.is_cpu() {
+            continue;
+        }
+        let arena = u32::try_from(id).ok().and_then(|id| id.checked_sub(1));
+        let Some(arena) = arena.filter(|a| (*a as usize) < count) else {
+            return Err(Error::program("there is no such arena")
+                .expected(match count {
+                    0 => "no entry, because there is no arena".to_owned(),
+                    _ => format!("a buffer_idx from 1 to {count}"),
+                })
+                .got(id.to_string()))
+            .in_place(place);
+        };
+        out.push((arena, device));
     }
+    out.sort_unstable();
+    let again = out.windows(2).find_map(|pair| match pair {
+        [(one, _), (other, _)] if one == other => Some(*one),
+        _ => None,
+    });
+    if let Some(arena) = again {
+        return Err(Error::program("an arena has several entries in non_const_buffer_device")
+            .expected("one entry for each arena")
+            .got(format!("buffer_idx {} again", u64::from(arena).saturating_add(1))));
+    }
+    out.retain(|(_, device)| !device.is_cpu());
     Ok(out)
 }
 

@@ -5,7 +5,7 @@ use super::stored_data::StoredData;
 use super::tensor_layout::{layout_spec, unknown_code};
 use crate::generated::wire;
 use crate::{Placement, StoredBytes, TensorDef};
-use pteron_core::{DType, Dynamism, Error, Result, TensorSpec};
+use pteron_core::{DType, Device, Dynamism, Error, Result, TensorSpec};
 
 /// What a tensor's fields refer to.
 pub(super) struct TensorContext<'a> {
@@ -24,9 +24,7 @@ impl TensorContext<'_> {
         check_fixed_fields(tensor)?;
         let nbytes = spec.nbytes()?;
         let extra = tensor.extra_tensor_info();
-        if let Some(extra) = &extra {
-            check_device(extra.device_type())?;
-        }
+        let device = extra.as_ref().map_or(Ok(Device::Cpu), |e| device(e.device_type(), e.device_index()))?;
         let name = extra.as_ref().and_then(|e| e.fully_qualified_name()).map(place::name).transpose()?;
         let is_external = match extra.as_ref().map(|e| e.location()) {
             None | Some(wire::TensorDataLocation::SEGMENT) => false,
@@ -59,7 +57,7 @@ impl TensorContext<'_> {
                 None => self.constant(stored, spec.dtype, nbytes)?,
             },
         };
-        Ok(TensorDef { spec, placement, name })
+        Ok(TensorDef { spec, placement, device, name })
     }
 
     fn constant(&self, index: u32, dtype: DType, nbytes: usize) -> Result<Placement> {
@@ -128,14 +126,15 @@ fn check_fixed_fields(tensor: &wire::Tensor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses memory that is not the CPU's.
-pub(super) fn check_device(device: wire::DeviceType) -> Result<()> {
-    match device {
-        wire::DeviceType::CPU => Ok(()),
-        wire::DeviceType::CUDA => Err(Error::program("memory of another device is needed")
-            .expected("CPU memory")
-            .got("CUDA memory")
-            .hint("export for the CPU")),
+/// The device of a type and an index; that of the CPU means nothing.
+pub(super) fn device(kind: wire::DeviceType, index: i8) -> Result<Device> {
+    match kind {
+        wire::DeviceType::CPU => Ok(Device::Cpu),
+        wire::DeviceType::CUDA => u8::try_from(index).map(Device::Cuda).map_err(|_| {
+            Error::program("the index of a device is negative")
+                .expected("an index from 0 to 127")
+                .got(index.to_string())
+        }),
         other => Err(unknown_code("device type", other.0)),
     }
 }

@@ -21,7 +21,7 @@ pub use bundle::{BundleDraft, BundledValueDraft, TestCaseDraft, TestSuiteDraft};
 pub use data_file::{DataEntryDraft, DataFileDraft, LayoutDraft};
 pub use file_layout::FileLayout;
 pub use program_draft::{
-    AllocationDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FrameDraft, InstructionDraft, MethodDraft,
-    NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft,
+    AllocationDraft, BufferDeviceDraft, ChainDraft, DelegateDraft, ExtraTensorDraft, FrameDraft,
+    InstructionDraft, MethodDraft, NamedDataDraft, OperatorDraft, ProgramDraft, TensorDraft, ValueDraft,
 };
 pub use write_options::WriteOptions;

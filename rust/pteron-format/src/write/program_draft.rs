@@ -54,6 +54,19 @@ pub struct MethodDraft {
     pub delegates: Vec<DelegateDraft>,
     /// Bytes per arena. Entry 0 is unused and 0; entry n is arena `memory_id` n.
     pub non_const_buffer_sizes: Vec<i64>,
+    /// Arenas that are not in the CPU's memory; empty where the file says nothing.
+    pub non_const_buffer_device: Vec<BufferDeviceDraft>,
+}
+
+/// The device of an arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BufferDeviceDraft {
+    /// Arena, counted from 1.
+    pub buffer_idx: i32,
+    /// 0 CPU, 1 CUDA.
+    pub device_type: i8,
+    /// Which of the devices of this type.
+    pub device_index: i8,
 }
 
 /// A chain of instructions.
@@ -138,7 +151,7 @@ pub struct TensorDraft {
     pub allocation: Option<AllocationDraft>,
     /// 0 static, 1 bounded, 2 unbounded.
     pub shape_dynamism: i8,
-    /// Name and location.
+    /// Name, location and device.
     pub extra: Option<ExtraTensorDraft>,
 }
 
@@ -151,7 +164,7 @@ pub struct AllocationDraft {
     pub offset: u64,
 }
 
-/// Name and location of a tensor.
+/// Name, location and device of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtraTensorDraft {
     /// 0.
@@ -160,6 +173,10 @@ pub struct ExtraTensorDraft {
     pub fully_qualified_name: Option<String>,
     /// 0 this file, 1 a data file.
     pub location: i8,
+    /// 0 CPU, 1 CUDA.
+    pub device_type: i8,
+    /// Which of the devices of this type.
+    pub device_index: i8,
 }
 
 impl TensorDraft {

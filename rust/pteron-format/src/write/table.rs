@@ -3,8 +3,8 @@
 use super::segment_layout::{DelegatePlace, SegmentLayout};
 use super::table_memory::{Builder, built};
 use super::{
-    ChainDraft, DelegateDraft, FrameDraft, InstructionDraft, MethodDraft, ProgramDraft, TensorDraft,
-    ValueDraft,
+    BufferDeviceDraft, ChainDraft, DelegateDraft, FrameDraft, InstructionDraft, MethodDraft, ProgramDraft,
+    TensorDraft, ValueDraft,
 };
 use crate::generated::wire;
 use crate::header::FILE_IDENTIFIER;
@@ -181,9 +181,28 @@ fn plan<'b>(
         operators: Some(b.create_vector(&operators)),
         delegates: Some(b.create_vector(&delegates)),
         non_const_buffer_sizes: scalars(b, &method.non_const_buffer_sizes),
-        non_const_buffer_device: None,
+        non_const_buffer_device: (!method.non_const_buffer_device.is_empty())
+            .then(|| buffer_devices(b, &method.non_const_buffer_device)),
     };
     Ok(wire::ExecutionPlan::create(b, &args))
+}
+
+fn buffer_devices<'b>(
+    b: &mut Builder<'b>,
+    devices: &[BufferDeviceDraft],
+) -> TableVector<'b, wire::NonConstBufferDevice<'b>> {
+    let tables: Vec<_> = devices
+        .iter()
+        .map(|d| {
+            let args = wire::NonConstBufferDeviceArgs {
+                buffer_idx: d.buffer_idx,
+                device_type: wire::DeviceType(d.device_type),
+                device_index: d.device_index,
+            };
+            wire::NonConstBufferDevice::create(b, &args)
+        })
+        .collect();
+    b.create_vector(&tables)
 }
 
 fn value<'b>(
@@ -265,7 +284,8 @@ fn tensor<'b>(
             mutable_data_segments_idx: e.mutable_data_segments_idx,
             fully_qualified_name,
             location: wire::TensorDataLocation(e.location),
-            ..Default::default()
+            device_type: wire::DeviceType(e.device_type),
+            device_index: e.device_index,
         };
         wire::ExtraTensorInfo::create(b, &args)
     });

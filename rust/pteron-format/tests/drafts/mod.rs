@@ -85,6 +85,7 @@ pub fn everything() -> ProgramDraft<'static> {
             specs: vec![CompileSpec { key: "max_value".to_owned(), value: vec![4] }],
         }],
         non_const_buffer_sizes: vec![0, 256, 128],
+        non_const_buffer_device: vec![],
     };
     ProgramDraft {
         version: 0,

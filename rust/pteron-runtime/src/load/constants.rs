@@ -121,7 +121,7 @@ fn gather(view: &ConstantView<'_>) -> Result<AlignedBuffer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_core::{DType, Dynamism, TensorSpec};
+    use pteron_core::{DType, Device, Dynamism, TensorSpec};
 
     #[test]
     fn a_transposed_view_becomes_dense_once() {
@@ -142,6 +142,7 @@ mod tests {
                 dynamism: Dynamism::Static,
             },
             placement: Placement::Constant(ConstantRef::Folded(0)),
+            device: Device::Cpu,
             name: None,
         };
         let packs = PackStore::new();

@@ -5,6 +5,7 @@ use crate::ir::{FoldedConstant, MethodIr, StepIr};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators, check_instructions, resolve_operators};
 use crate::load::code_builder::{BuiltCode, CodeBuilder};
 use crate::load::constants::Constants;
+use crate::load::device_check::check_devices;
 use crate::load::expand::{DelegatePart, ExpandInput, Expanded, expand};
 use crate::load::input_rule::{InputRules, input_rules};
 use crate::load::lower::lower;
@@ -87,6 +88,7 @@ impl MethodCode {
 
     /// Expands, checks, optimises and prepares a method.
     pub(crate) fn build(input: BuildInput<'_>) -> Result<MethodCode> {
+        check_devices(input.method)?;
         let mut ir = lower(input.method, input.data)?;
         let translator = |backend: &str| input.runtime.translator(backend);
         let (data, packs, limits) = (input.data, input.packs, input.limits);

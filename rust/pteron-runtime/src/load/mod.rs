@@ -9,6 +9,7 @@ pub(crate) mod code_builder;
 pub(crate) mod constants;
 pub(crate) mod debug_info;
 pub(crate) mod delegate_data;
+pub(crate) mod device_check;
 pub(crate) mod expand;
 pub(crate) mod extent_expression;
 pub(crate) mod external_file;

@@ -10,7 +10,7 @@ use super::Chain;
 use super::effects::{Effects, Location, kernel_call};
 use super::flow::Flow;
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, TensorIr, ValueIr};
-use pteron_core::{ConstantKey, DType, DimOrder, Dims, Dynamism, Instruction, TensorSpec, ValueId};
+use pteron_core::{ConstantKey, DType, Device, DimOrder, Dims, Dynamism, Instruction, TensorSpec, ValueId};
 use pteron_cpu::graph::ET_VIEW;
 use pteron_kernels::strided::views::View;
 use std::collections::{HashMap, HashSet};
@@ -319,7 +319,7 @@ impl Made {
         });
         *self.values.entry((constant, spec.dtype, spec.shape, spec.dim_order)).or_insert_with(|| {
             let placement = Placement::Constant(ConstantRef::Folded(constant));
-            ir.values.push(TensorIr { spec, placement, name: None }.into());
+            ir.values.push(TensorIr { spec, placement, device: Device::Cpu, name: None }.into());
             ValueId(u32::try_from(ir.values.len().saturating_sub(1)).unwrap_or(u32::MAX))
         })
     }

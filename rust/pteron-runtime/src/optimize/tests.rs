@@ -3,7 +3,8 @@
 use super::*;
 use crate::ir::{ConstantRef, FoldedConstant, Placement, TensorIr, ValueIr};
 use pteron_core::{
-    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, Instruction, Schema, TensorSpec, ValueId,
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, DType, Device, Instruction, Schema, TensorSpec,
+    ValueId,
 };
 use pteron_cpu::plan::PlanSpec;
 use pteron_kernels::single_call::CallArg;
@@ -68,7 +69,7 @@ impl Builder {
     }
     fn tensor(&mut self, shape: &[usize], placement: Placement<ConstantRef>) -> ValueId {
         let spec = TensorSpec::contiguous(DType::Float32, shape).unwrap();
-        self.value(TensorIr { spec, placement, name: None }.into())
+        self.value(TensorIr { spec, placement, device: Device::Cpu, name: None }.into())
     }
     fn constant(&mut self, shape: &[usize], offset: u64) -> ValueId {
         let nbytes = shape.iter().product::<usize>() as u64 * 4;

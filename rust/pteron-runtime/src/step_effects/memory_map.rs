@@ -139,11 +139,11 @@ pub(crate) fn pair_rule(rule: AliasRule, position: usize) -> AliasRule {
 mod tests {
     use super::*;
     use crate::ir::{ConstantRef, Placement, ValueIr};
-    use pteron_core::{ConstantKey, DType, ErrorKind, TensorSpec};
+    use pteron_core::{ConstantKey, DType, Device, ErrorKind, TensorSpec};
 
     fn tensor(placement: Placement<ConstantRef>) -> ValueIr {
         let spec = TensorSpec::contiguous(DType::Float32, &[4]).unwrap();
-        TensorIr { spec, placement, name: None }.into()
+        TensorIr { spec, placement, device: Device::Cpu, name: None }.into()
     }
 
     fn planned(offset: usize) -> ValueIr {

@@ -14,18 +14,15 @@ from pteron.compat.exir.memory_planning.graph_specs import (
 )
 from pteron.exir.edge.control_flow import BodyKind, control_flows
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
+from pteron.exir.edge.target_device import CPU, Device
 from pteron.exir.edge.tensor_spec import TensorSpec
-from pteron.exir.schema import DeviceType, NonConstBufferDevice
+from pteron.exir.memory.memory_devices import by_device, state_memory_devices
 
 __all__ = ["apply_algo"]
 
 SIZES = "non_const_buffer_sizes"
-_DEVICES = "non_const_buffer_device"
 _XNNPACK_READS_BEYOND = 64
 """Bytes behind a tensor that XNNPACK's kernels may read."""
-
-Device = tuple[DeviceType, int]
-_CPU: Device = (DeviceType.CPU, 0)
 
 
 def apply_algo(
@@ -63,12 +60,12 @@ def apply_algo(
     )
     taken = _plan_bodies(algo, graph_module, alignment, graph_signature)
     padding = _XNNPACK_READS_BEYOND if _calls_xnnpack(graph_module) else 0
-    sizes, devices = [0], [_CPU]
+    sizes, devices = [0], [CPU]
     groups = _by_device(specs, enable_non_cpu_memory_planning)
-    for device in sorted(groups, key=lambda each: (each != _CPU, each[0].value, each[1])):
-        setattr(graph_module, TAKEN, taken if device == _CPU else [])
-        found = algo(alignment, groups[device], graph_module, graph_signature, padding)
-        for spec in groups[device]:
+    for device, group in groups.items():
+        setattr(graph_module, TAKEN, taken if device == CPU else [])
+        found = algo(alignment, group, graph_module, graph_signature, padding)
+        for spec in group:
             if spec.memory_id is not None:
                 spec.memory_id += len(sizes) - 1
         sizes += found[1:]
@@ -76,13 +73,9 @@ def apply_algo(
     if len(sizes) == 1:
         # Without a spec there is still a memory 1, for what the bodies take.
         sizes += taken[1:] or [0]
-        devices += [_CPU] * (len(sizes) - 1)
+        devices += [CPU] * (len(sizes) - 1)
     graph_module.meta[SIZES] = sizes
-    elsewhere = [
-        NonConstBufferDevice(index, *device) for index, device in enumerate(devices) if device != _CPU
-    ]
-    if elsewhere:
-        graph_module.meta[_DEVICES] = elsewhere
+    state_memory_devices(graph_module, devices)
     return sizes
 
 
@@ -112,11 +105,9 @@ def _calls_xnnpack(graph_module: torch.fx.GraphModule) -> bool:
 
 def _by_device(specs: list[TensorSpec], is_enabled: bool) -> dict[Device, list[TensorSpec]]:
     if not is_enabled:
-        return {_CPU: specs}
-    groups: dict[Device, list[TensorSpec]] = {}
-    for spec in specs:
-        groups.setdefault((spec.device, spec.device_index), []).append(spec)
-    is_elsewhere = any(device is not DeviceType.CPU for device, _ in groups)
+        return {CPU: specs}
+    groups = {device: list(group) for device, group in by_device(dict.fromkeys(specs)).items()}
+    is_elsewhere = any(device != CPU for device in groups)
     if is_elsewhere and any(spec.mem_id is not None for spec in specs):
         raise NotImplementedError(
             "enable_non_cpu_memory_planning cannot be used beside specs whose mem_id a pass has set: the "

@@ -165,9 +165,12 @@ class MemoryPlanningPass(ProgramPlanning, PassBase):
             "share_mutable_buffers": self.share_mutable_buffers,
             "alignment": self.alignment,
         }
-        if not self._is_algorithm_given:
-            return ProgramPlanning(search, **kwargs)
-        return _SuitePlanning(self.memory_planning_algo, program, **kwargs)
+        if self._is_algorithm_given:
+            planning: ProgramPlanning = _SuitePlanning(self.memory_planning_algo, program, **kwargs)
+        else:
+            planning = ProgramPlanning(search, **kwargs)
+        planning.enable_non_cpu_memory_planning = self.enable_non_cpu_memory_planning
+        return planning
 
     def _set_alloc_node_spec(self, graph_module: torch.fx.GraphModule) -> None:
         """Let the allocations of out variants have the specs of the results, in every graph below."""

@@ -70,7 +70,15 @@ impl<'a> DelegateConstants<'a> {
             ConstantRef::Folded(index(self.folded.len().saturating_sub(1))?)
         };
         let id = ValueId(index(values.len())?);
-        values.push(TensorIr { spec, placement: Placement::Constant(place), name: None }.into());
+        values.push(
+            TensorIr {
+                spec,
+                placement: Placement::Constant(place),
+                device: pteron_core::Device::Cpu,
+                name: None,
+            }
+            .into(),
+        );
         self.known.insert(view, id);
         Ok(id)
     }

@@ -230,7 +230,15 @@ impl Splicer<'_, '_> {
                     }
                     ExpandedTensor::Intermediate(spec) => {
                         let placement = memory.placement(at, expansion, self.ir, args);
-                        self.push(TensorIr { spec: spec.clone(), placement, name: None }.into())?
+                        self.push(
+                            TensorIr {
+                                spec: spec.clone(),
+                                placement,
+                                device: pteron_core::Device::Cpu,
+                                name: None,
+                            }
+                            .into(),
+                        )?
                     }
                 }),
                 value => match plain(value) {

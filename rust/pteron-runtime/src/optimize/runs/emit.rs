@@ -6,7 +6,7 @@ use super::Analysis;
 use super::host::plan_of;
 use super::place::{ArenaPlan, Blocks};
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, StepIr, StepKind, TensorIr, ValueIr};
-use pteron_core::{Instruction, Result, TensorSpec, ValueId};
+use pteron_core::{Device, Instruction, Result, TensorSpec, ValueId};
 use pteron_cpu::graph::{Argument, ET_VIEW, Graph, Literal, Node, NodeId, Op, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Emitter<'_> {
     }
 
     fn tensor(&mut self, spec: TensorSpec, placement: Placement<ConstantRef>) -> ValueId {
-        self.value(TensorIr { spec, placement, name: None }.into())
+        self.value(TensorIr { spec, placement, device: Device::Cpu, name: None }.into())
     }
 
     fn list(&mut self, items: Vec<Option<ValueId>>, is_optional: bool) -> ValueId {

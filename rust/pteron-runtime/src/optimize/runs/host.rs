@@ -3,7 +3,9 @@
 use super::super::Loader;
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, TensorIr};
 use crate::load::constants::dense_bytes;
-use pteron_core::{AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Dynamism, Result, TensorSpec, ValueId};
+use pteron_core::{
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, Device, Dynamism, Result, TensorSpec, ValueId,
+};
 use pteron_cpu::graph::{self, Argument, Draft, Graph, Host, Literal, Node, NodeId, Tensor, TensorId};
 use pteron_cpu::plan::PlanSpec;
 use pteron_kernels::single_call::{CallArg, HostTensor};
@@ -80,7 +82,9 @@ impl RunHost<'_> {
         });
         let value = u32::try_from(self.ir.values.len()).unwrap_or(u32::MAX);
         let placement = Placement::Constant(ConstantRef::Folded(index));
-        self.ir.values.push(TensorIr { spec: spec.clone(), placement, name: None }.into());
+        self.ir
+            .values
+            .push(TensorIr { spec: spec.clone(), placement, device: Device::Cpu, name: None }.into());
         graph.push_tensor(Tensor::new(spec, graph::TensorMemory::Constant, value))
     }
 }
