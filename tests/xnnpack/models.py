@@ -103,7 +103,6 @@ NODES: dict[str, Case] = {
     "Floor": Case(of(torch.floor), matrix(3, 5)),
     "GlobalAvgPooling2d": Case(of(lambda x: x.mean((2, 3), keepdim=True)), image()),
     "StaticReshape": Case(of(lambda x: x.view(6, 2)), matrix(3, 4)),
-    "ArgMaxPooling2d": Case(of(lambda x: tuple(x.max(3, keepdim=True))), image()),
     "SquareRoot": Case(of(torch.sqrt), positive),
     "Ceiling": Case(of(torch.ceil), matrix(3, 5)),
     "Hardswish": Case(lambda: nn.Hardswish(), matrix(3, 5)),
