@@ -114,25 +114,17 @@ def write(name: str, folder: Path) -> None:
 
 
 def write_shared(folder: Path) -> None:
-    """Two methods with one set of weights: `shared.pte`; with them in a data file, `outside.pte`."""
+    """Two methods with one set of weights: `shared.pte`, and `shared.pt`, inputs and results of each."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
-    from executorch.exir.passes.external_constants_pass import delegate_external_constants_pass_unlifted
 
     torch.manual_seed(0)
     model, x = CASES["linear"].build().eval(), CASES["linear"].inputs()
     wide = (torch.randn(7, 8),)
-    for name in ("shared", "outside"):
-        programs = {}
-        for method, inputs in (("forward", x), ("wide", wide)):
-            module = export(model, inputs).module()
-            if name == "outside":
-                delegate_external_constants_pass_unlifted(module, gen_tag_fn=lambda _: "outside")
-            programs[method] = export(module, inputs)
-        partitioner = {method: [XnnpackPartitioner()] for method in programs}
-        manager = to_edge_transform_and_lower(programs, partitioner=partitioner).to_executorch()
-        (folder / f"{name}.pte").write_bytes(manager.buffer)
-        manager.write_tensor_data_to_file(str(folder))
+    programs = {"forward": export(model, x), "wide": export(model, wide)}
+    partitioner = {method: [XnnpackPartitioner()] for method in programs}
+    manager = to_edge_transform_and_lower(programs, partitioner=partitioner).to_executorch()
+    (folder / "shared.pte").write_bytes(manager.buffer)
     with torch.no_grad():
         record = {"forward": (*x, model(*x)), "wide": (*wide, model(*wide))}
     torch.save(record, folder / "shared.pt")

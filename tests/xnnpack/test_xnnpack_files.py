@@ -80,10 +80,8 @@ def test_dynamic_int8_is_executorchs(name: str, files: Path) -> None:
         np.testing.assert_allclose(mine, peer.numpy(), rtol=0, atol=most)
 
 
-@pytest.mark.parametrize("name", ["shared", "outside"])
-def test_methods_share_their_weights(name: str, files: Path) -> None:
-    data = [files / "outside.ptd"] if name == "outside" else []
-    program = pteron.load(files / f"{name}.pte", data=data)
+def test_methods_share_their_weights(files: Path) -> None:
+    program = pteron.load(files / "shared.pte")
     record = torch.load(files / "shared.pt")
     packs = []
     for method, (x, expected) in record.items():
@@ -91,11 +89,6 @@ def test_methods_share_their_weights(name: str, files: Path) -> None:
         np.testing.assert_allclose(np.asarray(ours), expected.numpy(), rtol=0, atol=1e-5)
         packs.append(program.pack_stats)
     assert packs[0] == packs[1]
-
-
-def test_weights_in_a_data_file_are_asked_for(files: Path) -> None:
-    with pytest.raises(pteron.PteronError, match="backend XnnpackBackend"):
-        pteron.load(files / "outside.pte").load_method("forward")
 
 
 def test_neighbours_outside_of_the_delegates_are_in_the_same_plan(files: Path) -> None:
