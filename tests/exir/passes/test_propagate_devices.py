@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
+from pteron import _native
 from pteron.compat.exir.pte_file import deserialize_pte_binary
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig, ExecutorchProgramManager
@@ -297,3 +299,10 @@ def test_names_of_no_device(value: bytes) -> None:
     with pytest.raises(ValueError):
         parse_device(value)
     assert target_device([]) is None
+
+
+def test_objects_of_executorch_s_file_are_written_as_the_same_program() -> None:
+    sample = Path(__file__).parents[3] / "schema" / "samples" / "executorch_devices.pte"
+    program = deserialize_pte_binary(sample.read_bytes()).program
+    assert [entry.device_index for entry in program.execution_plan[0].non_const_buffer_device] == [1]
+    assert _native.listing(_native.serialize_program(program)) == sample.with_suffix(".txt").read_text()

@@ -26,6 +26,7 @@ from pteron.exir.schema import (
     NamedData,
     Program,
     SubsegmentOffsets,
+    Tensor,
 )
 from pteron.exir.serialize.serialize_program import serialize_program
 
@@ -210,6 +211,11 @@ def _read_table(data: bytes) -> tuple[Program, list[dict[str, Any]]]:
     for plan in program.execution_plan:
         # An empty list is how a file says that there is none.
         plan.non_const_buffer_device = plan.non_const_buffer_device or None
+        for value in plan.values:
+            # So is an empty text; a tensor with a name in planned memory would be state.
+            extra = value.val.extra_tensor_info if isinstance(value.val, Tensor) else None
+            if extra is not None:
+                extra.fully_qualified_name = extra.fully_qualified_name or None
         for chain in plan.chains:
             chain.stacktrace = chain.stacktrace or None
     return program, named
