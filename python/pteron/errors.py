@@ -221,6 +221,10 @@ class ExampleMismatchError(ExportError):
         self.difference = difference
 
 
+class CaseMismatchError(ExportError, AssertionError):
+    """A test case does not fit the program that it is to be bundled with."""
+
+
 class UnsupportedProgramError(ExportError):
     """A program cannot be written, or its target cannot run it. The text names every reason.
 

@@ -47,6 +47,7 @@ KINDS = [row for row in error_kinds() if row["exception"] != "FileNotFoundError"
 CLASSES = {row["kind"]: getattr(errors, row["exception"]) for row in KINDS}
 CONSTRUCTORS = {row["constructor"]: row["kind"] for row in KINDS}
 REMEDIES = {CLASSES[row["kind"]]: row["remedy"] for row in KINDS}
+REMEDIES[errors.CaseMismatchError] = "change the test case, or the method that it is for"
 EXPORT_REMEDY = "the text names the node and the line of the model; change that line, or how it is lowered"
 
 STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -139,7 +140,8 @@ def page() -> str:
         texts.setdefault(cls, {}).setdefault(" ".join(text.split()), set()).add(part)
     out = [HEAD]
     ordered = [*CLASSES.values(), errors.ExportError, errors.VerificationError]
-    ordered += [errors.MissingOutVariantError, errors.ExampleMismatchError, errors.UnsupportedProgramError]
+    ordered += [errors.MissingOutVariantError, errors.ExampleMismatchError, errors.CaseMismatchError]
+    ordered += [errors.UnsupportedProgramError]
     for cls in ordered:
         bases = [
             b.__name__ for b in cls.__mro__[1:] if b.__name__ not in {"object", "Exception", "BaseException"}

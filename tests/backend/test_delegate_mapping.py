@@ -73,10 +73,10 @@ def test_damaged_lists_of_steps_are_refused(blob: bytes, language: str) -> None:
         program.load_method()
 
 
-def test_the_demo_has_one_output() -> None:
+def test_a_program_with_two_outputs_is_lowered_too() -> None:
     program = edge(Function(lambda x: (torch.tan(x), torch.tan(torch.tan(x)))), torch.ones(1))
-    with pytest.raises(RuntimeError, match="programs with one output, this one has 2"):
-        to_backend("BackendWithDelegateMappingDemo", program, [])
+    lowered = to_backend("BackendWithDelegateMappingDemo", program, [])
+    assert lowered.processed_bytes.startswith(b"9#sin_decomp_from_tan,0,")
 
 
 def test_the_model_of_the_demo_names_its_modules_as_the_peer_does() -> None:
@@ -85,9 +85,13 @@ def test_the_model_of_the_demo_names_its_modules_as_the_peer_does() -> None:
     assert names == ["conv_layer", *(f"conv_layer.{name}" for name in ("conv1", "relu1", "conv2", "relu2"))]
 
 
-def test_demo_refuses_other_operators() -> None:
-    with pytest.raises(RuntimeError, match=r"aten\.sin\.default is not supported"):
-        to_backend("BackendWithDelegateMappingDemo", edge(Function(torch.sin), torch.ones(1)), [])
+def test_operators_without_a_step_are_lowered_too_as_in_the_peer() -> None:
+    program = edge(Function(lambda x: torch.relu(torch.sin(torch.tan(x)))), torch.ones(1))
+    lowered = to_backend("BackendWithDelegateMappingDemo", program, [])
+    assert lowered.processed_bytes == (
+        b"3#sin_decomp_from_tan,0,cos_decomp_from_tan,1,div_decomp_from_tan,2,"
+    )
+    assert lowered.meta["debug_handle_map"] == {0: (1,), 1: (1,), 2: (1,)}
 
 
 def test_nodes_of_one_source_operator_share_a_handle() -> None:

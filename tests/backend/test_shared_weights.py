@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pteron
 from pteron.exir import to_edge, to_edge_transform_and_lower
 from pteron.exir.backend.backend_details import BackendDetails, PreprocessResult
 from pteron.exir.backend.compile_spec import CompileSpec
+from pteron.exir.backend.file_backed_data import FileBackedData
 from pteron.exir.backend.named_data_store import NamedDataStore
 from pteron.exir.backend.partitioner import DelegationSpec
 from pteron.exir.schema import TensorLayout
@@ -255,3 +257,65 @@ def test_data_moves_to_files_of_a_bounded_size() -> None:
         with pytest.raises(ValueError, match=says):
             store.externalize_pte_data(cap, prefix)
     assert set(store.pte_data) == {"large"}
+
+
+def test_data_that_lies_in_a_file_stays_there_until_it_is_written(tmp_path: Path) -> None:
+    content = bytes(range(200)) * 50
+    paths = [tmp_path / name for name in ("first", "second")]
+    for path in paths:
+        path.write_bytes(content)
+    first, second = (FileBackedData.move_from(str(path)) for path in paths)
+    store = NamedDataStore()
+    store.add_named_data("a", first, alignment=64)
+    store.add_named_data("b", second)
+    store.add_named_data("c", content, external_tag="beside")
+    assert store.buffers == [first]
+    assert store.key_to_buffer_idx == {"a": 0, "b": 0, "c": 0}
+    with pytest.raises(ValueError, match="Duplicate key a with different data"):
+        store.add_named_data("a", b"other")
+    output = store.get_named_data_store_output()
+
+    class InFileBackend(BackendDetails):
+        """Gives what the test has put into the store."""
+
+        @staticmethod
+        def preprocess(edge_program, compile_specs):
+            return PreprocessResult(processed_bytes=b"blob", data_store_output=output)
+
+    manager = to_edge(export(Product(torch.nn.Parameter(torch.ones(16, 16))), (X,)))
+    manager = manager.to_backend(DelegationSpec("InFileBackend", []))
+    assert manager._named_data_store.buffers == [first]
+    program = manager.to_executorch()
+    first.close()
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+    assert program.buffer.count(content) == 1
+    assert program.data_files == ("beside.ptd",)
+    assert program._tensor_data["beside"].count(content) == 1
+    assert bytes(pteron.load(program.buffer, data=program._tensor_data["beside"]).named_data["b"]) == content
+
+
+def test_weights_that_a_delegate_and_a_kernel_read_are_stored_once(models) -> None:
+    class Both(torch.nn.Module):
+        """One weight, read by a lowered module and by an operator of the runtime."""
+
+        def __init__(self, table):
+            super().__init__()
+            self.table = table
+            program = to_edge(export(Product(table), (X,))).to_backend(SPEC).exported_program()
+            self.inner = next(iter(module for module in program.graph_module.children()))
+
+        def forward(self, x):
+            return self.inner(x)[0] + torch.mm(x, self.table)
+
+    model = models["decode"]
+    program = to_edge(export(Both(model.table), (X,))).to_executorch()
+    table = model.table.detach().numpy().tobytes()
+    assert program.buffer.count(table) == 1
+    assert program.buffer.index(table) % ALIGNMENT == 0
+    runtime, backend = pteron.Runtime(), SharedWeightsRuntime()
+    pteron.register_backend("SharedWeights", backend, runtime=runtime)
+    with torch.no_grad():
+        expected = model(X) * 2
+    loaded = pteron.load(program.buffer, runtime=runtime)
+    np.testing.assert_allclose(loaded.run("forward", X.numpy()), expected, rtol=1e-4, atol=1e-4)

@@ -190,6 +190,7 @@ NAMES = {
     "exir._serialize._dataclass": ["_DataclassEncoder", "_json_to_dataclass"],
     "exir._serialize._flatbuffer": ["_flatc_compile", "_flatc_decompile"],
     "exir._serialize": ["_PTEFile", "_deserialize_pte_binary"],
+    "exir._serialize._ptn": ["ALIASES_ENTRY", "PTG_ENTRY", "SAFETENSORS_ENTRY", "read_ptn", "write_ptn"],
     "exir._serialize._program": ["PTEFile", "deserialize_pte_binary", "_get_extended_header"],
     "exir._serialize._flatbuffer_program": ["_flatbuffer_to_program"],
     "exir._serialize.data_serializer": ["DataEntry", "DataPayload", "DataSerializer"],

@@ -141,6 +141,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
             },
         ),
     ),
+    "exir._serialize._ptn": (f"{_EXIR}.ptn",),
     "exir._serialize._program": (
         f"{_EXIR}.pte_file",
         f"{_EXIR}.cord",
@@ -288,7 +289,18 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir.emit": (f"{_EXIR}.emit",),
     "exir.emit._emit_program": (f"{_EXIR}.emit",),
     "exir.program": _PROGRAM,
-    "exir.program._program": (*_PROGRAM, f"{_EXIR}.program_internals"),
+    "exir.program._program": (
+        *_PROGRAM,
+        f"{_EXIR}.program_internals",
+        (
+            f"{_BACKEND}.delegated_graph",
+            {
+                "collect_named_data_store_from_exported_program": (
+                    "collect_named_data_store_from_exported_program"
+                )
+            },
+        ),
+    ),
     "exir.tracer": (f"{_EXIR}.decomposition_table", ("typing", {"Value": "Any"})),
     "exir.verification.arg_validator": (f"{_EXIR}.arg_validator",),
     "exir.verification.verifier": (

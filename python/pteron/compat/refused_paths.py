@@ -30,6 +30,7 @@ FROM_WHEEL = {
     "exir.dialects.edge.test": _TESTS,
     "exir.dialects.test": _TESTS,
     "exir.emit.test": _TESTS,
+    "exir.native": "the writer of `.ptn` files, over the Native backend's compiler; ExecuTorch runs them",
     "exir.operator.test": _TESTS,
     "exir.passes.test": _TESTS,
     "exir.program.test": _TESTS,
@@ -47,17 +48,14 @@ _RECORDS = (
     "records of exports and of runs belong to ExecuTorch's pipeline and runtime; "
     "pteron.load(...).load_method(...).execute(..., tracer=...) sees every step"
 )
-_PTN = ".ptn files are neither written nor read here"
 
 #: Path → why it is refused. The modules below a path are meant too.
 REFUSED: dict[str, str] = {
-    "exir._serialize._ptn": _PTN,
     "exir.control_flow": "write torch.cond, map, scan and while_loop of torch.ops.higher_order",
     "exir.dialects.edge.arg": _DTYPE_TABLES,
     "exir.dialects.edge.dtype": _DTYPE_TABLES,
     "exir.dialects.edge.op": _DTYPE_TABLES,
     "exir.dialects.edge.spec": _DTYPE_TABLES,
-    "exir.native": _PTN,
     "exir.passes._quant_patterns_and_replacements": "exir.passes.quant_fusion_pass walks the graph, without "
     "patterns",
     "exir.serde.schema": "PyTorch's serializer writes the graph: torch._export.serde.schema",

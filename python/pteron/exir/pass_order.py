@@ -39,6 +39,7 @@ from pteron.exir.passes.propagate_device_pass import propagate_devices
 from pteron.exir.passes.refresh_values import refresh_values
 from pteron.exir.passes.remove_assertions import remove_assertions
 from pteron.exir.passes.remove_noops import remove_noops, remove_stated_noops
+from pteron.exir.passes.remove_requantization import remove_requantization
 from pteron.exir.passes.replace_view_copies import replace_view_copies
 from pteron.exir.passes.replace_views_with_copies import replace_views_with_copies
 from pteron.exir.passes.replace_with_edge_ops import replace_with_edge_ops
@@ -47,6 +48,7 @@ from pteron.exir.passes.run_graph_passes import copy_program, run_graph_passes
 from pteron.exir.passes.scalar_to_tensor import scalar_to_tensor
 from pteron.exir.passes.separate_loop_values import separate_loop_values
 from pteron.exir.passes.separate_updates import separate_updates
+from pteron.exir.passes.settle_constants import settle_constants
 from pteron.exir.passes.spec_prop_pass import state_specs
 from pteron.exir.passes.spell_out_copies import spell_out_copies
 from pteron.exir.passes.spell_out_symbolic_ops import spell_out_symbolic_ops
@@ -145,6 +147,7 @@ TO_EDGE: Stage[ToEdge] = Stage(
         Row(promote_mixed_dtypes),
         Row(state_dim_order, when=_STATES_DIM_ORDER),
         Row(replace_with_edge_ops),
+        Row(remove_requantization),
         Row(sync_output_names),
         Row(eliminate_dead_code),
         Row(assign_debug_handles),
@@ -164,6 +167,7 @@ FUNCTIONAL: Stage[ToExecutorch] = Stage(
         Row(copy_program),
         Row(insert_write_backs),
         Row(run_graph_passes, when=_CALLER_HAS_PASSES, given=lambda to, _: (to.config.passes,)),
+        Row(settle_constants),
         Row(
             optimize_programs,
             when=_OPTIMIZES,

@@ -10,8 +10,10 @@ from torch.export import ExportedProgram
 
 from pteron.errors import ExportError
 from pteron.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
+from pteron.exir.backend.delegated_graph import collect_named_data_store_from_exported_program
 from pteron.exir.backend.delegation_report import DelegationReport, delegation_report
 from pteron.exir.backend.lowered_backend_module import set_lowering
+from pteron.exir.backend.named_data_store import NamedDataStore
 from pteron.exir.config.backend_config import ExecutorchBackendConfig
 from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.config.explicit_settings import explicit_settings
@@ -104,6 +106,16 @@ class EdgeProgramManager:
     def _config_methods(self) -> dict[str, Any]:
         """Method → the constant that it returns, for passes that add some."""
         return self._constant_methods
+
+    @property
+    def _named_data_store(self) -> NamedDataStore:
+        """What the delegates of all methods put beside their blobs; ExecuTorch's tools ask for it by this
+        name.
+        """
+        store = NamedDataStore()
+        for program in self._edge_programs.values():
+            collect_named_data_store_from_exported_program(program, store)
+        return store
 
     def exported_program(self, method_name: str = DEFAULT_METHOD) -> ExportedProgram:
         """The edge program of a method; KeyError that lists the methods where there is none of that name."""

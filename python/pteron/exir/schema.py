@@ -108,7 +108,7 @@ class NamedData:
 class TensorLayout:
     """dtype code, extents and memory order of a tensor in a data file."""
 
-    scalar_type: int
+    scalar_type: ScalarType
     sizes: list[int]
     dim_order: list[int]
 

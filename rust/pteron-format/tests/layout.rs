@@ -101,6 +101,37 @@ fn equal_bytes_are_stored_once() {
     assert_eq!(program.segments.len(), 6);
 }
 
+/// What a kernel and a delegate both read is in the file once: the named segment lies within the constants.
+#[test]
+fn named_bytes_that_are_a_constant_are_stored_with_the_constants() {
+    let (weight, other) = (floats(&[1.5; 64]), floats(&[2.5; 64]));
+    let mut draft = everything();
+    draft.constants = vec![blob([]), floats(&[0.5; 3]), weight.clone(), blob([])];
+    draft.methods =
+        vec![method([(3, 1), (64, 2), (0, 3)].map(|(n, i)| f32s(&[n]).constant(i).into()).to_vec())];
+    let named = |key: &str, data: &std::borrow::Cow<'static, [u8]>, alignment| NamedDataDraft {
+        key: key.to_owned(),
+        data: data.clone(),
+        alignment,
+    };
+    draft.named_data = vec![
+        named("shared", &weight, 96),
+        named("again", &weight, 1),
+        named("own", &other, 1),
+        named("empty", &blob([]), 1),
+    ];
+    let (bytes, program) = write(&draft);
+    let shared = program.named("shared").unwrap();
+    assert_eq!((&shared, &program.named("again").unwrap()), (&constant(&program, 1), &shared));
+    assert_eq!(bytes[shared.clone()], *weight);
+    assert_eq!(shared.start % 384, 0, "aligned for its key and as a segment");
+    assert_eq!(constant(&program, 0).start % 16, 0);
+    assert_eq!(bytes[program.named("own").unwrap()], *other);
+    assert!(program.named("empty").unwrap().is_empty());
+    let found = bytes.windows(weight.len()).filter(|part| **part == *weight).count();
+    assert_eq!(found, 1);
+}
+
 #[test]
 fn alignments_are_kept() {
     let mut draft = everything();

@@ -91,6 +91,16 @@ fn bytes_that_others_refer_to_stay() {
 }
 
 #[test]
+fn debug_information_that_is_a_constant_stays_as_one() {
+    let mut draft = with_debug(2);
+    draft.constants = vec![blob([]), blob([7; 12]), blob(SECRET)];
+    let full = bytes(&draft);
+    let stripped = strip(&full).unwrap();
+    assert_eq!(ProgramFile::parse(&stripped).unwrap().named(DEBUG_KEY), None);
+    assert!(contains(&stripped, SECRET), "the constant is needed");
+}
+
+#[test]
 fn no_damage_is_fatal_to_stripping() {
     let mut full = bytes(&with_debug(1));
     for at in 0..full.len().min(3000) {

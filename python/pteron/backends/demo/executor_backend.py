@@ -21,12 +21,16 @@ class ExecutorBackend(BackendDetails):
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
         """Takes the program through `to_executorch`.
 
+        Compile specs go into the file as they are; there is none that this backend reads.
+
         Raises:
-            ValueError: a compile spec is given; this backend has none.
+            RuntimeError: the spec `external_constants` is given.
         """
-        if compile_specs:
-            keys = [spec.key for spec in compile_specs]
-            raise ValueError(f"ExecutorBackend has no compile specs, got {keys}")
+        if any(spec.key == "external_constants" for spec in compile_specs):
+            raise RuntimeError(
+                "ExecutorBackend: the compile spec 'external_constants' would put the weights of the program "
+                "inside into a data file, and a blob has none; leave it out, and they are in the blob"
+            )
         program = EdgeProgramManager(edge_program).to_executorch()
         handles = sorted({node.meta.get("debug_handle") or 0 for node in edge_program.graph.nodes} - {0})
         return PreprocessResult(

@@ -113,8 +113,7 @@ def serialize_pte_binary(
         constant_buffer=pte_file.program.constant_buffer or [Buffer(b"")],
         mutable_data=pte_file.mutable_data or [Buffer(b"")],
         named_data=[
-            NamedData(key, named.buffers[entry.buffer_index], entry.alignment)
-            for key, entry in named.pte_data.items()
+            NamedData(key, named.content(entry), entry.alignment) for key, entry in named.pte_data.items()
         ],
     )
     return Cord(

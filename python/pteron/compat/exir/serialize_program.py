@@ -10,7 +10,7 @@ from pteron.compat.exir.emit import EmitterOutput
 from pteron.compat.exir.pte_file import PTEFile, serialize_pte_binary
 from pteron.exir.backend.named_data_store import NamedDataStore, NamedDataStoreOutput
 from pteron.exir.config.backend_config import ExecutorchBackendConfig
-from pteron.exir.schema import EXTERNAL, Program, Tensor, TensorLayout
+from pteron.exir.schema import EXTERNAL, Program, ScalarType, Tensor, TensorLayout
 
 __all__ = ["serialize_for_executorch"]
 
@@ -76,6 +76,8 @@ def _layouts(program: Program) -> dict[str, TensorLayout]:
             tensor = value.val
             info = tensor.extra_tensor_info if isinstance(tensor, Tensor) else None
             if isinstance(tensor, Tensor) and info is not None and info.location == EXTERNAL:
-                layout = TensorLayout(tensor.scalar_type, list(tensor.sizes), list(tensor.dim_order))
+                layout = TensorLayout(
+                    ScalarType(tensor.scalar_type), list(tensor.sizes), list(tensor.dim_order)
+                )
                 found[str(info.fully_qualified_name)] = layout
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pteron.devtools.bundled_program.method_test_suite import ConfigValue, MethodTestSuite
-from pteron.errors import ExportError
+from pteron.errors import CaseMismatchError
 from pteron.exir.edge.scalar_type import scalar_type_of
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.schema import Bool, Double, ExecutionPlan, Int, Tensor
@@ -20,8 +20,8 @@ class BundledProgram:
     """A program and the test cases of its methods, ready to be written.
 
     `executorch_program`: what `to_executorch` gave; or `pte_file_path`: a program file. Exactly one of them
-    is given. `method_test_suites`: the cases; they are kept sorted by method name. ExportError where a case
-    does not fit its method, which is known for a manager only.
+    is given. `method_test_suites`: the cases; they are kept sorted by method name.
+    CaseMismatchError where a case does not fit its method, which is known for a manager only.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class BundledProgram:
         pte_file_path: str | os.PathLike[str] | None = None,
     ) -> None:
         if (executorch_program is None) == (pte_file_path is None):
-            raise ExportError(
+            raise CaseMismatchError(
                 "BundledProgram: expected exactly one of executorch_program and pte_file_path",
                 got="both" if pte_file_path is not None else "neither",
             )
@@ -41,7 +41,7 @@ class BundledProgram:
         names = [suite.method_name for suite in self.method_test_suites]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ExportError(f"BundledProgram: two test suites are for method {twice!r}", method=twice)
+            raise CaseMismatchError(f"BundledProgram: two test suites are for method {twice!r}", method=twice)
         if executorch_program is not None:
             plans = {plan.name: plan for plan in executorch_program.executorch_program.execution_plan}
             for suite in self.method_test_suites:
@@ -61,7 +61,7 @@ _KINDS: dict[type[Any], type[Any]] = {Int: int, Bool: bool, Double: float}
 def _check_suite(suite: MethodTestSuite, plans: dict[str, ExecutionPlan]) -> None:
     plan = plans.get(suite.method_name)
     if plan is None:
-        raise ExportError(
+        raise CaseMismatchError(
             f"BundledProgram: the program has no method {suite.method_name!r}",
             method=suite.method_name,
             expected=f"one of {sorted(plans)}",
@@ -78,7 +78,7 @@ def _check_values(
     values: Sequence[ConfigValue], plan: ExecutionPlan, indices: Sequence[int], place: str
 ) -> None:
     if len(values) != len(indices):
-        raise ExportError(
+        raise CaseMismatchError(
             f"BundledProgram: {place}s: expected {len(indices)} flat values, got {len(values)}",
             method=plan.name,
             expected=str(len(indices)),
@@ -88,7 +88,7 @@ def _check_values(
         wanted = _describe(plan.values[index].val)
         got = _describe(value)
         if wanted != got:
-            raise ExportError(
+            raise CaseMismatchError(
                 f"BundledProgram: {place} {position} has another type than in the program",
                 method=plan.name,
                 expected=wanted,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._pytree import tree_flatten
 
-from pteron.errors import ExportError
+from pteron.errors import CaseMismatchError
 
 #: What a bundled program can hold.
 ConfigValue: TypeAlias = torch.Tensor | int | bool | float
@@ -18,8 +18,8 @@ ConfigValue: TypeAlias = torch.Tensor | int | bool | float
 class MethodTestCase:
     """One call of a method: its inputs and, where the result is to be compared, the expected outputs.
 
-    Both may be nested as the method has them; `inputs` and `expected_outputs` are flat lists. ExportError for
-    a value that is no tensor, int, bool or float.
+    Both may be nested as the method has them; `inputs` and `expected_outputs` are flat lists.
+    CaseMismatchError for a value that is no tensor, int, bool or float.
     """
 
     __test__ = False
@@ -45,7 +45,7 @@ def _flat(nested: Any, name: str) -> list[ConfigValue]:
     leaves, _ = tree_flatten(nested, is_leaf=lambda value: value is None)
     for index, leaf in enumerate(leaves):
         if not isinstance(leaf, (torch.Tensor, int, float)):
-            raise ExportError(
+            raise CaseMismatchError(
                 f"MethodTestCase({name}=...): value {index} cannot be bundled",
                 argument=name,
                 expected="a tensor, an int, a bool or a float",

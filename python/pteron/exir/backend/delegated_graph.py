@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from pteron.exir.backend.delegate_call import is_delegate_output
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
-from pteron.exir.edge.delegate_call import is_delegate_call
+from pteron.exir.backend.named_data_store import NamedDataStore
+from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 
 
 def get_non_lowered_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
@@ -28,6 +31,23 @@ def get_delegates(graph: torch.fx.Graph) -> list[torch.fx.Node]:
 def is_delegate_reference(node: torch.fx.Node) -> bool:
     """Whether `node` is a `get_attr` of a lowered module."""
     return node.op == "get_attr" and str(node.target).startswith("lowered_module_")
+
+
+def collect_named_data_store_from_exported_program(
+    exported_program: ExportedProgram, named_data_store: NamedDataStore
+) -> None:
+    """Adds what the delegates of a program put beside their blobs, those in bodies of control flow too.
+
+    Raises:
+        ValueError: two delegates give one key different bytes. (A program file may have them: each delegate
+            reads its own.)
+    """
+    for module in graph_modules(exported_program.graph_module):
+        for node in module.graph.nodes:
+            if is_delegate_call(node):
+                found = lowered_module_of(node).named_data_store_output
+                if found is not None:
+                    named_data_store.merge_named_data_store(found)
 
 
 def get_delegated_payload(

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from pteron.exir.backend.file_backed_data import FileBackedData
 from pteron.exir.edge.scalar_type import scalar_type_of
-from pteron.exir.schema import TensorLayout
+from pteron.exir.schema import ScalarType, TensorLayout
 
 
 @dataclass
@@ -29,14 +30,18 @@ class NamedDataStoreOutput:
     """What a `NamedDataStore` holds, ready to be written.
 
     Attributes:
-        buffers: the distinct byte strings.
+        buffers: the distinct byte strings; those that lie in a file stay there until they are written.
         pte_data: key to entry, for data inside the program file.
         external_data: file name to key to entry, for data in files of their own.
     """
 
-    buffers: list[bytes] = field(default_factory=list)
+    buffers: list[bytes | FileBackedData] = field(default_factory=list)
     pte_data: dict[str, DataEntry] = field(default_factory=dict)
     external_data: dict[str, dict[str, DataEntry]] = field(default_factory=dict)
+
+    def content(self, entry: DataEntry) -> bytes | memoryview:
+        """The bytes of an entry; those in a file are not read before they are looked at."""
+        return content_of(self.buffers[entry.buffer_index])
 
 
 class NamedDataStore:
@@ -47,19 +52,21 @@ class NamedDataStore:
     """
 
     #: As in `NamedDataStoreOutput`.
-    buffers: list[bytes]
+    buffers: list[bytes | FileBackedData]
     pte_data: dict[str, DataEntry]
     external_data: dict[str, dict[str, DataEntry]]
+    #: Index into `buffers` of each key, wherever its entry is.
+    key_to_buffer_idx: dict[str, int]
 
     def __init__(self) -> None:
         self.buffers, self.pte_data, self.external_data = [], {}, {}
+        self.key_to_buffer_idx = {}
         self._index_of_digest: dict[bytes, int] = {}
-        self._index_of_key: dict[str, int] = {}
 
     def add_named_data(
         self,
         key: str,
-        data: bytes,
+        data: bytes | FileBackedData | torch.Tensor,
         alignment: int | None = 1,
         external_tag: str | None = None,
         tensor_layout: TensorLayout | None = None,
@@ -68,8 +75,8 @@ class NamedDataStore:
 
         Args:
             key: unique in the program. Keys that start with ``pteron.`` are ours and refused.
-            data: the bytes, data that lies in a file (an object with `to_bytes`), or a torch tensor whose
-                elements are taken in memory order; the layout then says which order that is.
+            data: the bytes, a `FileBackedData`, which stays in its file, or a torch tensor whose elements are
+                taken in memory order; the layout then says which order that is.
             alignment: bytes, at least 1. Keys that share bytes get a common multiple.
             external_tag: name of the data file to put it in; None for the program file.
             tensor_layout: dtype, shape and memory order, for readers that want them; of a tensor it may be
@@ -88,9 +95,9 @@ class NamedDataStore:
         step = 1 if alignment is None else alignment
         if step < 1:
             raise ValueError(f"named data key {key!r}: alignment must be at least 1, got {alignment}")
-        digest = hashlib.sha256(content).digest()
+        digest = _digest(content)
         index = self._index_of_digest.get(digest)
-        known = self._index_of_key.get(key)
+        known = self.key_to_buffer_idx.get(key)
         if known is not None and known != index:
             raise ValueError(
                 f"Duplicate key {key} with different data: {len(self.buffers[known])} bytes are "
@@ -101,7 +108,7 @@ class NamedDataStore:
             index = len(self.buffers)
             self.buffers.append(content)
             self._index_of_digest[digest] = index
-        self._index_of_key[key] = index
+        self.key_to_buffer_idx[key] = index
         self._insert(key, index, step, external_tag, tensor_layout)
 
     def merge_named_data_store(self, other: NamedDataStoreOutput) -> None:
@@ -184,13 +191,24 @@ class NamedDataStore:
         table[key] = DataEntry(index, step, tensor_layout)
 
 
-def _bytes_and_layout(key: str, data: Any, stated: TensorLayout | None) -> tuple[bytes, TensorLayout | None]:
+def content_of(data: bytes | FileBackedData) -> bytes | memoryview:
+    """The bytes; those in a file are not read before they are looked at."""
+    return data.view() if isinstance(data, FileBackedData) else data
+
+
+def _digest(content: bytes | memoryview | FileBackedData) -> bytes:
+    """What stands for the bytes where contents are compared."""
+    return content.sha256() if isinstance(content, FileBackedData) else hashlib.sha256(content).digest()
+
+
+def _bytes_and_layout(
+    key: str, data: Any, stated: TensorLayout | None
+) -> tuple[bytes | FileBackedData, TensorLayout | None]:
     """The bytes of `data` in memory order, and its layout; None of bytes that come without one."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data), stated
-    if hasattr(data, "to_bytes") and not isinstance(data, int):
-        # Data of the peer's form that stays in a file.
-        return data.to_bytes(), stated
+    if isinstance(data, FileBackedData):
+        return data, stated
     if not isinstance(data, torch.Tensor):
         raise TypeError(f"named data: expected bytes or a tensor, got {type(data).__name__}")
     layout = layout_of(data)
@@ -217,4 +235,4 @@ def layout_of(tensor: torch.Tensor) -> TensorLayout:
             "Tensor is not contiguous. Please call .contiguous() before creating the TensorLayout."
         )
     order = list(range(tensor.dim())) if tensor.is_contiguous() else [0, 2, 3, 1]
-    return TensorLayout(scalar_type_of(tensor.dtype), list(tensor.shape), order)
+    return TensorLayout(ScalarType(scalar_type_of(tensor.dtype)), list(tensor.shape), order)

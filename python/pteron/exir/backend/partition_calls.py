@@ -20,7 +20,7 @@ from pteron.exir.backend.graph_identity import first_difference
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
 from pteron.exir.backend.partition_extraction import extract_partition, next_debug_handle, restore_order
 from pteron.exir.backend.partition_nodes import collect_partitions
-from pteron.exir.backend.partition_report import REPORTED_REASON, explain_leftovers
+from pteron.exir.backend.partition_report import PARTITIONED_BY, REPORTED_REASON, explain_leftovers
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
 from pteron.exir.backend.program_copy import copy_for_partitioner, update_to_real_program, validate
 from pteron.exir.edge.control_flow import control_flows, graph_modules
@@ -152,6 +152,9 @@ def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) ->
     calls: list[torch.fx.Node] = []
     # Looked for once: the handles of all nodes are read for it.
     first_handle = next_debug_handle(program)
+    # What passes noted about the program is for backends too; what lowering noted is not.
+    meta = program.graph_module.meta
+    noted = {key: value for key, value in meta.items() if key not in (UNNAMED_TAGS, PARTITIONED_BY)}
     # Callers before callees, and only what is still called once the partitions of the caller are cut.
     pending, seen = [program.graph_module], {id(program.graph_module)}
     while pending:
@@ -159,11 +162,11 @@ def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) ->
         is_branch = module is not program.graph_module
         partitions = collect_partitions(module, program, tags, is_branch=is_branch)
         for cut in partitions:
-            calls.append(
-                extract_partition(
-                    module, program, cut, is_branch=is_branch, debug_handle=first_handle + len(calls)
-                )
+            call = extract_partition(
+                module, program, cut, is_branch=is_branch, debug_handle=first_handle + len(calls)
             )
+            call.meta["submodule_program"].graph_module.meta.update(noted)
+            calls.append(call)
         if partitions:
             restore_order(module.graph)
             module.graph.lint()

@@ -10,7 +10,7 @@ from torch._export.verifier import SpecViolationError, Verifier
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
-from pteron.errors import VerificationError
+from pteron import errors
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.source_location import source_location
@@ -43,6 +43,10 @@ class EdgeDialectVerifier(Verifier):
         passes.
         """
         return (*super().allowed_getattr_types(), torch.Tensor)
+
+
+class VerificationError(errors.VerificationError, SpecViolationError):
+    """The error of `pteron.errors`, for code that catches what torch's own verifiers raise too."""
 
 
 def verify(

@@ -19,6 +19,7 @@ from pteron.exir.schema import (
     DataFileEntry,
     NamedData,
     Program,
+    ScalarType,
     TensorLayout,
 )
 
@@ -103,7 +104,7 @@ def tensor_bytes(value: torch.Tensor) -> memoryview:
 
 def tensor_layout(spec: TensorSpec) -> TensorLayout:
     """What a data file says about a tensor."""
-    return TensorLayout(scalar_type_of(spec.dtype), list(spec.shape), list(spec.dim_order))
+    return TensorLayout(ScalarType(scalar_type_of(spec.dtype)), list(spec.shape), list(spec.dim_order))
 
 
 @dataclass
@@ -112,7 +113,7 @@ class _DelegateData:
 
     key: str
     place: str
-    data: bytes
+    data: bytes | memoryview
     alignment: int
     tag: str | None
     layout: Any
@@ -178,7 +179,7 @@ class SharedData:
             self._blobs[data] = len(self._program.backend_delegate_data) - 1
         return self._blobs[data]
 
-    def named(self, key: str, data: bytes, alignment: int) -> None:
+    def named(self, key: str, data: bytes | memoryview, alignment: int) -> None:
         """Store `data` under `key`. ExportError where the key is taken by other bytes."""
         known = self._named.get(key)
         if known is None:
@@ -206,7 +207,7 @@ class SharedData:
             tables.append((checked_tag(tag, where), entries))
         for tag, entries in tables:
             for key, entry in entries.items():
-                data = store.buffers[entry.buffer_index]
+                data = store.content(entry)
                 self._of_delegates.append(
                     _DelegateData(key, place, data, entry.alignment, tag, entry.tensor_layout)
                 )
@@ -219,9 +220,11 @@ class SharedData:
         (`scoped_key`): each then reads its own. Only our runtime looks there, so without `is_scoped` such a
         key is an ExportError.
         """
-        contents: dict[str, set[bytes]] = {}
+        contents: dict[str, list[bytes | memoryview]] = {}
         for item in self._of_delegates:
-            contents.setdefault(item.key, set()).add(item.data)
+            known = contents.setdefault(item.key, [])
+            if item.data not in known:
+                known.append(item.data)
         for item in self._of_delegates:
             is_shared = len(contents[item.key]) == 1 or not is_scoped
             key = item.key if is_shared else scoped_key(item.key, item.place)
@@ -234,7 +237,7 @@ class SharedData:
 def _own_layout(layout: Any) -> TensorLayout | None:
     if layout is None:
         return None
-    return TensorLayout(int(layout.scalar_type), list(layout.sizes), list(layout.dim_order))
+    return TensorLayout(ScalarType(int(layout.scalar_type)), list(layout.sizes), list(layout.dim_order))
 
 
 def scoped_key(key: str, place: str) -> str:

@@ -12,6 +12,9 @@ from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.propagate_values import fake_mode_of
 
+#: Of a placeholder's meta: the data file that its constant goes to, as ExecuTorch's passes say it.
+CONSTANT_TAG = "constant_tag"
+
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _UPDATES = tuple(kind for kind in OutputKind if kind.name.endswith("_MUTATION"))
 
@@ -46,12 +49,16 @@ def updated_placeholders(program: ExportedProgram) -> set[torch.fx.Node]:
 
 
 def constant_values(program: ExportedProgram) -> dict[torch.fx.Node, torch.Tensor]:
-    """Placeholder → tensor for each parameter, buffer and constant that no run changes."""
+    """Placeholder → tensor for each parameter, buffer and constant that no run changes; those that a pass
+    put into a data file stay as they are, and are left out.
+    """
     placeholders = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
     updated = updated_placeholders(program)
     found = {}
     for spec, node in zip(program.graph_signature.input_specs, placeholders, strict=True):
         if spec.kind not in _STORED or spec.target is None or node in updated:
+            continue
+        if node.meta.get(CONSTANT_TAG) is not None:
             continue
         store = program.state_dict if spec.target in program.state_dict else program.constants
         value = store.get(spec.target)

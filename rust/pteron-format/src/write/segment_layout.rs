@@ -5,6 +5,7 @@ use super::segments::{Segment, Segments, add, align_up, index32, lcm};
 use super::write_options::check_alignment;
 use super::{ProgramDraft, WriteOptions};
 use pteron_core::{Error, Result};
+use std::collections::HashMap;
 
 /// Everything behind the program table, and the numbers that the table must state about it.
 pub(super) struct SegmentLayout<'a> {
@@ -42,21 +43,28 @@ impl<'a> SegmentLayout<'a> {
         let constant_alignment = u64::from(options.constant_tensor_alignment);
 
         let constants = distinct_after_placeholder(&draft.constants, "constants")?;
-        let (segment, constant_offsets) =
-            concatenate(&constants.blobs, constant_alignment, lcm(segment_alignment, constant_alignment)?)?;
+        let named = NamedBlobs::of(draft, &constants.blobs, segment_alignment)?;
+        let mut alignments = Vec::new();
+        for (at, _) in constants.blobs.iter().enumerate() {
+            alignments.push(match named.alignment_of_constant.get(&at) {
+                Some(alignment) => lcm(constant_alignment, *alignment)?,
+                None => constant_alignment,
+            });
+        }
+        let (segment, constant_offsets) = concatenate(&constants.blobs, &alignments, segment_alignment)?;
         segments.push(segment);
 
         let initial = distinct_after_placeholder(&draft.mutable_data, "mutable_data")?;
         let mut mutable = None;
         if initial.blobs.len() > 1 {
-            let (segment, offsets) = concatenate(&initial.blobs, 1, segment_alignment)?;
+            let (segment, offsets) = concatenate(&initial.blobs, &[], segment_alignment)?;
             mutable = Some((index32(segments.len())?, offsets));
             segments.push(segment);
         }
 
         let (inline_delegates, delegate_place) =
             place_delegates(draft, options.extract_delegate_segments, segment_alignment, &mut segments)?;
-        let named_segment = place_named(draft, segment_alignment, &mut segments)?;
+        let named_segment = named.place(&constant_offsets, &mut segments)?;
         Ok(SegmentLayout {
             segments: Segments::arrange(segments)?,
             constant_offsets,
@@ -87,17 +95,20 @@ fn distinct_after_placeholder<'a>(
     Ok(out)
 }
 
-/// One segment of `blobs`, each at a multiple of `piece_alignment`, and their offsets.
+/// One segment of `blobs`, each at a multiple of its entry in `alignments` (1 where it has none), and their
+/// offsets. The segment keeps all of these alignments and `alignment`.
 fn concatenate<'a>(
     blobs: &[&'a [u8]],
-    piece_alignment: u64,
+    alignments: &[u64],
     alignment: u64,
 ) -> Result<(Segment<'a>, Vec<u64>)> {
-    let mut segment = Segment { alignment, pieces: Vec::new(), size: 0 };
+    let mut segment = Segment { alignment, pieces: Vec::new(), size: 0, inside: None };
     let mut offsets = Vec::new();
-    for blob in blobs {
-        let offset = align_up(segment.size, piece_alignment)?;
+    for (at, blob) in blobs.iter().enumerate() {
+        let own = alignments.get(at).copied().unwrap_or(1);
+        let offset = align_up(segment.size, own)?;
         offsets.push(offset);
+        segment.alignment = lcm(segment.alignment, own)?;
         if !blob.is_empty() {
             segment.pieces.push((offset, *blob));
             segment.size = add(offset, blob.len() as u64)?;
@@ -131,14 +142,72 @@ fn place_delegates<'a>(
     Ok((inline, place))
 }
 
-/// Named blobs: one segment per content, aligned for every key that shares it.
-fn place_named<'a>(
-    draft: &'a ProgramDraft<'_>,
+/// Named blobs of a program by content. A content that is also a constant is stored with the constants, and its
+/// segment names these bytes: what a delegate and a kernel both read is in the file once.
+struct NamedBlobs<'a> {
+    /// Each content once: its bytes, its alignment, and the stored constant that it equals.
+    contents: Vec<(&'a [u8], u64, Option<usize>)>,
+    /// Index into `contents` of each named blob, parallel to the draft.
+    index: Vec<usize>,
+    /// Stored constant → what its bytes are aligned to for the names that it has.
+    alignment_of_constant: HashMap<usize, u64>,
+}
+
+impl<'a> NamedBlobs<'a> {
+    fn of(draft: &'a ProgramDraft<'_>, constants: &[&'a [u8]], segment_alignment: u64) -> Result<Self> {
+        let named = draft.named_data.iter().map(|n| (n.key.as_str(), n.data.as_ref(), n.alignment));
+        let (blobs, alignments, index) = keyed_contents(named, segment_alignment)?;
+        // Without the placeholder, which an empty constant equals, the constants are distinct: they keep their order.
+        let stored = constants.get(1..).unwrap_or_default();
+        let both = Distinct::of(stored.iter().copied().chain(blobs.iter().copied()));
+        let mut contents = Vec::new();
+        let mut alignment_of_constant = HashMap::new();
+        for (at, (blob, alignment)) in blobs.into_iter().zip(alignments).enumerate() {
+            let first = both.index.get(stored.len().saturating_add(at)).copied();
+            let equal = first.filter(|first| *first < stored.len() && !blob.is_empty());
+            let constant = equal.map(|at| at.saturating_add(1));
+            if let Some(constant) = constant {
+                alignment_of_constant.insert(constant, alignment);
+            }
+            contents.push((blob, alignment, constant));
+        }
+        Ok(NamedBlobs { contents, index, alignment_of_constant })
+    }
+
+    /// Adds a segment for each content and returns that of each named blob; the constants are segment 0.
+    fn place(self, constant_offsets: &[u64], segments: &mut Vec<Segment<'a>>) -> Result<Vec<u32>> {
+        let first = segments.len();
+        for (blob, alignment, constant) in self.contents {
+            let inside = constant.and_then(|at| constant_offsets.get(at));
+            segments.push(match inside {
+                Some(offset) => Segment::within(0, *offset, blob.len() as u64),
+                None => Segment::whole(blob, alignment),
+            });
+        }
+        self.index.into_iter().map(|at| index32(first.saturating_add(at))).collect()
+    }
+}
+
+/// Distinct contents, what each is aligned to, and the content of each entry of a list.
+type KeyedContents<'a> = (Vec<&'a [u8]>, Vec<u64>, Vec<usize>);
+
+/// The distinct contents of (key, bytes, alignment), each aligned for every key that shares it.
+fn keyed_contents<'a, 'k>(
+    entries: impl Iterator<Item = (&'k str, &'a [u8], u32)> + Clone,
     segment_alignment: u64,
-    segments: &mut Vec<Segment<'a>>,
-) -> Result<Vec<u32>> {
-    let wanted = draft.named_data.iter().map(|n| (n.key.as_str(), n.data.as_ref(), n.alignment));
-    place_keyed(wanted, segment_alignment, segments)
+) -> Result<KeyedContents<'a>> {
+    let Distinct { blobs, index } = Distinct::of(entries.clone().map(|(_, data, _)| data));
+    let mut alignments = vec![segment_alignment; blobs.len()];
+    for ((key, _, alignment), at) in entries.zip(&index) {
+        check_alignment(
+            &format!("the alignment of named data '{}'", pteron_core::error::printable(key)),
+            alignment,
+        )?;
+        if let Some(all) = alignments.get_mut(*at) {
+            *all = lcm(*all, u64::from(alignment))?;
+        }
+    }
+    Ok((blobs, alignments, index))
 }
 
 /// One segment per distinct content of (key, bytes, alignment), aligned for every key that shares it;
@@ -149,19 +218,7 @@ pub(super) fn place_keyed<'a, 'k>(
     segments: &mut Vec<Segment<'a>>,
 ) -> Result<Vec<u32>> {
     let first = segments.len();
-    let distinct = Distinct::of(entries.clone().map(|(_, data, _)| data));
-    segments.extend(distinct.blobs.iter().map(|blob| Segment::whole(blob, segment_alignment)));
-    let mut out = Vec::new();
-    for ((key, _, alignment), index) in entries.zip(&distinct.index) {
-        check_alignment(
-            &format!("the alignment of named data '{}'", pteron_core::error::printable(key)),
-            alignment,
-        )?;
-        let at = first.saturating_add(*index);
-        if let Some(segment) = segments.get_mut(at) {
-            segment.alignment = lcm(segment.alignment, u64::from(alignment))?;
-        }
-        out.push(index32(at)?);
-    }
-    Ok(out)
+    let (blobs, alignments, index) = keyed_contents(entries, segment_alignment)?;
+    segments.extend(blobs.iter().zip(alignments).map(|(blob, alignment)| Segment::whole(blob, alignment)));
+    index.into_iter().map(|at| index32(first.saturating_add(at))).collect()
 }

@@ -11,12 +11,19 @@ pub(super) struct Segment<'a> {
     pub alignment: u64,
     pub pieces: Vec<(u64, &'a [u8])>,
     pub size: u64,
+    /// The segment before it whose bytes it names from an offset on; it has no pieces then.
+    pub inside: Option<(usize, u64)>,
 }
 
 impl<'a> Segment<'a> {
     /// A segment of one blob.
     pub fn whole(blob: &'a [u8], alignment: u64) -> Self {
-        Segment { alignment, pieces: vec![(0, blob)], size: blob.len() as u64 }
+        Segment { alignment, pieces: vec![(0, blob)], size: blob.len() as u64, inside: None }
+    }
+
+    /// `size` bytes of segment `segment`, which comes before it, from `offset` on.
+    pub fn within(segment: usize, offset: u64, size: u64) -> Self {
+        Segment { alignment: 1, pieces: Vec::new(), size, inside: Some((segment, offset)) }
     }
 }
 
@@ -34,9 +41,14 @@ pub(super) struct Segments<'a> {
 impl<'a> Segments<'a> {
     /// Puts segments one behind the other.
     pub fn arrange(list: Vec<Segment<'a>>) -> Result<Self> {
-        let mut extents = Vec::new();
+        let mut extents: Vec<(u64, u64)> = Vec::new();
         let (mut at, mut base_alignment) = (0u64, 1u64);
         for segment in &list {
+            if let Some((outer, offset)) = segment.inside {
+                let start = extents.get(outer).map_or(0, |(start, _)| *start);
+                extents.push((add(start, offset)?, segment.size));
+                continue;
+            }
             if segment.size == 0 {
                 extents.push((at, 0));
                 continue;

@@ -23,7 +23,7 @@ from pteron.compat.exir.serde.torch_artifact import (
 from pteron.errors import ExportError
 from pteron.exir.backend.compile_spec import CompileSpec
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
-from pteron.exir.backend.named_data_store import DataEntry, NamedDataStoreOutput
+from pteron.exir.backend.named_data_store import DataEntry, NamedDataStoreOutput, content_of
 from pteron.exir.schema import TensorLayout
 
 _VERSION = 1
@@ -185,7 +185,7 @@ def _named_data_to_json(output: NamedDataStoreOutput | None) -> dict[str, Any] |
     if output is None:
         return None
     return {
-        "buffers": [_text(bytes(buffer)) for buffer in output.buffers],
+        "buffers": [_text(bytes(content_of(buffer))) for buffer in output.buffers],
         "pte_data": _entries_to_json(output.pte_data),
         "external_data": {tag: _entries_to_json(each) for tag, each in output.external_data.items()},
     }
