@@ -129,7 +129,7 @@ fuzz-attacks: ## each field of every seed program at its bounds, each argument a
 check: lint features gen-check operators-check errors-check passes-check types imports stubs docs test ## everything that must hold before a change lands
 
 # By path: `cargo fmt` does not see modules that a macro declares, such as those of operators.
-FORMATTED := --edition 2024 $(filter-out rust/pteron-format/src/generated/%,$(filter %.rs,$(RUST_SOURCES)))
+FORMATTED := --edition 2024 $(filter-out %_generated.rs,$(filter %.rs,$(RUST_SOURCES)))
 
 format: $(VENV)/.packages ## rewrite sources in the house format
 	rustfmt $(FORMATTED)
