@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from pteron.exir.edge.debug_handles import debug_handles
+from pteron.exir.edge.debug_handles import stated_handles
 
 
 class DelegateMappingError(ValueError):
@@ -77,7 +77,7 @@ class DelegateMappingBuilder:
 
 def _handles_of(nodes: torch.fx.Node | Iterable[torch.fx.Node]) -> set[int]:
     listed = [nodes] if isinstance(nodes, torch.fx.Node) else list(nodes)
-    return {handle for node in listed for handle in debug_handles(node)}
+    return {handle for node in listed for handle in stated_handles(node)}
 
 
 def _as_handles(handles: int | Sequence[int | None] | None) -> set[int]:

@@ -23,7 +23,15 @@ class Origin:
 
 def debug_handles(node: torch.fx.Node) -> tuple[int, ...]:
     """The handles of `node`: none, one, or several where it computes what several operators computed."""
-    handle = node.meta.get(_BEFORE_EMIT, node.meta.get(DEBUG_HANDLE))
+    return _as_tuple(node.meta.get(_BEFORE_EMIT, node.meta.get(DEBUG_HANDLE)))
+
+
+def stated_handles(node: torch.fx.Node) -> tuple[int, ...]:
+    """The handles that `node` states now: once it was emitted, the index of its instruction."""
+    return _as_tuple(node.meta.get(DEBUG_HANDLE))
+
+
+def _as_tuple(handle: Any) -> tuple[int, ...]:
     if handle is None:
         return ()
     return tuple(handle) if isinstance(handle, (list, tuple)) else (handle,)
