@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -109,8 +110,12 @@ class _Lowered:
         buffer = (manager or self.manager).to_executorch().buffer
         return pteron.load(buffer, runtime=self._runtime)
 
+    @cached_property
     def _expected(self) -> list[list[Tensor]]:
-        """Results of eager PyTorch, call by call; a buffer goes on from call to call."""
+        """Results of eager PyTorch, call by call; a buffer goes on from call to call.
+
+        Computed once, by one thread: models are made with a seed, and threads share PyTorch's generator.
+        """
         eager = self._model.make()
         with torch.no_grad():
             return [_flat(eager(*(arg.clone() for arg in args))) for args in self._model.all_calls]
@@ -119,7 +124,7 @@ class _Lowered:
         return [_flat(method(*args)) for args in self._model.all_calls]
 
     def _differences(self, results: list[list[Tensor]]) -> str | None:
-        for call, (got, expected) in enumerate(zip(results, self._expected(), strict=True)):
+        for call, (got, expected) in enumerate(zip(results, self._expected, strict=True)):
             if len(got) != len(expected):
                 return f"call {call}: {len(got)} results, {len(expected)} in eager PyTorch"
             for place, (value, wanted) in enumerate(zip(got, expected, strict=True)):
@@ -158,6 +163,7 @@ class _Lowered:
 
     def _threads(self) -> str | None:
         program, found = self._program(), list[str]()
+        assert self._expected  # before the threads begin
 
         def work() -> None:
             try:
