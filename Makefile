@@ -105,7 +105,7 @@ $(VENDORS)/.packages: pyproject.toml | $(UV)
 
 test-vendors: $(VENV)/.installed $(VENDORS)/.packages ## vendors' compilers from ExecuTorch's wheel, beside ExecuTorch (half an hour)
 	$(UV) pip install --quiet --python $(VENDORS)/bin/python --no-deps --force-reinstall target/wheels/*.whl
-	$(VENDORS)/bin/python -m pytest -q -n $(JOBS) --dist loadgroup tests/vendors/check_imports.py tests/vendors/check_vendors.py
+	$(VENDORS)/bin/python -m pytest -q tests/vendors/check_imports.py tests/vendors/check_vendors.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.vendors.own_process import run_module
+from tests.vendors.own_process import run_module, run_together
 
 _RECORDS = "records of exports and of runs belong to ExecuTorch's pipeline and runtime"
 _OWN_FILE = "takes a file of MLX apart with ExecuTorch's reader"
@@ -28,16 +28,6 @@ NOT_HERE = {
 #: Folders whose modules are imported on both sides. What the others import is covered by the names.
 PACKAGES = ("aoti", "apple", "cuda", "example", "mediatek", "mlx", "native", "transforms")
 
-Outcomes = dict[str, dict[str, Any] | None]
-
-
-def outcomes(side: str, package: str, folder: Path) -> Outcomes:
-    """What one side says of every module of a folder, in a process of its own."""
-    out = folder / f"{side}.json"
-    run_module("import_all", side, f"executorch.backends.{package}", out)
-    found: Outcomes = json.loads(out.read_text())
-    return found
-
 
 def is_same_stop(ours: dict[str, Any], theirs: dict[str, Any] | None) -> bool:
     """Whether both sides miss the same package, or fail in the same way."""
@@ -54,7 +44,9 @@ def test_names_that_vendors_import_are_here(tmp_path: Path) -> None:
 @pytest.mark.peer
 @pytest.mark.parametrize("package", PACKAGES)
 def test_modules_import_or_stop_at_the_vendor_s_sdk(package: str, tmp_path: Path) -> None:
-    theirs, ours = (outcomes(side, package, tmp_path) for side in ("theirs", "ours"))
+    sides = ("theirs", "ours")
+    run_together([("import_all", side, f"executorch.backends.{package}", tmp_path / side) for side in sides])
+    theirs, ours = (json.loads(tmp_path.joinpath(side).read_text()) for side in sides)
     assert theirs
     assert ours.keys() == theirs.keys()
     assert not {

@@ -16,13 +16,13 @@ import pytest
 
 from tests.vendors.flows import FLOWS, GROUPS
 from tests.vendors.lower import folder_of
-from tests.vendors.own_process import run_module
+from tests.vendors.own_process import run_module, run_together
 
 
 def _each(*, only_run: bool = False) -> list[Any]:
-    """A case for each model of each flow; those of one group go to one process of tests."""
+    """A case for each model of each flow."""
     return [
-        pytest.param(flow, model, marks=pytest.mark.xdist_group(group[0]), id=f"{flow}: {model}")
+        pytest.param(flow, model, id=f"{flow}: {model}")
         for group in GROUPS
         for flow in group
         for model in FLOWS[flow].models
@@ -39,8 +39,7 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (group,) = (each for each in GROUPS if flow in each)
         if group not in folders:
             folders[group] = tmp_path_factory.mktemp("lowered")
-            for side in ("theirs", "ours"):
-                run_module("lower", side, folders[group], *group)
+            run_together([("lower", side, folders[group], *group) for side in ("theirs", "ours")])
             runs = [each for each in group if FLOWS[each].runs]
             if runs:
                 run_module("run_programs", folders[group], *runs)
