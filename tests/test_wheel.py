@@ -38,6 +38,7 @@ def test_wheel_is_abi3_and_small(wheel: Path) -> None:
     assert "pteron/py.typed" in names
     assert "pteron/_native.pyi" in names
     assert "pteron/include/pteron_backend.h" in names
+    assert "pteron/plugins/templates/c/src/module/_run.c.in" in names
     assert not [n for n in names if n.startswith(("examples/", "tests/"))]
 
 

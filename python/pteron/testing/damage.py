@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from torch import Tensor
 import pteron
 from pteron.exir import EdgeProgramManager
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule, get_lowered_backend_modules
-from pteron.testing.load_damaged import finding
+from pteron.testing.load_damaged import MARK, finding
 
 _SECONDS = 60
 
@@ -28,10 +29,12 @@ def damage_findings(
 ) -> Iterator[str]:
     """What is wrong with how `count` damaged copies of the first blob are taken: a text for each."""
     arrays = [arg.detach().clone() for arg in args]
-    for name, file in _damaged_files(manager, count):
-        what = finding(file, arrays, runtime) if isolate is None else _isolated(file, arrays, isolate)
-        if what:
-            yield f"{name}: {what}"
+    files = _damaged_files(manager, count)
+    if isolate is None:
+        found: Iterator[tuple[str, str | None]] = ((n, finding(f, arrays, runtime)) for n, f in files)
+    else:
+        found = _isolated(dict(files), arrays, isolate)
+    yield from (f"{name}: {what}" for name, what in found if what)
 
 
 def _damaged_files(manager: EdgeProgramManager, count: int) -> Iterator[tuple[str, bytes]]:
@@ -65,19 +68,47 @@ def _with_blob(manager: EdgeProgramManager, lowered: LoweredBackendModule, blob:
         lowered._processed_bytes = kept
 
 
-def _isolated(file: bytes, args: Sequence[Tensor], isolate: str) -> str | None:
-    """As `finding`, in a process of its own, whose death is a finding too."""
+def _isolated(files: dict[str, bytes], args: Sequence[Tensor], isolate: str) -> Iterator[tuple[str, str]]:
+    """As `finding` for each file, in another process, whose death is a finding too; a new one goes on."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
-        program, inputs = Path(folder) / "damaged.pte", Path(folder) / "inputs.pt"
-        program.write_bytes(file)
+        inputs = Path(folder) / "inputs.pt"
         torch.save(list(args), inputs)
-        command = [sys.executable, "-m", "pteron.testing.load_damaged", isolate, str(program), str(inputs)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            return f"took more than {_SECONDS} s"
+        names, left = list(files), []
+        for number, file in enumerate(files.values()):
+            left.append(Path(folder) / f"{number}.pte")
+            left[-1].write_bytes(file)
+        while left:
+            command = [
+                sys.executable,
+                "-m",
+                "pteron.testing.load_damaged",
+                isolate,
+                str(inputs),
+                *map(str, left),
+            ]
+            found, end = _run(command, _SECONDS + len(left))
+            yield from ((name, what) for name, what in zip(names, found, strict=False) if what)
+            if end and len(found) < len(left):
+                yield names[len(found)], end
+            names, left = names[len(found) + 1 :], left[len(found) + 1 :]
+
+
+def _run(command: list[str], seconds: int) -> tuple[list[str], str | None]:
+    """The finding of each file that the process came to, "" for none, and how it ended before the last."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired as late:
+        return _findings(late.stdout or b""), f"took more than {seconds} s"
+    found = _findings(done.stdout.encode())
     if done.returncode < 0:
-        return f"the process died of signal {-done.returncode}"
-    return done.stdout.strip() or (done.stderr.strip() if done.returncode else None)
+        return found, f"the process died of signal {-done.returncode}"
+    return found, done.stderr.strip() or f"the process ended with status {done.returncode}"
+
+
+def _findings(printed: bytes) -> list[str]:
+    """Whole lines that the process printed as findings: what a backend prints is none of them."""
+    lines = printed.decode(errors="replace").splitlines(keepends=True)
+    marked = [line for line in lines if line.startswith(MARK) and line.endswith("\n")]
+    return [json.loads(line.removeprefix(MARK)) or "" for line in marked]

@@ -1,14 +1,18 @@
-"""Loads and runs one damaged file; as a program, for `check_backend(isolate=...)`."""
+"""Loads and runs damaged files; as a program, for `check_backend(isolate=...)`."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pteron
+
+#: What the lines begin with that are findings.
+MARK = "finding: "
 
 
 def finding(file: bytes, args: Sequence[Any], runtime: pteron.Runtime | None = None) -> str | None:
@@ -24,13 +28,17 @@ def finding(file: bytes, args: Sequence[Any], runtime: pteron.Runtime | None = N
 
 
 def main() -> None:
-    """`load_damaged MODULE:FUNCTION PROGRAM INPUTS`: registers the backend, and prints the finding."""
+    """`load_damaged MODULE:FUNCTION INPUTS PROGRAM...`: registers the backend, and prints a line for each
+    program: `MARK` and its finding.
+    """
     import torch
 
-    register, program, inputs = sys.argv[1:]
+    register, inputs, *programs = sys.argv[1:]
     module, _, function = register.partition(":")
     getattr(importlib.import_module(module), function)()
-    print(finding(Path(program).read_bytes(), torch.load(inputs)) or "")
+    args = torch.load(inputs)
+    for program in programs:
+        print(f"\n{MARK}{json.dumps(finding(Path(program).read_bytes(), args))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pteron.exir.backend.named_data_store import NamedDataStoreOutput
 from pteron.exir.backend.program_copy import deep_copy, with_names_of
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.source_location import source_location
+from pteron.plugins import partitioner_offer_of
 
 __all__ = [
     "BackendDetails",
@@ -173,9 +174,10 @@ def find_backend(backend_id: str) -> type[BackendDetails]:
     known: dict[str, type[BackendDetails]] = {cls.__name__: cls for cls in BackendDetails.__subclasses__()}
     if backend_id not in known:
         names = ", ".join(sorted(known)) or "none"
+        offer = partitioner_offer_of(backend_id)
         raise NotImplementedError(
-            f"Backend {backend_id} was not found. Known backends: {names}. Import the module that defines "
-            "its BackendDetails subclass first."
+            f"Backend {backend_id} was not found. Known backends: {names}. "
+            + (f"{offer}." if offer else "Import the module that defines its BackendDetails subclass first.")
         )
     return known[backend_id]
 
