@@ -93,21 +93,16 @@ fn check(expansion: &Expansion, site: &Site, payload: &[u8]) {
         };
     }
     for call in &expansion.calls {
-        assert!(call.args.len() >= 2);
-        for arg in &call.args {
-            let members: Vec<usize> = match &expansion.values[*arg] {
+        assert!(!call.outputs.is_empty());
+        for input in &call.inputs {
+            let members: Vec<usize> = match &expansion.values[*input] {
                 Value::TensorList(list) | Value::IntList(list) => list.to_vec(),
-                _ => vec![*arg],
+                _ => vec![*input],
             };
-            // Outputs stand twice.
-            let is_output = call.args.iter().filter(|other| *other == arg).count() > 1;
-            assert!(
-                is_output || members.iter().all(|member| written[*member]),
-                "{call:?} reads what is not there"
-            );
+            assert!(members.iter().all(|member| written[*member]), "{call:?} reads what is not there");
         }
-        for arg in &call.args {
-            written[*arg] = true;
+        for output in &call.outputs {
+            written[*output] = true;
         }
     }
     assert!(!expansion.to_string().is_empty() || expansion.calls.is_empty());

@@ -83,10 +83,19 @@ impl PartialEq for ConstantBytes {
 pub struct OperatorCall {
     /// Name and overload as kernels are looked up, such as `aten::add.out`.
     pub operator: &'static str,
-    /// Schema order, outputs included, then each output again.
-    pub args: Vec<usize>,
+    /// The arguments in front of the outputs, in schema order.
+    pub inputs: Vec<usize>,
+    /// The tensors that it writes, in schema order.
+    pub outputs: Vec<usize>,
     /// Index of the payload's node that the call belongs to.
     pub node: usize,
     /// The node's debug handle.
     pub debug_handle: u32,
+}
+
+impl OperatorCall {
+    /// Every value that it names, in schema order.
+    pub fn args(&self) -> impl Iterator<Item = usize> + '_ {
+        self.inputs.iter().chain(&self.outputs).copied()
+    }
 }

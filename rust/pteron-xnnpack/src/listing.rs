@@ -23,10 +23,7 @@ impl fmt::Display for Expansion {
 
 impl Expansion {
     fn write_call(&self, f: &mut fmt::Formatter<'_>, call: &OperatorCall) -> fmt::Result {
-        let outputs = outputs(&call.args);
-        let inputs = call.args.len().saturating_sub(outputs.saturating_mul(2));
-        let (inputs, rest) = call.args.split_at_checked(inputs).unwrap_or_default();
-        for (position, output) in rest.iter().take(outputs).enumerate() {
+        for (position, output) in call.outputs.iter().enumerate() {
             f.write_str(if position > 0 { ", " } else { "" })?;
             self.write_value(f, *output)?;
             if let Some(ExpandedTensor::Intermediate(spec)) =
@@ -36,7 +33,7 @@ impl Expansion {
             }
         }
         write!(f, " = {}(", call.operator)?;
-        for (position, input) in inputs.iter().enumerate() {
+        for (position, input) in call.inputs.iter().enumerate() {
             f.write_str(if position > 0 { ", " } else { "" })?;
             self.write_value(f, *input)?;
         }
@@ -75,16 +72,6 @@ fn write_constant(f: &mut fmt::Formatter<'_>, constant: &ExpandedConstant) -> fm
         ConstantBytes::Payload(range) => writeln!(f, "payload bytes {}..{}", range.start, range.end),
         ConstantBytes::Computed(bytes) => writeln!(f, "{} computed bytes", bytes.as_slice().len()),
     }
-}
-
-/// How many outputs a call has: they stand at its end twice.
-fn outputs(args: &[usize]) -> usize {
-    let count = |n: &usize| {
-        let half = args.len().checked_sub(*n);
-        let start = half.and_then(|half| half.checked_sub(*n));
-        matches!((start.zip(half).and_then(|(s, h)| args.get(s..h)), half.and_then(|h| args.get(h..))), (Some(a), Some(b)) if a == b)
-    };
-    [2, 1].into_iter().find(|n| count(n)).unwrap_or_default()
 }
 
 /// Dtype and extents of an intermediate.

@@ -94,7 +94,7 @@ impl<'a> MemoryMap<'a> {
         if out == other.value {
             return match rule {
                 AliasRule::InPlace if !other.is_output => Ok(true),
-                _ => Err(self.overlap(out, other)),
+                _ => Err(overlap_error(out, other.value, other.is_output)),
             };
         }
         let (Some(a), Some(b)) = (self.places(out), self.places(other.value)) else { return Ok(false) };
@@ -103,7 +103,9 @@ impl<'a> MemoryMap<'a> {
         let bad = a.iter().map(|x| b.iter().filter(|y| is_bad(x, y)).count()).sum::<usize>();
         match bad {
             0 => Ok(true),
-            n if n == a.len().saturating_mul(b.len()) => Err(self.overlap(out, other)),
+            n if n == a.len().saturating_mul(b.len()) => {
+                Err(overlap_error(out, other.value, other.is_output))
+            }
             _ => Ok(false),
         }
     }
@@ -115,15 +117,16 @@ impl<'a> MemoryMap<'a> {
             _ => false,
         }
     }
+}
 
-    #[cold]
-    fn overlap(&self, out: ValueId, other: &ArgumentRole) -> Error {
-        let role = if other.is_output { "another output" } else { "an input" };
-        Error::program(format!("the memory plan lets an output overlap {role} of the same call"))
-            .expected("disjoint memory (this kernel does not work in place here)")
-            .got(format!("values {} and {}", out.0, other.value.0))
-            .hint("the file is damaged or its memory plan is wrong; export the model again")
-    }
+/// The error of a call whose output overlaps another argument.
+#[cold]
+pub(crate) fn overlap_error(output: ValueId, other: ValueId, is_output: bool) -> Error {
+    let role = if is_output { "another output" } else { "an input" };
+    Error::program(format!("the memory plan lets an output overlap {role} of the same call"))
+        .expected("disjoint memory (this kernel does not work in place here)")
+        .got(format!("values {} and {}", output.0, other.0))
+        .hint("the file is damaged or its memory plan is wrong; export the model again")
 }
 
 /// What `rule` means for an output and argument `position`.

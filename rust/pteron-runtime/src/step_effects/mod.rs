@@ -11,7 +11,7 @@ pub(crate) mod places;
 mod region;
 mod uses;
 
-pub(crate) use memory_map::{ArgumentRole, MemoryMap, pair_rule};
+pub(crate) use memory_map::{ArgumentRole, MemoryMap, overlap_error, pair_rule};
 pub(crate) use operation::{Accesses, Operation, tensor_roles, written_scalars};
 pub(crate) use region::{ByteRegion, Space};
 pub(crate) use uses::Uses;

@@ -144,10 +144,10 @@ impl Sheet {
         self.intermediate(held.dtype, held.extents, held.order, held.is_dynamic)
     }
 
-    /// Writes a call: arguments in front of the outputs, then the outputs.
-    pub(super) fn call(&mut self, operator: &'static str, args: &[usize], outputs: &[usize]) {
-        let args = [args, outputs, outputs].concat();
+    /// Writes a call.
+    pub(super) fn call(&mut self, operator: &'static str, inputs: &[usize], outputs: &[usize]) {
+        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
         let (node, debug_handle) = self.node;
-        self.expansion.calls.push(OperatorCall { operator, args, node, debug_handle });
+        self.expansion.calls.push(OperatorCall { operator, inputs, outputs, node, debug_handle });
     }
 }

@@ -1,6 +1,6 @@
 //! Values that no call names are left out: weights as they are stored, where calls read a view of them.
 
-use crate::expansion::{ExpandedValue, Expansion};
+use crate::expansion::{ExpandedValue, Expansion, OperatorCall};
 use pteron_core::memory_reserve::{filled, list_of};
 use pteron_core::{Error, Result, Value};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ pub(super) fn without_unused(expansion: Expansion) -> Result<Expansion> {
     let Expansion { values, mut calls } = expansion;
     let mut places = filled(None, values.len())?;
     let mut is_used = |index: usize| places.get_mut(index).map(|slot| *slot = Some(0usize));
-    for arg in calls.iter().flat_map(|call| &call.args) {
-        is_used(*arg);
-        for member in values.get(*arg).into_iter().flat_map(|value| value.members().iter()) {
+    for arg in calls.iter().flat_map(OperatorCall::args) {
+        is_used(arg);
+        for member in values.get(arg).into_iter().flat_map(|value| value.members().iter()) {
             is_used(member);
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn without_unused(expansion: Expansion) -> Result<Expansion> {
             _ => value,
         });
     }
-    for arg in calls.iter_mut().flat_map(|call| &mut call.args) {
+    for arg in calls.iter_mut().flat_map(|call| call.inputs.iter_mut().chain(&mut call.outputs)) {
         *arg = moved(arg)?;
     }
     Ok(Expansion { values: kept, calls })

@@ -29,9 +29,9 @@ impl Workspace {
             }
         };
         for (at, call) in expansion.calls.iter().enumerate() {
-            for index in &call.args {
-                name(*index, at);
-                let members = expansion.values.get(*index).map_or(Members::All(&[]), Value::members);
+            for index in call.args() {
+                name(index, at);
+                let members = expansion.values.get(index).map_or(Members::All(&[]), Value::members);
                 members.iter().for_each(|member| name(member, at));
             }
         }

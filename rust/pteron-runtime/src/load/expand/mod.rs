@@ -8,6 +8,7 @@ mod constants;
 mod intermediates;
 mod options;
 mod origins;
+mod overlap;
 mod splice;
 #[cfg(test)]
 mod tests;

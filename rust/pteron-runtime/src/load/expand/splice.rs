@@ -3,6 +3,7 @@
 use super::constants::{DelegateConstants, Owner, index};
 use super::intermediates::{Workspace, behind};
 use super::origins::{DelegatePart, Origin, Origins, delegate_place};
+use super::overlap::check_disjoint;
 use super::views::Views;
 use crate::ir::{ConstantRef, FoldedConstant, MethodIr, Placement, TensorIr, ValueIr};
 use crate::load::delegate_data::DelegateData;
@@ -12,8 +13,9 @@ use crate::load::source::file_key;
 use pteron_core::{
     Error, Instruction, NamedData, PackStore, Result, TensorSpec, Value, ValueId, memory_reserve,
 };
+use pteron_cpu::graph::ET_VIEW;
 use pteron_format::DelegateDef;
-use pteron_xnnpack::{ExpandedTensor, ExpandedValue, Expansion};
+use pteron_xnnpack::{ExpandedTensor, ExpandedValue, Expansion, OperatorCall};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -156,6 +158,7 @@ impl Splicer<'_, '_> {
     /// Replaces instruction `at`, a call of `delegate`.
     fn delegate(&mut self, at: u32, delegate: u32, args: &[ValueId], translate: Translate) -> Result<()> {
         let expansion = self.expansion(delegate, args, translate)?;
+        check_disjoint(self.ir, args, &expansion)?;
         let is_new = |v: &&ExpandedValue| !matches!(v.as_tensor(), Some(ExpandedTensor::Argument(_)));
         let values = self.ir.values.len().saturating_add(expansion.values.iter().filter(is_new).count());
         let calls = self.ir.instructions.len().saturating_add(expansion.calls.len());
@@ -169,9 +172,9 @@ impl Splicer<'_, '_> {
         let memory = Memory { views: &views, workspace: &workspace, start };
         let ids = self.values(&expansion, &memory, args, delegate)?;
         for call in &expansion.calls {
-            let (name, named) = views.call(call);
-            let operator = self.operator(name)?;
-            let args = self.arguments(named, &ids)?;
+            let is_view = views.is_view(call);
+            let operator = self.operator(if is_view { ET_VIEW } else { call.operator })?;
+            let args = self.arguments(call, is_view, &ids)?;
             self.ir.instructions.push(Instruction::Kernel { operator, args });
             let part = DelegatePart { delegate, node: index(call.node)?, handle: call.debug_handle };
             self.origins.push(Origin { instruction: at, part: Some(part) });
@@ -259,17 +262,20 @@ impl Splicer<'_, '_> {
         all.ok_or_else(|| Error::internal("a value of a delegate was left out"))
     }
 
-    /// The arguments of an instruction. Several outputs are returned in one list, as in files.
-    fn arguments(&mut self, named: &[usize], ids: &[ValueId]) -> Result<Box<[ValueId]>> {
-        let found: Option<Vec<ValueId>> = named.iter().map(|i| ids.get(*i).copied()).collect();
-        let mut args = found.ok_or_else(|| Error::internal("a call names a value that there is not"))?;
-        if let [.., a, b, c, d] = args.as_slice()
-            && (a, b) == (c, d)
-            && a != b
-        {
-            let both = Arc::from([*a, *b]);
-            args.truncate(args.len().saturating_sub(2));
-            args.push(self.push(Value::TensorList(both))?);
+    /// The arguments of an instruction as in files: what it returns stands behind them, several outputs in one list. A
+    /// view returns nothing.
+    fn arguments(&mut self, call: &OperatorCall, is_view: bool, ids: &[ValueId]) -> Result<Box<[ValueId]>> {
+        let found = |i: usize| {
+            ids.get(i).copied().ok_or_else(|| Error::internal("a call names a value that there is not"))
+        };
+        let mut args: Vec<ValueId> = call.args().map(found).collect::<Result<_>>()?;
+        match call.outputs.as_slice() {
+            _ if is_view => {}
+            [output] => args.push(found(*output)?),
+            outputs => {
+                let all: Arc<[ValueId]> = outputs.iter().map(|i| found(*i)).collect::<Result<_>>()?;
+                args.push(self.push(Value::TensorList(all))?);
+            }
         }
         Ok(args.into())
     }

@@ -29,19 +29,19 @@ fn translate(payload: &[u8], args: &[Option<TensorSpec>], named: &dyn NamedData)
     };
     let [Some(spec), Some(_)] = args else { return Err(Error::program("two tensors").debug_handle(7)) };
     let (x, y) = (value(ExpandedTensor::Argument(0).into()), value(ExpandedTensor::Argument(1).into()));
-    let mut calls: Vec<(&'static str, Vec<usize>)> = vec![];
+    let mut calls: Vec<(&'static str, Vec<usize>, Vec<usize>)> = vec![];
     let constant = |strides: &[usize], bytes: ConstantBytes| {
         let (shape, strides) = (spec.shape, Dims::new(strides).unwrap());
         ExpandedTensor::Constant(ExpandedConstant { dtype: DType::Float32, shape, strides, bytes })
     };
     let mut add = |w: ExpandedTensor| {
         let (w, one) = (value(w.into()), value(Value::Int(1)));
-        vec![("aten::add.out", vec![x, w, one, y, y])]
+        vec![("aten::add.out", vec![x, w, one], vec![y])]
     };
     match payload {
         b"relus" => {
             let [a, b] = [0, 1].map(|_| value(ExpandedTensor::Intermediate(spec.clone()).into()));
-            calls.extend([(x, a), (a, b), (b, y)].map(|(from, to)| ("aten::relu.out", vec![from, to, to])));
+            calls.extend([(x, a), (a, b), (b, y)].map(|(from, to)| ("aten::relu.out", vec![from], vec![to])));
         }
         b"weight" | b"across" => {
             let key = if named.get("w").is_some() { "w" } else { "missing" };
@@ -59,27 +59,27 @@ fn translate(payload: &[u8], args: &[Option<TensorSpec>], named: &dyn NamedData)
                 [spec.clone(), row.clone(), row].map(|s| value(ExpandedTensor::Intermediate(s).into()));
             let four = value(Value::Int(4));
             let sizes = value(Value::IntList(Arc::from([four])));
-            calls.push(("aten::relu.out", vec![x, a, a]));
-            calls.push(("aten::view_copy.out", vec![a, sizes, b, b]));
-            calls.push(("aten::relu.out", vec![b, c, c]));
-            calls.push(("aten::view_copy.out", vec![c, sizes, y, y]));
+            calls.push(("aten::relu.out", vec![x], vec![a]));
+            calls.push(("aten::view_copy.out", vec![a, sizes], vec![b]));
+            calls.push(("aten::relu.out", vec![b], vec![c]));
+            calls.push(("aten::view_copy.out", vec![c, sizes], vec![y]));
         }
         b"two" => {
             let index = TensorSpec { dtype: DType::Int64, ..spec.clone() };
             let [k, at, no] = [Value::Int(1), ExpandedTensor::Intermediate(index).into(), Value::Bool(true)]
                 .map(&mut value);
-            calls.push(("aten::max.dim_max", vec![x, k, no, y, at, y, at]));
+            calls.push(("aten::max.dim_max", vec![x, k, no], vec![y, at]));
         }
         b"cat" => {
             // The list stands before its member.
             let members = Arc::from([0, 0]);
             let (list, dim) = (value(Value::TensorList(members)), value(Value::Int(0)));
-            calls.push(("aten::cat.out", vec![list, dim, y, y]));
+            calls.push(("aten::cat.out", vec![list, dim], vec![y]));
         }
         _ => return Err(Error::program("node 3: a kind that nobody knows").debug_handle(7)),
     }
-    for (node, (operator, args)) in calls.into_iter().enumerate() {
-        made.calls.push(OperatorCall { operator, args, node, debug_handle: 40 + node as u32 });
+    for (node, (operator, inputs, outputs)) in calls.into_iter().enumerate() {
+        made.calls.push(OperatorCall { operator, inputs, outputs, node, debug_handle: 40 + node as u32 });
     }
     Ok(made)
 }
@@ -268,6 +268,28 @@ fn refusals_say_which_delegate_and_which_line_of_the_model() {
     }
     let e = try_splice(&program(&["weight"]), Limits::default()).err().unwrap();
     assert!(e.kind() == ErrorKind::ExternalData && e.to_string().contains("missing"), "{e}");
+}
+
+#[test]
+fn an_output_in_the_memory_of_another_argument_is_refused() {
+    let one_call = |places: [u64; 2]| {
+        let mut m = MethodBuilder::new("forward");
+        let [x, y] = places.map(|place| m.planned_at(&[2, 2], place));
+        m.delegate(BACKEND, 0, &[x, y]);
+        m.inputs(&[x]);
+        m.outputs(&[y]);
+        let mut p = ProgramBuilder::of(m);
+        p.blob(b"relus");
+        try_splice(&p, Limits::default())
+    };
+    for places in [[0, 0], [0, 8], [8, 0]] {
+        let e = one_call(places).err().unwrap();
+        let text = e.to_string();
+        assert_eq!(e.kind(), ErrorKind::Program);
+        assert!(text.contains("lets an output overlap an input") && text.contains("backend Test"), "{text}");
+        assert!(text.contains("values 0 and 1") || text.contains("values 1 and 0"), "{text}");
+    }
+    assert!(one_call([16, 0]).is_ok());
 }
 
 #[test]

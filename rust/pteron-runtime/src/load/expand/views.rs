@@ -3,7 +3,6 @@
 
 use crate::ir::{MethodIr, Placement};
 use pteron_core::{TensorSpec, Value, ValueId};
-use pteron_cpu::graph::ET_VIEW;
 use pteron_xnnpack::{ExpandedTensor, Expansion, OperatorCall};
 
 /// The operator that copies elements to a tensor of another shape.
@@ -34,16 +33,9 @@ impl Views {
         self.roots.get(value).copied().flatten()
     }
 
-    /// Operator and arguments of a call: where its result is a view, of the one that makes it so, which has no return.
-    pub(super) fn call<'a>(&self, call: &'a OperatorCall) -> (&'static str, &'a [usize]) {
-        match call.args.as_slice() {
-            [rest @ .., _]
-                if call.operator == COPY && rest.last().is_some_and(|out| self.root(*out).is_some()) =>
-            {
-                (ET_VIEW, rest)
-            }
-            all => (call.operator, all),
-        }
+    /// Is the result of a call a view? It needs no copy then, only the operator that makes it so.
+    pub(super) fn is_view(&self, call: &OperatorCall) -> bool {
+        call.operator == COPY && call.outputs.iter().any(|out| self.root(*out).is_some())
     }
 
     /// The root of what is reshaped and the result, where a view does for a copy: both row-major, and the memory known.
@@ -54,7 +46,10 @@ impl Views {
         ir: &MethodIr,
         args: &[ValueId],
     ) -> Option<(usize, usize)> {
-        let (COPY, &[from, _, to, ..]) = (call.operator, call.args.as_slice()) else { return None };
+        let (COPY, &[from, _], &[to]) = (call.operator, call.inputs.as_slice(), call.outputs.as_slice())
+        else {
+            return None;
+        };
         let root = self.root(from).unwrap_or(from);
         let tensor = |index: usize| match expansion.values.get(index) {
             Some(Value::Tensor(tensor)) => Some(&**tensor),
