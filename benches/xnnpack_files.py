@@ -86,10 +86,10 @@ def make_files(folder: Path, name: str, is_int8: bool) -> None:
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
-    from whole_models import MODELS
+    from published_models import PUBLISHED
 
     torch.manual_seed(0)
-    model = MODELS[name]()
+    model = PUBLISHED[name]()
     module = model.module
     if is_int8:
         module = quantized(module, model.arguments)
@@ -181,7 +181,7 @@ def main() -> None:
     if options.make:
         make_files(options.files, options.models[0], options.int8)
         return
-    from whole_models import MODELS
+    from published_models import PUBLISHED
 
     folder = options.files or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ def main() -> None:
     tables = Tables()
     tables.begin(COLUMNS)
     ratios: dict[int, list[float]] = {threads: [] for threads in options.threads}
-    for name in options.models or list(MODELS):
+    for name in options.models or list(PUBLISHED):
         if not (folder / f"{name}.pte").exists():
             spawn([name, "--make", "--files", str(folder), *(["--int8"] if options.int8 else [])])
         for threads in options.threads:
