@@ -130,6 +130,24 @@ def write_shared(folder: Path) -> None:
     torch.save(record, folder / "shared.pt")
 
 
+def write_external(folder: Path) -> None:
+    """A delegate whose weights are in a data file: `external.pte` with `weights.ptd`, and `external.pt`."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    torch.manual_seed(0)
+    model, x = CASES["linear"].build().eval(), CASES["linear"].inputs()
+    program = export(model, x)
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in program.graph_signature.inputs_to_parameters:
+            node.meta.setdefault("custom", {})["delegate_constant_tag"] = "weights"
+    manager = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
+    (folder / "external.pte").write_bytes(manager.buffer)
+    manager.write_tensor_data_to_file(str(folder))
+    with torch.no_grad():
+        torch.save((*x, model(*x)), folder / "external.pt")
+
+
 def main(folder: Path, names: list[str]) -> None:
     """The named cases, or all."""
     warnings.simplefilter("ignore")
@@ -140,6 +158,7 @@ def main(folder: Path, names: list[str]) -> None:
         except Exception as e:
             raise RuntimeError(f"{name}: {e}") from e
     write_shared(folder)
+    write_external(folder)
 
 
 if __name__ == "__main__":

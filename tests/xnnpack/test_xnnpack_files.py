@@ -91,6 +91,16 @@ def test_methods_share_their_weights(files: Path) -> None:
     assert packs[0] == packs[1]
 
 
+def test_weights_come_from_a_data_file(files: Path) -> None:
+    x, expected = torch.load(files / "external.pt")
+    data = files / "weights.ptd"
+    assert data.stat().st_size > 0
+    program = pteron.load(files / "external.pte", data=data)
+    np.testing.assert_allclose(program.run(x), expected.numpy(), rtol=0, atol=FLOAT32)
+    with pytest.raises(pteron.ExternalDataError, match="XnnpackBackend"):
+        pteron.load(files / "external.pte").load_method("forward")
+
+
 def test_neighbours_outside_of_the_delegates_are_in_the_same_plan(files: Path) -> None:
     content, _ = file_of(files, "parts")
     listing = pteron.load(content).plan_listing("forward")
