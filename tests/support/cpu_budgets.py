@@ -19,6 +19,8 @@ import pytest
 #: Processor seconds of the tests of a folder (and of the files beside the folders, under "tests").
 BUDGETS = {
     "tests/backend": 50.0,
+    # Every command of the page, and each setting of a bench, runs in a process of its own.
+    "tests/cli": 40.0,
     "tests/compat": 150.0,
     "tests/devtools": 5.0,
     "tests/exir": 260.0,

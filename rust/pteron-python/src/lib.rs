@@ -85,6 +85,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(runtime::register_backend, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::register_demo_backends, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::operator_names, m)?)?;
+    m.add_function(wrap_pyfunction!(runtime::rule_names, m)?)?;
     m.add_function(wrap_pyfunction!(serialize::serialize_program, m)?)?;
     m.add_function(wrap_pyfunction!(serialize::layout_program, m)?)?;
     m.add_function(wrap_pyfunction!(serialize::strip, m)?)?;

@@ -262,6 +262,23 @@ impl Program {
         call::detached(py, || program.plan_listing(&method))
     }
 
+    /// The file as JSON, for tools: sizes, byte ranges, values, instructions.
+    fn description(&self, py: Python<'_>) -> PyResult<String> {
+        call::detached(py, || self.program.description())
+    }
+
+    /// What runs, as JSON, for tools: values, calls with delegates opened, steps with kernels and the bytes that they
+    /// move at the largest shapes. Builds the method.
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn plan_description(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<String> {
+        let program = &self.program;
+        call::detached(py, || program.plan_description(&method))
+    }
+
     /// Names of the backends that a method's delegates need.
     #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
     fn backends<'py>(

@@ -255,6 +255,12 @@ pub fn register_demo_backends(py: Python<'_>, runtime: Option<&Bound<'_, PyAny>>
     call::detached(py, || pteron_demo::register(&runtime))
 }
 
+/// Names of the rewrites that `Runtime(disabled_rules=...)` can switch off, in the order of the pass.
+#[pyfunction]
+pub fn rule_names() -> Vec<&'static str> {
+    pteron_runtime::rule_names().collect()
+}
+
 /// Full names of all operators with a kernel in the default runtime, sorted.
 #[pyfunction]
 pub fn operator_names(py: Python<'_>) -> PyResult<Vec<String>> {

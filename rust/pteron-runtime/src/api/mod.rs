@@ -7,6 +7,7 @@ mod call_tests;
 pub(crate) mod call_tree;
 pub(crate) mod calling_convention;
 pub(crate) mod deadline;
+pub(crate) mod describe;
 pub(crate) mod execute_options;
 pub(crate) mod fork_lock;
 pub(crate) mod kernel_check;

@@ -1,6 +1,7 @@
 //! A loaded program: storage, checked methods, packed weights.
 
 use crate::api::builds::Builds;
+use crate::api::describe;
 use crate::api::fork_lock::ForkLock;
 use crate::api::method_instance::MethodInstance;
 use crate::load::external_file::ExternalFiles;
@@ -150,6 +151,24 @@ impl Program {
     /// Text form of a method after load's rewrites: one line per step.
     pub fn plan_listing(&self, method: &str) -> Result<String> {
         self.code(method)?.listing()
+    }
+
+    /// The file as JSON, for tools: sizes, byte ranges, values, instructions.
+    ///
+    /// # Errors
+    /// `ErrorKind::LimitExceeded` when memory for it cannot be had.
+    pub fn description(&self) -> Result<String> {
+        or_limit(|| Ok(describe::program(self.data.file())))
+    }
+
+    /// A method after load's rewrites as JSON, for tools: values, calls, steps with kernels and the bytes that they
+    /// move (at the largest shapes).
+    ///
+    /// # Errors
+    /// Those of preparing the method; `ErrorKind::LimitExceeded` when memory for the text cannot be had.
+    pub fn plan_description(&self, method: &str) -> Result<String> {
+        let code = self.code(method)?;
+        or_limit(|| Ok(describe::plan(&code)))
     }
 
     /// The kernel of every step of a method, in order.

@@ -1,0 +1,81 @@
+"""The `pteron` command: what is in a program, whether it runs here, how fast, and why.
+
+Exit codes: 0 all is well, 1 something was found (a fault, a difference, a program that does not run), 2 the
+command was used wrongly or a file cannot be read or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import pteron
+from pteron.cli import (
+    bench,
+    check,
+    diff,
+    graph,
+    info,
+    kernels,
+    knobs,
+    ops,
+    plugins,
+    profile,
+    run,
+    size,
+    strip,
+)
+from pteron.cli.failure import UsageError, one_line
+
+__all__ = ["main"]
+
+#: In the order of the help.
+COMMANDS = (info, check, ops, kernels, run, bench, profile, size, diff, graph, strip, plugins, knobs)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    whole = argparse.ArgumentParser(prog="pteron", description="Look into, run and measure .pte programs.")
+    whole.add_argument("--version", action="version", version=f"pteron {pteron.__version__}")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        name = module.__name__.rpartition(".")[2]
+        text = (module.__doc__ or "").strip()
+        one = commands.add_parser(
+            name,
+            help=text.splitlines()[0].rstrip("."),
+            description=text,
+            epilog=f"example: {module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(one)
+        one.set_defaults(execute=module.execute)
+    return whole
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        code: int = options.execute(options)
+        sys.stdout.flush()
+    except UsageError as e:
+        return _fail(e, 2)
+    except BrokenPipeError:
+        # The reader has gone, `pteron ... | head`: nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as e:
+        return _fail(e, 2)
+    except pteron.PteronError as e:
+        return _fail(e, 1)
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _fail(error: Exception, code: int) -> int:
+    print(f"pteron: {one_line(error)}", file=sys.stderr)
+    return code

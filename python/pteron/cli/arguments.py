@@ -1,0 +1,121 @@
+"""Arguments that several commands share, and what they open."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pteron
+from pteron.cli.failure import UsageError
+
+
+def add_program(parser: argparse.ArgumentParser, name: str = "program") -> None:
+    """The program file and its data files."""
+    parser.add_argument(name, type=Path, help="a .pte file")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        action="append",
+        default=[],
+        help="a data file (.ptd) of the program; may be repeated",
+    )
+
+
+def add_method(parser: argparse.ArgumentParser) -> None:
+    """The method."""
+    parser.add_argument("--method", help="the method (default: forward, or the only one)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """JSON in place of text."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_runtime(parser: argparse.ArgumentParser) -> None:
+    """How the program is run."""
+    parser.add_argument("--isa", help="instruction set of the kernels (default: the best of this processor)")
+    parser.add_argument(
+        "--disable-rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="switch off a rewrite at load, or `all`; may be repeated",
+    )
+    parser.add_argument(
+        "--backend",
+        action="append",
+        default=[],
+        help="load the installed backend of this id; may be repeated",
+    )
+
+
+def load(options: argparse.Namespace, path: Path | None = None) -> pteron.Program:
+    """The program that the options name, in a runtime as they say."""
+    file = path or options.program
+    return pteron.load(file, data=options.data or None, runtime=runtime(options))
+
+
+def runtime(options: argparse.Namespace) -> pteron.Runtime | None:
+    """The runtime that the options ask for; None for the default one."""
+    isa = getattr(options, "isa", None)
+    rules = getattr(options, "disable_rule", [])
+    wanted = None
+    if isa is not None or rules:
+        try:
+            wanted = pteron.Runtime(isa=isa, disabled_rules=rules)
+        except ValueError as e:
+            raise UsageError(str(e)) from None
+    for backend in getattr(options, "backend", []):
+        try:
+            pteron.plugins.load(backend, runtime=wanted)
+        except LookupError as e:
+            raise UsageError(str(e.args[0])) from None
+    return wanted
+
+
+def method_of(program: pteron.Program, name: str | None) -> str:
+    """The method that was asked for, `forward`, or the only one."""
+    if name is not None:
+        return name
+    methods = program.methods
+    if "forward" in methods or len(methods) != 1:
+        return "forward"
+    return methods[0]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document."""
+    print(json.dumps(value, indent=2))
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def size_text(nbytes: float) -> str:
+    """`12.3 MB`: powers of a thousand."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} GB"

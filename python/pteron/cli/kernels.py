@@ -1,0 +1,73 @@
+"""Show the steps that load makes of a method: the kernel of each, what it covers, where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pteron.cli.arguments import (
+    add_json,
+    add_method,
+    add_program,
+    add_runtime,
+    load,
+    method_of,
+    print_json,
+)
+from pteron.devtools.description import MethodDescription, Step, describe_plan
+from pteron.devtools.sources import Sources
+from pteron.devtools.text_table import text_table
+
+EXAMPLE = "pteron kernels model.pte --isa avx2"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    add_program(parser)
+    add_method(parser)
+    add_runtime(parser)
+    add_json(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Prints the steps."""
+    program = load(options)
+    method = method_of(program, options.method)
+    plan = describe_plan(program, method)
+    sources = Sources(program, method)
+    rows: list[dict[str, Any]] = [
+        {
+            "step": step.index,
+            "kernel": step.name,
+            "operators": _operators(plan, step),
+            "instructions": list(step.instructions),
+            "result": _result(plan, step),
+            "modules": [source.module for source in sources.of(step) if source.module],
+        }
+        for step in plan.steps
+    ]
+    if options.json:
+        print_json(rows)
+        return 0
+    cells = [
+        (
+            str(row["step"]),
+            row["kernel"],
+            " + ".join(row["operators"]),
+            row["result"],
+            ", ".join(row["modules"]),
+        )
+        for row in rows
+    ]
+    print(text_table(("step", "kernel", "operators", "result", "module"), cells), end="")
+    return 0
+
+
+def _operators(plan: MethodDescription, step: Step) -> list[str]:
+    return [name for at in step.calls if (name := plan.calls[at].operator) is not None]
+
+
+def _result(plan: MethodDescription, step: Step) -> str:
+    tensors = [next(plan.leaves(arg), None) for arg in step.args]
+    last = next((tensor for tensor in reversed(tensors) if tensor is not None), None)
+    return last.text if last is not None else ""

@@ -1,0 +1,77 @@
+"""Show where the time of a call goes: by step, operator, module, source line, kernel or backend.
+
+The times are those of steps between two readings of the clock; what tracing adds to a call is printed. A
+trace opens in Perfetto (https://ui.perfetto.dev), a speedscope file at https://www.speedscope.app.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pteron.cli.arguments import (
+    add_method,
+    add_program,
+    add_runtime,
+    load,
+    method_of,
+    write_file,
+)
+from pteron.cli.failure import UsageError
+from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.devtools.profile import GROUPS, Profile, profile
+
+EXAMPLE = "pteron profile model.pte --by module"
+FORMATS = ("table", "json", "csv", "chrome", "speedscope")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    add_program(parser)
+    add_method(parser)
+    add_inputs(parser)
+    add_runtime(parser)
+    parser.add_argument("--by", choices=GROUPS, default="step", help="what a line stands for")
+    parser.add_argument("--most", type=int, help="print so many lines at most")
+    parser.add_argument("--runs", type=int, default=20, help="measured calls")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a call (default 1)")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="what is written")
+    parser.add_argument("-o", "--output", type=Path, help="write to this file")
+    parser.add_argument(
+        "--json", action="store_const", const="json", dest="format", help="the same as --format json"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Prints or writes the profile."""
+    if options.runs < 1:
+        raise UsageError("--runs must be 1 at least")
+    program = load(options)
+    method = method_of(program, options.method)
+    values = read_inputs(options.input, program.inputs(method), options.seed)
+    found = profile(program, values, method, runs=options.runs, num_threads=options.threads)
+    text = render(found, options.format, options.by, options.most)
+    if options.output is not None:
+        write_file(options.output, text)
+    else:
+        print(text, end="" if text.endswith("\n") else "\n")
+    return 0
+
+
+def render(found: Profile, form: str, group: str, most: int | None) -> str:
+    """The profile in one of the formats."""
+    if form == "json":
+        return json.dumps(found.to_dict(), indent=2)
+    if form == "csv":
+        return found.to_csv(group)
+    if form == "chrome":
+        return found.to_chrome_trace()
+    if form == "speedscope":
+        return found.to_speedscope()
+    steps = sum(sum(step.nanoseconds) for step in found.steps) / len(found.traced_calls)
+    return (
+        found.table(group, most)
+        + f"\n{found.method}, {found.num_threads} threads, median of {len(found.calls)} calls:"
+        f" {found.nanoseconds / 1e3:.1f} us; steps {steps / 1e3:.1f} us; tracing adds {found.overhead:.1%}\n"
+    )

@@ -1,0 +1,416 @@
+"""Where the time of a call goes: by step, operator, module, source line, kernel or backend."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from pteron._native import Method, Program, TracedStep
+from pteron.devtools.description import MethodDescription, Step, describe_plan
+from pteron.devtools.flops import flops
+from pteron.devtools.sources import Source, Sources
+
+#: What a profile can be grouped by.
+GROUPS = ("step", "operator", "module", "line", "kernel", "backend")
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """One step over all measured calls.
+
+    `nanoseconds` has an entry for each time that the step ran. `source` is the place of the part with most
+    arithmetic, `sources` are those of all. `flops` and `nbytes` are for one run at the largest shapes.
+    """
+
+    step: Step
+    operator: str
+    backend: str
+    source: Source
+    sources: tuple[Source, ...]
+    nanoseconds: tuple[int, ...]
+    flops: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class DelegateEvent:
+    """A report of a delegate on one of its parts: times in nanoseconds of the delegate's clock."""
+
+    step: int
+    backend: str
+    identifier: int | str
+    nanoseconds: int
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One group of steps: `nanoseconds`, `calls`, `flops` and `nbytes` are per call of the method."""
+
+    name: str
+    nanoseconds: float
+    share: float
+    calls: float
+    flops: float
+    nbytes: float
+
+    @property
+    def gflops(self) -> float:
+        """Operations per nanosecond."""
+        return self.flops / self.nanoseconds if self.nanoseconds else 0.0
+
+    @property
+    def gigabytes(self) -> float:
+        """Bytes per nanosecond."""
+        return self.nbytes / self.nanoseconds if self.nanoseconds else 0.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One run of a step: nanoseconds since the first measured call began."""
+
+    step: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Times of a method's steps.
+
+    `calls` are the nanoseconds of each measured call without a tracer, `traced_calls` those with it: the
+    difference is what measuring costs.
+    """
+
+    method: str
+    num_threads: int
+    calls: tuple[int, ...]
+    traced_calls: tuple[int, ...]
+    steps: tuple[StepProfile, ...]
+    events: tuple[DelegateEvent, ...]
+    timeline: tuple[Interval, ...]
+
+    @property
+    def nanoseconds(self) -> float:
+        """Median of the calls without a tracer."""
+        return statistics.median(self.calls)
+
+    @property
+    def overhead(self) -> float:
+        """What tracing adds to a call, as a share of it."""
+        return statistics.median(self.traced_calls) / self.nanoseconds - 1.0
+
+    def by(self, group: str) -> list[Row]:
+        """The steps in groups, the longest first. The times of all groups together are those of all steps.
+
+        Raises:
+            ValueError: `group` is not one of `GROUPS`.
+        """
+        name = _NAMES.get(group)
+        if name is None:
+            raise ValueError(f"no group {group!r}; there are {', '.join(GROUPS)}")
+        total = sum(sum(step.nanoseconds) for step in self.steps) or 1
+        runs = len(self.traced_calls)
+        found: dict[str, list[StepProfile]] = {}
+        for step in self.steps:
+            found.setdefault(name(step), []).append(step)
+        rows = []
+        for key, members in found.items():
+            spent = sum(sum(step.nanoseconds) for step in members)
+            rows.append(
+                Row(
+                    key,
+                    spent / runs,
+                    spent / total,
+                    sum(len(step.nanoseconds) for step in members) / runs,
+                    sum(step.flops * len(step.nanoseconds) for step in members) / runs,
+                    sum(step.nbytes * len(step.nanoseconds) for step in members) / runs,
+                )
+            )
+        return sorted(rows, key=lambda row: -row.nanoseconds)
+
+    def table(self, group: str = "step", most: int | None = None) -> str:
+        """The groups as text, at most so many."""
+        from pteron.devtools.text_table import text_table
+
+        return text_table(HEADINGS, [cells(row) for row in self.by(group)[:most]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON has it."""
+        return {
+            "method": self.method,
+            "num_threads": self.num_threads,
+            "call_ns": list(self.calls),
+            "traced_call_ns": list(self.traced_calls),
+            "overhead": self.overhead,
+            "steps": [_step_dict(step) for step in self.steps],
+            "delegate_events": [
+                {
+                    "step": event.step,
+                    "backend": event.backend,
+                    "id": event.identifier,
+                    "ns": event.nanoseconds,
+                    "modules": [source.module for source in event.sources],
+                }
+                for event in self.events
+            ],
+        }
+
+    def to_csv(self, group: str = "step") -> str:
+        """The groups as comma-separated values; times in nanoseconds per call."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["name", "ns", "share", "calls", "flops", "bytes"])
+        for row in self.by(group):
+            writer.writerow(
+                [row.name, f"{row.nanoseconds:.0f}", f"{row.share:.6f}", row.calls, row.flops, row.nbytes]
+            )
+        return out.getvalue()
+
+    def to_chrome_trace(self) -> str:
+        """The timeline in the trace event format: opens in Perfetto and in Chrome's `about:tracing`."""
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": f"pteron {self.method}"}}
+        ]
+        for interval in self.timeline:
+            step = self.steps[interval.step]
+            events.append(
+                {
+                    "ph": "X",
+                    "pid": 1,
+                    "tid": 1,
+                    "name": step.operator,
+                    "cat": step.backend or "kernel",
+                    "ts": interval.start / 1e3,
+                    "dur": (interval.end - interval.start) / 1e3,
+                    "args": _step_dict(step),
+                }
+            )
+        return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
+
+    def to_speedscope(self) -> str:
+        """The timeline as speedscope reads it: module paths as stacks above the steps."""
+        names: dict[str, int] = {}
+        events: list[dict[str, Any]] = []
+
+        def frame(name: str) -> int:
+            return names.setdefault(name, len(names))
+
+        for interval in self.timeline:
+            step = self.steps[interval.step]
+            stack = [*_modules(step.source.module), f"{step.operator} [{step.step.name}]"]
+            events += [{"type": "O", "frame": frame(name), "at": interval.start} for name in stack]
+            events += [{"type": "C", "frame": frame(name), "at": interval.end} for name in reversed(stack)]
+        return json.dumps(
+            {
+                "$schema": "https://www.speedscope.app/file-format-schema.json",
+                "shared": {"frames": [{"name": name} for name in names]},
+                "profiles": [
+                    {
+                        "type": "evented",
+                        "name": self.method,
+                        "unit": "nanoseconds",
+                        "startValue": 0,
+                        "endValue": max((interval.end for interval in self.timeline), default=0),
+                        "events": events,
+                    }
+                ],
+            }
+        )
+
+    def to_dataframe(self, group: str = "step") -> Any:
+        """The groups as a pandas data frame.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas as pd  # type: ignore[import-untyped]
+
+        return pd.DataFrame([{**row.__dict__, "gflops": row.gflops} for row in self.by(group)])
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        heads = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells(row))}</tr>"
+            for row in self.by("step")
+        )
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+HEADINGS = ("name", "us", "share", "calls", "MB", "GB/s", "GFLOP/s")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as text."""
+    return (
+        row.name,
+        f"{row.nanoseconds / 1e3:.1f}",
+        f"{row.share:.1%}",
+        f"{row.calls:g}",
+        f"{row.nbytes / 1e6:.3f}",
+        f"{row.gigabytes:.1f}",
+        f"{row.gflops:.1f}",
+    )
+
+
+def profile(
+    program: Program,
+    inputs: Iterable[Any],
+    method: str = "forward",
+    *,
+    runs: int = 20,
+    warmup: int = 3,
+    num_threads: int | None = None,
+    backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
+) -> Profile:
+    """Runs a method `runs` times without and `runs` times with a tracer, in turn, after `warmup` calls.
+
+    `inputs` are those of `Method.execute`. State of the method advances with every call.
+
+    Raises:
+        PteronError: those of loading and calling the method.
+        ValueError: `runs` is not positive.
+    """
+    if runs < 1:
+        raise ValueError(f"a profile needs one run at least, not {runs}")
+    session = program.load_method(method, num_threads=num_threads, backend_options=backend_options)
+    plan = describe_plan(program, method)
+    sources = Sources(program, method)
+    arguments = list(inputs)
+    for _ in range(warmup):
+        session.execute(arguments)
+    plain, traced, watch = [], [], _Watch()
+    for _ in range(runs):
+        plain.append(_time(session, arguments, None))
+        traced.append(_time(session, arguments, watch))
+    backends = [delegate["backend"] for delegate in plan.delegates]
+    steps = tuple(
+        _step_profile(plan, step, sources, backends, tuple(watch.times.get(step.index, ())))
+        for step in plan.steps
+    )
+    events = tuple(_events(plan, sources, watch.events))
+    intervals = tuple(
+        Interval(step, start - watch.origin, end - watch.origin) for step, start, end in watch.intervals
+    )
+    threads = num_threads if num_threads is not None else _default_threads()
+    return Profile(method, threads, tuple(plain), tuple(traced), steps, events, intervals)
+
+
+class _Watch:
+    """The tracer: two readings of the clock per step, taken as close to the step as a tracer is."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, list[int]] = {}
+        self.intervals: list[tuple[int, int, int]] = []
+        self.events: list[tuple[int, str, int | str, int]] = []
+        self.origin = 0
+        self._start = 0
+
+    def step_begin(self, step: TracedStep) -> None:
+        self._start = time.perf_counter_ns()
+        self.origin = self.origin or self._start
+
+    def step_end(self, step: TracedStep, error: str | None) -> None:
+        end = time.perf_counter_ns()
+        index = step.index
+        self.times.setdefault(index, []).append(end - self._start)
+        self.intervals.append((index, self._start, end))
+
+    def delegate_event(
+        self, step: TracedStep, backend: str, identifier: int | str, start: int, end: int, metadata: Any
+    ) -> None:
+        self.events.append((step.index, backend, identifier, end - start))
+
+
+def _time(session: Method, arguments: Sequence[Any], tracer: _Watch | None) -> int:
+    start = time.perf_counter_ns()
+    session.execute(arguments, tracer=tracer)
+    return time.perf_counter_ns() - start
+
+
+def _default_threads() -> int:
+    from pteron._native import Runtime
+
+    return Runtime.shared().num_threads
+
+
+def _step_profile(
+    plan: MethodDescription, step: Step, sources: Sources, backends: Sequence[str], times: tuple[int, ...]
+) -> StepProfile:
+    calls = [plan.calls[index] for index in step.calls]
+    tensors = [tensor for arg in step.args for tensor in plan.leaves(arg)]
+    result = tensors[-1] if tensors else None
+    counts = [flops(plan, call, result) for call in calls]
+    places = sources.of(step)
+    heaviest = counts.index(max(counts)) if counts else 0
+    delegate = next((call.delegate for call in calls if call.delegate is not None), None)
+    if delegate is None and step.parts:
+        delegate = step.parts[0][0]
+    backend = backends[delegate] if delegate is not None and delegate < len(backends) else ""
+    names = [call.operator for call in calls if call.operator is not None]
+    return StepProfile(
+        step=step,
+        operator=names[heaviest] if heaviest < len(names) else (backend or step.name),
+        backend=backend,
+        source=places[min(heaviest, len(places) - 1)] if places else Source(),
+        sources=tuple(places),
+        nanoseconds=times,
+        flops=sum(counts),
+        nbytes=step.reads + step.writes,
+    )
+
+
+def _events(
+    plan: MethodDescription, sources: Sources, found: Iterable[tuple[int, str, int | str, int]]
+) -> Iterator[DelegateEvent]:
+    for index, backend, identifier, nanoseconds in found:
+        calls = [plan.calls[at] for at in plan.steps[index].calls]
+        delegate = next((call.delegate for call in calls if call.delegate is not None), None)
+        places = [] if delegate is None else sources.event(delegate, identifier)
+        yield DelegateEvent(index, backend, identifier, nanoseconds, tuple(places))
+
+
+def _modules(path: str) -> list[str]:
+    parts = path.split(".") if path else []
+    return [".".join(parts[: length + 1]) for length in range(len(parts))]
+
+
+def _step_dict(step: StepProfile) -> dict[str, Any]:
+    return {
+        "index": step.step.index,
+        "kernel": step.step.name,
+        "operator": step.operator,
+        "backend": step.backend,
+        "instructions": list(step.step.instructions),
+        "module": step.source.module,
+        "line": step.source.line,
+        "modules": sorted({source.module for source in step.sources if source.module}),
+        "ns": list(step.nanoseconds),
+        "flops": step.flops,
+        "bytes": step.nbytes,
+    }
+
+
+def _step_name(step: StepProfile) -> str:
+    where = step.source.module or step.source.line
+    return f"{step.step.index} {step.operator}{f' ({where})' if where else ''}"
+
+
+_NAMES: dict[str, Callable[[StepProfile], str]] = {
+    "step": _step_name,
+    "operator": lambda step: step.operator,
+    "module": lambda step: step.source.module or "(not known)",
+    "line": lambda step: step.source.line or "(not known)",
+    "kernel": lambda step: step.step.name,
+    "backend": lambda step: step.backend or "(none)",
+}

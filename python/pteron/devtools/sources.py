@@ -1,0 +1,80 @@
+"""Where steps come from in the model: operators, modules and source lines of `pteron.debug`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pteron._native import Program
+from pteron.devtools.description import Step
+
+DEBUG_KEY = "pteron.debug"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place in the model; a text is empty where the file does not say."""
+
+    operator: str = ""
+    module: str = ""
+    line: str = ""
+
+
+class Sources:
+    """The table of one method; without entries where the file has none or it cannot be read."""
+
+    def __init__(self, program: Program, method: str) -> None:
+        self._files: list[str] = []
+        self._table: dict[str, Any] = {}
+        text = program.named_data.get(DEBUG_KEY)
+        if text is None:
+            return
+        try:
+            data = json.loads(bytes(text))
+            self._files = list(data["files"])
+            self._table = dict(data["methods"][method])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            # A stripped or foreign table: the runtime counts it as absent, too.
+            return
+
+    def of(self, step: Step) -> list[Source]:
+        """The places of a step, in order, each once."""
+        found = [self._source(self._table.get("handles"), handle) for handle in step.handles]
+        for delegate, _, handle in step.parts:
+            tables = self._table.get("delegates")
+            table = tables.get(str(delegate)) if isinstance(tables, dict) else None
+            if isinstance(table, dict):
+                found.append(self._source(table.get("handles"), handle))
+        return list(dict.fromkeys(source for source in found if source != Source()))
+
+    def module_of(self, instruction: int) -> str:
+        """The module of an instruction of the file; empty where it is not known."""
+        table = self._table.get("instructions")
+        handles: Any = table[instruction] if isinstance(table, list) and instruction < len(table) else None
+        for handle in handles if isinstance(handles, list) else ():
+            source = self._source(self._table.get("handles"), handle)
+            if source.module:
+                return source.module
+        return ""
+
+    def event(self, delegate: int, identifier: int | str) -> list[Source]:
+        """The places of a delegate's own step, by the backend's map from its ids to handles."""
+        tables = self._table.get("delegates")
+        table = tables.get(str(delegate)) if isinstance(tables, dict) else None
+        if not isinstance(table, dict) or not isinstance(table.get("map"), dict):
+            return []
+        handles: list[int] = table["map"].get(str(identifier), [])
+        return [self._source(table.get("handles"), handle) for handle in handles]
+
+    def _source(self, handles: Any, handle: int) -> Source:
+        entry = handles.get(str(handle)) if isinstance(handles, dict) else None
+        if not isinstance(entry, dict):
+            return Source()
+        file, line = entry.get("file"), entry.get("line")
+        known = isinstance(file, int) and 0 <= file < len(self._files) and line is not None
+        return Source(
+            str(entry.get("operator", "")),
+            str(entry.get("module", "")),
+            f"{self._files[file]}:{line}" if known and isinstance(file, int) else "",
+        )

@@ -1,0 +1,109 @@
+"""Profiles: the accounts add up, and every format is what its readers expect."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pteron
+from pteron.devtools.description import describe
+from pteron.devtools.flops import flops
+from pteron.devtools.profile import GROUPS, Profile, profile
+from pteron.exir import to_edge
+from tests.cli.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def found(model_file: Path) -> Profile:
+    program = pteron.load(model_file)
+    return profile(program, [np.ones((1, 3, 8, 8), np.float32)], runs=5, num_threads=1)
+
+
+def test_every_projection_has_the_same_total(found: Profile) -> None:
+    total = sum(sum(step.nanoseconds) for step in found.steps) / 5
+    assert total > 0
+    for group in GROUPS:
+        rows = found.by(group)
+        assert sum(row.nanoseconds for row in rows) == pytest.approx(total)
+        assert sum(row.share for row in rows) == pytest.approx(1.0)
+        assert sum(row.flops for row in rows) == sum(step.flops for step in found.steps)
+        assert sum(row.calls for row in rows) == len(found.steps)
+
+
+def test_steps_know_their_modules_and_lines(found: Profile) -> None:
+    modules = {row.name for row in found.by("module")}
+    assert {"first.0", "head"} <= modules
+    assert any("conftest.py:" in row.name for row in found.by("line"))
+    assert {row.name for row in found.by("kernel")} == {step.step.name for step in found.steps}
+
+
+def test_operations_of_products(model_file: Path) -> None:
+    found = profile(pteron.load(model_file), [np.ones((1, 3, 8, 8), np.float32)], runs=1)
+    counts = {step.operator: step.flops for step in found.steps}
+    assert counts["aten::convolution.out"] == 2 * 8 * 6 * 6 * 3 * 3 * 3 + 8 * 6 * 6
+    assert counts["aten::addmm.out"] == 2 * 4 * 288
+    assert counts["aten::_softmax.out"] == 4
+    file = describe(pteron.load(model_file)).methods["forward"]
+    assert sum(flops(file, call) for call in file.calls) == sum(counts.values())
+
+
+def test_a_loop_counts_each_round(tmp_path: Path) -> None:
+    class Loop(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            from torch._higher_order_ops.while_loop import while_loop
+
+            def more(i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+                return i < 5
+
+            def body(i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                return i + 1, (y * 2).sin()
+
+            return while_loop(more, body, (torch.zeros((), dtype=torch.int64), x))[1]
+
+    exported = torch.export.export(Loop(), (torch.randn(4),))
+    program = pteron.load(to_edge(exported).to_executorch().buffer)
+    profiled = profile(program, [np.ones(4, np.float32)], runs=2)
+    assert max(len(step.nanoseconds) for step in profiled.steps) >= 2 * 5
+
+
+def test_formats(model_file: Path, found: Profile, command: Command, tmp_path: Path) -> None:
+    text = command("profile", model_file, "--by", "module", "--runs", 2).out
+    assert "tracing adds" in text
+    assert "head" in text
+    rows = list(
+        csv.DictReader(io.StringIO(command("profile", model_file, "--runs", 2, "--format", "csv").out))
+    )
+    assert len(rows) == len(found.steps)
+    assert float(rows[0]["ns"]) > 0
+    data = command("profile", model_file, "--runs", 2, "--json").json
+    assert [len(step["ns"]) for step in data["steps"]] == [2] * len(found.steps)
+    trace = tmp_path / "trace.json"
+    assert command("profile", model_file, "--runs", 2, "--format", "chrome", "-o", trace).code == 0
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len(events) == 2 * len(found.steps)
+    assert min(event["ts"] for event in events) == 0
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in itertools.pairwise(events))
+    scope = json.loads(found.to_speedscope())
+    (timeline,) = scope["profiles"]
+    depth = 0
+    for event in timeline["events"]:
+        depth += 1 if event["type"] == "O" else -1
+        assert depth >= 0
+        assert event["frame"] < len(scope["shared"]["frames"])
+    assert depth == 0
+    assert "<table>" in found._repr_html_()
+
+
+def test_wrong_use(model_file: Path, found: Profile, command: Command) -> None:
+    with pytest.raises(ValueError, match="no group 'colour'"):
+        found.by("colour")
+    with pytest.raises(ValueError, match="one run at least"):
+        profile(pteron.load(model_file), [], runs=0)
+    assert command("profile", model_file, "--runs", 0).code == 2
