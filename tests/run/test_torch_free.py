@@ -81,6 +81,21 @@ def test_without_torch_the_compile_half_says_what_to_install() -> None:
     assert 'pip install "pteron[export]"' in _run(code).stdout
 
 
+@pytest.mark.parametrize("version", ["2.12.1+cpu", "1.13.0"])
+def test_with_a_torch_that_is_too_old_the_compile_half_says_so(version: str) -> None:
+    code = f"""
+    import sys, types
+    sys.modules["torch"] = types.ModuleType("torch")
+    sys.modules["torch"].__version__ = {version!r}
+    try:
+        import pteron.exir
+    except ImportError as error:
+        print(error)
+    """
+    says = f"pteron.exir needs PyTorch 2.13 or newer, and {version} is installed: "
+    assert _run(code).stdout == says + 'pip install "pteron[export]"\n'
+
+
 @pytest.mark.alone
 def test_import_adds_little_to_numpy() -> None:
     def milliseconds() -> float:

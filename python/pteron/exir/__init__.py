@@ -1,13 +1,18 @@
-"""The compile half: from a PyTorch model to a `.pte` program. Needs torch."""
+"""The compile half: from a PyTorch model to a `.pte` program. Needs torch, 2.13 or newer."""
 
 from __future__ import annotations
 
 try:
-    import torch as _torch  # noqa: F401
+    import torch as _torch
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
     raise ImportError('pteron.exir needs PyTorch: pip install "pteron[export]"') from error
+if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 13):
+    raise ImportError(
+        f"pteron.exir needs PyTorch 2.13 or newer, and {_torch.__version__} is installed: "
+        'pip install "pteron[export]"'
+    )
 
 from pteron.exir.capture import CaptureConfig, capture
 from pteron.exir.config.backend_config import ExecutorchBackendConfig
