@@ -79,6 +79,19 @@ def test_a_library_is_known_by_the_name_in_it(site: Path) -> None:
     assert (found.kind, found.interface, found.path) == ("native", 12, str(site / "native_one" / "run.so"))
 
 
+def test_a_missing_run_half_names_the_package_that_brings_it(site: Path) -> None:
+    _write(site, "acme-hint", "1.2")
+    runtime = pteron.Runtime()
+    with pytest.raises(pteron.MissingBackendError) as caught:
+        _program(runtime).load_method()
+    offer = "acme-hint 1.2 is installed and provides it: load it with pteron.plugins.load('Listed')"
+    assert caught.value.hint == offer
+    assert str(caught.value).endswith(f"(hint: {offer})")
+    assert not runtime.is_available("Listed")
+    with pytest.raises(pteron.MissingBackendError, match="register_backend"):
+        _program(runtime, "Other").load_method()
+
+
 def test_a_missing_compile_half_names_the_package_that_brings_it(site: Path) -> None:
     _write(site, "acme-compile", "2.0")
     says = r"acme-compile 2\.0 is installed and provides it: pteron\.plugins\.load_partitioner\('Listed'\)"

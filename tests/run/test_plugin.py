@@ -99,8 +99,9 @@ def test_failures_of_a_plugin_carry_its_text(runtime: pteron.Runtime) -> None:
             _program(runtime, blob).load_method()
         assert caught.value.backend == "Scale"
     method = _program(runtime, dtype="int32").load_method()
-    with pytest.raises(pteron.DelegateError, match="one float32 tensor in"):
+    with pytest.raises(pteron.DelegateError, match="one float32 tensor in") as caught:
         method(X.astype(np.int32))
+    assert "[arguments: x int32[2, 3], output0 int32[4, 3]]" in str(caught.value), "names of the method"
 
 
 def test_availability_has_a_reason(runtime: pteron.Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

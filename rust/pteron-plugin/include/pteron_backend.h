@@ -1,8 +1,13 @@
 /* Backends of pteron, compiled elsewhere. The Rust side of these declarations is src/abi.rs.
  *
  * A Python extension module hands out a capsule called PTERON_BACKEND_CAPSULE that points to a struct
- * pteron_backend; pteron.register_backend(name, capsule) makes it known. The struct, and the code behind it,
- * must stay until the process ends.
+ * pteron_backend; pteron.register_backend(name, capsule) makes it known. A library that does not know Python
+ * exports
+ *
+ *     const struct pteron_backend *pteron_backend_v1(void);
+ *
+ * and pteron.plugins.open_library(path) makes the capsule. The struct, and the code behind it, must stay until the
+ * process ends.
  *
  * Functions return PTERON_OK, or PTERON_FAILED after giving the reason to error->set; any other number counts as
  * PTERON_FAILED. Nothing may unwind (no C++ exception) through them. Whatever a struct points to is valid during the
@@ -60,9 +65,15 @@ struct pteron_init {
   const struct pteron_option *options;
   size_t option_count;
   void *host;
-  /* Named data of the program: PTERON_OK and the bytes, or PTERON_FAILED where there is none of that name.
+  /* Named data of the program: PTERON_OK and the bytes, or PTERON_FAILED where there is none of that name. The bytes
+   * are those of the file itself, mapped where it is, the same for every delegate and session: read them in place.
    * May be called, from any thread, and its bytes stay, as long as the delegate. */
   int32_t (*named_data)(void *host, struct pteron_bytes key, struct pteron_bytes *out);
+  /* A host for named_data that stays, with the bytes that it gives, until release_data, whatever becomes of the
+   * delegate: for a cache that outlives it. Given `host`, while the delegate lives; never NULL. The program stays in
+   * memory meanwhile. Both are missing in hosts of the first version: struct_size then ends before them. */
+  void *(*keep_data)(void *host);
+  void (*release_data)(void *kept); /* once for each keep_data, from any thread */
 };
 
 /* Element types are the numbers of the file format (schema/scalar_type.fbs):

@@ -58,6 +58,7 @@ pub struct PteronOption {
 /// What a backend is told when it makes a delegate. Valid during the call, but for `host`, `named_data` and what it
 /// gives, which stay as long as the delegate.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct PteronInit {
     /// Size of this struct.
     pub struct_size: u32,
@@ -78,6 +79,11 @@ pub struct PteronInit {
     /// Named data of the program: `OK` and the bytes, or `FAILED` where there is none of that name.
     pub named_data:
         Option<unsafe extern "C" fn(host: *mut c_void, key: PteronBytes, out: *mut PteronBytes) -> i32>,
+    /// A `host` for `named_data` that stays, with the bytes that it gives, until `release_data`, whatever becomes of
+    /// the delegate. `host` is the one above, while the delegate lives. Not set by hosts of the first version.
+    pub keep_data: Option<unsafe extern "C" fn(host: *mut c_void) -> *mut c_void>,
+    /// Ends what `keep_data` gave, once, from any thread.
+    pub release_data: Option<unsafe extern "C" fn(kept: *mut c_void)>,
 }
 
 /// A tensor. `dtype` is the file format's number of the element type (float32 is 6).
@@ -144,6 +150,7 @@ pub struct PteronOutput {
 
 /// What a delegate may ask while it executes.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct PteronExecute {
     /// Size of this struct.
     pub struct_size: u32,
@@ -265,7 +272,40 @@ impl PteronBackend {
     };
 }
 
+/// No bytes.
+const NO_BYTES: PteronBytes = PteronBytes { data: std::ptr::null(), len: 0 };
+
+impl PteronInit {
+    /// Size of the struct of the first version, which every host gives at least.
+    pub const FIRST_SIZE: usize = std::mem::offset_of!(PteronInit, keep_data);
+
+    /// What nothing is said in.
+    pub(crate) const UNSAID: PteronInit = PteronInit {
+        struct_size: 0,
+        method: NO_BYTES,
+        processed: NO_BYTES,
+        specs: std::ptr::null(),
+        spec_count: 0,
+        options: std::ptr::null(),
+        option_count: 0,
+        host: std::ptr::null_mut(),
+        named_data: None,
+        keep_data: None,
+        release_data: None,
+    };
+}
+
 impl PteronExecute {
     /// Size of the struct of the first version, which every host gives at least.
     pub const FIRST_SIZE: usize = std::mem::offset_of!(PteronExecute, event);
+
+    /// What nothing is said in.
+    pub(crate) const UNSAID: PteronExecute = PteronExecute {
+        struct_size: 0,
+        instruction: 0,
+        method: NO_BYTES,
+        host: std::ptr::null_mut(),
+        is_cancelled: None,
+        event: None,
+    };
 }

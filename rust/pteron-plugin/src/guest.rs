@@ -4,16 +4,16 @@ use crate::abi::{
     FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_STRING, KIND_TENSOR, OK, PteronArg, PteronBytes,
     PteronError, PteronEvent, PteronExecute, PteronInit, PteronOutput, PteronTensor,
 };
+use crate::guest_data::{HostData, bytes};
 use pteron_core::error::panic_text;
 use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, DType, Delegate, DelegateEvent, DimOrder,
-    Dims, Dynamism, Error, EventId, ExecuteContext, InitContext, NamedData, OutputView, Result, TensorMeta,
-    TensorSlot, TensorSpec, TensorView,
+    Dims, Dynamism, Error, EventId, ExecuteContext, InitContext, OutputView, Result, TensorMeta, TensorSlot,
+    TensorSpec, TensorView,
 };
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Runs `work`; what it fails with, or panics with, goes to the host.
 pub(crate) fn guarded(error: *mut PteronError, work: impl FnOnce() -> Result<()>) -> i32 {
@@ -33,16 +33,6 @@ pub(crate) fn guarded(error: *mut PteronError, work: impl FnOnce() -> Result<()>
         }
     }
     FAILED
-}
-
-/// # Safety
-/// `b` must be valid as the header says while the result is used.
-unsafe fn bytes<'a>(b: &PteronBytes) -> &'a [u8] {
-    if b.data.is_null() || b.len == 0 {
-        return &[];
-    }
-    // SAFETY: not null; the caller promises `len` bytes at `data` for as long as the result is used.
-    unsafe { std::slice::from_raw_parts(b.data, b.len) }
 }
 
 /// # Safety
@@ -82,42 +72,6 @@ pub(crate) unsafe extern "C" fn is_available(plugin: *mut c_void, error: *mut Pt
     })
 }
 
-type Lookup = unsafe extern "C" fn(*mut c_void, PteronBytes, *mut PteronBytes) -> i32;
-
-/// Named data of the host, copied at the first look: what safe code keeps outlives the host's bytes.
-struct HostData {
-    // Taken out when the delegate ends.
-    host: Mutex<Option<(*mut c_void, Lookup)>>,
-    // Never shrinks, and boxes stay in place.
-    copies: Mutex<HashMap<String, Box<[u8]>>>,
-}
-
-// SAFETY: the interface allows `named_data` from any thread; the pointer is used under the lock.
-unsafe impl Send for HostData {}
-// SAFETY: the pointer is used under the lock, whichever thread has a reference.
-unsafe impl Sync for HostData {}
-
-impl NamedData for HostData {
-    fn get(&self, key: &str) -> Option<&[u8]> {
-        let mut copies = self.copies.lock().ok()?;
-        if !copies.contains_key(key) {
-            let host = self.host.lock().ok()?;
-            let (host, lookup) = (*host)?;
-            let mut found = PteronBytes { data: std::ptr::null(), len: 0 };
-            let wanted = PteronBytes { data: key.as_ptr(), len: key.len() };
-            // SAFETY: the host's own function and data, while the delegate lives.
-            if unsafe { lookup(host, wanted, &mut found) } != OK {
-                return None;
-            }
-            // SAFETY: valid while the delegate lives, which the lock keeps it from ending.
-            copies.insert(key.to_string(), unsafe { bytes(&found) }.into());
-        }
-        let copy: *const [u8] = &**copies.get(key)?;
-        // SAFETY: boxes stay in place, and in the map, as long as `self`.
-        Some(unsafe { &*copy })
-    }
-}
-
 /// A delegate, and what it may look at.
 pub(crate) struct Guest {
     pub(crate) delegate: Box<dyn Delegate>,
@@ -136,7 +90,8 @@ pub(crate) unsafe extern "C" fn init(
     guarded(error, || {
         // SAFETY: the host passes what the header says, valid during the call.
         unsafe {
-            let init = init.as_ref().ok_or_else(|| Error::delegate("the host told nothing to init"))?;
+            let init = told(init, PteronInit::UNSAID, PteronInit::FIRST_SIZE)
+                .ok_or_else(|| Error::delegate("the host told nothing to init"))?;
             let specs = list(init.specs, init.spec_count)
                 .iter()
                 .map(|s| Ok(CompileSpec { key: text(&s.key)?.to_string(), value: bytes(&s.value).to_vec() }));
@@ -150,10 +105,7 @@ pub(crate) unsafe extern "C" fn init(
                 Ok((text(&o.key)?.to_string(), value))
             });
             let options = options.collect::<Result<Vec<_>>>()?;
-            let data = Arc::new(HostData {
-                host: Mutex::new(init.named_data.map(|lookup| (init.host, lookup))),
-                copies: Mutex::default(),
-            });
+            let data = Arc::new(HostData::of(&init));
             let ctx =
                 InitContext { method: text(&init.method)?, options: &options, named_data: data.clone() };
             let made =
@@ -161,7 +113,7 @@ pub(crate) unsafe extern "C" fn init(
             let made = match made {
                 Ok(Ok(made)) => made,
                 failed => {
-                    end(&data);
+                    data.end();
                     return match failed {
                         Ok(result) => result.map(drop),
                         Err(panic) => std::panic::resume_unwind(panic),
@@ -175,13 +127,6 @@ pub(crate) unsafe extern "C" fn init(
     })
 }
 
-/// The host's data is no longer looked at.
-fn end(data: &HostData) {
-    if let Ok(mut host) = data.host.lock() {
-        *host = None;
-    }
-}
-
 /// # Safety
 /// `delegate` is one that `init` made, and is not used afterwards.
 pub(crate) unsafe extern "C" fn destroy(delegate: *mut c_void) {
@@ -190,7 +135,7 @@ pub(crate) unsafe extern "C" fn destroy(delegate: *mut c_void) {
         let guest = unsafe { Box::from_raw(delegate.cast::<Guest>()) };
         let data = guest.data.clone();
         drop(guest);
-        end(&data);
+        data.end();
     }));
 }
 
@@ -223,26 +168,23 @@ pub(crate) unsafe fn spec(t: &PteronTensor, bound: *const i64) -> Result<(Tensor
     Ok((TensorSpec { dtype, shape: bound, dim_order, dynamism: Dynamism::Bounded }, current))
 }
 
-/// What the host tells of a call: an older one tells less.
+/// A copy of what the host tells, on top of `unsaid`: an older one tells less. None where that is less than the first
+/// version of the struct.
 ///
 /// # Safety
-/// `execute` must be null or as the header says.
-unsafe fn told(execute: *const PteronExecute) -> Result<PteronExecute> {
-    let bad = || Error::delegate("the host told nothing to execute");
-    // SAFETY: the caller's contract: the size comes first in every version.
-    let size = unsafe { execute.cast::<u32>().as_ref() }.ok_or_else(bad)?;
-    let size = *size as usize;
-    if size < PteronExecute::FIRST_SIZE {
-        return Err(bad());
+/// `given` must be null or point to a struct as the header says, whose first field is its size and whose other fields
+/// are numbers or pointers.
+unsafe fn told<T: Copy>(given: *const T, unsaid: T, first_size: usize) -> Option<T> {
+    // SAFETY: the caller promises a size as the first field, which is there in every version.
+    let size = unsafe { given.cast::<u32>().as_ref() }.map(|size| *size as usize)?;
+    if size < first_size {
+        return None;
     }
-    let nothing = PteronBytes { data: std::ptr::null(), len: 0 };
-    let (host, is_cancelled, event) = (std::ptr::null_mut(), None, None);
-    let mut told =
-        PteronExecute { struct_size: 0, instruction: 0, method: nothing, host, is_cancelled, event };
-    let known = size.min(std::mem::size_of::<PteronExecute>());
-    // SAFETY: the caller's contract; every field is a number or a pointer that may be null.
-    unsafe { std::ptr::copy_nonoverlapping(execute.cast::<u8>(), (&raw mut told).cast(), known) };
-    Ok(told)
+    let mut told = unsaid;
+    let known = size.min(std::mem::size_of::<T>());
+    // SAFETY: the caller promises a struct of `size` bytes whose fields are numbers or pointers.
+    unsafe { std::ptr::copy_nonoverlapping(given.cast::<u8>(), (&raw mut told).cast(), known) };
+    Some(told)
 }
 
 /// Hands an event to the host.
@@ -283,7 +225,8 @@ pub(crate) unsafe extern "C" fn execute(
         // from everything else; the delegate is one of `init`, used by this thread alone meanwhile.
         unsafe {
             let guest = &mut *delegate.cast::<Guest>();
-            let told = told(execute)?;
+            let told = told(execute, PteronExecute::UNSAID, PteronExecute::FIRST_SIZE)
+                .ok_or_else(|| Error::delegate("the host told nothing to execute"))?;
             let inputs = list(inputs, input_count);
             let mut metas = Vec::with_capacity(inputs.len());
             for input in inputs {

@@ -137,9 +137,11 @@ pub(crate) fn lend(b: &[u8]) -> PteronBytes {
 }
 
 /// # Safety
-/// `host` is what the same table was handed out with; `key` and the place for the result are valid during the call.
+/// `host` is that of a delegate that lives, or what [`keep_data`] gave and nobody released; `key` and the place for the
+/// result are valid during the call.
 unsafe extern "C" fn named_data(host: *mut c_void, key: PteronBytes, out: *mut PteronBytes) -> i32 {
-    // SAFETY: `host` is the named data of the init in progress; the rest is the contract of the header.
+    // SAFETY: the header lets plugins pass the host of a delegate that lives, or one that they keep; both point to
+    // named data. The key is valid during the call by the same header.
     let (data, key) = unsafe { (&*host.cast::<Arc<dyn NamedData>>(), bytes(&key)) };
     let found = std::str::from_utf8(key).ok().and_then(|key| data.get(key));
     match found {
@@ -150,6 +152,21 @@ unsafe extern "C" fn named_data(host: *mut c_void, key: PteronBytes, out: *mut P
         }
         _ => FAILED,
     }
+}
+
+/// # Safety
+/// `host` is that of a delegate that lives, or what this function gave and nobody released.
+unsafe extern "C" fn keep_data(host: *mut c_void) -> *mut c_void {
+    // SAFETY: the header lets plugins pass the host of a delegate that lives, which points to its named data.
+    let data = unsafe { &*host.cast::<Arc<dyn NamedData>>() };
+    Box::into_raw(Box::new(data.clone())).cast()
+}
+
+/// # Safety
+/// `kept` is what [`keep_data`] gave, not released before and not used afterwards.
+unsafe extern "C" fn release_data(kept: *mut c_void) {
+    // SAFETY: the header has plugins release each result of `keep_data` once.
+    drop(unsafe { Box::from_raw(kept.cast::<Arc<dyn NamedData>>()) });
 }
 
 impl Backend for PluginBackend {
@@ -191,6 +208,8 @@ impl Backend for PluginBackend {
             option_count: options.len(),
             host: std::ptr::from_ref(&*named).cast_mut().cast(),
             named_data: Some(named_data),
+            keep_data: Some(keep_data),
+            release_data: Some(release_data),
         };
         let make = self.table.0.init.ok_or_else(|| Error::internal("a checked table has lost a function"))?;
         let (mut delegate, mut num_outputs) = (std::ptr::null_mut(), usize::MAX);

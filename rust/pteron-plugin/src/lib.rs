@@ -8,13 +8,15 @@
 //! No Rust type and no panic crosses the border; strings and errors are copied by whoever receives them. A
 //! table is never freed: code that might still run cannot be unloaded.
 //!
-//! Unsafe code lives in the islands `guest`, `guest_state`, `host` and `host_state`; `abi` only declares.
+//! Unsafe code lives in the islands `guest`, `guest_data`, `guest_state`, `host` and `host_state`; `abi` only declares.
 
 #![deny(unsafe_code)]
 
 pub mod abi;
 #[allow(unsafe_code, reason = "the C interface")]
 mod guest;
+#[allow(unsafe_code, reason = "the C interface")]
+mod guest_data;
 #[allow(unsafe_code, reason = "the C interface")]
 mod guest_state;
 mod guest_table;

@@ -38,7 +38,9 @@ fn assertions() -> String {
         options,
         option_count,
         host,
-        named_data
+        named_data,
+        keep_data,
+        release_data
     );
     same!(c, PteronTensor, "pteron_tensor", data, dtype, ndim, shape, strides, nbytes);
     same!(c, PteronArg, "pteron_arg", kind, tensor, number, real, text);

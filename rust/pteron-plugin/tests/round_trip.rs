@@ -10,8 +10,8 @@ use pteron_plugin::abi::{
 };
 use pteron_plugin::{PluginBackend, table};
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 
@@ -282,6 +282,113 @@ fn an_init_that_does_not_say_how_many_outputs_there_are_is_refused() {
     let e = made(&backend, b"").err().unwrap();
     assert!(e.to_string().contains("did not set the number of outputs"), "{e}");
     assert_eq!(FORGOTTEN.load(Ordering::SeqCst), 1);
+}
+
+/// Named data of a host that count how often they end.
+struct Weights(Vec<u8>);
+
+static ENDED: AtomicUsize = AtomicUsize::new(0);
+
+impl NamedData for Weights {
+    fn get(&self, key: &str) -> Option<&[u8]> {
+        (key == "weights").then_some(&self.0)
+    }
+}
+
+impl Drop for Weights {
+    fn drop(&mut self) {
+        ENDED.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Keeps the named data of every delegate that it makes.
+struct Keeper(Arc<Mutex<Vec<Arc<dyn NamedData>>>>);
+
+impl Backend for Keeper {
+    fn name(&self) -> &str {
+        "Keeper"
+    }
+    fn is_available(&self) -> Availability {
+        Availability::Available
+    }
+    fn init(&self, ctx: &InitContext<'_>, _: &[u8], _: &[CompileSpec]) -> Result<Box<dyn Delegate>> {
+        self.0.lock().unwrap().push(ctx.named_data.clone());
+        Ok(Box::new(Doubling(Arc::new(Data), None)))
+    }
+}
+
+#[test]
+fn named_data_are_the_hosts_bytes_and_stay_as_long_as_they_are_kept() {
+    let kept = Arc::new(Mutex::default());
+    // SAFETY: a table of `table` keeps the contract.
+    let backend =
+        unsafe { PluginBackend::from_table(table(Box::new(Keeper(Arc::clone(&kept)))).unwrap()) }.unwrap();
+    let data: Arc<dyn NamedData> = Arc::new(Weights(vec![7; 1000]));
+    let place = data.get("weights").unwrap().as_ptr();
+    for _ in 0..2 {
+        let ctx = InitContext { method: "forward", options: &[], named_data: data.clone() };
+        drop(backend.init(&ctx, b"", &[]).unwrap());
+    }
+    drop(data);
+    let held = std::mem::take(&mut *kept.lock().unwrap());
+    for named in &held {
+        let seen = named.get("weights").unwrap();
+        assert_eq!((seen.as_ptr(), seen), (place, &[7; 1000][..]), "no copy");
+        assert!(named.get("other").is_none());
+    }
+    assert_eq!(ENDED.load(Ordering::SeqCst), 0);
+    drop(held);
+    assert_eq!(ENDED.load(Ordering::SeqCst), 1);
+}
+
+/// `named_data` of a host of the first version.
+unsafe extern "C" fn early_named_data(host: *mut c_void, _: PteronBytes, out: *mut PteronBytes) -> i32 {
+    // SAFETY: `host` is the vector of the test, the place for the result is the plugin's.
+    unsafe {
+        let bytes = &*host.cast::<Vec<u8>>();
+        *out = PteronBytes { data: bytes.as_ptr(), len: bytes.len() };
+    }
+    OK
+}
+
+unsafe extern "C" fn beyond_the_end(_: *mut c_void) -> *mut c_void {
+    unreachable!("lies beyond the end of what the host told")
+}
+
+#[test]
+fn named_data_of_a_host_of_the_first_version_are_copied() {
+    let kept = Arc::new(Mutex::default());
+    let made = table(Box::new(Keeper(Arc::clone(&kept)))).unwrap();
+    let mut weights = vec![1u8, 2, 3];
+    let nothing = PteronBytes { data: std::ptr::null(), len: 0 };
+    let init = PteronInit {
+        struct_size: PteronInit::FIRST_SIZE as u32,
+        method: nothing,
+        processed: nothing,
+        specs: std::ptr::null(),
+        spec_count: 0,
+        options: std::ptr::null(),
+        option_count: 0,
+        host: (&raw mut weights).cast(),
+        named_data: Some(early_named_data),
+        keep_data: Some(beyond_the_end),
+        release_data: None,
+    };
+    let (mut delegate, mut num_outputs) = (std::ptr::null_mut(), 0);
+    let mut error = PteronError { host: std::ptr::null_mut(), set: None };
+    // SAFETY: the table is one of `table`; everything lent lives until the calls return.
+    unsafe {
+        let status =
+            ((*made).init.unwrap())((*made).plugin, &init, &mut delegate, &mut num_outputs, &mut error);
+        assert_eq!((status, num_outputs), (OK, 1));
+    }
+    let held = kept.lock().unwrap().pop().unwrap();
+    assert_eq!(held.get("weights"), Some(&[1u8, 2, 3][..]));
+    // SAFETY: made by `init` of the same table, destroyed once.
+    unsafe { ((*made).destroy.unwrap())(delegate) };
+    weights.fill(0);
+    assert_eq!(held.get("weights"), Some(&[1u8, 2, 3][..]), "a copy");
+    assert!(held.get("never asked for").is_none(), "the host is not asked any more");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! From [`pteron_core::Error`] to the exception classes of `pteron.errors`.
 
+use pteron_core::error::{ErrorDetail, printable};
 use pteron_core::{Error, ErrorKind};
 use pyo3::exceptions::{PyException, PyFileNotFoundError};
 use pyo3::prelude::*;
@@ -38,9 +39,11 @@ fn errors_module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
 #[cold]
 pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
     let kind = error.kind();
-    let error = error.hint(kind.remedy());
-    let text = error.to_string();
-    let mut detail = error.into_detail();
+    let mut detail = error.hint(kind.remedy()).into_detail();
+    if let Some(offer) = offered(py, &detail) {
+        detail.hint = Some(offer);
+    }
+    let text = detail.to_string();
     let cause = match detail.cause.take() {
         Some(cause) => match cause.downcast::<PyErr>() {
             Ok(raised) => Some(*raised),
@@ -67,12 +70,19 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
     exception
 }
 
-fn make(
-    py: Python<'_>,
-    kind: ErrorKind,
-    text: String,
-    detail: &pteron_core::error::ErrorDetail,
-) -> PyResult<PyErr> {
+/// What brings a backend that nobody registered, where an installed package offers it.
+fn offered(py: Python<'_>, detail: &ErrorDetail) -> Option<String> {
+    let backend = detail.backend.as_deref()?;
+    // For one that is registered and cannot be used, `got` is the reason.
+    if detail.kind != ErrorKind::MissingBackend || detail.got.as_deref() != Some(&*printable(backend)) {
+        return None;
+    }
+    // An installation whose metadata cannot be read is not what the caller asked about.
+    let answer = PyModule::import(py, "pteron.plugins").and_then(|m| m.call_method1("offer_of", (backend,)));
+    answer.ok()?.extract().ok()
+}
+
+fn make(py: Python<'_>, kind: ErrorKind, text: String, detail: &ErrorDetail) -> PyResult<PyErr> {
     // The text says what the fields say, escaped; handed to the class they would be compared with it raw.
     let exception = errors_module(py)?.getattr(kind.exception())?.call1((text,))?;
     exception.setattr("method", &detail.method)?;

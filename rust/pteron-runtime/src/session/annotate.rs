@@ -10,14 +10,17 @@ use pteron_core::{Error, ErrorKind, Value, ValueId};
 /// Most arguments that a message lists.
 const MOST_ARGUMENTS: usize = 16;
 
+/// Most characters of the name of one of them.
+const LONGEST_NAME: usize = 40;
+
 /// Adds the place of `step` to an error.
 #[cold]
 pub(crate) fn step_error(code: &MethodCode, step: &Step, values: &[Value], error: Error) -> Error {
     let kind = error.kind();
     let mut error = match &step.action {
         Action::Kernel(k) => {
-            let names: Vec<&str> = k.schema.args.iter().map(|a| a.name.as_str()).collect();
-            with_arguments(error, &names, values, &step.args).operator(&*k.operator)
+            let names = k.schema.args.iter().map(|a| Some(a.name.as_str()));
+            with_arguments(error, names, values, &step.args).operator(&*k.operator)
         }
         Action::Delegate { delegate } => delegate_error(code, *delegate, step, values, error),
         Action::Move { .. } | Action::JumpFalse { .. } | Action::Free => error,
@@ -52,18 +55,35 @@ fn delegate_error(code: &MethodCode, delegate: u32, step: &Step, values: &[Value
         _ => error.with_kind(ErrorKind::Delegate),
     };
     let error = delegate_place(error, &code.ir.delegates, code.data.debug(), &code.ir.name, delegate);
-    with_arguments(error, &[], values, &step.args)
+    let names = step.args.iter().map(|id| name_of(code, *id));
+    with_arguments(error, names, values, &step.args)
 }
 
-/// Puts the arguments behind the message.
-fn with_arguments(error: Error, names: &[&str], values: &[Value], args: &[ValueId]) -> Error {
+/// What the program calls a value: the parameter or the result of the method that it is, or the model's tensor.
+fn name_of(code: &MethodCode, id: ValueId) -> Option<&str> {
+    let inputs = code.ir.inputs.iter().zip(code.inputs.iter());
+    let outputs = code.ir.outputs.iter().zip(code.outputs.iter());
+    let found = inputs.chain(outputs).find(|(of, _)| **of == id);
+    match (found, code.ir.value(id)) {
+        (Some((_, spec)), _) => Some(&spec.name),
+        (None, Some(Value::Tensor(tensor))) => tensor.name.as_deref(),
+        _ => None,
+    }
+}
+
+/// Puts the arguments behind the message, as many as there are names for.
+fn with_arguments<'a>(
+    error: Error,
+    names: impl Iterator<Item = Option<&'a str>>,
+    values: &[Value],
+    args: &[ValueId],
+) -> Error {
     let mut list: Vec<String> = args
         .iter()
+        .zip(names)
         .take(MOST_ARGUMENTS)
-        .take(if names.is_empty() { args.len() } else { names.len() })
-        .enumerate()
-        .map(|(i, id)| match names.get(i) {
-            Some(name) => format!("{name} {}", describe(values, *id)),
+        .map(|(id, name)| match name {
+            Some(name) => format!("{} {}", shown(name), describe(values, *id)),
             None => describe(values, *id),
         })
         .collect();
@@ -72,6 +92,15 @@ fn with_arguments(error: Error, names: &[&str], values: &[Value], args: &[ValueI
     }
     let message = format!("{} [arguments: {}]", error.detail().message, list.join(", "));
     error.with_message(message)
+}
+
+/// A name made fit for a list of many: the end of it, where modules' names go from large to small.
+fn shown(name: &str) -> String {
+    let name = printable(name);
+    match name.char_indices().rev().nth(LONGEST_NAME - 1) {
+        Some((at, _)) if at > 0 => format!("…{}", name.get(at..).unwrap_or_default()),
+        _ => name,
+    }
 }
 
 /// One value: dtype and shape of a tensor, contents of a scalar.
@@ -100,4 +129,19 @@ fn shortened(items: impl ExactSizeIterator<Item = String>) -> String {
         shown.push("...".into());
     }
     format!("[{}]", shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST_NAME, shown};
+
+    #[test]
+    fn long_names_keep_their_end_and_evil_ones_are_escaped() {
+        assert_eq!(shown("model.layer.weight"), "model.layer.weight");
+        let longest = "w".repeat(LONGEST_NAME);
+        assert_eq!(shown(&longest), longest);
+        assert_eq!(shown(&format!("model.{longest}")), format!("…{longest}"));
+        assert_eq!(shown("a\u{1b}b"), "a\\u{1b}b");
+        assert_eq!(shown(&"\u{202e}".repeat(300)).chars().count(), LONGEST_NAME + 1);
+    }
 }
