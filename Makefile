@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page clean
@@ -126,6 +126,19 @@ test-vendors: $(VENV)/.installed $(VENDORS)/.packages ## vendors' compilers from
 	$(UV) pip install --quiet --python $(VENDORS)/bin/python --no-deps --force-reinstall target/wheels/*.whl
 	$(VENDORS)/bin/python -m pytest -q tests/vendors/check_imports.py tests/vendors/check_vendors.py
 
+BACKENDS := $(VENV)-backends
+PACKAGES := $(wildcard python/packages/*)
+
+$(BACKENDS)/.packages: pyproject.toml | $(UV)
+	@echo "installing the libraries of backends into $(BACKENDS)"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(BACKENDS)
+	$(UV) pip install --quiet --python $(BACKENDS)/bin/python --group backends
+	@touch $@
+
+test-backends: $(VENV)/.installed $(BACKENDS)/.packages ## the packages in python/packages: OpenVINO and ONNX Runtime as backends (some minutes)
+	$(UV) pip install --quiet --python $(BACKENDS)/bin/python --no-deps --force-reinstall target/wheels/*.whl $(PACKAGES)
+	$(BACKENDS)/bin/python -m pytest -q -n $(JOBS) --dist load $(addsuffix /tests,$(PACKAGES))
+
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
@@ -173,7 +186,7 @@ types: $(VENV)/.packages
 	$(BIN)/mypy
 
 imports: $(VENV)/.packages
-	PYTHONPATH=python $(BIN)/lint-imports
+	PYTHONPATH=python:$(subst $() ,:,$(addsuffix /src,$(wildcard python/packages/*))) $(BIN)/lint-imports
 
 stubs: $(VENV)/.installed
 	$(BIN)/python -m mypy.stubtest pteron._native
