@@ -212,6 +212,6 @@ def test_usage(command: Command) -> None:
     assert command("nothing").code == 2
     assert command("--version").out == f"pteron {pteron.__version__}\n"
     for module in COMMANDS:
-        done = command(module.__name__.rpartition(".")[2], "--help")
+        done = command(module.__name__.rpartition(".")[2].replace("_", "-"), "--help")
         assert done.code == 0
         assert f"example: {module.EXAMPLE}" in done.out

@@ -96,7 +96,7 @@ def test_weights_come_from_a_data_file(files: Path) -> None:
     data = files / "weights.ptd"
     assert data.stat().st_size > 0
     program = pteron.load(files / "external.pte", data=data)
-    np.testing.assert_allclose(program.run(x), expected.numpy(), rtol=0, atol=FLOAT32)
+    np.testing.assert_allclose(program.run("forward", x), expected.numpy(), rtol=0, atol=FLOAT32)
     with pytest.raises(pteron.ExternalDataError, match="XnnpackBackend"):
         pteron.load(files / "external.pte").load_method("forward")
 

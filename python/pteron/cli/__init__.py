@@ -14,7 +14,9 @@ from collections.abc import Sequence
 import pteron
 from pteron.cli import (
     bench,
+    bisect_rewrites,
     check,
+    compare,
     diff,
     graph,
     info,
@@ -32,7 +34,23 @@ from pteron.cli.failure import UsageError, one_line
 __all__ = ["main"]
 
 #: In the order of the help.
-COMMANDS = (info, check, ops, kernels, run, bench, profile, size, diff, graph, strip, plugins, knobs)
+COMMANDS = (
+    info,
+    check,
+    ops,
+    kernels,
+    run,
+    bench,
+    profile,
+    compare,
+    bisect_rewrites,
+    size,
+    diff,
+    graph,
+    strip,
+    plugins,
+    knobs,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"pteron {pteron.__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
-        name = module.__name__.rpartition(".")[2]
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
         text = (module.__doc__ or "").strip()
         one = commands.add_parser(
             name,

@@ -1,0 +1,244 @@
+"""Where two runs part: the values of two programs, or of one under two settings, with the error of each."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pteron._native import Program, TracedStep
+from pteron.devtools.description import MethodDescription, Step, describe_plan
+from pteron.devtools.sources import Source, Sources
+
+#: A call of the plan, which of its results, and how often that was written before.
+Key = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far `ours` is from `theirs`, element by element.
+
+    Places where both are NaN or the same infinity agree. `relative` is over the largest element of `theirs`,
+    `snr` in decibels, `ulp` in units in the last place of the narrower of NumPy's floating types (0 for
+    others). All are infinite where one side is not finite and the other differs; `cosine` is 0 then.
+    """
+
+    max_abs: float
+    relative: float
+    cosine: float
+    snr: float
+    ulp: float
+
+
+@dataclass(frozen=True)
+class ComparedValue:
+    """One value of both runs, in the order in which our run writes them."""
+
+    value: int
+    round: int
+    step: int
+    kernel: str
+    operator: str
+    source: Source
+    dtype: str
+    shape: tuple[int, ...]
+    errors: Errors
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The values that both runs have, and the outputs.
+
+    `are_aligned`: the programs have the same instructions, so that values could be compared and not outputs
+    alone.
+    """
+
+    are_aligned: bool
+    values: tuple[ComparedValue, ...]
+    outputs: dict[str, Errors]
+
+    def first_divergence(self, rtol: float) -> ComparedValue | None:
+        """The first value whose error exceeds `rtol` of the largest element; None where none does."""
+        return next((value for value in self.values if not value.errors.relative <= rtol), None)
+
+    def worst(self, most: int) -> list[ComparedValue]:
+        """The values with the largest relative errors."""
+        return sorted(self.values, key=lambda value: -value.errors.relative)[:most]
+
+
+def errors(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> Errors:
+    """The errors of one array.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if ours.shape != theirs.shape:
+        raise ValueError(f"shapes {list(ours.shape)} and {list(theirs.shape)} cannot be compared")
+    kind = np.complex128 if "c" in (ours.dtype.kind, theirs.dtype.kind) else np.float64
+    a, b = ours.astype(kind).ravel(), theirs.astype(kind).ravel()
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return Errors(0.0, 0.0, 1.0, math.inf, 0.0)
+    if not (np.isfinite(a[~same]).all() and np.isfinite(b[~same]).all()):
+        return Errors(math.inf, math.inf, 0.0, -math.inf, math.inf)
+    finite = np.isfinite(a) & np.isfinite(b)
+    a, b = a[finite], b[finite]
+    difference = np.abs(a - b)
+    largest = float(np.abs(b).max())
+    noise, signal = float((difference**2).sum()), float((np.abs(b) ** 2).sum())
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return Errors(
+        max_abs=float(difference.max()),
+        relative=float(difference.max()) / largest if largest else math.inf,
+        cosine=float(np.abs(np.vdot(a, b))) / norms if norms else 0.0,
+        snr=10 * math.log10(signal / noise) if signal and noise else -math.inf,
+        ulp=_ulp(difference, b, ours.dtype, theirs.dtype),
+    )
+
+
+def _ulp(difference: Any, reference: Any, ours: np.dtype[Any], theirs: np.dtype[Any]) -> float:
+    floats = [dtype for dtype in (ours, theirs) if dtype.kind == "f"]
+    if len(floats) < 2:
+        return 0.0
+    narrow = min(floats, key=lambda dtype: dtype.itemsize)
+    spacing = np.spacing(np.abs(reference).astype(narrow)).astype(np.float64)
+    with np.errstate(over="ignore"):
+        return float((difference / spacing).max())
+
+
+def compare(
+    ours: Program,
+    theirs: Program,
+    inputs: Iterable[Any],
+    method: str = "forward",
+    *,
+    num_threads: Sequence[int | None] = (None, None),
+) -> Comparison:
+    """Runs both on the same inputs and compares outputs, and every value that both write where their
+    instructions are the same. Values of `theirs` are kept in a temporary folder, not in memory. What a
+    fused step writes is what the last of its calls does.
+
+    `theirs` with `Runtime(disabled_rules=["all"])` writes every value of the file: what the rewrites of `ours`
+    keep is then compared.
+
+    Raises:
+        PteronError: those of loading and calling the methods.
+        ValueError: outputs of different shapes.
+    """
+    arguments = list(inputs)
+    plans = describe_plan(ours, method), describe_plan(theirs, method)
+    are_aligned = _calls(plans[0]) == _calls(plans[1])
+    with tempfile.TemporaryDirectory(prefix="pteron-compare-") as folder:
+        store = _Store(Path(folder))
+        reference = _run(theirs, plans[1], arguments, num_threads[1], store if are_aligned else None)
+        watch = _Compared(store) if are_aligned else None
+        result = _run(ours, plans[0], arguments, num_threads[0], watch)
+        values = () if watch is None else tuple(_located(plans[0], Sources(ours, method), watch))
+    specs = ours.outputs(method)
+    outputs = {
+        spec.name: errors(np.asarray(a), np.asarray(b))
+        for spec, a, b in zip(specs, result, reference, strict=True)
+        if a is not None
+    }
+    return Comparison(are_aligned, values, outputs)
+
+
+def _calls(plan: MethodDescription) -> Any:
+    """The calls of a plan, delegates opened: what must be the same in both runs."""
+    return [(call.operator, call.delegate, call.args) for call in plan.calls]
+
+
+class _Values:
+    """A tracer that hands on each value with the call that writes it."""
+
+    def __init__(self) -> None:
+        self.steps: tuple[Step, ...] = ()
+        self._rounds: dict[tuple[int, int], int] = {}
+        self._written: tuple[int, int] = (-1, 0)
+
+    def step_begin(self, step: TracedStep) -> None:
+        self._written = (step.index, 0)
+
+    def value(self, step: TracedStep, position: int, value: Any) -> None:
+        calls = self.steps[step.index].calls
+        _, ordinal = self._written
+        self._written = (step.index, ordinal + 1)
+        if not calls or (ordinal > 0 and len(calls) > 1):
+            return  # a copy of load's own, or a further result of a fused step: nobody says of which call
+        place = calls[-1], ordinal
+        times = self._rounds.get(place, 0)
+        self._rounds[place] = times + 1
+        self.take((*place, times), step, np.asarray(value))
+
+    def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
+        raise NotImplementedError
+
+
+class _Store(_Values):
+    """Keeps values as files."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
+        # Types of others (bfloat16) are not NumPy's own: their bytes are kept, and the type beside them.
+        wide = array if array.dtype.kind in "biufc" else array.astype(np.float32)
+        np.save(self._path(key), wide, allow_pickle=False)
+
+    def get(self, key: Key) -> npt.NDArray[Any] | None:
+        path = self._path(key)
+        return np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
+
+    def _path(self, key: Key) -> Path:
+        return self._folder / f"{key[0]}-{key[1]}-{key[2]}.npy"
+
+
+class _Compared(_Values):
+    """Compares values with those of a store."""
+
+    def __init__(self, store: _Store) -> None:
+        super().__init__()
+        self._store = store
+        self.found: list[tuple[Key, int, str, tuple[int, ...], Errors]] = []
+
+    def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
+        other = self._store.get(key)
+        if other is not None and other.shape == array.shape:
+            self.found.append((key, step.index, str(array.dtype), array.shape, errors(array, other)))
+
+
+def _run(
+    program: Program,
+    plan: MethodDescription,
+    arguments: list[Any],
+    threads: int | None,
+    tracer: _Values | None,
+) -> list[Any]:
+    session = program.load_method(plan.name, num_threads=threads, seed=0)
+    if tracer is not None:
+        tracer.steps = plan.steps
+    return session.execute(arguments, tracer=tracer)
+
+
+def _located(plan: MethodDescription, sources: Sources, watch: _Compared) -> Iterator[ComparedValue]:
+    for (call, _, times), at, dtype, shape, found in watch.found:
+        step, last = plan.steps[at], plan.calls[call]
+        places = sources.of(step)
+        yield ComparedValue(
+            value=last.args[-1] if last.args else -1,
+            round=times,
+            step=at,
+            kernel=step.name,
+            operator=last.operator or step.name,
+            source=places[-1] if places else Source(),
+            dtype=dtype,
+            shape=shape,
+            errors=found,
+        )
