@@ -17,6 +17,7 @@ from pteron._native import (
     __version__,
     load,
     register_backend,
+    register_kernel,
     strip,
 )
 from pteron.errors import (
@@ -72,5 +73,6 @@ __all__ = [
     "load",
     "plugins",
     "register_backend",
+    "register_kernel",
     "strip",
 ]

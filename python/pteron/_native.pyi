@@ -1,7 +1,7 @@
 """The native half of pteron. What users need of it is re-exported by `pteron`."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Protocol, TypeAlias, final
 
@@ -27,6 +27,7 @@ __all__ = [
     "check_program",
     "data_listing",
     "error_kinds",
+    "has_kernel",
     "layout_data_file",
     "layout_program",
     "listing",
@@ -35,6 +36,7 @@ __all__ = [
     "pack_weights",
     "register_backend",
     "register_demo_backends",
+    "register_kernel",
     "rule_names",
     "serialize_bundle",
     "serialize_program",
@@ -316,6 +318,15 @@ def load(
 def register_backend(
     name: str, backend: _Backend, *, runtime: Runtime | None = None, replace: bool = False
 ) -> None: ...
+def register_kernel(
+    name: str,
+    kernel: Callable[..., Any] | CapsuleType,
+    *,
+    writes_outputs: bool = False,
+    runtime: Runtime | None = None,
+    replace: bool = False,
+) -> None: ...
+def has_kernel(operator: str) -> bool: ...
 def register_demo_backends(runtime: Runtime | None = None) -> None: ...
 def error_kinds() -> list[dict[str, str]]: ...
 def operator_names() -> list[str]: ...
@@ -347,5 +358,5 @@ def serialize_bundle(
 def strip(data: Buffer) -> bytes: ...
 def listing(data: Buffer) -> str: ...
 def check_call(operator: str, values: list[Any], args: list[int], varying: list[int]) -> None: ...
-def check_program(data: bytes) -> list[PteronError]: ...
+def check_program(data: bytes, custom: Sequence[str] = []) -> list[PteronError]: ...
 def pack_weights(data: bytes) -> list[tuple[str, bytes | memoryview]]: ...

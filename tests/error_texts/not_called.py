@@ -127,6 +127,8 @@ EXPANDED = {
 DELEGATES = {
     "a backend that owns mutable buffers does not let them be read or written",
     "a backend written in Python cannot run while the interpreter shuts down",
+    "a kernel written in Python cannot run while the interpreter shuts down",
+    "an argument of a custom operator is not a tensor",
     "a constant of the wiring has an unknown dtype",
     "a constant of the wiring has another size than its shape",
     "a constant of the wiring is not in the program's named data",
@@ -136,7 +138,7 @@ DELEGATES = {
     "an input of the demo delegate is neither a tensor nor a number",
     "an output of the nested program is no tensor",
     "get_state of a delegate gave something else than buffers by name",
-    "in an earlier call a delegate kept a view of the session's memory, so the session cannot be used any more",  # noqa: E501
+    "in an earlier call a delegate or a kernel kept a view of the session's memory, so the session cannot be used any more",  # noqa: E501
     "inner extents of mm differ",
     "instruction demo::{operator}<debug_handle>{handle} is not supported, debug handle is: {handle}{reason}",
     "mm takes two matrices",
@@ -156,6 +158,7 @@ PLUGINS = {
     "a compiled backend is registered under another name than its own",
     "a plugin gave a buffer {what}",
     "a plugin gave an output a shape that is none",
+    "a plugin gave a kernel {what}",
     "a plugin gave no table of functions",
     "a plugin was built for another version of the backend interface",
     "a plugin's table has get_state, but lacks set_state or reset_state",

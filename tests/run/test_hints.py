@@ -88,9 +88,9 @@ def _kernel_error() -> Any:
     return pteron.load(build(m)).load_method()(np.zeros((2, 2), np.float32), np.array([7]))
 
 
-def _missing_operator() -> Any:
+def _missing_operator(name: str = "aten::transmogrify.default") -> Any:
     m = add_method()
-    m.call("mine::transmogrify.default", [m.inputs[0], m.outputs[0]])
+    m.call(name, [m.inputs[0], m.outputs[0]])
     return pteron.load(build(m)).load_method()
 
 
@@ -187,6 +187,13 @@ def test_missing_operators_say_what_python_users_can_do() -> None:
     ):
         assert part in (caught.value.hint or "")
     assert "_native" not in str(caught.value)
+    with pytest.raises(pteron.MissingOperatorError) as caught:
+        _missing_operator("mine::transmogrify.default")
+    for part in (
+        "pteron.register_kernel('mine::transmogrify.default', function)",
+        "Runtime::register_function",
+    ):
+        assert part in (caught.value.hint or "")
 
 
 def test_delegates_that_cannot_be_made_are_counted() -> None:

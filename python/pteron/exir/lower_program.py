@@ -17,8 +17,9 @@ from pteron.exir.edge.lost_dimensions import refuse_lost_dimensions
 from pteron.exir.edge.stages import OUT_VARIANT, PLANNED
 from pteron.exir.edge.verify import verify
 from pteron.exir.edge_program import edge_program
-from pteron.exir.emit.emit_program import EmittedProgram, emit_program
-from pteron.exir.emit.find_call_problems import find_call_problems
+from pteron.exir.emit.emit_program import EmittedProgram, emit_program, operator_names
+from pteron.exir.emit.find_call_problems import find_call_problems, is_unregistered
+from pteron.exir.emit.operator_origins import custom_operators
 from pteron.exir.memory.memory_planning_pass import memory_sizes
 from pteron.exir.pass_order import FUNCTIONAL, INTO_MEMORY, PLAN, ToExecutorch
 from pteron.exir.passes.find_problems import located_problems
@@ -27,6 +28,7 @@ from pteron.exir.passes.problem import Problem, problems_text
 from pteron.exir.progress import step
 from pteron.exir.serialize.check_load import check_load
 from pteron.exir.serialize.serialize_program import add_packed_weights
+from pteron.exir.target.kernel_lists import EXECUTORCH_PORTABLE
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ def lower_programs(
     )
     if config.kernels == "pteron":
         _raise_what_load_refuses(emitted, config)
+    _warn_of_custom_operators(emitted, config)
     if config.packed_weights:
         _refuse_packs_beside_devices(emitted)
         add_packed_weights(emitted.program, config.serialization_options())
@@ -83,7 +86,7 @@ def _raise_problems(
 ) -> None:
     problems: dict[Problem, None] = {}
     for name, program in programs.items():
-        located = list(located_problems(program, name, kernels))
+        located = list(located_problems(program, name, kernels, takes_custom=isinstance(config.kernels, str)))
         problems.update(dict.fromkeys(problem for _, problem in located))
         # A call that cannot be written has no arguments to check.
         reported = {node for node, _ in located if node is not None}
@@ -167,6 +170,22 @@ def _warn_of_input_updates(program: ExportedProgram, method: str) -> None:
             method,
             ", ".join(map(repr, updated)),
         )
+
+
+def _warn_of_custom_operators(emitted: EmittedProgram, config: ExecutorchBackendConfig) -> None:
+    """A log line for custom operators that this process has no kernel for."""
+    called = operator_names(emitted.program)
+    if config.kernels == "pteron":
+        missing = [name for name in custom_operators(called) if is_unregistered(name)]
+        what = "register one before the program is loaded: pteron.register_kernel(%r, function)"
+    elif config.kernels == "executorch-portable":
+        missing = custom_operators(called - EXECUTORCH_PORTABLE)
+        what = "ExecuTorch's runtime needs one linked in, registered as %r"
+    else:
+        return
+    if missing:
+        first = missing[0].removesuffix(".out") if config.kernels == "pteron" else missing[0]
+        _log.warning("custom operators without a kernel here: %s; " + what, ", ".join(missing), first)
 
 
 def _shown(config: ExecutorchBackendConfig) -> str:

@@ -3,7 +3,7 @@
 
 use crate::{
     Dims, Error, Members, RandomDraws, RandomStream, Result, TensorSlot, TensorView, TensorViewMut, Value,
-    ValueId,
+    ValueId, ValueKind,
 };
 
 /// A number of either kind, as PyTorch's `Scalar`.
@@ -83,6 +83,27 @@ impl<'a> Args<'a> {
     #[inline(always)]
     fn value(&self, i: usize) -> Option<&'a Value> {
         self.ids.get(i).and_then(|id| self.values.get(id.index()))
+    }
+
+    /// The kind of the argument at position `i`, if there is one.
+    pub fn kind(&self, i: usize) -> Option<ValueKind> {
+        self.value(i).map(Value::kind)
+    }
+
+    /// The slots at position `i`: of a tensor, or of the members of a list.
+    pub(crate) fn slots(&self, i: usize) -> Result<impl Iterator<Item = Result<&'a TensorSlot>>> {
+        let (single, list) = match self.value(i) {
+            Some(Value::Tensor(t)) => (Some(&**t), None),
+            Some(Value::TensorList(_)) => (None, Some(self.tensor_list(i)?)),
+            other => return Err(wrong_kind(i, "Tensor", other)),
+        };
+        let members = list.into_iter().flat_map(|list| {
+            let member = move |j| {
+                list.slot(j)?.ok_or_else(|| wrong_kind(j, "Tensor (list element)", Some(&Value::None)))
+            };
+            (0..list.len()).map(member)
+        });
+        Ok(single.into_iter().map(Ok).chain(members))
     }
 
     /// The tensor at position `i`.
@@ -383,6 +404,25 @@ impl<'a> BindArgs<'a> {
             Some(Value::Tensor(t)) => t.resize(shape),
             other => Err(wrong_kind(j, "Tensor (list element)", other.map(|v| &*v))),
         }
+    }
+
+    /// Shows the slots at position `i` to `change`: of a tensor, or of the members of a list.
+    pub(crate) fn each_output(
+        &mut self,
+        i: usize,
+        change: &mut dyn FnMut(&mut TensorSlot) -> Result<()>,
+    ) -> Result<()> {
+        let members = match self.ids.get(i).and_then(|id| self.values.get(id.index())) {
+            Some(Value::TensorList(ids)) => ids.clone(),
+            _ => return change(self.slot_mut(i)?),
+        };
+        for (j, id) in members.iter().enumerate() {
+            match self.values.get_mut(id.index()) {
+                Some(Value::Tensor(t)) => change(t)?,
+                other => return Err(wrong_kind(j, "Tensor (list element)", other.map(|v| &*v))),
+            }
+        }
+        Ok(())
     }
 
     /// Makes the output at `i` a view of the tensor at `from` with `shape` (same element count is

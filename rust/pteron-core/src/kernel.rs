@@ -5,7 +5,7 @@
 //! schedules it. Every output element has one reduction order that does not depend on the grid's
 //! distribution over threads, so results are the same bytes for any number of threads.
 
-use crate::{Args, BindArgs, ConstantView, CpuProfile, PackStore, Result, TensorSpec};
+use crate::{Args, BindArgs, ConstantView, CpuProfile, PackStore, Result, Schema, TensorSpec};
 use std::any::Any;
 
 /// What `prepare` knows about one argument.
@@ -274,7 +274,9 @@ pub trait Prepared: Send + Sync {
 /// `prepare` accepts the arguments is used (fast ones first, the reference kernel last).
 pub trait Kernel: Send + Sync {
     /// The out-variant's schema in PyTorch's syntax,
-    /// `aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)`.
+    /// `aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)`. Or the operator's
+    /// name alone, `my_ns::my_op.out`: the kernel takes arguments of any kinds, and which of them are outputs is read
+    /// from the calls of a program, which name them once more behind the arguments.
     fn schema(&self) -> &str;
 
     /// `reference`, or what the fast variant is called.
@@ -283,6 +285,15 @@ pub trait Kernel: Send + Sync {
     /// Prepares for one call site. `Ok(None)`: not my case, ask the next kernel. An error means that
     /// no kernel can do this (a dtype combination that the operator refuses, say).
     fn prepare(&self, ctx: &PrepareContext<'_>) -> Result<Option<Box<dyn Prepared>>>;
+
+    /// As [`Kernel::prepare`], with the schema that applies: for kernels that state none themselves. This is what the
+    /// runtime calls.
+    ///
+    /// # Errors
+    /// As [`Kernel::prepare`].
+    fn prepare_call(&self, ctx: &PrepareContext<'_>, _schema: &Schema) -> Result<Option<Box<dyn Prepared>>> {
+        self.prepare(ctx)
+    }
 }
 
 /// The `prepare` function of a kernel in a static table.

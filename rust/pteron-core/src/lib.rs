@@ -5,8 +5,8 @@
 //! `pteron-format` (bytes → verified views) → `pteron-runtime` (values, instructions, steps) →
 //! kernels, which see only the types defined here.
 //!
-//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`], [`args`], [`memory_reserve`], `output_view` and
-//! `large_pages`, nowhere else: the compiler refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
+//! Unsafe code lives in the islands [`storage`], [`tensor`], [`owned_tensor`], [`args`], [`memory_reserve`], [`function_kernel`],
+//! `output_view` and `large_pages`, nowhere else: the compiler refuses it. ([`kernel`] declares unsafe functions for kernels to implement, and calls none.)
 
 #![deny(unsafe_code)]
 
@@ -21,6 +21,8 @@ pub mod dims;
 pub mod dtype;
 pub mod error;
 mod error_kind;
+#[allow(unsafe_code, reason = "plays the kernel's part in the contract of `Prepared::run`")]
+pub mod function_kernel;
 pub mod instruction;
 #[allow(unsafe_code, reason = "`Prepared::run` is unsafe to call")]
 pub mod kernel;
@@ -54,6 +56,7 @@ pub use dim_order::DimOrder;
 pub use dims::Dims;
 pub use dtype::{Bool8, Complex64, DType, Element};
 pub use error::{Error, ErrorKind, Result};
+pub use function_kernel::{FunctionKernel, OperatorFunction, OperatorInput};
 pub use instruction::Instruction;
 pub use kernel::{
     AliasRule, ArgSpec, Bound, Grid, Kernel, PrepareContext, Prepared, Scratch, StaticKernel, WorkerScratch,

@@ -28,6 +28,8 @@ pub enum ArgKind {
     BoolList,
     /// `ScalarType`, `Layout`, `Device`, `MemoryFormat`, `Generator` with or without `?`: an int or None.
     OptionalEnum,
+    /// Anything: of an operator that is known by its calls alone. No schema's text has it.
+    Any,
 }
 
 impl ArgKind {
@@ -101,6 +103,7 @@ impl ArgKind {
             ArgKind::OptionalDoubleList => matches!(value, V::DoubleList | V::None),
             ArgKind::BoolList => value == V::BoolList,
             ArgKind::OptionalEnum => matches!(value, V::Int | V::Bool | V::None),
+            ArgKind::Any => true,
         }
     }
 
@@ -127,6 +130,7 @@ impl ArgKind {
             ArgKind::OptionalDoubleList => "float[]?",
             ArgKind::BoolList => "bool[]",
             ArgKind::OptionalEnum => "enum?",
+            ArgKind::Any => "anything",
         }
     }
 }

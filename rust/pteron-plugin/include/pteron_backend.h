@@ -194,6 +194,43 @@ struct pteron_backend {
   int32_t (*reset_state)(void *delegate, struct pteron_error *error); /* to the initial contents */
 };
 
+/* Kernels of custom operators.
+ *
+ * A capsule called PTERON_KERNEL_CAPSULE that points to a struct pteron_kernel, which pteron.register_kernel(name,
+ * capsule) makes known. What is said above of tables, functions and errors holds for it too. */
+
+#define PTERON_KERNEL_CAPSULE "pteron.kernel.v1"
+
+/* Kinds that only kernels get: lists, whose members are in items. */
+#define PTERON_KIND_INTS 6    /* const int64_t * */
+#define PTERON_KIND_DOUBLES 7 /* const double * */
+#define PTERON_KIND_BOOLS 8   /* const uint8_t *, 0 or 1 */
+#define PTERON_KIND_TENSORS 9 /* const struct pteron_arg *, each a tensor or none */
+
+/* One argument of the operator, in the order of its schema, without the outputs. Does not grow. */
+struct pteron_value {
+  struct pteron_arg arg; /* of a list, only the kind is set */
+  const void *items;     /* null where it is no list, or an empty one */
+  size_t item_count;
+};
+
+struct pteron_call {
+  uint32_t struct_size;
+};
+
+struct pteron_kernel {
+  uint32_t abi_major;   /* PTERON_ABI_MAJOR */
+  uint32_t struct_size; /* sizeof(struct pteron_kernel) */
+  const char *name;     /* the operator, UTF-8: "my_ns::my_op" */
+  void *plugin;
+  /* Computes the outputs, which are as those of execute; debug_handle of an error is not looked at. May be called from
+   * any thread, several at once. What is in the arguments comes from files that nobody vouches for: check kinds, element
+   * types and shapes. */
+  int32_t (*call)(void *plugin, const struct pteron_call *call, const struct pteron_value *inputs,
+                  size_t input_count, struct pteron_output *outputs, size_t output_count,
+                  struct pteron_error *error);
+};
+
 #ifdef __cplusplus
 }
 #endif

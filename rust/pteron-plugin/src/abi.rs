@@ -309,3 +309,57 @@ impl PteronExecute {
         event: None,
     };
 }
+
+/// Name of the Python capsule that holds a `*const PteronKernel`.
+pub const KERNEL_CAPSULE: &std::ffi::CStr = c"pteron.kernel.v1";
+/// Integers, in `items`.
+pub const KIND_INTS: i32 = 6;
+/// Floats, in `items`.
+pub const KIND_DOUBLES: i32 = 7;
+/// Bools, a byte each, in `items`.
+pub const KIND_BOOLS: i32 = 8;
+/// Tensors, in `items`, as arguments of the kinds tensor and none.
+pub const KIND_TENSORS: i32 = 9;
+
+/// One input of a kernel.
+#[repr(C)]
+pub struct PteronValue {
+    /// A single one; of a list, the kind alone.
+    pub arg: PteronArg,
+    /// The members of a list.
+    pub items: *const c_void,
+    /// How many.
+    pub item_count: usize,
+}
+
+/// What a kernel is told of a call.
+#[repr(C)]
+pub struct PteronCall {
+    /// Size of this struct.
+    pub struct_size: u32,
+}
+
+/// A kernel of a custom operator. Its function may be called from any thread, several at once.
+#[repr(C)]
+pub struct PteronKernel {
+    /// [`ABI_MAJOR`].
+    pub abi_major: u32,
+    /// Size of this struct.
+    pub struct_size: u32,
+    /// The operator, UTF-8, null-terminated: `my_ns::my_op`.
+    pub name: *const c_char,
+    /// The plugin's.
+    pub plugin: *mut c_void,
+    /// Computes outputs from inputs.
+    pub call: Option<
+        unsafe extern "C" fn(
+            plugin: *mut c_void,
+            call: *const PteronCall,
+            inputs: *const PteronValue,
+            input_count: usize,
+            outputs: *mut PteronOutput,
+            output_count: usize,
+            error: *mut PteronError,
+        ) -> i32,
+    >,
+}

@@ -3,11 +3,12 @@
 use crate::abi::{
     ABI_MAJOR, FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_NONE, KIND_STRING, KIND_TENSOR, OK, PteronArg,
     PteronBackend, PteronBytes, PteronCompileSpec, PteronError, PteronEvent, PteronExecute, PteronInit,
-    PteronOption, PteronOutput, PteronTensor,
+    PteronOption, PteronTensor,
 };
+use crate::host_outputs::{OutputHost, output_hosts, results};
 use pteron_core::error::printable;
 use pteron_core::{
-    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateEvent, DelegateState, Dims,
+    ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateEvent, DelegateState,
     Error, EventId, ExecuteContext, InitContext, MAX_RANK, NamedData, OutputView, Result, TensorMeta,
 };
 use std::cell::RefCell;
@@ -95,6 +96,15 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn slot(&mut self) -> PteronError {
         PteronError { host: std::ptr::from_mut(self).cast(), set: Some(set_failure) }
+    }
+
+    /// The error of a call that failed: the plugin's text, else why an output was refused its extents.
+    pub(crate) fn or_of_outputs(self, hosts: &mut [OutputHost<'_, '_>], what: &str) -> Error {
+        let refused = match self.text {
+            None => hosts.iter_mut().find_map(OutputHost::take_failure),
+            Some(_) => None,
+        };
+        refused.unwrap_or_else(|| self.into_error(what))
     }
 
     pub(crate) fn into_error(self, what: &str) -> Error {
@@ -279,6 +289,14 @@ impl Layout {
         layout
     }
 
+    /// The layout of an argument; none for what is no tensor.
+    pub(crate) fn of_argument(argument: &ArgView<'_>) -> Layout {
+        match argument {
+            ArgView::Tensor(view) => Layout::of(view.meta()),
+            _ => Layout { shape: [0; MAX_RANK], strides: [0; MAX_RANK] },
+        }
+    }
+
     pub(crate) fn tensor(&self, meta: &TensorMeta, data: *mut u8) -> PteronTensor {
         PteronTensor {
             data: data.cast(),
@@ -300,7 +318,7 @@ const NO_TENSOR: PteronTensor = PteronTensor {
     nbytes: 0,
 };
 
-fn argument(input: &ArgView<'_>, layout: &Layout) -> PteronArg {
+pub(crate) fn argument(input: &ArgView<'_>, layout: &Layout) -> PteronArg {
     let mut arg = PteronArg { kind: KIND_NONE, tensor: NO_TENSOR, number: 0, real: 0.0, text: lend(&[]) };
     match input {
         ArgView::Tensor(view) => {
@@ -314,50 +332,6 @@ fn argument(input: &ArgView<'_>, layout: &Layout) -> PteronArg {
         ArgView::None => {}
     }
     arg
-}
-
-/// What the `host` of an output points to.
-struct OutputHost<'a, 'b> {
-    view: &'a mut OutputView<'b>,
-    layout: Layout,
-    bound: [i64; MAX_RANK],
-    // Why the last `resize` failed.
-    failure: Option<Error>,
-}
-
-/// # Safety
-/// `output` is an output of the call in progress, `shape` as many extents as are named.
-unsafe extern "C" fn resize(output: *mut PteronOutput, shape: *const i64, ndim: usize) -> i32 {
-    // SAFETY: the plugin passes an output of the call in progress, whose host is ours.
-    let (output, host) = unsafe {
-        let output = &mut *output;
-        let host = &mut *output.host.cast::<OutputHost<'_, '_>>();
-        (output, host)
-    };
-    let mut dims = [0usize; MAX_RANK];
-    let fits = ndim <= MAX_RANK && (ndim == 0 || !shape.is_null());
-    let is_legal = fits
-        && dims.iter_mut().take(ndim).enumerate().all(|(i, dim)| {
-            // SAFETY: the plugin passes `ndim` extents.
-            let extent = usize::try_from(unsafe { *shape.add(i) });
-            extent.map(|e| *dim = e).is_ok()
-        });
-    let result = match dims.get(..ndim) {
-        Some(dims) if is_legal => Dims::new(dims).and_then(|_| host.view.resize(dims)),
-        _ => Err(Error::delegate("a plugin gave an output a shape that is none")),
-    };
-    match result {
-        Ok(()) => {
-            host.layout = Layout::of(host.view.meta());
-            let data = host.view.data();
-            output.tensor = host.layout.tensor(host.view.meta(), data);
-            OK
-        }
-        Err(error) => {
-            host.failure = Some(error);
-            FAILED
-        }
-    }
 }
 
 type Events<'a> = Option<&'a mut (dyn FnMut(DelegateEvent<'_>) + 'a)>;
@@ -423,40 +397,11 @@ impl Delegate for PluginDelegate {
         inputs: &[ArgView<'_>],
         outputs: &mut [OutputView<'_>],
     ) -> Result<()> {
-        let layouts: Vec<Layout> = inputs
-            .iter()
-            .map(|input| match input {
-                ArgView::Tensor(view) => Layout::of(view.meta()),
-                _ => Layout { shape: [0; MAX_RANK], strides: [0; MAX_RANK] },
-            })
-            .collect();
+        let layouts: Vec<Layout> = inputs.iter().map(Layout::of_argument).collect();
         let arguments: Vec<PteronArg> =
             inputs.iter().zip(&layouts).map(|(input, layout)| argument(input, layout)).collect();
-        let mut hosts: Vec<OutputHost<'_, '_>> = outputs
-            .iter_mut()
-            .map(|view| {
-                let mut bound = [0; MAX_RANK];
-                for (to, from) in bound.iter_mut().zip(view.bound().iter()) {
-                    *to = *from as i64;
-                }
-                OutputHost { layout: Layout::of(view.meta()), bound, view, failure: None }
-            })
-            .collect();
-        let mut results: Vec<PteronOutput> = hosts
-            .iter_mut()
-            .map(|host| {
-                let data = host.view.data();
-                let tensor = host.layout.tensor(host.view.meta(), data);
-                let (bound, capacity) = (host.bound.as_ptr(), host.view.capacity());
-                PteronOutput {
-                    tensor,
-                    bound,
-                    capacity,
-                    host: std::ptr::from_mut(host).cast(),
-                    resize: Some(resize),
-                }
-            })
-            .collect();
+        let mut hosts = output_hosts(outputs);
+        let mut results = results(&mut hosts);
         let is_traced = ctx.events.is_some();
         let host =
             CallHost { is_cancelled: ctx.is_cancelled, events: RefCell::new(shortened(&mut ctx.events)) };
@@ -487,11 +432,6 @@ impl Delegate for PluginDelegate {
         if status == OK {
             return Ok(());
         }
-        if failure.text.is_none()
-            && let Some(error) = hosts.iter_mut().find_map(|h| h.failure.take())
-        {
-            return Err(error);
-        }
-        Err(failure.into_error("the plugin's execute failed"))
+        Err(failure.or_of_outputs(&mut hosts, "the plugin's execute failed"))
     }
 }

@@ -1,9 +1,10 @@
 //! The header and `abi` declare the same structs: a C compiler agrees on every size and offset.
 
 use pteron_plugin::abi::{
-    ABI_MAJOR, CAPSULE, FAILED, KIND_BOOL, KIND_DOUBLE, KIND_INT, KIND_NONE, KIND_STRING, KIND_TENSOR, OK,
-    PteronArg, PteronBackend, PteronBytes, PteronCompileSpec, PteronError, PteronEvent, PteronExecute,
-    PteronInit, PteronOption, PteronOutput, PteronTensor,
+    ABI_MAJOR, CAPSULE, FAILED, KERNEL_CAPSULE, KIND_BOOL, KIND_BOOLS, KIND_DOUBLE, KIND_DOUBLES, KIND_INT,
+    KIND_INTS, KIND_NONE, KIND_STRING, KIND_TENSOR, KIND_TENSORS, OK, PteronArg, PteronBackend, PteronBytes,
+    PteronCall, PteronCompileSpec, PteronError, PteronEvent, PteronExecute, PteronInit, PteronKernel,
+    PteronOption, PteronOutput, PteronTensor, PteronValue,
 };
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
@@ -64,6 +65,9 @@ fn assertions() -> String {
         set_state,
         reset_state
     );
+    same!(c, PteronValue, "pteron_value", arg, items, item_count);
+    same!(c, PteronCall, "pteron_call", struct_size);
+    same!(c, PteronKernel, "pteron_kernel", abi_major, struct_size, name, plugin, call);
     let numbers = [
         ("PTERON_ABI_MAJOR", i64::from(ABI_MAJOR)),
         ("PTERON_OK", i64::from(OK)),
@@ -74,6 +78,11 @@ fn assertions() -> String {
         ("PTERON_KIND_DOUBLE", i64::from(KIND_DOUBLE)),
         ("PTERON_KIND_BOOL", i64::from(KIND_BOOL)),
         ("PTERON_KIND_STRING", i64::from(KIND_STRING)),
+        ("PTERON_KIND_INTS", i64::from(KIND_INTS)),
+        ("PTERON_KIND_DOUBLES", i64::from(KIND_DOUBLES)),
+        ("PTERON_KIND_BOOLS", i64::from(KIND_BOOLS)),
+        ("PTERON_KIND_TENSORS", i64::from(KIND_TENSORS)),
+        ("sizeof(PTERON_KERNEL_CAPSULE)", KERNEL_CAPSULE.to_bytes_with_nul().len() as i64),
         ("sizeof(PTERON_BACKEND_CAPSULE)", CAPSULE.to_bytes_with_nul().len() as i64),
     ];
     for (name, value) in numbers {

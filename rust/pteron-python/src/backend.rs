@@ -4,10 +4,9 @@ use crate::blob::Blob;
 use crate::bytes::python_bytes;
 use crate::errors::type_name;
 use crate::execute_context::ExecuteContext as PyExecuteContext;
+use crate::loan::{Borrower, Loan};
 use crate::pending_exception::PendingException;
 use crate::python_call;
-use crate::tensor::{self, Tensor};
-use crate::tensor_memory::TensorMemory;
 use pteron_core::error::printable;
 use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateState, Error,
@@ -77,7 +76,7 @@ fn hint_of(phase: &str) -> &'static str {
 }
 
 /// The text of an exception, cut to what fits one line of a message.
-fn shorten(text: &str) -> String {
+pub fn shorten(text: &str) -> String {
     const LIMIT: usize = 600;
     match text.char_indices().nth(LIMIT) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
@@ -261,9 +260,6 @@ fn offers_state(object: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(has.iter().all(|h| *h))
 }
 
-/// The tensors lent to one call.
-type Lent<'py> = SmallVec<[Bound<'py, Tensor>; 8]>;
-
 impl Delegate for PyDelegate {
     fn num_outputs(&self) -> usize {
         self.num_outputs
@@ -280,73 +276,19 @@ impl Delegate for PyDelegate {
         outputs: &mut [OutputView<'_>],
     ) -> Result<()> {
         attached(|py| {
-            let mut lent = Lent::new();
-            // SAFETY: `end_loan` below revokes everything in `lent` before the views and the context end,
-            // on every path.
-            let called = unsafe { self.call(py, ctx, inputs, outputs, &mut lent) };
+            let mut loan = Loan::default();
+            // SAFETY: `Loan::end` below takes back what is lent before the views and the context end, on every path.
+            let called = unsafe { self.call(py, ctx, inputs, outputs, &mut loan) };
             let outcome = match called {
                 Ok(None) => Ok(()),
                 Ok(Some(given)) => Err(returned(&given)),
                 Err(error) => {
-                    if lent.iter().any(is_referenced) {
-                        // The frames of the traceback hold the arguments, and views of them.
-                        clear_frames(py, &error);
-                    }
+                    loan.clear_frames(py, &error);
                     Err(raised(py, "execute", error))
                 }
             };
-            if lent.iter().any(is_referenced) {
-                collect_cycles(py, &lent);
-            }
-            let kept = end_loan(lent, inputs);
-            match outcome {
-                Ok(()) => kept,
-                Err(error) if kept.is_err() => Err(error.memory_kept()),
-                Err(error) => Err(error),
-            }
+            loan.end(py, outcome, Borrower::Delegate)
         })
-    }
-}
-
-/// Does anything but `tensor` itself refer to the tensor or its memory?
-fn is_referenced(tensor: &Bound<'_, Tensor>) -> bool {
-    // SAFETY: `tensor` is a reference to a live object, and this thread is attached.
-    let references = unsafe { pyo3::ffi::Py_REFCNT(tensor.as_ptr()) };
-    references != 1 || tensor.get().has_exports()
-}
-
-/// Frees what only circles of references hold: a nested function that calls itself, an exception that was kept in a
-/// variable of its own frame. The young objects first, which are most likely all that there are.
-#[cold]
-fn collect_cycles(py: Python<'_>, lent: &Lent<'_>) {
-    let Ok(collect) = py.import("gc").and_then(|gc| gc.getattr("collect")) else { return };
-    for generation in 0..3 {
-        // What cannot be collected keeps its references, which `end_loan` sees.
-        let _ = collect.call1((generation,));
-        if !lent.iter().any(is_referenced) {
-            return;
-        }
-    }
-}
-
-/// Clears the local variables of all frames of an exception's traceback, and of the exceptions it came
-/// from. The lines that a traceback shows stay.
-#[cold]
-fn clear_frames(py: Python<'_>, error: &PyErr) {
-    const LONGEST_CHAIN: usize = 100;
-    let Ok(clear) = py.import("traceback").and_then(|t| t.getattr("clear_frames")) else { return };
-    // A frame that cannot be cleared keeps its references, which `end_loan` sees.
-    if let Some(traceback) = error.traceback(py) {
-        let _ = clear.call1((traceback,));
-    }
-    let mut at = error.value(py).clone().into_any();
-    for _ in 0..LONGEST_CHAIN {
-        let cause = at.getattr("__cause__").ok().filter(|c| !c.is_none());
-        let Some(from) = cause.or_else(|| at.getattr("__context__").ok()).filter(|c| !c.is_none()) else {
-            return;
-        };
-        let _ = from.getattr("__traceback__").and_then(|tb| clear.call1((tb,)));
-        at = from;
     }
 }
 
@@ -362,25 +304,20 @@ impl PyDelegate {
     /// Calls the object's `execute`; gives what it returned unless that is None.
     ///
     /// # Safety
-    /// The tensors put into `lent` must be revoked before the arguments end.
+    /// `loan` must be ended before the arguments end.
     unsafe fn call<'py>(
         &self,
         py: Python<'py>,
         ctx: &mut ExecuteContext<'_>,
         inputs: &[ArgView<'_>],
         outputs: &mut [OutputView<'_>],
-        lent: &mut Lent<'py>,
+        loan: &mut Loan<'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut arguments: SmallVec<[Bound<'py, PyAny>; 8]> = SmallVec::new();
-        for input in inputs {
+        for (i, input) in inputs.iter().enumerate() {
             arguments.push(match input {
-                ArgView::Tensor(view) => {
-                    // SAFETY: the caller promises that arguments outlive the call, at whose end they are revoked.
-                    let lent_input = unsafe { TensorMemory::lent_input(view.meta().clone(), view.as_ptr()) };
-                    let tensor = Bound::new(py, Tensor::from(lent_input))?;
-                    lent.push(tensor.clone());
-                    tensor.into_any()
-                }
+                // SAFETY: the caller promises that arguments outlive the loan.
+                ArgView::Tensor(view) => unsafe { loan.input(py, view, i)? }.into_any(),
                 ArgView::Int(v) => v.into_pyobject(py)?.into_any(),
                 ArgView::Double(v) => v.into_pyobject(py)?.into_any(),
                 ArgView::Bool(v) => v.into_pyobject(py)?.to_owned().into_any(),
@@ -389,11 +326,9 @@ impl PyDelegate {
             });
         }
         let inputs = PyTuple::new(py, arguments.drain(..))?;
-        for output in outputs.iter_mut() {
-            // SAFETY: the caller promises that arguments outlive the call, at whose end they are revoked.
-            let tensor = Bound::new(py, Tensor::from(unsafe { TensorMemory::lent_output(output.slot()) }))?;
-            lent.push(tensor.clone());
-            arguments.push(tensor.into_any());
+        for (i, output) in outputs.iter_mut().enumerate() {
+            // SAFETY: the caller promises that arguments outlive the loan.
+            arguments.push(unsafe { loan.output(py, output, i)? }.into_any());
         }
         let outputs = PyTuple::new(py, arguments)?;
         // SAFETY: the guard ends the loan of `ctx` before this function returns.
@@ -408,28 +343,6 @@ impl PyDelegate {
         let result = result?;
         Ok((!result.is_none()).then_some(result))
     }
-}
-
-/// Revokes the tensors of a call. One that something still refers to is an error, which also tells the
-/// owners of the memory never to reuse or free it.
-fn end_loan(lent: Lent<'_>, inputs: &[ArgView<'_>]) -> Result<()> {
-    let input_count = inputs.iter().filter(|i| matches!(i, ArgView::Tensor(_))).count();
-    let mut result = Ok(());
-    for (i, tensor) in lent.into_iter().enumerate() {
-        tensor.get().revoke();
-        if result.is_ok() && is_referenced(&tensor) {
-            let (what, index) =
-                if i < input_count { ("input", position(inputs, i)) } else { ("output", i - input_count) };
-            result = Err(tensor::still_referenced(what, index, tensor.get().with_meta(|meta| meta.dtype())));
-        }
-    }
-    result
-}
-
-/// Index among all inputs of the tensor that is number `nth` among the tensors.
-fn position(inputs: &[ArgView<'_>], nth: usize) -> usize {
-    let tensors = inputs.iter().enumerate().filter(|(_, i)| matches!(i, ArgView::Tensor(_)));
-    tensors.map(|(at, _)| at).nth(nth).unwrap_or(nth)
 }
 
 impl Drop for PyDelegate {

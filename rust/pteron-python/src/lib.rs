@@ -2,7 +2,7 @@
 //! it is re-exported by the package `pteron`.
 //!
 //! Unsafe code lives in the islands `tensor`, `tensor_memory`, `dlpack`, `dlpack_exchange`, `numpy_api`, `blob`, `contents`, `input`, `call`,
-//! `execute_context`, `pending_exception`, `plugin`, `python_call`, the loans of `backend` and the borrowed bytes of `source`, and nowhere
+//! `execute_context`, `pending_exception`, `plugin`, `python_call`, `loan`, `kernel`, the calls of `backend` and the borrowed bytes of `source`, and nowhere
 //! else: the compiler refuses it.
 
 #![deny(unsafe_code)]
@@ -33,7 +33,11 @@ mod flat_call;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod input;
 mod interface;
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
+mod kernel;
 mod kernel_check;
+#[allow(unsafe_code, reason = "memory that Python lends or borrows")]
+mod loan;
 mod method;
 mod numpy;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
@@ -83,6 +87,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(errors::error_kinds, m)?)?;
     m.add_function(wrap_pyfunction!(program::load, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::register_backend, m)?)?;
+    m.add_function(wrap_pyfunction!(runtime::register_kernel, m)?)?;
+    m.add_function(wrap_pyfunction!(runtime::has_kernel, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::register_demo_backends, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::operator_names, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::rule_names, m)?)?;

@@ -3,10 +3,11 @@
 use crate::backend::PyBackend;
 use crate::call;
 use crate::errors::OrRaise;
+use crate::kernel::PyKernel;
 use crate::parameter;
 use crate::plugin;
-use pteron_core::Backend;
 use pteron_core::{Availability, Isa};
+use pteron_core::{Backend, OperatorFunction};
 use pteron_runtime::{RuleSwitches, Runtime as Inner, RuntimeOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -241,6 +242,48 @@ pub fn register_backend(
     };
     // The lock of the registry may be held by a thread that waits for the interpreter.
     call::detached(py, || runtime.register_backend(backend, replace))
+}
+
+/// Makes a kernel of a custom operator known to programs of `runtime` (None: the process-wide default): a function
+/// written in Python, or the capsule of one that another package has compiled (`pteron_backend.h`).
+///
+/// `name`: the operator as the model has it, "my_ns::my_op", or as programs call it, "my_ns::my_op.out".
+/// `kernel` is called with the operator's arguments in the order of its schema, tensors as read-only NumPy arrays (as
+/// `pteron.Tensor` where NumPy lacks the element type), and returns the result: an array, or a list or tuple of arrays, of
+/// the element types and within the shapes that the program states. With `writes_outputs` it gets the outputs behind the
+/// inputs instead, as `pteron.Tensor`, to write to, and returns None.
+///
+/// Methods that are loaded keep the kernels they were loaded with. A name that is taken is an error unless `replace`;
+/// operators that pteron computes itself take no other kernel.
+#[pyfunction]
+#[pyo3(signature = (name, kernel, *, writes_outputs=false, runtime=None, replace=false))]
+pub fn register_kernel(
+    py: Python<'_>,
+    name: &Bound<'_, PyAny>,
+    kernel: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = writes_outputs_flag)] writes_outputs: bool,
+    runtime: Option<&Bound<'_, PyAny>>,
+    #[pyo3(from_py_with = replace_flag)] replace: bool,
+) -> PyResult<()> {
+    let runtime = Runtime::or_shared(py, runtime)?;
+    let name =
+        parameter::text(name, "name", "the name of the operator comes first, such as \"my_ns::my_op\"")?;
+    let kernel: Arc<dyn OperatorFunction> = match plugin::kernel_in(kernel, name)? {
+        Some(compiled) => Arc::new(compiled),
+        None => Arc::new(PyKernel::new(kernel, writes_outputs)?),
+    };
+    // The lock of the registry may be held by a thread that waits for the interpreter.
+    call::detached(py, || runtime.register_function(name, kernel, replace))
+}
+
+fn writes_outputs_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    parameter::flag(object, "writes_outputs")
+}
+
+/// True when the operator, as programs call it ("aten::add.out"), has a kernel in the default runtime.
+#[pyfunction]
+pub fn has_kernel(py: Python<'_>, operator: &str) -> PyResult<bool> {
+    Ok(Inner::shared().or_raise(py)?.has_kernel(operator))
 }
 
 fn replace_flag(object: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -8,7 +8,7 @@ use crate::numpy;
 use crate::numpy_api;
 use crate::tensor_memory::TensorMemory;
 use pteron_core::dim_order::is_dense;
-use pteron_core::{AlignedBuffer, DType, Error, MAX_RANK, TensorMeta};
+use pteron_core::{AlignedBuffer, MAX_RANK, TensorMeta};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -324,13 +324,4 @@ fn fill_view(
     }
     view.internal = dims.cast();
     Ok(())
-}
-
-/// The error for an argument of a delegate call that something still refers to after it.
-pub fn still_referenced(what: &str, index: usize, dtype: DType) -> Error {
-    Error::delegate("a delegate kept an argument beyond its execute")
-        .argument(format!("{what} {index}"))
-        .got(format!("a reference to a {dtype} tensor, or to a view of it, that is still alive"))
-        .hint("copy what is needed, for example with numpy.array(tensor), and drop views before returning")
-        .memory_kept()
 }

@@ -58,6 +58,11 @@ pub use session::tracer::{Allocation, StepInfo, Tracer};
 #[doc = include_str!("../../../README.md")]
 struct ReadMe;
 
+/// The kernel of the page on custom operators runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/custom-operators.md")]
+struct CustomOperators;
+
 /// The backend of the guide runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/how-to/backend-guide.md")]

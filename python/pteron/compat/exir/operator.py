@@ -14,7 +14,7 @@ from torchgen.native_function_generation import (
     self_to_out_signature,
 )
 
-from pteron.exir.edge.out_variant import out_argument_names, out_variant
+from pteron.exir.edge.out_variant import defined_out_variant, out_argument_names
 
 _QUANTIZED = torch.ops.quantized_decomposed
 _QUANT_PRIMITIVES = [
@@ -98,7 +98,7 @@ def to_out_variant(op_overload: OpOverload) -> tuple[OpOverload, tuple[str, ...]
     is none.
     """
     names = out_argument_names(op_overload)
-    found = op_overload if names else out_variant(op_overload)
+    found = op_overload if names else defined_out_variant(op_overload)
     return found, tuple(out_argument_names(found))
 
 

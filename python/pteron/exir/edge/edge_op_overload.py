@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+from pteron.exir.edge import custom_ops
 from pteron.exir.edge.device_copies import LIBRARY_NAMESPACE as _COPY_LIBRARY
 from pteron.exir.edge.device_copies import NAMESPACE as _COPY
 from pteron.exir.edge.dim_order_ops import LIBRARY_NAMESPACE as _DIM_ORDER_LIBRARY
@@ -98,11 +99,11 @@ class EdgeOpOverload:
     def to_out_variant(self) -> OpOverload:
         """The overload that writes its result into tensors given by the caller.
 
-        Raises `MissingOutVariantError` where PyTorch has none.
+        Raises `MissingOutVariantError` where its library has none.
         """
-        from pteron.exir.edge.out_variant import out_variant
+        from pteron.exir.edge.out_variant import defined_out_variant
 
-        return out_variant(self._op)
+        return defined_out_variant(self._op)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._op(*args, **kwargs)
@@ -199,4 +200,6 @@ def emitted_name(op: OpOverload) -> tuple[str, str]:
     "")`.
     """
     library, opname = op._schema.name.split("::")
+    if library == custom_ops.LIBRARY_NAMESPACE:
+        return custom_ops.shown_name(opname), op._schema.overload_name
     return f"{_NAMESPACE_OF_LIBRARY.get(library, library)}::{opname}", op._schema.overload_name

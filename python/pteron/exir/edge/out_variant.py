@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 
 from pteron.errors import MissingOutVariantError
 from pteron.exir.edge import quantized_out_variants
+from pteron.exir.edge.custom_ops import is_custom, made_out_variant
 
 _FACTORY_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory"})
 
@@ -54,11 +55,24 @@ def _matches(functional: torch._C.FunctionSchema, candidate: torch._C.FunctionSc
     return 0
 
 
-@functools.cache
 def out_variant(op: OpOverload) -> OpOverload:
-    """The out variant of a functional overload.
+    """The out variant of a functional overload; of a custom operator without one, a variant made for it.
 
     Raises `MissingOutVariantError` where the operator has none.
+    """
+    try:
+        return defined_out_variant(op)
+    except MissingOutVariantError:
+        if is_custom(op):
+            return made_out_variant(op)
+        raise
+
+
+@functools.cache
+def defined_out_variant(op: OpOverload) -> OpOverload:
+    """The out variant that the library of a functional overload has.
+
+    Raises `MissingOutVariantError` where it has none.
     """
     packet = op.overloadpacket
     best: tuple[int, OpOverload | None] = (0, None)
@@ -73,6 +87,7 @@ def out_variant(op: OpOverload) -> OpOverload:
         raise MissingOutVariantError(
             f"{op} has no out variant: no overload of {packet} takes its arguments and a tensor to write to",
             operator=str(op),
-            hint="decompose the operator before export, or define an `.out` overload with torch.library",
+            hint="decompose the operator before export, or call one of your own (torch.library.custom_op), "
+            "for which pteron.register_kernel takes a kernel",
         )
     return best[1]

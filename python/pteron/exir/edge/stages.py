@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,21 +21,15 @@ from pteron.exir.edge.symbolic_ops import is_symbolic_number, is_symbolic_op
 from pteron.exir.edge.tensor_spec import TensorSpec
 
 
-@functools.cache
 def has_kernel(op: OpOverload) -> bool:
-    """Whether the kernel table holds the out variant of a functional overload."""
+    """Whether the out variant of a functional overload has a kernel here, built in or registered."""
+    from pteron import _native
+
     try:
         name, overload = emitted_name(out_variant(op))
     except MissingOutVariantError:
         return False
-    return (f"{name}.{overload}" if overload else name) in _names()
-
-
-@functools.cache
-def _names() -> frozenset[str]:
-    from pteron import _native
-
-    return frozenset(_native.operator_names())
+    return _native.has_kernel(f"{name}.{overload}" if overload else name)
 
 
 @dataclass(frozen=True)
@@ -135,8 +128,19 @@ def _core_aten(node: torch.fx.Node, context: Context) -> str | None:
     return (
         f"{target} is not a core ATen operator, has no decomposition, and no kernel here; "
         "compute it from other operators in the model, or delegate it: a backend gets it whole by "
-        "Partitioner.ops_to_not_decompose, and "
-        "EdgeCompileConfig(_core_aten_ops_exception_list=[...]) lets it pass to a runtime that has a kernel"
+        f"Partitioner.ops_to_not_decompose{_own_kernel(target)}"
+    )
+
+
+def _own_kernel(op: OpOverload) -> str:
+    try:
+        name, overload = emitted_name(out_variant(op))
+    except MissingOutVariantError:
+        return ""
+    emitted = f"{name}.{overload}" if overload else name
+    return (
+        "; or register a kernel of your own before the export, and again where the program runs: "
+        f"pteron.register_kernel({emitted!r}, function)"
     )
 
 

@@ -16,6 +16,7 @@ from pteron.exir.emit.debug_table import DEBUG_KEY, SourceFiles
 from pteron.exir.emit.external_tags import ExternalTags
 from pteron.exir.emit.interface import INTERFACE_KEY, output_names
 from pteron.exir.emit.method_emitter import MethodEmitter
+from pteron.exir.emit.operator_origins import operator_origins
 from pteron.exir.emit.portable_tree import tree_text
 from pteron.exir.emit.shared_data import BorrowedWeights, SharedData
 from pteron.exir.emit.value_table import ValueTable
@@ -145,11 +146,21 @@ def emit_program(
         plan, interfaces[name] = constant_method(name, value, shared)
         program.execution_plan.append(plan)
     shared.place_delegate_data(is_scoped=has_scoped_data)
-    shared.named(INTERFACE_KEY, _json({"version": 1, "methods": interfaces}), 1)
+    interface: dict[str, Any] = {"version": 1, "methods": interfaces}
+    origins = operator_origins(operator_names(program))
+    if origins:
+        interface["operators"] = origins
+    shared.named(INTERFACE_KEY, _json(interface), 1)
     emitted.data_files = shared.data_files.entries()
     # Last, so that stripping it shortens the file.
     shared.named(DEBUG_KEY, _json({"version": 1, "files": files.files, "methods": debug}), 1)
     return emitted
+
+
+def operator_names(program: Program) -> set[str]:
+    """Names of the operators that the methods of `program` call, `namespace::operator.overload`."""
+    operators = (operator for plan in program.execution_plan for operator in plan.operators)
+    return {".".join(part for part in (each.name, each.overload) if part) for each in operators}
 
 
 def _json(value: Any) -> bytes:

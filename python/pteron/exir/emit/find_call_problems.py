@@ -12,6 +12,7 @@ from torch.utils._pytree import TreeSpec, tree_leaves
 
 from pteron.errors import ExportError, PteronError
 from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.custom_ops import is_custom_name
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import Ranges, has_unbounded_extent
 from pteron.exir.edge.out_variant import out_argument_names, out_variant
@@ -129,7 +130,7 @@ class _Check:
         except ExportError as error:
             return str(error)
         full_name = ".".join(part for part in name if part)
-        if self._target == "pteron":
+        if self._target == "pteron" and not is_unregistered(full_name):
             return _refusal(full_name, [value.val for value in table.values], arguments, varying)
         if self._target == "executorch-portable":
             return _portable_refusal(full_name, node)
@@ -219,6 +220,13 @@ def _refusal(operator: str, values: list[Any], arguments: list[int], varying: li
             "it to a backend"
         )
     return None
+
+
+def is_unregistered(operator: str) -> bool:
+    """Whether `operator`, as files name it, is a custom one that has no kernel in this process."""
+    from pteron import _native
+
+    return is_custom_name(operator) and not _native.has_kernel(operator)
 
 
 def _portable_refusal(operator: str, node: torch.fx.Node) -> str | None:

@@ -131,6 +131,10 @@ def _reason_to_skip(program: pteron.Program) -> str | None:
         if not runtime.is_available(backend):
             why = runtime.unavailable_reason(backend)
             return f"backend {backend} is not here to run it" + (f" ({why})" if why else "")
+    known = set(runtime.operators)
+    missing = [name for name in program.operators("forward") if name not in known]
+    if missing:
+        return f"no kernel is registered here for {', '.join(missing)}"
     random = [name for name in program.operators("forward") if _draws_random_numbers(name)]
     return f"the model draws random numbers ({', '.join(random)})" if random else None
 

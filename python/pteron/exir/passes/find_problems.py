@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto_functionalized_v2
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
@@ -20,6 +21,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tre
 
 from pteron.errors import MissingOutVariantError
 from pteron.exir.edge.control_flow import control_flow_of, graph_modules, is_control_flow, loop_operators
+from pteron.exir.edge.custom_ops import is_custom, is_custom_name, refusal
 from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
@@ -73,25 +75,31 @@ _STORED_INPUTS = (InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, I
 # The largest rank of the file format's reader.
 _MAX_RANK = 16
 _WITHOUT_KERNEL = "replace the operator in the model, decompose it before export, or delegate it to a backend"
+# How PyTorch writes calls of operators that change their arguments.
+_FUNCTIONALIZED = (auto_functionalized, auto_functionalized_v2)
 
 
-def find_problems(program: ExportedProgram, method: str, kernels: frozenset[str]) -> list[Problem]:
+def find_problems(
+    program: ExportedProgram, method: str, kernels: frozenset[str], *, takes_custom: bool = False
+) -> list[Problem]:
     """All problems of one method, in graph order, equal ones on the same source line once.
 
-    `program`: an edge program, write-backs and views inserted; `kernels`: what the target can run.
+    `program`: an edge program, write-backs and views inserted; `kernels`: what the target can run;
+    `takes_custom`: kernels of custom operators may be registered there.
     """
-    return list(dict.fromkeys(problem for _, problem in located_problems(program, method, kernels)))
+    located = located_problems(program, method, kernels, takes_custom=takes_custom)
+    return list(dict.fromkeys(problem for _, problem in located))
 
 
 def located_problems(
-    program: ExportedProgram, method: str, kernels: frozenset[str]
+    program: ExportedProgram, method: str, kernels: frozenset[str], *, takes_custom: bool = False
 ) -> Iterator[tuple[torch.fx.Node | None, Problem]]:
     """Every problem with the node that has it, None where none has."""
     for what in _signature_problems(program):
         yield None, Problem(method, None, what, UNKNOWN_LINE)
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
-            for name, what in _node_problems(node, program, kernels):
+            for name, what in _node_problems(node, program, kernels, takes_custom):
                 yield node, problem_of(node, method, name, what)
 
 
@@ -109,7 +117,7 @@ def _signature_problems(program: ExportedProgram) -> Iterator[str]:
 
 
 def _node_problems(
-    node: torch.fx.Node, program: ExportedProgram, kernels: frozenset[str]
+    node: torch.fx.Node, program: ExportedProgram, kernels: frozenset[str], takes_custom: bool
 ) -> Iterator[tuple[str | None, str]]:
     if node.op not in ("placeholder", "call_function"):
         return
@@ -123,14 +131,18 @@ def _node_problems(
         for needed in sorted(loop_operators(control_flow_of(node)) - kernels):
             yield name, f"the target has no kernel {needed}, which this operator is made of"
         return
+    if node.target in _FUNCTIONALIZED:
+        op: Any = node.args[0]
+        yield str(op), refusal(op) or "changes its arguments"
+        return
     if isinstance(node.target, HigherOrderOperator):
         yield name, "this higher-order operator cannot be emitted"
         return
     emitted, problem = _emitted_operator(node)
     if problem is not None:
         yield name, problem
-    elif emitted is not None and emitted not in kernels:
-        yield name, f"the target has no kernel {emitted}; {_WITHOUT_KERNEL}"
+    elif emitted is not None and emitted not in kernels and not (takes_custom and is_custom_name(emitted)):
+        yield name, f"the target has no kernel {emitted}; {_without_kernel(emitted)}"
 
 
 def _emitted_operator(node: torch.fx.Node) -> tuple[str | None, str | None]:
@@ -145,9 +157,11 @@ def _emitted_operator(node: torch.fx.Node) -> tuple[str | None, str | None]:
         try:
             return _joined(*emitted_name(out_variant(target.aten_overload))), None
         except MissingOutVariantError:
-            return None, (
-                "has no overload that writes into given tensors; define an `.out` overload with "
-                "torch.library, decompose the operator before export, or delegate it"
+            op = target.aten_overload
+            return None, (is_custom(op) and refusal(op)) or (
+                "has no overload that writes into given tensors; decompose it before export, delegate it, or "
+                "call an operator of your own (torch.library.custom_op), for which "
+                "pteron.register_kernel takes a kernel"
             )
     if isinstance(target, OpOverload):
         return _joined(*emitted_name(target)), None
@@ -155,6 +169,12 @@ def _emitted_operator(node: torch.fx.Node) -> tuple[str | None, str | None]:
         f"{target} on symbolic numbers has no instruction; compute it from +, -, *, //, % and "
         "comparisons, or on a tensor"
     )
+
+
+def _without_kernel(emitted: str) -> str:
+    if is_custom_name(emitted):
+        return f"add it to the list of kernels, which says what the target has, or {_WITHOUT_KERNEL}"
+    return _WITHOUT_KERNEL
 
 
 def _joined(name: str, overload: str) -> str:

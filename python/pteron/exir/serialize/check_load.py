@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from pteron.errors import PteronError
+from pteron.exir.emit.emit_program import operator_names
+from pteron.exir.emit.operator_origins import custom_operators
 from pteron.exir.schema import BackendDelegateInlineData, ExecutionPlan, Program, Tensor
 from pteron.exir.serialize.serialize_program import serialize_program
 
@@ -17,11 +19,13 @@ def check_load(program: Program, options: dict[str, Any]) -> list[PteronError]:
     """What load would refuse, at most one error per method, with the model's source line where it is known.
 
     The native loader builds every method of an outline of `program`: all values and instructions, without
-    the bytes of constants and blobs. Raises `ProgramError` where the table itself breaks the format.
+    the bytes of constants and blobs. Custom operators count as ones with a kernel. Raises `ProgramError`
+    where the table itself breaks the format.
     """
     from pteron import _native
 
-    return _native.check_program(serialize_program(_outline(program), **options))
+    custom = custom_operators(operator_names(program))
+    return _native.check_program(serialize_program(_outline(program), **options), custom)
 
 
 def _outline(program: Program) -> Program:

@@ -309,7 +309,7 @@ impl<'c, 'b> Generator<'c, 'b> {
                 Argument::Tensor(self.output(dtype, self.base))
             }
             ArgKind::OptionalTensor if self.is_absent() => Argument::None,
-            ArgKind::Tensor | ArgKind::OptionalTensor => Argument::Tensor(self.input(name)),
+            ArgKind::Tensor | ArgKind::OptionalTensor | ArgKind::Any => Argument::Tensor(self.input(name)),
             ArgKind::TensorList | ArgKind::OptionalTensorList => {
                 let count = self.choices.below(5);
                 let is_optional = declared.kind == ArgKind::OptionalTensorList;

@@ -5,6 +5,7 @@ use crate::Runtime;
 use crate::ir::{MethodIr, ValueIr};
 use crate::load::call_check::{check_instructions, resolve_operators};
 use crate::load::constants::Constants;
+use crate::load::custom_operators::CustomOperators;
 use crate::load::prepare::Preparer;
 use pteron_core::{Error, Instruction, PackStore, Result, ValueId};
 use std::collections::HashSet;
@@ -38,7 +39,7 @@ pub fn check_call(runtime: &Runtime, call: CallToCheck) -> Result<()> {
         instructions: vec![Instruction::Kernel { operator: 0, args: call.args.into() }],
         ..MethodIr::default()
     };
-    let operators = resolve_operators(&ir, &*runtime.kernels()?)?;
+    let operators = resolve_operators(&ir, &*runtime.kernels()?, &CustomOperators::default())?;
     check_instructions(&ir, &operators)?;
     let preparer = Preparer {
         ir: &ir,

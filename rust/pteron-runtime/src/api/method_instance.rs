@@ -151,11 +151,11 @@ impl MethodInstance {
                 Err(poisoned().method(self.code.ir.name.as_str()).hint("load the method again"))
             }
             Ok(guard) if guard.is_abandoned => Err(Error::delegate(
-                "in an earlier call a delegate kept a view of the session's memory, so the session cannot be used \
-                 any more",
+                "in an earlier call a delegate or a kernel kept a view of the session's memory, so the session cannot be \
+                 used any more",
             )
             .method(self.code.ir.name.as_str())
-            .hint("load the method again; a delegate must copy what it keeps")),
+            .hint("load the method again; what a call keeps must be a copy")),
             Ok(guard) => Ok(guard),
             Err(TryLockError::WouldBlock) => {
                 Err(Error::method_busy("the method is running already")

@@ -227,23 +227,7 @@ impl Program {
     /// Checks, optimises and prepares every method, and returns what is wrong: at most one error per method,
     /// each with the line of the model that it comes from where the file tells.
     pub fn check_methods(&self) -> Vec<Error> {
-        let methods = &self.data.file().methods;
-        let errors = methods.iter().filter_map(|m| Some((m, self.code(&m.name).err()?)));
-        errors
-            .map(|(method, error)| {
-                let debug = self.data.debug();
-                let instruction = error.detail().instruction;
-                let handles = instruction.and_then(|i| u32::try_from(i).ok());
-                let source = handles
-                    .into_iter()
-                    .flat_map(|i| debug.handles(&method.name, i))
-                    .find_map(|h| debug.source(&method.name, h)?.source_line);
-                match source {
-                    Some(line) => error.source_line(line),
-                    None => error,
-                }
-            })
-            .collect()
+        self.data.file().methods.iter().filter_map(|method| self.code(&method.name).err()).collect()
     }
 
     /// Prepares every method and returns the packed weights that this made, so that a writer can store

@@ -2,8 +2,8 @@
 //! and kinds, nothing writes to a constant. After this, calls differ from their schemas no more.
 
 use crate::ir::{MethodIr, Placement, ValueIr};
+use crate::load::custom_operators::{CustomOperators, missing_kernels, schema_of_call};
 use crate::load::kernel_registry::{KernelRegistry, OperatorKernels};
-use pteron_core::error::printable;
 use pteron_core::{DType, Error, Instruction, Result, Schema, ValueId, ValueKind};
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ pub(crate) struct ResolvedOperator {
 /// Operators of a method by their index in its table; `None` for those that no instruction calls.
 pub(crate) type ResolvedOperators = Vec<Option<ResolvedOperator>>;
 
-/// What to do about an operator that nobody has.
-const NO_KERNEL: &str = "delegate these operators, or decompose them before export; the runtime's operators list \
-    what it has (in Python pteron.Runtime().operators), and exporting with \
-    ExecutorchBackendConfig(kernels='pteron') reports this at export";
-
-/// Resolves the operators that instructions call; all that are missing are reported together.
-pub(crate) fn resolve_operators(ir: &MethodIr, registry: &KernelRegistry) -> Result<ResolvedOperators> {
+/// Resolves the operators that instructions call; all that are missing are reported together. `custom`: what the file
+/// says of operators that are not PyTorch's.
+pub(crate) fn resolve_operators(
+    ir: &MethodIr,
+    registry: &KernelRegistry,
+    custom: &CustomOperators<'_>,
+) -> Result<ResolvedOperators> {
     let mut resolved: ResolvedOperators = vec![None; ir.operators.len()];
     let mut missing: Vec<(usize, &str)> = Vec::new();
     for (i, instruction) in ir.instructions.iter().enumerate() {
-        let Instruction::Kernel { operator, .. } = instruction else { continue };
+        let Instruction::Kernel { operator, args } = instruction else { continue };
         let Some(name) = ir.operators.get(*operator as usize) else { continue };
         let Some(slot) = resolved.get_mut(*operator as usize) else { continue };
         if slot.is_some() || missing.iter().any(|(_, m)| m == name) {
@@ -35,31 +35,22 @@ pub(crate) fn resolve_operators(ir: &MethodIr, registry: &KernelRegistry) -> Res
         }
         match registry.get(name) {
             Some(kernels) => {
-                let schema = kernels.schema()?;
+                let schema = match kernels.schema()? {
+                    Some(schema) => schema,
+                    None => Arc::new(
+                        schema_of_call(ir, name, args)
+                            .map_err(|e| e.method(ir.name.as_str()).instruction(i).operator(name.as_str()))?,
+                    ),
+                };
                 *slot = Some(ResolvedOperator { kernels, schema });
             }
             None => missing.push((i, name)),
         }
     }
-    let Some((first, name)) = missing.first() else { return Ok(resolved) };
-    let names = missing.iter().map(|(i, n)| format!("{} (instruction {i})", printable(n)));
-    let mut left_out: Vec<&str> =
-        missing.iter().filter_map(|(_, n)| pteron_kernels::features::missing_feature(n)).collect();
-    left_out.sort_unstable();
-    left_out.dedup();
-    Err(Error::missing_operator("the program calls operators that this runtime has no kernel for")
-        .method(ir.name.as_str())
-        .instruction(*first)
-        .operator(*name)
-        .expected("operators that the runtime has kernels for")
-        .got(format!("{} missing: {}", missing.len(), names.collect::<Vec<_>>().join(", ")))
-        .hint(match left_out.is_empty() {
-            true => NO_KERNEL.to_string(),
-            false => format!(
-                "this binary was built without the cargo features of pteron-runtime that have them: {}",
-                left_out.join(", ")
-            ),
-        }))
+    match missing.is_empty() {
+        true => Ok(resolved),
+        false => Err(missing_kernels(&missing, custom).method(ir.name.as_str())),
+    }
 }
 
 /// Checks all instructions of a method.

@@ -117,7 +117,8 @@ impl<'a> CodeBuilder<'a> {
             .registry
             .get(name)
             .ok_or_else(|| Error::internal("a plan names an operator without kernels").got(name))?;
-        let schema = kernels.schema()?;
+        let schema =
+            kernels.schema()?.ok_or_else(|| Error::internal("a plan names an operator without schema"))?;
         Ok(ResolvedOperator { kernels, schema })
     }
 

@@ -42,6 +42,12 @@ impl DebugInfo {
         self.describe(self.method(method)?.get("handles")?.get(handle.to_string())?)
     }
 
+    /// The line of the model that an instruction of the file comes from.
+    pub(crate) fn line_of(&self, method: &str, instruction: usize) -> Option<String> {
+        let handles = self.handles(method, u32::try_from(instruction).ok()?);
+        handles.into_iter().find_map(|handle| self.source(method, handle)?.source_line)
+    }
+
     /// What a handle of a delegate's number space stands for.
     pub(crate) fn delegate_source(&self, method: &str, delegate: u32, handle: i64) -> Option<HandleSource> {
         let table = self.method(method)?.get("delegates")?.get(delegate.to_string())?;

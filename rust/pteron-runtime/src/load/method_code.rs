@@ -5,6 +5,7 @@ use crate::ir::{FoldedConstant, MethodIr, StepIr};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators, check_instructions, resolve_operators};
 use crate::load::code_builder::{BuiltCode, CodeBuilder};
 use crate::load::constants::Constants;
+use crate::load::custom_operators::CustomOperators;
 use crate::load::device_check::check_devices;
 use crate::load::expand::{DelegatePart, ExpandInput, Expanded, expand};
 use crate::load::input_rule::{InputRules, input_rules};
@@ -17,8 +18,8 @@ use crate::optimize::{self, Loader, Optimized};
 use crate::step_effects::{Operation, written_scalars};
 use crate::{IoSpec, Limits, Runtime};
 use pteron_core::{
-    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Instruction, PackStore, PrepareContext,
-    Result, Schema, Scratch, TensorSpec, ValueId,
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Error, Instruction, PackStore,
+    PrepareContext, Result, Schema, Scratch, TensorSpec, ValueId,
 };
 use pteron_cpu::plan::PlanSpec;
 use pteron_format::MethodDef;
@@ -96,7 +97,7 @@ impl MethodCode {
         let folded = std::mem::take(&mut expanded.folded);
         let made = Made::new(&input, &mut ir, folded).map_err(|e| {
             let e = e.method(ir.name.as_str());
-            expanded.origins.locate(e, &ir.delegates, input.data.debug())
+            input.with_line(expanded.origins.locate(e, &ir.delegates, input.data.debug()))
         });
         let Made { built, optimized, layout, input_rules } = made?;
         input.data.release_again();
@@ -153,6 +154,17 @@ impl MethodCode {
     }
 }
 
+impl BuildInput<'_> {
+    /// The error of an instruction with its line of the model, where the file tells.
+    fn with_line(&self, error: Error) -> Error {
+        let line = error.detail().instruction.and_then(|at| self.data.debug().line_of(&self.method.name, at));
+        match line {
+            Some(line) => error.source_line(line),
+            None => error,
+        }
+    }
+}
+
 /// What is made of a method once its delegates are expanded.
 struct Made {
     built: BuiltCode,
@@ -165,7 +177,7 @@ impl Made {
     /// Checks, optimises and prepares. `folded`: the constants that values of `ir` refer to.
     fn new(input: &BuildInput<'_>, ir: &mut MethodIr, folded: Vec<FoldedConstant>) -> Result<Made> {
         let registry = input.runtime.kernels()?;
-        let operators = resolve_operators(ir, &registry)?;
+        let operators = resolve_operators(ir, &registry, &CustomOperators::of(input.data))?;
         check_instructions(ir, &operators)?;
         let written = written(ir, &operators);
         let loader = BuildLoader::new(&operators, input, &written);

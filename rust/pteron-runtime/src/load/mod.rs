@@ -7,6 +7,7 @@ pub(crate) mod backend_registry;
 pub(crate) mod call_check;
 pub(crate) mod code_builder;
 pub(crate) mod constants;
+pub(crate) mod custom_operators;
 pub(crate) mod debug_info;
 pub(crate) mod delegate_data;
 pub(crate) mod device_check;

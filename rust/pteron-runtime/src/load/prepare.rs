@@ -25,7 +25,7 @@ impl<'a> Preparer<'a> {
         let specs = self.arg_specs(args);
         let ctx = PrepareContext { args: &specs, packs: self.packs, cpu: self.cpu };
         for kernel in operator.kernels.kernels() {
-            if let Some(prepared) = kernel.prepare(&ctx)? {
+            if let Some(prepared) = kernel.prepare_call(&ctx, &operator.schema)? {
                 self.constants.release_packed(&specs, &*prepared);
                 return Ok(prepared);
             }

@@ -5,7 +5,7 @@ use crate::load::expand::Translate;
 use crate::load::kernel_registry::KernelRegistry;
 use crate::optimize::rule_names;
 use pteron_core::error::printable;
-use pteron_core::{Availability, Backend, CpuProfile, Error, Isa, Kernel, Result};
+use pteron_core::{Availability, Backend, CpuProfile, Error, Isa, Kernel, OperatorFunction, Result};
 use pteron_cpu::plan::RuleSwitches;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
@@ -120,6 +120,27 @@ impl Runtime {
     pub fn register_kernel(&self, kernel: Arc<dyn Kernel>) -> Result<()> {
         let schema = KernelRegistry::schema_of(&*kernel)?;
         Arc::make_mut(&mut *self.kernels.write().map_err(|_| poisoned())?).register(kernel, schema)
+    }
+
+    /// Makes `function` the kernel of an operator that no kernel table has, for methods built from now on. `name`:
+    /// `my_ns::my_op` for calls of `my_ns::my_op.out`, or any name that programs call. The arguments may be of any
+    /// kinds; which are outputs is read from the calls.
+    ///
+    /// Errors: `Input` for a name of another form; `Kernel` where the operator has a kernel already, unless
+    /// `is_replacing`, and for operators of PyTorch that the runtime computes itself.
+    pub fn register_function(
+        &self,
+        name: &str,
+        function: Arc<dyn OperatorFunction>,
+        is_replacing: bool,
+    ) -> Result<()> {
+        let mut kernels = self.kernels.write().map_err(|_| poisoned())?;
+        Arc::make_mut(&mut *kernels).register_function(name, &function, is_replacing)
+    }
+
+    /// Has the operator, as programs call it (`aten::add.out`), a kernel?
+    pub fn has_kernel(&self, operator: &str) -> bool {
+        self.kernels.read().is_ok_and(|k| k.get(operator).is_some())
     }
 
     /// Full names of all operators that have a kernel (`aten::add.out`), sorted.

@@ -2,9 +2,12 @@
 
 use crate::TensorInput;
 use crate::load::input_rule::TensorRule;
-use pteron_core::{AlignedBuffer, DimOrder, Dims, MAX_RANK, OwnedTensor, Result, TensorMeta, TensorSlot};
+use pteron_core::{
+    AlignedBuffer, DimOrder, Dims, Error, MAX_RANK, OutputView, OwnedTensor, Result, TensorMeta, TensorSlot,
+};
 use pteron_kernels::strided::copy::{Layout, copy_strided};
 use pteron_kernels::strided::loops::signed;
+use std::ops::Range;
 
 impl TensorInput<'_> {
     /// A row-major copy of the elements.
@@ -15,6 +18,64 @@ impl TensorInput<'_> {
         unsafe { copy_strided_into(data.as_ptr(), &meta, self) };
         Ok(OwnedTensor { meta, data })
     }
+}
+
+impl TensorInput<'_> {
+    /// Copies the elements into `output`, which takes the shape; the memory of the two may be the same.
+    ///
+    /// Errors: `Kernel` for another element type, or a shape beyond the bound of the output; `LimitExceeded` where there
+    /// is no memory for a copy.
+    pub fn copy_into_output(&self, output: &mut OutputView<'_>) -> Result<()> {
+        let expected = format!("{}{}", output.dtype(), output.bound());
+        let wrong = |what: &str| {
+            Error::kernel(format!("a result has another {what} than the program states"))
+                .expected(expected.as_str())
+                .got(format!("{}{:?}", self.dtype, self.shape))
+        };
+        if self.dtype != output.dtype() {
+            return Err(wrong("element type"));
+        }
+        let bound = output.bound();
+        if self.shape.len() != bound.len() || self.shape.iter().zip(bound.iter()).any(|(n, most)| n > most) {
+            return Err(wrong("shape"));
+        }
+        output.resize(self.shape).map_err(|_| wrong("shape"))?;
+        let meta = output.meta().clone();
+        let (from, to) = (self.byte_range(), output.data() as usize);
+        if from.start < to.saturating_add(meta.nbytes()) && to < from.end {
+            let copy = self.to_owned_tensor()?;
+            let strides = signed(copy.meta.strides());
+            let strides = strides.get(..copy.meta.rank());
+            // SAFETY: the copy has the elements, and lives until the end of this block.
+            let copied = unsafe { TensorInput::new(self.dtype, self.shape, strides, copy.data.as_ptr()) };
+            // SAFETY: after `resize` the output has room for the shape; the copy is apart from it.
+            unsafe { copy_strided_into(output.data(), &meta, &copied) };
+            return Ok(());
+        }
+        // SAFETY: after `resize` the output has room for the shape, apart from the input, as was just seen.
+        unsafe { copy_strided_into(output.data(), &meta, self) };
+        Ok(())
+    }
+
+    /// The addresses that the elements reach over.
+    fn byte_range(&self) -> Range<usize> {
+        let size = signed_size(self.dtype.size());
+        let start = self.data as usize;
+        if self.shape.contains(&0) {
+            return start..start;
+        }
+        let (mut low, mut high) = (0isize, size);
+        for (extent, stride) in self.shape.iter().zip(input_strides(self)) {
+            let reach = signed_size(extent.saturating_sub(1)).saturating_mul(stride).saturating_mul(size);
+            low = low.saturating_add(reach.min(0));
+            high = high.saturating_add(reach.max(0));
+        }
+        start.saturating_add_signed(low)..start.saturating_add_signed(high)
+    }
+}
+
+fn signed_size(n: usize) -> isize {
+    isize::try_from(n).unwrap_or(isize::MAX)
 }
 
 /// Strides of an input, row-major where it states none.

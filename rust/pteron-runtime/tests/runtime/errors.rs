@@ -27,7 +27,7 @@ fn load_error(m: MethodBuilder) -> Error {
 }
 
 #[track_caller]
-fn says(e: &Error, kind: ErrorKind, parts: &[&str]) {
+pub(crate) fn says(e: &Error, kind: ErrorKind, parts: &[&str]) {
     assert_eq!(e.kind(), kind, "{e}");
     for part in parts {
         assert!(e.to_string().contains(part), "'{part}' is not in: {e}");

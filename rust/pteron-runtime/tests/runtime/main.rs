@@ -1,6 +1,7 @@
 //! Whole programs through the public surface: load, run, fail.
 
 mod control_flow;
+mod custom_kernels;
 mod data_files;
 mod delegates;
 mod demo;

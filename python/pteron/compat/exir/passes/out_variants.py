@@ -16,7 +16,7 @@ from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.extent_bounds import largest_extent
 from pteron.exir.edge.memory_nodes import alloc, view
-from pteron.exir.edge.out_variant import out_argument_names, out_variant
+from pteron.exir.edge.out_variant import defined_out_variant, out_argument_names
 from pteron.exir.edge.symbolic_ops import is_symbolic_op
 
 
@@ -86,7 +86,7 @@ class ToOutVarPass(PassBase):
         if op._schema.is_mutable:
             return
         try:
-            out = out_variant(op)
+            out = defined_out_variant(op)
         except MissingOutVariantError:
             missing.add(op._schema.name)
             return
