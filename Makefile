@@ -127,7 +127,7 @@ test-vendors: $(VENV)/.installed $(VENDORS)/.packages ## vendors' compilers from
 	$(VENDORS)/bin/python -m pytest -q tests/vendors/check_imports.py tests/vendors/check_vendors.py
 
 BACKENDS := $(VENV)-backends
-PACKAGES := $(wildcard python/packages/*)
+PACKAGES := $(wildcard ./python/packages/*)
 
 $(BACKENDS)/.packages: pyproject.toml | $(UV)
 	@echo "installing the libraries of backends into $(BACKENDS)"

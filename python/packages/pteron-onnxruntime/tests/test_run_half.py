@@ -406,8 +406,10 @@ def _bare(tmp_path: Path, *packages: str) -> dict[str, str]:
     for name in ("numpy", "numpy.libs", "typing_extensions.py", *packages):
         if (site / name).exists():
             (tmp_path / name).symlink_to(site / name)
-    sources = [Path(pteron.__file__).parents[1], Path(pteron_onnxruntime.__file__).parents[1], tmp_path]
-    return {"PYTHONPATH": ":".join(map(str, sources)), "PATH": ""}
+    for module in (pteron, pteron_onnxruntime):
+        folder = Path(str(module.__file__)).parent
+        (tmp_path / folder.name).symlink_to(folder)
+    return {"PYTHONPATH": str(tmp_path), "PATH": ""}
 
 
 _RUN = """

@@ -41,10 +41,24 @@ class OnnxRuntimeSupport(OperatorSupportBase):
             return "the partitioner was told to leave this operator"
         if any(source.op == "get_attr" for source in node.all_input_nodes):
             return "control flow stays in the runtime"
+        undefined = _undefined(node)
+        if undefined:
+            return undefined
         key = _signature(node)
         if key not in self._reasons:
             self._reasons[key] = _trial(node)
         return self._reasons[key]
+
+
+def _undefined(node: torch.fx.Node) -> str | None:
+    """What ONNX leaves to its implementations: PyTorch's result is the processor's."""
+    wanted = node.meta.get("val")
+    if "_to_" not in str(node.target) or not isinstance(wanted, torch.Tensor):
+        return None
+    source = node.all_input_nodes[0].meta["val"].dtype
+    if source.is_floating_point and not wanted.dtype.is_floating_point and wanted.dtype != torch.bool:
+        return f"ONNX does not define {source} to {wanted.dtype} for numbers out of range"
+    return None
 
 
 def _used_places(node: torch.fx.Node) -> list[int]:

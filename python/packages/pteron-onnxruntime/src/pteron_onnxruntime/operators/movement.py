@@ -201,12 +201,19 @@ def _to_front(rank: int, first: int, count: int) -> list[int]:
 
 @converted("aten.index.Tensor")
 def _index(g: Graph, a: Arguments) -> str:
-    first, indices, _ = _indices(g, a)
+    first, indices, index_rank = _indices(g, a)
     if len(indices) == 1:
         return str(g.op("Gather", a.tensor("self"), indices[0], axis=first))
-    if first:
-        raise UnsupportedError("several indexed dimensions behind one that is not")
-    return str(g.op("GatherND", a.tensor("self"), _stacked(g, indices)))
+    rank, count = a.rank(), len(indices)
+    front = (
+        g.op("Transpose", a.tensor("self"), perm=_to_front(rank, first, count)) if first else a.tensor("self")
+    )
+    result = g.op("GatherND", front, _stacked(g, indices))
+    if not first:
+        return str(result)
+    behind = index_rank + first
+    order = [*range(index_rank, behind), *range(index_rank), *range(behind, index_rank + rank - count)]
+    return str(g.op("Transpose", result, perm=order))
 
 
 @converted("aten.index_put.default")
@@ -264,10 +271,12 @@ def _scalar(g: Graph, a: Arguments) -> str:
 
 @converted("aten.arange.start_step")
 def _arange(g: Graph, a: Arguments) -> str:
-    dtype = a.result.dtype
+    dtype, bounds = a.result.dtype, [a[name] for name in ("start", "end", "step")]
+    if not any(isinstance(bound, torch.fx.Node) for bound in bounds):
+        return g.constant(torch.arange(*bounds, dtype=dtype))
     if dtype not in (torch.int64, torch.int32):
-        raise UnsupportedError("a range of floats: each step would round")
-    return str(g.op("Range", *(_number(g, a[name], dtype) for name in ("start", "end", "step"))))
+        raise UnsupportedError("a range of floats whose length varies: each step would round")
+    return str(g.op("Range", *(_number(g, bound, dtype) for bound in bounds)))
 
 
 def _number(g: Graph, value: Any, dtype: torch.dtype) -> str:
