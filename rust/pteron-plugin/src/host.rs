@@ -6,10 +6,11 @@ use crate::abi::{
     PteronOption, PteronTensor,
 };
 use crate::host_outputs::{OutputHost, output_hosts, results};
+use crate::layout::Layout;
 use pteron_core::error::printable;
 use pteron_core::{
     ArgView, Availability, Backend, BackendOption, CompileSpec, Delegate, DelegateEvent, DelegateState,
-    Error, EventId, ExecuteContext, InitContext, MAX_RANK, NamedData, OutputView, Result, TensorMeta,
+    Error, EventId, ExecuteContext, InitContext, NamedData, OutputView, Result,
 };
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
@@ -266,45 +267,6 @@ impl Drop for PluginDelegate {
         if let Some(destroy) = self.table.0.destroy {
             // SAFETY: made by `init` of the same table, and destroyed once.
             unsafe { destroy(self.delegate) };
-        }
-    }
-}
-
-/// Extents and strides as the other side reads them.
-#[derive(Clone, Copy)]
-pub(crate) struct Layout {
-    shape: [i64; MAX_RANK],
-    strides: [i64; MAX_RANK],
-}
-
-impl Layout {
-    pub(crate) fn of(meta: &TensorMeta) -> Layout {
-        let mut layout = Layout { shape: [0; MAX_RANK], strides: [0; MAX_RANK] };
-        for (to, from) in layout.shape.iter_mut().zip(meta.shape().iter()) {
-            *to = *from as i64;
-        }
-        for (to, from) in layout.strides.iter_mut().zip(meta.strides().iter()) {
-            *to = *from as i64;
-        }
-        layout
-    }
-
-    /// The layout of an argument; none for what is no tensor.
-    pub(crate) fn of_argument(argument: &ArgView<'_>) -> Layout {
-        match argument {
-            ArgView::Tensor(view) => Layout::of(view.meta()),
-            _ => Layout { shape: [0; MAX_RANK], strides: [0; MAX_RANK] },
-        }
-    }
-
-    pub(crate) fn tensor(&self, meta: &TensorMeta, data: *mut u8) -> PteronTensor {
-        PteronTensor {
-            data: data.cast(),
-            dtype: i32::from(meta.dtype().code()),
-            ndim: meta.rank() as i32,
-            shape: self.shape.as_ptr(),
-            strides: self.strides.as_ptr(),
-            nbytes: meta.nbytes(),
         }
     }
 }

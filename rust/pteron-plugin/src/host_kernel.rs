@@ -4,8 +4,9 @@ use crate::abi::{
     ABI_MAJOR, KIND_BOOLS, KIND_DOUBLES, KIND_INTS, KIND_TENSORS, OK, PteronArg, PteronCall, PteronKernel,
     PteronValue,
 };
-use crate::host::{Failure, Layout, argument};
+use crate::host::{Failure, argument};
 use crate::host_outputs::{output_hosts, results};
+use crate::layout::Layout;
 use pteron_core::{ArgView, Error, ErrorKind, OperatorFunction, OperatorInput, OutputView, Result};
 use std::ffi::{CStr, c_void};
 

@@ -1,7 +1,7 @@
 //! Outputs of a call as the other side sees them. Unsafe island.
 
 use crate::abi::{FAILED, OK, PteronOutput};
-use crate::host::Layout;
+use crate::layout::Layout;
 use pteron_core::{Dims, Error, MAX_RANK, OutputView};
 
 /// What the `host` of an output points to.

@@ -1,7 +1,8 @@
 //! The host's side of the mutable buffers that a plugin's delegates own. Unsafe island.
 
 use crate::abi::{FAILED, OK, PteronBytes, PteronTensor};
-use crate::host::{Failure, Layout, PluginDelegate, bytes, lend};
+use crate::host::{Failure, PluginDelegate, bytes, lend};
+use crate::layout::Layout;
 use pteron_core::{
     AlignedBuffer, DType, DelegateState, Dims, Error, MAX_RANK, OwnedTensor, Result, TensorMeta, TensorView,
 };

@@ -31,6 +31,7 @@ mod host_kernel;
 mod host_outputs;
 #[allow(unsafe_code, reason = "the C interface")]
 mod host_state;
+mod layout;
 
 pub use guest_table::table;
 pub use host::PluginBackend;
