@@ -114,7 +114,16 @@ def test_the_public_names() -> None:
         *("LimitExceeded", "Limits", "Method", "MethodBusy", "MethodNotFoundError"),
         *("MissingBackendError", "MissingOperatorError", "OutputsInUseError", "Program"),
         *("ProgramError", "PteronError", "Runtime", "Tensor", "ValueSpec"),
-        *("__version__", "export", "get_include", "load", "plugins", "register_backend", "strip"),
+        *(
+            "__version__",
+            "export",
+            "get_include",
+            "load",
+            "plugins",
+            "register_backend",
+            "register_kernel",
+            "strip",
+        ),
     ]
     for name in pteron.__all__:
         assert hasattr(pteron, name)
