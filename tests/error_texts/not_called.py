@@ -66,11 +66,13 @@ SIZES = {
     "the compile specs of delegates are too large for the program table",
     "the contents are too large for a file of this format",
     "the file is larger than the address space",
-    "the {what} file does not fit into the process's memory",
+    "the image is too large",
     "the kernels of the method need more scratch than the limit allows",
     "the method has too many instructions",
     "the program and its test cases are too large to be bundled",
     "the program is too large for a file of this format",
+    "the {what} file does not fit into the process's memory",
+    "there are too many boxes",
     "there are too many data files",
 }
 # Callers in Rust, signals, forks, other threads: tests/run and rust/pteron-runtime/tests/runtime.

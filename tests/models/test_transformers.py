@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from pteron.exir import to_edge
+from tests.models.run_without_torch import run_without_torch
 from tests.models.transformers_zoo import ARCHITECTURES, documented
 from tests.models.zoo_model import Architecture, Model
 from tests.support.goldens import compare
@@ -81,31 +78,6 @@ def _eager(model: Model) -> list[list[Tensor]]:
     return [_tensors(model.methods[name].module(**given)) for name, given in model.calls]
 
 
-def _run_without_torch(buffer: bytes, model: Model, folder: Path) -> list[list[Tensor]]:
-    """The flat results of every call."""
-    (folder / "model.pte").write_bytes(buffer)
-    calls = [{"method": name, "arguments": list(given)} for name, given in model.calls]
-    (folder / "calls.json").write_text(json.dumps(calls))
-    for index, (_, given) in enumerate(model.calls):
-        for argument, tensor in given.items():
-            np.save(folder / f"{index}.{argument}.npy", tensor.numpy())
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("run_calls.py")), str(folder)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    results = []
-    for index in range(len(calls)):
-        count = len(list(folder.glob(f"{index}.*.out.npy")))
-        arrays = [np.load(folder / f"{index}.{position}.out.npy") for position in range(count)]
-        results.append([torch.from_numpy(array) for array in arrays])
-    return results
-
-
 def _allowed(model: Model, call: int, eager: list[Tensor]) -> float:
     """The tolerance, or twice the distance of eager's own result from float64 where that is more.
 
@@ -128,7 +100,7 @@ def test_architecture_equals_eager(row: Architecture, tmp_path: Path) -> None:
         model = row.build()
         buffer = to_edge(_captured(model)).to_executorch().buffer
         eager = _eager(model)
-        _compare(_run_without_torch(buffer, model, tmp_path), eager, model)
+        _compare(run_without_torch(buffer, model, tmp_path), eager, model)
         for index, expected in enumerate(model.expected or ()):
             recipe = _difference(eager[index][0], expected)
             assert recipe <= TOLERANCE, f"call {index} differs from the model without a cache by {recipe}"
@@ -144,7 +116,7 @@ def test_program_of_executorch_equals_eager(name: str, tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         model = row.build()
         buffer = exir.to_edge(_captured(model)).to_executorch().buffer
-        _compare(_run_without_torch(buffer, model, tmp_path), _eager(model), model)
+        _compare(run_without_torch(buffer, model, tmp_path), _eager(model), model)
 
 
 def test_every_name_is_there_once() -> None:

@@ -63,7 +63,10 @@ _DECODERS = (
     Architecture("OPT", "decoder", _PREFILL, "positions given by the caller", decoders.opt),
     Architecture("Llama", "decoder", _PREFILL, "rotary, grouped heads", decoders.llama, quick=True),
     Architecture("Mistral", "decoder", _PREFILL, "grouped heads", decoders.mistral),
-    Architecture("Mixtral", "decoder", _PREFILL, "mixture of experts", decoders.mixtral),
+    Architecture(
+        "Mixtral", "decoder", _PREFILL, "mixture of experts: products of groups", decoders.mixtral, quick=True
+    ),
+    Architecture("Qwen3 MoE", "decoder", _PREFILL, "many small experts", decoders.qwen3_moe),
     Architecture("Qwen2", "decoder", _PREFILL, "biased projections", decoders.qwen2),
     Architecture("Qwen3", "decoder", _PREFILL, "normed queries and keys", decoders.qwen3),
     Architecture("Gemma", "decoder", _PREFILL, "scaled embeddings", decoders.gemma),

@@ -188,7 +188,13 @@ def mixtral() -> Model:
     from transformers import MixtralConfig, MixtralForCausalLM
 
     config = MixtralConfig(**_GROUPED, num_local_experts=4, num_experts_per_tok=2, sliding_window=None)
-    model = MixtralForCausalLM(config)
-    # The default groups tokens by expert, which takes operators that have no out variant.
-    model.set_experts_implementation("batched_mm")
-    return decoder(model)
+    return decoder(MixtralForCausalLM(config))
+
+
+def qwen3_moe() -> Model:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        **_GROUPED, head_dim=8, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24
+    )
+    return decoder(Qwen3MoeForCausalLM(config))

@@ -20,6 +20,7 @@ from tests.ops.quantized_cases import every_quantised
 from tests.ops.sample_tensors import ALL, FLOATS, INF, INTEGERS, NAN, channels_last, special, values
 from tests.ops.shape_check_cases import every_shape_check
 from tests.ops.statistic_cases import every_statistic
+from tests.ops.vision_cases import every_vision
 
 # Functions of one tensor whose result is a float tensor.
 _FLOAT_FUNCTIONS = (
@@ -575,5 +576,6 @@ def every_case() -> list[Case]:
         every_bag,
         every_movement,
         every_shape_check,
+        every_vision,
     ]
     return [case for table in tables for case in table()]

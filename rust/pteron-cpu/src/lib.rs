@@ -33,6 +33,7 @@ static FAMILIES: &[&[EngineKernel]] = &[
     linear::matrix_vector::KERNELS,
     linear::vector_matrix::KERNELS,
     linear::KERNELS,
+    linear::grouped::KERNELS,
     linear::other_dtypes::KERNELS,
     #[cfg(feature = "convolution")]
     conv::KERNELS,

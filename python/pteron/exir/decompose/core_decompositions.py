@@ -16,6 +16,7 @@ from pteron.exir.decompose.missing_decompositions import MISSING_DECOMPOSITIONS
 from pteron.exir.decompose.prims_as_aten import PRIMS_AS_ATEN, SCALAR_OPS_OF_ONE_NODE
 from pteron.exir.decompose.torch_decompositions import run_decompositions
 from pteron.exir.edge.control_flow import graph_modules
+from pteron.exir.edge.found_numbers import bound_found_numbers
 from pteron.exir.edge.stages import is_core_aten
 
 # A decomposition may introduce operators that need one themselves; PyTorch's nest at most three deep.
@@ -78,6 +79,7 @@ def decompose_to_core(
             if not rest:
                 break
             core = core.run_decompositions({**PRIMS_AS_ATEN, **rest})
+    bound_found_numbers(core)
     core._state_dict = dict(core.state_dict)
     core._constants = dict(core.constants)
     return core

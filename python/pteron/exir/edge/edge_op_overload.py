@@ -17,6 +17,7 @@ from pteron.exir.edge.device_copies import LIBRARY_NAMESPACE as _COPY_LIBRARY
 from pteron.exir.edge.device_copies import NAMESPACE as _COPY
 from pteron.exir.edge.dim_order_ops import LIBRARY_NAMESPACE as _DIM_ORDER_LIBRARY
 from pteron.exir.edge.dim_order_ops import NAMESPACE as _DIM_ORDER
+from pteron.exir.edge.known_out_variants import LIBRARIES as _KNOWN_LIBRARIES
 from pteron.exir.edge.quantized_out_variants import LIBRARY_NAMESPACE as _QUANTIZED_LIBRARY
 from pteron.exir.edge.quantized_out_variants import NAMESPACE as _QUANTIZED
 
@@ -25,6 +26,7 @@ _LIBRARY_OF_NAMESPACE = {_DIM_ORDER: _DIM_ORDER_LIBRARY, _COPY: _COPY_LIBRARY}
 _NAMESPACE_OF_LIBRARY = {
     **{library: shown for shown, library in _LIBRARY_OF_NAMESPACE.items()},
     _QUANTIZED_LIBRARY: _QUANTIZED,
+    **{library: shown for shown, library in _KNOWN_LIBRARIES.items()},
 }
 
 

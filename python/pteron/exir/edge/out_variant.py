@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 from pteron.errors import MissingOutVariantError
-from pteron.exir.edge import quantized_out_variants
+from pteron.exir.edge import known_out_variants, quantized_out_variants
 from pteron.exir.edge.custom_ops import is_custom, made_out_variant
 
 _FACTORY_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory"})
@@ -78,6 +78,7 @@ def defined_out_variant(op: OpOverload) -> OpOverload:
     best: tuple[int, OpOverload | None] = (0, None)
     for candidate in [
         *quantized_out_variants.candidates(op),
+        *known_out_variants.candidates(op),
         *(getattr(packet, name) for name in packet.overloads()),
     ]:
         rank = _matches(op._schema, candidate._schema)

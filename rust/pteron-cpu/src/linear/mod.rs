@@ -1,4 +1,5 @@
-//! The operators that are matrix multiplications: `linear`, `addmm`, `mm`, `bmm`, `baddbmm` in f32.
+//! The operators that are matrix multiplications: `linear`, `addmm`, `mm`, `bmm`, `baddbmm` in f32, and products in
+//! groups ([`grouped`]).
 //!
 //! A constant right-hand matrix is packed once at load ([`crate::packed::f32_nr32_v1`]); one that is
 //! computed at run time is packed panel by panel where its panels are read often enough, else read as it
@@ -8,6 +9,7 @@
 
 mod accept;
 mod combine;
+pub mod grouped;
 mod matmul;
 pub mod matrix_vector;
 pub mod other_dtypes;

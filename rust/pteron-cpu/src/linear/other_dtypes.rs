@@ -1,15 +1,16 @@
-//! `mm`, `bmm`, `addmm`, `baddbmm` and `linear` of float64, float16, bfloat16 and integers: a register tile over packed
-//! panels of the right-hand matrix. Sixteen-bit floats are multiplied and added up in f32 and rounded once, integers
-//! wrap. Sums run over k in order, whatever the number of chunks. Unsafe island.
+//! `mm`, `bmm`, `addmm`, `baddbmm` and `linear` of float64, float16, bfloat16 and integers, and `_int_mm`: a register tile
+//! over packed panels of the right-hand matrix. Sixteen-bit floats are multiplied and added up in f32 and rounded once,
+//! integers wrap. Sums run over k in order, whatever the number of chunks. Unsafe island.
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
-use super::signature::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
+use super::signature::{ADDMM, BADDBMM, BMM, INT_MM, LINEAR, MM, Signature};
 use crate::engine_kernel::{EngineKernel, engine_kernel};
 use half::{bf16, f16};
-use product::{Double, Long, Product, Sixteen, Whole};
+use product::{Byte, Double, Long, Product, Sixteen, Whole};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, Scratch, TensorView};
 use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
 use pteron_kernels::grid_kernel::Preparation;
+use pteron_kernels::ops::grouped_matrix::{FALLBACK_OUT, GROUPED_OUT};
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 /// Columns of a panel.
@@ -59,7 +60,9 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
     };
     let dtype = left.dtype;
     let addend = signature.addend.filter(|i| ctx.tensor(*i).is_some());
-    let others = [Some(right), Some(out), addend.and_then(|i| ctx.tensor(i))];
+    let others = [Some(right), addend.and_then(|i| ctx.tensor(i))];
+    let is_widened = signature.operator == INT_MM.operator;
+    let result = if is_widened { DType::Int32 } else { dtype };
     let ranks_fit = match signature.rank {
         Some(rank) => [left, right, out].into_iter().all(|t| t.shape.len() == rank),
         None => right.shape.len() == 2 && !left.shape.is_empty() && out.shape.len() == left.shape.len(),
@@ -67,6 +70,8 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
     let is_leading_plain = signature.rank.is_some() || left.dim_order.is_contiguous();
     use DType::{BFloat16, Float16, Float64, Int8, Int16, Int32, Int64, UInt8};
     let fits = matches!(dtype, Float64 | Float16 | BFloat16 | Int64 | Int32 | Int16 | Int8 | UInt8)
+        && (!is_widened || dtype == Int8)
+        && out.dtype == result
         && others.into_iter().flatten().all(|t| t.dtype == dtype)
         && out.dim_order.is_contiguous()
         && is_leading_plain
@@ -80,7 +85,10 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
     };
     let Some((beta, alpha)) = factors.filter(|_| fits) else { return Ok(None) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    let name = format!("gemm.{}.{}", dtype.name(), level.isa().name());
+    let name = match is_widened {
+        true => format!("gemm.{}_{}.{}", dtype.name(), result.name(), level.isa().name()),
+        false => format!("gemm.{}.{}", dtype.name(), level.isa().name()),
+    };
     // With a factor of zero the added tensor does not count, NaN and all.
     let addend = addend.filter(|_| beta != 0.0);
     framed(name, Multiplication { level, dtype, signature, addend, alpha, beta })
@@ -153,7 +161,7 @@ impl Multiplication {
         };
         let left = chunk.input::<P::Memory>(self.signature.left)?.as_ptr();
         let right = chunk.input::<P::Memory>(self.signature.right)?.as_ptr();
-        let out = chunk.output_shared::<P::Memory>(self.signature.out)?.as_ptr();
+        let out = chunk.output_shared::<P::Result>(self.signature.out)?.as_ptr();
         self.level.dispatch(Block::<P> {
             problem: p,
             left: left.wrapping_add(batch * p.left[0] + row * p.left[1]),
@@ -198,6 +206,7 @@ impl UnitKernel for Multiplication {
             DType::Int64 => self.block::<Long>(p, chunk),
             DType::Int32 => self.block::<Whole<i32>>(p, chunk),
             DType::Int16 => self.block::<Whole<i16>>(p, chunk),
+            DType::Int8 if self.signature.operator == INT_MM.operator => self.block::<Byte>(p, chunk),
             DType::Int8 => self.block::<Whole<i8>>(p, chunk),
             DType::UInt8 => self.block::<Whole<u8>>(p, chunk),
             _ => self.block::<Double>(p, chunk),
@@ -210,7 +219,7 @@ struct Block<'a, P: Product> {
     problem: &'a Problem,
     left: *const P::Memory,
     right: *const P::Memory,
-    out: *mut P::Memory,
+    out: *mut P::Result,
     /// Null for none.
     addend: *const P::Memory,
     alpha: f64,
@@ -410,8 +419,14 @@ pub static KERNELS: &[EngineKernel] = &[
     engine_kernel("aten::addmm.out", "panels", |ctx| prepare(ctx, ADDMM)),
     engine_kernel("aten::baddbmm.out", "panels", |ctx| prepare(ctx, BADDBMM)),
     engine_kernel("aten::linear.out", "panels", |ctx| prepare(ctx, LINEAR)),
+    engine_kernel("aten::_int_mm.out", "panels", |ctx| prepare(ctx, INT_MM)),
+    engine_kernel("aten::_grouped_mm.out", "panels", |ctx| grouped::prepare(ctx, GROUPED_OUT)),
+    engine_kernel("transformers::grouped_mm_fallback.out", "panels", |ctx| {
+        grouped::prepare(ctx, FALLBACK_OUT)
+    }),
 ];
 
+mod grouped;
 mod product;
 #[cfg(test)]
 mod tests;

@@ -77,6 +77,8 @@ pub(super) const MM: Signature = Signature {
     is_right_transposed: false,
     rank: Some(2),
 };
+/// [`MM`] of int8 in int32.
+pub(super) const INT_MM: Signature = Signature { operator: "aten::_int_mm.out", ..MM };
 pub(super) const LINEAR: Signature = Signature {
     operator: "aten::linear.out",
     left: 0,

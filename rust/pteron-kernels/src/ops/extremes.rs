@@ -15,7 +15,7 @@ use crate::reduction::shape::DimsArg;
 use crate::reduction::{float, other_dtypes};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{all_dims, dim_set, wrap_dim};
-use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
 mod any;
@@ -216,6 +216,14 @@ fn truth_all<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     in_parts(1, |args| args.resize(1, &[]), |args, part| truth_over::<ANY>(args, every_dim(args)?, 1, part))
 }
 
+/// As [`truth_all`], for what PyTorch asks of bools alone.
+fn truth_of_bools<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
+    if let Some(dtype) = [0, 1].into_iter().filter_map(|i| Some(ctx.tensor(i)?.dtype)).find(|d| *d != DType::Bool) {
+        return Err(Error::kernel("the operator takes and gives truth values").expected("bool").got(dtype.name()));
+    }
+    truth_all::<ANY>(ctx)
+}
+
 /// Extremes and truth values.
 pub static OPERATORS: &[Operator] = &[
     operator(
@@ -279,6 +287,12 @@ pub static OPERATORS: &[Operator] = &[
     .fast("bool", |ctx| any::prepare(ctx, 1, DimsArg::All))
     .plain(truth_all::<true>),
     kernel("aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_all::<false>),
+    kernel("aten::_is_all_true.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_of_bools::<false>),
+    operator(
+        "aten::_is_any_true.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
+    )
+    .fast("bool", |ctx| any::prepare(ctx, 1, DimsArg::All))
+    .plain(truth_of_bools::<true>),
 ];
 
 #[cfg(test)]

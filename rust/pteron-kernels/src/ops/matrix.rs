@@ -15,10 +15,10 @@ use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
 /// A matrix within a tensor: first element, stride of rows, stride of columns.
 #[derive(Clone, Copy)]
-struct Matrix {
-    offset: isize,
-    row: isize,
-    column: isize,
+pub(super) struct Matrix {
+    pub offset: isize,
+    pub row: isize,
+    pub column: isize,
 }
 
 /// Dot product of two runs, in eight lanes.
@@ -37,7 +37,7 @@ fn dot<C: Compute>(a: &[C], b: &[C]) -> C {
 }
 
 /// Multiplies `[m, k]` by `[k, n]` and hands out blocks of result rows: `(row, first column, values)`.
-fn multiply<C: Compute>(
+pub(super) fn multiply<C: Compute>(
     (a, am): (&Reader<'_, C>, Matrix),
     (b, bm): (&Reader<'_, C>, Matrix),
     [m, n, k]: [usize; 3],
@@ -76,7 +76,7 @@ fn multiply<C: Compute>(
 }
 
 /// Strides of the last two dimensions.
-fn matrix(strides: &[usize], offset: usize) -> Matrix {
+pub(super) fn matrix(strides: &[usize], offset: usize) -> Matrix {
     let n = strides.len();
     Matrix { offset: offset as isize, row: strides[n - 2] as isize, column: strides[n - 1] as isize }
 }
@@ -293,6 +293,30 @@ fn mm(ctx: &PrepareContext<'_>) -> Preparation {
     )
 }
 
+/// `mm` of int8 (the first may be uint8) in int32, which wraps.
+fn int_mm(ctx: &PrepareContext<'_>) -> Preparation {
+    for (i, name, expected) in [
+        (0, "self", [DType::Int8, DType::UInt8]),
+        (1, "mat2", [DType::Int8; 2]),
+        (2, "out", [DType::Int32; 2]),
+    ] {
+        let dtype = dtype_of(ctx, i)?;
+        if !expected.contains(&dtype) {
+            return Err(Error::kernel("a product of eight-bit integers is int32")
+                .argument(name)
+                .expected(expected[0].name())
+                .got(dtype.name()));
+        }
+    }
+    Routine::prepare(
+        |args| {
+            let shape = product_shape(&args.args(), 0, 1, 2)?;
+            args.resize(2, &shape)
+        },
+        |args, _| plain::<i64>(args),
+    )
+}
+
 fn bmm(ctx: &PrepareContext<'_>) -> Preparation {
     check(ctx, &[1, 2])?;
     Routine::prepare(
@@ -307,6 +331,7 @@ fn bmm(ctx: &PrepareContext<'_>) -> Preparation {
 /// Matrix products.
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", mm),
+    kernel("aten::_int_mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", int_mm),
     kernel("aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)", bmm),
     kernel(
         "aten::addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",

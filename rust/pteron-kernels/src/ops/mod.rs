@@ -8,6 +8,7 @@ pub(crate) mod complex_sums;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;
 pub(crate) mod quantized_layout;
+pub(crate) mod real;
 pub(crate) mod volume;
 
 macro_rules! families {
@@ -32,16 +33,16 @@ families! {
     {
         unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
         masked_choice, copy, scalar_prim, tensor_prim, layout,
-        joining, sums, extremes, softmax, normalization, matrix, creation, indexing, scattering,
+        joining, sums, extremes, softmax, normalization, matrix, grouped_matrix, creation, indexing, scattering,
         advanced_indexing, padding, data_dependent, channels, distances, number_pairs, running_results,
         flat_positions, exponents, embedding_bag, index_reduce,
     }
     #[cfg(feature = "convolution")]
-    { convolution }
+    { convolution, deformed_convolution }
     #[cfg(feature = "pooling")]
     { pooling, adaptive_pooling }
     #[cfg(feature = "image")]
-    { resampling, antialiasing, grid_sampling, patches }
+    { resampling, antialiasing, grid_sampling, patches, suppression, region_sampling }
     #[cfg(feature = "sorting")]
     { sorting, order_statistics, searching, counting, unique }
     #[cfg(feature = "special_functions")]
