@@ -124,8 +124,8 @@ def compare(
     instructions are the same. Values of `theirs` are kept in a temporary folder, not in memory. What a
     fused step writes is what the last of its calls does.
 
-    `theirs` with `Runtime(disabled_rules=["all"])` writes every value of the file: what the rewrites of `ours`
-    keep is then compared.
+    `theirs` with `Runtime(disabled_rules=["all"])` writes every value of the file: what the rewrites of
+    `ours` keep is then compared.
 
     Raises:
         PteronError: those of loading and calling the methods.
