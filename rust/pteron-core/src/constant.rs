@@ -60,7 +60,7 @@ impl<'a> ConstantView<'a> {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let data = self.elements::<T>()?;
         let numel = self.numel()?;
-        let mut out = memory_reserve::list_of(numel)?;
+        let mut out = memory_reserve::try_with_capacity(numel)?;
         let rank = self.shape.len();
         let mut index = Dims::filled(rank, 0)?;
         for _ in 0..numel {

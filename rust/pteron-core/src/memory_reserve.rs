@@ -4,7 +4,7 @@
 //! Rust ends the process when a `Vec`, a `String` or a map cannot grow. Large requests whose size a file
 //! states (tables, arenas, packed weights, scratch) are made in ways that can fail; the many small lists that
 //! load makes on the way are not. [`ReservingAllocator`] gives those memory from a reserve when the system has
-//! none, and remembers on the thread that it did. [`or_limit`], around every entry point, then turns the
+//! none, and remembers on the thread that it did. [`within_memory_limit`], around every entry point, then turns the
 //! result into an error, and [`check`] does so earlier in loops over what a file holds.
 //!
 //! A process that does not install the allocator behaves as any Rust program: such requests end it.
@@ -158,7 +158,7 @@ pub fn refusable<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Does `work`; an error of kind `LimitExceeded` when this thread had to use the reserve meanwhile.
-pub fn or_limit<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn within_memory_limit<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     struct Restore(usize);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -177,7 +177,7 @@ pub fn or_limit<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// An error when this thread has had to use the reserve since the innermost [`or_limit`] began.
+/// An error when this thread has had to use the reserve since the innermost [`within_memory_limit`] began.
 pub fn check() -> Result<()> {
     match SHORTAGE.get() {
         0 => Ok(()),
@@ -199,7 +199,7 @@ pub fn out_of_memory(request: impl Into<String>) -> Error {
 }
 
 /// An empty list with room for `n`; an error when memory cannot be had.
-pub fn list_of<T>(n: usize) -> Result<Vec<T>> {
+pub fn try_with_capacity<T>(n: usize) -> Result<Vec<T>> {
     let mut out = Vec::new();
     refusable(|| out.try_reserve_exact(n))
         .map_err(|_| out_of_memory(format!("a list of {n} entries of {} bytes", size_of::<T>())))?;
@@ -207,15 +207,15 @@ pub fn list_of<T>(n: usize) -> Result<Vec<T>> {
 }
 
 /// The items of `items` in a list; an error when memory cannot be had.
-pub fn collected<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
-    let mut out = list_of(items.len())?;
+pub fn try_collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut out = try_with_capacity(items.len())?;
     out.extend(items);
     Ok(out)
 }
 
 /// A list of `n` times `value`; an error when memory cannot be had.
 pub fn filled<T: Clone>(value: T, n: usize) -> Result<Vec<T>> {
-    let mut out = list_of(n)?;
+    let mut out = try_with_capacity(n)?;
     out.resize(n, value);
     Ok(out)
 }
@@ -266,7 +266,7 @@ mod tests {
         let allocator = ReservingAllocator(Empty);
         let layout = Layout::from_size_align(100, 64).unwrap();
         // SAFETY: blocks are used within their sizes and given back with their layouts.
-        let text = or_limit(|| unsafe {
+        let text = within_memory_limit(|| unsafe {
             let a = allocator.alloc(layout);
             let b = allocator.alloc_zeroed(layout);
             assert!(a.addr().is_multiple_of(64) && b.addr().is_multiple_of(64) && b.addr() >= a.addr() + 100);
@@ -297,9 +297,9 @@ mod tests {
             assert!(allocator.alloc(large).is_null());
         }
         assert!(check().is_ok());
-        assert!(list_of::<u64>(usize::MAX / 4).unwrap_err().to_string().contains("a list of"));
+        assert!(try_with_capacity::<u64>(usize::MAX / 4).unwrap_err().to_string().contains("a list of"));
         assert_eq!(filled(3, 2).unwrap(), [3, 3]);
-        assert_eq!(collected([1, 2].into_iter()).unwrap(), [1, 2]);
+        assert_eq!(try_collect([1, 2].into_iter()).unwrap(), [1, 2]);
         assert_eq!(text_of(&"a text").unwrap(), "a text");
     }
 }

@@ -1,7 +1,7 @@
 //! A data file (`.ptd`), checked.
 
 use crate::listing::SpecText;
-use pteron_core::memory_reserve::{or_limit, text_of};
+use pteron_core::memory_reserve::{text_of, within_memory_limit};
 use pteron_core::{Result, TensorSpec};
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
@@ -39,7 +39,7 @@ impl DataFile {
     /// # Errors
     /// `ErrorKind::LimitExceeded` when memory for it cannot be had.
     pub fn listing(&self) -> Result<String> {
-        or_limit(|| text_of(&Listing(self)))
+        within_memory_limit(|| text_of(&Listing(self)))
     }
 }
 

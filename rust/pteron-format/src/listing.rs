@@ -3,7 +3,7 @@
 
 use crate::{MethodDef, Placement, ProgramFile, StoredBytes, TensorDef, ValueDef};
 use pteron_core::error::printable;
-use pteron_core::memory_reserve::{or_limit, text_of};
+use pteron_core::memory_reserve::{text_of, within_memory_limit};
 use pteron_core::{Device, Instruction, Result, TensorSpec, ValueId};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// # Errors
 /// `ErrorKind::LimitExceeded` when memory for it cannot be had.
 pub fn listing(program: &ProgramFile) -> Result<String> {
-    or_limit(|| text_of(&Listing { program, constants: number_constants(program) }))
+    within_memory_limit(|| text_of(&Listing { program, constants: number_constants(program) }))
 }
 
 struct Listing<'a> {

@@ -1,7 +1,7 @@
 //! Methods of a program as a file declares them, checked.
 
 use crate::{StoredBytes, TensorDef};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{CompileSpec, Device, Error, Instruction, Members, Result, Value, ValueId};
 use std::ops::Range;
 
@@ -100,7 +100,7 @@ impl<C> MethodDef<C> {
     /// # Errors
     /// Those of `stored`; memory that cannot be had.
     pub fn try_map<D>(&self, mut stored: impl FnMut(&C) -> Result<D, Error>) -> Result<MethodDef<D>> {
-        let mut values = list_of(self.values.len())?;
+        let mut values = try_with_capacity(self.values.len())?;
         for value in &self.values {
             values.push(value.try_map(|tensor| tensor.try_map(&mut stored))?);
         }

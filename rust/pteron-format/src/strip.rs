@@ -10,7 +10,7 @@ use crate::generated::wire;
 use crate::header::{HEADER_LEN, HEADER_OFFSET};
 use crate::read::table::FileTable;
 use crate::write::FileLayout;
-use pteron_core::memory_reserve::{collected, list_of, or_limit};
+use pteron_core::memory_reserve::{try_collect, try_with_capacity, within_memory_limit};
 use pteron_core::{Error, Result};
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub const DEBUG_KEY: &str = "pteron.debug";
 /// # Errors
 /// As for [`ProgramFile::parse`].
 pub fn strip(bytes: &[u8]) -> Result<Vec<u8>> {
-    or_limit(|| stripped(bytes))
+    within_memory_limit(|| stripped(bytes))
 }
 
 fn stripped(bytes: &[u8]) -> Result<Vec<u8>> {
@@ -39,7 +39,7 @@ fn stripped(bytes: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn copy_of(bytes: &[u8]) -> Result<Vec<u8>> {
-    collected(bytes.iter().copied())
+    try_collect(bytes.iter().copied())
 }
 
 impl FileLayout<'_> {
@@ -91,7 +91,7 @@ impl Cut {
 
     /// The new table followed by what the old head had behind it.
     fn padded(&self, head: &[u8]) -> Result<Vec<u8>> {
-        let mut out = list_of(head.len())?;
+        let mut out = try_with_capacity(head.len())?;
         out.extend_from_slice(&self.table);
         out.extend_from_slice(head.get(self.table.len()..).ok_or_else(lost)?);
         Ok(out)

@@ -6,7 +6,7 @@ use crate::contents::Contents;
 use crate::errors::OrRaise;
 use crate::output::{TensorForm, tensor_object};
 use crate::serialize::{LayoutFields, field};
-use pteron_core::memory_reserve::collected;
+use pteron_core::memory_reserve::try_collect;
 use pteron_core::{AlignedBuffer, Error, Result, TensorMeta};
 use pteron_format::write::{BundleDraft, BundledValueDraft, TestCaseDraft, TestSuiteDraft};
 use pteron_format::{BundleFile, BundledValue, TestCaseDef};
@@ -95,6 +95,6 @@ fn value(object: &Bound<'_, PyAny>) -> PyResult<BundledValueDraft<'static>> {
         return Ok(BundledValueDraft::Double(object.extract()?));
     }
     let data: Bound<'_, PyAny> = field(object, "data")?;
-    let data = collected(Contents::of(&data)?.bytes().iter().copied()).or_raise(object.py())?;
+    let data = try_collect(Contents::of(&data)?.bytes().iter().copied()).or_raise(object.py())?;
     Ok(BundledValueDraft::Tensor(LayoutFields::of(object)?.draft(), data.into()))
 }

@@ -9,7 +9,7 @@ use crate::header::{BUNDLE_IDENTIFIER, BUNDLE_VERSION, IDENTIFIER_OFFSET};
 use crate::{BundleFile, BundledValue, TestCaseDef, TestSuiteDef};
 use flatbuffers::{ForwardsUOffset, Vector};
 use pteron_core::error::printable;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{AlignedBuffer, Error, Result};
 
 impl BundleFile {
@@ -44,7 +44,7 @@ fn checked(bytes: AlignedBuffer) -> Result<BundleFile> {
     }
     let program = table.range_of(required(root.program(), "program")?.bytes());
     let entries = root.method_test_suites().unwrap_or_default();
-    let mut suites = list_of(entries.len())?;
+    let mut suites = try_with_capacity(entries.len())?;
     for (index, entry) in entries.iter().enumerate() {
         suites.push(suite(&entry, &table).in_place(|| format!("test suite {index}"))?);
     }
@@ -54,7 +54,7 @@ fn checked(bytes: AlignedBuffer) -> Result<BundleFile> {
 fn suite(entry: &bundle_wire::BundledMethodTestSuite<'_>, table: &FileTable) -> Result<TestSuiteDef> {
     let method = required(entry.method_name(), "method_name")?;
     let list = entry.test_cases().unwrap_or_default();
-    let mut cases = list_of(list.len())?;
+    let mut cases = try_with_capacity(list.len())?;
     for (index, case) in list.iter().enumerate() {
         let place = || format!("method '{}', test case {index}", printable(method));
         cases.push(test_case(&case, table).in_place(place)?);
@@ -73,7 +73,7 @@ type Values<'a> = Vector<'a, ForwardsUOffset<bundle_wire::Value<'a>>>;
 
 fn values(list: Option<Values<'_>>, table: &FileTable, what: &str) -> Result<Vec<BundledValue>> {
     let list = list.unwrap_or_default();
-    let mut out = list_of(list.len())?;
+    let mut out = try_with_capacity(list.len())?;
     for (index, entry) in list.iter().enumerate() {
         out.push(value(&entry, table).in_place(|| format!("{what} {index}"))?);
     }

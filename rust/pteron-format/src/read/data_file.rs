@@ -10,7 +10,7 @@ use crate::generated::data_wire;
 use crate::header::{DATA_HEADER_LEN, DATA_HEADER_MAGIC, DATA_IDENTIFIER, HEADER_OFFSET, IDENTIFIER_OFFSET};
 use crate::{DataEntryDef, DataFile};
 use pteron_core::error::printable;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, ErrorKind, Result, TensorSpec};
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ fn checked(head: &[u8], len: usize) -> Result<DataFile> {
     let segments = root.segments().unwrap_or_default();
     let segments = Segments::of_extents(segments.iter().map(|s| (s.offset(), s.size_())), &area)?;
     let named = root.named_data().unwrap_or_default();
-    let mut entries = list_of(named.len())?;
+    let mut entries = try_with_capacity(named.len())?;
     for (index, entry) in named.iter().enumerate() {
         let key = required(entry.key(), "key").in_place(|| format!("entry {index}"))?;
         entries.push(read_entry(&entry, key, &segments).in_place(|| format!("entry '{}'", printable(key)))?);

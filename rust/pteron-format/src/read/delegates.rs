@@ -5,7 +5,7 @@ use super::segments::Segments;
 use super::table::FileTable;
 use crate::DelegateDef;
 use crate::generated::wire;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{CompileSpec, Error, Result};
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(super) fn delegates(
     segments: &Segments,
 ) -> Result<Vec<DelegateDef>> {
     let table = plan.delegates().unwrap_or_default();
-    let mut out = list_of(table.len())?;
+    let mut out = try_with_capacity(table.len())?;
     for (index, entry) in table.iter().enumerate() {
         out.push(delegate(&entry, inline, segments).in_place(|| format!("delegate {index}"))?);
     }
@@ -26,7 +26,7 @@ pub(super) fn delegates(
 /// Places of the blobs inside the program table.
 pub(super) fn inline_blobs(program: &wire::Program<'_>, table: &FileTable) -> Result<Vec<Range<usize>>> {
     let entries = program.backend_delegate_data().unwrap_or_default();
-    let mut out = list_of(entries.len())?;
+    let mut out = try_with_capacity(entries.len())?;
     out.extend(entries.iter().map(|e| match e.data() {
         Some(bytes) => table.range_of(bytes.bytes()),
         None => 0..0,
@@ -52,11 +52,11 @@ fn delegate(
         }
     };
     let table = entry.compile_specs().unwrap_or_default();
-    let mut specs = list_of(table.len())?;
+    let mut specs = try_with_capacity(table.len())?;
     for (index, spec) in table.iter().enumerate() {
         let key = required(spec.key(), "key").and_then(name).in_place(|| format!("compile spec {index}"))?;
         let bytes = spec.value().unwrap_or_default();
-        let mut value = list_of(bytes.len())?;
+        let mut value = try_with_capacity(bytes.len())?;
         value.extend_from_slice(bytes.bytes());
         specs.push(CompileSpec { key, value });
     }

@@ -4,7 +4,7 @@ use super::place::{InPlace, index_below, required};
 use crate::generated::wire;
 use crate::{DelegateDef, ValueDef};
 use flatbuffers::Vector;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{DType, Error, Instruction, Result, ValueId, ValueKind};
 
 /// What instructions may refer to.
@@ -32,7 +32,7 @@ impl InstructionContext<'_> {
         if i32::try_from(count).is_err() {
             return Err(Error::program("the chain is too long").got(count.to_string()));
         }
-        let mut out = list_of(count)?;
+        let mut out = try_with_capacity(count)?;
         for (index, entry) in table.iter().enumerate() {
             out.push(self.instruction(&entry, count).map_err(|e| e.instruction(index))?);
         }
@@ -84,7 +84,7 @@ impl InstructionContext<'_> {
     }
 
     fn args(&self, table: Vector<'_, i32>) -> Result<Box<[ValueId]>> {
-        let mut out = list_of(table.len())?;
+        let mut out = try_with_capacity(table.len())?;
         for (at, index) in table.iter().enumerate() {
             out.push(self.id(index).in_place(|| format!("argument {at}"))?);
         }

@@ -10,7 +10,7 @@ use super::values::values;
 use crate::generated::wire;
 use crate::{MethodDef, ValueDef};
 use flatbuffers::Vector;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Device, Error, Result, ValueId, ValueKind};
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ impl MethodContext<'_> {
 /// Sizes of planned memory. Entry 0 of the file's list stands for "not planned" and is dropped.
 fn arenas(plan: &wire::ExecutionPlan<'_>) -> Result<Vec<usize>> {
     let sizes = required(plan.non_const_buffer_sizes(), "non_const_buffer_sizes")?;
-    let mut out = list_of(sizes.len())?;
+    let mut out = try_with_capacity(sizes.len())?;
     for (id, size) in sizes.iter().enumerate().skip(1) {
         out.push(usize::try_from(size).ok().filter(|n| isize::try_from(*n).is_ok()).ok_or_else(|| {
             Error::program(format!("arena {id} has an impossible size"))
@@ -78,7 +78,7 @@ fn arenas(plan: &wire::ExecutionPlan<'_>) -> Result<Vec<usize>> {
 /// The arenas, of `count`, that are not in the CPU's memory, in order.
 fn arena_devices(plan: &wire::ExecutionPlan<'_>, count: usize) -> Result<Vec<(u32, Device)>> {
     let table = plan.non_const_buffer_device().unwrap_or_default();
-    let mut out = list_of(table.len())?;
+    let mut out = try_with_capacity(table.len())?;
     for (at, entry) in table.iter().enumerate() {
         let id = entry.buffer_idx();
         let place = || format!("entry {at} of non_const_buffer_device");
@@ -116,7 +116,7 @@ fn arena_devices(plan: &wire::ExecutionPlan<'_>, count: usize) -> Result<Vec<(u3
 /// Full names of the operators.
 fn operators(plan: &wire::ExecutionPlan<'_>) -> Result<Vec<String>> {
     let table = plan.operators().unwrap_or_default();
-    let mut out = list_of(table.len())?;
+    let mut out = try_with_capacity(table.len())?;
     for (index, entry) in table.iter().enumerate() {
         let name = required(entry.name(), "name").in_place(|| format!("operator {index}"))?;
         out.push(match entry.overload().unwrap_or_default() {
@@ -129,7 +129,7 @@ fn operators(plan: &wire::ExecutionPlan<'_>) -> Result<Vec<String>> {
 
 /// Inputs or outputs: values that a caller can give or take. Lists cannot be; exporters flatten them.
 fn borders(table: Vector<'_, i32>, values: &[ValueDef], what: &str) -> Result<Vec<ValueId>> {
-    let mut out = list_of(table.len())?;
+    let mut out = try_with_capacity(table.len())?;
     for (at, index) in table.iter().enumerate() {
         let id = index_below(i64::from(index), values.len(), "value")
             .in_place(|| format!("{what} {at}"))

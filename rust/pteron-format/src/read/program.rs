@@ -10,7 +10,7 @@ use super::table::FileTable;
 use crate::generated::wire;
 use crate::{MethodDef, NamedDataDef, ProgramFile};
 use pteron_core::error::printable;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Result};
 use std::collections::HashSet;
 
@@ -83,7 +83,7 @@ fn checked(head: &[u8], len: usize) -> Result<ProgramFile> {
 
 fn methods(root: &wire::Program<'_>, context: &MethodContext<'_>) -> Result<Vec<MethodDef>> {
     let plans = required(root.execution_plan(), "execution_plan")?;
-    let mut out: Vec<MethodDef> = list_of(plans.len())?;
+    let mut out: Vec<MethodDef> = try_with_capacity(plans.len())?;
     for plan in plans {
         out.push(context.read(&plan)?);
     }
@@ -96,7 +96,7 @@ fn methods(root: &wire::Program<'_>, context: &MethodContext<'_>) -> Result<Vec<
 
 fn named_data(root: &wire::Program<'_>, segments: &Segments) -> Result<Vec<NamedDataDef>> {
     let table = root.named_data().unwrap_or_default();
-    let mut out = list_of(table.len())?;
+    let mut out = try_with_capacity(table.len())?;
     for (index, entry) in table.iter().enumerate() {
         let key = required(entry.key(), "key").in_place(|| format!("named data {index}"))?;
         let place = || format!("named data '{}'", printable(key));

@@ -3,7 +3,7 @@
 use super::container::Container;
 use super::place::{InPlace, index_below};
 use crate::generated::wire;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Result};
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ impl Segments {
         extents: impl ExactSizeIterator<Item = (u64, u64)>,
         area: &Range<usize>,
     ) -> Result<Self> {
-        let mut ranges = list_of(extents.len())?;
+        let mut ranges = try_with_capacity(extents.len())?;
         for (index, extent) in extents.enumerate() {
             ranges.push(checked(extent, area).in_place(|| format!("segment {index}"))?);
         }

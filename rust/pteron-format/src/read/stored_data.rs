@@ -4,7 +4,7 @@ use super::place::{InPlace, index_below, required};
 use super::segments::Segments;
 use super::table::FileTable;
 use crate::generated::wire;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Result};
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ impl StoredData {
             }
             return Self::in_segment(&place, segments).in_place(|| "constant_segment");
         }
-        let mut ranges = list_of(buffers.len())?;
+        let mut ranges = try_with_capacity(buffers.len())?;
         ranges.extend(buffers.iter().map(|b| match b.storage() {
             Some(bytes) => table.range_of(bytes.bytes()),
             None => 0..0,
@@ -64,7 +64,7 @@ impl StoredData {
         let table = required(place.offsets(), "offsets")?;
         // A list with the placeholder alone refers to nothing, whatever segment it names.
         let range = if table.len() > 1 { segments.get(place.segment_index())? } else { 0..0 };
-        let mut offsets = list_of(table.len())?;
+        let mut offsets = try_with_capacity(table.len())?;
         for (index, offset) in table.iter().enumerate() {
             match usize::try_from(offset) {
                 Ok(o) if index == 0 || o <= range.len() => offsets.push(o),

@@ -5,7 +5,7 @@ use super::tensors::TensorContext;
 use crate::ValueDef;
 use crate::generated::wire;
 use flatbuffers::{ForwardsUOffset, Vector};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Result, ValueId, ValueKind};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) fn values(
     if u32::try_from(count).is_err() || i32::try_from(count).is_err() {
         return Err(Error::program("the value table is too long").got(count.to_string()));
     }
-    let mut out = list_of(count)?;
+    let mut out = try_with_capacity(count)?;
     for (index, entry) in table.iter().enumerate() {
         out.push(value(&entry, count, context).in_place(|| format!("value {index}"))?);
     }
@@ -65,7 +65,7 @@ fn value(entry: &wire::EValue<'_>, count: usize, context: &TensorContext<'_>) ->
         Kind::OptionalTensorList => {
             let items = required(required(entry.val_as_optional_tensor_list(), "val")?.items(), "items")?;
             place::check_items(items.len())?;
-            let mut out = list_of(items.len())?;
+            let mut out = try_with_capacity(items.len())?;
             for item in items.iter() {
                 out.push(match item {
                     -1 => None,
@@ -83,14 +83,14 @@ fn value(entry: &wire::EValue<'_>, count: usize, context: &TensorContext<'_>) ->
 
 fn collect<T>(items: impl Iterator<Item = T>, len: usize) -> Result<Vec<T>> {
     place::check_items(len)?;
-    let mut out = list_of(len)?;
+    let mut out = try_with_capacity(len)?;
     out.extend(items);
     Ok(out)
 }
 
 fn ids(items: impl Iterator<Item = i64>, len: usize, count: usize) -> Result<Arc<[ValueId]>> {
     place::check_items(len)?;
-    let mut out = list_of(len)?;
+    let mut out = try_with_capacity(len)?;
     for item in items {
         out.push(ValueId(index_below(item, count, "value")?));
     }

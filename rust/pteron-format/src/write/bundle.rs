@@ -8,7 +8,7 @@ use crate::BundleFile;
 use crate::generated::bundle_wire;
 use crate::header::{BUNDLE_IDENTIFIER, BUNDLE_VERSION};
 use flatbuffers::{UnionWIPOffset, WIPOffset};
-use pteron_core::memory_reserve::or_limit;
+use pteron_core::memory_reserve::within_memory_limit;
 use pteron_core::{Error, Result};
 use std::borrow::Cow;
 
@@ -76,7 +76,7 @@ impl BundleDraft<'_> {
                 .got(format!("{nbytes} bytes"))
                 .hint("keep the weights in a data file: ExecutorchBackendConfig(external_constants=True)"));
         }
-        or_limit(|| self.checked_bytes())
+        within_memory_limit(|| self.checked_bytes())
     }
 
     fn checked_bytes(&self) -> Result<Vec<u8>> {

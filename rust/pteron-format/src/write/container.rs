@@ -6,7 +6,7 @@ use super::segments::align_up;
 use super::{ProgramDraft, WriteOptions, table};
 use crate::ProgramFile;
 use crate::header::{HEADER_LEN, HEADER_MAGIC, HEADER_OFFSET};
-use pteron_core::memory_reserve::{list_of, or_limit};
+use pteron_core::memory_reserve::{try_with_capacity, within_memory_limit};
 use pteron_core::{Error, Result};
 
 /// Alignment that every reader gives the program table.
@@ -21,7 +21,7 @@ impl ProgramDraft<'_> {
     /// `ErrorKind::Program` when the draft is not a legal program (with the place and what was
     /// expected) or an alignment cannot be kept; `ErrorKind::LimitExceeded` when it is too large.
     pub fn lay_out(&self, options: &WriteOptions) -> Result<FileLayout<'_>> {
-        or_limit(|| {
+        within_memory_limit(|| {
             let layout = lay_out(self, options)?;
             if options.verify {
                 ProgramFile::parse_head(&layout.head, layout.len).map_err(|e| {
@@ -71,7 +71,7 @@ pub(super) fn with_gap(table: &[u8], inserted: usize) -> Result<Vec<u8>> {
     let (start, rest) = table.split_at_checked(HEADER_OFFSET).ok_or_else(too_small)?;
     let (root, identifier) = start.split_first_chunk::<4>().ok_or_else(too_small)?;
     let moved = u32::try_from(inserted).ok().and_then(|n| n.checked_add(u32::from_le_bytes(*root)));
-    let mut out = list_of(table.len().saturating_add(inserted))?;
+    let mut out = try_with_capacity(table.len().saturating_add(inserted))?;
     out.extend_from_slice(&moved.ok_or_else(too_large)?.to_le_bytes());
     out.extend_from_slice(identifier);
     out.resize(out.len().saturating_add(inserted), 0);

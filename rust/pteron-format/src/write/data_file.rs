@@ -9,7 +9,7 @@ use super::write_options::check_alignment;
 use crate::generated::data_wire;
 use crate::header::{DATA_HEADER_LEN, DATA_HEADER_MAGIC, DATA_IDENTIFIER};
 use crate::read;
-use pteron_core::memory_reserve::or_limit;
+use pteron_core::memory_reserve::within_memory_limit;
 use pteron_core::{Error, Result};
 use std::borrow::Cow;
 
@@ -55,7 +55,7 @@ impl DataFileDraft<'_> {
     /// `ErrorKind::ExternalData` when the draft is not a legal data file, `ErrorKind::Program` when an
     /// alignment cannot be kept, `ErrorKind::LimitExceeded` when it is too large.
     pub fn lay_out(&self, segment_alignment: u32) -> Result<FileLayout<'_>> {
-        or_limit(|| self.arranged(segment_alignment))
+        within_memory_limit(|| self.arranged(segment_alignment))
     }
 
     fn arranged(&self, segment_alignment: u32) -> Result<FileLayout<'_>> {

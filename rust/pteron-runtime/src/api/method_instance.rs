@@ -17,7 +17,7 @@ use crate::{
     Allocation, ExecuteOptions, InputValue, Limits, MethodOptions, OutputValue, Outputs, OwnedTensor, Tracer,
 };
 use pteron_core::error::panic_text;
-use pteron_core::memory_reserve::or_limit;
+use pteron_core::memory_reserve::within_memory_limit;
 use pteron_core::{Error, RandomStream, Result};
 use pteron_cpu::Executor;
 use std::collections::HashMap;
@@ -198,7 +198,7 @@ impl MethodInstance {
         work: impl FnOnce(&mut Session) -> Result<T>,
     ) -> Result<T> {
         let Guarded { session, is_poisoned, .. } = guarded;
-        catch_unwind(AssertUnwindSafe(|| or_limit(|| work(session)))).unwrap_or_else(|panic| {
+        catch_unwind(AssertUnwindSafe(|| within_memory_limit(|| work(session)))).unwrap_or_else(|panic| {
             *is_poisoned = true;
             Err(Error::internal(message)
                 .method(self.code.ir.name.as_str())

@@ -16,7 +16,7 @@ use crate::{
     ProgramSource, Runtime, TensorIo,
 };
 use pteron_core::error::{panic_text, printable};
-use pteron_core::memory_reserve::or_limit;
+use pteron_core::memory_reserve::within_memory_limit;
 use pteron_core::{Error, NamedData, PackStore, Result, StableBytes};
 use pteron_format::{BundleFile, MethodDef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -158,7 +158,7 @@ impl Program {
     /// # Errors
     /// `ErrorKind::LimitExceeded` when memory for it cannot be had.
     pub fn description(&self) -> Result<String> {
-        or_limit(|| Ok(describe::program(self.data.file())))
+        within_memory_limit(|| Ok(describe::program(self.data.file())))
     }
 
     /// A method after load's rewrites as JSON, for tools: values, calls, steps with kernels and the bytes that they
@@ -168,7 +168,7 @@ impl Program {
     /// Those of preparing the method; `ErrorKind::LimitExceeded` when memory for the text cannot be had.
     pub fn plan_description(&self, method: &str) -> Result<String> {
         let code = self.code(method)?;
-        or_limit(|| Ok(describe::plan(&code)))
+        within_memory_limit(|| Ok(describe::plan(&code)))
     }
 
     /// The kernel of every step of a method, in order.
@@ -375,7 +375,7 @@ fn unpack(storage: Storage) -> Result<(Storage, Option<Arc<BundleFile>>)> {
 
 /// Turns a panic into an internal error, and memory that ran out on the way into one that says so.
 fn catching<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(|| or_limit(f))).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(|| within_memory_limit(f))).unwrap_or_else(|panic| {
         Err(Error::internal("the loader panicked; this is a bug in pteron")
             .got(panic_text(&*panic))
             .hint("please report this with the program"))

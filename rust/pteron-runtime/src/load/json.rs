@@ -5,7 +5,7 @@
 //! ([`memory_reserve`](pteron_core::memory_reserve)); that there is room for all of them together is asked for
 //! beforehand, in a way that can fail.
 
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Result};
 use serde_json::Value as Json;
 
@@ -31,7 +31,9 @@ pub fn parse(text: &[u8], bad: impl Fn(String) -> Error) -> Result<Json> {
         return Err(bad(format!("a text with {commas} commas"))
             .expected(format!("at most {MOST_COMMAS} entries in all lists together")));
     }
-    drop(list_of::<u8>(text.len().saturating_mul(2).saturating_add(commas.saturating_mul(ENTRY_BYTES)))?);
+    drop(try_with_capacity::<u8>(
+        text.len().saturating_mul(2).saturating_add(commas.saturating_mul(ENTRY_BYTES)),
+    )?);
     serde_json::from_slice(text).map_err(|e| bad(e.to_string()))
 }
 

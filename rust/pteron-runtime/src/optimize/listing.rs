@@ -2,7 +2,7 @@
 
 use crate::ir::{MethodIr, StepIr, StepKind};
 use pteron_core::error::printable;
-use pteron_core::memory_reserve::{or_limit, text_of};
+use pteron_core::memory_reserve::{text_of, within_memory_limit};
 use pteron_core::{Instruction, Result};
 use std::fmt::{self, Display, Formatter};
 
@@ -11,7 +11,7 @@ use std::fmt::{self, Display, Formatter};
 /// # Errors
 /// `ErrorKind::LimitExceeded` when memory for it cannot be had.
 pub fn listing(ir: &MethodIr, steps: &[StepIr], name: &dyn Fn(u32) -> String) -> Result<String> {
-    or_limit(|| text_of(&Listing { ir, steps, name }))
+    within_memory_limit(|| text_of(&Listing { ir, steps, name }))
 }
 
 struct Listing<'a> {

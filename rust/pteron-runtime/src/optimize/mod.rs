@@ -37,7 +37,7 @@ pub fn optimize(
     switches: &RuleSwitches,
 ) -> Result<Optimized> {
     let mut chain: Vec<Option<Instruction>> =
-        memory_reserve::collected(ir.instructions.iter().map(|i| Some(i.clone())))?;
+        memory_reserve::try_collect(ir.instructions.iter().map(|i| Some(i.clone())))?;
     // The flow analysis costs more than the rest of load, so it runs only where it can lead to something.
     if switches.is_on(fold_layout::RULE) && fold_layout::has_candidate(ir) {
         let effects = effects::Effects::new(ir, &chain, loader);
@@ -61,8 +61,8 @@ pub fn optimize(
 
 /// One step for each instruction that is left.
 fn as_left(chain: Vec<Option<Instruction>>, folded: Vec<FoldedConstant>) -> Result<Optimized> {
-    let mut steps = memory_reserve::list_of(chain.len())?;
-    let mut entries = memory_reserve::list_of(chain.len().saturating_add(1))?;
+    let mut steps = memory_reserve::try_with_capacity(chain.len())?;
+    let mut entries = memory_reserve::try_with_capacity(chain.len().saturating_add(1))?;
     let index = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     for (i, instruction) in chain.into_iter().enumerate() {
         entries.push(index(steps.len()));

@@ -17,7 +17,7 @@ use crate::session::input_copy::{bring_in, copy_into};
 use crate::session::memory::Memory;
 use crate::session::shared_state::SharedState;
 use crate::{Allocation, InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{
     AlignedBuffer, BindArgs, Bound, Error, Grid, RandomStream, Result, TensorSlot, Value, ValueId,
 };
@@ -110,8 +110,8 @@ impl Session {
             sizes.map(AlignedBuffer::zeroed).collect()
         };
         let mut session = Session {
-            values: list_of(code.ir.values.len())?,
-            calls: list_of(code.kernel_count)?,
+            values: try_with_capacity(code.ir.values.len())?,
+            calls: try_with_capacity(code.kernel_count)?,
             scratch: SessionScratch::new(threads, code.scratch)?,
             delegates: SessionDelegates::default(),
             random: RandomStream::from_system(),
@@ -119,7 +119,7 @@ impl Session {
             loans: vec![],
             own: buffers(&mut code.layout.own.iter().map(|(_, n)| *n))?,
             input_copies: code.input_rules.rules.iter().map(|_| None).collect(),
-            input_allocations: list_of(code.input_rules.rules.len())?,
+            input_allocations: try_with_capacity(code.input_rules.rules.len())?,
             fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
             spare: code.layout.fresh_outputs.iter().map(|_| None).collect(),
             bases: vec![],

@@ -1,6 +1,6 @@
 //! Fields of a graph as numbers that can be used.
 
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Result};
 
 /// No value, no argument.
@@ -14,7 +14,7 @@ pub(super) fn index(number: u32) -> usize {
 /// A vector of numbers that belong to the dimensions of a value.
 pub(super) fn numbers(list: Option<flatbuffers::Vector<'_, u32>>) -> Result<Vec<usize>> {
     let list = list.unwrap_or_default();
-    let mut out = list_of(list.len())?;
+    let mut out = try_with_capacity(list.len())?;
     out.extend(list.iter().map(index));
     Ok(out)
 }

@@ -5,7 +5,7 @@ use super::values::Ids;
 use crate::generated::wire::{self, NodeUnion as Kind};
 use crate::node_place::of_kind;
 use crate::payload::{Binary, Convolution, Groups, Node, Operation, Unary, Window};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, MAX_RANK, Result};
 
 /// Flags of nodes that have a translation.
@@ -16,7 +16,7 @@ const KEEP_DIMS: u32 = 0x40;
 /// Reads all nodes of `graph`, whose values are known by `ids`.
 pub(super) fn read(graph: &wire::Graph<'_>, ids: &Ids) -> Result<Vec<Node>> {
     let table = graph.nodes().unwrap_or_default();
-    let mut nodes = list_of(table.len())?;
+    let mut nodes = try_with_capacity(table.len())?;
     for (number, node) in table.iter().enumerate() {
         let (tag, debug_handle) = (node.node_type().0, node.debug_handle());
         let read = || {

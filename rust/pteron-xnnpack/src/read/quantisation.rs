@@ -5,7 +5,7 @@ use super::fields::index;
 use crate::datatype::Datatype;
 use crate::generated::wire;
 use crate::payload::{Quantisation, Scales, StoredBytes};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Result};
 
 /// The parameters of a value of type `datatype` and extents `dims`.
@@ -133,7 +133,7 @@ fn axis(channel_dim: i32, dims: &[usize]) -> Result<usize> {
 
 fn listed(list: flatbuffers::Vector<'_, f32>, count: usize) -> Result<Scales> {
     check_count(list.len(), count)?;
-    let mut scales = list_of(count)?;
+    let mut scales = try_with_capacity(count)?;
     for scale in list {
         check_scale(scale)?;
         scales.push(scale);

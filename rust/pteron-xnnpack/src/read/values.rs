@@ -6,7 +6,7 @@ use super::quantisation;
 use crate::datatype::Datatype;
 use crate::generated::wire;
 use crate::payload::{Quantisation, Source, StoredBytes, Value};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Dims, Error, Result, TensorSpec, sizes};
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +24,7 @@ pub(super) fn read(
     arguments: &[Option<TensorSpec>],
 ) -> Result<(Vec<Value>, Ids)> {
     let table = graph.values().unwrap_or_default();
-    let mut values: Vec<Value> = list_of(table.len())?;
+    let mut values: Vec<Value> = try_with_capacity(table.len())?;
     let mut ids = Ids::new();
     for (position, entry) in table.iter().enumerate() {
         let value = read_value(&entry, constants, arguments)

@@ -6,7 +6,7 @@ use crate::datatype::Datatype;
 use crate::expansion::{ConstantBytes, ExpandedConstant};
 use crate::payload::{Quantisation, Scales, StoredBytes, Value};
 use half::{bf16, f16};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{AlignedBuffer, DType, DimOrder, Error, NamedData, Result};
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ fn scale_blocks(numbers: &mut [f32], block: usize, scales: &[f32]) {
 
 /// The first `count` elements of `N` bytes.
 fn decoded<const N: usize>(bytes: &[u8], count: usize, element: impl Fn([u8; N]) -> f32) -> Result<Vec<f32>> {
-    let mut out = list_of(count)?;
+    let mut out = try_with_capacity(count)?;
     out.extend(
         bytes.chunks_exact(N).take(count).filter_map(|chunk| chunk.first_chunk::<N>()).map(|b| element(*b)),
     );
@@ -153,7 +153,7 @@ fn decoded<const N: usize>(bytes: &[u8], count: usize, element: impl Fn([u8; N])
 fn unpacked(bytes: &[u8], dims: &[usize]) -> Result<Vec<f32>> {
     let &[rows, columns] = dims else { return Err(Error::internal("weights of four bits are no matrix")) };
     let count = pteron_core::sizes::checked_numel(dims)?;
-    let mut out = list_of(count)?;
+    let mut out = try_with_capacity(count)?;
     for row in bytes.chunks_exact(columns.div_ceil(2).max(1)).take(rows) {
         let halves = row.iter().flat_map(|byte| [byte & 0xf, byte >> 4]);
         out.extend(halves.take(columns).map(|half| f32::from(half) - 8.0));

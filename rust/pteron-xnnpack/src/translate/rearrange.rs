@@ -3,7 +3,7 @@
 use super::held::Held;
 use super::translator::Translator;
 use super::windows::too_large;
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{DimOrder, Dims, Error, Result};
 
 /// No bounds.
@@ -23,7 +23,7 @@ impl Translator<'_> {
             is_equal = is_equal && self.have_equal_elements(*input, output)?;
         }
         let dtype = self.dtype_of(output)?;
-        let mut operands = list_of(inputs.len())?;
+        let mut operands = try_with_capacity(inputs.len())?;
         for input in inputs {
             operands.push(if is_equal { self.raw(*input)? } else { self.real(*input, dtype)? });
         }
@@ -160,7 +160,7 @@ impl Translator<'_> {
                 .ok_or_else(lost)?;
             let (order, axis, dtype) = (lead.order, lead.axis(axis)?, lead.dtype);
             let (mut extents, mut total) = (Dims::EMPTY, 0usize);
-            let mut tensors = list_of(operands.len())?;
+            let mut tensors = try_with_capacity(operands.len())?;
             let is_dynamic = operands.iter().any(|x| x.is_dynamic);
             for x in operands {
                 x.require_rank(order.rank())?;

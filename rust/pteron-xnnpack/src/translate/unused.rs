@@ -1,7 +1,7 @@
 //! Values that no call names are left out: weights as they are stored, where calls read a view of them.
 
 use crate::expansion::{ExpandedValue, Expansion, OperatorCall};
-use pteron_core::memory_reserve::{filled, list_of};
+use pteron_core::memory_reserve::{filled, try_with_capacity};
 use pteron_core::{Error, Result, Value};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) fn without_unused(expansion: Expansion) -> Result<Expansion> {
             .flatten()
             .ok_or_else(|| Error::internal("a used value of an XNNPACK payload was left out"))
     };
-    let mut kept: Vec<ExpandedValue> = list_of(values.len())?;
+    let mut kept: Vec<ExpandedValue> = try_with_capacity(values.len())?;
     for (value, _) in values.into_iter().zip(&places).filter(|(_, place)| place.is_some()) {
         let members = |list: &Arc<[usize]>| list.iter().map(moved).collect::<Result<Arc<[usize]>>>();
         kept.push(match &value {

@@ -2,7 +2,7 @@
 
 use super::views::Views;
 use crate::fit::{ALIGNMENT, Demand, best_placement};
-use pteron_core::memory_reserve::list_of;
+use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{Error, Members, Result, Value};
 use pteron_xnnpack::{ExpandedTensor, Expansion};
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ impl Workspace {
     ///
     /// Errors: `LimitExceeded` for more memory than can be addressed.
     pub(super) fn new(expansion: &Expansion, views: &Views) -> Result<Workspace> {
-        let mut spans: Vec<Option<(usize, usize)>> = list_of(expansion.values.len())?;
+        let mut spans: Vec<Option<(usize, usize)>> = try_with_capacity(expansion.values.len())?;
         spans.resize(expansion.values.len(), None);
         let mut name = |index: usize, at: usize| {
             if let Some(slot) = spans.get_mut(views.root(index).unwrap_or(index)) {
@@ -47,7 +47,7 @@ impl Workspace {
         }
         let placed = if demands.len() > MOST_FITTED { in_a_row(&demands) } else { best_placement(&demands) };
         let (found, nbytes) = placed.ok_or_else(too_large)?;
-        let mut offsets: Vec<usize> = list_of(expansion.values.len())?;
+        let mut offsets: Vec<usize> = try_with_capacity(expansion.values.len())?;
         offsets.resize(expansion.values.len(), 0);
         for (index, offset) in of.into_iter().zip(found) {
             if let Some(slot) = offsets.get_mut(index) {

@@ -75,11 +75,11 @@ pub(crate) fn expand(ir: &mut MethodIr, input: ExpandInput<'_>) -> Result<Expand
         constants: DelegateConstants::new(input.data, input.packs),
         ir,
         input,
-        origins: memory_reserve::list_of(old.len())?,
+        origins: memory_reserve::try_with_capacity(old.len())?,
         payloads: HashMap::new(),
         payload_bytes: 0,
     };
-    let mut starts: Vec<u32> = memory_reserve::list_of(old.len().saturating_add(1))?;
+    let mut starts: Vec<u32> = memory_reserve::try_with_capacity(old.len().saturating_add(1))?;
     for (at, instruction) in old.into_iter().enumerate() {
         memory_reserve::check()?;
         starts.push(index(splicer.ir.instructions.len())?);
