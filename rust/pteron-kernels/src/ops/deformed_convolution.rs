@@ -263,8 +263,7 @@ impl<T: Real> Block<'_, '_, T> {
         let steps = self.weight.meta().strides();
         for row in 0..rows {
             let (channel, tap) = (row / p.taps(), row % p.taps());
-            let place =
-                channel * steps[1] + tap / p.window[1] * steps[2] + tap % p.window[1] * steps[3];
+            let place = channel * steps[1] + tap / p.window[1] * steps[2] + tap % p.window[1] * steps[3];
             for o in 0..TALL {
                 let value = if o < tall { self.weight.get((first + o) * steps[0] + place)? } else { T::ZERO };
                 self.tile[row * TALL + o] = value;
@@ -370,7 +369,13 @@ impl DeformedConvolution {
         if self.dtype == DType::Float64 { 8 } else { 4 }
     }
 
-    fn convolve<T: Real>(&self, p: &Problem, args: &Args<'_>, chunk: usize, mut scratch: &mut [u8]) -> Result<()> {
+    fn convolve<T: Real>(
+        &self,
+        p: &Problem,
+        args: &Args<'_>,
+        chunk: usize,
+        mut scratch: &mut [u8],
+    ) -> Result<()> {
         let blocks = p.pixels().div_ceil(p.block);
         let (image, first) = (chunk / blocks, chunk % blocks * p.block);
         let input = Reader::<T>::new(args.tensor(0)?)?;
@@ -408,7 +413,8 @@ impl GridKernel for DeformedConvolution {
         let block = block_of(self.rows, self.size());
         // Fewer rows have larger blocks, but no more columns than the largest block of one tile more.
         let columns = self.rows.saturating_mul(block).max(COLUMN_BYTES / self.size());
-        let numbers = columns.saturating_add(self.rows.saturating_mul(TALL)).saturating_add(5 * MOST_TILES * WIDTH);
+        let numbers =
+            columns.saturating_add(self.rows.saturating_mul(TALL)).saturating_add(5 * MOST_TILES * WIDTH);
         let places = MOST_TILES * WIDTH * size_of::<[u32; 5]>();
         Scratch { per_worker: numbers.saturating_mul(self.size()).saturating_add(places), shared: 0 }
     }
@@ -423,7 +429,9 @@ impl GridKernel for DeformedConvolution {
         // A plane's places travel in 32 bits.
         let input = args.args().tensor(0)?;
         if u32::try_from(input.numel()).is_err() {
-            return Err(Error::limit("the image is too large").argument("input").got(input.shape().to_string()));
+            return Err(Error::limit("the image is too large")
+                .argument("input")
+                .got(input.shape().to_string()));
         }
         p.block = block_of(p.rows(), self.size());
         let blocks = p.pixels().div_ceil(p.block).saturating_mul(p.batch);
@@ -448,7 +456,9 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     same_dtype(ctx, 0, OUT)?;
     let dtype = dtype_of(ctx, 0)?;
     if !matches!(dtype, DType::Float32 | DType::Float64 | DType::Float16) {
-        return Err(Error::kernel("images are float16, float32 or float64").argument("input").got(dtype.name()));
+        return Err(Error::kernel("images are float16, float32 or float64")
+            .argument("input")
+            .got(dtype.name()));
     }
     let extent = |i: usize, d: usize| ctx.tensor(i).and_then(|t| t.shape.get(d).copied()).unwrap_or(0);
     let rows = extent(0, 1).saturating_mul(extent(1, 2)).saturating_mul(extent(1, 3));

@@ -218,8 +218,12 @@ fn truth_all<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// As [`truth_all`], for what PyTorch asks of bools alone.
 fn truth_of_bools<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    if let Some(dtype) = [0, 1].into_iter().filter_map(|i| Some(ctx.tensor(i)?.dtype)).find(|d| *d != DType::Bool) {
-        return Err(Error::kernel("the operator takes and gives truth values").expected("bool").got(dtype.name()));
+    if let Some(dtype) =
+        [0, 1].into_iter().filter_map(|i| Some(ctx.tensor(i)?.dtype)).find(|d| *d != DType::Bool)
+    {
+        return Err(Error::kernel("the operator takes and gives truth values")
+            .expected("bool")
+            .got(dtype.name()));
     }
     truth_all::<ANY>(ctx)
 }

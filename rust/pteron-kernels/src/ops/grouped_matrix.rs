@@ -120,11 +120,14 @@ fn products<C: Compute>(args: &Args<'_>, out: usize) -> Result<()> {
     let [k, n] = [a.meta().shape()[a.meta().rank() - 1], b.meta().shape()[b.meta().rank() - 1]];
     let rows = shape[shape.len() - 2];
     let mut groups = Groups::of(args, layout)?;
-    let (rank, count) = (shape.len(), match layout {
-        Layout::Rows => b.meta().shape()[0],
-        Layout::Columns => a.meta().shape()[0],
-        Layout::Sums | Layout::Batches => shape[0],
-    });
+    let (rank, count) = (
+        shape.len(),
+        match layout {
+            Layout::Rows => b.meta().shape()[0],
+            Layout::Columns => a.meta().shape()[0],
+            Layout::Sums | Layout::Batches => shape[0],
+        },
+    );
     let mut product = |am: Matrix, bm: Matrix, ym: Matrix, size: [usize; 3]| {
         multiply((&a, am), (&b, bm), size, |row, column, values| {
             y.write(ym.offset + row as isize * ym.row + column as isize * ym.column, ym.column, values)

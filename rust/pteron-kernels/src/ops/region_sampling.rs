@@ -184,9 +184,10 @@ fn bind(args: &mut BindArgs<'_>) -> Result<Split> {
     }
     let pooled = |i: usize, name: &str| {
         let n = view.int(i)?;
-        usize::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
-            Error::kernel("a region has at least one bin").argument(name).got(n.to_string())
-        })
+        usize::try_from(n)
+            .ok()
+            .filter(|n| *n > 0)
+            .ok_or_else(|| Error::kernel("a region has at least one bin").argument(name).got(n.to_string()))
     };
     let (rows, columns) = (pooled(3, "pooled_height")?, pooled(4, "pooled_width")?);
     if maps.shape()[2..].contains(&0) {
@@ -258,7 +259,8 @@ impl<T: Real> Planes<'_, '_, T> {
             for (column, bin) in bins.iter_mut().enumerate() {
                 let mut sum = T::ZERO;
                 for tap in self.columns.of_bin(column) {
-                    sum += self.columns.weights[tap] * sums[self.columns.pixels[tap] as usize - stretch.start];
+                    sum +=
+                        self.columns.weights[tap] * sums[self.columns.pixels[tap] as usize - stretch.start];
                 }
                 *bin = sum / samples;
             }
@@ -456,7 +458,8 @@ mod tests {
         }
         for map in [2.0, -1.0, f32::NAN, f32::INFINITY, 1e30] {
             assert!(
-                error_text(call(&[map, 0., 0., 4., 4.], [1, 1], 1, false)).contains("a map that does not exist")
+                error_text(call(&[map, 0., 0., 4., 4.], [1, 1], 1, false))
+                    .contains("a map that does not exist")
             );
         }
         let huge = [0., 0., 0., 1e30, 1e30];

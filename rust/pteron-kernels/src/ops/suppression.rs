@@ -31,7 +31,8 @@ fn bind(args: &mut BindArgs<'_>, found: Option<usize>) -> Result<()> {
             .expected("[N, 4]")
             .got(boxes.shape().to_string()));
     }
-    check_same("the list of scores", &boxes.shape()[..1], scores.shape()).map_err(|e| e.argument("scores"))?;
+    check_same("the list of scores", &boxes.shape()[..1], scores.shape())
+        .map_err(|e| e.argument("scores"))?;
     let room = args.bound(OUT)?.first().copied().unwrap_or(0);
     let most = boxes.shape()[0].min(room);
     args.resize(OUT, &[found.unwrap_or(most)])
@@ -70,8 +71,8 @@ impl<T: Real> SimdTask for Suppress<'_, '_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let Suppress { boxes, best, limit } = self;
-        let [x1, y1, x2, y2, area] =
-            [&*boxes.x1, &*boxes.y1, &*boxes.x2, &*boxes.y2, &*boxes.area].map(|values| values.split_at(best));
+        let [x1, y1, x2, y2, area] = [&*boxes.x1, &*boxes.y1, &*boxes.x2, &*boxes.y2, &*boxes.area]
+            .map(|values| values.split_at(best));
         let of_best = [x1.1[0], y1.1[0], x2.1[0], y2.1[0], area.1[0]];
         let gone = &mut boxes.gone[best + 1..];
         let n = gone.len();
@@ -191,14 +192,8 @@ mod tests {
     #[test]
     fn what_is_not_a_number_is_compared_as_torchvision_does() {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
-        let boxes = [
-            [0., 0., 4., 4.],
-            [nan, 0., 4., 4.],
-            [0., 0., 4., 4.],
-            [0., 0., inf, inf],
-            [0.; 4],
-            [0.; 4],
-        ];
+        let boxes =
+            [[0., 0., 4., 4.], [nan, 0., 4., 4.], [0., 0., 4., 4.], [0., 0., inf, inf], [0.; 4], [0.; 4]];
         assert_eq!(kept(&boxes.concat(), &[1., 2., nan, 0.5, 0.4, 0.3], 0.5, 6).unwrap(), [2, 1, 3, 4, 5]);
         assert_eq!(kept(&boxes.concat(), &[6., 5., 4., 3., 2., 1.], nan, 6).unwrap(), [0, 1, 2, 3, 4, 5]);
     }
