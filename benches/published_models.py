@@ -1,4 +1,4 @@
-"""More architectures at their published sizes, random weights: for ExecuTorch's files beside `whole_models`."""
+"""More architectures at their published sizes, random weights: ExecuTorch's files beside `whole_models`."""
 
 from __future__ import annotations
 
