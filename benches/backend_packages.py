@@ -111,7 +111,7 @@ def in_turns(ours: Call, theirs: Call, rounds: int) -> tuple[float, float, float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=["mobilenet_v2", "efficientnet_b0", "vit_base"])
+    parser.add_argument("models", nargs="*", default=["mobilenet_v2", "vit_base"])
     parser.add_argument("--packages", nargs="+", default=list(PACKAGES))
     parser.add_argument("--rounds", type=int, default=200)
     add_json_option(parser)
