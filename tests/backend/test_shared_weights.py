@@ -191,7 +191,8 @@ def test_equal_bytes_are_kept_once_and_meet_every_alignment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "alignment", "says"), [("pteron.x", 1, "reserved"), ("x", 0, "alignment must be at least 1")]
+    ("key", "alignment", "says"),
+    [("pteron.x", 1, "reserved"), ("x", 0, "Alignment must be greater than 0, received 0")],
 )
 def test_bad_keys_and_alignments_are_refused(key, alignment, says) -> None:
     with pytest.raises(ValueError, match=says):

@@ -129,7 +129,8 @@ def test_texts_that_callers_match(program: Any, caplog: pytest.LogCaptureFixture
     assert "For tag t, found nodes [aten_sin_default]" in caplog.text
 
 
-def test_partitions_of_methods_come_in_graph_order() -> None:
+@pytest.mark.parametrize("is_of_methods", [True, False])
+def test_partitions_come_in_graph_order(is_of_methods: bool) -> None:
     def steps(x: torch.Tensor) -> torch.Tensor:
         return torch.sin(torch.cos(torch.sin(x) * 2) * 2)
 
@@ -146,9 +147,11 @@ def test_partitions_of_methods_come_in_graph_order() -> None:
 
     record()
     source = edge(Function(steps), torch.ones(2))
-    lowered = to_backend(MethodProgramsPartitionerSpec({"forward": source}, {"forward": FromTheEnd()}))[
-        "forward"
-    ]
+    if is_of_methods:
+        spec = MethodProgramsPartitionerSpec({"forward": source}, {"forward": FromTheEnd()})
+        lowered = to_backend(spec)["forward"]
+    else:
+        lowered = to_backend(source, FromTheEnd())
     called = [call.args[0].target for call in delegate_calls(lowered)]
     assert called == ["lowered_module_0", "lowered_module_1", "lowered_module_2"]
     kinds = [

@@ -288,6 +288,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir._program_utils": (f"{_EXIR}.program_internals",),
     "exir.emit": (f"{_EXIR}.emit",),
     "exir.emit._emit_program": (f"{_EXIR}.emit",),
+    "exir.emit._emitter": (f"{_EXIR}.emitter",),
     "exir.program": _PROGRAM,
     "exir.program._program": (
         *_PROGRAM,
@@ -309,7 +310,10 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     ),
     "exir.schema": ("pteron.exir.schema",),
     "exir.serde": (),
-    "exir.serde.export_serialize": (f"{_EXIR}.serde.torch_artifact",),
+    "exir.serde.export_serialize": (
+        f"{_EXIR}.serde.torch_artifact",
+        ("torch._export.serde.serialize", {"SerializedArtifact": "SerializedArtifact"}),
+    ),
     "exir.serde.serialize": (
         f"{_EXIR}.serde.program_files",
         ("torch._export.serde.serialize", {"SerializeError": "SerializeError"}),

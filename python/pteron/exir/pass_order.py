@@ -55,6 +55,7 @@ from pteron.exir.passes.spell_out_symbolic_ops import spell_out_symbolic_ops
 from pteron.exir.passes.state_dim_order import state_dim_order
 from pteron.exir.passes.sym_to_tensor import sym_to_tensor
 from pteron.exir.passes.sync_output_names import sync_output_names
+from pteron.exir.passes.tag_trained_weights import tag_trained_weights
 from pteron.exir.passes.to_out_variants import to_out_variants
 from pteron.exir.target.kernel_lists import kernel_names
 
@@ -98,6 +99,9 @@ _BACKENDS_CHOOSE_CALLS: Condition[ToEdge] = Condition(
     "a filter of `Partitioner.ops_to_not_decompose`", lambda to: bool(to.preserved.where)
 )
 _CALLER_HAS_PASSES: Condition[ToExecutorch] = Condition("`passes=[...]`", lambda to: bool(to.config.passes))
+_EXTERNAL_WEIGHTS: Condition[ToExecutorch] = Condition(
+    "`external_mutable_weights=True`", lambda to: to.config.external_mutable_weights
+)
 _OPTIMIZES: Condition[ToExecutorch] = Condition(
     "not with `optimize=False`", lambda to: to.config.optimize is not False
 )
@@ -168,6 +172,7 @@ FUNCTIONAL: Stage[ToExecutorch] = Stage(
         Row(insert_write_backs),
         Row(run_graph_passes, when=_CALLER_HAS_PASSES, given=lambda to, _: (to.config.passes,)),
         Row(settle_constants),
+        Row(tag_trained_weights, when=_EXTERNAL_WEIGHTS),
         Row(
             optimize_programs,
             when=_OPTIMIZES,

@@ -249,7 +249,7 @@ def _lower_partitions(program: ExportedProgram, partitioner: Partitioner) -> Exp
     tagged, tags = tag_program(program, partitioner)
     for spec in tags.values():
         find_backend(spec.backend_id)
-    for call in cut_partitions(tagged, tags):
+    for call in in_graph_order(cut_partitions(tagged, tags)):
         backend_id = call.meta["backend_id"]
         result = preprocess_one(
             find_backend(backend_id), call.meta["submodule_program"], call.meta["compile_spec"]

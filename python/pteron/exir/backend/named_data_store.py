@@ -94,7 +94,9 @@ class NamedDataStore:
         content, tensor_layout = _bytes_and_layout(key, data, tensor_layout)
         step = 1 if alignment is None else alignment
         if step < 1:
-            raise ValueError(f"named data key {key!r}: alignment must be at least 1, got {alignment}")
+            raise ValueError(
+                f"Alignment must be greater than 0, received {alignment}: named data key {key!r}"
+            )
         digest = _digest(content)
         index = self._index_of_digest.get(digest)
         known = self.key_to_buffer_idx.get(key)

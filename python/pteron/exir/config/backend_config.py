@@ -66,8 +66,8 @@ class ExecutorchBackendConfig:
     `external_constants`: True puts the constants of the model into a data file (`.ptd`) beside the program; a
     function gets the graph node of each and returns the name of its file, or None for the program file.
     Constants that were written into the code stay in the program.
-    `external_mutable_weights`: put the initial values of buffers that a method updates into the default data
-    file, `_default_external_constant.ptd`.
+    `external_mutable_weights`: put the initial values of buffers that a method updates, and the parameters
+    that a joint graph has a gradient of, into the default data file, `_default_external_constant.ptd`.
     `sym_shape_eval_pass`: None or ConstraintBasedSymShapeEvalPass, or a dict of these by method: memory is
     planned for the upper bounds of extents in any case.
     `propagate_device_config`: for delegates whose compile specs name a target device, which copies at the

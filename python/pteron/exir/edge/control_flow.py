@@ -233,14 +233,16 @@ MULTIPLY = ("executorch_prim::mul", "Scalar")
 FLOOR_DIVIDE = ("executorch_prim::floordiv", "Scalar")
 REMAINDER = ("executorch_prim::mod", "Scalar")
 IS_LESS = ("executorch_prim::lt", "Scalar")
-IS_AT_LEAST = ("executorch_prim::ge", "Scalar")
+IS_EQUAL = ("executorch_prim::eq", "Scalar")
+SUBTRACT = ("executorch_prim::sub", "Scalar")
 
+_COUNTED = (EXTENT, SELECT_ROW, APPEND_ROW, ADD, IS_EQUAL, SUBTRACT)
 _BY_KIND = {
     "cond": (),
     "while_loop": (COPY_TENSOR,),
-    "map_impl": (SELECT_ROW, APPEND_ROW, ADD, IS_AT_LEAST),
-    "scan": (SELECT_ROW, APPEND_ROW, COPY_TENSOR, ADD, IS_AT_LEAST),
-    "associative_scan": (SELECT_ROW, APPEND_ROW, COPY_TENSOR, ADD, IS_AT_LEAST),
+    "map_impl": _COUNTED,
+    "scan": (*_COUNTED, COPY_TENSOR),
+    "associative_scan": (*_COUNTED, COPY_TENSOR),
 }
 
 

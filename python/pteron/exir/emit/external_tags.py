@@ -10,10 +10,7 @@ from torch.export.graph_signature import InputSpec
 
 from pteron.errors import ExportError
 from pteron.exir.edge.source_location import source_location
-from pteron.exir.passes.constant_values import CONSTANT_TAG
-
-#: The data file of tensors whose settings name none.
-DEFAULT_TAG = "_default_external_constant"
+from pteron.exir.passes.constant_values import CONSTANT_TAG, DEFAULT_TAG
 
 #: A function from the placeholder of a constant to the name of its data file, or None.
 TagFunction = Callable[[torch.fx.Node], str | None]

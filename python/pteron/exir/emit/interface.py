@@ -13,6 +13,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten_with_path, tree_unflatten
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 
 from pteron.exir.edge.extent_bounds import Ranges, extent_bounds, number_bounds, symbol_name
+from pteron.exir.edge.gradient_outputs import gradient_of
 
 # One symbol to the eighth is no extent that a tensor has.
 _MOST_FACTORS = 8
@@ -142,14 +143,12 @@ def _inputs(program: ExportedProgram, names: _SymbolNames) -> list[dict[str, Any
 
 def _outputs(program: ExportedProgram, names: _SymbolNames) -> list[dict[str, Any]]:
     returned = program.graph_module.graph.output_node().args[0]
-    paths = output_names(program.call_spec.out_spec, len(program.graph_signature.output_specs))
+    specs = program.graph_signature.output_specs
+    gradients = [gradient_of(spec) for spec in specs]
+    own = iter(output_names(program.call_spec.out_spec, gradients.count(None)))
     entries = []
-    for spec, value, name in zip(
-        program.graph_signature.output_specs,
-        returned,
-        paths,
-        strict=True,
-    ):
+    for spec, value, gradient in zip(specs, returned, gradients, strict=True):
+        name = next(own) if gradient is None else f"grad.{gradient}"
         is_constant = isinstance(spec.arg, ConstantArgument) or not isinstance(value, torch.fx.Node)
         entries.append(
             _entry(name, None if is_constant else value.meta.get("val"), program.range_constraints, names)

@@ -17,6 +17,7 @@ from pteron.exir.edge.control_flow import is_control_flow
 from pteron.exir.edge.delegate_call import is_delegate_call, lowered_module_of
 from pteron.exir.edge.edge_op_overload import emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
+from pteron.exir.edge.gradient_outputs import result_structure
 from pteron.exir.edge.memory_nodes import alloc, view
 from pteron.exir.edge.source_location import source_location
 from pteron.exir.edge.symbolic_ops import EMITTED_AS, is_symbolic_op
@@ -116,10 +117,11 @@ class MethodEmitter:
         )
 
     def _plan(self, inputs: list[int], outputs: list[int]) -> ExecutionPlan:
-        call = self._program.call_spec
         return ExecutionPlan(
             name=self._name,
-            container_meta_type=ContainerMetadata(tree_text(call.in_spec), tree_text(call.out_spec)),
+            container_meta_type=ContainerMetadata(
+                tree_text(self._program.call_spec.in_spec), tree_text(result_structure(self._program))
+            ),
             values=self.table.values,
             inputs=inputs,
             outputs=outputs,

@@ -14,6 +14,8 @@ from pteron.exir.edge.propagate_values import fake_mode_of
 
 #: Of a placeholder's meta: the data file that its constant goes to, as ExecuTorch's passes say it.
 CONSTANT_TAG = "constant_tag"
+#: The data file of tensors whose settings name none.
+DEFAULT_TAG = "_default_external_constant"
 
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _UPDATES = tuple(kind for kind in OutputKind if kind.name.endswith("_MUTATION"))

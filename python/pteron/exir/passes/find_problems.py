@@ -13,7 +13,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ConstantArgument,
     InputKind,
-    OutputKind,
     SymIntArgument,
     TensorArgument,
 )
@@ -25,6 +24,7 @@ from pteron.exir.edge.custom_ops import is_custom, is_custom_name, refusal
 from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
+from pteron.exir.edge.gradient_outputs import GIVEN_BACK
 from pteron.exir.edge.memory_nodes import view
 from pteron.exir.edge.out_variant import out_variant
 from pteron.exir.edge.scalar_type import is_storable
@@ -112,8 +112,8 @@ def _signature_problems(program: ExportedProgram) -> Iterator[str]:
                 "use tensors, numbers, strings and None"
             )
     for out in program.graph_signature.output_specs:
-        if out.kind is not OutputKind.USER_OUTPUT:
-            yield f"output {out.arg.name!r} of kind {out.kind.name} is not supported; export for inference"
+        if out.kind not in GIVEN_BACK:
+            yield f"output {out.arg.name!r} of kind {out.kind.name} is not supported"
 
 
 def _node_problems(

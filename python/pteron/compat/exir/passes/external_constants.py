@@ -13,8 +13,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.compat.exir.tensor import TensorSpec
-from pteron.exir.emit.external_tags import DEFAULT_TAG
-from pteron.exir.passes.constant_values import CONSTANT_TAG
+from pteron.exir.passes.constant_values import CONSTANT_TAG, DEFAULT_TAG
 
 TagOfNode = Callable[[torch.fx.Node], str | None]
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 
 from pteron.errors import ExportError
-from pteron.exir.edge.control_flow import ADD, EXTENT, IS_AT_LEAST, IS_LESS, SELECT_ROW, ControlFlow, Meaning
+from pteron.exir.edge.control_flow import (
+    ADD,
+    EXTENT,
+    IS_EQUAL,
+    IS_LESS,
+    SELECT_ROW,
+    SUBTRACT,
+    ControlFlow,
+    Meaning,
+)
 from pteron.exir.edge.tensor_spec import TensorSpec
 from pteron.exir.emit.control_flow.body_host import BodyHost, bind_captured
 from pteron.exir.emit.control_flow.carried_values import CarriedValues
@@ -54,10 +63,10 @@ class _CountedLoop:
         if self._is_combining:
             leave = [self._unless_more_than(table.add(Int(0)), always=0)]
             self._start_with_first_row()
+            code.move(table.add(Int(self._first)), position, call.node)
         else:
             self._carried.start()
             leave = []
-        code.move(table.add(Int(self._first)), position, call.node)
         leave.append(self._unless_more_than(position, always=self._first))
         top = code.here
         self._select_rows(position)
@@ -74,9 +83,6 @@ class _CountedLoop:
 
     def _emit_count(self) -> None:
         table = self._host.table
-        if isinstance(self._rows, int):
-            self._count = table.add(Int(self._rows))
-            return
         self._count = table.add(Int(0))
         self._host.code.kernel(EXTENT, [self._mapped[0], table.add(Int(0)), self._count], self._call.node)
 
@@ -111,5 +117,8 @@ class _CountedLoop:
         table, code, node = self._host.table, self._host.code, self._call.node
         code.kernel(ADD, [position, table.add(Int(1)), position], node)
         is_done = table.add(Bool(False))
-        code.kernel(IS_AT_LEAST, [position, self._count, is_done], node)
+        code.kernel(IS_EQUAL, [position, self._count, is_done], node)
         code.jump_false(is_done, node, top)
+        if not self._is_combining:
+            # The loop may begin again, in this run or in the next.
+            code.kernel(SUBTRACT, [position, self._count, position], node)
