@@ -73,10 +73,16 @@ def test_damaged_lists_of_steps_are_refused(blob: bytes, language: str) -> None:
         program.load_method()
 
 
-def test_a_program_with_two_outputs_is_lowered_too() -> None:
+def test_a_program_with_two_outputs_is_lowered_and_no_run_half_takes_it() -> None:
     program = edge(Function(lambda x: (torch.tan(x), torch.tan(torch.tan(x)))), torch.ones(1))
     lowered = to_backend("BackendWithDelegateMappingDemo", program, [])
     assert lowered.processed_bytes.startswith(b"9#sin_decomp_from_tan,0,")
+    runtime = pteron.Runtime()
+    register_demo_backends(runtime)
+    with pytest.raises(
+        pteron.ProgramError, match=r"BackendWithDelegateMappingDemo.*another number of outputs"
+    ):
+        pteron.load(lowered.buffer(), runtime=runtime).load_method()
 
 
 def test_the_model_of_the_demo_names_its_modules_as_the_peer_does() -> None:

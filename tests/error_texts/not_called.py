@@ -5,6 +5,7 @@ from __future__ import annotations
 # Rules of lowering: rust/pteron-runtime/tests/runtime/hostile_programs.rs, and the field attacks of
 # rust/pteron-runtime/tests/mutation.
 PROGRAMS = {
+    "a delegate states another number of outputs than its call in the file has",
     "a delegate would write to an input of the method",
     "a move changes the {what} of its target",
     "a tensor has an unknown element type",

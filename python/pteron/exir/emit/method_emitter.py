@@ -88,6 +88,7 @@ class MethodEmitter:
         self._delegates: list[BackendDelegate] = []
         self._stateful_delegates: dict[int, int] = {}
         self._delegate_buffers: dict[str, list[str]] = {}
+        self._delegate_outputs: dict[str, int] = {}
         self._delegate_debug: dict[str, Any] = {}
         self._delegate_map: dict[int, dict[str, Any]] = {}
 
@@ -303,6 +304,7 @@ class MethodEmitter:
         specs = node.meta["spec"]
         returned = [specs] if isinstance(specs, TensorSpec) else specs
         results = [self.table.add_result(spec) for spec in returned]
+        self._delegate_outputs[str(index)] = len(results)
         entry = delegate_entry(lowered, self._files)
         self._delegate_debug[str(index)] = entry
         own = sorted(int(handle) for handle in entry["handles"])
@@ -317,6 +319,8 @@ class MethodEmitter:
         interface: dict[str, Any] = {**method_interface(self._program)}
         if self._delegate_buffers:
             interface["delegate_buffers"] = self._delegate_buffers
+        if self._delegate_outputs:
+            interface["delegate_outputs"] = self._delegate_outputs
         return interface
 
     def _delegate_index(self, lowered: Any) -> int:

@@ -40,6 +40,7 @@ struct MethodEntry {
     inputs: Arc<[IoSpec]>,
     outputs: Arc<[IoSpec]>,
     delegate_buffers: Arc<[(usize, Vec<String>)]>,
+    delegate_outputs: Arc<[(usize, usize)]>,
     parameters: Vec<String>,
     // Built when first needed. The lock is held while building, so it happens once.
     code: ForkLock<Option<Arc<MethodCode>>>,
@@ -88,6 +89,7 @@ impl Program {
                         outputs: interface.outputs(m)?.into(),
                         parameters: interface.parameters(m)?,
                         delegate_buffers: interface.delegate_buffers(m)?.into(),
+                        delegate_outputs: interface.delegate_outputs(m)?.into(),
                         code: ForkLock::new(None),
                         pool: ForkLock::new(vec![]),
                     })
@@ -293,6 +295,7 @@ impl Program {
                 inputs: entry.inputs.clone(),
                 outputs: entry.outputs.clone(),
                 delegate_buffers: entry.delegate_buffers.clone(),
+                delegate_outputs: entry.delegate_outputs.clone(),
                 limits: &self.limits,
             })
         });

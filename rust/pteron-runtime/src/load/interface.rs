@@ -66,25 +66,43 @@ impl Interface {
 
     /// Names of the mutable buffers that delegates own, by index of the delegate.
     pub(crate) fn delegate_buffers(&self, method: &MethodDef) -> Result<Vec<(usize, Vec<String>)>> {
-        let stored =
-            self.0.as_ref().and_then(|j| j.get("methods")?.get(&method.name)?.get("delegate_buffers"));
+        let wrong = || bad("names buffers of delegates in another form");
+        self.of_delegates(method, "delegate_buffers", "a list of names", wrong, |names| {
+            names.as_array()?.iter().map(|n| n.as_str().map(str::to_string)).collect()
+        })
+    }
+
+    /// Number of outputs of the calls of delegates, by index of the delegate.
+    pub(crate) fn delegate_outputs(&self, method: &MethodDef) -> Result<Vec<(usize, usize)>> {
+        let wrong = || bad("counts outputs of delegates in another form");
+        self.of_delegates(method, "delegate_outputs", "a number", wrong, |count| {
+            usize::try_from(count.as_u64()?).ok()
+        })
+    }
+
+    /// What the object `key` of a method says of each of its delegates, in their order; `wrong` where that is not
+    /// `noun` each.
+    fn of_delegates<T: Ord>(
+        &self,
+        method: &MethodDef,
+        key: &str,
+        noun: &str,
+        wrong: impl Fn() -> Error,
+        read: impl Fn(&Json) -> Option<T>,
+    ) -> Result<Vec<(usize, T)>> {
+        let stored = self.0.as_ref().and_then(|j| j.get("methods")?.get(&method.name)?.get(key));
         let Some(stored) = stored else { return Ok(vec![]) };
-        let wrong = |got: &Json| {
-            bad("names buffers of delegates in another form")
-                .method(method.name.as_str())
-                .expected(format!(
-                    "an object from a delegate's index, below {}, to a list of names",
-                    method.delegates.len()
-                ))
-                .got(printable(&got.to_string()))
+        let delegates = method.delegates.len();
+        let refusal = || {
+            let expected = format!("an object from a delegate's index, below {delegates}, to {noun}");
+            wrong().method(method.name.as_str()).expected(expected).got(printable(&stored.to_string()))
         };
         let mut out = Vec::new();
-        for (index, names) in stored.as_object().ok_or_else(|| wrong(stored))? {
-            let at = index.parse::<usize>().ok().filter(|i| *i < method.delegates.len());
-            let names = names.as_array().map(|l| l.iter().map(|n| n.as_str().map(str::to_string)).collect());
-            match (at, names) {
-                (Some(at), Some(Some(names))) => out.push((at, names)),
-                _ => return Err(wrong(stored)),
+        for (index, given) in stored.as_object().ok_or_else(refusal)? {
+            let at = index.parse::<usize>().ok().filter(|i| *i < delegates);
+            match (at, read(given)) {
+                (Some(at), Some(given)) => out.push((at, given)),
+                _ => return Err(refusal()),
             }
         }
         out.sort_unstable();

@@ -39,6 +39,8 @@ pub(crate) struct MethodCode {
     pub input_rules: InputRules,
     /// Names of the mutable buffers that delegates own, by index of the delegate, where the file says so.
     pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
+    /// Number of outputs of the calls of a delegate, by its index, where the file says so.
+    pub delegate_outputs: Arc<[(usize, usize)]>,
     /// Number of kernel steps, each with a state per session.
     pub kernel_count: usize,
     /// The largest scratch that any kernel needs.
@@ -72,6 +74,7 @@ pub(crate) struct BuildInput<'a> {
     pub inputs: Arc<[IoSpec]>,
     pub outputs: Arc<[IoSpec]>,
     pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
+    pub delegate_outputs: Arc<[(usize, usize)]>,
     pub limits: &'a Limits,
 }
 
@@ -112,6 +115,7 @@ impl MethodCode {
             inputs: input.inputs,
             outputs: input.outputs,
             delegate_buffers: input.delegate_buffers,
+            delegate_outputs: input.delegate_outputs,
             input_rules,
             links: built.links,
             expanded,

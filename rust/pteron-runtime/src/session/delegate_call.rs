@@ -7,6 +7,7 @@ use crate::load::method_code::MethodCode;
 use crate::load::source::file_key;
 use crate::load::step::{Action, Step};
 use crate::session::cancel::CancelHandle;
+use crate::session::stated_outputs::StatedOutputs;
 use crate::session::watch::Watch;
 use crate::step_effects::{ArgumentRole, MemoryMap};
 use pteron_core::error::{panic_text, printable};
@@ -167,9 +168,9 @@ fn check_options(code: &MethodCode, options: &HashMap<String, Vec<(String, Backe
         .hint("check the spelling; a program's backends(method) lists the names"))
 }
 
-/// Checks every delegate call now that the number of outputs is known: enough arguments, outputs are
-/// different tensors, clear of the inputs, of constants and of callers' memory. Returns, per step, the
-/// roles to look at before every run where that cannot be settled now.
+/// Checks every delegate call now that the number of outputs is known: enough arguments, as many outputs as the
+/// file says, outputs are different tensors, clear of the inputs, of constants and of callers' memory. Returns,
+/// per step, the roles to look at before every run where that cannot be settled now.
 pub(crate) fn check_calls(
     code: &MethodCode,
     delegates: &SessionDelegates,
@@ -179,6 +180,7 @@ pub(crate) fn check_calls(
         return Ok(open);
     }
     let map = MemoryMap::new(&code.ir, &code.links);
+    let stated = StatedOutputs::new(code, &map, delegates);
     for (at, step) in code.steps.iter().enumerate() {
         let Action::Delegate { delegate } = &step.action else { continue };
         let place = |e: Error| {
@@ -200,6 +202,7 @@ pub(crate) fn check_calls(
         if !map.is_safe(&roles, AliasRule::None).map_err(place)? {
             open.insert(at, roles.into_boxed_slice());
         }
+        stated.check(at, step, *delegate, delegates.num_outputs(*delegate)).map_err(place)?;
     }
     Ok(open)
 }

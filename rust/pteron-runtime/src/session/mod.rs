@@ -26,6 +26,7 @@ pub(crate) mod shared_state;
 #[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod slots;
 pub(crate) mod state_file;
+pub(crate) mod stated_outputs;
 #[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod step_loop;
 pub(crate) mod tracer;

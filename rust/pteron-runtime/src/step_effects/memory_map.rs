@@ -40,7 +40,8 @@ impl<'a> MemoryMap<'a> {
         self.ir.tensor(id)
     }
 
-    fn places(&self, id: ValueId) -> Option<&[ByteRegion]> {
+    /// All places of a value; `None`: too many to list.
+    pub(crate) fn places(&self, id: ValueId) -> Option<&[ByteRegion]> {
         self.places.get(id.index()).and_then(|p| p.as_deref())
     }
 

@@ -387,3 +387,76 @@ fn a_delegate_cannot_outgrow_its_output() {
     assert_eq!(e.kind(), ErrorKind::Delegate);
     assert!(e.to_string().contains("exactly [2]"), "{e}");
 }
+
+/// `add(x, x) → t`, a delegate called with `(t, y)`, `add(t, y) → z`; `x` is planned, as exporters have inputs.
+fn call_between(outputs: u8) -> ProgramBuilder {
+    let mut p = ProgramBuilder::new();
+    let blob = p.blob(b"x");
+    let mut m = MethodBuilder::new("forward");
+    let (x, t, y, z) = (m.planned(&[2]), m.planned(&[2]), m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[z]);
+    m.add(x, x, t);
+    let specs = vec![CompileSpec { key: "outputs".into(), value: vec![outputs] }];
+    m.delegate_with("Doubler", blob, specs, &[t, y]);
+    m.add(t, y, z);
+    p.with(m)
+}
+
+fn refusal_of(program: &ProgramBuilder) -> Error {
+    let (runtime, counts) = with_backend();
+    let e = program.load(&runtime).load_method("forward", MethodOptions::default()).err().unwrap();
+    assert_eq!(counts.made.load(Ordering::SeqCst), counts.dropped.load(Ordering::SeqCst));
+    e
+}
+
+/// What a delegate states is held against what the other instructions do with the arguments of its call.
+#[test]
+fn a_number_of_outputs_that_contradicts_the_instructions_is_refused() {
+    let (runtime, _) = with_backend();
+    let method = forward(&call_between(1).load(&runtime));
+    assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.0])]), [6.0, 12.0]);
+    for outputs in [0, 2] {
+        let e = refusal_of(&call_between(outputs));
+        let d = e.detail();
+        assert_eq!((e.kind(), d.backend.as_deref()), (ErrorKind::Program, Some("Doubler")), "{e}");
+        let counts = (d.expected.clone().unwrap(), d.got.clone().unwrap());
+        assert_eq!(counts, ("1".to_string(), outputs.to_string()), "{e}");
+        assert!(e.to_string().contains("another number of outputs"), "{e}");
+    }
+}
+
+/// A planned input of the method is no place for an output, whatever the delegate says.
+#[test]
+fn an_input_of_the_method_is_no_output_of_a_delegate() {
+    let mut p = ProgramBuilder::new();
+    let blob = p.blob(b"x");
+    let mut m = MethodBuilder::new("forward");
+    let (x, y) = (m.planned(&[2]), m.planned(&[2]));
+    m.inputs(&[x]);
+    m.outputs(&[y]);
+    let specs = vec![CompileSpec { key: "outputs".into(), value: vec![2] }];
+    m.delegate_with("Doubler", blob, specs, &[x, y]);
+    assert!(refusal_of(&p.with(m)).to_string().contains("another number of outputs"));
+}
+
+/// The file may say the number itself; then that counts, and a damaged statement is an error.
+#[test]
+fn the_file_says_how_many_outputs_a_delegate_has() {
+    let with = |statement: &str| {
+        let mut p = program("", &[]);
+        let text = format!(r#"{{"version":1,"methods":{{"forward":{{"delegate_outputs":{statement}}}}}}}"#);
+        p.named("pteron.interface", text.as_bytes());
+        p
+    };
+    let (runtime, _) = with_backend();
+    let method = forward(&with(r#"{"0": 1}"#).load(&runtime));
+    assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.0])]), [4.0, 8.0]);
+    let e = refusal_of(&with(r#"{"0": 2}"#));
+    assert!(e.to_string().contains("another number of outputs") && e.to_string().contains("Doubler"), "{e}");
+    for damaged in ["[1]", r#"{"0": -1}"#, r#"{"0": "1"}"#, r#"{"1": 1}"#, r#"{"x": 1}"#] {
+        let (runtime, _) = with_backend();
+        let e = with(damaged).try_load(&runtime).err().unwrap();
+        assert!(e.to_string().contains("counts outputs of delegates in another form"), "{damaged}: {e}");
+    }
+}
