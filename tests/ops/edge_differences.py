@@ -71,6 +71,12 @@ KNOWN: list[Known] = [
     Known("aten.grid_sampler_2d.default", Outcome.REFUSED, _UNCHECKED, note="*_mode=*"),
     Known("aten.grid_sampler_2d.default", Outcome.REFUSED, _NOTHING, note="dimension * empty*"),
     Known("aten.cholesky.default", Outcome.REFUSED, _NOTHING),
+    Known(
+        "aten._grouped_mm.default",
+        Outcome.REFUSED,
+        "eager takes groups that end behind the last row",
+        detail="*an offset is no end of a group*",
+    ),
     *(
         Known(operator, Outcome.REFUSED, _NOTHING, note="no elements*")
         for operator in ("aten.roll.default", "aten.cummax.default", "aten.cummin.default")

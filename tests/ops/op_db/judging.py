@@ -43,9 +43,11 @@ class Verdict:
 def case_of(call: RecordedCall) -> OperatorCase:
     """The call of the out variant."""
     out = out_variant(call.op)
-    return OperatorCase(
-        call.op._schema.name.split("::")[1], out._schema.overload_name, call.args, call.kwargs
-    )
+    namespace, operator = call.op._schema.name.split("::")
+    # Some out variants are of ours: their torch library has a name of its own.
+    library = out._schema.name.split("::")[0]
+    overload = out._schema.overload_name
+    return OperatorCase(operator, overload, call.args, call.kwargs, library=library, namespace=namespace)
 
 
 def is_storable(call: RecordedCall) -> bool:
@@ -130,7 +132,7 @@ def _judge_refusal(case: OperatorCase, run: Run) -> Verdict:
 
 def some_outputs(case: OperatorCase) -> list[torch.Tensor]:
     """Outputs for a call that must be refused, whatever they are."""
-    count = len(getattr(getattr(torch.ops.aten, case.operator), case.overload)._schema.returns)
+    count = len(case.schema.returns)
     leaves = tree_leaves((case.args, case.kwargs))
     first = next((t for t in leaves if isinstance(t, torch.Tensor)), torch.zeros(3))
     return [torch.zeros(first.shape, dtype=first.dtype) for _ in range(max(count, 1))]

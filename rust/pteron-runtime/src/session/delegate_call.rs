@@ -180,7 +180,7 @@ pub(crate) fn check_calls(
         return Ok(open);
     }
     let map = MemoryMap::new(&code.ir, &code.links);
-    let stated = StatedOutputs::new(code, &map, delegates);
+    let stated = StatedOutputs::new(code, &map, &|delegate| delegates.num_outputs(delegate));
     for (at, step) in code.steps.iter().enumerate() {
         let Action::Delegate { delegate } = &step.action else { continue };
         let place = |e: Error| {

@@ -5,7 +5,6 @@
 use crate::ir::Placement;
 use crate::load::method_code::MethodCode;
 use crate::load::step::{Action, Step};
-use crate::session::delegate_call::SessionDelegates;
 use crate::step_effects::{ByteRegion, MemoryMap, Operation};
 use pteron_core::{Error, Result, ValueId};
 use std::collections::HashMap;
@@ -27,12 +26,13 @@ pub(crate) struct StatedOutputs<'a> {
 }
 
 impl<'a> StatedOutputs<'a> {
-    pub fn new(code: &'a MethodCode, map: &'a MemoryMap<'a>, delegates: &SessionDelegates) -> Self {
+    /// `num_outputs`: what each delegate states.
+    pub fn new(code: &'a MethodCode, map: &'a MemoryMap<'a>, num_outputs: &dyn Fn(u32) -> usize) -> Self {
         let mut out = StatedOutputs { code, map, written_at: HashMap::new(), writes: vec![], filled: vec![] };
         // The furthest step that a jump from before leads to.
         let mut reached = 0;
         for (at, step) in code.steps.iter().enumerate() {
-            out.add(at, step, delegates, reached <= at);
+            out.add(at, step, num_outputs, reached <= at);
             if let Action::JumpFalse { target, .. } = &step.action {
                 reached = reached.max(*target as usize);
             }
@@ -43,11 +43,11 @@ impl<'a> StatedOutputs<'a> {
         out
     }
 
-    fn add(&mut self, at: usize, step: &Step, delegates: &SessionDelegates, is_always_run: bool) {
+    fn add(&mut self, at: usize, step: &Step, num_outputs: &dyn Fn(u32) -> usize, is_always_run: bool) {
         let ir = &self.code.ir;
         let operation = match &step.action {
             Action::Delegate { delegate } => {
-                Operation::Delegate { outputs: Some(delegates.num_outputs(*delegate)), args: &step.args }
+                Operation::Delegate { outputs: Some(num_outputs(*delegate)), args: &step.args }
             }
             _ => step.operation(),
         };
