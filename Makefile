@@ -18,7 +18,7 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 .PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
-	bench-models bench-ops bench-page clean
+	bench-models bench-ops bench-page bench-xnnpack clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -293,6 +293,9 @@ bench-models: $(VENV)/.installed $(VENV)/.bench-packages ## whole models against
 
 instruction-gate: $(VENV)/.installed ## processor instructions of calls and steps against their limits (callgrind; ten minutes)
 	$(BIN)/python benches/instruction_gate.py
+
+bench-xnnpack: $(VENV)/.installed ## files lowered to XNNPACK against ExecuTorch's runtime (half an hour; MODELS= names some)
+	$(BIN)/python benches/xnnpack_files.py $(MODELS)
 
 bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
 	cargo bench -q -p pteron-cpu --bench gemm
