@@ -52,6 +52,12 @@ def test_check_names_a_cut_file(model_file: Path, command: Command, tmp_path: Pa
     assert len(done.json["faults"]) == 1
 
 
+def test_a_backend_is_loaded_once(model_file: Path, command: Command) -> None:
+    # `check` opens the program and asks for its runtime: the second must not register the backend again.
+    assert command("check", model_file, "--backend", "XnnpackBackend").code == 0
+    assert command("check", model_file, "--backend", "NoSuchBackend").code == 2
+
+
 def test_ops_counts_calls(model_file: Path, command: Command) -> None:
     rows = {row["operator"]: row for row in command("ops", model_file, "--json").json}
     assert rows["aten::convolution.out"] == {"operator": "aten::convolution.out", "calls": 1, "kernel": True}

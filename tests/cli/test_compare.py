@@ -41,6 +41,7 @@ def test_errors_of_arrays() -> None:
     assert found.relative == pytest.approx(2.0**-23)
     assert errors(one, np.asarray([1.0, 2.0, 3.0, np.inf], np.float32)).relative == math.inf
     assert errors(np.asarray([3, 4]), np.asarray([3, 5])).ulp == 0
+    assert errors(-np.arange(1.0, 4.0), np.arange(1.0, 4.0)).cosine == pytest.approx(-1.0)
     half = np.asarray([1.0, 2.0], ml_dtypes.bfloat16)
     assert errors(half, half).cosine == 1.0
     zeros = errors(np.ones(2), np.zeros(2))

@@ -69,7 +69,10 @@ def runtime(options: argparse.Namespace) -> pteron.Runtime | None:
             wanted = pteron.Runtime(isa=isa, disabled_rules=rules)
         except ValueError as e:
             raise UsageError(str(e)) from None
+    known = (wanted or pteron.Runtime.shared()).backends
     for backend in getattr(options, "backend", []):
+        if backend in known:
+            continue
         try:
             pteron.plugins.load(backend, runtime=wanted)
         except LookupError as e:

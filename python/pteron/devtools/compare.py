@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def errors(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> Errors:
     return Errors(
         max_abs=float(difference.max()),
         relative=float(difference.max()) / largest if largest else math.inf,
-        cosine=float(np.abs(np.vdot(a, b))) / norms if norms else 0.0,
+        cosine=float(np.vdot(a, b).real) / norms if norms else 0.0,
         snr=10 * math.log10(signal / noise) if signal and noise else -math.inf,
         ulp=_ulp(difference, b, ours.dtype, theirs.dtype),
     )
@@ -154,7 +155,7 @@ def _calls(plan: MethodDescription) -> Any:
     return [(call.operator, call.delegate, call.args) for call in plan.calls]
 
 
-class _Values:
+class _Values(ABC):
     """A tracer that hands on each value with the call that writes it."""
 
     def __init__(self) -> None:
@@ -176,8 +177,9 @@ class _Values:
         self._rounds[place] = times + 1
         self.take((*place, times), step, np.asarray(value))
 
+    @abstractmethod
     def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
-        raise NotImplementedError
+        """What is done with a value."""
 
 
 class _Store(_Values):
@@ -188,7 +190,7 @@ class _Store(_Values):
         self._folder = folder
 
     def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
-        # Types of others (bfloat16) are not NumPy's own: their bytes are kept, and the type beside them.
+        # NumPy files have no bfloat16 and float8: float32 holds all of their numbers.
         wide = array if array.dtype.kind in "biufc" else array.astype(np.float32)
         np.save(self._path(key), wide, allow_pickle=False)
 
