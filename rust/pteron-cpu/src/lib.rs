@@ -16,6 +16,7 @@ pub mod epilogue;
 pub mod executor;
 mod gemm;
 pub mod graph;
+pub mod integer;
 pub mod linear;
 pub mod packed;
 pub mod plan;

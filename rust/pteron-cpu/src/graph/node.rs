@@ -30,6 +30,8 @@ pub enum Op {
     Attention(Box<crate::attention::AttentionSpec>),
     /// A chain of elementwise functions. Arguments: its inputs, which broadcast, and the result.
     Elementwise(Arc<Chain>),
+    /// A product or convolution in integers: its arguments are what the description says, the output last.
+    Integer(Box<crate::integer::IntegerSpec>),
     /// Argument 0 under another shape: the same bytes. Arguments: the tensor, the extents, the result.
     View,
     /// Anything else: a kernel called as the file says.

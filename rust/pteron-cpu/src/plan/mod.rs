@@ -41,6 +41,7 @@ impl PlanSpec {
         match &self.op {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
             Op::Elementwise(chain) => pteron_kernels::elementwise::chain_kernel::prepare(ctx, chain),
+            Op::Integer(spec) => crate::integer::prepare(ctx, spec),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::Winograd => crate::conv::winograd::prepare(ctx, &self.epilogue),
@@ -75,6 +76,9 @@ impl fmt::Display for PlanSpec {
     /// `aten::addmm.out + residual + clamp(0, inf)`, `elementwise[sigmoid, mul]`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Op::Attention(spec) = &self.op {
+            write!(f, "{spec}")?;
+        }
+        if let Op::Integer(spec) = &self.op {
             write!(f, "{spec}")?;
         }
         if let Op::Elementwise(chain) = &self.op {

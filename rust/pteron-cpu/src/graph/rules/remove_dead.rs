@@ -42,9 +42,13 @@ fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
 fn is_pure(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     match node.op {
-        Op::View | Op::Linear | Op::Convolution | Op::PaddedConvolution | Op::Winograd | Op::Clamp { .. } => {
-            true
-        }
+        Op::View
+        | Op::Linear
+        | Op::Integer(_)
+        | Op::Convolution
+        | Op::PaddedConvolution
+        | Op::Winograd
+        | Op::Clamp { .. } => true,
         _ => {
             COPIES.contains(&node.operator.as_str())
                 || recognise(&node.operator, &graph.arg_specs(id)).is_some()

@@ -1,0 +1,136 @@
+//! What an integer product or convolution computes: independent of shapes.
+
+use std::fmt;
+
+/// A product or convolution in integers: what was dequantise, operator, (clamp,) quantise.
+///
+/// Its arguments: the input; the weight (int8 constant as the operator has it: a linear layer's [N, K], or [K, N] where
+/// [`IntegerOperation::Linear`] says so; a convolution's [O, I / groups, spatial dimensions], dense in any order of its
+/// dimensions), symmetric: its zero points are 0; the scales of the weight (f32 constant, one per output channel or
+/// one for all); where [`IntegerSpec::has_bias`], the bias (f32 constant, one per output channel); the output.
+///
+/// The sum of the products of an output element is exact. It is multiplied with input scale · weight scale, the bias is
+/// added, the result clamped and, if the output is quantised, multiplied with 1 / output scale, rounded to the nearest
+/// integer (ties to even), moved by the zero point and limited. [`crate::integer`] says in which order that happens in
+/// f32.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IntegerSpec {
+    /// The operator.
+    pub operation: IntegerOperation,
+    /// How real numbers of the input become integers.
+    pub input: IntegerInput,
+    /// Is there an f32 constant with one element per output channel?
+    pub has_bias: bool,
+    /// In real numbers, before quantising.
+    pub clamp: Option<(f32, f32)>,
+    /// What is written.
+    pub output: IntegerOutput,
+}
+
+/// The operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IntegerOperation {
+    /// Rows of the input's last dimension times a weight matrix.
+    Linear {
+        /// Is the weight [K, N] and not [N, K]?
+        is_weight_transposed: bool,
+    },
+    /// A convolution in one or two dimensions, not transposed. The lists have one entry per spatial dimension, or one for
+    /// all.
+    Convolution {
+        /// Steps between windows.
+        stride: Vec<i64>,
+        /// Margins, which stand for the real number zero; or all those before the image, then all those behind it.
+        padding: Vec<i64>,
+        /// Steps inside a window.
+        dilation: Vec<i64>,
+        /// Groups of channels.
+        groups: i64,
+    },
+}
+
+/// How real numbers of the input become integers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum IntegerInput {
+    /// They are integers: an int8 or uint8 tensor that stands for `(q - zero_point) * scale`.
+    PerTensor {
+        /// Positive and finite.
+        scale: f32,
+        /// In the range of the element type.
+        zero_point: i32,
+    },
+    /// An f32 tensor; every row of the last dimension has a scale and a zero point that are chosen from its numbers.
+    Rows {
+        /// How they are chosen, and how numbers become integers.
+        scheme: RowScheme,
+    },
+}
+
+/// How the scale and the zero point of a row are chosen at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowScheme {
+    /// As `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token` have it: int8 from -128 to
+    /// 127, scale f64, zero point added before rounding.
+    PerToken,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum IntegerOutput {
+    /// An int8 or uint8 tensor that stands for `(q - zero_point) * scale`.
+    Quantised {
+        /// Positive and finite.
+        scale: f32,
+        /// In the range of the element type.
+        zero_point: i32,
+        /// The least integer that is written.
+        low: i32,
+        /// The largest.
+        high: i32,
+    },
+    /// An f32 tensor.
+    Float,
+}
+
+impl fmt::Display for IntegerSpec {
+    /// `integer convolution + clamp(0, 6)`, `integer linear of rows to f32`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.operation {
+            IntegerOperation::Linear { .. } => "integer linear",
+            IntegerOperation::Convolution { .. } => "integer convolution",
+        })?;
+        if matches!(self.input, IntegerInput::Rows { .. }) {
+            f.write_str(" of rows")?;
+        }
+        if self.output == IntegerOutput::Float {
+            f.write_str(" to f32")?;
+        }
+        if let Some((low, high)) = self.clamp {
+            write!(f, " + clamp({low}, {high})")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_say_what_is_computed() {
+        let mut spec = IntegerSpec {
+            operation: IntegerOperation::Linear { is_weight_transposed: false },
+            input: IntegerInput::Rows { scheme: RowScheme::PerToken },
+            has_bias: true,
+            clamp: None,
+            output: IntegerOutput::Float,
+        };
+        assert_eq!(spec.to_string(), "integer linear of rows to f32");
+        spec.operation =
+            IntegerOperation::Convolution { stride: vec![1], padding: vec![0], dilation: vec![1], groups: 1 };
+        spec.input = IntegerInput::PerTensor { scale: 0.5, zero_point: 3 };
+        spec.output = IntegerOutput::Quantised { scale: 1.0, zero_point: 0, low: -128, high: 127 };
+        spec.clamp = Some((0.0, f32::INFINITY));
+        assert_eq!(spec.to_string(), "integer convolution + clamp(0, inf)");
+    }
+}
