@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import pteron
 from pteron import _native
 from pteron.cli import COMMANDS
+from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import TensorValue
 from pteron.devtools.size_report import Duplicate, find_duplicates
 from pteron.exir import to_edge
@@ -178,6 +180,42 @@ def test_size_accounts_for_the_whole_file(model_file: Path, command: Command) ->
     assert sum(report["modules"].values()) == report["parts"]["weights"] == sum(report["dtypes"].values())
     assert report["modules"]["head"] == 4 * (8 * 36 * 4 + 4)
     assert command("size", model_file).code == 0
+
+
+def test_a_bundled_program_is_program_and_cases(model_file: Path, command: Command, tmp_path: Path) -> None:
+    content = model_file.read_bytes()
+    bundle = tmp_path / "bundle.bpte"
+    bundle.write_bytes(_native.serialize_bundle(content, []))
+    report = command("size", bundle, "--json").json
+    alone = command("size", model_file, "--json").json
+    cases = report["parts"].pop("test cases")
+    assert report["parts"] == alone["parts"]
+    assert cases == bundle.stat().st_size - len(content)
+    assert [one["what"] for one in command("diff", model_file, bundle, "--json").json] == ["file bytes"]
+    assert bytes(program_part(bundle.read_bytes())) == content
+    for damaged in (b"\x08\0\0\0BP08", b"\0\0\0\0BP08" + b"\1" * 40):
+        with pytest.raises(ValueError, match="not a bundled program"):
+            program_part(damaged)
+
+
+def test_completion_knows_commands_options_and_choices(command: Command) -> None:
+    def complete(line: str) -> list[str]:
+        script = (
+            command("completion", "bash").out
+            + f"COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_pteron\n"
+            + 'printf "%s\\n" "${COMPREPLY[@]}"\n'
+        )
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert complete("pteron be") == ["bench"]
+    assert "bisect-rewrites" in complete("pteron b")
+    assert "--assert-deterministic" in complete("pteron bench --")
+    assert complete("pteron profile --by op") == ["operator"]
+    assert complete("pteron completion z") == ["zsh"]
+    for shell in ("zsh", "fish"):
+        text = command("completion", shell).out
+        assert all(module.__name__.rpartition(".")[2].replace("_", "-") in text for module in COMMANDS)
 
 
 def test_size_finds_what_is_stored_twice() -> None:

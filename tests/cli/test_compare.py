@@ -120,4 +120,5 @@ def test_rewrites_one_by_one(model_file: Path, command: Command) -> None:
     rules = {row["rule"] for row in rows}
     assert {"fuse_clamp", "all"} <= rules
     assert all(row["relative"] < 1e-5 and row["ms"] > 0 for row in rows)
+    assert command("bisect-rewrites", model_file, "--runs", "1", "--backend", "NoSuch").code == 2
     assert "gain" in command("bisect-rewrites", model_file, "--runs", "1").out

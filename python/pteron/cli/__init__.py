@@ -17,6 +17,7 @@ from pteron.cli import (
     bisect_rewrites,
     check,
     compare,
+    completion,
     diff,
     graph,
     info,
@@ -50,6 +51,7 @@ COMMANDS = (
     strip,
     plugins,
     knobs,
+    completion,
 )
 
 
@@ -83,9 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(e, 2)
     except BrokenPipeError:
         # The reader has gone, `pteron ... | head`: nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
-    except OSError as e:
+    except (OSError, MemoryError) as e:
         return _fail(e, 2)
     except pteron.PteronError as e:
         return _fail(e, 1)
@@ -96,4 +98,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fail(error: Exception, code: int) -> int:
     print(f"pteron: {one_line(error)}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
     return code
+
+
+def _drop_output() -> None:
+    """What standard output has not taken goes nowhere: the interpreter would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pteron
-from pteron.cli.failure import UsageError
+from pteron.cli.failure import UsageError, about
 
 
 def add_program(parser: argparse.ArgumentParser, name: str = "program") -> None:
@@ -37,7 +38,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_runtime(parser: argparse.ArgumentParser) -> None:
     """How the program is run."""
-    parser.add_argument("--isa", help="instruction set of the kernels (default: the best of this processor)")
+    add_isa(parser)
     parser.add_argument(
         "--disable-rule",
         action="append",
@@ -45,6 +46,16 @@ def add_runtime(parser: argparse.ArgumentParser) -> None:
         metavar="RULE",
         help="switch off a rewrite at load, or `all`; may be repeated",
     )
+    add_backends(parser)
+
+
+def add_isa(parser: argparse.ArgumentParser) -> None:
+    """The instruction set."""
+    parser.add_argument("--isa", help="instruction set of the kernels (default: the best of this processor)")
+
+
+def add_backends(parser: argparse.ArgumentParser) -> None:
+    """Backends of installed packages."""
     parser.add_argument(
         "--backend",
         action="append",
@@ -56,7 +67,8 @@ def add_runtime(parser: argparse.ArgumentParser) -> None:
 def load(options: argparse.Namespace, path: Path | None = None) -> pteron.Program:
     """The program that the options name, in a runtime as they say."""
     file = path or options.program
-    return pteron.load(file, data=options.data or None, runtime=runtime(options))
+    with about(file):
+        return pteron.load(file, data=options.data or None, runtime=runtime(options))
 
 
 def runtime(options: argparse.Namespace) -> pteron.Runtime | None:
@@ -96,20 +108,35 @@ def print_json(value: Any) -> None:
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Writes a file whole or not at all.
+    """Writes a file whole or not at all: under another name in the same folder, which then takes its place.
+    Devices and pipes are written as they are.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
     data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    target = path.resolve()
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+        else:
+            _replace(target, data)
+    except OSError as e:
+        # The system's text may name the other name, which means nothing to the user.
+        raise OSError(e.errno, e.strerror, str(path)) from None
+
+
+def _replace(target: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        os.replace(name, target)
     except BaseException:
         os.unlink(name)
         raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -163,15 +164,25 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "per_second": calls.size / seconds,
         "memory_mb": _most_resident() - before,
         "is_deterministic": is_deterministic,
-        "processors": len(os.sched_getaffinity(0)),
+        "processors": _processors(),
         "call_us": [round(float(value) / 1e3, 3) for value in kept],
     }
 
 
 def _most_resident() -> float:
     """The most resident memory that this process had, in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Linux counts what the parent had when this process began into `ru_maxrss`, but not here.
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
+
+
+def _processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,16 @@ import numpy as np
 
 import pteron
 from pteron import _native
-from pteron.cli.arguments import add_json, add_method, add_program, load, method_of, print_json
+from pteron.cli.arguments import (
+    add_backends,
+    add_isa,
+    add_json,
+    add_method,
+    add_program,
+    load,
+    method_of,
+    print_json,
+)
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
 from pteron.devtools.compare import errors
@@ -29,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     add_method(parser)
     add_inputs(parser)
+    add_isa(parser)
+    add_backends(parser)
     parser.add_argument("--threads", type=int, default=1, help="threads of a call (default 1)")
     parser.add_argument("--runs", type=int, default=10, help="timed calls of each side")
     add_json(parser)
@@ -45,8 +56,7 @@ def execute(options: argparse.Namespace) -> int:
     base = program.load_method(method, num_threads=options.threads, seed=0)
     rows: list[dict[str, Any]] = []
     for rule in [*_native.rule_names(), "all"]:
-        runtime = pteron.Runtime(disabled_rules=[rule])
-        other = pteron.load(options.program, data=options.data or None, runtime=runtime)
+        other = load(argparse.Namespace(**{**vars(options), "disable_rule": [rule]}))
         if other.plan_listing(method) == plan:
             continue
         session = other.load_method(method, num_threads=options.threads, seed=0)

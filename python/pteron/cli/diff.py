@@ -10,6 +10,8 @@ from typing import Any
 
 import pteron
 from pteron.cli.arguments import add_json, print_json
+from pteron.cli.failure import about
+from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import ProgramDescription, TensorValue, describe
 
 EXAMPLE = "pteron diff old.pte new.pte"
@@ -46,7 +48,9 @@ def differences(old: Path, new: Path) -> list[dict[str, Any]]:
 def _facts(path: Path) -> dict[str, Any]:
     """What is compared of a program, by name."""
     content = path.read_bytes()
-    program = pteron.load(content)
+    with about(path):
+        program = pteron.load(content)
+    part = program_part(content)
     file = describe(program)
     facts: dict[str, Any] = {"file bytes": len(content), "methods": list(program.methods)}
     for name in program.methods:
@@ -58,12 +62,12 @@ def _facts(path: Path) -> dict[str, Any]:
         facts |= {f"{name}: calls of {operator}": count for operator, count in sorted(calls.items())}
         backends = Counter(delegate["backend"] for delegate in method.delegates)
         facts |= {f"{name}: delegates of {backend}": count for backend, count in sorted(backends.items())}
-        facts |= _weights(name, file, content)
+        facts |= _weights(name, file, part)
     facts |= {f"named data {key}": _digest(bytes(value)) for key, value in program.named_data.items()}
     return facts
 
 
-def _weights(name: str, file: ProgramDescription, content: bytes) -> dict[str, Any]:
+def _weights(name: str, file: ProgramDescription, content: memoryview) -> dict[str, Any]:
     """The weights of a method with names by name, the others by content."""
     facts: dict[str, Any] = {}
     unnamed: Counter[str] = Counter()
@@ -90,5 +94,5 @@ def _spec(spec: pteron.ValueSpec) -> str:
     return f"{spec.name}: {spec.dtype}[{', '.join(extents)}]"
 
 
-def _digest(content: bytes) -> str:
+def _digest(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:12]

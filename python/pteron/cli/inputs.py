@@ -7,6 +7,8 @@ import json
 import math
 import re
 import struct
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[ValueSpec], seed: int) -> 
         if path.suffix == ".npy":
             ordered.append(_load(path))
         elif path.suffix == ".npz":
-            named.update(_load(path))
+            named.update(read_npz(path))
         elif path.suffix == ".safetensors":
             named.update(read_safetensors(path))
         else:
@@ -199,12 +201,26 @@ def _bfloat16(
     return random.uniform(low, high, shape).astype(ml_dtypes.bfloat16)
 
 
+def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an .npz file.
+
+    Raises:
+        UsageError: it is damaged, or no such file.
+        OSError: it cannot be read.
+    """
+    found = _load(path)
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: not an .npz file but a single array")
+    return found
+
+
 def _load(path: Path) -> Any:
     try:
-        found = np.load(path, allow_pickle=False)
-        return dict(found.items()) if path.suffix == ".npz" else found
-    except (ValueError, EOFError) as e:
-        raise UsageError(f"{path}: not a NumPy file ({e})") from None
+        with open(path, "rb") as file:
+            found = np.load(file, allow_pickle=False)
+            return found if isinstance(found, np.ndarray) else dict(found.items())
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
+        raise UsageError(f"{path}: not a NumPy file, or a damaged one ({e})") from None
 
 
 def _names(specs: Sequence[ValueSpec]) -> str:

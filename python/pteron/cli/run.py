@@ -23,7 +23,7 @@ from pteron.cli.arguments import (
     write_file,
 )
 from pteron.cli.failure import UsageError
-from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.cli.inputs import add_inputs, read_inputs, read_npz
 
 EXAMPLE = "pteron run model.pte -i x=1x8:float32:0..1 --save outputs.npz"
 
@@ -60,7 +60,7 @@ def execute(options: argparse.Namespace) -> int:
         write_file(options.save, npz(arrays))
     differences = []
     if options.check_outputs is not None:
-        differences = compare(arrays, _reference(options.check_outputs), options.rtol, options.atol)
+        differences = compare(arrays, read_npz(options.check_outputs), options.rtol, options.atol)
     if options.json:
         print_json(
             {"outputs": [summary(name, value) for name, value in arrays.items()], "differences": differences}
@@ -117,13 +117,6 @@ def compare(
             text = f"{name}: {count} of {bad.size} elements differ, by at most {most:.3g}; the first at {at}"
             found.append({"name": name, "text": text, "count": count, "max_abs": most, "first": at})
     return found
-
-
-def _reference(path: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        return dict(np.load(path, allow_pickle=False).items())
-    except (ValueError, EOFError, AttributeError) as e:
-        raise UsageError(f"{path}: not an .npz file ({e})") from None
 
 
 def _cases(program: pteron.Program, method: str, options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pteron
 from pteron.cli.arguments import size_text, write_file
+from pteron.cli.failure import about
 
 EXAMPLE = "pteron strip model.pte -o small.pte"
 
@@ -20,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Writes the smaller file."""
     content = options.program.read_bytes()
-    stripped = pteron.strip(content)
+    with about(options.program):
+        stripped = pteron.strip(content)
     write_file(options.output, stripped)
     print(f"{size_text(len(content))} -> {size_text(len(stripped))}")
     return 0

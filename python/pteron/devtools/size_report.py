@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pteron._native import Program
+from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import MethodDescription, ProgramDescription, TensorValue, describe
 from pteron.devtools.sources import Sources
 
@@ -52,8 +53,11 @@ class SizeReport:
 
 
 def size_report(program: Program, content: bytes, *, depth: int = 3) -> SizeReport:
-    """The sizes of `program`, which was loaded from `content`; module paths are cut to `depth` parts."""
+    """The sizes of `program`, which was loaded from `content`; module paths are cut to `depth` parts. What a
+    bundled program has beside its program counts as test cases.
+    """
     file = describe(program)
+    part = program_part(content)
     stored = dict(_stored(program, file))
     blobs = {tuple(d["blob"]): d["backend"] for m in file.methods.values() for d in m.delegates}
     modules: Counter[str] = Counter()
@@ -71,16 +75,18 @@ def size_report(program: Program, content: bytes, *, depth: int = 3) -> SizeRepo
         "named data": sum(n for key, n in file.named_data.items() if not key.startswith(OURS)),
         "debug, interface, packs": sum(n for key, n in file.named_data.items() if key.startswith(OURS)),
     }
-    rest = len(content) - sum(parts.values())
+    rest = len(part) - sum(parts.values())
     if rest > 0:
         parts["padding and others"] = rest
+    if len(part) < len(content):
+        parts["test cases"] = len(content) - len(part)
     return SizeReport(
         len(content),
         parts,
         dict(modules),
         dict(dtypes),
         dict(delegates),
-        tuple(find_duplicates(content, stored, blobs)),
+        tuple(find_duplicates(part, stored, blobs)),
     )
 
 
@@ -115,7 +121,7 @@ def _modules(program: Program, name: str, method: MethodDescription) -> dict[int
 
 
 def find_duplicates(
-    content: bytes, stored: dict[tuple[int, int], tuple[TensorValue, str]], blobs: dict[Any, str]
+    content: bytes | memoryview, stored: dict[tuple[int, int], tuple[TensorValue, str]], blobs: dict[Any, str]
 ) -> Iterator[Duplicate]:
     """Ranges of `content` with the same bytes: tensors and blobs, by range."""
     found: dict[tuple[int, bytes], list[str]] = defaultdict(list)

@@ -1,0 +1,190 @@
+"""Bad input to any command ends in one line, with exit code 1 or 2, and leaves nothing half done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pteron.cli import COMMANDS, arguments
+from pteron.exir import ExecutorchBackendConfig, to_edge
+from tests.cli.conftest import Command, Network
+
+#: How each command is called on a program; `{out}` is the file that it writes.
+CALLS = {
+    "info": "{p}",
+    "check": "{p}",
+    "ops": "{p}",
+    "kernels": "{p}",
+    "run": "{p} --save {out}",
+    "bench": "{p} --duration 0.02",
+    "profile": "{p} --runs 1 -o {out}",
+    "compare": "{p} --against rules=all",
+    "bisect-rewrites": "{p} --runs 1",
+    "size": "{p}",
+    "diff": "{p} {p}",
+    "graph": "{p} -o {out}",
+    "strip": "{p} -o {out}",
+}
+#: Commands that take no program.
+OTHERS = {"plugins", "knobs", "completion"}
+#: Those that load methods, with inputs that may be wrong.
+CALLING = [name for name in ("run", "bench", "profile", "compare", "bisect-rewrites") if name in CALLS]
+WRITING = [name for name, call in CALLS.items() if "{out}" in call]
+BAD = ("missing", "no folder", "below a file", "a folder", "empty", "text", "cut", "damaged", "no weights")
+
+
+@pytest.fixture(scope="module")
+def bad_files(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A file for each word of `BAD`."""
+    folder = tmp_path_factory.mktemp("bad")
+    content = model_file.read_bytes()
+    contents = {
+        "empty": b"",
+        "text": b"this is no program\n" * 10,
+        "cut": content[: len(content) // 2],
+        "damaged": content[:64] + b"\xff" * 64 + content[128:],
+    }
+    paths = {name: folder / f"{name}.pte" for name in BAD}
+    for name, data in contents.items():
+        paths[name].write_bytes(data)
+    paths["a folder"].mkdir()
+    paths["no folder"] = folder / "none" / "model.pte"
+    paths["below a file"] = paths["text"] / "model.pte"
+    exported = torch.export.export(Network().eval(), (torch.randn(1, 3, 8, 8),))
+    config = ExecutorchBackendConfig(external_constants=True)
+    to_edge(exported).to_executorch(config).save(paths["no weights"])
+    return paths
+
+
+def call(name: str, program: Path, out: Path) -> list[str]:
+    """The command line of a command."""
+    return [name, *(part.format(p=program, out=out) for part in CALLS[name].split())]
+
+
+def assert_one_line(code: int, out: str, err: str) -> None:
+    """One line says what is wrong; `check` prints it as what it found."""
+    text = err or out
+    assert code in (1, 2)
+    assert text.count("\n") == 1, text
+    assert not err or err.startswith("pteron: ")
+    assert "Traceback" not in text
+    assert len(text) > len("pteron: ") + 10
+
+
+def test_every_command_is_here() -> None:
+    names = {module.__name__.rpartition(".")[2].replace("_", "-") for module in COMMANDS}
+    assert names == set(CALLS) | OTHERS
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("name", CALLS)
+def test_programs_that_are_none(
+    name: str, kind: str, bad_files: dict[str, Path], command: Command, tmp_path: Path
+) -> None:
+    done = command(*call(name, bad_files[kind], tmp_path / "out"))
+    needs_no_weights = kind == "no weights" and name not in {"check", "kernels", *CALLING}
+    if needs_no_weights and done.code == 0:
+        return  # The table alone says what the command shows.
+    assert_one_line(done.code, done.out, done.err)
+    assert str(bad_files[kind]) in done.out + done.err or kind == "no weights"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", CALLING)
+@pytest.mark.parametrize(
+    "text", ["x=1x3x9x9", "x=1x3x8x8:int64", "x=99999x99999x99999x8", "none.npz", "cut.npz", "other.npz"]
+)
+def test_inputs_that_do_not_fit(
+    name: str, text: str, model_file: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("other.npz", y=np.ones(3, np.float32))
+    Path("cut.npz").write_bytes(Path("other.npz").read_bytes()[:150])
+    before = sorted(tmp_path.iterdir())
+    done = command(*call(name, model_file, tmp_path / "out"), "-i", text)
+    assert_one_line(done.code, "", done.err)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.fixture(params=["a folder", "no folder", "below a file", "full"])
+def bad_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Where nothing can be written."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("as it was")
+    yield {
+        "a folder": tmp_path / "folder",
+        "no folder": tmp_path / "none" / "out",
+        "below a file": tmp_path / "file" / "out",
+        "full": Path("/dev/full"),
+    }[request.param]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "as it was"
+    assert list((tmp_path / "folder").iterdir()) == []
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_places_that_cannot_be_written(
+    name: str, bad_place: Path, model_file: Path, command: Command
+) -> None:
+    done = command(*call(name, model_file, bad_place))
+    assert done.code == 2
+    assert_one_line(done.code, "", done.err)
+    assert str(bad_place) in done.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+@pytest.mark.parametrize("name", WRITING)
+def test_a_folder_without_permission(name: str, model_file: Path, command: Command, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        done = command(*call(name, model_file, tmp_path / "out"))
+        assert done.code == 2
+        assert "Permission denied" in done.err
+        assert_one_line(done.code, "", done.err)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_standard_output_on_a_full_disk(model_file: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pteron", "info", str(model_file)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert_one_line(done.returncode, "", done.stderr)
+    assert "No space left" in done.stderr
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("as it was")
+
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        arguments.write_file(out, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+    assert out.read_text() == "as it was"
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    arguments.write_file(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
