@@ -6,14 +6,19 @@ A thin layer over `pteron.load`; new code is better off with that.
 from __future__ import annotations
 
 import enum
+import functools
 import os
-from collections.abc import Sequence
-from typing import Any, BinaryIO
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pteron import _native
 from pteron.errors import InputError, PteronError
 from pteron.scalar_types import SCALAR_TYPES
 from pteron.torch_form import outputs_without_tensor_inputs
+
+if TYPE_CHECKING:
+    from pteron.devtools.etdump.recorder import EtdumpRecorder
 
 __all__ = [
     "BackendRegistry",
@@ -186,21 +191,32 @@ class Sessions:
     """The sessions of a program: one for each method, made when it is first asked for.
 
     Methods whose program gives them one memory for their mutable buffers have one copy of them, as in
-    ExecuTorch.
+    ExecuTorch. With a `recorder`, what is loaded and called is recorded.
     """
 
-    def __init__(self, program: _native.Program) -> None:
+    def __init__(self, program: _native.Program, recorder: EtdumpRecorder | None = None) -> None:
         self.program = program
+        self.recorder = recorder
         self._sessions: dict[str, _native.Method] = {}
+
+    def execute(self, name: str, inputs: Iterable[Any]) -> list[Any]:
+        """Calls a method, in as many threads as the limit allows."""
+        call: Callable[..., list[Any]] = self.get(name).execute
+        if self.recorder is not None:
+            call = functools.partial(self.recorder.execute, self.get(name))
+        return call(inputs, num_threads=THREADS.for_a_call)
 
     def get(self, name: str) -> _native.Method:
         """The session of the method `name`, the same one each time; MethodNotFoundError without one."""
         if name not in self._sessions:
+            start = time.perf_counter_ns()
             together = self._with_common_buffers(name)
             if len(together) > 1:
                 self._load_together(together)
             if name not in self._sessions:
                 self._sessions[name] = self.program.load_method(name)
+            if self.recorder is not None:
+                self.recorder.loaded(start, time.perf_counter_ns())
         return self._sessions[name]
 
     def takes_tensors(self, name: str) -> bool:
@@ -231,7 +247,9 @@ class Method:
     """A loaded method."""
 
     def __init__(self, sessions: Sessions, name: str) -> None:
-        self._method = sessions.get(name)
+        sessions.get(name)
+        self._sessions = sessions
+        self._name = name
         self._takes_tensors = sessions.takes_tensors(name)
         self._metadata = MethodMeta(sessions.program, name)
 
@@ -241,7 +259,7 @@ class Method:
         torch tensors where one came in, else NumPy arrays. A method that takes no tensors gives torch tensors
         where torch is loaded, as in ExecuTorch.
         """
-        outputs = self._method.execute(inputs, num_threads=THREADS.for_a_call)
+        outputs = self._sessions.execute(self._name, inputs)
         return outputs if self._takes_tensors else outputs_without_tensor_inputs(outputs, inputs)
 
     @property
@@ -250,24 +268,36 @@ class Method:
         return self._metadata
 
 
-class WithoutEtdump:
-    """A program that has no profile to write: ExecuTorch's profiles (ETDump) are not made."""
+class WithEtdump:
+    """What can write the record of its calls, where it was loaded with `enable_etdump=True`."""
 
-    def write_etdump_result_to_file(self, etdump_path: object, debug_buffer_path: object = None) -> None:
-        """PteronError: there is none; see `refuse_etdump`."""
-        raise PteronError(
-            "No etdump found: they are not made here; execute(inputs, tracer=...) traces a call"
-        )
+    _sessions: Sessions
+
+    def write_etdump_result_to_file(
+        self,
+        etdump_path: str | os.PathLike[str],
+        debug_buffer_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Writes what was recorded so far: the spans of all steps, and with a debug buffer the bytes of what
+        they wrote.
+
+        Raises:
+            PteronError: nothing was recorded, since `enable_etdump` was not asked for.
+            OSError: a file cannot be written.
+        """
+        if self._sessions.recorder is None:
+            raise PteronError("No etdump found", hint="load the program with enable_etdump=True")
+        self._sessions.recorder.write(etdump_path, debug_buffer_path)
 
 
-class Program(WithoutEtdump):
+class Program(WithEtdump):
     """A loaded program, which loads each of its methods once. Methods that share mutable buffers have one
     copy of them.
     """
 
-    def __init__(self, program: _native.Program) -> None:
+    def __init__(self, program: _native.Program, recorder: EtdumpRecorder | None = None) -> None:
         self._program = program
-        self._sessions = Sessions(program)
+        self._sessions = Sessions(program, recorder)
         self._methods: dict[str, Method] = {}
 
     @property
@@ -286,17 +316,15 @@ class Program(WithoutEtdump):
         return MethodMeta(self._program, method_name)
 
 
-def refuse_etdump(enable_etdump: bool) -> None:
-    """ExecuTorch's profiles (ETDump) are not written; calls can be traced instead.
+def recorder_of(
+    program: _native.Program, enable_etdump: bool, debug_buffer_size: int
+) -> EtdumpRecorder | None:
+    """What records the calls of a program's methods; None where that is not asked for."""
+    if not enable_etdump:
+        return None
+    from pteron.devtools.etdump.recorder import EtdumpRecorder
 
-    Raises:
-        NotImplementedError: one is asked for.
-    """
-    if enable_etdump:
-        raise NotImplementedError(
-            "enable_etdump: ETDump files are not written here; pteron.load(...).load_method(...)"
-            ".execute(inputs, tracer=...) reports every step with its instructions and debug handles"
-        )
+    return EtdumpRecorder(program, debug_buffer_size=debug_buffer_size)
 
 
 class BackendRegistry:
@@ -355,10 +383,10 @@ class Runtime:
     ) -> Program:
         """Loads a program from its bytes, a path, or a binary file, with the data file (`.ptd`) at
         `data_path` where it keeps data in one. Everything is verified at load, whichever `verification` is
-        asked for. `enable_etdump=True` is refused: see `refuse_etdump`; without it `debug_buffer_size` means
-        nothing.
+        asked for. `enable_etdump`: calls are recorded, for `Program.write_etdump_result_to_file`, with what
+        the steps write where `debug_buffer_size` has bytes for it.
         """
-        refuse_etdump(enable_etdump)
         if not isinstance(verification, Verification):
             raise TypeError(f"verification must be a pteron.runtime.Verification, got {verification!r}")
-        return Program(_native.load(data, data=data_path))
+        program = _native.load(data, data=data_path)
+        return Program(program, recorder_of(program, enable_etdump, debug_buffer_size))

@@ -48,6 +48,16 @@ NAMES = {
     "exir.serde.export_serialize": ["SerializeError", "deserialize_torch_artifact"],
     "exir.serde.serialize": ["deserialize", "load", "save", "serialize"],
     "exir.verification.arg_validator": ["EdgeOpArgValidator", "RunHigherOrderOperatorError"],
+    "devtools.etdump": [],
+    "devtools.etdump.schema_flatcc": [
+        "ETDumpFlatCC",
+        "RunData",
+        "ProfileEvent",
+        "DebugEvent",
+        "Value",
+        "ValueType",
+    ],
+    "devtools.etdump.serialize": ["deserialize_from_etdump_flatcc", "serialize_to_etdump_flatcc"],
     "devtools.backend_debug": ["get_delegation_info", "DelegationBreakdown"],
     "devtools.backend_debug.delegation_info": ["DelegationInfo", "print_delegation_info"],
     "exir": [

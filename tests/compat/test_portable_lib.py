@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import pteron
 from pteron import runtime as our_runtime
 from pteron.compat import portable_lib as ours
+from pteron.devtools.etdump import read_etdump
 from tests.compat.peer import bundled, exir, same
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")]
@@ -248,11 +249,42 @@ def test_where_they_go_on_or_crash_there_is_an_error_here(theirs: ModuleType, pr
         ours._unsafe_reset_threadpool(-1)  # they ask for 4294967295 threads
     with pytest.raises(TypeError, match="Verification"):
         ours._load_for_executorch_from_buffer(program, None, False, 0, 1)
-    for load in (ours._load_for_executorch_from_buffer, ours._load_program_from_buffer):
-        with pytest.raises(NotImplementedError, match="tracer="):
-            load(program, enable_etdump=True)
-    with pytest.raises(NotImplementedError, match="tracer="):
-        our_runtime.Runtime.get().load_program(program, enable_etdump=True)
+
+
+@pytest.mark.parametrize("debug_buffer_size", [0, 4096])
+def test_etdumps_have_the_runs_of_theirs(
+    theirs: ModuleType, program: bytes, debug_buffer_size: int, tmp_path: Path
+) -> None:
+    """The same calls leave the same runs, and with a debug buffer the same outputs."""
+
+    def recorded(lib: ModuleType, name: str) -> list[tuple[str | None, list[list[int] | None]]]:
+        dump, values = tmp_path / f"{name}.etdp", tmp_path / f"{name}.bin"
+        module = lib._load_for_executorch_from_buffer(program, None, True, debug_buffer_size)
+        assert module.has_etdump()
+        module.forward([X, Y])
+        module.run_method("second", [X, Y])
+        module.plan_execute("forward")
+        module.write_etdump_result_to_file(str(dump), str(values))
+        assert values.exists() == bool(debug_buffer_size)
+        found = []
+        for run in read_etdump(dump.read_bytes()).run_data:
+            entries = [event.debug_event.debug_entry for event in run.events or () if event.debug_event]
+            outputs = [entry.tensor for entry in entries if entry is not None and entry.output is not None]
+            found.append((run.name, [tensor.sizes for tensor in outputs if tensor is not None]))
+        return found
+
+    assert recorded(ours, "ours") == recorded(theirs, "theirs")
+
+
+def test_methods_of_a_program_are_recorded(program: bytes, tmp_path: Path) -> None:
+    loaded = ours._load_program_from_buffer(program, enable_etdump=True)
+    method = loaded.load_method("second")
+    method.set_inputs([X, Y])
+    method.execute()
+    method.call([X, Y])
+    loaded.write_etdump_result_to_file(tmp_path / "dump")
+    runs = read_etdump((tmp_path / "dump").read_bytes()).run_data
+    assert [run.name for run in runs] == ["Default", "Execute", "Execute"]
 
 
 def test_outputs_are_the_callers_own_and_set_inputs_are_copies(program: bytes) -> None:

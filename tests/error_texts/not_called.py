@@ -105,9 +105,10 @@ SESSIONS = {
     "there are no outputs yet",
 }
 # Test cases of bundled programs, and what only code written for ExecuTorch calls:
-# tests/devtools/test_bundled_program.py and tests/compat/test_portable_lib.py.
+# tests/devtools/test_bundled_program.py, tests/devtools/test_etdump.py and tests/compat/test_portable_lib.py.
 BUNDLES = {
-    "No etdump found: they are not made here; execute(inputs, tracer=...) traces a call",
+    "No etdump found",
+    "the debug buffer has no room for another value",
     "Result verification failed: {...}",
     "a path is passed for the contents of a file",
     "case {...} of method {...} expects {...} outputs, the method gives {...}",

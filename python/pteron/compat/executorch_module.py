@@ -8,29 +8,32 @@ arrays. Outputs are always the caller's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pteron
 from pteron import bundled
 from pteron.errors import InputError
-from pteron.runtime import THREADS, MethodMeta, Sessions, WithoutEtdump
+from pteron.runtime import MethodMeta, Sessions, WithEtdump
 from pteron.torch_form import outputs_without_tensor_inputs, torch_where_loaded
 
+if TYPE_CHECKING:
+    from pteron.devtools.etdump.recorder import EtdumpRecorder
 
-class ModuleWithoutEtdump(WithoutEtdump):
+
+class ModuleWithEtdump(WithEtdump):
     """The same for modules, which can also be asked whether there is one."""
 
     def has_etdump(self) -> bool:
-        """False: profiles of ExecuTorch's form are not made."""
-        return False
+        """Whether calls are recorded."""
+        return self._sessions.recorder is not None
 
 
-class ExecuTorchModule(ModuleWithoutEtdump):
-    """A loaded program."""
+class ExecuTorchModule(ModuleWithEtdump):
+    """A loaded program. `recorder`: of its calls."""
 
-    def __init__(self, program: pteron.Program) -> None:
+    def __init__(self, program: pteron.Program, recorder: EtdumpRecorder | None = None) -> None:
         self._program = program
-        self._sessions = Sessions(program)
+        self._sessions = Sessions(program, recorder)
         self._inputs: dict[str, list[Any]] = {}
         self._without_tensors = {m for m in program.methods if not self._sessions.takes_tensors(m)}
 
@@ -109,8 +112,7 @@ class ExecuTorchModule(ModuleWithoutEtdump):
             InputError: there is no such case, or it expects nothing.
         """
         case = bundle.comparable_case(method_name, testset_idx)
-        session = self._sessions.get(method_name)
-        outputs = session.execute(case.inputs, num_threads=THREADS.for_a_call)
+        outputs = self._sessions.execute(method_name, case.inputs)
         return _verified(bundled.compare(method_name, testset_idx, case, outputs, rtol, atol))
 
     def method_names(self) -> list[str]:
@@ -126,7 +128,7 @@ class ExecuTorchModule(ModuleWithoutEtdump):
         return MethodMeta(self._program, method_name)
 
     def _execute(self, method_name: str, flat: list[Any]) -> list[Any]:
-        outputs = self._sessions.get(method_name).execute(flat, num_threads=THREADS.for_a_call)
+        outputs = self._sessions.execute(method_name, flat)
         if method_name in self._without_tensors:
             return outputs_without_tensor_inputs(outputs, flat)
         return outputs

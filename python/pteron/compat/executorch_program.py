@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import pteron
-from pteron.compat.executorch_module import ModuleWithoutEtdump, flat_inputs
+from pteron.compat.executorch_module import ModuleWithEtdump, flat_inputs
 from pteron.errors import LimitExceeded, MethodNotFoundError, PteronError
-from pteron.runtime import THREADS, MethodMeta, Sessions
+from pteron.runtime import MethodMeta, Sessions
 from pteron.torch_form import outputs_without_tensor_inputs, torch_where_loaded
 
+if TYPE_CHECKING:
+    from pteron.devtools.etdump.recorder import EtdumpRecorder
 
-class ExecuTorchProgram(ModuleWithoutEtdump):
-    """A loaded program. Its methods are loaded once each; those that share mutable buffers have one copy."""
 
-    def __init__(self, program: pteron.Program) -> None:
+class ExecuTorchProgram(ModuleWithEtdump):
+    """A loaded program. Its methods are loaded once each; those that share mutable buffers have one copy.
+    `recorder`: of their calls.
+    """
+
+    def __init__(self, program: pteron.Program, recorder: EtdumpRecorder | None = None) -> None:
         self._program = program
-        self._sessions = Sessions(program)
+        self._sessions = Sessions(program, recorder)
 
     def num_methods(self) -> int:
         """Number of methods."""
@@ -53,6 +58,7 @@ class ExecuTorchMethod:
 
     def __init__(self, sessions: Sessions, name: str) -> None:
         self._program = sessions.program
+        self._sessions = sessions
         self._session = sessions.get(name)
         self._takes_tensors = sessions.takes_tensors(name)
         self._inputs: list[Any] | None = None
@@ -133,7 +139,7 @@ class ExecuTorchMethod:
         return tensor
 
     def _run(self, flat: list[Any]) -> list[Any]:
-        outputs = self._session.execute(flat, num_threads=THREADS.for_a_call)
+        outputs = self._sessions.execute(self._session.name, flat)
         return outputs if self._takes_tensors else outputs_without_tensor_inputs(outputs, flat)
 
     def _check(self, flat: list[Any]) -> None:

@@ -75,6 +75,14 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "devtools.bundled_program.schema": (f"{_BUNDLES}.schema",),
     "devtools.bundled_program.schema.bundled_program_schema": (f"{_BUNDLES}.schema",),
     "devtools.bundled_program.serialize": (f"{_BUNDLED}.serialize_bundled_program", f"{_BUNDLES}.serialize"),
+    "devtools.etdump": (),
+    "devtools.etdump.schema_flatcc": (
+        "pteron.devtools.etdump.schema",
+        ("pteron.devtools.etdump.schema", {"ETDumpFlatCC": "ETDump"}),
+        "pteron.compat.etdump",
+        ("pteron.exir.schema", {"ScalarType": "ScalarType"}),
+    ),
+    "devtools.etdump.serialize": ("pteron.compat.etdump",),
     "devtools.backend_debug": (f"{_BACKEND}.delegation_info",),
     "devtools.backend_debug.delegation_info": (f"{_BACKEND}.delegation_info",),
     "exir": (

@@ -19,7 +19,7 @@ from pteron.backends.demo.registration import register_missing_demo_backends
 from pteron.compat.executorch_module import BundledModule, ExecuTorchModule
 from pteron.compat.executorch_program import ExecuTorchMethod, ExecuTorchProgram
 from pteron.errors import InputTypeError
-from pteron.runtime import THREADS, MethodMeta, TensorInfo, Verification, refuse_etdump
+from pteron.runtime import THREADS, MethodMeta, TensorInfo, Verification, recorder_of
 
 __all__ = [
     "BundledModule",
@@ -47,9 +47,9 @@ _DEMO_BACKENDS = frozenset({"BackendWithCompilerDemo", "ExecutorBackend"})
 #: Names of ExecuTorch's module that are not here, and why.
 REFUSED = {
     "_load_for_executorch_from_data_loader": "a PyDataLoader is an object of C++; pass a path or bytes",
-    "_create_profile_block": "profiles are made with execute(inputs, tracer=...)",
-    "_dump_profile_results": "profiles are made with execute(inputs, tracer=...)",
-    "_reset_profile_results": "profiles are made with execute(inputs, tracer=...)",
+    "_create_profile_block": "calls are recorded with enable_etdump=True",
+    "_dump_profile_results": "calls are recorded with enable_etdump=True",
+    "_reset_profile_results": "calls are recorded with enable_etdump=True",
 }
 
 
@@ -67,15 +67,16 @@ def _load_for_executorch(
 ) -> ExecuTorchModule:
     """Loads a program from a file, with its data file (`.ptd`). Bytes are a path here, as in `open`.
 
-    Everything is verified, whichever `program_verification` is asked for. `enable_etdump=True` is refused
-    (`pteron.runtime.refuse_etdump`); `debug_buffer_size` means nothing without it.
+    Everything is verified, whichever `program_verification` is asked for. `enable_etdump`: calls are
+    recorded, for `write_etdump_result_to_file`, with what the steps write where `debug_buffer_size` has bytes
+    for it.
 
     Raises:
         FileNotFoundError: there is no such file.
         ProgramError, ExternalDataError: a file is damaged.
     """
-    refuse_etdump(enable_etdump)
-    return ExecuTorchModule(_load(_path(program_path), _path(data_path), program_verification))
+    loaded = _load(_path(program_path), _path(data_path), program_verification)
+    return ExecuTorchModule(loaded, recorder_of(loaded, enable_etdump, debug_buffer_size))
 
 
 def _load_for_executorch_from_buffer(
@@ -90,9 +91,9 @@ def _load_for_executorch_from_buffer(
     Raises:
         InputTypeError: a path is passed for one of them.
     """
-    refuse_etdump(enable_etdump)
     program, data = _buffer(buffer, "buffer"), _buffer(data_map_buffer, "data_map_buffer")
-    return ExecuTorchModule(_load(program, data, program_verification))
+    loaded = _load(program, data, program_verification)
+    return ExecuTorchModule(loaded, recorder_of(loaded, enable_etdump, debug_buffer_size))
 
 
 def _load_for_executorch_from_bundled_program(
@@ -102,9 +103,9 @@ def _load_for_executorch_from_bundled_program(
     debug_buffer_size: int = 0,
 ) -> ExecuTorchModule:
     """The program of a bundled program, with the bytes of its data file."""
-    refuse_etdump(enable_etdump)
     data = _buffer(data_map_buffer, "data_map_buffer")
-    return ExecuTorchModule(_load(module.buffer, data, Verification.InternalConsistency))
+    loaded = _load(module.buffer, data, Verification.InternalConsistency)
+    return ExecuTorchModule(loaded, recorder_of(loaded, enable_etdump, debug_buffer_size))
 
 
 def _load_bundled_program_from_buffer(buffer: Any, non_const_pool_size: int = 16384) -> BundledModule:
@@ -122,8 +123,8 @@ def _load_program(
     data_path: str | bytes | os.PathLike[str] | None = None,
 ) -> ExecuTorchProgram:
     """Loads a program from a file; its methods are loaded one by one. See `_load_for_executorch`."""
-    refuse_etdump(enable_etdump)
-    return ExecuTorchProgram(_load(_path(path), _path(data_path), program_verification))
+    loaded = _load(_path(path), _path(data_path), program_verification)
+    return ExecuTorchProgram(loaded, recorder_of(loaded, enable_etdump, debug_buffer_size))
 
 
 def _load_program_from_buffer(
@@ -134,8 +135,8 @@ def _load_program_from_buffer(
     data_path: str | bytes | os.PathLike[str] | None = None,
 ) -> ExecuTorchProgram:
     """As `_load_program`, from the bytes of the program."""
-    refuse_etdump(enable_etdump)
-    return ExecuTorchProgram(_load(_buffer(buffer, "buffer"), _path(data_path), program_verification))
+    loaded = _load(_buffer(buffer, "buffer"), _path(data_path), program_verification)
+    return ExecuTorchProgram(loaded, recorder_of(loaded, enable_etdump, debug_buffer_size))
 
 
 def _is_available(backend_name: str) -> bool:

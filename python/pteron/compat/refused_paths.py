@@ -11,6 +11,7 @@ from __future__ import annotations
 REPLACED = (
     "devtools.backend_debug",
     "devtools.bundled_program",
+    "devtools.etdump",
     "exir",
     "export",
     "extension.pybindings",
@@ -24,6 +25,7 @@ FROM_WHEEL = {
     "devtools.bundled_program.serialize.test": _TESTS,
     "devtools.bundled_program.test": _TESTS,
     "devtools.bundled_program.util": _TESTS,
+    "devtools.etdump.tests": _TESTS,
     "exir._serialize.test": _TESTS,
     "exir.backend.test": _TESTS,
     "exir.dialects.backend.test": _TESTS,
