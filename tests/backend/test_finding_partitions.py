@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from pteron.compat.executorch.exir.backend.utils import _maybe_duplicate_constant_nodes
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 
 from pteron.exir.backend.backend_api import to_backend
@@ -234,6 +235,32 @@ def test_constant_can_be_copied_for_every_reader() -> None:
     assert copies == {"p_weight_copy_0"}
     assert [spec.target for spec in program.graph_signature.input_specs] == ["weight", "weight", None]
     torch.testing.assert_close(program.module()(torch.ones(2)), Twice()(torch.ones(2)))
+
+
+def test_constants_of_one_partition_are_copied_for_its_other_readers() -> None:
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return torch.sin(x * self.weight) + self.weight
+
+    program = edge(Twice(), torch.ones(2))
+    nodes = by_name(program)
+    nodes["p_weight"].meta["delegation_tag"] = nodes["aten_mul_tensor"].meta["delegation_tag"] = "t10"
+    nodes["aten_add_tensor"].meta["delegation_tag"] = "t11"
+    _maybe_duplicate_constant_nodes(program, "t11")
+    assert list(by_name(program)) == list(nodes)
+    _maybe_duplicate_constant_nodes(program, "t10")
+    nodes = by_name(program)
+    tags = {name: nodes[name].meta["delegation_tag"] for name in ("p_weight", "p_weight_copy_0")}
+    assert tags == {"p_weight": "t10", "p_weight_copy_0": "t11"}
+    assert nodes["aten_add_tensor"].args[1] is nodes["p_weight_copy_0"]
+    nodes["p_weight"].meta["no_copy"] = True
+    nodes["aten_mul_tensor"].meta["delegation_tag"] = "t12"
+    with pytest.raises(RuntimeError, match=r"tagged with \(t10\) but has user \(aten_mul_tensor\)"):
+        _maybe_duplicate_constant_nodes(program, "t10")
 
 
 def test_identical_graphs() -> None:

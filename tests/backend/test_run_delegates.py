@@ -93,6 +93,57 @@ def test_nested_delegates(runtime) -> None:
     np.testing.assert_allclose(b, demo_sin(demo_sin(x)), rtol=1e-6)
 
 
+class Calls(torch.nn.Module):
+    """One lowered module."""
+
+    def __init__(self, lowered):
+        super().__init__()
+        self.lowered = lowered
+
+    def forward(self, x):
+        return self.lowered(x) + 1
+
+
+def test_weights_of_a_nested_program_in_the_data_file_outside() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(16, 2))
+    model = model.to(memory_format=torch.channels_last)
+    x = torch.randn(1, 3, 4, 4)
+    lowered = to_backend("ExecutorBackend", edge(model, x), [CompileSpec("external_constants", b"")])
+    manager = to_edge(export(Calls(lowered), (x,))).to_executorch()
+    assert manager.data_files == ("_default_external_constant.ptd",)
+    weight = model[2].weight.detach().numpy().tobytes()
+    assert weight not in manager.buffer
+    data = manager._tensor_data["_default_external_constant"]
+    assert data.count(weight) == 1
+    fresh = pteron.Runtime()
+    register_demo_backends(fresh)
+    result = pteron.load(manager.buffer, data=data, runtime=fresh).run("forward", x.numpy())
+    np.testing.assert_allclose(result, (model(x) + 1).detach().numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(pteron.DelegateError, match=r"expected 4 tensors: '0.bias', '0.weight'"):
+        pteron.load(manager.buffer, runtime=fresh).load_method()
+
+
+def test_equal_names_of_nested_programs_keep_their_own_weights() -> None:
+    class Two(torch.nn.Module):
+        def __init__(self, first, second):
+            super().__init__()
+            self.first, self.second = first, second
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    layers = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]
+    x = torch.randn(1, 2)
+    specs = [CompileSpec("external_constants", b"")]
+    lowered = [to_backend("ExecutorBackend", edge(layer, x), specs) for layer in layers]
+    manager = to_edge(export(Two(*lowered), (x,))).to_executorch()
+    fresh = pteron.Runtime()
+    register_demo_backends(fresh)
+    data = manager._tensor_data["_default_external_constant"]
+    result = pteron.load(manager.buffer, data=data, runtime=fresh).run("forward", x.numpy())
+    np.testing.assert_allclose(result, layers[1](layers[0](x)).detach().numpy(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("partitioner", [AddMulPartitionerDemo(), AllNodesPartitionerDemo()])
 def test_partitioned_model_equals_eager(runtime, partitioner) -> None:
     x, y = torch.rand(1, 3) + 1, torch.rand(1, 3) + 1

@@ -438,6 +438,33 @@ assert not compat.is_installed() and "executorch" not in sys.modules
     assert output_of(code) == ""
 
 
+def test_constants_are_kept_where_install_is_asked_to() -> None:
+    code = """
+import torch
+from pteron import compat
+class ShiftedWeight(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    def forward(self, x):
+        return x + self.weight.sin()
+program = torch.export.export(ShiftedWeight(), (torch.ones(2),))
+def operators():
+    from executorch.exir import to_edge
+    plan = to_edge(program).to_executorch().executorch_program.execution_plan[0]
+    return [operator.name for operator in plan.operators]
+compat.install()
+assert operators() == ["aten::add"], operators()
+compat.install(keep_constants=True)
+compat.install()
+assert operators() == ["aten::sin", "aten::add"], operators()
+compat.uninstall()
+compat.install()
+assert operators() == ["aten::add"], operators()
+"""
+    assert output_of(code) == ""
+
+
 @pytest.mark.peer
 def test_what_is_not_replaced_comes_from_the_wheel_and_sees_ours() -> None:
     code = """

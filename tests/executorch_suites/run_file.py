@@ -1,6 +1,7 @@
 """Runs one of ExecuTorch's test modules: `python -m tests.executorch_suites.run_file ours|theirs MODULE OUT`.
 
-`ours` puts `pteron.compat` in the place of the packages that it replaces; `theirs` runs the module as it is.
+`ours` puts `pteron.compat` in the place of the packages that it replaces, with `keep_constants=True` for the
+suites of `KEEP_CONSTANTS`; `theirs` runs the module as it is.
 OUT is a JSON object: the outcome of every test by name, or why the module cannot be imported.
 """
 
@@ -18,6 +19,8 @@ import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.executorch_suites.suites import keeps_constants
 
 _Failure = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 
@@ -90,7 +93,7 @@ def run(side: str, name: str) -> dict[str, Any]:
     if side == "ours":
         from pteron import compat
 
-        compat.install(replace=True)
+        compat.install(replace=True, keep_constants=keeps_constants(name.partition(".")[2]))
     try:
         module = importlib.import_module(name)
     except Exception as error:

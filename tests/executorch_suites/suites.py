@@ -29,6 +29,8 @@ SUITES = {
     "runtime/test": "runtime",
     "extension/pybindings/test": "pybindings",
 }
+#: Suites that look at the constants and the numbers of values of programs: `install(keep_constants=True)`.
+KEEP_CONSTANTS = frozenset({"exir/emit/test"})
 EVERY = "*"
 _ROW = re.compile(r"^\| `(?P<module>[\w.]+)` \| `(?P<test>[\w.*]+)` \| (?P<reason>.+?) \|$")
 
@@ -47,6 +49,11 @@ def modules(folder: str) -> Iterator[str]:
     wheel = Path(str(distribution("executorch").locate_file("executorch")))
     for path in sorted((wheel / folder).rglob("test_*.py")):
         yield ".".join(path.relative_to(wheel).with_suffix("").parts)
+
+
+def keeps_constants(module: str) -> bool:
+    """Whether a test module, by its path from `executorch`, is one of a suite of `KEEP_CONSTANTS`."""
+    return module.rpartition(".")[0].replace(".", "/") in KEEP_CONSTANTS
 
 
 def in_executorch() -> dict[str, dict[str, str]]:

@@ -41,6 +41,10 @@ _BACKEND_API: tuple[Source, ...] = (
     f"{_BACKEND}.backend_details",
     f"{_BACKEND}.lowered_backend_module",
     f"{_BACKEND}.cut_by_nodes",
+    (
+        f"{_BACKEND}.constant_duplication",
+        {"_maybe_duplicate_constant_nodes": "duplicate_constants_of_tag"},
+    ),
     (f"{_BACKEND}.cut_by_nodes", {"_get_node_list_with_same_tag": "nodes_with_tag"}),
     f"{_BACKEND}.program_copy",
     f"{_BACKEND}.graph_identity",
@@ -117,7 +121,13 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
             f"{_BACKEND}.partition_report",
             {"WhyNoPartition": "WhyNoPartition", "WhyNoPartitionReporter": "WhyNoPartitionReporter"},
         ),
-        (f"{_BACKEND}.constant_duplication", {"duplicate_constant_node": "duplicate_constant_node"}),
+        (
+            f"{_BACKEND}.constant_duplication",
+            {
+                "duplicate_constant_node": "duplicate_constant_node",
+                "_maybe_duplicate_constant_nodes": "duplicate_constants_of_tag",
+            },
+        ),
         (f"{_BACKEND}.delegate_call", {"executorch_call_delegate": "executorch_call_delegate"}),
     ),
     "exir.backend.canonical_partitioners.all_node_partitioner": (f"{_CANONICAL}.all_node_partitioner",),

@@ -14,6 +14,7 @@ from typing import Any
 
 from pteron.compat.module_paths import IMPORTED_FOR_EFFECT, MODULE_PATHS, Source
 from pteron.compat.refused_paths import FROM_WHEEL, REFUSED_NAMES, REPLACED, refusal_of
+from pteron.export_defaults import DEFAULTS
 
 #: Under this prefix the table is always importable.
 PREFIX = "pteron.compat.executorch"
@@ -173,7 +174,7 @@ def _in_wheel(fullname: str) -> ModuleSpec | None:
     return importlib.machinery.PathFinder.find_spec(fullname, folders)
 
 
-def install(*, replace: bool = False) -> None:
+def install(*, replace: bool = False, keep_constants: bool = False) -> None:
     """Makes `import executorch...` give our modules, and everything else of an installed wheel on top of
     them.
 
@@ -182,11 +183,15 @@ def install(*, replace: bool = False) -> None:
     Args:
         replace: do so even where modules of the real package, which ours replace, are imported already. They
             stay as they are in whoever holds them.
+        keep_constants: programs hold the constants of the model as ExecuTorch's do: what depends on constants
+            alone is computed in every run, unless a pass folds it. For code that looks at constants, values
+            or sizes of a program. Holds until `uninstall`, also where the paths are installed already.
 
     Raises:
         RuntimeError: such modules are imported and `replace` is False.
     """
     if is_installed():
+        DEFAULTS.keep_constants |= keep_constants
         return
     loaded = sorted(name for name in sys.modules if name.startswith(_REPLACED_NOW))
     if not replace and loaded:
@@ -195,12 +200,14 @@ def install(*, replace: bool = False) -> None:
             "of both would meet. Call install() before anything is imported from executorch, import from "
             "pteron.compat.executorch instead, or call install(replace=True)"
         )
+    DEFAULTS.keep_constants = keep_constants
     _forget_modules()
     sys.meta_path.insert(0, PathFinder(TOP_LEVEL))
 
 
 def uninstall() -> None:
     """Undoes `install`."""
+    DEFAULTS.keep_constants = False
     sys.meta_path[:] = [finder for finder in sys.meta_path if not _is_ours(finder, TOP_LEVEL)]
     _forget_modules()
 

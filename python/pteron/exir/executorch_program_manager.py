@@ -13,7 +13,7 @@ from pteron.exir.config.backend_config import ExecutorchBackendConfig
 from pteron.exir.emit.emit_program import EmittedProgram
 from pteron.exir.memory.memory_report import MemoryReport, memory_report
 from pteron.exir.method_map import DEFAULT_METHOD
-from pteron.exir.schema import Program
+from pteron.exir.schema import DataFileEntry, Program
 from pteron.exir.serialize.file_layout import FileLayout, write_file
 from pteron.exir.serialize.serialize_program import lay_out_data_file, lay_out_program
 
@@ -124,6 +124,14 @@ class ExecutorchProgramManager:
         them.
         """
         return tuple(_file_name(tag) for tag in self._emitted.data_files)
+
+    def data_entries(self) -> dict[str, list[DataFileEntry]]:
+        """Tag → what the data file holds; bytes of weights are borrowed from the model.
+
+        ExportError where weights were changed in place since `to_executorch`.
+        """
+        self._emitted.weights.check()
+        return {tag: list(entries) for tag, entries in self._emitted.data_files.items()}
 
     @property
     def _tensor_data(self) -> dict[str, bytes]:

@@ -20,7 +20,8 @@ def register_demo_backends(
 
     Args:
         runtime: the runtime to register with, None for the default one.
-        language: which of the two implementations; they compute the same.
+        language: which of the two implementations; they compute the same. Programs lowered by
+            `ExecutorBackend` with the compile spec `external_constants` need the one in Python.
         replace: take the place of backends that are registered under these names. Only for those in Python.
     """
     import pteron

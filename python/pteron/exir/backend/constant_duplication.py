@@ -55,6 +55,16 @@ def duplicate_shared_constants(program: ExportedProgram, tags: Collection[str]) 
     program.graph_module.recompile()
 
 
+def duplicate_constants_of_tag(tagged_exported_program: ExportedProgram, tag: str) -> None:
+    """As `duplicate_shared_constants`, for the constants of one partition; the program is valid afterwards.
+
+    Raises:
+        RuntimeError: as there.
+    """
+    duplicate_shared_constants(tagged_exported_program, (tag,))
+    validate(tagged_exported_program)
+
+
 def duplicate_constant_node(exported_program: ExportedProgram, candidate_node: str) -> set[str]:
     """Gives every reader but the first of the constant named `candidate_node` a copy; returns the copies'
     names.

@@ -17,6 +17,7 @@ from pteron.exir.passes.propagate_device_config import PropagateDeviceConfig
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes
 from pteron.exir.passes.sym_shape_eval import ConstraintBasedSymShapeEvalPass
 from pteron.exir.target.kernel_lists import kernel_names
+from pteron.export_defaults import DEFAULTS
 
 ShapeEvaluation = ConstraintBasedSymShapeEvalPass
 
@@ -176,13 +177,15 @@ class ExecutorchBackendConfig:
         """The passes that `optimize` asks for.
 
         With `external_constants` the default leaves constants as they are: data files hold them under their
-        names in the model, so that they can be exchanged.
+        names in the model, so that they can be exchanged. So it does after
+        `pteron.compat.install(keep_constants=True)`.
         """
         if not isinstance(self.optimize, bool):
             return self.optimize
         if not self.optimize:
             return ()
-        chosen = tuple(each for each in OPTIMIZATIONS if not (self.external_constants and folds(each)))
+        keeps_constants = bool(self.external_constants) or DEFAULTS.keep_constants
+        chosen = tuple(each for each in OPTIMIZATIONS if not (keeps_constants and folds(each)))
         if self.kernels != "pteron":
             return chosen
         return tuple(
