@@ -232,7 +232,7 @@ NAMES = {
         "external_mutable_weights_pass",
         "is_param_node",
     ],
-    "exir.emit._emitter": ["_DelegateDebugIdentifierMap"],
+    "exir.emit._emitter": ["_DelegateDebugIdentifierMap", "dim_order_from_stride"],
     "exir.passes.fold_redundant_qdq_pass": ["FoldRedundantDequantizeQuantizePass"],
     "exir.passes.init_mutable_pass": ["InitializedMutableBufferPass"],
     "exir.passes.insert_write_back_for_buffers_pass": ["insert_write_back_for_buffers_pass"],

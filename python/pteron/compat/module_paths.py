@@ -306,7 +306,7 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "exir._program_utils": (f"{_EXIR}.program_internals",),
     "exir.emit": (f"{_EXIR}.emit",),
     "exir.emit._emit_program": (f"{_EXIR}.emit",),
-    "exir.emit._emitter": (f"{_EXIR}.emitter",),
+    "exir.emit._emitter": (f"{_EXIR}.emitter", _DIM_ORDER_FROM_STRIDE),
     "exir.program": _PROGRAM,
     "exir.program._program": (
         *_PROGRAM,
