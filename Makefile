@@ -13,7 +13,7 @@ SEED ?= 0
 JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
-PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' 2>/dev/null)
+PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -path '*/assets/*' 2>/dev/null)
 
 .PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \

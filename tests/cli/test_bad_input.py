@@ -26,6 +26,7 @@ CALLS = {
     "run": "{p} --save {out}",
     "bench": "{p} --duration 0.02",
     "profile": "{p} --runs 1 -o {out}",
+    "report": "{p} -o {out}",
     "compare": "{p} --against rules=all",
     "bisect-rewrites": "{p} --runs 1",
     "size": "{p}",

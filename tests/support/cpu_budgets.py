@@ -33,6 +33,8 @@ BUDGETS = {
     "tests/ops": 300.0,
     # Two packages are built and pass the conformance test, in processes of their own.
     "tests/plugins": 110.0,
+    # Four small models are exported.
+    "tests/report": 25.0,
     "tests/run": 120.0,
     # Small backends are lowered and run; damaged blobs are loaded in processes of their own.
     "tests/testing": 25.0,

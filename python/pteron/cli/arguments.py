@@ -140,12 +140,3 @@ def _replace(target: Path, data: bytes) -> None:
     except BaseException:
         os.unlink(name)
         raise
-
-
-def size_text(nbytes: float) -> str:
-    """`12.3 MB`: powers of a thousand."""
-    for unit in ("B", "kB", "MB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} GB"

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pteron
-from pteron.cli.arguments import add_json, add_program, load, print_json, size_text, write_file
+from pteron.cli.arguments import add_json, add_program, load, print_json, write_file
 from pteron.cli.failure import UsageError, about
 from pteron.devtools.convert import NARROW, move_in, move_out, narrow
 from pteron.devtools.program_file import PACKED_KEY, read_program
+from pteron.devtools.text_table import size_text
 
 EXAMPLE = "pteron convert model.pte --weights float16 -o small.pte"
 

@@ -6,9 +6,10 @@ import argparse
 from typing import Any
 
 import pteron
-from pteron.cli.arguments import add_json, add_program, load, print_json, size_text
+from pteron.cli.arguments import add_json, add_program, load, print_json
 from pteron.cli.missing import missing_backends, missing_operators
 from pteron.devtools.description import ProgramDescription, describe
+from pteron.devtools.text_table import size_text
 
 EXAMPLE = "pteron info model.pte"
 

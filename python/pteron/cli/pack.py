@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pteron.cli.arguments import add_json, load, print_json, size_text, write_file
+from pteron.cli.arguments import add_json, load, print_json, write_file
 from pteron.cli.failure import UsageError, about
 from pteron.devtools.program_file import PACKED_KEY, read_program
+from pteron.devtools.text_table import size_text
 
 EXAMPLE = "pteron pack model.pte -o packed.pte"
 

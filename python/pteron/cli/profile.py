@@ -20,10 +20,12 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.cli.report import add_ceiling, built, ceiling_of
 from pteron.devtools.profile import GROUPS, Profile, profile
+from pteron.devtools.report import Subject
 
 EXAMPLE = "pteron profile model.pte --by module"
-FORMATS = ("table", "json", "csv", "chrome", "speedscope")
+FORMATS = ("table", "json", "csv", "chrome", "speedscope", "html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=20, help="measured calls")
     parser.add_argument("--threads", type=int, default=1, help="threads of a call (default 1)")
     parser.add_argument("--format", choices=FORMATS, default="table", help="what is written")
+    add_ceiling(parser)
     parser.add_argument("-o", "--output", type=Path, help="write to this file")
     parser.add_argument(
         "--json", action="store_const", const="json", dest="format", help="the same as --format json"
@@ -51,7 +54,11 @@ def execute(options: argparse.Namespace) -> int:
     method = method_of(program, options.method)
     values = read_inputs(options.input, program.inputs(method), options.seed)
     found = profile(program, values, method, runs=options.runs, num_threads=options.threads)
-    text = render(found, options.format, options.by, options.most)
+    if options.format == "html":
+        subject = Subject(options.program.name, program, options.program.read_bytes(), method, {"": found})
+        text = built([subject], ceiling_of(options)).html
+    else:
+        text = render(found, options.format, options.by, options.most)
     if options.output is not None:
         write_file(options.output, text)
     else:

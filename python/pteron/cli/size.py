@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from pteron.cli.arguments import add_json, add_program, load, print_json, size_text
+from pteron.cli.arguments import add_json, add_program, load, print_json
 from pteron.devtools.size_report import SizeReport, size_report
-from pteron.devtools.text_table import text_table
+from pteron.devtools.text_table import size_text, text_table
 
 EXAMPLE = "pteron size model.pte --depth 2"
 

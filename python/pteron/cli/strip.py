@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 import pteron
-from pteron.cli.arguments import size_text, write_file
+from pteron.cli.arguments import write_file
 from pteron.cli.failure import about
+from pteron.devtools.text_table import size_text
 
 EXAMPLE = "pteron strip model.pte -o small.pte"
 

@@ -36,12 +36,18 @@ class TensorValue:
 
 @dataclass(frozen=True)
 class Call:
-    """One instruction: an operator, a delegate, or another kind with neither."""
+    """One instruction: an operator, a delegate, or another kind with neither.
+
+    `kind` is `operator`, `delegate`, `move`, `jump` or `free`; `jump` is the index of the instruction that a
+    jump goes to.
+    """
 
     index: int
     operator: str | None
     delegate: int | None
     args: tuple[int, ...]
+    kind: str = "operator"
+    jump: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,12 +142,21 @@ def _method(data: dict[str, Any]) -> MethodDescription:
         arenas=tuple(data["arenas"]),
         delegates=tuple(data["delegates"]),
         values=tuple(_value(index, value) for index, value in enumerate(data["values"])),
-        calls=tuple(
-            Call(index, call.get("operator"), call.get("delegate"), tuple(call.get("args", ())))
-            for index, call in enumerate(data["calls"])
-        ),
+        calls=tuple(_call(index, call) for index, call in enumerate(data["calls"])),
         steps=tuple(_step(index, step) for index, step in enumerate(data.get("steps", ()))),
         session_bytes=data.get("session_bytes", 0),
+    )
+
+
+def _call(index: int, call: dict[str, Any]) -> Call:
+    kind = next(kind for kind in ("operator", "delegate", "move", "jump", "free") if kind in call)
+    return Call(
+        index,
+        call.get("operator"),
+        call.get("delegate"),
+        tuple(call.get("args", ())),
+        kind,
+        call.get("jump"),
     )
 
 

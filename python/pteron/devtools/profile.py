@@ -161,6 +161,7 @@ class Profile:
                 }
                 for event in self.events
             ],
+            "timeline": [[one.step, one.start, one.end] for one in self.timeline],
         }
 
     def to_csv(self, group: str = "step") -> str:
@@ -239,12 +240,19 @@ class Profile:
         return self.table()
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells(row))}</tr>"
-            for row in self.by("step")
+        from pteron.devtools.html_table import html_table
+
+        measured = (
+            f"<p>{escape(self.method)}, {self.num_threads} threads, median of {len(self.calls)} calls:"
+            f" {self.nanoseconds / 1e3:.1f} us; tracing adds {self.overhead:.1%}</p>"
         )
-        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        tables = []
+        for group in ("module", "operator", "step"):
+            rows = self.by(group)
+            shares = [row.share for row in rows]
+            is_open = group == "module"
+            tables.append(html_table(f"by {group}", HEADINGS, [*map(cells, rows)], shares, is_open=is_open))
+        return measured + "".join(tables)
 
 
 HEADINGS = ("name", "us", "share", "calls", "MB", "GB/s", "GFLOP/s")
@@ -293,17 +301,24 @@ def profile(
     for _ in range(runs):
         plain.append(_time(session, arguments, None))
         traced.append(_time(session, arguments, watch))
-    backends = [delegate["backend"] for delegate in plan.delegates]
-    steps = tuple(
-        _step_profile(plan, step, sources, backends, tuple(watch.times.get(step.index, ())))
-        for step in plan.steps
-    )
+    steps = step_profiles(plan, sources, watch.times)
     events = tuple(_events(plan, sources, watch.events))
     intervals = tuple(
         Interval(step, start - watch.origin, end - watch.origin) for step, start, end in watch.intervals
     )
     threads = num_threads if num_threads is not None else _default_threads()
     return Profile(method, threads, tuple(plain), tuple(traced), steps, events, intervals)
+
+
+def step_profiles(
+    plan: MethodDescription, sources: Sources, times: Mapping[int, Sequence[int]] | None = None
+) -> tuple[StepProfile, ...]:
+    """What is known of each step of a plan, with its times where there are any."""
+    backends = [delegate["backend"] for delegate in plan.delegates]
+    return tuple(
+        _step_profile(plan, step, sources, backends, tuple((times or {}).get(step.index, ())))
+        for step in plan.steps
+    )
 
 
 class _Watch:

@@ -11,7 +11,9 @@ from typing import Any
 from pteron._native import Program
 from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import MethodDescription, ProgramDescription, TensorValue, describe
+from pteron.devtools.html_table import html_table
 from pteron.devtools.sources import Sources
+from pteron.devtools.text_table import size_text
 
 #: Named data of ours that is no weight.
 OURS = "pteron."
@@ -51,6 +53,27 @@ class SizeReport:
             "duplicates": [{"names": list(d.names), "nbytes": d.nbytes} for d in self.duplicates],
         }
 
+    def _repr_html_(self) -> str:
+        tables = []
+        for title in ("parts", "modules", "dtypes", "delegates"):
+            table: dict[str, int] = getattr(self, title)
+            order = sorted(table.items(), key=lambda item: -item[1])
+            shares = [nbytes / max(self.file_bytes, 1) for _, nbytes in order]
+            rows = [
+                (name, size_text(nbytes), f"{share:.1%}")
+                for (name, nbytes), share in zip(order, shares, strict=True)
+            ]
+            if rows:
+                heads = (title.removesuffix("s"), "bytes", "of the file")
+                tables.append(html_table(title, heads, rows, shares, is_open=title == "parts"))
+        twice = [(", ".join(one.names), size_text(one.nbytes)) for one in self.duplicates]
+        if twice:
+            none = [0.0] * len(twice)
+            tables.append(
+                html_table("duplicates", ("stored more than once", "bytes each"), twice, none, is_open=False)
+            )
+        return f"<p>{size_text(self.file_bytes)}</p>" + "".join(tables)
+
 
 def size_report(program: Program, content: bytes, *, depth: int = 3) -> SizeReport:
     """The sizes of `program`, which was loaded from `content`; module paths are cut to `depth` parts. What a
@@ -58,7 +81,7 @@ def size_report(program: Program, content: bytes, *, depth: int = 3) -> SizeRepo
     """
     file = describe(program)
     part = program_part(content)
-    stored = dict(_stored(program, file))
+    stored = dict(stored_tensors(program, file))
     blobs = {tuple(d["blob"]): d["backend"] for m in file.methods.values() for d in m.delegates}
     modules: Counter[str] = Counter()
     dtypes: Counter[str] = Counter()
@@ -90,7 +113,7 @@ def size_report(program: Program, content: bytes, *, depth: int = 3) -> SizeRepo
     )
 
 
-def _stored(
+def stored_tensors(
     program: Program, file: ProgramDescription
 ) -> Iterator[tuple[tuple[int, int], tuple[TensorValue, str]]]:
     """Each range of stored bytes with a tensor that has it, and the module that reads or owns it."""

@@ -48,15 +48,17 @@ class Sources:
                 found.append(self._source(table.get("handles"), handle))
         return list(dict.fromkeys(source for source in found if source != Source()))
 
-    def module_of(self, instruction: int) -> str:
-        """The module of an instruction of the file; empty where it is not known."""
+    def at(self, instruction: int) -> Source:
+        """The place of an instruction of the file, the first with a module; empty where it is not known."""
         table = self._table.get("instructions")
         handles: Any = table[instruction] if isinstance(table, list) and instruction < len(table) else None
-        for handle in handles if isinstance(handles, list) else ():
-            source = self._source(self._table.get("handles"), handle)
-            if source.module:
-                return source.module
-        return ""
+        known = handles if isinstance(handles, list) else ()
+        found = [self._source(self._table.get("handles"), handle) for handle in known]
+        return next((source for source in found if source.module), found[0] if found else Source())
+
+    def module_of(self, instruction: int) -> str:
+        """The module of an instruction of the file; empty where it is not known."""
+        return self.at(instruction).module
 
     def event(self, delegate: int, identifier: int | str) -> list[Source]:
         """The places of a delegate's own step, by the backend's map from its ids to handles."""

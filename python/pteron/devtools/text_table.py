@@ -22,3 +22,12 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         )
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def size_text(nbytes: float) -> str:
+    """`12.3 MB`: powers of a thousand."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} GB"

@@ -1,0 +1,86 @@
+// When each step ran: a track for the thread that walks the steps, for each measured run the calls that were kept.
+
+class Timeline {
+  constructor() {
+    this.view = section("timeline", "Timeline", "When each step ran, in the thread that walks the steps. The runtime does not say what its helper threads did.", [
+      el("button", { onclick: () => this.canvas.reset() }, "Everything")]);
+    this.none = el("p", { class: "about" }, "No times were measured.");
+    this.view.body.append(this.none);
+    this.canvas = new ZoomCanvas(this.view.body, "Timeline", {
+      margin: 0, draw: (...all) => this.draw(...all), hit: (x, y) => this.hit(x, y), height: () => 84, range: () => [0, this.end ?? 1] });
+    on("view", () => this.rebuild());
+    on("selection", () => this.canvas.redraw());
+    on("search", () => this.canvas.redraw());
+    this.rebuild();
+  }
+  rebuild() {
+    this.spans = state.run.timeline ?? [];
+    this.end = this.spans.reduce((most, one) => Math.max(most, one[2]), 1);
+    this.none.style.display = this.spans.length ? "none" : "block";
+    this.canvas.canvas.style.display = this.spans.length ? "block" : "none";
+    this.canvas.label(`Timeline of ${plural(this.spans.length, "run")} of steps over ${formatTime(this.end)}; arrow keys select the next step`);
+    this.canvas.reset();
+  }
+  draw(context, width, height, colours) {
+    const run = state.run;
+    const chosen = state.selection?.in(run).steps;
+    this.axis(context, width, colours);
+    context.fillStyle = colours.ink;
+    context.fillText("calling thread", 4, 30);
+    let last = -1;
+    for (const [step, start, end] of this.spans) {
+      const from = this.canvas.x(start);
+      const to = this.canvas.x(end);
+      if (to < 0) continue;
+      if (from > width) break;
+      const isMarked = chosen?.has(step);
+      // Several to a pixel: the first stands for all, but for those that are selected.
+      if (to - from < 0.3 && to <= last && !isMarked) continue;
+      last = Math.max(to, from + 0.5);
+      const colour = stepColour(run, state.colouring, step);
+      context.globalAlpha = state.search && !matchesSearch(run, step) ? 0.2 : 1;
+      context.fillStyle = colour;
+      context.fillRect(from, 40, Math.max(to - from - 0.4, 0.5), 34);
+      context.globalAlpha = 1;
+      drawLabel(context, run.plan.text("operator", step), Math.max(from, 0) + 3, 57, Math.min(to, width) - Math.max(from, 0) - 5, inkOn(colour));
+      if (isMarked) {
+        context.fillStyle = colours.mark;
+        context.fillRect(from, 36, Math.max(to - from, 1.5), 3);
+        context.fillRect(from, 75, Math.max(to - from, 1.5), 3);
+      }
+    }
+  }
+  axis(context, width, colours) {
+    const span = this.canvas.view[1] - this.canvas.view[0];
+    const rough = span / Math.max(width / 110, 1);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
+    context.fillStyle = colours.ink;
+    for (let at = Math.ceil(this.canvas.view[0] / step) * step; at <= this.canvas.view[1]; at += step) {
+      const x = this.canvas.x(at);
+      context.fillStyle = colours.line;
+      context.fillRect(x, 0, 1, 80);
+      context.fillStyle = colours.ink;
+      context.fillText(formatTime(at), x + 3, 9);
+    }
+  }
+  hit(x, y) {
+    if (y < 36 || y > 80) return null;
+    const value = this.canvas.value(x);
+    let low = 0;
+    let high = this.spans.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.spans[middle][1] <= value) low = middle; else high = middle - 1;
+    }
+    const found = this.spans[low];
+    if (!found || found[1] > value || found[2] < value) return null;
+    const [step, start, end] = found;
+    const run = state.run;
+    return {
+      span: [start, end],
+      choose: () => chooseStep(run, step),
+      lines: () => [`step ${step} ${run.plan.text("operator", step)}`, `${formatTime(end - start)} from ${formatTime(start)}`, run.kernel(step), run.plan.module(step)],
+    };
+  }
+}
