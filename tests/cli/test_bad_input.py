@@ -28,6 +28,7 @@ CALLS = {
     "profile": "{p} --runs 1 -o {out}",
     "report": "{p} -o {out}",
     "compare": "{p} --against rules=all",
+    "reduce": "{p} --against rules=all --rtol 1e-30 -o {out}",
     "bisect-rewrites": "{p} --runs 1",
     "size": "{p}",
     "diff": "{p} {p}",
@@ -39,7 +40,9 @@ CALLS = {
 #: Commands that take no program.
 OTHERS = {"plugins", "knobs", "completion"}
 #: Those that load methods, with inputs that may be wrong.
-CALLING = [name for name in ("run", "bench", "profile", "compare", "bisect-rewrites") if name in CALLS]
+CALLING = [
+    name for name in ("run", "bench", "profile", "compare", "reduce", "bisect-rewrites") if name in CALLS
+]
 WRITING = [name for name, call in CALLS.items() if "{out}" in call]
 BAD = ("missing", "no folder", "below a file", "a folder", "empty", "text", "cut", "damaged", "no weights")
 

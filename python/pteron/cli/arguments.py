@@ -49,6 +49,14 @@ def add_runtime(parser: argparse.ArgumentParser) -> None:
     add_backends(parser)
 
 
+def runtime_arguments(options: argparse.Namespace) -> list[str]:
+    """The arguments of `add_runtime` again, for another process."""
+    out = [] if options.isa is None else ["--isa", options.isa]
+    for name, values in (("--disable-rule", options.disable_rule), ("--backend", options.backend)):
+        out += [word for value in values for word in (name, value)]
+    return out
+
+
 def add_isa(parser: argparse.ArgumentParser) -> None:
     """The instruction set."""
     parser.add_argument("--isa", help="instruction set of the kernels (default: the best of this processor)")
@@ -125,6 +133,24 @@ def write_file(path: Path, content: bytes | str) -> None:
             _replace(target, data)
     except OSError as e:
         # The system's text may name the other name, which means nothing to the user.
+        raise OSError(e.errno, e.strerror, str(path)) from None
+
+
+def check_writable(path: Path) -> None:
+    """Says before long work that a file cannot be written in the end.
+
+    Raises:
+        OSError: a file in that folder cannot be made, or something that is no file has the name.
+    """
+    target = path.resolve()
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "not a regular file: name another one", str(path))
+    try:
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as e:
         raise OSError(e.errno, e.strerror, str(path)) from None
 
 

@@ -20,7 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from pteron.cli.arguments import add_method, add_program, add_runtime, load, method_of, print_json
+from pteron.cli.arguments import (
+    add_method,
+    add_program,
+    add_runtime,
+    load,
+    method_of,
+    print_json,
+    runtime_arguments,
+)
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
 from pteron.devtools.text_table import text_table
@@ -88,18 +96,12 @@ def _spawn(options: argparse.Namespace, threads: int, streams: int) -> dict[str,
     ]
     arguments += ["--duration", str(options.duration), "--warmup", str(options.warmup)]
     arguments += ["--seed", str(options.seed)]
-    for name, values in (
-        ("--data", options.data),
-        ("--input", options.input),
-        ("--disable-rule", options.disable_rule),
-        ("--backend", options.backend),
-    ):
+    arguments += runtime_arguments(options)
+    for name, values in (("--data", options.data), ("--input", options.input)):
         for value in values:
             arguments += [name, str(value)]
     if options.method is not None:
         arguments += ["--method", options.method]
-    if options.isa is not None:
-        arguments += ["--isa", options.isa]
     done = subprocess.run(
         [sys.executable, "-m", "pteron", "bench", *arguments], capture_output=True, text=True, check=False
     )

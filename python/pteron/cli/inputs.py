@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import re
@@ -83,7 +84,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[ValueSpec], seed: int) -> 
     values = []
     for spec in specs:
         if spec.name in named:
-            values.append(named[spec.name])
+            values.append(_as_declared(named[spec.name], spec))
         else:
             values.append(next(rest, None) if ordered else None)
             if values[-1] is None:
@@ -92,6 +93,19 @@ def read_inputs(texts: Sequence[str], specs: Sequence[ValueSpec], seed: int) -> 
     if left:
         raise UsageError(f"{left} files too many; the inputs are {_names(specs)}")
     return values
+
+
+def _as_declared(value: Any, spec: ValueSpec) -> Any:
+    """What files cannot say of a value: numbers are arrays without dimensions in them, and NumPy's files have
+    raw bytes for the element types of `ml_dtypes`.
+    """
+    if not isinstance(value, np.ndarray):
+        return value
+    if spec.kind != "tensor":
+        return value.item() if value.ndim == 0 else value
+    if value.dtype.kind == "V" and spec.dtype is not None:
+        return value.view(_named_dtype(spec))
+    return value
 
 
 def made_up(
@@ -106,12 +120,7 @@ def made_up(
         return _scalar(spec)
     name = dtype or spec.dtype or "float32"
     extents = shape if shape is not None else [_extent(n) for n in spec.shape or ()]
-    if name == "bfloat16":
-        return _bfloat16(extents, random, bounds)
-    try:
-        kind = np.dtype(name)
-    except TypeError:
-        raise UsageError(f"{spec.name}: no values can be made up for {name}; give a file") from None
+    kind = _named_dtype(spec, name)
     if kind.kind == "b":
         return random.integers(0, 2, extents).astype(kind)
     if kind.kind in "iu":
@@ -190,15 +199,32 @@ def _extent(extent: int | DimRange) -> int:
     return extent.max if isinstance(extent, DimRange) else extent
 
 
-def _bfloat16(
-    shape: Sequence[int], random: np.random.Generator, bounds: tuple[float, float] | None
-) -> npt.NDArray[Any]:
+def _named_dtype(spec: ValueSpec, name: str | None = None) -> np.dtype[Any]:
+    """NumPy's element type of a name, that of the input without one; some are those of `ml_dtypes`."""
+    wanted = name or spec.dtype or "float32"
+    try:
+        return np.dtype(wanted)
+    except TypeError:
+        pass
     try:
         import ml_dtypes
+
+        kind: np.dtype[Any] = np.dtype(getattr(ml_dtypes, wanted))
     except ImportError:
-        raise UsageError("NumPy has no bfloat16 of its own: pip install ml_dtypes") from None
-    low, high = bounds or (0.0, 1.0)
-    return random.uniform(low, high, shape).astype(ml_dtypes.bfloat16)
+        raise UsageError(f"{spec.name}: NumPy has no {wanted} of its own: pip install ml_dtypes") from None
+    except AttributeError:
+        raise UsageError(f"{spec.name}: no values can be made up for {wanted}; give a file") from None
+    return kind
+
+
+def npz(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
+    """The content of an .npz file. (`numpy.savez` takes names as keywords, and some are its own.)"""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:

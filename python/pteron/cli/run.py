@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from pteron.cli.arguments import (
     write_file,
 )
 from pteron.cli.failure import UsageError
-from pteron.cli.inputs import add_inputs, read_inputs, read_npz
+from pteron.cli.inputs import add_inputs, npz, read_inputs, read_npz
 
 EXAMPLE = "pteron run model.pte -i x=1x8:float32:0..1 --save outputs.npz"
 
@@ -71,16 +69,6 @@ def execute(options: argparse.Namespace) -> int:
         for difference in differences:
             print(difference["text"])
     return 1 if differences else 0
-
-
-def npz(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
-    """The content of an .npz file. (`numpy.savez` takes names as keywords, and some are its own.)"""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-    return buffer.getvalue()
 
 
 def summary(name: str, value: npt.NDArray[Any]) -> dict[str, Any]:

@@ -54,6 +54,10 @@ class ProgramFile:
                 return plan
         raise KeyError(method)
 
+    def with_table(self, table: Any) -> ProgramFile:
+        """Another program, aligned as this one."""
+        return ProgramFile(table, self._alignments)
+
     def to_bytes(self) -> bytes:
         """The file, aligned as the one that was read.
 
