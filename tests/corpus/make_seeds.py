@@ -24,6 +24,7 @@ from pteron.backends.demo import AddMulPartitionerDemo, ExecutorBackend
 from pteron.exir import ExecutorchBackendConfig, ExecutorchProgramManager, to_edge
 from pteron.exir.backend.backend_api import to_backend
 from tests.compat.test_quantized_models import MODELS as QUANTIZED
+from tests.exir.device_models import AddsOnDevices
 from tests.exir.small_models import CASES, captured
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -137,6 +138,17 @@ class Steps(nn.Module):
         return (x @ y + x).sin() @ y + x
 
 
+class Shifted(nn.Module):
+    """Additions, for delegates on devices; between them what stays on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.tensor([1.0, 2.0]))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return ((x + y).sin() + self.shift) * 2, x + y
+
+
 class Nested(nn.Module):
     """A program inside the program."""
 
@@ -208,6 +220,15 @@ def programs() -> dict[str, ExecutorchProgramManager]:
     x, y = torch.randn(3, 3), torch.randn(3, 3)
     parted = to_edge(_export(Steps(), x, y)).to_backend(AddMulPartitionerDemo())
     made["delegates"] = parted.to_executorch(_tiny())
+    # Two devices and the host. A method with memory on devices is refused where no backend serves them, so
+    # the program has one without; planned on the host, tensors alone name the devices, and the method runs.
+    shifted = _export(Shifted(), torch.ones(2), torch.ones(2))
+    devices = AddsOnDevices("cuda:0", "cuda:1", None)
+    split = to_edge({"forward": shifted, "on_devices": shifted}).to_backend({"on_devices": devices})
+    made["devices"] = split.to_executorch(_tiny())
+    made["devices_on_host"] = (
+        to_edge(shifted).to_backend(devices).to_executorch(_tiny(enable_non_cpu_memory_planning=False))
+    )
     made["program_in_program"] = _lower(_export(Nested(), CASES["mlp"].args[0]))
     made["external"] = _lower(
         _export(External(), torch.ones(2, 4)), external_constants=True, external_mutable_weights=True

@@ -1,8 +1,8 @@
-"""Imports every module of a package of ExecuTorch's wheel:
-`python -m tests.vendors.import_all ours|theirs PACKAGE OUT`.
+"""Imports every module of some packages of ExecuTorch's wheel, one package after the other:
+`python -m tests.vendors.import_all ours|theirs OUT PACKAGE...`.
 
-OUT is a JSON object from the module's name to null where it imports, else to what stopped it: the type, the
-name of the missing module or name where there is one, and the text.
+OUT is a JSON object from each package to one from the module's name to null where it imports, else to what
+stopped it: the type, the name of the missing module or name where there is one, and the text.
 """
 
 from __future__ import annotations
@@ -47,17 +47,16 @@ def outcome(module: str) -> dict[str, Any] | None:
 
 def main(arguments: list[str]) -> None:
     """Writes the outcomes of one side."""
-    side, package, out = arguments
+    side, out, *packages = arguments
     warnings.simplefilter("ignore")
+    modules = {package: modules_below(package) for package in packages}
     if side == "ours":
         from pteron import compat
 
-        modules = modules_below(package)
         compat.install()
-    else:
-        modules = modules_below(package)
     sys.argv[1:] = []
-    Path(out).write_text(json.dumps({module: outcome(module) for module in modules}, indent=1))
+    found = {package: {module: outcome(module) for module in modules[package]} for package in packages}
+    Path(out).write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
