@@ -53,6 +53,8 @@ from pteron.exir.passes.spec_prop_pass import state_specs
 from pteron.exir.passes.spell_out_copies import spell_out_copies
 from pteron.exir.passes.spell_out_symbolic_ops import spell_out_symbolic_ops
 from pteron.exir.passes.state_dim_order import state_dim_order
+from pteron.exir.passes.store_float8_as_bfloat16 import store_float8_as_bfloat16
+from pteron.exir.passes.store_quantized_weights import store_quantized_weights
 from pteron.exir.passes.sym_to_tensor import sym_to_tensor
 from pteron.exir.passes.sync_output_names import sync_output_names
 from pteron.exir.passes.tag_trained_weights import tag_trained_weights
@@ -164,6 +166,7 @@ FUNCTIONAL: Stage[ToExecutorch] = Stage(
     "what the target runs, with updates written back and views in place of reshapes; here every problem is "
     "looked for",
     (
+        Row(store_quantized_weights, given=lambda to, _: (to.kernels,)),
         Row(
             decompose_leftovers,
             given=lambda to, method: (to.kernels, to.edge_config, method, to.to_edge),
@@ -171,6 +174,7 @@ FUNCTIONAL: Stage[ToExecutorch] = Stage(
         Row(copy_program),
         Row(insert_write_backs),
         Row(run_graph_passes, when=_CALLER_HAS_PASSES, given=lambda to, _: (to.config.passes,)),
+        Row(store_float8_as_bfloat16),
         Row(settle_constants),
         Row(tag_trained_weights, when=_EXTERNAL_WEIGHTS),
         Row(

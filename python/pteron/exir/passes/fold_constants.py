@@ -19,6 +19,8 @@ from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase, Ex
 
 MOST_GROWTH = 64 * 1024
 MOST_MOVED = 1024 * 1024
+#: Elements of a quantised weight, at least; shorter constants are zero points and the like.
+QUANTIZED_WEIGHT = 4096
 
 # They move elements and compute nothing.
 _LAYOUT_OPERATORS = frozenset(
@@ -30,6 +32,9 @@ _LAYOUT_OPERATORS = frozenset(
         exir_ops.edge.aten.squeeze_copy.dims,
         exir_ops.edge.aten.unsqueeze_copy.default,
     }
+)
+_CASTS = frozenset(
+    {exir_ops.edge.aten._to_copy.default, exir_ops.edge.dim_order_ops._to_dim_order_copy.default}
 )
 
 
@@ -46,7 +51,8 @@ class FoldConstants(ExportedProgramPassBase):
     run half folds them when it loads the program, and the model's weights need not be in memory twice until
     the program is saved. None: no such limit, for targets that would move them in every run.
     Buffers that a run changes are no constants. What stays: random operators, quantise and
-    dequantise, results that are returned, everything in branches and loop bodies.
+    dequantise, casts of weights of one byte (int8, uint8) to floats, results that are returned,
+    everything in branches and loop bodies.
     """
 
     def __init__(self, most_growth: int = MOST_GROWTH, most_moved: int | None = None) -> None:
@@ -201,7 +207,7 @@ def _cone(
     for node in program.graph_module.graph.nodes:
         if node in refused or not _is_static(node.meta.get("val")):
             continue
-        if not (is_pure_call(node) or node.target is operator.getitem):
+        if not (is_pure_call(node) or node.target is operator.getitem) or _widens_weight(node):
             continue
         # An output has memory of its own, which an instruction must fill.
         if any(user.op == "output" for user in node.users):
@@ -214,6 +220,19 @@ def _cone(
         if is_read and isinstance(node.meta["val"], torch.Tensor):
             cone.results[node] = None
     return cone
+
+
+def _widens_weight(node: torch.fx.Node) -> bool:
+    """Whether a call makes floats of a weight that is stored in bytes: quantised models do."""
+    if node.target not in _CASTS or not isinstance(node.args[0], torch.fx.Node):
+        return False
+    before, after = node.args[0].meta.get("val"), node.meta["val"]
+    return (
+        isinstance(before, torch.Tensor)
+        and before.dtype in (torch.int8, torch.uint8)
+        and after.dtype.is_floating_point
+        and before.numel() >= QUANTIZED_WEIGHT
+    )
 
 
 def _is_static(value: Any) -> bool:
