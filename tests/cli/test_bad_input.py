@@ -27,7 +27,7 @@ CALLS = {
     "bench": "{p} --duration 0.02",
     "profile": "{p} --runs 1 -o {out}",
     "report": "{p} -o {out}",
-    "compare": "{p} --against rules=all",
+    "compare": "{p} --save-values {out}",
     "reduce": "{p} --against rules=all --rtol 1e-30 -o {out}",
     "bisect-rewrites": "{p} --runs 1",
     "size": "{p}",

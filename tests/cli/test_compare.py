@@ -12,6 +12,7 @@ import torch
 
 import pteron
 from pteron.devtools.compare import compare, errors
+from pteron.devtools.torch_reference import compare_with_torch
 from pteron.exir import to_edge
 from tests.cli.conftest import Command, Network
 
@@ -108,6 +109,95 @@ def test_rounds_of_a_loop_are_told_apart() -> None:
     found = compare(program, program, [np.ones(4, np.float32)])
     assert max(value.round for value in found.values) == 3  # the condition of three rounds, and of the end
     assert all(value.errors.max_abs == 0 for value in found.values)
+
+
+def test_saved_values_are_a_reference(
+    model_file: Path, changed_file: Path, command: Command, tmp_path: Path
+) -> None:
+    saved, outputs = tmp_path / "values.npz", tmp_path / "outputs.npz"
+    assert command("compare", model_file, "--save-values", saved).code == 0
+    done = command("compare", model_file, "--reference", saved, "--json")
+    assert done.code == 0
+    assert done.json["are_aligned"]
+    assert len(done.json["values"]) == len(pteron.load(model_file).kernels())
+    found = command("compare", changed_file, "--reference", saved, "--first-divergence")
+    assert found.code == 1
+    assert "aten::addmm.out" in found.out
+    assert command("run", model_file, "--save", outputs).code == 0
+    assert "only outputs" in command("compare", model_file, "--reference", outputs).out
+    assert command("compare", changed_file, "--reference", outputs).code == 1
+    other = tmp_path / "other.npz"
+    np.savez(other, nothing=np.ones(3))
+    assert "no array has the name of an output" in command("compare", model_file, "--reference", other).err
+    other.write_bytes(saved.read_bytes()[:-100])
+    assert "not an .npz file" in command("compare", model_file, "--reference", other).err
+    assert command("compare", model_file, "--reference", saved, "--against", "rules=all").code == 2
+    np.savez(other, output=np.ones(3, np.float32))
+    assert command("compare", model_file, "--reference", other).code == 2
+
+
+def test_the_failing_step_is_saved(
+    model_file: Path, changed_file: Path, command: Command, tmp_path: Path
+) -> None:
+    part = tmp_path / "part.pte"
+    done = command("compare", changed_file, model_file, "--save-failing", part)
+    assert done.code == 1
+    program = pteron.load(part)
+    assert program.operators() == ("aten::addmm.out",)
+    (spec,) = program.inputs()
+    value = np.load(tmp_path / "part.npz")[spec.name]
+    assert value.shape == (1, 288)
+    result = program.run("forward", value)
+    whole = pteron.load(changed_file, runtime=pteron.Runtime(disabled_rules=["all"]))
+    seen = {}
+
+    class Watch:
+        def value(self, step: pteron.TracedStep, position: int, value: np.ndarray) -> None:
+            seen[step.index] = np.array(value)
+
+    inputs = np.random.default_rng(0).uniform(0, 1, (1, 3, 8, 8)).astype(np.float32)
+    whole.load_method().execute([inputs], tracer=Watch())
+    np.testing.assert_allclose(result, seen[2], rtol=1e-5)
+
+
+def test_the_model_in_pytorch_is_a_reference() -> None:
+    torch.manual_seed(0)
+    network, inputs = Network().eval(), (torch.randn(1, 3, 8, 8),)
+    exported = torch.export.export(network, inputs)
+    program = pteron.load(to_edge(exported).to_executorch().buffer)
+    found = compare_with_torch(program, exported, inputs)
+    assert [(value.operator, value.source.module) for value in found.values] == [
+        ("aten.relu.default", "first.1"),
+        ("aten.linear.default", "head"),
+        ("aten.softmax.int", "Network"),
+    ]
+    assert all(value.errors.relative < 1e-5 for value in found.values)
+    assert found.outputs["output"].relative < 1e-5
+    assert not compare_with_torch(program, network, inputs).values
+    with torch.no_grad():
+        network.head.weight[0] += 1.0
+    assert compare_with_torch(program, network, inputs).outputs["output"].relative > 1e-3
+    divergence = compare_with_torch(program, torch.export.export(network, inputs), inputs).first_divergence(
+        1e-4
+    )
+    assert divergence is not None
+    assert divergence.source.module == "head"
+
+
+def test_several_calls_of_one_line_are_told_apart() -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            for _ in range(3):
+                x = torch.tanh(x) * 2
+            return x.sum(), x.to(torch.bfloat16)
+
+    exported = torch.export.export(Twice(), (torch.randn(2, 8),))
+    plain = pteron.Runtime(disabled_rules=["all"])
+    program = pteron.load(to_edge(exported).to_executorch().buffer, runtime=plain)
+    found = compare_with_torch(program, exported, (torch.randn(2, 8),))
+    operators = [value.operator for value in found.values]
+    assert operators.count("aten.tanh.default") == operators.count("aten.mul.Tensor") == 3
+    assert all(value.errors.relative < 1e-5 for value in found.values)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--against", "colour=red"], ["--against", "threads=0"]])

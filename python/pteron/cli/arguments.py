@@ -7,8 +7,10 @@ import errno
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pteron
 from pteron.cli.failure import UsageError, about
@@ -126,14 +128,14 @@ def write_file(path: Path, content: bytes | str) -> None:
     target = path.resolve()
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    try:
-        if target.exists() and not target.is_file():
+    if target.exists() and not target.is_file():
+        try:
             target.write_bytes(data)
-        else:
-            _replace(target, data)
-    except OSError as e:
-        # The system's text may name the other name, which means nothing to the user.
-        raise OSError(e.errno, e.strerror, str(path)) from None
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, str(path)) from None
+        return
+    with new_file(path) as file:
+        file.write(data)
 
 
 def check_writable(path: Path) -> None:
@@ -154,15 +156,27 @@ def check_writable(path: Path) -> None:
         raise OSError(e.errno, e.strerror, str(path)) from None
 
 
-def _replace(target: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """An open file that takes its name when all is written.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    target = path.resolve()
+    name = None
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "w+b") as file:
+            yield file
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
+    except BaseException as e:
+        if name is not None:
+            os.unlink(name)
+        if isinstance(e, OSError) and (name is None or e.filename in (None, name)):
+            # The system's text may name the other name, which means nothing to the user.
+            raise OSError(e.errno, e.strerror, str(path)) from None
         raise

@@ -4,20 +4,38 @@ Without a second program the first is compared with itself under the --against s
 set, other threads, rewrites switched off (`rules=all` runs the program as the file has it). Values in between
 are compared where both programs have the same instructions, outputs always. An error counts as a difference
 above --rtol of the largest element.
+
+--save-values writes what a run gives, and --reference compares with it, on another machine for example, or
+with what `pteron run --save` wrote. Values are on disk, never all in memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pteron
-from pteron.cli.arguments import add_json, add_method, add_program, add_runtime, load, method_of, print_json
+from pteron.cli.arguments import (
+    add_json,
+    add_method,
+    add_program,
+    add_runtime,
+    check_writable,
+    load,
+    method_of,
+    new_file,
+    print_json,
+    runtime,
+    write_file,
+)
 from pteron.cli.failure import UsageError
-from pteron.cli.inputs import add_inputs, read_inputs
-from pteron.devtools.compare import Comparison, Errors, compare
+from pteron.cli.inputs import add_inputs, npz, read_inputs
+from pteron.devtools.compare import Comparison, Errors, compare, compare_saved, save_values
+from pteron.devtools.description import describe_plan
+from pteron.devtools.sub_program import SubPrograms
 from pteron.devtools.text_table import text_table
 
 EXAMPLE = "pteron compare model.pte --against rules=all --first-divergence"
@@ -42,6 +60,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rtol", type=float, default=1e-5, help="largest error, of the largest element")
     parser.add_argument("--most", type=int, default=10, help="print so many values at most, the worst")
     parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE.npz",
+        help="compare with saved outputs, or with --save-values'",
+    )
+    parser.add_argument(
+        "--save-values",
+        type=Path,
+        metavar="FILE.npz",
+        help="write outputs and values of our run for --reference",
+    )
+    parser.add_argument(
+        "--save-failing",
+        type=Path,
+        metavar="FILE.pte",
+        help="write the step of the first value above --rtol as a program, and its inputs beside it",
+    )
+    parser.add_argument(
         "--first-divergence", action="store_true", help="print the first value above --rtol alone"
     )
     add_json(parser)
@@ -49,21 +85,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """1 where an output, or with --first-divergence a value, differs by more than the tolerance."""
-    if options.other is None and not options.against:
-        raise UsageError("name a second program, or a setting: --against rules=all")
+    has_other = options.other is not None or bool(options.against)
+    if not (has_other or options.reference or options.save_values):
+        raise UsageError("name a second program, a setting (--against rules=all), or --reference FILE.npz")
+    if has_other and options.reference is not None:
+        raise UsageError("--reference compares with saved values: name no second program or setting")
+    for path in (options.save_values, options.save_failing):
+        if path is not None:
+            check_writable(path)
     settings = _settings(options.against)
     ours = load(options)
-    theirs = _other(options, settings)
     method = method_of(ours, options.method)
-    if method not in theirs.methods:
-        raise UsageError(f"the other program has no method {method!r}")
     values = read_inputs(options.input, ours.inputs(method), options.seed)
-    threads = (options.threads, settings.get("threads"))
-    try:
-        found = compare(ours, theirs, values, method, num_threads=threads)
-    except ValueError as e:
-        raise UsageError(str(e)) from None
+    if options.save_values is not None:
+        with new_file(options.save_values) as file:
+            save_values(file, ours, values, method, num_threads=options.threads)
+        if not has_other and options.reference is None:
+            print(f"written: {options.save_values}")
+            return 0
+    found = _compare(options, settings, ours, method, values)
     differs = any(not errors.relative <= options.rtol for errors in found.outputs.values())
+    if options.save_failing is not None:
+        _save_failing(options, ours, method, values, found)
     if options.first_divergence:
         return _first(found, options, differs)
     if options.json:
@@ -77,6 +120,50 @@ def execute(options: argparse.Namespace) -> int:
     else:
         print(_text(found, options.most), end="")
     return 1 if differs else 0
+
+
+def _compare(
+    options: argparse.Namespace,
+    settings: dict[str, Any],
+    ours: pteron.Program,
+    method: str,
+    values: list[Any],
+) -> Comparison:
+    try:
+        if options.reference is not None:
+            with open(options.reference, "rb") as file:
+                return compare_saved(ours, file, values, method, num_threads=options.threads)
+        theirs = _other(options, settings)
+        if method not in theirs.methods:
+            raise UsageError(f"the other program has no method {method!r}")
+        threads = (options.threads, settings.get("threads"))
+        return compare(ours, theirs, values, method, num_threads=threads)
+    except zipfile.BadZipFile as e:
+        raise UsageError(f"{options.reference}: not an .npz file, or a damaged one ({e})") from None
+    except ValueError as e:
+        raise UsageError(str(e)) from None
+
+
+def _save_failing(
+    options: argparse.Namespace, ours: pteron.Program, method: str, values: list[Any], found: Comparison
+) -> None:
+    """Writes the instructions of the first value that differs as a program, with their inputs."""
+    value = found.first_divergence(options.rtol)
+    if value is None:
+        return
+    plain = runtime(argparse.Namespace(**{**vars(options), "disable_rule": ["all"]}))
+    try:
+        parts = SubPrograms(options.program.read_bytes(), ours, method, values, plain)
+    except ValueError as e:
+        raise UsageError(f"{options.program}: {e}") from None
+    instructions = describe_plan(ours, method).steps[value.step].instructions
+    part = parts.cut(parts.units_of(instructions))
+    if part is None:
+        raise UsageError(
+            f"step {value.step} cannot be a program of its own; pteron reduce finds one that can"
+        )
+    write_file(options.save_failing, part.content)
+    write_file(options.save_failing.with_suffix(".npz"), npz(part.inputs))
 
 
 def _first(found: Comparison, options: argparse.Namespace, differs: bool) -> int:
@@ -127,7 +214,7 @@ def _text(found: Comparison, most: int) -> str:
     rows = [(name, *_cells(errors)) for name, errors in found.outputs.items()]
     out = text_table(("output", *heads), rows)
     if not found.are_aligned:
-        return out + "the programs have other instructions: only outputs were compared\n"
+        return out + "other instructions, or no saved values: only outputs were compared\n"
     worst = [value for value in found.worst(most) if value.errors.relative > 0]
     out += f"{len(found.values)} values compared\n"
     if worst:

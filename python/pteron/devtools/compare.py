@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import tempfile
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,8 @@ from pteron.devtools.sources import Source, Sources
 
 #: A call of the plan, which of its results, and how often that was written before.
 Key = tuple[int, int, int]
+#: In an archive: the digest of the calls that its values belong to.
+CALLS_KEY = "pteron.calls"
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def compare(
     plans = describe_plan(ours, method), describe_plan(theirs, method)
     are_aligned = _calls(plans[0]) == _calls(plans[1])
     with tempfile.TemporaryDirectory(prefix="pteron-compare-") as folder:
-        store = _Store(Path(folder))
+        store = _Store(ValueFiles(Path(folder)))
         reference = _run(theirs, plans[1], arguments, num_threads[1], store if are_aligned else None)
         watch = _Compared(store) if are_aligned else None
         result = _run(ours, plans[0], arguments, num_threads[0], watch)
@@ -148,6 +152,69 @@ def compare(
         if a is not None
     }
     return Comparison(are_aligned, values, outputs)
+
+
+def save_values(
+    file: IO[bytes],
+    program: Program,
+    inputs: Iterable[Any],
+    method: str = "forward",
+    *,
+    num_threads: int | None = None,
+) -> None:
+    """Writes the outputs of a run, by name, and every value that it writes as an .npz file, one after the
+    other: what `compare_saved` takes, on another machine or with a later version.
+
+    Raises:
+        PteronError: those of loading and calling the method.
+    """
+    plan = describe_plan(program, method)
+    with zipfile.ZipFile(file, "w") as archive:
+        files = _Archive(archive)
+        results = _run(program, plan, list(inputs), num_threads, _Store(files))
+        for spec, result in zip(program.outputs(method), results, strict=True):
+            if result is not None:
+                files.put(spec.name, np.asarray(result))
+        files.put(CALLS_KEY, np.frombuffer(_digest(plan), np.uint8))
+
+
+def compare_saved(
+    program: Program,
+    file: IO[bytes],
+    inputs: Iterable[Any],
+    method: str = "forward",
+    *,
+    num_threads: int | None = None,
+) -> Comparison:
+    """Runs the program and compares with an .npz file: outputs by name, and, where `save_values` wrote it for
+    the same instructions, every value.
+
+    Raises:
+        PteronError: those of loading and calling the method.
+        ValueError: an array of another shape, or no output is in the file.
+        zipfile.BadZipFile: it is no .npz file, or damaged.
+    """
+    plan = describe_plan(program, method)
+    with zipfile.ZipFile(file) as archive:
+        files = _Archive(archive)
+        calls = files.get(CALLS_KEY)
+        is_aligned = calls is not None and calls.tobytes() == _digest(plan)
+        watch = _Compared(_Store(files)) if is_aligned else None
+        results = _run(program, plan, list(inputs), num_threads, watch)
+        outputs = {}
+        for spec, result in zip(program.outputs(method), results, strict=True):
+            expected = files.get(spec.name)
+            if expected is not None and result is not None:
+                outputs[spec.name] = errors(np.asarray(result), expected)
+        values = () if watch is None else tuple(_located(plan, Sources(program, method), watch))
+    if not outputs:
+        names = ", ".join(spec.name for spec in program.outputs(method))
+        raise ValueError(f"no array has the name of an output: {names}")
+    return Comparison(is_aligned, values, outputs)
+
+
+def _digest(plan: MethodDescription) -> bytes:
+    return hashlib.sha256(repr(_calls(plan)).encode()).digest()
 
 
 def _calls(plan: MethodDescription) -> Any:
@@ -182,24 +249,62 @@ class _Values(ABC):
         """What is done with a value."""
 
 
-class _Store(_Values):
-    """Keeps values as files."""
+class ValueFiles:
+    """Arrays as files of a folder, by name."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__()
         self._folder = folder
 
-    def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
-        # NumPy files have no bfloat16 and float8: float32 holds all of their numbers.
-        wide = array if array.dtype.kind in "biufc" else array.astype(np.float32)
-        np.save(self._path(key), wide, allow_pickle=False)
+    def put(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Keeps an array. NumPy files have no bfloat16 and float8: float32 holds all of their numbers."""
+        np.save(self._folder / f"{name}.npy", _plain(array), allow_pickle=False)
 
-    def get(self, key: Key) -> npt.NDArray[Any] | None:
-        path = self._path(key)
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        """An array, mapped; None where there is none."""
+        path = self._folder / f"{name}.npy"
         return np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
 
-    def _path(self, key: Key) -> Path:
-        return self._folder / f"{key[0]}-{key[1]}-{key[2]}.npy"
+
+class _Archive:
+    """Arrays as members of an .npz file, by name: written one after the other, read when asked for."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._names = set(archive.namelist())
+
+    def put(self, name: str, array: npt.NDArray[Any]) -> None:
+        with self._archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, np.asanyarray(_plain(array)), allow_pickle=False)
+
+    def get(self, name: str) -> npt.NDArray[Any] | None:
+        if f"{name}.npy" not in self._names:
+            return None
+        with self._archive.open(f"{name}.npy") as member:
+            array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+            return array
+
+
+def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array if array.dtype.kind in "biufc" else array.astype(np.float32)
+
+
+class _Store(_Values):
+    """Keeps values."""
+
+    def __init__(self, files: ValueFiles | _Archive) -> None:
+        super().__init__()
+        self._files = files
+
+    def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
+        self._files.put(_name(key), array)
+
+    def get(self, key: Key) -> npt.NDArray[Any] | None:
+        return self._files.get(_name(key))
+
+
+def _name(key: Key) -> str:
+    """In archives these names are beside those of outputs."""
+    return f"pteron.value.{key[0]}-{key[1]}-{key[2]}"
 
 
 class _Compared(_Values):

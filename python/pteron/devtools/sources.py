@@ -56,6 +56,15 @@ class Sources:
         found = [self._source(self._table.get("handles"), handle) for handle in known]
         return next((source for source in found if source.module), found[0] if found else Source())
 
+    def handles(self) -> list[int]:
+        """The debug handles of the method, in order."""
+        entries = self._table.get("handles")
+        return sorted(int(handle) for handle in entries) if isinstance(entries, dict) else []
+
+    def source(self, handle: int) -> Source:
+        """The place of a handle."""
+        return self._source(self._table.get("handles"), handle)
+
     def module_of(self, instruction: int) -> str:
         """The module of an instruction of the file; empty where it is not known."""
         return self.at(instruction).module
