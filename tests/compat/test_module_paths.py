@@ -232,6 +232,7 @@ NAMES = {
         "external_mutable_weights_pass",
         "is_param_node",
     ],
+    "exir.passes.to_device_pass": ["ToDevicePass"],
     "exir.emit._emitter": ["_DelegateDebugIdentifierMap", "dim_order_from_stride"],
     "exir.passes.fold_redundant_qdq_pass": ["FoldRedundantDequantizeQuantizePass"],
     "exir.passes.init_mutable_pass": ["InitializedMutableBufferPass"],

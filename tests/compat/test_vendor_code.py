@@ -12,7 +12,7 @@ import torch
 from pteron.compat.executorch.exir.backend.backend_api import _get_node_list_with_same_tag
 from pteron.compat.executorch.exir.dialects._ops import ops
 from pteron.compat.executorch.exir.graph_module import _get_control_flow_submodules
-from pteron.compat.executorch.exir.passes import SpecPropPass
+from pteron.compat.executorch.exir.passes import SpecPropPass, ToDevicePass
 from pteron.compat.executorch.exir.passes.external_constants_pass import (
     delegate_external_constants_pass_unlifted,
     external_constants_pass,
@@ -162,3 +162,18 @@ def test_bodies_at_positions_of_the_caller_s() -> None:
     ((name, body, call),) = _get_control_flow_submodules(module, {cond: [2]})
     assert (name, call.target) == ("false_graph_0", cond)
     assert any("cos" in str(node.target) for node in body.graph.nodes)
+
+
+def test_a_graph_moves_to_another_device_before_it_is_exported() -> None:
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) + torch.arange(2, device="cpu")
+
+    graph = torch.export.export(Masked(), (torch.randn(1, 2),)).module()
+    moved = ToDevicePass("meta")(graph).graph_module
+    again = torch.export.export(moved, (torch.randn(1, 2, device="meta"),))
+    assert {node.meta["val"].device.type for node in again.graph.nodes if "val" in node.meta} == {"meta"}
