@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -path '*/assets/*' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-report test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page bench-xnnpack clean
@@ -138,6 +138,10 @@ $(BACKENDS)/.packages: pyproject.toml | $(UV)
 test-backends: $(VENV)/.installed $(BACKENDS)/.packages ## the packages in python/packages: OpenVINO and ONNX Runtime as backends (some minutes)
 	$(UV) pip install --quiet --python $(BACKENDS)/bin/python --no-deps --force-reinstall target/wheels/*.whl $(PACKAGES)
 	$(BACKENDS)/bin/python -m pytest -q -n $(JOBS) --dist load $(addsuffix /tests,$(PACKAGES))
+
+# Needs Debian's chromium. Pictures of every view are left in target/report: look at them after a change.
+test-report: $(VENV)/.installed ## reports of pteron in a headless Chromium: views, selection, hostile names, 5,000 instructions (some minutes)
+	$(BIN)/python -m pytest -q tests/report/check_browser.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

@@ -31,21 +31,22 @@ def of_program(file: Layer, plan: Layer, weights: Sequence[Weight], live: Sequen
     """What is true of a program without running it."""
     fused = [node for node in plan.nodes if len(node.instructions) > 1]
     if fused:
+        covered = sum(len(node.instructions) for node in fused)
         yield (
-            f"Load makes {len(plan.nodes)} steps of {len(file.nodes)} instructions: {len(fused)} of"
-            f" them stand for {sum(len(node.instructions) for node in fused)} instructions."
+            f"Load makes {_count(plan.nodes, 'step')} of {_count(file.nodes, 'instruction')};"
+            f" {len(fused)} of them stand for {covered}."
         )
     delegated = [node for node in file.nodes if node.backend]
     for backend in sorted({node.backend for node in delegated}):
         count = sum(node.backend == backend for node in delegated)
-        yield f"{count} of {len(file.nodes)} instructions are delegates of {backend}."
+        yield f"Delegates of {backend}: {count} of {_count(file.nodes, 'instruction')}."
     moved = [node for node in plan.nodes if is_move(node.operator)]
     if moved:
         nbytes = sum(node.nbytes for node in moved)
         whole = sum(node.nbytes for node in plan.nodes) or 1
         yield (
-            f"{len(moved)} steps only move bytes: {size_text(nbytes)} in a call, {nbytes / whole:.0%} of all"
-            " that steps read and write."
+            f"Moving bytes alone takes {_count(moved, 'step')}: {size_text(nbytes)} in a call,"
+            f" {nbytes / whole:.0%} of all that steps read and write."
         )
     if live and max(live):
         peak = max(range(len(live)), key=live.__getitem__)
@@ -74,7 +75,7 @@ def of_run(plan: Layer, run: dict[str, Any], ceiling: Ceiling | None) -> Iterato
         by_operator[node.operator].append(at)
     operator, members = max(by_operator.items(), key=lambda item: sum(spent[at] for at in item[1]))
     time = sum(spent[at] for at in members)
-    text = f"{time / total:.0%} of the time is in {len(members)} steps of {operator}"
+    text = f"{time / total:.0%} of the time is in {_count(members, 'step')} of {operator}"
     if ceiling is not None:
         flops = sum(plan.nodes[at].flops for at in members)
         nbytes = sum(plan.nodes[at].nbytes for at in members)
@@ -108,6 +109,10 @@ def of_errors(plan: Layer, errors: Sequence[float | None], rtol: float) -> Itera
     yield (
         f"The first value that differs by more than {rtol:g} is of step {first}, {node.operator}, in {where}."
     )
+
+
+def _count(members: Sequence[object], noun: str) -> str:
+    return f"{len(members)} {noun}{'' if len(members) == 1 else 's'}"
 
 
 def is_move(operator: str) -> bool:

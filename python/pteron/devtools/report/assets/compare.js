@@ -19,8 +19,8 @@ class Compare {
     this.rebuild();
   }
   columnSwitch() {
-    const timed = RUNS.some((run) => run.isMeasured);
-    this.column = timed ? "ns" : "bytes";
+    const timed = RUNS.filter((run) => run.isMeasured).length > 1;
+    this.column = timed && this.other.isMeasured ? "ns" : "bytes";
     return select("by", [timed ? ["ns", "time"] : null, ["bytes", "bytes"], ["flops", "operations"]].filter(Boolean), this.column, (value) => { this.column = value; this.rebuild(); });
   }
   value(run, step) {
@@ -65,7 +65,8 @@ class Compare {
       const isMarked = a !== undefined ? isChosen(run, a) : isChosen(other, b);
       const label = `${plan.module(step) || "(not known)"} · ${plan.text("operator", step)}`;
       const middle = 24 + at * 20;
-      const text = x === null || y === null ? (x === null ? "only in the other" : "only in this one") : `${format(x)} → ${format(y)}`;
+      const name = (value) => value === null ? "not measured" : format(value);
+      const text = a === undefined ? "only in the other" : b === undefined ? "only in this one" : `${name(x)} → ${name(y)}`;
       return svg("g", { class: isMarked ? "pair selected" : "pair", role: "button", tabindex: 0, "aria-label": `${label}: ${text}`,
         onclick: () => (a !== undefined ? chooseStep(run, a) : chooseStep(other, b)),
         onkeydown: (event) => { if (event.key === "Enter") (a !== undefined ? chooseStep(run, a) : chooseStep(other, b)); } },

@@ -9,9 +9,9 @@ class Flame {
     this.boxes = [];
     this.total = 1;
     this.canvas = new ZoomCanvas(this.view.body, "Flame view", {
-      draw: (...all) => this.draw(...all), hit: (x, y) => this.hit(x, y), height: () => (this.depth + 1) * 22 + 2, range: () => [0, this.total] });
+      draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => (this.depth + 1) * 22 + 2, range: () => [0, this.total] });
     on("view", () => this.rebuild());
-    on("selection", () => this.canvas.redraw());
+    on("selection", () => this.canvas.remark());
     on("search", () => this.canvas.redraw());
     this.rebuild();
   }
@@ -67,26 +67,33 @@ class Flame {
   }
   draw(context, width, height, colours) {
     const run = state.run;
-    const chosen = state.selection?.in(run).steps;
-    const marked = [];
     for (const box of this.boxes) {
       const from = this.canvas.x(box.x);
       const to = this.canvas.x(box.x + box.width);
-      if (to < 0 || from > width || (to - from < 0.4 && box.module)) continue;
-      const wide = Math.max(to - from - 0.6, 0.5);
+      if (to < 0 || from > width || (to - from < 0.4 && box.module !== undefined)) continue;
+      const isStep = box.module === undefined;
       const y = box.depth * 22 + 1;
-      const colour = box.module === undefined ? stepColour(run, state.colouring, box.step) : colours.faint;
-      context.globalAlpha = state.search && box.step !== undefined && !matchesSearch(run, box.step) ? 0.25 : 1;
+      const colour = isStep ? stepColour(run, state.colouring, box.step) : colours.faint;
+      context.globalAlpha = state.search && isStep && !matchesSearch(run, box.step) ? 0.25 : 1;
       context.fillStyle = colour;
-      context.fillRect(from, y, wide, 20);
+      context.fillRect(from, y, Math.max(to - from - 0.6, 0.5), 20);
       context.globalAlpha = 1;
       const left = Math.max(from, 0);
-      drawLabel(context, box.label, left + 4, y + 10.5, Math.min(to, width) - left - 6, box.module === undefined ? inkOn(colour) : colours.ink);
-      if (box.module !== undefined ? state.selection?.module === box.module : chosen?.has(box.step)) marked.push([from, y, wide]);
+      const room = Math.min(to, width) - left - 6;
+      if (room > 16) drawLabel(context, box.label, left + 4, y + 10.5, room, isStep ? inkOn(colour) : colours.ink);
     }
+  }
+  mark(context, colours) {
+    const chosen = state.selection?.in(state.run).steps;
+    if (!chosen) return;
     context.strokeStyle = colours.mark;
     context.lineWidth = 2;
-    for (const [x, y, wide] of marked) context.strokeRect(x + 1, y + 1, Math.max(wide - 2, 1), 18);
+    for (const box of this.boxes) {
+      if (box.module !== undefined ? state.selection.module !== box.module : !chosen.has(box.step)) continue;
+      const from = this.canvas.x(box.x);
+      const wide = this.canvas.x(box.x + box.width) - from - 0.6;
+      context.strokeRect(from + 1, box.depth * 22 + 2, Math.max(wide - 2, 1), 18);
+    }
   }
   hit(x, y) {
     const run = state.run;

@@ -14,7 +14,11 @@ class GraphPane {
     this.root.addEventListener("pointermove", (event) => this.move(event));
     this.root.addEventListener("pointerup", () => { setTimeout(() => { this.drag = null; }, 0); });
     this.root.addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(() => { if (!this.isFitted) this.fit(); }).observe(this.root);
+    this.view = { width: 0, height: 0 };
+    new ResizeObserver(([entry]) => {
+      this.view = entry.contentRect;
+      if (!this.isFitted) this.fit();
+    }).observe(this.root);
     on("view", () => this.rebuild());
     on("selection", () => this.follow());
     on("search", () => this.mark());
@@ -232,7 +236,7 @@ class GraphPane {
     return ancestors(leaf).find((box) => box.kind === "module" && box.path === selection.module) ?? leaf;
   }
   reveal(box) {
-    const view = this.root.getBoundingClientRect();
+    const { view } = this;
     const [x, y] = [this.origin[0] + box.left * this.scale, this.origin[1] + box.top * this.scale];
     const [wide, high] = [box.width * this.scale, Math.min(box.height * this.scale, view.height)];
     if (x < 0 || x + Math.min(wide, view.width) > view.width) this.origin[0] += Math.max(8, (view.width - wide) / 2) - x;
@@ -240,7 +244,7 @@ class GraphPane {
     this.move_();
   }
   fit() {
-    const view = this.root.getBoundingClientRect();
+    const { view } = this;
     if (!view.width || !this.tree) return;
     this.isFitted = true;
     const { width, height } = this.tree.root;
@@ -272,7 +276,7 @@ class GraphPane {
     this.move_();
   }
   key(event) {
-    const view = this.root.getBoundingClientRect();
+    const { view } = this;
     const middle = [view.width / 2, view.height / 2];
     const actions = {
       ArrowRight: () => this.step(1), ArrowDown: () => this.step(1), ArrowLeft: () => this.step(-1), ArrowUp: () => this.step(-1),

@@ -18,7 +18,7 @@ function header() {
   const scale = el("span", { id: "legend" });
   on("view", () => show(scale, legend(state.run, state.colouring)));
   const links = el("nav", { "aria-label": "Views" });
-  document.body.prepend(el("header", { role: "banner" }, el("span", { class: "brand" }, "pteron report"), runs, colours, scale, search, links, themes));
+  document.body.prepend(el("header", { role: "banner" }, el("span", { class: "brand" }, "pteron report"), runs, colours, scale, search, themes, links));
   return { search, links, runs };
 }
 
@@ -58,7 +58,7 @@ function print(isPrinting, table) {
   theme.isPrinting = isPrinting;
   theme.update();
   emit("view");
-  for (const one of CANVASES) one.paint();
+  for (const one of CANVASES) { one.isStale = true; one.paint(); }
   if (isPrinting) table.paint(true);
 }
 

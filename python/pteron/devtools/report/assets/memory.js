@@ -9,7 +9,7 @@ class MemoryMap {
     this.about = el("p", { class: "about" });
     this.view.body.append(this.about);
     this.canvas = new ZoomCanvas(this.view.body, "Memory map", {
-      draw: (...all) => this.draw(...all), hit: (x, y) => this.hit(x, y), height: () => 320, range: () => [0, Math.max(this.layer.count, 1)] });
+      draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => 320, range: () => [0, Math.max(this.layer.count, 1)] });
     on("view", () => this.rebuild());
     on("selection", () => this.follow());
     this.rebuild();
@@ -39,37 +39,47 @@ class MemoryMap {
       const chosen = [...state.selection.nodes(state.run, state.layer)];
       if (chosen.length) this.canvas.reveal(Math.min(...chosen), Math.max(...chosen) + 1);
     }
-    this.canvas.redraw();
+    this.canvas.remark();
+  }
+  // Where a rectangle is on the canvas.
+  area(one) {
+    const from = this.canvas.x(one.from);
+    const y = this.y(one.low);
+    return [from, y, Math.max(this.canvas.x(one.to) - from - 0.5, 0.6), Math.max(this.y(one.low + one.nbytes) - y - 0.5, 0.8)];
   }
   draw(context, width, height, colours) {
-    const run = state.run;
-    const { layer, canvas } = this;
-    const chosen = state.selection?.nodes(run, layer.id);
+    const { layer } = this;
     this.strip(context, width, colours);
-    const marked = [];
     for (const one of this.rectangles) {
-      const from = canvas.x(one.from);
-      const to = canvas.x(one.to);
-      if (to < 0 || from > width) continue;
-      const y = this.y(one.low);
-      const high = Math.max(this.y(one.low + one.nbytes) - y - 0.5, 0.8);
+      const [from, y, wide, high] = this.area(one);
+      if (from + wide < 0 || from > width) continue;
       const writer = layer.lifetimes.writer[one.at];
-      const colour = writer < 0 ? colours.line : nodeColour(run, state.colouring, layer, writer);
+      const colour = writer < 0 ? colours.line : nodeColour(state.run, state.colouring, layer, writer);
       context.fillStyle = colour;
-      context.fillRect(from, y, Math.max(to - from - 0.5, 0.6), high);
-      if (high > 12) drawLabel(context, layer.tensor(one.at), Math.max(from, 0) + 3, y + high / 2, Math.min(to, width) - Math.max(from, 0) - 5, writer < 0 ? colours.ink : inkOn(colour));
-      if (chosen && (chosen.has(writer) || layer.readers(one.at).some((at) => chosen.has(at)))) marked.push([from, y, Math.max(to - from - 0.5, 1), high, chosen.has(writer)]);
+      context.fillRect(from, y, wide, high);
+      const left = Math.max(from, 0);
+      const room = Math.min(from + wide, width) - left - 5;
+      if (high > 12 && room > 16) drawLabel(context, layer.tensor(one.at), left + 3, y + high / 2, room, writer < 0 ? colours.ink : inkOn(colour));
     }
+    context.fillStyle = colours.ink;
+    for (const base of this.bases.slice(1)) context.fillRect(0, this.y(base) - 1, width, 1);
+  }
+  mark(context, colours) {
+    const { layer, canvas } = this;
+    const chosen = state.selection?.nodes(state.run, layer.id);
+    if (!chosen) return;
     context.lineWidth = 2;
-    for (const [x, y, wide, high, isWritten] of marked) {
-      context.strokeStyle = colours.mark;
+    context.strokeStyle = colours.mark;
+    for (const one of this.rectangles) {
+      const isWritten = chosen.has(layer.lifetimes.writer[one.at]);
+      if (!isWritten && !layer.readers(one.at).some((at) => chosen.has(at))) continue;
+      const [x, y, wide, high] = this.area(one);
       context.setLineDash(isWritten ? [] : [3, 2]);
       context.strokeRect(x + 1, y + 1, Math.max(wide - 2, 1), Math.max(high - 2, 1));
     }
     context.setLineDash([]);
     context.fillStyle = colours.mark;
-    for (const at of chosen ?? []) context.fillRect(canvas.x(at), STRIP, Math.max(canvas.x(at + 1) - canvas.x(at), 1.5), 4);
-    this.bases.slice(1).forEach((base) => { context.fillStyle = colours.ink; context.fillRect(0, this.y(base) - 1, width, 1); });
+    for (const at of chosen) context.fillRect(canvas.x(at), STRIP, Math.max(canvas.x(at + 1) - canvas.x(at), 1.5), 4);
   }
   strip(context, width, colours) {
     const { layer, canvas } = this;

@@ -1,6 +1,16 @@
 // Programs and runs of the page's data as objects. Texts are strings of the file: they become text nodes, never markup.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
+// Characters without a shape, and those that turn the direction of what follows, are shown by number.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const escaped = (text) => text.replace(HIDDEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+function shownTexts(value) {
+  if (typeof value === "string") return escaped(value);
+  if (Array.isArray(value)) return typeof value[0] === "number" && typeof value[1] !== "string" ? value : value.map(shownTexts);
+  if (value && typeof value === "object") for (const name of Object.keys(value)) value[name] = shownTexts(value[name]);
+  return value;
+}
+
+const DATA = shownTexts(JSON.parse(document.getElementById("data").textContent));
 const TEXTS = DATA.texts;
 const CEILING = DATA.ceiling;
 
@@ -75,6 +85,7 @@ class Run {
     out.ceiling = CEILING && out.ns ? out.least / out.ns : null;
     return out;
   }
+  get whole() { return (this.all ??= this.sum(this.plan.operator.keys())); }
   // The quantity that areas and widths stand for.
   weight(step) {
     if (this.isMeasured) return this.ns[step];

@@ -47,7 +47,7 @@ function detailsView() {
     }
     const chosen = [...selection.in(run).steps].sort((a, b) => a - b);
     const sum = run.sum(chosen);
-    const whole = run.sum(run.plan.operator.keys());
+    const { whole } = run;
     const facts = [];
     if (run.isMeasured) facts.push(["time", `${formatTime(sum.ns)}, ${formatShare(sum.ns / (whole.ns || 1))}`]);
     if (sum.ceiling !== null) facts.push(["of the ceiling", formatShare(sum.ceiling)]);

@@ -37,12 +37,12 @@ class TreeTable {
       run.errors && ["error", (sum) => sum.error ?? -1, (sum) => formatError(sum.error)],
     ].filter(Boolean);
   }
-  rebuild() {
+  rebuild(isPainted = true) {
     const run = state.run;
     if (this.shown !== run) {
       this.shown = run;
       this.tree = moduleTree(run.plan);
-      this.whole = run.sum(run.plan.operator.keys());
+      this.whole = run.whole;
       for (const top of this.tree.children) this.open.add(top.path);
       this.sums = new Map();
     }
@@ -54,7 +54,7 @@ class TreeTable {
     this.scroll.setAttribute("aria-rowcount", this.flat.length + 1);
     this.rows.style.height = `${this.flat.length * ROW}px`;
     this.scroll.style.setProperty("--columns", columns.length);
-    this.paint();
+    if (isPainted) this.paint();
   }
   heading(name, at) {
     const isNumber = at > 0 && name !== "kernel";
@@ -145,7 +145,7 @@ class TreeTable {
       const parts = path ? path.split(".") : [];
       const least = selection.module !== null ? parts.length - 1 : parts.length;
       for (let length = 1; length <= least; length++) this.open.add(parts.slice(0, length).join("."));
-      this.rebuild();
+      this.rebuild(false);
       const wanted = this.flat.findIndex(({ item, isModule }) =>
         selection.module !== null ? isModule && item.path === selection.module : !isModule && selection.in(run).steps.has(item));
       if (wanted >= 0) {

@@ -7,9 +7,9 @@ class Timeline {
     this.none = el("p", { class: "about" }, "No times were measured.");
     this.view.body.append(this.none);
     this.canvas = new ZoomCanvas(this.view.body, "Timeline", {
-      margin: 0, draw: (...all) => this.draw(...all), hit: (x, y) => this.hit(x, y), height: () => 84, range: () => [0, this.end ?? 1] });
+      margin: 0, draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => 84, range: () => [0, this.end ?? 1] });
     on("view", () => this.rebuild());
-    on("selection", () => this.canvas.redraw());
+    on("selection", () => this.canvas.remark());
     on("search", () => this.canvas.redraw());
     this.rebuild();
   }
@@ -23,7 +23,6 @@ class Timeline {
   }
   draw(context, width, height, colours) {
     const run = state.run;
-    const chosen = state.selection?.in(run).steps;
     this.axis(context, width, colours);
     context.fillStyle = colours.ink;
     context.fillText("calling thread", 4, 30);
@@ -33,21 +32,30 @@ class Timeline {
       const to = this.canvas.x(end);
       if (to < 0) continue;
       if (from > width) break;
-      const isMarked = chosen?.has(step);
-      // Several to a pixel: the first stands for all, but for those that are selected.
-      if (to - from < 0.3 && to <= last && !isMarked) continue;
+      // Several to a pixel: the first stands for all.
+      if (to - from < 0.3 && to <= last) continue;
       last = Math.max(to, from + 0.5);
       const colour = stepColour(run, state.colouring, step);
       context.globalAlpha = state.search && !matchesSearch(run, step) ? 0.2 : 1;
       context.fillStyle = colour;
       context.fillRect(from, 40, Math.max(to - from - 0.4, 0.5), 34);
       context.globalAlpha = 1;
-      drawLabel(context, run.plan.text("operator", step), Math.max(from, 0) + 3, 57, Math.min(to, width) - Math.max(from, 0) - 5, inkOn(colour));
-      if (isMarked) {
-        context.fillStyle = colours.mark;
-        context.fillRect(from, 36, Math.max(to - from, 1.5), 3);
-        context.fillRect(from, 75, Math.max(to - from, 1.5), 3);
-      }
+      const left = Math.max(from, 0);
+      const room = Math.min(to, width) - left - 5;
+      if (room > 16) drawLabel(context, run.plan.text("operator", step), left + 3, 57, room, inkOn(colour));
+    }
+  }
+  mark(context, colours, width) {
+    const chosen = state.selection?.in(state.run).steps;
+    if (!chosen) return;
+    context.fillStyle = colours.mark;
+    for (const [step, start, end] of this.spans) {
+      if (!chosen.has(step)) continue;
+      const from = this.canvas.x(start);
+      const wide = Math.max(this.canvas.x(end) - from, 1.5);
+      if (from > width || from + wide < 0) continue;
+      context.fillRect(from, 36, wide, 3);
+      context.fillRect(from, 75, wide, 3);
     }
   }
   axis(context, width, colours) {

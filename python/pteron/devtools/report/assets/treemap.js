@@ -7,9 +7,9 @@ class Treemap {
       select("colour", [["kind", "element type"], ["time", "steps that read"]], "kind", (value) => { this.colouring = value; this.canvas.redraw(); })]);
     this.about = el("p", { class: "about" });
     this.view.body.append(this.about);
-    this.canvas = new Canvas(this.view.body, "Weights", { draw: (...all) => this.draw(...all), hit: (x, y) => this.hit(x, y), height: () => 340 });
+    this.canvas = new Canvas(this.view.body, "Weights", { draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => 340 });
     on("view", () => this.rebuild());
-    on("selection", () => this.canvas.redraw());
+    on("selection", () => this.canvas.remark());
     this.rebuild();
   }
   rebuild() {
@@ -47,7 +47,6 @@ class Treemap {
     const run = state.run;
     const weights = run.program.weights;
     this.areas = [];
-    const chosen = state.selection;
     const place = (module, x, y, wide, high) => {
       const isNamed = module.parent && wide > 40 && high > 26;
       const pad = module.parent && Math.min(wide, high) > 12 ? 2 : 0;
@@ -61,14 +60,12 @@ class Treemap {
       });
     };
     place(this.tree, 0, 0, width, height);
-    const marked = [];
     for (const area of this.areas) {
       const { x, y, wide, high } = area;
       if (area.module) {
         context.fillStyle = area.module.depth % 2 ? colours.surface : colours.faint;
         context.fillRect(x, y, wide - 1, high - 1);
         if (wide > 40 && high > 26) drawLabel(context, area.module.name, x + 4, y + 8, wide - 8, colours.ink);
-        if (chosen && chosen.module === area.module.path) marked.push(area);
         continue;
       }
       const colour = this.colour(run, area.weight);
@@ -81,11 +78,17 @@ class Treemap {
         context.setLineDash([]);
       }
       if (wide > 50 && high > 15) drawLabel(context, this.name(area.weight), x + 4, y + high / 2, wide - 8, inkOn(colour));
-      if (chosen && weights.readers[area.weight].some((one) => chosen.in(run).instructions.has(one))) marked.push(area);
     }
+  }
+  mark(context, colours) {
+    const { selection, run } = state;
+    if (!selection) return;
+    const { instructions } = selection.in(run);
+    const marked = (area) => area.module ? selection.module === area.module.path
+      : run.program.weights.readers[area.weight].some((one) => instructions.has(one));
     context.strokeStyle = colours.mark;
     context.lineWidth = 2;
-    for (const { x, y, wide, high } of marked) context.strokeRect(x + 1, y + 1, Math.max(wide - 3, 1), Math.max(high - 3, 1));
+    for (const { x, y, wide, high } of this.areas.filter(marked)) context.strokeRect(x + 1, y + 1, Math.max(wide - 3, 1), Math.max(high - 3, 1));
   }
   name(at) {
     const weights = state.run.program.weights;

@@ -1,7 +1,8 @@
 // Canvases: a click selects what lies there, arrow keys walk over steps; the second kind zooms over a range of numbers.
 
 class Canvas {
-  // draw(context, width, height, colours); hit(x, y) -> { lines, choose } or null; height(width)
+  // draw(context, width, height, colours) paints all but the selection, mark(context, colours, width) the selection
+  // above it; hit(x, y) -> { lines, choose } or null; height(width).
   constructor(body, label, hooks) {
     Object.assign(this, hooks);
     this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": label });
@@ -11,34 +12,60 @@ class Canvas {
     this.canvas.addEventListener("pointerup", (event) => this.up(event));
     this.canvas.addEventListener("pointerleave", () => tooltip.hide());
     this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.base = document.createElement("canvas");
+    this.isStale = true;
     new ResizeObserver(() => this.redraw()).observe(body);
+    // What is out of sight is painted when it comes into sight.
+    new IntersectionObserver((entries) => {
+      this.isInSight = entries.at(-1).isIntersecting;
+      if (this.isInSight) this.ask();
+    }, { rootMargin: "200px" }).observe(this.canvas);
     CANVASES.push(this);
   }
   label(text) { this.canvas.setAttribute("aria-label", text); }
-  // Once a frame, however often a view asks for it.
   redraw() {
+    this.isStale = true;
+    this.ask();
+  }
+  // The selection alone: what lies below it is copied.
+  remark() { this.ask(); }
+  // Once a frame, however often a view asks for it.
+  ask() {
     if (this.isAsked) return;
     this.isAsked = true;
-    requestAnimationFrame(() => { this.isAsked = false; this.paint(); });
+    requestAnimationFrame(() => { this.isAsked = false; if (this.isInSight) this.paint(); });
   }
   paint() {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
-    const height = this.height(width);
     const density = Math.min(devicePixelRatio || 1, 2);
-    this.width = width;
-    this.canvas.width = Math.round(width * density);
-    this.canvas.height = Math.round(height * density);
-    this.canvas.style.height = `${height}px`;
-    const context = this.canvas.getContext("2d");
-    context.scale(density, density);
+    const colours = theme.palette();
+    if (this.isStale || width !== this.width) {
+      this.isStale = false;
+      this.width = width;
+      const height = this.height(width);
+      for (const one of [this.base, this.canvas]) {
+        one.width = Math.round(width * density);
+        one.height = Math.round(height * density);
+      }
+      this.canvas.style.height = `${height}px`;
+      const context = this.context(this.base, density);
+      context.fillStyle = colours.surface;
+      context.fillRect(0, 0, width, height);
+      this.draw(context, width, height, colours);
+    }
+    const context = this.context(this.canvas, 1);
+    context.drawImage(this.base, 0, 0);
+    context.setTransform(density, 0, 0, density, 0, 0);
+    this.mark(context, colours, width);
+    this.canvas.dataset.painted = String(Number(this.canvas.dataset.painted ?? 0) + 1);
+  }
+  context(canvas, density) {
+    const context = canvas.getContext("2d");
+    context.setTransform(density, 0, 0, density, 0, 0);
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    const colours = theme.palette();
-    context.fillStyle = colours.surface;
-    context.fillRect(0, 0, width, height);
-    this.draw(context, width, height, colours);
-    this.canvas.dataset.painted = String(Number(this.canvas.dataset.painted ?? 0) + 1);
+    return context;
   }
   place(event) {
     const box = this.canvas.getBoundingClientRect();
