@@ -23,7 +23,7 @@ from pdoc import doc, doc_pyi, docstrings
 import pteron
 
 # Modules whose `__all__` is the front door: all that they name has a docstring.
-FRONT_DOORS = ("pteron", "pteron.errors", "pteron.runtime", "pteron.exir")
+FRONT_DOORS = ("pteron", "pteron.errors", "pteron.runtime", "pteron.exir", "pteron.quant")
 # Special methods that a user calls, if by another spelling; the others are of Python's machinery.
 SHOWN_SPECIAL = {"__call__", "__enter__", "__getitem__", "__len__"}
 # Dimensions of a heading in a page: the page, a module, a name, a member of a class.

@@ -57,7 +57,7 @@ def tokens() -> tuple[Tensor, ...]:
 
 
 def static(quantizer: str, *, training: bool = False, **settings: Any) -> Callable[[], Built]:
-    """PT2E with XNNPACK's quantizer, of ExecuTorch or of torchao."""
+    """PT2E with XNNPACK's quantizer, of ExecuTorch or of torchao, or with ours."""
 
     def build() -> Built:
         from importlib import import_module
@@ -71,11 +71,14 @@ def static(quantizer: str, *, training: bool = False, **settings: Any) -> Callab
         model = Network()
         for _ in range(2):  # statistics of batch norm
             model(torch.randn(8, 3, 8, 8))
-        chosen = module.get_symmetric_quantization_config(is_qat=training, **settings)
         captured = torch.export.export(model.train(training), x).module()
-        ours = module.XNNPACKQuantizer().set_global(chosen)
+        if quantizer == PTERON:
+            chosen = module.PteronQuantizer(is_qat=training, **settings)
+        else:
+            config = module.get_symmetric_quantization_config(is_qat=training, **settings)
+            chosen = module.XNNPACKQuantizer().set_global(config)
         if training:
-            prepared = prepare_qat_pt2e(captured, ours)
+            prepared = prepare_qat_pt2e(captured, chosen)
             optimizer = torch.optim.SGD(prepared.parameters(), lr=1e-3)
             for _ in range(2):
                 optimizer.zero_grad()
@@ -83,7 +86,7 @@ def static(quantizer: str, *, training: bool = False, **settings: Any) -> Callab
                 optimizer.step()
             move_exported_model_to_eval(prepared)
         else:
-            prepared = prepare_pt2e(captured, ours)
+            prepared = prepare_pt2e(captured, chosen)
             for _ in range(3):
                 prepared(*image())
         return convert_pt2e(prepared), x
@@ -150,6 +153,7 @@ def _values(settings: dict[str, Any]) -> dict[str, Any]:
 
 EXECUTORCH = "executorch.backends.xnnpack.quantizer.xnnpack_quantizer"
 TORCHAO = "torchao.testing.pt2e._xnnpack_quantizer"
+PTERON = "pteron.quant"
 
 FLOWS: dict[str, Callable[[], Built]] = {
     "static per tensor": static(EXECUTORCH),
@@ -158,6 +162,8 @@ FLOWS: dict[str, Callable[[], Built]] = {
     "trained per channel": static(EXECUTORCH, training=True, is_per_channel=True),
     "dynamic": static(EXECUTORCH, is_dynamic=True, is_per_channel=True),
     "dynamic per tensor": static(EXECUTORCH, is_dynamic=True),
+    "static, our quantizer": static(PTERON),
+    "dynamic, our quantizer": static(PTERON, is_dynamic=True),
     "int8 weights": transformed(linears("Int8WeightOnlyConfig")),
     "int8 weights, groups": transformed(linears("Int8WeightOnlyConfig", granularity=32)),
     "int8 activations, int8 weights": transformed(linears("Int8DynamicActivationInt8WeightConfig")),
@@ -186,6 +192,6 @@ FLOWS: dict[str, Callable[[], Built]] = {
     "float8 weights": transformed(linears("Float8WeightOnlyConfig")),
 }
 
-#: Flows that the peer makes files of, too: training takes twenty seconds, and widths and groups make no
-#: difference to it.
-PEER_FLOWS = tuple(name for name in FLOWS if not name.startswith("trained"))
+#: Flows that the peer makes files of, too: not of ours, which it does not know, and training takes twenty
+#: seconds.
+PEER_FLOWS = tuple(name for name in FLOWS if "our" not in name and not name.startswith("trained"))
