@@ -159,7 +159,12 @@ impl Geometry {
             in_channels,
             out_channels,
         };
-        geometry.is_sound().then_some(geometry)
+        geometry.sound()
+    }
+
+    /// The same if it is right in itself: extents, steps and channels positive and of a size whose products stay in range.
+    pub(crate) fn sound(self) -> Option<Self> {
+        self.is_sound().then_some(self)
     }
 
     fn is_sound(&self) -> bool {

@@ -1,13 +1,71 @@
-//! Products and convolutions in integers.
+//! Products and convolutions in integers: what was dequantise, operator, (clamp,) quantise.
+//!
+//! Layers: [`spec`] (what is computed) → `columns` (factors, limits, biases) → `dots` (dot products of bytes per instruction
+//! set) → `tile` and `gather` (the micro-kernel, its epilogue, rows of bytes) → `kit` (what is compiled, and which of it a
+//! processor gets) → `product` (blocks, chunk grid) → `linear`, `convolution`, `depthwise` (the kernels).
+//!
+//! Sums are exact, and the floats behind them are computed in one order ([`columns`]), so every instruction set and any
+//! number of threads give the same bytes. Weights are read from [`crate::packed::s8_nr32k4_v1`].
 
+mod choose_rows;
+mod columns;
+mod convolution;
+mod depthwise;
+mod depthwise_pixels;
+mod dots;
+mod gather;
+mod kit;
+mod linear;
+mod planes;
+mod product;
 mod spec;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod window;
 
 pub use spec::{IntegerInput, IntegerOperation, IntegerOutput, IntegerSpec, RowScheme};
 
+use columns::Numbers;
+use kit::Kit;
 use pteron_core::PrepareContext;
 use pteron_kernels::grid_kernel::Preparation;
+use window::Call;
 
-/// Prepares the kernel of `spec`; `None` when none takes these arguments.
-pub fn prepare(_ctx: &PrepareContext<'_>, _spec: &IntegerSpec) -> Preparation {
-    Ok(None)
+/// Prepares the kernel of `spec`; `None` when none takes these arguments: a weight, scale or bias that is no constant, tensors
+/// of another type or memory order than [`IntegerSpec`] says, numbers that are not finite, sums that could leave i32.
+pub fn prepare(ctx: &PrepareContext<'_>, spec: &IntegerSpec) -> Preparation {
+    prepare_with(ctx, spec, |_| true)
+}
+
+/// As [`prepare`], with kits that `is_wanted` lets through.
+fn prepare_with(
+    ctx: &PrepareContext<'_>,
+    spec: &IntegerSpec,
+    is_wanted: impl Fn(&Kit) -> bool,
+) -> Preparation {
+    let allowed =
+        || Kit::available().filter(|(isa, kit)| *isa <= ctx.cpu.isa && is_wanted(kit)).map(|(_, kit)| kit);
+    let Some(best) = allowed().next() else {
+        return Ok(None);
+    };
+    if let IntegerOperation::Linear { is_weight_transposed } = spec.operation {
+        return linear::prepare(ctx, spec, is_weight_transposed, best);
+    }
+    if matches!(spec.input, IntegerInput::Rows { .. }) {
+        return Ok(None);
+    }
+    let Some(call) = Call::of(ctx, spec) else {
+        return Ok(None);
+    };
+    let geometry = &call.geometry;
+    let Some(numbers) = Numbers::of(ctx, spec, geometry.total_out_channels(), geometry.depth())? else {
+        return Ok(None);
+    };
+    if depthwise::takes(&call) {
+        // Vectors that are wider than the channels would be empty in part.
+        let fitting = allowed().find(|kit| kit.channels <= geometry.groups).unwrap_or(best);
+        return depthwise::prepare(ctx, call, numbers, fitting);
+    }
+    convolution::prepare(ctx, call, numbers, best)
 }

@@ -2,16 +2,18 @@
 
 use super::f32_nr32_v1;
 use super::packed_format::{DENSE, PackedFormat};
+use super::s8_nr32k4_v1;
 use crate::conv;
 
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 6] = [
+pub const FORMATS: [PackedFormat; 7] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
     conv::f32_conv_groups_v1::PACKED,
     conv::depthwise::PACKED_INTERLEAVED,
     conv::winograd::PACKED,
+    s8_nr32k4_v1::PACKED,
 ];
 
 /// The format of that name, if this version knows it.
@@ -39,6 +41,10 @@ mod tests {
             Some(2 * 2 * 9 * 4 * 32 * 4)
         );
         assert_eq!(bytes("f32_depthwise_interleaved_v1", DType::Float32, &[8, 1, 3, 3]), Some(288));
+        assert_eq!(bytes("s8_nr32k4_v1", DType::Int8, &[5, 33]), Some(2 * 3 * 128));
+        assert_eq!(bytes("s8_nr32k4_v1", DType::Int8, &[3, 3, 5, 33]), Some(2 * 13 * 128));
+        assert_eq!(bytes("s8_nr32k4_v1", DType::UInt8, &[5, 33]), None);
+        assert_eq!(bytes("s8_nr32k4_v1", DType::Int8, &[33]), None);
         assert_eq!(bytes("dense_v1", DType::Int16, &[8, 3]), Some(48));
         assert!(packed_format("f32_nr32_v2").is_none());
     }

@@ -1,12 +1,13 @@
 //! Packed weight formats: versioned, the same on every instruction set, holding numbers and never
 //! offsets, so that they can be stored in files and mapped. All but that of Winograd's products hold the exact
-//! weights in another order, and zeros.
+//! weights in another order, zeros, and sums of them.
 
 mod block;
 pub mod f32_nr32_v1;
 mod formats;
 mod packed_format;
 mod parts;
+pub mod s8_nr32k4_v1;
 #[cfg(test)]
 pub(crate) mod testing;
 

@@ -1,0 +1,78 @@
+//! Rows of floats that are quantised at run time, each with a scale and a zero point of its own, as
+//! `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token` do it, bit for bit.
+
+use pteron_kernels::vector_math::{Simd, SimdTask};
+
+/// Numbers that are looked at together.
+const WIDTH: usize = 16;
+/// A number added to it leaves the nearest integer, ties to even, in the lowest bits.
+const WHOLE: f64 = 6_755_399_441_055_744.0;
+
+/// Quantises rows of `length` numbers to unsigned bytes: int8 with the highest bit flipped.
+pub(super) struct ChooseRows<'a> {
+    pub rows: &'a [f32],
+    pub length: usize,
+    /// Rows `stride` bytes apart.
+    pub bytes: &'a mut [u8],
+    pub stride: usize,
+    /// Zero points of the unsigned bytes, and scales.
+    pub zeros: &'a mut [i32],
+    pub scales: &'a mut [f32],
+}
+
+impl SimdTask for ChooseRows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let rows = self.rows.chunks_exact(self.length.max(1));
+        let parameters = self.zeros.iter_mut().zip(self.scales);
+        for ((row, bytes), (zero, scale)) in
+            rows.zip(self.bytes.chunks_mut(self.stride.max(1))).zip(parameters)
+        {
+            let (chosen, zero_point) = choose(range(row));
+            quantise(row, chosen, zero_point, bytes);
+            (*scale, *zero) = (chosen, zero_point + 128);
+        }
+    }
+}
+
+/// Least and greatest of zero and the numbers; NaN where one of them is.
+#[inline(always)]
+fn range(row: &[f32]) -> (f32, f32) {
+    let (mut low, mut high, mut odd) = ([0f32; WIDTH], [0f32; WIDTH], [false; WIDTH]);
+    let (whole, rest) = row.as_chunks::<WIDTH>();
+    for chunk in whole {
+        for (((x, low), high), odd) in chunk.iter().zip(&mut low).zip(&mut high).zip(&mut odd) {
+            *low = if *x < *low { *x } else { *low };
+            *high = if *x > *high { *x } else { *high };
+            *odd |= x.is_nan();
+        }
+    }
+    let is_odd = odd.contains(&true) || rest.iter().any(|x| x.is_nan());
+    let low = low.iter().chain(rest).fold(0f32, |a, x| if *x < a { *x } else { a });
+    let high = high.iter().chain(rest).fold(0f32, |a, x| if *x > a { *x } else { a });
+    if is_odd { (f32::NAN, f32::NAN) } else { (low, high) }
+}
+
+/// Scale and zero point of an int8 row with these ends.
+#[inline(always)]
+fn choose((low, high): (f32, f32)) -> (f32, i32) {
+    let scale = (high - low) / 255.0;
+    let scale = if scale < f32::EPSILON { f32::EPSILON } else { scale };
+    let (low, high) = (low / scale, high / scale);
+    let zero = if (low - 128.0) + (high + 127.0) > 0.0 { -128.0 - low } else { 127.0 - high };
+    // NaN becomes zero.
+    (scale, zero.clamp(-128.0, 127.0).round_ties_even() as i32)
+}
+
+#[inline(always)]
+fn quantise(row: &[f32], scale: f32, zero: i32, bytes: &mut [u8]) {
+    let (inverse, zero) = (1.0 / f64::from(scale), f64::from(zero));
+    for (byte, x) in bytes.iter_mut().zip(row) {
+        let moved = f64::from(*x) * inverse + zero;
+        let raised = if moved < -128.0 { -128.0 } else { moved };
+        let limited = if raised > 127.0 { 127.0 } else { raised };
+        // NaN has zeros in its lowest bits, and zero is what it becomes.
+        *byte = (limited + WHOLE).to_bits() as u8 ^ 0x80;
+    }
+}

@@ -1,0 +1,245 @@
+//! What makes real numbers, or integers of the output's scheme, of the sums of a column.
+//!
+//! With input scale sx, weight scales sw and output scale so, all in f32 and each step rounded:
+//! - f32 output: `sum * (sx * sw[c]) + bias[c]`, limited by the clamp;
+//! - quantised output: `sum * ((sx * sw[c]) / so) + bias[c] / so`, limited, rounded to the nearest integer (ties to even),
+//!   zero point added. If each bias is a whole multiple of sx · sw\[c\], to the bit, the multiples are added to the sums
+//!   instead, as XNNPACK does with its int32 biases;
+//! - rows with scales of their own, s\[r\]: `sum * (s[r] * sw[c]) + bias[c]`, limited.
+
+use super::spec::{IntegerInput, IntegerOutput, IntegerSpec};
+use super::tile::Ending;
+use crate::packed::s8_nr32k4_v1::NR;
+use pteron_core::{AlignedBuffer, ArgSpec, DType, PrepareContext, Result};
+use std::ops::Range;
+
+/// Products of an output element at most, so that no sum of them leaves i32.
+const MOST_PRODUCTS: usize = 1 << 16;
+/// The largest product of an unsigned and a signed byte.
+const LARGEST_PRODUCT: i64 = 255 * 128;
+
+/// The least and the greatest number of an 8-bit type.
+fn range(dtype: DType) -> Option<[i32; 2]> {
+    match dtype {
+        DType::Int8 => Some([-128, 127]),
+        DType::UInt8 => Some([0, 255]),
+        _ => None,
+    }
+}
+
+/// What is known of the numbers of a call.
+pub(super) struct Numbers {
+    /// The bits that make unsigned bytes of the input's, and the zero point of those.
+    pub flip: u8,
+    pub zero: i32,
+    input_scale: f32,
+    output_scale: Option<f32>,
+    scales: Vec<f32>,
+    biases: Vec<f32>,
+    /// The biases in units of the sums, where that is what they are.
+    multiples: Option<Vec<i32>>,
+    /// Are scale and zero point of rows found at run time?
+    pub has_rows: bool,
+    /// Limits of results in units of the output, without its zero point.
+    pub low: f32,
+    pub high: f32,
+    /// The zero point of a quantised output.
+    pub out_zero: Option<i32>,
+    /// The bits that make bytes of an output's type of int8's.
+    pub out_flip: u8,
+}
+
+/// What each of some columns is computed with, each kind from a cache line on; zeros for columns that do not exist.
+pub(super) struct Columns {
+    /// Numbers to add to the sums, factors, numbers to add then: `count` of each.
+    memory: AlignedBuffer,
+    count: usize,
+}
+
+impl Columns {
+    /// Room for `count` columns, a multiple of 16.
+    pub(super) fn new(count: usize) -> Result<Columns> {
+        Ok(Columns { memory: AlignedBuffer::zeroed(count.saturating_mul(3 * size_of::<i32>()))?, count })
+    }
+
+    /// Sets column `i`, below the count.
+    pub(super) fn set(&mut self, i: usize, (start, factor, bias): (i32, f32, f32)) {
+        let words = self.memory.as_mut_elements::<u32>();
+        let places = [i, self.count + i, 2 * self.count + i];
+        for (place, bits) in places.into_iter().zip([start as u32, factor.to_bits(), bias.to_bits()]) {
+            words[place] = bits;
+        }
+    }
+
+    /// What is added to the sums of the columns from `column` on.
+    pub(super) fn start(&self, column: usize) -> *const i32 {
+        self.memory.as_ptr().cast::<i32>().wrapping_add(column).cast_const()
+    }
+
+    /// What they are multiplied with.
+    pub(super) fn factor(&self, column: usize) -> *const f32 {
+        self.start(self.count + column).cast()
+    }
+
+    /// What is added then.
+    pub(super) fn bias(&self, column: usize) -> *const f32 {
+        self.start(2 * self.count + column).cast()
+    }
+}
+
+/// The f32 constant at `position`.
+fn constant(ctx: &PrepareContext<'_>, position: usize) -> Result<Option<Vec<f32>>> {
+    match ctx.args.get(position).and_then(ArgSpec::constant) {
+        Some(view) if view.dtype == DType::Float32 => view.to_vec().map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn is_scale(v: f32) -> bool {
+    v > 0.0 && v.is_finite()
+}
+
+impl Numbers {
+    /// The numbers of `spec` for `channels` output channels of `k` products each; `None` where no kernel takes them.
+    pub(super) fn of(
+        ctx: &PrepareContext<'_>,
+        spec: &IntegerSpec,
+        channels: usize,
+        k: usize,
+    ) -> Result<Option<Numbers>> {
+        let out = 3 + usize::from(spec.has_bias);
+        let (Some(input), Some(output)) = (ctx.tensor(0), ctx.tensor(out)) else {
+            return Ok(None);
+        };
+        let Some(mut scales) = constant(ctx, 2)? else {
+            return Ok(None);
+        };
+        let biases = match spec.has_bias {
+            true => constant(ctx, 3)?,
+            false => Some(vec![0.0; channels]),
+        };
+        let Some(biases) = biases.filter(|b| b.len() == channels) else {
+            return Ok(None);
+        };
+        if let [one] = *scales.as_slice() {
+            scales = vec![one; channels];
+        }
+        let are_numbers = scales.iter().chain(&biases).all(|v| v.is_finite());
+        if scales.len() != channels || k > MOST_PRODUCTS || !are_numbers {
+            return Ok(None);
+        }
+        let Some((flip, zero, input_scale)) = input_numbers(&spec.input, input.dtype) else {
+            return Ok(None);
+        };
+        let Some((output_scale, out_zero, [low, high])) = output_numbers(spec, output.dtype) else {
+            return Ok(None);
+        };
+        let has_rows = matches!(spec.input, IntegerInput::Rows { .. });
+        if has_rows && output_scale.is_some() {
+            return Ok(None);
+        }
+        let mut numbers = Numbers {
+            flip,
+            zero,
+            input_scale,
+            output_scale,
+            scales,
+            biases,
+            multiples: None,
+            has_rows,
+            low,
+            high,
+            out_zero,
+            out_flip: if output.dtype == DType::UInt8 { 0x80 } else { 0 },
+        };
+        if output_scale.is_some() {
+            let most = i64::from(i32::MAX) - LARGEST_PRODUCT * k as i64;
+            numbers.multiples = (0..channels).map(|c| numbers.multiple(c, most)).collect();
+        }
+        let is_sound = (0..channels).all(|c| {
+            let (_, factor, bias) = numbers.column(c, 0);
+            factor.is_finite() && bias.is_finite()
+        });
+        Ok(is_sound.then_some(numbers))
+    }
+
+    /// The bias of a column as a whole multiple of its factor, at most `most` of them.
+    fn multiple(&self, c: usize, most: i64) -> Option<i32> {
+        let (unit, bias) = (self.input_scale * self.scales[c], self.biases[c]);
+        if bias == 0.0 {
+            return Some(0);
+        }
+        let times = (bias / unit).round_ties_even();
+        let is_exact = times.abs() < most as f32 && times * unit == bias;
+        is_exact.then_some(times as i32)
+    }
+
+    /// What is added to the sum of a column whose weights have the sum `sum`, what that is multiplied with, what is added
+    /// then. With rows of their own, the first is for a zero point of one.
+    pub(super) fn column(&self, c: usize, sum: i32) -> (i32, f32, f32) {
+        let (scale, bias) = (self.scales[c], self.biases[c]);
+        if self.has_rows {
+            return (sum.wrapping_neg(), scale, bias);
+        }
+        let start = self.zero.wrapping_mul(sum).wrapping_neg();
+        let factor = self.input_scale * scale;
+        match (self.output_scale, &self.multiples) {
+            (Some(out), Some(multiples)) => (start.wrapping_add(multiples[c]), factor / out, 0.0),
+            (Some(out), None) => (start, factor / out, bias / out),
+            (None, _) => (start, factor, bias),
+        }
+    }
+
+    /// The columns of whole panels that hold `channels`; `sum` knows the sum of a column's weights.
+    pub(super) fn columns(&self, channels: Range<usize>, sum: impl Fn(usize) -> i32) -> Result<Columns> {
+        let mut columns = Columns::new(channels.len().next_multiple_of(NR))?;
+        for (i, c) in channels.enumerate() {
+            columns.set(i, self.column(c, sum(i)));
+        }
+        Ok(columns)
+    }
+
+    /// What is written, where rows have no scales of their own.
+    pub(super) fn ending(&self) -> Ending {
+        self.out_zero.map_or(Ending::Floats, Ending::Bytes)
+    }
+
+    /// Bytes of an output element.
+    pub(super) fn out_bytes(&self) -> usize {
+        if self.out_zero.is_some() { 1 } else { size_of::<f32>() }
+    }
+}
+
+/// Bits to flip, zero point of unsigned bytes, scale.
+fn input_numbers(input: &IntegerInput, dtype: DType) -> Option<(u8, i32, f32)> {
+    match *input {
+        IntegerInput::PerTensor { scale, zero_point } => {
+            let [least, greatest] = range(dtype)?;
+            let fits = is_scale(scale) && (least..=greatest).contains(&zero_point);
+            let flip = if dtype == DType::Int8 { 0x80 } else { 0 };
+            fits.then_some((flip, zero_point - least, scale))
+        }
+        IntegerInput::Rows { .. } => (dtype == DType::Float32).then_some((0, 0, 1.0)),
+    }
+}
+
+/// Scale and zero point of a quantised output, limits.
+fn output_numbers(spec: &IntegerSpec, dtype: DType) -> Option<(Option<f32>, Option<i32>, [f32; 2])> {
+    let clamp = spec.clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+    if clamp.0.is_nan() || clamp.1.is_nan() || clamp.0 > clamp.1 {
+        return None;
+    }
+    match spec.output {
+        IntegerOutput::Float => (dtype == DType::Float32).then_some((None, None, [clamp.0, clamp.1])),
+        IntegerOutput::Quantised { scale, zero_point, low, high } => {
+            let [least, greatest] = range(dtype)?;
+            let is_inside = |v: &i32| (least..=greatest).contains(v);
+            if !(is_scale(scale) && [low, high, zero_point].iter().all(is_inside) && low <= high) {
+                return None;
+            }
+            let ends = [(low - zero_point) as f32, (high - zero_point) as f32];
+            let limit = |v: f32| (v / scale).round_ties_even().max(ends[0]).min(ends[1]);
+            Some((Some(scale), Some(zero_point), [limit(clamp.0), limit(clamp.1)]))
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The channels of some output pixels of a depthwise convolution: quads of taps are brought together channel by channel,
+//! so that a dot product is four taps of a channel. Unsafe island.
+#![allow(unsafe_code, reason = "windows of an image are addressed by stride")]
+
+use super::columns::Columns;
+use super::dots::Dots;
+use pteron_core::AlignedBuffer;
+
+/// Taps that a dot product takes.
+pub(super) const QUAD: usize = 4;
+
+/// A tap of the first of some pixels: the address of its channels, and how far on those of the next pixel are.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Tap {
+    pub first: usize,
+    pub step: usize,
+}
+
+impl Tap {
+    /// The channels of pixel `i`, from `channel` on.
+    #[inline(always)]
+    pub(super) fn channels(self, i: usize, channel: usize) -> *const u8 {
+        (self.first as *const u8).wrapping_add(i * self.step + channel)
+    }
+}
+
+/// A block of channels and what is multiplied with and added to them, in the order of the vectors' lanes.
+pub(super) struct Block {
+    /// The first channel.
+    pub channel: usize,
+    /// For each quad of taps four vectors of quads.
+    pub weights: AlignedBuffer,
+    /// Four vectors of each kind.
+    pub columns: Columns,
+}
+
+/// Some output pixels, neighbours in a line.
+pub(super) struct Pixels<'a> {
+    pub blocks: &'a [Block],
+    /// A whole number of quads.
+    pub taps: &'a [Tap],
+    pub count: usize,
+    /// Where three quads are the columns of a window: how many columns on the next pixel's are. Columns that windows share
+    /// are then brought together once. Zero where they are not.
+    pub column_step: usize,
+    /// Bits that make unsigned bytes of the input's.
+    pub flip: u8,
+    pub low: f32,
+    pub high: f32,
+    /// What is written: bytes with this zero point, or floats.
+    pub zero: Option<i32>,
+    /// The bits of a byte that are flipped after it was limited to -128 and 127.
+    pub out_flip: u8,
+    /// The first channel of the first pixel; pixels are `step` bytes apart.
+    pub out: *mut u8,
+    pub step: usize,
+}
+
+/// [`pixels`] compiled for an instruction set.
+pub(super) type PixelsFn = unsafe fn(&Pixels<'_>);
+
+/// Sums of a block.
+type Sums<D> = [<D as Dots>::Sums; 4];
+
+/// Computes the pixels.
+///
+/// # Safety
+/// The caller is compiled for the instruction set of `D`, which the processor has; the channels of every block exist at
+/// each tap and in the output, and blocks have what the taps ask for.
+#[inline(always)]
+pub(super) unsafe fn pixels<D: Dots>(p: &Pixels<'_>) {
+    for block in p.blocks {
+        let block = &Parameters {
+            channel: block.channel,
+            weights: block.weights.as_ptr().cast(),
+            start: block.columns.start(0),
+            factor: block.columns.factor(0),
+            bias: block.columns.bias(0),
+        };
+        // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
+        unsafe {
+            match p.column_step {
+                1 | 2 if p.taps.len() == 3 * QUAD => columns::<D>(p, block),
+                _ => quads::<D>(p, block),
+            }
+        }
+    }
+}
+
+/// A [`Block`] as the loops over pixels read it.
+struct Parameters {
+    channel: usize,
+    weights: *const i8,
+    start: *const i32,
+    factor: *const f32,
+    bias: *const f32,
+}
+
+/// The pixels one by one.
+///
+/// # Safety
+/// As [`pixels`].
+#[inline(always)]
+unsafe fn quads<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
+    for i in 0..p.count {
+        // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
+        unsafe {
+            let mut sums = [D::zero(), D::zero(), D::zero(), D::zero()];
+            for q in 0..p.taps.len() / QUAD {
+                add::<D>(&mut sums, column::<D>(p, block, q, i), block, q);
+            }
+            write::<D>(p, block, sums, i);
+        }
+    }
+}
+
+/// The pixels from left to right, which have two columns of three in common, or one.
+///
+/// # Safety
+/// As [`pixels`]; the taps are three quads.
+#[inline(always)]
+unsafe fn columns<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
+    // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
+    unsafe {
+        let (mut left, mut middle) = (column::<D>(p, block, 0, 0), column::<D>(p, block, 1, 0));
+        for i in 0..p.count {
+            let right = column::<D>(p, block, 2, i);
+            let mut sums = [D::zero(), D::zero(), D::zero(), D::zero()];
+            add::<D>(&mut sums, left, block, 0);
+            add::<D>(&mut sums, middle, block, 1);
+            add::<D>(&mut sums, right, block, 2);
+            write::<D>(p, block, sums, i);
+            if p.column_step == 1 {
+                (left, middle) = (middle, right);
+            } else if i + 1 < p.count {
+                (left, middle) = (right, column::<D>(p, block, 1, i + 1));
+            }
+        }
+    }
+}
+
+/// Quad `q` of the taps of pixel `i`.
+///
+/// # Safety
+/// As [`pixels`].
+#[inline(always)]
+unsafe fn column<D: Dots>(p: &Pixels<'_>, block: &Parameters, q: usize, i: usize) -> [D::Inputs; 4] {
+    let quad = p.taps.as_ptr().wrapping_add(q * QUAD);
+    // SAFETY: the caller promises the channels of the block at every tap of the quad.
+    unsafe {
+        let taps = [
+            (*quad).channels(i, block.channel),
+            (*quad.add(1)).channels(i, block.channel),
+            (*quad.add(2)).channels(i, block.channel),
+            (*quad.add(3)).channels(i, block.channel),
+        ];
+        D::interleave(taps, p.flip)
+    }
+}
+
+/// Adds the products of quad `q`.
+///
+/// # Safety
+/// As [`pixels`].
+#[inline(always)]
+unsafe fn add<D: Dots>(sums: &mut Sums<D>, [a, b, c, d]: [D::Inputs; 4], block: &Parameters, q: usize) {
+    let vector = D::LANES * QUAD;
+    // SAFETY: the caller promises four vectors of weights for each quad.
+    unsafe {
+        let weights = block.weights.add(q * 4 * vector);
+        sums[0] = D::dot(sums[0], a, D::weights(weights));
+        sums[1] = D::dot(sums[1], b, D::weights(weights.add(vector)));
+        sums[2] = D::dot(sums[2], c, D::weights(weights.add(2 * vector)));
+        sums[3] = D::dot(sums[3], d, D::weights(weights.add(3 * vector)));
+    }
+}
+
+/// Writes the block's channels of pixel `i`.
+///
+/// # Safety
+/// As [`pixels`].
+#[inline(always)]
+unsafe fn write<D: Dots>(p: &Pixels<'_>, block: &Parameters, sums: Sums<D>, i: usize) {
+    let out = p.out.wrapping_add(i * p.step);
+    // SAFETY: the caller promises the channels of the block in the output.
+    unsafe {
+        match p.zero {
+            Some(zero) => {
+                let zero = D::splat_i(zero);
+                let whole = [
+                    D::add_i(D::nearest(real::<D>(p, block, 0, sums[0])), zero),
+                    D::add_i(D::nearest(real::<D>(p, block, 1, sums[1])), zero),
+                    D::add_i(D::nearest(real::<D>(p, block, 2, sums[2])), zero),
+                    D::add_i(D::nearest(real::<D>(p, block, 3, sums[3])), zero),
+                ];
+                D::store_channels(out.wrapping_add(block.channel), whole, p.out_flip);
+            }
+            None => {
+                let out = out.cast::<f32>().wrapping_add(block.channel);
+                for (v, sums) in sums.into_iter().enumerate() {
+                    let mut lanes = [0f32; 16];
+                    D::store(lanes.as_mut_ptr(), real::<D>(p, block, v, sums), D::LANES);
+                    for (lane, x) in lanes.iter().enumerate().take(D::LANES) {
+                        *out.add(D::channel_of(v, lane)) = *x;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Vector `v` of a block as real numbers, limited.
+///
+/// # Safety
+/// As [`pixels`].
+#[inline(always)]
+unsafe fn real<D: Dots>(p: &Pixels<'_>, block: &Parameters, v: usize, sums: D::Sums) -> D::F {
+    let at = v * D::LANES;
+    // SAFETY: the caller promises the instruction set; a block has four vectors of each parameter.
+    unsafe {
+        let sum = D::add_i(D::lanes(sums), D::load_i(block.start.add(at)));
+        let factor = D::load(block.factor.add(at));
+        let real = D::add(D::mul(D::to_float(sum), factor), D::load(block.bias.add(at)));
+        D::clamp(real, D::splat(p.low), D::splat(p.high))
+    }
+}

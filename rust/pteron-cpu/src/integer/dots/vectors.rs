@@ -1,0 +1,116 @@
+//! What integer products ask of an instruction set.
+
+/// Vectors of `LANES` columns.
+///
+/// Methods are unsafe since the processor has to have the instruction set; those that take pointers read or write what
+/// their names and parameters say.
+pub(in crate::integer) trait Dots: Copy + 'static {
+    /// Columns of a vector.
+    const LANES: usize;
+    /// Sums that have to be under way at once, so that none waits for its own result.
+    const CHAINS: usize;
+    /// Sums of `LANES` columns; may be in parts.
+    type Sums: Copy;
+    /// Quads of `LANES` columns of weights.
+    type Weights: Copy;
+    /// Quads of activations: one for all columns, or one for each.
+    type Inputs: Copy;
+    /// i32 lanes.
+    type I: Copy;
+    /// f32 lanes.
+    type F: Copy;
+
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn zero() -> Self::Sums;
+    /// # Safety
+    /// The processor has the instruction set; `4 * LANES` bytes are readable.
+    unsafe fn weights(p: *const i8) -> Self::Weights;
+    /// The quad at `p` for all columns.
+    /// # Safety
+    /// The processor has the instruction set; four bytes are readable.
+    unsafe fn broadcast(p: *const u8) -> Self::Inputs;
+    /// Adds the products of quads.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn dot(sums: Self::Sums, inputs: Self::Inputs, weights: Self::Weights) -> Self::Sums;
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn add_sums(a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    /// The sums, one per lane.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn lanes(sums: Self::Sums) -> Self::I;
+
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn splat_i(v: i32) -> Self::I;
+    /// # Safety
+    /// The processor has the instruction set; `LANES` elements are readable.
+    unsafe fn load_i(p: *const i32) -> Self::I;
+    /// # Safety
+    /// The processor has the instruction set; `LANES` elements are writable.
+    unsafe fn store_i(p: *mut i32, v: Self::I);
+    /// Wrapping.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I;
+    /// Wrapping.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn mul_i(a: Self::I, b: Self::I) -> Self::I;
+    /// Rounded to the nearest.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn to_float(a: Self::I) -> Self::F;
+    /// The nearest integers, ties to even, of numbers that have one in i32.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn nearest(a: Self::F) -> Self::I;
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn splat(v: f32) -> Self::F;
+    /// # Safety
+    /// The processor has the instruction set; `LANES` elements are readable.
+    unsafe fn load(p: *const f32) -> Self::F;
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `x` between `low` and `high`; NaN in `x` stays.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn clamp(x: Self::F, low: Self::F, high: Self::F) -> Self::F;
+    /// Stores the first `n` lanes.
+    /// # Safety
+    /// The processor has the instruction set; `n` elements are writable.
+    unsafe fn store(p: *mut f32, v: Self::F, n: usize);
+    /// Stores the lowest bytes of the first `n` lanes.
+    /// # Safety
+    /// The processor has the instruction set; `n` bytes are writable.
+    unsafe fn store_bytes(p: *mut u8, v: Self::I, n: usize);
+
+    /// Copies `n` bytes with the bits of `flip` flipped.
+    /// # Safety
+    /// The processor has the instruction set; `n` bytes are readable and writable, in memory that does not overlap.
+    unsafe fn copy(from: *const u8, to: *mut u8, n: usize, flip: u8);
+
+    /// Copies 16 bytes with the bits of `flip` flipped.
+    /// # Safety
+    /// The processor has the instruction set; 16 bytes are readable and writable, in memory that does not overlap.
+    unsafe fn copy_16(from: *const u8, to: *mut u8, flip: u8);
+
+    /// Quads of `4 * LANES` channels from the bytes of four taps, flipped. Which channels are in which vector and lane
+    /// is for [`Dots::channel_of`] to say.
+    /// # Safety
+    /// The processor has the instruction set; each pointer is to `4 * LANES` readable bytes.
+    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4];
+    /// The channel, of the `4 * LANES` that [`Dots::interleave`] reads, in lane `lane` of vector `vector`.
+    fn channel_of(vector: usize, lane: usize) -> usize;
+    /// Stores `4 * LANES` bytes in the order of channels: numbers from -128 to 127, flipped.
+    /// # Safety
+    /// The processor has the instruction set; `4 * LANES` bytes are writable.
+    unsafe fn store_channels(p: *mut u8, v: [Self::I; 4], flip: u8);
+}

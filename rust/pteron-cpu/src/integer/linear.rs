@@ -1,0 +1,201 @@
+//! The linear kernel: rows of the input's last dimension times packed weights. Integer rows are brought together by each
+//! chunk for itself; rows of floats are quantised in a phase of their own. Unsafe island.
+#![allow(unsafe_code, reason = "rows are addressed by stride, and chunks share the result")]
+
+use super::choose_rows::ChooseRows;
+use super::columns::Numbers;
+use super::gather::{Gather, Source};
+use super::kit::Kit;
+use super::product::{Group, Product, Rows, Split, Target, block_rows, row_stride};
+use super::spec::IntegerSpec;
+use crate::packed::s8_nr32k4_v1::{FORMAT, Panels};
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
+use pteron_kernels::grid_kernel::{GridKernel, Part, Preparation, prepared};
+use pteron_kernels::vector_math::SimdLevel;
+use std::ops::Range;
+
+/// Numbers that a chunk of the quantising phase takes, about.
+const CHOSEN: usize = 64 << 10;
+
+struct Linear {
+    product: Product,
+    level: SimdLevel,
+    /// Position of the output.
+    out: usize,
+    /// Rows at most, where they are quantised at run time.
+    most_rows: usize,
+}
+
+/// Prepares a linear layer; `None` where the kernel does not take the arguments.
+pub(super) fn prepare(
+    ctx: &PrepareContext<'_>,
+    spec: &IntegerSpec,
+    is_transposed: bool,
+    kit: &'static Kit,
+) -> Preparation {
+    let out = 3 + usize::from(spec.has_bias);
+    let (Some(input), Some(output)) = (ctx.tensor(0), ctx.tensor(out)) else {
+        return Ok(None);
+    };
+    let Some(weight) = ctx.args.get(1).and_then(|a| a.constant()) else {
+        return Ok(None);
+    };
+    let are_rows = input.dim_order.is_contiguous() && output.dim_order.is_contiguous();
+    if weight.dtype != DType::Int8 || weight.shape.len() != 2 || !are_rows {
+        return Ok(None);
+    }
+    let mut view = *weight;
+    if !is_transposed {
+        view.shape.reverse();
+        view.strides.reverse();
+    }
+    let (k, n) = (view.shape[0], view.shape[1]);
+    if input.shape.last() != Some(&k) || output.shape.len() != input.shape.len() {
+        return Ok(None);
+    }
+    let Some(numbers) = Numbers::of(ctx, spec, n, k)? else {
+        return Ok(None);
+    };
+    let panels = Panels::get_or_pack(ctx.packs, ctx.cpu, &view)?;
+    let columns = numbers.columns(0..n, |c| panels.sum(c))?;
+    let most_rows = match numbers.has_rows {
+        true => input.shape[..input.shape.len() - 1].iter().fold(1, |m: usize, d| m.saturating_mul(*d)),
+        false => 0,
+    };
+    let kind = if numbers.has_rows { "rows." } else { "" };
+    let name = format!("integer.linear.{FORMAT}.{kind}{}", kit.name);
+    let product = Product { kit, numbers, groups: vec![Group { panels, columns }], n, k };
+    prepared(name, Linear { product, level: SimdLevel::at_most(ctx.cpu.isa), out, most_rows })
+}
+
+impl Linear {
+    fn stride(&self) -> usize {
+        row_stride(self.product.k)
+    }
+
+    /// Rows of a chunk of the quantising phase.
+    fn chosen_rows(&self) -> usize {
+        CHOSEN.div_ceil(self.product.k.max(1))
+    }
+
+    /// Bytes of quantised rows before their zero points, and before their scales.
+    fn shared_parts(&self) -> [usize; 2] {
+        let bytes = self.most_rows.saturating_mul(self.stride());
+        [bytes, bytes.saturating_add(self.most_rows.saturating_mul(size_of::<i32>()))]
+    }
+
+    /// Quantises rows `range` into the shared scratch.
+    fn choose(&self, args: &Args<'_>, range: Range<usize>, shared: *mut u8) -> Result<()> {
+        let (k, stride) = (self.product.k, self.stride());
+        let input = args.tensor(0)?.ptr::<f32>()?;
+        let [zeros, scales] = self.shared_parts().map(|at| shared.wrapping_add(at));
+        let n = range.len();
+        // SAFETY: the rows exist in the input (`bind` counted them) and in the shared scratch, which has room for
+        // `most_rows`; no other chunk has these rows; parts of the scratch begin at multiples of four.
+        let task = unsafe {
+            ChooseRows {
+                rows: std::slice::from_raw_parts(input.add(range.start * k), n * k),
+                length: k,
+                bytes: std::slice::from_raw_parts_mut(shared.add(range.start * stride), n * stride),
+                stride,
+                zeros: std::slice::from_raw_parts_mut(zeros.cast::<i32>().add(range.start), n),
+                scales: std::slice::from_raw_parts_mut(scales.cast::<f32>().add(range.start), n),
+            }
+        };
+        self.level.dispatch(task);
+        Ok(())
+    }
+}
+
+impl GridKernel for Linear {
+    type Problem = Split;
+
+    fn scratch(&self) -> Scratch {
+        let product = &self.product;
+        if product.numbers.has_rows {
+            let shared = self.shared_parts()[1].saturating_add(self.most_rows.saturating_mul(4));
+            return Scratch { per_worker: 0, shared };
+        }
+        let rows = block_rows(product.k, product.kit.max_rows());
+        Scratch { per_worker: rows * self.stride(), shared: 0 }
+    }
+
+    fn needs(&self, index: usize) -> bool {
+        index == 0 || index == self.out
+    }
+
+    fn new_problem(&self) -> Split {
+        Split::default()
+    }
+
+    fn bind(&self, args: &mut BindArgs<'_>, split: &mut Split) -> Result<Grid> {
+        let mut shape = *args.args().tensor(0)?.shape();
+        let expected = self.product.k;
+        let last = shape.last_mut().filter(|last| **last == expected).ok_or_else(|| {
+            Error::kernel("the input of a linear layer has another length than its weight")
+                .expected(format!("rows of {expected}"))
+        })?;
+        *last = self.product.n;
+        let rows: usize = shape[..shape.len() - 1].iter().product();
+        args.resize(self.out, &shape)?;
+        if self.product.numbers.has_rows && rows > self.most_rows {
+            return Err(Error::kernel("the input of a linear layer is larger than its upper bound")
+                .expected(format!("at most {} rows", self.most_rows))
+                .got(rows.to_string()));
+        }
+        *split = Split::new(&self.product, rows);
+        let before = if self.product.numbers.has_rows { rows.div_ceil(self.chosen_rows()) } else { 0 };
+        Ok(split.grid(before, 0))
+    }
+
+    fn run(&self, split: &Split, mut part: Part<'_>) -> Result<()> {
+        let product = &self.product;
+        let stride = self.stride();
+        if product.numbers.has_rows && part.phase == 0 {
+            let rows = self.chosen_rows();
+            let first = part.chunk * rows;
+            return self.choose(part.args, first..(first + rows).min(split.rows), part.scratch.shared);
+        }
+        let chunk = split.chunk(part.chunk);
+        let out_stride = product.n * product.numbers.out_bytes();
+        let out = part.args.output(self.out)?.as_ptr();
+        let input = part.args.tensor(0)?.as_ptr();
+        let block: &mut [u8] = match product.numbers.has_rows {
+            true => &mut [],
+            false => part.take_scratch(block_rows(product.k, product.kit.max_rows()) * stride)?,
+        };
+        for rows in split.blocks(&chunk.tiles) {
+            let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
+            let (first, parameters) = if product.numbers.has_rows {
+                let shared = part.scratch.shared;
+                let [zeros, scales] = self.shared_parts().map(|at| shared.wrapping_add(at));
+                let zeros = zeros.cast::<i32>().wrapping_add(rows.start).cast_const();
+                let scales = scales.cast::<f32>().wrapping_add(rows.start).cast_const();
+                (shared.wrapping_add(rows.start * stride).cast_const(), Some((zeros, scales)))
+            } else {
+                let gather = Gather {
+                    source: Source::Rows(product.k),
+                    input,
+                    readable: split.rows * product.k,
+                    length: product.k,
+                    flip: product.numbers.flip,
+                    zero: 0,
+                    first: rows.start,
+                    count: rows.len(),
+                    to: block.as_mut_ptr(),
+                    stride,
+                };
+                // SAFETY: the input is dense and has these rows of `k` bytes (`bind` counted them); the scratch has room
+                // for a block of rows; the kit is one of this processor.
+                unsafe { (product.kit.gather)(&gather) };
+                (block.as_ptr(), None)
+            };
+            let rows = Rows { first, stride, count: rows.len(), parameters };
+            // SAFETY: the rows were just brought together, or quantised in the phase before, whole quads of them since
+            // rows are multiples of a cache line apart; the output is dense, has a row for each, and overlaps nothing
+            // (alias rule `None`).
+            unsafe { product.run(chunk.group, rows, chunk.panels.clone(), target) };
+        }
+        Ok(())
+    }
+}

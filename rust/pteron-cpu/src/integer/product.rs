@@ -1,0 +1,281 @@
+//! A block of rows of unsigned bytes times panels of weights, and how a call is cut into such blocks. Unsafe island.
+#![allow(unsafe_code, reason = "tiles read rows and panels and write results by address")]
+
+use super::columns::{Columns, Numbers};
+use super::kit::Kit;
+use super::tile::{Ending, Finish, MOST_ROWS, Tile};
+use crate::gemm::part;
+use crate::packed::s8_nr32k4_v1::{NR, Panels, QUAD};
+use pteron_core::Grid;
+use std::ops::Range;
+
+/// Bytes of a block of rows at most: it stays in the second-level cache while panels pass.
+const BLOCK_BYTES: usize = 192 << 10;
+/// Rows of a block at most.
+const BLOCK_ROWS: usize = 240;
+/// Bytes of panels up to which each tile of rows meets all of them before the next one does.
+const SMALL_PANELS: usize = 256 << 10;
+/// Work that a chunk should have at least, in nanoseconds: a hundred times what claiming it costs.
+const SMALLEST_CHUNK_NS: usize = 16_000;
+/// Work that it should have at most: cancellation is polled between chunks.
+const LARGEST_CHUNK_NS: usize = 2_000_000;
+/// Chunks that are enough for any number of threads this engine is tuned for.
+const ENOUGH_CHUNKS: usize = 32;
+/// Panels of a chunk at least where there are many rows: each chunk brings its rows together.
+const FEWEST_PANELS: usize = 4;
+/// Products per nanosecond that the grid is laid out for, whatever the machine.
+const PRODUCTS_PER_NS: usize = 200;
+/// Bytes of panels per nanosecond that come from memory.
+const BYTES_PER_NS: usize = 16;
+
+/// A group's weights and what its sums are multiplied with.
+pub(super) struct Group {
+    pub panels: Panels,
+    pub columns: Columns,
+}
+
+/// The product of a call.
+pub(super) struct Product {
+    pub kit: &'static Kit,
+    pub numbers: Numbers,
+    /// Of channels; one where there are none.
+    pub groups: Vec<Group>,
+    /// Output channels of a group.
+    pub n: usize,
+    /// Products of an output element.
+    pub k: usize,
+}
+
+/// Rows of unsigned bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub first: *const u8,
+    pub stride: usize,
+    pub count: usize,
+    /// Zero points and scales, where each row has its own.
+    pub parameters: Option<(*const i32, *const f32)>,
+}
+
+/// Where results go.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    /// The first channel of the first row of the block, of all groups.
+    pub out: *mut u8,
+    /// Bytes between rows.
+    pub stride: usize,
+}
+
+/// Sums of a tile, vectors of them in one cache line each.
+#[repr(align(64))]
+struct Sums([i32; MOST_ROWS * NR]);
+
+/// Bytes from a row to the next: an odd number of cache lines, so that the rows of a tile do not push each other out of
+/// the first-level cache.
+pub(super) fn row_stride(k: usize) -> usize {
+    let lines = k.div_ceil(64).max(1);
+    (lines + usize::from(lines.is_multiple_of(2))) * 64
+}
+
+impl Product {
+    fn panels(&self) -> usize {
+        self.n.div_ceil(NR)
+    }
+
+    /// The rows times panels `panels` of a group.
+    ///
+    /// # Safety
+    /// The rows can be read, for whole quads; the output can be written for the columns of the panels, and overlaps
+    /// nothing that is read.
+    pub(super) unsafe fn run(&self, group: usize, rows: Rows, panels: Range<usize>, target: Target) {
+        let tiles = rows.count.div_ceil(self.kit.max_rows());
+        let Some(group_parts) = self.groups.get(group) else {
+            return;
+        };
+        let mut sums = Sums([0; MOST_ROWS * NR]);
+        let bytes = panels.len() * group_parts.panels.stride();
+        let mut one = |tile: usize, panel: usize| {
+            let rows_here = part(rows.count, tiles, tile);
+            // SAFETY: the rows of the tile and the panel are among those that the caller promises.
+            unsafe { self.tile(group, rows, rows_here, panel, target, &mut sums) };
+        };
+        if bytes <= SMALL_PANELS {
+            for tile in 0..tiles {
+                panels.clone().for_each(|panel| one(tile, panel));
+            }
+        } else {
+            for panel in panels {
+                (0..tiles).for_each(|tile| one(tile, panel));
+            }
+        }
+    }
+
+    /// Some rows, at most those of a tile, times one panel.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn tile(
+        &self,
+        group: usize,
+        rows: Rows,
+        range: Range<usize>,
+        panel: usize,
+        target: Target,
+        Sums(sums): &mut Sums,
+    ) {
+        let (Some(group_parts), Some(tile)) =
+            (self.groups.get(group), range.len().checked_sub(1).and_then(|i| self.kit.tiles.get(i)))
+        else {
+            return;
+        };
+        let column = panel * NR;
+        let columns = NR.min(self.n - column);
+        let first = group_parts.panels.as_ptr().wrapping_add(panel * group_parts.panels.stride());
+        for at in (0..columns).step_by(self.kit.columns) {
+            let t = Tile {
+                rows: rows.first.wrapping_add(range.start * rows.stride),
+                stride: rows.stride,
+                quads: self.k.div_ceil(QUAD),
+                panel: first.wrapping_add(at * QUAD),
+                sums: sums.as_mut_ptr().wrapping_add(at),
+            };
+            // SAFETY: the kit is one of this processor; the caller promises the rows, a panel has its quads for all of
+            // its columns, and there is room for the sums of the tallest tile.
+            unsafe { tile(&t) };
+        }
+        let numbers = &self.numbers;
+        let ending = match rows.parameters {
+            Some((zeros, scales)) => Ending::Rows {
+                zeros: zeros.wrapping_add(range.start),
+                scales: scales.wrapping_add(range.start),
+            },
+            None => numbers.ending(),
+        };
+        let offset = (group * self.n + column) * numbers.out_bytes();
+        let f = Finish {
+            sums: sums.as_ptr(),
+            rows: range.len(),
+            columns,
+            start: group_parts.columns.start(column),
+            factor: group_parts.columns.factor(column),
+            bias: group_parts.columns.bias(column),
+            low: numbers.low,
+            high: numbers.high,
+            ending,
+            out: target.out.wrapping_add(range.start * target.stride + offset),
+            stride: target.stride,
+        };
+        // SAFETY: the kit is one of this processor; parameters of columns are there for whole panels, and the caller
+        // promises the output.
+        unsafe { (self.kit.finish)(&f) };
+    }
+}
+
+/// Row blocks × panel groups × groups.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Split {
+    /// Rows in all, and tiles of them.
+    pub rows: usize,
+    tiles: usize,
+    panels: usize,
+    groups: usize,
+    row_parts: usize,
+    panel_parts: usize,
+    /// Tiles of a block.
+    block_tiles: usize,
+    chunk_ns: usize,
+}
+
+/// What one chunk computes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChunkRange {
+    pub group: usize,
+    pub tiles: Range<usize>,
+    pub panels: Range<usize>,
+}
+
+impl Split {
+    pub(super) fn new(product: &Product, rows: usize) -> Split {
+        let (panels, groups) = (product.panels(), product.groups.len());
+        let max_rows = product.kit.max_rows();
+        let tiles = rows.div_ceil(max_rows);
+        let block_tiles = block_rows(product.k, max_rows) / max_rows;
+        let blocks = tiles.div_ceil(block_tiles.max(1)).max(1);
+        let in_block = rows.div_ceil(blocks).max(1);
+        let quads = product.k.div_ceil(QUAD).max(1);
+        let panel_ns =
+            (in_block * quads * QUAD * NR / PRODUCTS_PER_NS).max(quads * QUAD * NR / BYTES_PER_NS).max(1);
+        let block_ns = panel_ns.saturating_mul(panels.max(1));
+        let total_ns = block_ns.saturating_mul(blocks).saturating_mul(groups);
+        let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
+        let fewest = if in_block <= max_rows { 1 } else { FEWEST_PANELS };
+        let panel_parts = block_ns.div_ceil(target_ns).min(panels.div_ceil(fewest)).max(1);
+        let row_parts = match panel_parts {
+            1 => blocks.div_ceil((target_ns / block_ns.max(1)).max(1)),
+            _ => blocks,
+        };
+        let chunks = row_parts * panel_parts * groups.max(1);
+        Split {
+            rows,
+            tiles,
+            panels,
+            groups,
+            row_parts,
+            panel_parts,
+            block_tiles,
+            chunk_ns: total_ns / chunks.max(1),
+        }
+    }
+
+    /// Number of chunks; none when there is nothing to write.
+    pub(super) fn chunks(&self) -> usize {
+        match self.tiles == 0 || self.panels == 0 {
+            true => 0,
+            false => self.groups * self.row_parts * self.panel_parts,
+        }
+    }
+
+    /// Phases of so many chunks before and behind those of the product.
+    pub(super) fn grid(&self, before: usize, behind: usize) -> Grid {
+        if self.chunks() == 0 {
+            return Grid::EMPTY;
+        }
+        phases([before, self.chunks(), behind], self.chunk_ns)
+    }
+
+    /// The part of chunk `chunk`.
+    pub(super) fn chunk(&self, chunk: usize) -> ChunkRange {
+        let in_group = self.row_parts * self.panel_parts;
+        let (group, rest) = (chunk / in_group, chunk % in_group);
+        // Neighbouring chunks share rows.
+        let (row, panel) = (rest / self.panel_parts, rest % self.panel_parts);
+        ChunkRange {
+            group,
+            tiles: part(self.tiles, self.row_parts, row),
+            panels: part(self.panels, self.panel_parts, panel),
+        }
+    }
+
+    /// The blocks of rows of a chunk.
+    pub(super) fn blocks(&self, tiles: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (split, tiles) = (*self, tiles.clone());
+        let blocks = tiles.len().div_ceil(split.block_tiles.max(1));
+        (0..blocks).map(move |i| {
+            let here = part(tiles.len(), blocks, i);
+            let (first, last) = (tiles.start + here.start, tiles.start + here.end - 1);
+            part(split.rows, split.tiles, first).start..part(split.rows, split.tiles, last).end
+        })
+    }
+}
+
+/// Rows of a block at most, a multiple of the tallest tile's.
+pub(super) fn block_rows(k: usize, max_rows: usize) -> usize {
+    let rows = (BLOCK_BYTES / row_stride(k)).clamp(max_rows, BLOCK_ROWS);
+    rows / max_rows * max_rows
+}
+
+/// Phases of so many chunks; the first and the last one may have none.
+pub(super) fn phases(chunks: [usize; 3], chunk_ns: usize) -> Grid {
+    let [before, _, behind] = chunks;
+    let (first, end) = (usize::from(before == 0), if behind == 0 { 2 } else { 3 });
+    Grid::phases(&chunks[first..end], chunk_ns)
+}
