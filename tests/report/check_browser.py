@@ -391,3 +391,22 @@ def test_five_thousand_instructions_stay_fluid(browser: Browser, tmp_path: Path)
     # A tenth of a second is felt as at once; a busy machine has twice that.
     assert max(value for name, value in figures.items() if name.endswith("ms")) < 200, figures
     assert figures["elements"] < 20_000
+
+
+def test_the_sums_of_the_table_are_those_of_the_profile(
+    browser: Browser, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    one = subject(files, "encoder")
+    opened(browser, report([one]), tmp_path)
+    press(browser, "modules", "Close all")
+    rows = browser.run(
+        "[...document.querySelectorAll('#modules .rows .row')].map(r =>"
+        " [...r.querySelectorAll('[role=gridcell]')].map(cell => cell.textContent.trim()))"
+    )
+    shares = [float(row[2].removesuffix(" %")) for row in rows]
+    assert sum(shares) == pytest.approx(100, abs=0.1 * len(rows))
+    calls = sum(float(row[3]) for row in rows)
+    (found,) = one.profiles.values()
+    assert calls == len(found.steps)
+    largest = max(rows, key=lambda row: float(row[2].removesuffix(" %")))
+    assert largest[0].endswith("layers")

@@ -39,7 +39,7 @@ class Call:
     """One instruction: an operator, a delegate, or another kind with neither.
 
     `kind` is `operator`, `delegate`, `move`, `jump` or `free`; `jump` is the index of the instruction that a
-    jump goes to.
+    jump goes to where the value `condition` is false.
     """
 
     index: int
@@ -48,6 +48,7 @@ class Call:
     args: tuple[int, ...]
     kind: str = "operator"
     jump: int | None = None
+    condition: int | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ def _call(index: int, call: dict[str, Any]) -> Call:
         tuple(call.get("args", ())),
         kind,
         call.get("jump"),
+        call.get("unless"),
     )
 
 

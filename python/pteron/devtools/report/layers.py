@@ -59,6 +59,7 @@ def file_layer(method: MethodDescription, sources: Sources) -> Layer:
     nodes = []
     for call in method.calls:
         leaves = list(_leaves(method, call.args))
+        conditions = tuple(_leaves(method, [call.condition] if call.condition is not None else []))
         count = _delegate_outputs(method, call, leaves, seen) if call.operator is None else 0
         reads, writes = _split(method, call.args, leaves, count)
         seen.update(tensor.index for tensor in leaves)
@@ -73,7 +74,7 @@ def file_layer(method: MethodDescription, sources: Sources) -> Layer:
                 flops=flops(method, call),
                 nbytes=sum(tensor.nbytes for tensor in (*reads, *writes)),
                 instructions=(call.index,),
-                reads=reads,
+                reads=reads + conditions,
                 writes=writes,
                 jump=call.jump,
             )
@@ -98,7 +99,9 @@ def _step_node(plan: MethodDescription, one: StepProfile, first_step: dict[int, 
     leaves = list(_leaves(plan, args))
     reads, writes = _split(plan, args, leaves, _written(step, leaves))
     reads += tuple(_leaves(plan, step.args[len(args) :]))
-    jumps = [jump for at in step.calls if (jump := plan.calls[at].jump) is not None]
+    calls = [plan.calls[at] for at in step.calls]
+    reads += tuple(_leaves(plan, [call.condition for call in calls if call.condition is not None]))
+    jumps = [call.jump for call in calls if call.jump is not None]
     return Node(
         name=step.name,
         operator=one.operator,

@@ -94,6 +94,7 @@ def _layer(layer: Layer, live: Sequence[int], texts: Texts) -> dict[str, Any]:
         "bytes": [node.nbytes for node in nodes],
         "instructions": [list(node.instructions) for node in nodes],
         "reads": [list(edges) for edges in layer.edges],
+        "jumps": [[at, node.jump] for at, node in enumerate(nodes) if node.jump is not None],
         "lifetimes": {
             "text": [texts.number(one.tensor.text) for one in lifetimes],
             "name": [texts.number(one.tensor.name or "") for one in lifetimes],

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from pteron._native import Program
 from pteron.devtools.description import MethodDescription, ProgramDescription
-from pteron.devtools.size_report import find_duplicates, stored_tensors
+from pteron.devtools.size_report import OURS, find_duplicates, stored_tensors
+
+NAMED = "named data"
 
 
 @dataclass(frozen=True)
 class Weight:
-    """Stored bytes, once: a constant, initial state, or the blob of a delegate.
+    """Stored bytes, once: a constant, initial state, the blob of a delegate, or named data.
 
     `name` is empty where the file has none, `place` is the first byte in the file, or -1 in a data file;
-    `kind` is an element type or the name of a backend. `copies` says how often the file has the same bytes.
+    `kind` is an element type, the name of a backend or `named data`. `copies` says how often the file has the
+    same bytes.
     """
 
     name: str
@@ -39,6 +42,9 @@ def weights(
             name = str(tensor.stored["external"])
             module = name.rpartition(".")[0]
             found.append(Weight(name, module, tensor.dtype, tensor.text, tensor.nbytes, readers[name]))
+    for key, nbytes in file.named_data.items():
+        if not key.startswith(OURS):
+            found.append(Weight(key, f"({NAMED})", NAMED, NAMED, nbytes, ()))
     return sorted(found, key=lambda one: (-one.nbytes, one.place, one.name))
 
 

@@ -97,7 +97,8 @@ function nodeColour(run, colouring, layer, at) {
     return rgb(ramp(RAMPS[theme.name], Math.sqrt(layer[colouring][at] / layer.most[colouring])));
   }
   const steps = run.plan.byInstruction.get(at);
-  return steps ? stepColour(run, colouring, steps[0]) : UNKNOWN[theme.name];
+  if (!steps) return UNKNOWN[theme.name];
+  return steps.length > 1 ? groupColour(run, colouring, run.plan, steps) : stepColour(run, colouring, steps[0]);
 }
 
 // The colour of several nodes together: their sum, the worst error, or the backend of most.

@@ -147,7 +147,14 @@ class GraphPane {
     sign.addEventListener("click", (event) => { event.stopPropagation(); if (!this.drag?.moved) this.toggle(box); });
     return sign;
   }
-  edge({ from, to, count }) {
+  jump(from, to) {
+    const [x1, y1] = [from.left + from.width, from.top + from.height / 2];
+    const [x2, y2] = [to.left + to.width, to.top + to.height / 2];
+    const bow = Math.max(x1, x2) + 30 + Math.abs(y2 - y1) / 12;
+    return svg("path", { class: "jump", d: `M${x1} ${y1} C${bow} ${y1} ${bow} ${y2} ${x2} ${y2}`, "marker-end": `url(#${this.head})` });
+  }
+  edge({ from, to, count, isJump }) {
+    if (isJump) return this.jump(from, to);
     const x1 = from.left + from.width / 2;
     const y1 = from.top + from.height;
     const x2 = to.left + to.width / 2;
@@ -248,7 +255,8 @@ class GraphPane {
     if (!view.width || !this.tree) return;
     this.isFitted = true;
     const { width, height } = this.tree.root;
-    this.scale = Math.max(0.35, Math.min(1, (view.width - 16) / width, Math.max((view.height - 16) / height, 0.75)));
+    this.scale = Math.max(0.35, Math.min(1, (view.width - 16) / width, Math.max(544 / height, 0.75)));
+    this.root.style.height = `${Math.max(180, Math.min(560, height * this.scale + 20))}px`;
     this.origin = [Math.max(8, (view.width - width * this.scale) / 2), 8];
     this.move_();
   }
@@ -298,7 +306,7 @@ class GraphPane {
 }
 
 function graphView() {
-  const view = section("graph", "Graph", "What reads what. A dashed box is a fused step, around the instructions that it replaces. Click a sign to open or close a box.", [
+  const view = section("graph", "Graph", "What reads what. A dashed box is a fused step, around the instructions that it replaces; a dashed edge is a jump. Click a sign to open or close a box.", [
     layerSwitch(), el("button", { onclick: () => { pane.openSome(1200); pane.isFitted = false; pane.arrange(); } }, "Open all"),
     el("button", { onclick: () => { pane.opened.clear(); pane.isFitted = false; pane.arrange(); } }, "Close all"),
     el("button", { onclick: () => pane.fit() }, "Everything")]);

@@ -104,7 +104,7 @@ function addBorders(tree, layer) {
   tree.root.children = [...boxes, ...tree.root.children, ...tree.outputs];
 }
 
-// The edges of the tree's leaves: pairs of boxes.
+// The edges of the tree's leaves: pairs of boxes, and whether it is a jump.
 function leafEdges(tree, layer) {
   const out = [];
   layer.reads.forEach((list, at) => {
@@ -114,6 +114,7 @@ function leafEdges(tree, layer) {
       if (from && tree.leaf.get(at) !== from) out.push([from, tree.leaf.get(at)]);
     }
   });
+  for (const [at, to] of layer.jumps) if (tree.leaf.has(to)) out.push([tree.leaf.get(at), tree.leaf.get(to), true]);
   for (const box of tree.outputs) if (box.writer >= 0) out.push([tree.leaf.get(box.writer), box]);
   if (layer.id === "plan") {
     const file = layer.program.file;
@@ -146,9 +147,14 @@ function layOut(tree, edges, open, sizeOf) {
   };
   const visible = new Map();
   const inside = new Map();
-  for (const [from, to] of edges) {
+  const jumps = [];
+  for (const [from, to, isJump] of edges) {
     const [a, b] = [shown(from), shown(to)];
     if (a === b) continue;
+    if (isJump) {
+      jumps.push({ from: a, to: b, count: 1, isJump });
+      continue;
+    }
     const pair = visible.get(a) ?? visible.set(a, new Map()).get(a);
     pair.set(b, (pair.get(b) ?? 0) + 1);
     // In the lowest box that holds both, their children are neighbours.
@@ -172,7 +178,7 @@ function layOut(tree, edges, open, sizeOf) {
     placeChildren(box, inside.get(box) ?? new Map());
   };
   place(tree.root);
-  return [...visible].flatMap(([from, targets]) => [...targets].map(([to, count]) => ({ from, to, count })));
+  return [...jumps, ...[...visible].flatMap(([from, targets]) => [...targets].map(([to, count]) => ({ from, to, count })))];
 }
 
 function placeChildren(box, targets) {

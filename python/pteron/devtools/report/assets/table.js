@@ -53,6 +53,7 @@ class TreeTable {
     this.collect(this.tree, 0);
     this.scroll.setAttribute("aria-rowcount", this.flat.length + 1);
     this.rows.style.height = `${this.flat.length * ROW}px`;
+    this.scroll.style.height = `${Math.max(5, Math.min(17, this.flat.length + 1.5)) * ROW}px`;
     this.scroll.style.setProperty("--columns", columns.length);
     if (isPainted) this.paint();
   }
@@ -182,7 +183,9 @@ class TreeTable {
   }
   save() {
     const columns = [["ns", (sum) => sum.ns], ["calls", (sum) => sum.calls], ["bytes", (sum) => sum.bytes], ["flops", (sum) => sum.flops]];
-    const quote = (text) => (/[",\n\r]|^[=+\-@]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    // A text that a spreadsheet would take for a formula begins with an apostrophe.
+    const plain = (text) => (/^[=+\-@]/.test(text) ? `'${text}` : text);
+    const quote = (text) => (/[",\n\r]/.test(text) ? `"${plain(text).replaceAll('"', '""')}"` : plain(text));
     const lines = [["name", ...columns.map(([name]) => name), "kernel"].join(",")];
     const steps = [...this.tree.all()].sort((a, b) => a - b);
     for (const step of steps) {

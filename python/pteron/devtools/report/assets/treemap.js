@@ -7,7 +7,7 @@ class Treemap {
       select("colour", [["kind", "element type"], ["time", "steps that read"]], "kind", (value) => { this.colouring = value; this.canvas.redraw(); })]);
     this.about = el("p", { class: "about" });
     this.view.body.append(this.about);
-    this.canvas = new Canvas(this.view.body, "Weights", { draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => 340 });
+    this.canvas = new Canvas(this.view.body, "Weights", { draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => (this.tree?.total ? 340 : 24) });
     on("view", () => this.rebuild());
     on("selection", () => this.canvas.remark());
     this.rebuild();
