@@ -18,6 +18,7 @@ from pteron.exir.edge.training_mode import warn_of_training_mode
 from pteron.exir.edge.verify import EdgeDialectVerifier, verify
 from pteron.exir.pass_order import CAPTURED, TO_CORE_ATEN, TO_EDGE, ToEdge
 from pteron.exir.passes.pass_list import run_stage
+from pteron.exir.passes.refuse_broken_quantisation import refuse_broken_quantisation
 from pteron.exir.progress import step
 
 
@@ -33,11 +34,13 @@ def edge_program(
     Core ATen by PyTorch's decompositions, functional, every operator an `EdgeOpOverload`, debug handles set.
     `preserved`: what backends want whole, beside what the config names. `kept_for_kernels`: what stays whole
     because kernels do it better; with it, what backends look for stays whole too.
-    Raises `VerificationError` where a stage's rules are broken and the config asks for the check; warns where
-    operators compute as in training.
+    Raises `VerificationError` where a stage's rules are broken and the config asks for the check, and
+    `UnsupportedProgramError` for mistakes in how the model was quantised; warns where operators compute as in
+    training.
     """
     if program.dialect == EdgeDialectVerifier.dialect:
         raise ExportError(f"method {method!r} is in the edge dialect already", method=method)
+    refuse_broken_quantisation(program, method)
     warn_of_training_mode(program, method)
     wanted = preserved if preserved is not None else PreservedOperators()
     whole = {*config.preserve_ops, *config._core_aten_ops_exception_list, *wanted.always, *kept_for_kernels}

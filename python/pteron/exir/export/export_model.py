@@ -24,6 +24,7 @@ from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.export.dimension_limits import with_limits
 from pteron.exir.export.example_check import CheckResult, check_example
 from pteron.exir.export.export_report import ExportReport
+from pteron.exir.passes.refuse_broken_quantisation import refuse_observers
 from pteron.exir.program import EdgeProgramManager
 from pteron.exir.to_edge_transform_and_lower import to_edge_transform_and_lower
 
@@ -149,6 +150,7 @@ def _captured(
         )
     if not isinstance(args, tuple):
         raise TypeError(f"export: expected the example inputs as a tuple, got {type(args).__name__}")
+    refuse_observers(model)
     with torch.no_grad():
         captured = torch.export.export(
             model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=strict
