@@ -227,22 +227,6 @@ def test_size_finds_what_is_stored_twice() -> None:
     assert list(find_duplicates(content, tensors, {})) == [Duplicate(("first", "third"), 8)]
 
 
-def test_graph_has_a_node_for_each_call(model_file: Path, command: Command, tmp_path: Path) -> None:
-    file = command("graph", model_file).out
-    assert file.startswith("digraph {")
-    assert "aten::convolution.out" in file
-    out = tmp_path / "plan.dot"
-    assert command("graph", model_file, "--plan", "-o", out).code == 0
-    steps = len(pteron.load(model_file).kernels())
-    assert (
-        sum(
-            line.startswith("  s") and " [label" in line and "->" not in line
-            for line in out.read_text().splitlines()
-        )
-        == steps
-    )
-
-
 def test_knobs_and_plugins(command: Command) -> None:
     names = {knob["name"] for knob in command("knobs", "--json").json}
     assert {f"Runtime(disabled_rules=[{rule!r}])" for rule in _native.rule_names()} <= names

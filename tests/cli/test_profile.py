@@ -7,17 +7,20 @@ import io
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import pteron
-from pteron.devtools.description import describe
+from pteron.devtools.description import describe, describe_plan
 from pteron.devtools.flops import flops
 from pteron.devtools.profile import GROUPS, Profile, profile
 from pteron.exir import to_edge
 from tests.cli.conftest import Command
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +85,27 @@ def test_formats(model_file: Path, found: Profile, command: Command, tmp_path: P
     )
     assert len(rows) == len(found.steps)
     assert float(rows[0]["ns"]) > 0
+    assert float(rows[-1]["cumulated"]) == pytest.approx(1.0)
     data = command("profile", model_file, "--runs", 2, "--json").json
     assert [len(step["ns"]) for step in data["steps"]] == [2] * len(found.steps)
     trace = tmp_path / "trace.json"
     assert command("profile", model_file, "--runs", 2, "--format", "chrome", "-o", trace).code == 0
-    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    everything = json.loads(trace.read_text())["traceEvents"]
+    events = [event for event in everything if event["ph"] == "X"]
     assert len(events) == 2 * len(found.steps)
     assert min(event["ts"] for event in events) == 0
     assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in itertools.pairwise(events))
+    memory = [event["args"]["bytes"] for event in everything if event["ph"] == "C"]
+    assert memory == [step.live_bytes for step in found.steps] * 2
+    assert max(memory) <= describe_plan(pteron.load(model_file)).session_bytes
+    starts = {event["id"]: event["ts"] for event in everything if event["ph"] == "s"}
+    ends = {event["id"]: event["ts"] for event in everything if event["ph"] == "f"}
+    assert len(found.flows) == len(starts) == len(found.steps) - 1
+    assert all(starts[number] < ends[number] for number in ends)
+    assert {event["args"]["name"] for event in everything if event["ph"] == "M"} == {
+        "pteron forward",
+        "steps",
+    }
     scope = json.loads(found.to_speedscope())
     (timeline,) = scope["profiles"]
     depth = 0
@@ -99,6 +115,41 @@ def test_formats(model_file: Path, found: Profile, command: Command, tmp_path: P
         assert event["frame"] < len(scope["shared"]["frames"])
     assert depth == 0
     assert "<table>" in found._repr_html_()
+
+
+class _Reporting:
+    """A delegate that reports two parts, by a clock of its own."""
+
+    num_outputs = 1
+
+    def execute(self, ctx: Any, inputs: Any, outputs: Any) -> None:
+        outputs[0].numpy()[...] = inputs[0].numpy()
+        ctx.event("first", 7_000, 9_000)
+        ctx.event("second", 9_000, 9_500)
+
+
+def test_reports_of_delegates_have_a_track(tmp_path: Path) -> None:
+    path = next(ROOT.glob("tests/corpus/seeds/delegates.pte"))
+    program_file = pteron.load(path)
+    (name,) = program_file.backends()
+
+    class Backend:
+        def init(self, ctx: Any, processed: Any, specs: Any) -> _Reporting:
+            return _Reporting()
+
+    runtime = pteron.Runtime()
+    pteron.register_backend(name, Backend(), runtime=runtime)
+    program = pteron.load(path, runtime=runtime)
+    shape = [n if isinstance(n, int) else n.max for n in program.inputs()[0].shape or ()]
+    values = [np.ones(shape, np.float32) for _ in program.inputs()]
+    found = profile(program, values, runs=2, warmup=0)
+    events = json.loads(found.to_chrome_trace())["traceEvents"]
+    tracks = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
+    reports = [event for event in events if event["ph"] == "X" and event["tid"] == tracks[f"delegate {name}"]]
+    steps = {event["ts"] for event in events if event["ph"] == "X" and event["tid"] == tracks["steps"]}
+    assert {event["name"]: event["dur"] for event in reports} == {"first": 2.0, "second": 0.5}
+    assert all(event["ts"] in steps for event in reports if event["name"] == "first")
+    assert len({event["ts"] for event in reports}) == len(reports)
 
 
 def test_wrong_use(model_file: Path, found: Profile, command: Command) -> None:

@@ -1,15 +1,23 @@
-"""Write the graph of a method for Graphviz: the file's calls, or with --plan the steps that load makes."""
+"""Write the graph of a method: the file's instructions, or with --plan the steps that load makes.
+
+dot is for Graphviz, svg a picture that needs no other program, model-explorer JSON for
+https://github.com/google-ai-edge/model-explorer, with modules as layers. What is in delegates is drawn where
+load opens them or the file has debug information of it.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pteron.cli.arguments import add_method, add_program, add_runtime, load, method_of, write_file
-from pteron.devtools.description import MethodDescription, describe, describe_plan
+from pteron.devtools.graph.dot import dot
+from pteron.devtools.graph.model_explorer import model_explorer
+from pteron.devtools.graph.nodes import graphs
+from pteron.devtools.graph.svg import svg
 
-EXAMPLE = "pteron graph model.pte --plan -o model.dot"
+EXAMPLE = "pteron graph model.pte --plan --format svg -o model.svg"
+WRITERS = {"dot": dot, "svg": svg, "model-explorer": model_explorer}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_method(parser)
     add_runtime(parser)
     parser.add_argument("--plan", action="store_true", help="the steps in place of the file's calls")
+    parser.add_argument("--format", choices=WRITERS, default="dot", help="what is written (default dot)")
     parser.add_argument("-o", "--output", type=Path, help="write to this file")
 
 
@@ -26,59 +35,10 @@ def execute(options: argparse.Namespace) -> int:
     program = load(options)
     name = method_of(program, options.method)
     program.inputs(name)
-    method = describe_plan(program, name) if options.plan else describe(program).methods[name]
-    text = dot(method)
+    found = graphs(program, options.program.read_bytes(), name, is_plan=options.plan)
+    text = WRITERS[options.format](found)
     if options.output is not None:
         write_file(options.output, text)
     else:
         print(text, end="")
     return 0
-
-
-def dot(method: MethodDescription) -> str:
-    """The graph in Graphviz' language: an edge from what writes a tensor to what reads it next."""
-    lines = ["digraph {", "  node [shape=box]"]
-    writer: dict[int, str] = {}
-    for at in method.inputs:
-        lines.append(f"  v{at} [shape=ellipse, label={_quoted(_label(method, at))}]")
-        writer[at] = f"v{at}"
-    for name, text, args in _nodes(method):
-        lines.append(f"  {name} [label={_quoted(text)}]")
-        tensors = [tensor.index for arg in args for tensor in method.leaves(arg)]
-        result = tensors[-1] if tensors else None
-        lines += [
-            f"  {writer[tensor]} -> {name} [label={_quoted(method.tensors[tensor].text)}]"
-            for tensor in dict.fromkeys(tensors)
-            if tensor != result and tensor in writer
-        ]
-        if result is not None:
-            writer[result] = name
-    for at in method.outputs:
-        if at in writer:
-            lines.append(f"  o{at} [shape=ellipse, label={_quoted(_label(method, at))}]")
-            lines.append(f"  {writer[at]} -> o{at}")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def _nodes(method: MethodDescription) -> Iterator[tuple[str, str, Iterable[int]]]:
-    if method.steps:
-        for step in method.steps:
-            operators = [name for at in step.calls if (name := method.calls[at].operator) is not None]
-            yield f"s{step.index}", f"{' + '.join(operators) or step.name}\n{step.name}", step.args
-        return
-    for call in method.calls:
-        if call.operator is not None:
-            yield f"c{call.index}", call.operator, call.args
-        elif call.delegate is not None:
-            backend = method.delegates[call.delegate]["backend"]
-            yield f"c{call.index}", f"{backend}\ndelegate {call.delegate}", call.args
-
-
-def _label(method: MethodDescription, at: int) -> str:
-    tensor = method.tensors.get(at)
-    return f"value {at}" if tensor is None else tensor.text
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'

@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 from typing import Any
 
 from pteron._native import Method, Program, TracedStep
+from pteron.devtools.chrome_trace import chrome_trace
 from pteron.devtools.description import MethodDescription, Step, describe_plan
 from pteron.devtools.flops import flops
+from pteron.devtools.live_memory import live_bytes
 from pteron.devtools.sources import Source, Sources
+from pteron.devtools.writers import Writers
 
 #: What a profile can be grouped by.
 GROUPS = ("step", "operator", "module", "line", "kernel", "backend")
@@ -25,6 +29,7 @@ GROUPS = ("step", "operator", "module", "line", "kernel", "backend")
 class StepProfile:
     """One step over all measured calls.
 
+    `live_bytes` is the planned memory that holds values which this or a later step uses.
     `nanoseconds` has an entry for each time that the step ran. `source` is the place of the part with most
     arithmetic, `sources` are those of all. `flops` and `nbytes` are for one run at the largest shapes.
     """
@@ -37,17 +42,23 @@ class StepProfile:
     nanoseconds: tuple[int, ...]
     flops: int
     nbytes: int
+    live_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class DelegateEvent:
-    """A report of a delegate on one of its parts: times in nanoseconds of the delegate's clock."""
+    """A report of a delegate on one of its parts: times in nanoseconds of the delegate's clock.
+
+    `start` counts from the first report of the same call, `interval` is that call's place in the timeline.
+    """
 
     step: int
     backend: str
     identifier: int | str
     nanoseconds: int
     sources: tuple[Source, ...]
+    start: int = 0
+    interval: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,7 +97,7 @@ class Profile:
     """Times of a method's steps.
 
     `calls` are the nanoseconds of each measured call without a tracer, `traced_calls` those with it: the
-    difference is what measuring costs.
+    difference is what measuring costs. `flows` are pairs of steps: one writes a tensor that the other reads.
     """
 
     method: str
@@ -96,6 +107,7 @@ class Profile:
     steps: tuple[StepProfile, ...]
     events: tuple[DelegateEvent, ...]
     timeline: tuple[Interval, ...]
+    flows: tuple[tuple[int, int], ...] = ()
 
     @property
     def nanoseconds(self) -> float:
@@ -140,7 +152,7 @@ class Profile:
         """The groups as text, at most so many."""
         from pteron.devtools.text_table import text_table
 
-        return text_table(HEADINGS, [cells(row) for row in self.by(group)[:most]])
+        return text_table(HEADINGS, cells(self.by(group))[:most])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
@@ -168,33 +180,21 @@ class Profile:
         """The groups as comma-separated values; times in nanoseconds per call."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["name", "ns", "share", "calls", "flops", "bytes"])
-        for row in self.by(group):
-            writer.writerow(
-                [row.name, f"{row.nanoseconds:.0f}", f"{row.share:.6f}", row.calls, row.flops, row.nbytes]
-            )
+        writer.writerow(["name", "ns", "share", "cumulated", "calls", "flops", "bytes"])
+        rows = self.by(group)
+        for row, cumulated in zip(rows, accumulate(row.share for row in rows), strict=True):
+            shares = f"{row.share:.6f}", f"{cumulated:.6f}"
+            writer.writerow([row.name, f"{row.nanoseconds:.0f}", *shares, row.calls, row.flops, row.nbytes])
         return out.getvalue()
 
     def to_chrome_trace(self) -> str:
-        """The timeline in the trace event format: opens in Perfetto and in Chrome's `about:tracing`."""
-        events: list[dict[str, Any]] = [
-            {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": f"pteron {self.method}"}}
-        ]
-        for interval in self.timeline:
-            step = self.steps[interval.step]
-            events.append(
-                {
-                    "ph": "X",
-                    "pid": 1,
-                    "tid": 1,
-                    "name": step.operator,
-                    "cat": step.backend or "kernel",
-                    "ts": interval.start / 1e3,
-                    "dur": (interval.end - interval.start) / 1e3,
-                    "args": _step_dict(step),
-                }
-            )
-        return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
+        """The timeline in the trace event format: opens in Perfetto and in Chrome's `about:tracing`.
+
+        Steps are on the thread of the call, what delegates report on a track for each backend; memory is a
+        counter, and flows lead from the step that writes a tensor to those that read it, in the first
+        measured call.
+        """
+        return chrome_trace(self)
 
     def to_speedscope(self) -> str:
         """The timeline as speedscope reads it: module paths as stacks above the steps."""
@@ -251,24 +251,28 @@ class Profile:
             rows = self.by(group)
             shares = [row.share for row in rows]
             is_open = group == "module"
-            tables.append(html_table(f"by {group}", HEADINGS, [*map(cells, rows)], shares, is_open=is_open))
+            tables.append(html_table(f"by {group}", HEADINGS, cells(rows), shares, is_open=is_open))
         return measured + "".join(tables)
 
 
-HEADINGS = ("name", "us", "share", "calls", "MB", "GB/s", "GFLOP/s")
+HEADINGS = ("name", "us", "share", "cumulated", "calls", "MB", "GB/s", "GFLOP/s")
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """A row as text."""
-    return (
-        row.name,
-        f"{row.nanoseconds / 1e3:.1f}",
-        f"{row.share:.1%}",
-        f"{row.calls:g}",
-        f"{row.nbytes / 1e6:.3f}",
-        f"{row.gigabytes:.1f}",
-        f"{row.gflops:.1f}",
-    )
+def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Rows as text, with the share of all up to each."""
+    return [
+        (
+            row.name,
+            f"{row.nanoseconds / 1e3:.1f}",
+            f"{row.share:.1%}",
+            f"{cumulated:.1%}",
+            f"{row.calls:g}",
+            f"{row.nbytes / 1e6:.3f}",
+            f"{row.gigabytes:.1f}",
+            f"{row.gflops:.1f}",
+        )
+        for row, cumulated in zip(rows, accumulate(row.share for row in rows), strict=True)
+    ]
 
 
 def profile(
@@ -307,7 +311,8 @@ def profile(
         Interval(step, start - watch.origin, end - watch.origin) for step, start, end in watch.intervals
     )
     threads = num_threads if num_threads is not None else _default_threads()
-    return Profile(method, threads, tuple(plain), tuple(traced), steps, events, intervals)
+    flows = tuple(_flows(plan))
+    return Profile(method, threads, tuple(plain), tuple(traced), steps, events, intervals, flows)
 
 
 def step_profiles(
@@ -315,10 +320,24 @@ def step_profiles(
 ) -> tuple[StepProfile, ...]:
     """What is known of each step of a plan, with its times where there are any."""
     backends = [delegate["backend"] for delegate in plan.delegates]
+    live = live_bytes(plan)
     return tuple(
-        _step_profile(plan, step, sources, backends, tuple((times or {}).get(step.index, ())))
+        _step_profile(
+            plan, step, sources, backends, tuple((times or {}).get(step.index, ())), live[step.index]
+        )
         for step in plan.steps
     )
+
+
+def _flows(plan: MethodDescription) -> Iterator[tuple[int, int]]:
+    """Pairs of steps, the first of which writes what the second reads."""
+    writers = Writers[int]()
+    for step in plan.steps:
+        tensors = [tensor for arg in step.args for tensor in plan.leaves(arg)]
+        read = dict.fromkeys(map(writers.of, tensors[:-1]))
+        yield from ((source, step.index) for source in read if source is not None)
+        if tensors:
+            writers.note(tensors[-1], step.index)
 
 
 class _Watch:
@@ -327,7 +346,8 @@ class _Watch:
     def __init__(self) -> None:
         self.times: dict[int, list[int]] = {}
         self.intervals: list[tuple[int, int, int]] = []
-        self.events: list[tuple[int, str, int | str, int]] = []
+        #: Step, backend, identifier, times of the delegate, number of the interval that is to come.
+        self.events: list[tuple[int, str, int | str, int, int, int]] = []
         self.origin = 0
         self._start = 0
 
@@ -344,7 +364,7 @@ class _Watch:
     def delegate_event(
         self, step: TracedStep, backend: str, identifier: int | str, start: int, end: int, metadata: Any
     ) -> None:
-        self.events.append((step.index, backend, identifier, end - start))
+        self.events.append((step.index, backend, identifier, start, end, len(self.intervals)))
 
 
 def _time(session: Method, arguments: Sequence[Any], tracer: _Watch | None) -> int:
@@ -360,7 +380,12 @@ def _default_threads() -> int:
 
 
 def _step_profile(
-    plan: MethodDescription, step: Step, sources: Sources, backends: Sequence[str], times: tuple[int, ...]
+    plan: MethodDescription,
+    step: Step,
+    sources: Sources,
+    backends: Sequence[str],
+    times: tuple[int, ...],
+    live: int,
 ) -> StepProfile:
     calls = [plan.calls[index] for index in step.calls]
     tensors = [tensor for arg in step.args for tensor in plan.leaves(arg)]
@@ -382,17 +407,22 @@ def _step_profile(
         nanoseconds=times,
         flops=sum(counts),
         nbytes=step.reads + step.writes,
+        live_bytes=live,
     )
 
 
 def _events(
-    plan: MethodDescription, sources: Sources, found: Iterable[tuple[int, str, int | str, int]]
+    plan: MethodDescription, sources: Sources, found: Sequence[tuple[int, str, int | str, int, int, int]]
 ) -> Iterator[DelegateEvent]:
-    for index, backend, identifier, nanoseconds in found:
+    first: dict[int, int] = {}
+    for _, _, _, start, _, interval in found:
+        first[interval] = min(first.get(interval, start), start)
+    for index, backend, identifier, start, end, interval in found:
         calls = [plan.calls[at] for at in plan.steps[index].calls]
         delegate = next((call.delegate for call in calls if call.delegate is not None), None)
         places = [] if delegate is None else sources.event(delegate, identifier)
-        yield DelegateEvent(index, backend, identifier, nanoseconds, tuple(places))
+        begin = start - first[interval]
+        yield DelegateEvent(index, backend, identifier, end - start, tuple(places), begin, interval)
 
 
 def _modules(path: str) -> list[str]:
@@ -413,6 +443,7 @@ def _step_dict(step: StepProfile) -> dict[str, Any]:
         "ns": list(step.nanoseconds),
         "flops": step.flops,
         "bytes": step.nbytes,
+        "live_bytes": step.live_bytes,
     }
 
 

@@ -56,6 +56,15 @@ class Sources:
         found = [self._source(self._table.get("handles"), handle) for handle in known]
         return next((source for source in found if source.module), found[0] if found else Source())
 
+    def of_delegate(self, delegate: int) -> list[tuple[int, Source]]:
+        """The handles of a delegate, numbers of its own, with their places; empty where the file has none."""
+        tables = self._table.get("delegates")
+        table = tables.get(str(delegate)) if isinstance(tables, dict) else None
+        handles = table.get("handles") if isinstance(table, dict) else None
+        if not isinstance(handles, dict):
+            return []
+        return [(int(handle), self._source(handles, int(handle))) for handle in handles]
+
     def handles(self) -> list[int]:
         """The debug handles of the method, in order."""
         entries = self._table.get("handles")
