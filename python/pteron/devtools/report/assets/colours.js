@@ -75,7 +75,8 @@ function shareOf(run, colouring, step) {
 
 function largest(run, colouring) {
   run.largest ??= {};
-  run.largest[colouring] ??= Math.max(1e-9, ({ time: run.ns, bytes: run.plan.bytes, flops: run.plan.flops })[colouring]
+  run.largest[colouring] ??= Math.max(1e-9, ({ time: run.ns, bytes: run.plan.bytes,
+      flops: run.plan.flops })[colouring]
     .reduce((a, b) => Math.max(a, b), 0));
   return run.largest[colouring];
 }
@@ -132,7 +133,9 @@ function legend(run, colouring) {
   const stops = (colouring === "error" ? ERROR_RAMPS : RAMPS)[theme.name];
   const end = colouring === "time" ? (run.isMeasured ? formatTime(largest(run, "time")) : "not measured")
     : colouring === "bytes" ? formatBytes(largest(run, "bytes"))
-      : colouring === "flops" ? `${formatFlops(largest(run, "flops"))}FLOP` : run.errors ? "relative error 1" : "not compared";
-  const bar = el("i", { class: "ramp", style: { background: `linear-gradient(to right, ${stops.map(rgb).join(",")})` } });
+      : colouring === "flops" ? `${formatFlops(largest(run, "flops"))}FLOP` : run.errors ? "relative error 1"
+          : "not compared";
+  const bar = el("i", { class: "ramp", style: { background: `linear-gradient(to right, ${stops
+      .map(rgb).join(",")})` } });
   return el("span", { class: "legend" }, "0", bar, end);
 }

@@ -6,11 +6,14 @@ function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "style") for (const [property, one] of Object.entries(value)) element.style.setProperty(property, one);
+    else if (name === "style") setStyle(element, value);
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...present(children));
   return element;
+}
+function setStyle(element, style) {
+  for (const [property, value] of Object.entries(style)) element.style.setProperty(property, value);
 }
 const present = (children) => children.flat(Infinity).filter((one) => one !== null && one !== undefined);
 const show = (element, ...children) => element.replaceChildren(...present(children));
@@ -28,7 +31,8 @@ function section(id, title, about, controls = []) {
   const body = el("div", { class: "body" });
   const bar = el("div", { class: "controls" }, controls);
   const element = el("section", { id, "aria-labelledby": `${id}-title` },
-    el("div", { class: "head" }, el("h2", { id: `${id}-title` }, title), bar), el("p", { class: "about" }, about), body);
+    el("div", { class: "head" }, el("h2", { id: `${id}-title` }, title), bar), el("p", { class: "about" }, about),
+        body);
   document.querySelector("main").append(element);
   return { element, body, bar };
 }
@@ -36,12 +40,15 @@ function section(id, title, about, controls = []) {
 function clip(text, most) { return text.length > most ? `${text.slice(0, Math.max(most - 1, 1))}…` : text; }
 
 // The names of a path's end are what tells it from others.
-function clipPath(text, most) { return text.length > most ? `…${text.slice(text.length - Math.max(most - 1, 1))}` : text; }
+function clipPath(text, most) {
+  return text.length > most ? `…${text.slice(text.length - Math.max(most - 1, 1))}` : text;
+}
 
 const tooltip = {
   show(event, lines) {
     this.element ??= document.body.appendChild(el("div", { class: "tooltip", "aria-hidden": "true" }));
-    this.element.replaceChildren(...lines.filter(Boolean).map((line, at) => el(at ? "div" : "strong", {}, clip(line, 160))));
+    this.element.replaceChildren(...lines.filter(Boolean)
+        .map((line, at) => el(at ? "div" : "strong", {}, clip(line, 160))));
     const { clientX: x, clientY: y } = event;
     this.element.style.display = "block";
     const box = this.element.getBoundingClientRect();

@@ -4,12 +4,14 @@ class Flame {
   constructor() {
     this.order = "program";
     this.view = section("flame", "Flame view", "Modules above the steps in them, as wide as what they take.", [
-      select("order", [["program", "of the program"], ["largest", "largest first"]], "program", (value) => { this.order = value; this.rebuild(); }),
+      select("order", [["program", "of the program"], ["largest", "largest first"]], "program",
+          (value) => { this.order = value; this.rebuild(); }),
       el("button", { onclick: () => this.canvas.reset() }, "Everything")]);
     this.boxes = [];
     this.total = 1;
     this.canvas = new ZoomCanvas(this.view.body, "Flame view", {
-      draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => (this.depth + 1) * 22 + 2, range: () => [0, this.total] });
+      draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y),
+          height: () => (this.depth + 1) * 22 + 2, range: () => [0, this.total] });
     on("view", () => this.rebuild());
     on("selection", () => this.canvas.remark());
     on("search", () => this.canvas.redraw());
@@ -23,12 +25,15 @@ class Flame {
     let x = 0;
     if (this.order === "program") x = this.inOrder(run, plan);
     else {
-      const weigh = (item) => item instanceof Module ? [...item.all()].reduce((sum, at) => sum + run.weight(at), 0) : run.weight(item);
+      const weigh = (item) => item instanceof Module ? [...item.all()].reduce((sum, at) => sum + run.weight(at), 0)
+          : run.weight(item);
       const visit = (module, depth, from) => {
-        const items = [...module.children, ...module.nodes].map((item) => [item, weigh(item)]).sort((a, b) => b[1] - a[1]);
+        const items = [...module.children, ...module.nodes].map((item) => [item, weigh(item)])
+            .sort((a, b) => b[1] - a[1]);
         for (const [item, width] of items) {
           const isModule = item instanceof Module;
-          this.box(from, width, depth, isModule ? { module: item.path, label: item.name } : { step: item, label: plan.text("operator", item) });
+          this.box(from, width, depth, isModule ? { module: item.path, label: item.name }
+              : { step: item, label: plan.text("operator", item) });
           if (isModule) visit(item, depth + 1, from);
           from += width;
         }
@@ -37,7 +42,8 @@ class Flame {
       x = visit(moduleTree(plan), 0, 0);
     }
     this.total = x || 1;
-    this.canvas.label(`Flame view of ${plural(plan.count, "step")} by ${run.weightName()}; arrow keys select the next step`);
+    this.canvas.label(`Flame view of ${plural(plan.count,
+        "step")} by ${run.weightName()}; arrow keys select the next step`);
     this.canvas.reset();
   }
   // Neighbours in the same module are one box; a module that is left and entered again has several.
@@ -106,7 +112,8 @@ class Flame {
       span: [box.x, box.x + box.width],
       choose: () => box.module === undefined ? chooseStep(run, box.step) : chooseModule(run, box.module),
       lines: () => box.module === undefined
-        ? [`step ${box.step} ${box.label}`, share, run.kernel(box.step), run.plan.module(box.step), run.plan.text("line", box.step)]
+        ? [`step ${box.step} ${box.label}`, share, run.kernel(box.step), run.plan.module(box.step),
+            run.plan.text("line", box.step)]
         : [box.module, share],
     };
   }

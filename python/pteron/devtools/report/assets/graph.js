@@ -7,7 +7,8 @@ class GraphPane {
     this.scale = 1;
     this.origin = [0, 0];
     this.content = svg("g");
-    this.root = svg("svg", { tabindex: 0, role: "group", "aria-label": label, class: "graph" }, this.arrow(label), this.content);
+    this.root = svg("svg", { tabindex: 0, role: "group", "aria-label": label, class: "graph" }, this.arrow(label),
+        this.content);
     body.append(this.root);
     this.root.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.root.addEventListener("pointerdown", (event) => this.down(event));
@@ -26,7 +27,8 @@ class GraphPane {
   }
   arrow(label) {
     this.head = `arrow-${label.replace(/\W+/g, "-")}`;
-    return svg("defs", {}, svg("marker", { id: this.head, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" },
+    return svg("defs", {}, svg("marker", { id: this.head, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6,
+        markerHeight: 6, orient: "auto" },
       svg("path", { d: "M0 0 L8 4 L0 8 z", class: "arrow" })));
   }
   get layer() { return this.runOf().program.layer(state.layer); }
@@ -35,7 +37,7 @@ class GraphPane {
     if (!this.open.has(layer)) {
       const open = new Set();
       // A fused step shows what it replaces as soon as it is in sight; modules open when there are few.
-      layer.instructions.forEach((list, at) => { if (layer.id === "plan" && list.length > 1) open.add(`plan ${at}`); });
+      if (layer.id === "plan") layer.instructions.forEach((list, at) => { if (list.length > 1) open.add(`plan ${at}`); });
       this.open.set(layer, open);
     }
     return this.open.get(layer);
@@ -120,7 +122,8 @@ class GraphPane {
   group(box) {
     const isStep = box.kind === "node";
     const title = this.title(box);
-    return this.listen(box, svg("g", { class: isStep ? "group fused" : "group", role: "button", "aria-expanded": "true", "aria-label": `${title}, open` },
+    return this.listen(box, svg("g", { class: isStep ? "group fused" : "group", role: "button",
+        "aria-expanded": "true", "aria-label": `${title}, open` },
       svg("rect", { x: box.left, y: box.top, width: box.width, height: box.height, rx: 7 }),
       svg("text", { x: box.left + 22, y: box.top + 15 }, clip(title, Math.floor((box.width - 26) / 6.2))),
       this.sign(box, "−")));
@@ -133,12 +136,16 @@ class GraphPane {
     if (box.kind === "node") colour = nodeColour(run, state.colouring, this.layer, box.node);
     else if (box.kind === "part") colour = nodeColour(run, state.colouring, run.program.file, box.instruction);
     else if (isGroup) colour = groupColour(run, state.colouring, this.layer, box.nodes);
-    const shape = svg("rect", { x: box.left, y: box.top, width: box.width, height: box.height, rx: box.kind === "input" || box.kind === "output" ? 12 : 4 });
+    const shape = svg("rect", { x: box.left, y: box.top, width: box.width, height: box.height,
+        rx: box.kind === "input" || box.kind === "output" ? 12 : 4 });
     if (colour) shape.style.fill = colour;
-    const rows = text.map((line, at) => svg("text", { x: box.left + (isGroup ? 22 : 10), y: box.top + 18 + at * 14, class: at ? "more" : "" }, line));
+    const rows = text.map((line, at) => svg("text",
+        { x: box.left + (isGroup ? 22 : 10), y: box.top + 18 + at * 14, class: at ? "more" : "" }, line));
     if (colour) for (const row of rows) row.style.fill = inkOn(colour);
-    const label = box.kind === "node" || box.kind === "part" ? text.join(", ") : `${box.kind} ${box.path || box.label}, ${text.join(", ")}`;
-    return this.listen(box, svg("g", { class: `box ${box.kind}`, role: "button", "aria-label": label, "aria-expanded": isGroup ? "false" : null },
+    const label = box.kind === "node" || box.kind === "part" ? text.join(", ")
+        : `${box.kind} ${box.path || box.label}, ${text.join(", ")}`;
+    return this.listen(box, svg("g", { class: `box ${box.kind}`, role: "button", "aria-label": label,
+        "aria-expanded": isGroup ? "false" : null },
       shape, rows, isGroup ? this.sign(box, "+", colour) : null));
   }
   sign(box, text, colour) {
@@ -151,7 +158,8 @@ class GraphPane {
     const [x1, y1] = [from.left + from.width, from.top + from.height / 2];
     const [x2, y2] = [to.left + to.width, to.top + to.height / 2];
     const bow = Math.max(x1, x2) + 30 + Math.abs(y2 - y1) / 12;
-    return svg("path", { class: "jump", d: `M${x1} ${y1} C${bow} ${y1} ${bow} ${y2} ${x2} ${y2}`, "marker-end": `url(#${this.head})` });
+    return svg("path", { class: "jump", d: `M${x1} ${y1} C${bow} ${y1} ${bow} ${y2} ${x2} ${y2}`,
+        "marker-end": `url(#${this.head})` });
   }
   edge({ from, to, count, isJump }) {
     if (isJump) return this.jump(from, to);
@@ -165,7 +173,8 @@ class GraphPane {
     const bow = drop > 120 && Math.abs(x1 - x2) < 60 ? 0.75 * Math.max(from.width, to.width) + 20 : 0;
     const path = bow ? `M${x1} ${y1} C${x1 + bow} ${y1 + 0.2 * drop} ${x2 + bow} ${y2 - 0.2 * drop} ${x2} ${y2}`
       : `M${x1} ${y1} C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`;
-    return svg("path", { d: path, "stroke-width": Math.min(1 + Math.log2(count) * 0.5, 3), "marker-end": `url(#${this.head})` });
+    return svg("path", { d: path, "stroke-width": Math.min(1 + Math.log2(count) * 0.5, 3),
+        "marker-end": `url(#${this.head})` });
   }
   listen(box, element) {
     element.addEventListener("click", (event) => { event.stopPropagation(); if (!this.drag?.moved) this.pick(box); });
@@ -179,7 +188,8 @@ class GraphPane {
     const layer = box.kind === "part" ? run.program.file : this.layer;
     const at = box.kind === "part" ? box.instruction : box.node;
     if (box.kind === "node" || box.kind === "part") {
-      return [`${layer.id === "plan" ? "step" : "instruction"} ${at} ${layer.text("operator", at)}`, layer.module(at), layer.text("line", at),
+      return [`${layer.id === "plan" ? "step" : "instruction"} ${at} ${layer.text("operator", at)}`,
+          layer.module(at), layer.text("line", at),
         layer.id === "plan" && run.isMeasured ? formatTime(run.ns[at]) : "", formatBytes(layer.bytes[at])];
     }
     return [box.path || box.label, ...this.lines(box).slice(1)];
@@ -198,15 +208,17 @@ class GraphPane {
     if (!this.opened.delete(box.id)) this.opened.add(box.id);
     this.arrange();
     // The box stays under the pointer.
-    this.origin = [this.origin[0] - (box.left - before[0]) * this.scale, this.origin[1] - (box.top - before[1]) * this.scale];
-    this.move_();
+    this.origin = [this.origin[0] - (box.left - before[0]) * this.scale,
+        this.origin[1] - (box.top - before[1]) * this.scale];
+    this.place();
   }
   isMarked(box) {
     const { selection } = state;
     const run = this.runOf();
     if (!selection) return false;
     if (box.kind === "module") return selection.module !== null ? isInside(box.path, selection.module) : false;
-    if (box.kind === "part") return selection.in(run).instructions.has(box.instruction) && !(selection.module === null && selection.in(run).steps.size > 1);
+    if (box.kind === "part") return selection.in(run).instructions.has(box.instruction)
+        && !(selection.module === null && selection.in(run).steps.size > 1);
     if (box.kind === "node") return selection.nodes(run, this.layer.id).has(box.node);
     return false;
   }
@@ -221,7 +233,8 @@ class GraphPane {
     for (const [box, element] of this.elements) {
       element.classList.toggle("selected", this.isMarked(box));
       element.classList.toggle("around", this.isAround(box));
-      const isFaint = Boolean(state.search) && box.kind === "node" && this.layer.id === "plan" && !matchesSearch(run, box.node);
+      const isFaint = Boolean(state.search) && box.kind === "node" && this.layer.id === "plan"
+          && !matchesSearch(run, box.node);
       element.classList.toggle("dim", isFaint);
     }
   }
@@ -246,9 +259,10 @@ class GraphPane {
     const { view } = this;
     const [x, y] = [this.origin[0] + box.left * this.scale, this.origin[1] + box.top * this.scale];
     const [wide, high] = [box.width * this.scale, Math.min(box.height * this.scale, view.height)];
-    if (x < 0 || x + Math.min(wide, view.width) > view.width) this.origin[0] += Math.max(8, (view.width - wide) / 2) - x;
+    const isOutside = x < 0 || x + Math.min(wide, view.width) > view.width;
+    if (isOutside) this.origin[0] += Math.max(8, (view.width - wide) / 2) - x;
     if (y < 0 || y + high > view.height) this.origin[1] += Math.max(8, (view.height - high) / 2) - y;
-    this.move_();
+    this.place();
   }
   fit() {
     const { view } = this;
@@ -258,14 +272,16 @@ class GraphPane {
     this.scale = Math.max(0.35, Math.min(1, (view.width - 16) / width, Math.max(544 / height, 0.75)));
     this.root.style.height = `${Math.max(180, Math.min(560, height * this.scale + 20))}px`;
     this.origin = [Math.max(8, (view.width - width * this.scale) / 2), 8];
-    this.move_();
+    this.place();
   }
-  move_() { this.content.setAttribute("transform", `translate(${this.origin[0]} ${this.origin[1]}) scale(${this.scale})`); }
+  place() {
+    this.content.setAttribute("transform", `translate(${this.origin[0]} ${this.origin[1]}) scale(${this.scale})`);
+  }
   zoom(factor, x, y) {
     const scale = Math.max(0.05, Math.min(4, this.scale * factor));
     this.origin = [x - ((x - this.origin[0]) * scale) / this.scale, y - ((y - this.origin[1]) * scale) / this.scale];
     this.scale = scale;
-    this.move_();
+    this.place();
   }
   wheel(event) {
     if (!event.ctrlKey && !event.shiftKey && document.activeElement !== this.root) return;
@@ -281,16 +297,19 @@ class GraphPane {
     if (!this.drag.moved) return;
     this.origin = [this.origin[0] + dx, this.origin[1] + dy];
     this.drag = { x: event.clientX, y: event.clientY, moved: true };
-    this.move_();
+    this.place();
   }
   key(event) {
     const { view } = this;
     const middle = [view.width / 2, view.height / 2];
     const actions = {
-      ArrowRight: () => this.step(1), ArrowDown: () => this.step(1), ArrowLeft: () => this.step(-1), ArrowUp: () => this.step(-1),
-      "+": () => this.zoom(1.25, ...middle), "=": () => this.zoom(1.25, ...middle), "-": () => this.zoom(0.8, ...middle),
+      ArrowRight: () => this.step(1), ArrowDown: () => this.step(1), ArrowLeft: () => this.step(-1),
+          ArrowUp: () => this.step(-1),
+      "+": () => this.zoom(1.25, ...middle), "=": () => this.zoom(1.25, ...middle),
+          "-": () => this.zoom(0.8, ...middle),
       0: () => this.fit(), Escape: () => choose(null),
-      Enter: () => { const box = state.selection && this.target(state.selection); if (box) this.toggle(box.isGroup ? box : box.parent); },
+      Enter: () => { const box = state.selection && this.target(state.selection);
+          if (box) this.toggle(box.isGroup ? box : box.parent); },
     };
     if (!actions[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
@@ -307,7 +326,8 @@ class GraphPane {
 
 function graphView() {
   const view = section("graph", "Graph", "What reads what. A dashed box is a fused step, around the instructions that it replaces; a dashed edge is a jump. Click a sign to open or close a box.", [
-    layerSwitch(), el("button", { onclick: () => { pane.openSome(1200); pane.isFitted = false; pane.arrange(); } }, "Open all"),
+    layerSwitch(), el("button", { onclick: () => { pane.openSome(1200); pane.isFitted = false; pane.arrange(); } },
+        "Open all"),
     el("button", { onclick: () => { pane.opened.clear(); pane.isFitted = false; pane.arrange(); } }, "Close all"),
     el("button", { onclick: () => pane.fit() }, "Everything")]);
   const pane = new GraphPane(view.body, () => state.run, "Graph of the program");
@@ -316,7 +336,8 @@ function graphView() {
 
 // The same choice in the graph and in the memory map.
 function layerSwitch() {
-  const box = select("layer", [["plan", "plan after load"], ["file", "file"]], state.layer, (value) => { state.layer = value; emit("view"); });
+  const box = select("layer", [["plan", "plan after load"], ["file", "file"]], state.layer,
+      (value) => { state.layer = value; emit("view"); });
   on("view", () => { box.querySelector("select").value = state.layer; });
   return box;
 }

@@ -87,7 +87,8 @@ function addParts(box, layer) {
 
 // Inputs above all, outputs below: boxes of their own.
 function addBorders(tree, layer) {
-  const inputs = layer.lifetimes.writer.flatMap((writer, at) => writer < 0 && !layer.lifetimes.state[at] && layer.readers(at).length ? [at] : []);
+  const inputs = layer.lifetimes.writer.flatMap((writer, at) => writer < 0 && !layer.lifetimes.state[at]
+      && layer.readers(at).length ? [at] : []);
   tree.inputs = new Map();
   const boxes = [];
   for (const at of inputs.slice(0, MOST_CHILDREN)) {
@@ -178,7 +179,8 @@ function layOut(tree, edges, open, sizeOf) {
     placeChildren(box, inside.get(box) ?? new Map());
   };
   place(tree.root);
-  return [...jumps, ...[...visible].flatMap(([from, targets]) => [...targets].map(([to, count]) => ({ from, to, count })))];
+  return [...jumps, ...[...visible].flatMap(([from, targets]) => [...targets]
+      .map(([to, count]) => ({ from, to, count })))];
 }
 
 function placeChildren(box, targets) {
@@ -187,7 +189,11 @@ function placeChildren(box, targets) {
   const after = new Map(box.children.map((child) => [child, []]));
   for (const [from, list] of targets) {
     // What leads back, as in a loop or a module that is used twice, does not rank.
-    for (const to of list) if (order.get(from) < order.get(to)) { before.get(to).push(from); after.get(from).push(to); }
+    for (const to of list) {
+      if (order.get(from) >= order.get(to)) continue;
+      before.get(to).push(from);
+      after.get(from).push(to);
+    }
   }
   const rank = new Map();
   const rows = [];
@@ -204,7 +210,8 @@ function placeChildren(box, targets) {
   for (let sweep = 0; sweep < 4; sweep++) {
     const isDown = sweep % 2 === 0;
     for (const row of isDown ? rows : [...rows].reverse()) {
-      const key = new Map(row.map((child) => [child, middle((isDown ? before : after).get(child)) ?? slot.get(child)]));
+      const key = new Map(row.map((child) => [child,
+          middle((isDown ? before : after).get(child)) ?? slot.get(child)]));
       row.sort((a, b) => key.get(a) - key.get(b));
       number(row);
     }

@@ -3,10 +3,13 @@
 function header() {
   const redraw = () => emit("view");
   const runs = RUNS.length > 1
-    ? select("run", RUNS.map((run) => [String(run.index), run.title]), "0", (value) => { state.run = RUNS[value]; redraw(); }) : el("strong", {}, RUNS[0].title);
-  const colours = select("colour", COLOURINGS.filter(([id]) => (id !== "time" || RUNS.some((run) => run.isMeasured)) && (id !== "error" || RUNS.some((run) => run.errors))),
+    ? select("run", RUNS.map((run) => [String(run.index), run.title]), "0",
+        (value) => { state.run = RUNS[value]; redraw(); }) : el("strong", {}, RUNS[0].title);
+  const colours = select("colour", COLOURINGS.filter(([id]) => (id !== "time" || RUNS.some((run) => run.isMeasured))
+      && (id !== "error" || RUNS.some((run) => run.errors))),
     state.colouring, (value) => { state.colouring = value; redraw(); });
-  const search = el("input", { type: "search", placeholder: "operator, module, kernel, line", "aria-label": "Search steps", oninput: (event) => {
+  const search = el("input", { type: "search", placeholder: "operator, module, kernel, line",
+      "aria-label": "Search steps", oninput: (event) => {
     state.search = event.target.value.trim().toLowerCase();
     emit("search");
   } });
@@ -18,7 +21,8 @@ function header() {
   const scale = el("span", { id: "legend" });
   on("view", () => show(scale, legend(state.run, state.colouring)));
   const links = el("nav", { "aria-label": "Views" });
-  document.body.prepend(el("header", { role: "banner" }, el("span", { class: "brand" }, "pteron report"), runs, colours, scale, search, themes, links));
+  document.body.prepend(el("header", { role: "banner" }, el("span", { class: "brand" }, "pteron report"), runs,
+      colours, scale, search, themes, links));
   return { search, links, runs };
 }
 
@@ -48,7 +52,8 @@ function main() {
     if (event.key === "/") { event.preventDefault(); search.focus(); }
     if (event.key === "Escape") choose(null);
     const run = RUNS[Number(event.key) - 1];
-    if (run && RUNS.length > 1) { state.run = run; runs.querySelector("select").value = String(run.index); emit("view"); }
+    if (run && RUNS.length > 1) { state.run = run; runs.querySelector("select").value = String(run.index);
+        emit("view"); }
   });
   document.documentElement.dataset.ready = "true";
 }

@@ -9,7 +9,8 @@ class MemoryMap {
     this.about = el("p", { class: "about" });
     this.view.body.append(this.about);
     this.canvas = new ZoomCanvas(this.view.body, "Memory map", {
-      draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => 320, range: () => [0, Math.max(this.layer.count, 1)] });
+      draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y),
+          height: () => 320, range: () => [0, Math.max(this.layer.count, 1)] });
     on("view", () => this.rebuild());
     on("selection", () => this.follow());
     this.rebuild();
@@ -24,12 +25,19 @@ class MemoryMap {
     this.rectangles = [];
     lives.arena.forEach((arena, at) => {
       if (arena < 0 || !lives.bytes[at]) return;
-      this.rectangles.push({ at, from: lives.first[at], to: lives.last[at] + 1, low: this.bases[arena] + lives.offset[at], nbytes: lives.bytes[at] });
+      this.rectangles.push({ at, from: lives.first[at], to: lives.last[at] + 1, low: this.bases[arena]
+          + lives.offset[at], nbytes: lives.bytes[at] });
     });
     this.peak = layer.live.reduce((most, value, at) => (value > layer.live[most] ? at : most), 0);
     const outside = lives.arena.reduce((count, arena) => count + (arena < 0), 0);
-    this.about.textContent = layer.count ? `${formatBytes(base)} planned in ${plural(layer.arenas.length, "arena")}; ${formatBytes(layer.live[this.peak])} in use at the peak, `
-      + `${layer.id === "plan" ? "step" : "instruction"} ${this.peak} (${layer.text("operator", this.peak)}). ${outside ? `${plural(outside, "tensor")} outside of the plan.` : ""}` : "";
+    const noun = layer.id === "plan" ? "step" : "instruction";
+    const parts = layer.count ? [
+      `${formatBytes(base)} planned in ${plural(layer.arenas.length, "arena")};`,
+      `${formatBytes(layer.live[this.peak])} in use at the peak,`,
+      `${noun} ${this.peak} (${layer.text("operator", this.peak)}).`,
+      outside ? `${plural(outside, "tensor")} outside of the plan.` : "",
+    ] : [];
+    this.about.textContent = parts.join(" ");
     this.canvas.label(`Memory map: ${this.about.textContent} Arrow keys select the next step`);
     this.canvas.reset();
   }
@@ -45,7 +53,8 @@ class MemoryMap {
   area(one) {
     const from = this.canvas.x(one.from);
     const y = this.y(one.low);
-    return [from, y, Math.max(this.canvas.x(one.to) - from - 0.5, 0.6), Math.max(this.y(one.low + one.nbytes) - y - 0.5, 0.8)];
+    return [from, y, Math.max(this.canvas.x(one.to) - from - 0.5, 0.6),
+        Math.max(this.y(one.low + one.nbytes) - y - 0.5, 0.8)];
   }
   draw(context, width, height, colours) {
     const { layer } = this;
@@ -59,7 +68,8 @@ class MemoryMap {
       context.fillRect(from, y, wide, high);
       const left = Math.max(from, 0);
       const room = Math.min(from + wide, width) - left - 5;
-      if (high > 12 && room > 16) drawLabel(context, layer.tensor(one.at), left + 3, y + high / 2, room, writer < 0 ? colours.ink : inkOn(colour));
+      if (high > 12 && room > 16) drawLabel(context, layer.tensor(one.at), left + 3, y + high / 2, room,
+          writer < 0 ? colours.ink : inkOn(colour));
     }
     context.fillStyle = colours.ink;
     for (const base of this.bases.slice(1)) context.fillRect(0, this.y(base) - 1, width, 1);
@@ -106,9 +116,12 @@ class MemoryMap {
     if (y < STRIP) {
       const at = Math.floor(value);
       if (at < 0 || at >= layer.count) return null;
-      return { choose: () => chooseNode(run, layer.id, at), lines: () => [`${layer.id === "plan" ? "step" : "instruction"} ${at} ${layer.text("operator", at)}`, `${formatBytes(layer.live[at])} in use`] };
+      return { choose: () => chooseNode(run, layer.id, at),
+          lines: () => [`${layer.id === "plan" ? "step" : "instruction"} ${at} ${layer.text("operator", at)}`,
+          `${formatBytes(layer.live[at])} in use`] };
     }
-    const found = this.rectangles.filter((one) => one.from <= value && value < one.to && this.y(one.low) <= y && y <= this.y(one.low + one.nbytes)).at(-1);
+    const found = this.rectangles.filter((one) => one.from <= value && value < one.to && this.y(one.low) <= y
+        && y <= this.y(one.low + one.nbytes)).at(-1);
     if (!found) return null;
     const writer = layer.lifetimes.writer[found.at];
     return {
@@ -116,7 +129,8 @@ class MemoryMap {
       choose: () => chooseLifetime(run, layer, found.at),
       lines: () => [layer.tensor(found.at), `${formatBytes(found.nbytes)} at ${layer.lifetimes.offset[found.at]} of arena ${layer.lifetimes.arena[found.at]}`,
         writer < 0 ? "there before the first step" : `written by ${writer} ${layer.text("operator", writer)}`,
-        `in use from ${found.from} to ${found.to - 1}, read by ${layer.readers(found.at).slice(0, 8).join(", ") || "none"}`],
+        `in use from ${found.from} to ${found.to - 1}, read by ${layer.readers(found.at).slice(0, 8).join(", ")
+            || "none"}`],
     };
   }
 }

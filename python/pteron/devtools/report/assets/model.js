@@ -5,7 +5,8 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u20
 const escaped = (text) => text.replace(HIDDEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 function shownTexts(value) {
   if (typeof value === "string") return escaped(value);
-  if (Array.isArray(value)) return typeof value[0] === "number" && typeof value[1] !== "string" ? value : value.map(shownTexts);
+  if (Array.isArray(value)) return typeof value[0] === "number" && typeof value[1] !== "string" ? value
+      : value.map(shownTexts);
   if (value && typeof value === "object") for (const name of Object.keys(value)) value[name] = shownTexts(value[name]);
   return value;
 }
@@ -65,7 +66,8 @@ class Run {
     this.isMeasured = Boolean(data.ns);
     this.total = this.isMeasured ? data.ns.reduce((a, b) => a + b, 0) : 0;
     this.call = this.isMeasured ? median(data.calls) : 0;
-    const name = this.program.method === "forward" ? this.program.name : `${this.program.name} ${this.program.method}`;
+    const name = this.program.method === "forward" ? this.program.name
+        : `${this.program.name} ${this.program.method}`;
     this.title = data.label ? `${name} · ${data.label}` : name;
   }
   kernel(step) { return this.kernels ? TEXTS[this.kernels[step]] : this.plan.text("name", step); }
@@ -158,7 +160,8 @@ const formatBytes = (value) => scaled(value, ["B", "kB", "MB", "GB", "TB"]);
 const formatTime = (ns) => scaled(ns, ["ns", "µs", "ms", "s"]);
 const formatFlops = (value) => scaled(value, ["", "k", "M", "G", "T"]).trim();
 const formatShare = (value) => `${(100 * value).toFixed(1)} %`;
-const formatError = (value) => value === null ? "" : value >= 1e29 ? "not finite" : value === 0 ? "0" : value.toExponential(1);
+const formatError = (value) => value === null ? "" : value >= 1e29 ? "not finite" : value === 0 ? "0"
+    : value.toExponential(1);
 function formatWeight(run, value) {
   const name = run.weightName();
   return name === "time" ? formatTime(value) : name === "bytes" ? formatBytes(value) : `${formatFlops(value)}FLOP`;

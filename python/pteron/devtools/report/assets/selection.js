@@ -3,7 +3,8 @@
 const state = {
   run: RUNS[0],
   layer: "plan",
-  colouring: RUNS[0].isMeasured ? "time" : RUNS[0].errors ? "error" : RUNS[0].hasFlops ?? RUNS[0].plan.flops.some(Boolean) ? "flops" : "bytes",
+  colouring: RUNS[0].isMeasured ? "time" : RUNS[0].errors ? "error"
+      : RUNS[0].hasFlops ?? RUNS[0].plan.flops.some(Boolean) ? "flops" : "bytes",
   search: "",
   selection: null,
 };
@@ -34,7 +35,8 @@ class Selection {
       const own = this.places.get(this.run.program);
       if (this.module !== null) {
         this.places.set(program, {
-          steps: new Set(nodesIn(program.plan, this.module)), instructions: new Set(nodesIn(program.file, this.module)) });
+          steps: new Set(nodesIn(program.plan, this.module)),
+              instructions: new Set(nodesIn(program.file, this.module)) });
       } else {
         this.places.set(program, {
           steps: matched(this.run.plan, program.plan, own.steps),
@@ -81,7 +83,8 @@ function isChosen(run, step) { return Boolean(state.selection) && state.selectio
 // The step before or after the selection, for the arrow keys of every view.
 function stepBy(run, distance) {
   const steps = state.selection ? [...state.selection.in(run).steps] : [];
-  const from = steps.length ? (distance > 0 ? Math.max(...steps) : Math.min(...steps)) : distance > 0 ? -1 : run.plan.count;
+  const from = steps.length ? (distance > 0 ? Math.max(...steps) : Math.min(...steps)) : distance > 0 ? -1
+      : run.plan.count;
   chooseStep(run, Math.max(0, Math.min(run.plan.count - 1, from + distance)));
 }
 

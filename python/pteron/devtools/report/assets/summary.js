@@ -8,11 +8,14 @@ function summaryView() {
     const size = program.sizes;
     const tiles = [
       run.isMeasured ? ["time of a call", formatTime(run.call),
-        `p90 ${formatTime(percentile(run.calls, 0.9))}, p99 ${formatTime(percentile(run.calls, 0.99))}; ${plural(run.calls.length, "call")}, ${plural(run.threads, "thread")}`]
+        `p90 ${formatTime(percentile(run.calls, 0.9))}, p99 ${formatTime(percentile(run.calls,
+            0.99))}; ${plural(run.calls.length, "call")}, ${plural(run.threads, "thread")}`]
         : ["time of a call", "not measured", "pteron report --runs 20, or --profile saved.json"],
-      ["memory of a session", formatBytes(program.session_bytes), `${formatBytes(Math.max(0, ...program.plan.live))} in use at the peak`],
+      ["memory of a session", formatBytes(program.session_bytes),
+          `${formatBytes(Math.max(0, ...program.plan.live))} in use at the peak`],
       ["file", formatBytes(size.file), Object.entries(size).filter(([name, value]) => name !== "file" && value)
-        .sort((a, b) => b[1] - a[1]).slice(0, 3).map(([name, value]) => `${formatBytes(value)} ${name.slice(3)}`).join(", ")],
+        .sort((a, b) => b[1] - a[1]).slice(0, 3).map(([name,
+            value]) => `${formatBytes(value)} ${name.slice(3)}`).join(", ")],
       ["steps", String(program.plan.count), `of ${plural(program.file.count, "instruction")} in the file`],
     ];
     const said = [...run.advice, ...program.advice];
@@ -40,7 +43,8 @@ function detailsView() {
     if (!selection) {
       show(panel, el("h2", {}, "Selection"),
         el("p", { class: "about" }, "Nothing is selected. Click a module, step, tensor or weight in any view: every view shows it."),
-        el("dl", { class: "keys" }, [["/", "search"], ["← →", "step before, step after"], ["+ − 0", "zoom in, zoom out, everything"],
+        el("dl", { class: "keys" }, [["/", "search"], ["← →", "step before, step after"],
+            ["+ − 0", "zoom in, zoom out, everything"],
           ["Shift or Ctrl + wheel", "zoom"], ["Esc", "select nothing"], ["1 … 9", "run or program"]]
           .map(([key, text]) => [el("dt", {}, key), el("dd", {}, text)])));
       return;
@@ -51,12 +55,14 @@ function detailsView() {
     const facts = [];
     if (run.isMeasured) facts.push(["time", `${formatTime(sum.ns)}, ${formatShare(sum.ns / (whole.ns || 1))}`]);
     if (sum.ceiling !== null) facts.push(["of the ceiling", formatShare(sum.ceiling)]);
-    if (run.isMeasured && sum.ns) facts.push(["rate", `${(sum.flops / sum.ns).toPrecision(3)} GFLOP/s, ${(sum.bytes / sum.ns).toPrecision(3)} GB/s`]);
+    if (run.isMeasured && sum.ns) facts.push(["rate",
+        `${(sum.flops / sum.ns).toPrecision(3)} GFLOP/s, ${(sum.bytes / sum.ns).toPrecision(3)} GB/s`]);
     facts.push(["bytes moved", formatBytes(sum.bytes)], ["operations", `${formatFlops(sum.flops)}FLOP`]);
     if (sum.error !== null) facts.push(["largest error", formatError(sum.error)]);
     show(panel, 
       el("h2", {}, selection.title),
-      el("p", { class: "about" }, `${plural(chosen.length, "step")}, ${plural(selection.in(run).instructions.size, "instruction")} in ${run.title}`),
+      el("p", { class: "about" }, `${plural(chosen.length, "step")}, ${plural(selection.in(run).instructions.size,
+          "instruction")} in ${run.title}`),
       el("dl", { class: "facts" }, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
       chosen.slice(0, 6).map((step) => stepCard(run, step)),
       chosen.length > 6 ? el("p", { class: "about" }, `and ${chosen.length - 6} more`) : null);
@@ -76,8 +82,10 @@ function stepCard(run, step) {
     ["operator", plan.text("operator", step)], ["kernel", run.kernel(step)], ["backend", plan.text("backend", step)],
     ["module", module && link(module)], ["line", plan.text("line", step)],
     ["time", run.isMeasured && formatTime(run.ns[step])],
-    ["reads", plan.reads[step].map((at) => plan.tensor(at)).join("; ")], ["writes", written.map((at) => plan.tensor(at)).join("; ")],
-    ["stands for", covered.length > 1 && covered.map((at) => `${at} ${run.program.file.text("operator", at)}`).join("; ")],
+    ["reads", plan.reads[step].map((at) => plan.tensor(at)).join("; ")],
+        ["writes", written.map((at) => plan.tensor(at)).join("; ")],
+    ["stands for", covered.length > 1 && covered.map((at) => `${at} ${run.program.file.text("operator",
+        at)}`).join("; ")],
     ["inside", run.events && [...new Set(run.events.filter((event) => event[0] === step)
       .map(([, id, ns, where]) => `${id} ${where} ${formatTime(ns)}`))].slice(0, 12).join("; ")],
   ].filter(([, value]) => value);

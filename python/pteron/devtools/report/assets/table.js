@@ -9,12 +9,15 @@ class TreeTable {
     this.start = 0;
     this.cursor = 0;
     this.view = section("modules", "Modules", "Sums of every module and its steps. Times of a fused step count for the part with most operations.", [
-      el("button", { onclick: () => this.openAll(true) }, "Open all"), el("button", { onclick: () => this.openAll(false) }, "Close all"),
+      el("button", { onclick: () => this.openAll(true) }, "Open all"),
+          el("button", { onclick: () => this.openAll(false) }, "Close all"),
       el("button", { onclick: () => this.save() }, "Save as CSV")]);
     this.head = el("div", { class: "row head-row", role: "row" });
     this.rows = el("div", { class: "rows", role: "rowgroup" });
-    this.scroll = el("div", { class: "scroll", tabindex: 0, role: "treegrid", "aria-label": "Modules and steps", onscroll: () => this.paint(),
-      onkeydown: (event) => this.key(event) }, el("div", { role: "rowgroup", class: "head-group" }, this.head), this.rows);
+    this.scroll = el("div", { class: "scroll", tabindex: 0, role: "treegrid", "aria-label": "Modules and steps",
+        onscroll: () => this.paint(),
+      onkeydown: (event) => this.key(event) }, el("div", { role: "rowgroup", class: "head-group" }, this.head),
+          this.rows);
     this.view.body.append(this.scroll);
     on("view", () => this.rebuild());
     on("selection", () => this.follow());
@@ -31,9 +34,11 @@ class TreeTable {
       ["calls", (sum) => sum.calls, (sum) => String(Number(sum.calls.toFixed(2)))],
       ["bytes", (sum) => sum.bytes, (sum) => formatBytes(sum.bytes)],
       ["FLOP", (sum) => sum.flops, (sum) => formatFlops(sum.flops)],
-      timed && ["GFLOP/s", (sum) => sum.flops / (sum.ns || 1), (sum) => (sum.ns ? (sum.flops / sum.ns).toFixed(1) : "")],
+      timed && ["GFLOP/s", (sum) => sum.flops / (sum.ns || 1),
+          (sum) => (sum.ns ? (sum.flops / sum.ns).toFixed(1) : "")],
       timed && ["GB/s", (sum) => sum.bytes / (sum.ns || 1), (sum) => (sum.ns ? (sum.bytes / sum.ns).toFixed(1) : "")],
-      timed && CEILING && ["of ceiling", (sum) => sum.ceiling ?? 0, (sum) => sum.ceiling === null ? "" : formatShare(sum.ceiling)],
+      timed && CEILING && ["of ceiling", (sum) => sum.ceiling ?? 0, (sum) => sum.ceiling === null ? ""
+          : formatShare(sum.ceiling)],
       run.errors && ["error", (sum) => sum.error ?? -1, (sum) => formatError(sum.error)],
     ].filter(Boolean);
   }
@@ -48,7 +53,8 @@ class TreeTable {
     }
     const columns = this.columns();
     if (!columns.some(([name]) => name === this.sort.column)) this.sort.column = null;
-    show(this.head, ["module or step", ...columns.map(([name]) => name), "kernel"].map((name, at) => this.heading(name, at)));
+    show(this.head, ["module or step", ...columns.map(([name]) => name), "kernel"]
+        .map((name, at) => this.heading(name, at)));
     this.flat = [];
     this.collect(this.tree, 0);
     this.scroll.setAttribute("aria-rowcount", this.flat.length + 1);
@@ -60,8 +66,10 @@ class TreeTable {
   heading(name, at) {
     const isNumber = at > 0 && name !== "kernel";
     const isSorted = this.sort.column === name;
-    return el("span", { role: "columnheader", class: isNumber ? "number" : "", "aria-sort": isSorted ? (this.sort.down ? "descending" : "ascending") : "none" },
-      name === "kernel" ? name : el("button", { onclick: () => this.sortBy(at ? name : null) }, name + (isSorted ? (this.sort.down ? " ↓" : " ↑") : "")));
+    return el("span", { role: "columnheader", class: isNumber ? "number" : "", "aria-sort": isSorted
+        ? (this.sort.down ? "descending" : "ascending") : "none" },
+      name === "kernel" ? name : el("button", { onclick: () => this.sortBy(at ? name : null) },
+          name + (isSorted ? (this.sort.down ? " ↓" : " ↑") : "")));
   }
   sortBy(column) {
     this.sort = { column, down: column === this.sort.column ? !this.sort.down : true };
@@ -103,7 +111,8 @@ class TreeTable {
   }
   paint(all = false) {
     const from = all ? 0 : Math.max(0, Math.floor(this.scroll.scrollTop / ROW) - 10);
-    const to = all ? Math.min(this.flat.length, 400) : Math.min(this.flat.length, from + Math.ceil((this.scroll.clientHeight || 400) / ROW) + 20);
+    const to = all ? Math.min(this.flat.length, 400)
+        : Math.min(this.flat.length, from + Math.ceil((this.scroll.clientHeight || 400) / ROW) + 20);
     const columns = this.columns();
     show(this.rows, this.flat.slice(from, to).map((row, at) => this.row(row, from + at, columns)));
     const cursor = this.rows.querySelector(".cursor");
@@ -116,13 +125,17 @@ class TreeTable {
     const isSelected = isModule ? state.selection?.module === item.path : isChosen(run, steps);
     const name = isModule ? item.name : `${item} ${run.plan.text("operator", item)}`;
     const share = run.isMeasured ? sum.ns / (this.whole.ns || 1) : sum.bytes / (this.whole.bytes || 1);
-    const toggle = isModule ? el("span", { class: "toggle", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this.toggle(at); } }, isOpen ? "▾" : "▸") : null;
+    const toggle = isModule ? el("span", { class: "toggle", "aria-hidden": "true",
+        onclick: (event) => { event.stopPropagation(); this.toggle(at); } }, isOpen ? "▾" : "▸") : null;
     return el("div", {
-      class: `row${isSelected ? " selected" : ""}${at === this.cursor ? " cursor" : ""}`, role: "row", id: `row-${at}`, "aria-level": depth + 1,
-      "aria-rowindex": at + 2, "aria-expanded": isModule ? String(isOpen) : null, "aria-selected": String(Boolean(isSelected)), style: { top: `${at * ROW}px` },
+      class: `row${isSelected ? " selected" : ""}${at === this.cursor ? " cursor" : ""}`, role: "row",
+          id: `row-${at}`, "aria-level": depth + 1,
+      "aria-rowindex": at + 2, "aria-expanded": isModule ? String(isOpen) : null,
+          "aria-selected": String(Boolean(isSelected)), style: { top: `${at * ROW}px` },
       onclick: () => { this.cursor = at; this.pick(at); }, ondblclick: () => this.toggle(at),
     },
-    el("span", { role: "gridcell", class: isModule ? "name module" : "name", title: isModule ? item.path : name, style: { "padding-left": `${8 + depth * 14}px` } },
+    el("span", { role: "gridcell", class: isModule ? "name module" : "name", title: isModule ? item.path : name,
+        style: { "padding-left": `${8 + depth * 14}px` } },
       el("i", { class: "bar", style: { width: `${(100 * share).toFixed(2)}%` } }), toggle, el("span", {}, name)),
     columns.map(([, , text]) => el("span", { role: "gridcell", class: "number" }, text(sum))),
     el("span", { role: "gridcell", class: "kernel" }, isModule ? "" : run.kernel(item)));
@@ -148,7 +161,8 @@ class TreeTable {
       for (let length = 1; length <= least; length++) this.open.add(parts.slice(0, length).join("."));
       this.rebuild(false);
       const wanted = this.flat.findIndex(({ item, isModule }) =>
-        selection.module !== null ? isModule && item.path === selection.module : !isModule && selection.in(run).steps.has(item));
+        selection.module !== null ? isModule && item.path === selection.module : !isModule
+            && selection.in(run).steps.has(item));
       if (wanted >= 0) {
         this.cursor = wanted;
         const top = wanted * ROW;
@@ -168,7 +182,8 @@ class TreeTable {
       Home: () => go(0),
       End: () => go(this.flat.length - 1),
       ArrowRight: () => { if (row?.isModule && !row.isOpen) this.toggle(this.cursor); else go(this.cursor + 1); },
-      ArrowLeft: () => { if (row?.isModule && row.isOpen) this.toggle(this.cursor); else go(this.parent(this.cursor)); },
+      ArrowLeft: () => { if (row?.isModule && row.isOpen) this.toggle(this.cursor);
+          else go(this.parent(this.cursor)); },
       Enter: () => this.toggle(this.cursor),
       Escape: () => choose(null),
     };
@@ -182,7 +197,8 @@ class TreeTable {
     return Math.max(above, 0);
   }
   save() {
-    const columns = [["ns", (sum) => sum.ns], ["calls", (sum) => sum.calls], ["bytes", (sum) => sum.bytes], ["flops", (sum) => sum.flops]];
+    const columns = [["ns", (sum) => sum.ns], ["calls", (sum) => sum.calls], ["bytes", (sum) => sum.bytes],
+        ["flops", (sum) => sum.flops]];
     // A text that a spreadsheet would take for a formula begins with an apostrophe.
     const plain = (text) => (/^[=+\-@]/.test(text) ? `'${text}` : text);
     const quote = (text) => (/[",\n\r]/.test(text) ? `"${plain(text).replaceAll('"', '""')}"` : plain(text));
@@ -190,7 +206,8 @@ class TreeTable {
     const steps = [...this.tree.all()].sort((a, b) => a - b);
     for (const step of steps) {
       const name = `${step} ${state.run.plan.text("operator", step)} (${state.run.plan.module(step)})`;
-      lines.push([quote(name), ...columns.map(([, value]) => value(this.sumOf(step))), quote(state.run.kernel(step))].join(","));
+      lines.push([quote(name), ...columns.map(([, value]) => value(this.sumOf(step))),
+          quote(state.run.kernel(step))].join(","));
     }
     const url = URL.createObjectURL(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }));
     el("a", { href: url, download: "report.csv" }).click();

@@ -7,7 +7,8 @@ class Timeline {
     this.none = el("p", { class: "about" }, "No times were measured.");
     this.view.body.append(this.none);
     this.canvas = new ZoomCanvas(this.view.body, "Timeline", {
-      margin: 0, draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => 84, range: () => [0, this.end ?? 1] });
+      margin: 0, draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all),
+          hit: (x, y) => this.hit(x, y), height: () => 84, range: () => [0, this.end ?? 1] });
     on("view", () => this.rebuild());
     on("selection", () => this.canvas.remark());
     on("search", () => this.canvas.redraw());
@@ -18,7 +19,8 @@ class Timeline {
     this.end = this.spans.reduce((most, one) => Math.max(most, one[2]), 1);
     this.none.style.display = this.spans.length ? "none" : "block";
     this.canvas.canvas.style.display = this.spans.length ? "block" : "none";
-    this.canvas.label(`Timeline of ${plural(this.spans.length, "run")} of steps over ${formatTime(this.end)}; arrow keys select the next step`);
+    this.canvas.label(`Timeline of ${plural(this.spans.length,
+        "run")} of steps over ${formatTime(this.end)}; arrow keys select the next step`);
     this.canvas.reset();
   }
   draw(context, width, height, colours) {
@@ -88,7 +90,8 @@ class Timeline {
     return {
       span: [start, end],
       choose: () => chooseStep(run, step),
-      lines: () => [`step ${step} ${run.plan.text("operator", step)}`, `${formatTime(end - start)} from ${formatTime(start)}`, run.kernel(step), run.plan.module(step)],
+      lines: () => [`step ${step} ${run.plan.text("operator", step)}`,
+          `${formatTime(end - start)} from ${formatTime(start)}`, run.kernel(step), run.plan.module(step)],
     };
   }
 }

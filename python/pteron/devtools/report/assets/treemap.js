@@ -4,10 +4,13 @@ class Treemap {
   constructor() {
     this.colouring = "kind";
     this.view = section("weights", "Weights", "Stored bytes as areas, modules around them. A dashed border: the file has the same bytes more than once.", [
-      select("colour", [["kind", "element type"], ["time", "steps that read"]], "kind", (value) => { this.colouring = value; this.canvas.redraw(); })]);
+      select("colour", [["kind", "element type"], ["time", "steps that read"]], "kind",
+          (value) => { this.colouring = value; this.canvas.redraw(); })]);
     this.about = el("p", { class: "about" });
     this.view.body.append(this.about);
-    this.canvas = new Canvas(this.view.body, "Weights", { draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y), height: () => (this.tree?.total ? 340 : 24) });
+    this.canvas = new Canvas(this.view.body, "Weights",
+        { draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all), hit: (x, y) => this.hit(x, y),
+        height: () => (this.tree?.total ? 340 : 24) });
     on("view", () => this.rebuild());
     on("selection", () => this.canvas.remark());
     this.rebuild();
@@ -24,7 +27,8 @@ class Treemap {
       here.nodes.push(at);
     });
     const sum = (module) => {
-      module.total = module.nodes.reduce((total, at) => total + weights.bytes[at], 0) + module.children.reduce((total, one) => total + sum(one), 0);
+      module.total = module.nodes.reduce((total, at) => total + weights.bytes[at], 0)
+          + module.children.reduce((total, one) => total + sum(one), 0);
       return module.total;
     };
     const total = sum(tree);
@@ -33,7 +37,8 @@ class Treemap {
     weights.kind.forEach((kind, at) => byKind.set(TEXTS[kind], (byKind.get(TEXTS[kind]) ?? 0) + weights.bytes[at]));
     show(this.about, `${formatBytes(total)} in ${plural(weights.bytes.length, "weight")}. `,
       el("span", { class: "legend" }, [...byKind].sort((a, b) => b[1] - a[1]).map(([kind, nbytes]) => [
-        el("i", { "data-kind": kind, style: { background: this.kinds.colour(kind) } }), el("span", {}, `${kind} ${formatBytes(nbytes)}`)])));
+        el("i", { "data-kind": kind, style: { background: this.kinds.colour(kind) } }),
+            el("span", {}, `${kind} ${formatBytes(nbytes)}`)])));
     this.canvas.label(`Treemap of ${formatBytes(total)} of weights`);
     this.canvas.redraw();
   }
@@ -52,7 +57,8 @@ class Treemap {
       const pad = module.parent && Math.min(wide, high) > 12 ? 2 : 0;
       const top = isNamed ? 15 : pad;
       if (module.parent) this.areas.push({ module, x, y, wide, high });
-      const items = [...module.children.map((one) => [one, one.total]), ...module.nodes.map((at) => [at, weights.bytes[at]])]
+      const items = [...module.children.map((one) => [one, one.total]),
+          ...module.nodes.map((at) => [at, weights.bytes[at]])]
         .filter(([, value]) => value > 0).sort((a, b) => b[1] - a[1]);
       squarify(items, x + pad, y + top, wide - 2 * pad, high - top - pad, (item, ...box) => {
         if (item instanceof Module) place(item, ...box);
@@ -77,7 +83,8 @@ class Treemap {
         context.strokeRect(x + 1.5, y + 1.5, Math.max(wide - 4, 1), Math.max(high - 4, 1));
         context.setLineDash([]);
       }
-      if (wide > 50 && high > 15) drawLabel(context, this.name(area.weight), x + 4, y + high / 2, wide - 8, inkOn(colour));
+      if (wide > 50 && high > 15) drawLabel(context, this.name(area.weight), x + 4, y + high / 2, wide - 8,
+          inkOn(colour));
     }
   }
   mark(context, colours) {
@@ -88,7 +95,8 @@ class Treemap {
       : run.program.weights.readers[area.weight].some((one) => instructions.has(one));
     context.strokeStyle = colours.mark;
     context.lineWidth = 2;
-    for (const { x, y, wide, high } of this.areas.filter(marked)) context.strokeRect(x + 1, y + 1, Math.max(wide - 3, 1), Math.max(high - 3, 1));
+    for (const { x, y, wide, high } of this.areas.filter(marked)) context.strokeRect(x + 1, y + 1,
+        Math.max(wide - 3, 1), Math.max(high - 3, 1));
   }
   name(at) {
     const weights = state.run.program.weights;
@@ -102,16 +110,19 @@ class Treemap {
   hit(x, y) {
     const run = state.run;
     const weights = run.program.weights;
-    const found = (this.areas ?? []).filter((one) => x >= one.x && x < one.x + one.wide && y >= one.y && y < one.y + one.high).at(-1);
+    const found = (this.areas ?? []).filter((one) => x >= one.x && x < one.x + one.wide && y >= one.y && y < one.y
+        + one.high).at(-1);
     if (!found) return null;
     if (found.module) {
-      return { choose: () => chooseModule(run, found.module.path), lines: () => [found.module.path, formatBytes(found.module.total)] };
+      return { choose: () => chooseModule(run, found.module.path),
+          lines: () => [found.module.path, formatBytes(found.module.total)] };
     }
     const at = found.weight;
     const readers = weights.readers[at];
     return {
       choose: () => choose(new Selection(run, { instructions: readers, title: this.title(at) })),
-      lines: () => [this.title(at), `${TEXTS[weights.text[at]]}, ${formatBytes(weights.bytes[at])}`, TEXTS[weights.module[at]],
+      lines: () => [this.title(at), `${TEXTS[weights.text[at]]}, ${formatBytes(weights.bytes[at])}`,
+          TEXTS[weights.module[at]],
         readers.length ? `read by ${plural(readers.length, "instruction")}` : "read by no instruction of this method",
         weights.copies[at] > 1 ? `${weights.copies[at]} times in the file` : ""],
     };
@@ -131,7 +142,8 @@ function squarify(items, x, y, wide, high, put) {
     while (end < items.length) {
       const next = sum + items[end][1];
       const thick = (next * scale) / side;
-      const shapes = [items[at][1], items[end][1]].map((value) => { const long = (value * scale) / thick; return Math.max(long / thick, thick / long); });
+      const shapes = [items[at][1], items[end][1]].map((value) => { const long = (value * scale) / thick;
+          return Math.max(long / thick, thick / long); });
       const shape = Math.max(...shapes);
       if (shape > worst) break;
       worst = shape;

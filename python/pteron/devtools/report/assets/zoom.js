@@ -92,7 +92,8 @@ class Canvas {
     else choose(null);
   }
   actions() {
-    return { ArrowRight: () => stepBy(state.run, 1), ArrowLeft: () => stepBy(state.run, -1), Escape: () => choose(null) };
+    return { ArrowRight: () => stepBy(state.run, 1), ArrowLeft: () => stepBy(state.run, -1),
+        Escape: () => choose(null) };
   }
   key(event) {
     const action = this.actions()[event.key];
@@ -160,7 +161,8 @@ class ZoomCanvas extends Canvas {
   actions() {
     const middle = (this.view[0] + this.view[1]) / 2;
     return {
-      ...super.actions(), "+": () => this.zoom(0.7, middle), "=": () => this.zoom(0.7, middle), "-": () => this.zoom(1.4, middle), 0: () => this.reset() };
+      ...super.actions(), "+": () => this.zoom(0.7, middle), "=": () => this.zoom(0.7, middle),
+          "-": () => this.zoom(1.4, middle), 0: () => this.reset() };
   }
 }
 
