@@ -19,7 +19,7 @@ RUN_HALF = {"extension.pybindings.portable_lib", "runtime"}
 
 #: What examples import from each path.
 NAMES = {
-    "devtools": ["BundledProgram"],
+    "devtools": ["BundledProgram", "ETRecord", "Inspector", "generate_etrecord", "parse_etrecord"],
     "devtools.bundled_program": [],
     "devtools.bundled_program.config": ["MethodTestCase", "MethodTestSuite"],
     "devtools.bundled_program.core": ["BundledProgram", "MethodTestSuite"],
@@ -49,6 +49,30 @@ NAMES = {
     "exir.serde.serialize": ["deserialize", "load", "save", "serialize"],
     "exir.verification.arg_validator": ["EdgeOpArgValidator", "RunHigherOrderOperatorError"],
     "devtools.etdump": [],
+    "devtools.etrecord": ["ETRecord", "generate_etrecord", "parse_etrecord"],
+    "devtools.etrecord._etrecord": ["ETRecord"],
+    "devtools.inspector": ["Event", "EventBlock", "Inspector", "PerfData", "TimeScale", "compare_results"],
+    "devtools.inspector._inspector": ["Event", "EventBlock", "Inspector", "PerfData"],
+    "devtools.inspector._inspector_utils": [
+        "DebugHandle",
+        "TimeScale",
+        "calculate_time_scale_factor",
+        "compare_results",
+        "find_op_names",
+    ],
+    "devtools.inspector._intermediate_output_capturer": ["IntermediateOutputCapturer"],
+    "devtools.inspector.numerical_comparator": [
+        "DebugHandle",
+        "IntermediateOutputMapping",
+        "L1Comparator",
+        "MSEComparator",
+        "NumericalComparatorBase",
+        "SNRComparator",
+    ],
+    "devtools.inspector.numerical_comparator.l1_numerical_comparator": ["L1Comparator"],
+    "devtools.inspector.numerical_comparator.mse_numerical_comparator": ["MSEComparator"],
+    "devtools.inspector.numerical_comparator.numerical_comparator_base": ["NumericalComparatorBase"],
+    "devtools.inspector.numerical_comparator.snr_numerical_comparator": ["SNRComparator"],
     "devtools.etdump.schema_flatcc": [
         "ETDumpFlatCC",
         "RunData",

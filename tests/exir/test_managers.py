@@ -174,8 +174,9 @@ def test_passes_on_the_way_can_name_methods() -> None:
 
 
 @pytest.mark.parametrize("entry", [to_edge, to_edge_transform_and_lower])
-def test_an_etrecord_is_refused(entry) -> None:
+def test_an_etrecord_is_kept_where_it_is_asked_for(entry) -> None:
     methods = _two_methods()
-    assert entry(methods, generate_etrecord=False).methods == {"first", "second"}
-    with pytest.raises(ExportError, match=r"generate_etrecord=True\) is not supported"):
-        entry(methods, generate_etrecord=True)
+    with pytest.raises(ExportError, match="ETRecord was not generated"):
+        entry(methods, generate_etrecord=False).to_executorch().get_etrecord()
+    record = entry(methods, generate_etrecord=True).to_executorch().get_etrecord()
+    assert sorted(record.edge_dialect_program) == ["first", "second"]

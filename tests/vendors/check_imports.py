@@ -12,12 +12,9 @@ import pytest
 
 from tests.vendors.own_process import run_module, run_together
 
-_RECORDS = "records of exports and of runs belong to ExecuTorch's pipeline and runtime"
 _OWN_FILE = "takes a file of MLX apart with ExecuTorch's reader"
 #: Names that code of vendors imports and that are not here, and why.
 NOT_HERE = {
-    "executorch.devtools: Inspector": _RECORDS,
-    "executorch.devtools: generate_etrecord": _RECORDS,
     "executorch.exir._serialize._flatbuffer: _program_flatbuffer_to_json": _OWN_FILE,
     "executorch.exir._serialize._program: _extract_delegate_payload": _OWN_FILE,
     "executorch.exir.backend.compile_spec: CompileSpec": "ExecuTorch has no such module either",

@@ -68,8 +68,20 @@ _OP_PARTITIONERS: tuple[Source, ...] = (
     ),
 )
 
+_ETRECORD: tuple[Source, ...] = ("pteron.devtools.etrecord",)
+_INSPECTOR: tuple[Source, ...] = ("pteron.devtools.inspector",)
+_COMPARATORS: tuple[Source, ...] = ("pteron.devtools.inspector.comparators",)
+
 MODULE_PATHS: dict[str, tuple[Source, ...]] = {
-    "devtools": (f"{_BUNDLES}.core", "pteron.devtools.bundled_program"),
+    "devtools": (
+        f"{_BUNDLES}.core",
+        "pteron.devtools.bundled_program",
+        ("pteron.devtools.inspector", {"Inspector": "Inspector"}),
+        (
+            "pteron.devtools.etrecord",
+            {name: name for name in ("ETRecord", "generate_etrecord", "parse_etrecord")},
+        ),
+    ),
     "devtools.bundled_program": ("pteron.devtools.bundled_program",),
     "devtools.bundled_program.config": (
         f"{_BUNDLED}.method_test_suite",
@@ -87,6 +99,21 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
         ("pteron.exir.schema", {"ScalarType": "ScalarType"}),
     ),
     "devtools.etdump.serialize": ("pteron.compat.etdump",),
+    "devtools.etrecord": _ETRECORD,
+    "devtools.etrecord._etrecord": _ETRECORD,
+    "devtools.inspector": _INSPECTOR,
+    "devtools.inspector._inspector": _INSPECTOR,
+    "devtools.inspector._inspector_utils": (
+        "pteron.devtools.inspector.time_scale",
+        "pteron.devtools.inspector.comparators",
+        ("pteron.devtools.inspector.compare_results", {"compare_results": "compare_results"}),
+    ),
+    "devtools.inspector._intermediate_output_capturer": ("pteron.devtools.inspector.intermediate_outputs",),
+    "devtools.inspector.numerical_comparator": _COMPARATORS,
+    "devtools.inspector.numerical_comparator.l1_numerical_comparator": _COMPARATORS,
+    "devtools.inspector.numerical_comparator.mse_numerical_comparator": _COMPARATORS,
+    "devtools.inspector.numerical_comparator.numerical_comparator_base": _COMPARATORS,
+    "devtools.inspector.numerical_comparator.snr_numerical_comparator": _COMPARATORS,
     "devtools.backend_debug": (f"{_BACKEND}.delegation_info",),
     "devtools.backend_debug.delegation_info": (f"{_BACKEND}.delegation_info",),
     "exir": (

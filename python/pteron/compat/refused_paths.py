@@ -12,6 +12,8 @@ REPLACED = (
     "devtools.backend_debug",
     "devtools.bundled_program",
     "devtools.etdump",
+    "devtools.etrecord",
+    "devtools.inspector",
     "exir",
     "export",
     "extension.pybindings",
@@ -26,6 +28,9 @@ FROM_WHEEL = {
     "devtools.bundled_program.test": _TESTS,
     "devtools.bundled_program.util": _TESTS,
     "devtools.etdump.tests": _TESTS,
+    "devtools.etrecord.tests": _TESTS,
+    "devtools.inspector.tests": _TESTS,
+    "devtools.inspector.vgf_neural_statistics": "the reader of the statistics that Arm's VGF runtime records",
     "exir._serialize.test": _TESTS,
     "exir.backend.test": _TESTS,
     "exir.dialects.backend.test": _TESTS,
@@ -46,10 +51,6 @@ FROM_WHEEL = {
 _DTYPE_TABLES = (
     "ExecuTorch's generator makes these tables of element types; what kernels take is in pteron.exir.target"
 )
-_RECORDS = (
-    "records of exports and of runs belong to ExecuTorch's pipeline and runtime; "
-    "pteron.load(...).load_method(...).execute(..., tracer=...) sees every step"
-)
 
 #: Path → why it is refused. The modules below a path are meant too.
 REFUSED: dict[str, str] = {
@@ -68,10 +69,6 @@ REFUSED: dict[str, str] = {
 
 #: Path → name → why it is refused. `from path import name` is an ImportError.
 REFUSED_NAMES: dict[str, dict[str, str]] = {
-    "devtools": dict.fromkeys(
-        ("ETRecord", "Inspector", "generate_etrecord", "parse_etrecord"),
-        _RECORDS,
-    ),
     "exir": {
         "ExirDynamoConfig": "models are captured with torch.export.export",
         "edge_to_executorch_passes": "the passes of to_executorch are pteron.exir.pass_order",

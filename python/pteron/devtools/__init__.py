@@ -1,1 +1,29 @@
-"""Tools around the two halves."""
+"""Tools that explain a program: profiles, comparisons, sizes, records of runs, test cases.
+
+`Inspector`, `ETRecord` and their like have ExecuTorch's names. Nothing is imported before it is asked for.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "BundledProgram": "pteron.devtools.bundled_program",
+    "ETRecord": "pteron.devtools.etrecord",
+    "EtdumpRecorder": "pteron.devtools.etdump",
+    "Inspector": "pteron.devtools.inspector",
+    "TimeScale": "pteron.devtools.inspector",
+    "generate_etrecord": "pteron.devtools.etrecord",
+    "parse_etrecord": "pteron.devtools.etrecord",
+    "read_etdump": "pteron.devtools.etdump",
+    "record_etdump": "pteron.devtools.etdump",
+    "write_etdump": "pteron.devtools.etdump",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pteron._native import Method, Program, TracedStep
 from pteron.devtools.chrome_trace import chrome_trace
+from pteron.devtools.data_frames import pandas_or_error
 from pteron.devtools.description import MethodDescription, Step, describe_plan
 from pteron.devtools.flops import flops
 from pteron.devtools.live_memory import live_bytes
@@ -232,8 +233,7 @@ class Profile:
         Raises:
             ImportError: pandas is not installed.
         """
-        import pandas as pd  # type: ignore[import-untyped]
-
+        pd = pandas_or_error("Profile.to_dataframe")
         return pd.DataFrame([{**row.__dict__, "gflops": row.gflops} for row in self.by(group)])
 
     def __str__(self) -> str:

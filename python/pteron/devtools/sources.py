@@ -42,10 +42,7 @@ class Sources:
         """The places of a step, in order, each once."""
         found = [self._source(self._table.get("handles"), handle) for handle in step.handles]
         for delegate, _, handle in step.parts:
-            tables = self._table.get("delegates")
-            table = tables.get(str(delegate)) if isinstance(tables, dict) else None
-            if isinstance(table, dict):
-                found.append(self._source(table.get("handles"), handle))
+            found.append(self.source(handle, delegate))
         return list(dict.fromkeys(source for source in found if source != Source()))
 
     def at(self, instruction: int) -> Source:
@@ -70,22 +67,40 @@ class Sources:
         entries = self._table.get("handles")
         return sorted(int(handle) for handle in entries) if isinstance(entries, dict) else []
 
-    def source(self, handle: int) -> Source:
-        """The place of a handle."""
-        return self._source(self._table.get("handles"), handle)
-
     def module_of(self, instruction: int) -> str:
         """The module of an instruction of the file; empty where it is not known."""
         return self.at(instruction).module
 
     def event(self, delegate: int, identifier: int | str) -> list[Source]:
         """The places of a delegate's own step, by the backend's map from its ids to handles."""
+        _, _, of_steps = self.delegate(delegate)
+        return [self.source(handle, delegate) for handle in of_steps.get(str(identifier), [])]
+
+    def handles_of(self, instruction: int) -> list[int]:
+        """The debug handles of an instruction of the file; none where they are not known."""
+        table = self._table.get("instructions")
+        found: Any = table[instruction] if isinstance(table, list) and instruction < len(table) else None
+        return [handle for handle in found if type(handle) is int] if isinstance(found, list) else []
+
+    def delegate(self, index: int) -> tuple[str, list[int], dict[str, list[int]]]:
+        """The backend of a delegate, all of its debug handles, and those of its steps by their id."""
+        table = self._of_delegate(index)
+        handles, steps = table.get("handles"), table.get("map")
+        return (
+            str(table.get("backend", "")),
+            [int(handle) for handle in handles if handle.isdecimal()] if isinstance(handles, dict) else [],
+            dict(steps) if isinstance(steps, dict) else {},
+        )
+
+    def source(self, handle: int, delegate: int | None = None) -> Source:
+        """The place of a debug handle, of the method or of one of its delegates."""
+        table = self._table if delegate is None else self._of_delegate(delegate)
+        return self._source(table.get("handles"), handle)
+
+    def _of_delegate(self, index: int) -> dict[str, Any]:
         tables = self._table.get("delegates")
-        table = tables.get(str(delegate)) if isinstance(tables, dict) else None
-        if not isinstance(table, dict) or not isinstance(table.get("map"), dict):
-            return []
-        handles: list[int] = table["map"].get(str(identifier), [])
-        return [self._source(table.get("handles"), handle) for handle in handles]
+        table = tables.get(str(index)) if isinstance(tables, dict) else None
+        return table if isinstance(table, dict) else {}
 
     def _source(self, handles: Any, handle: int) -> Source:
         entry = handles.get(str(handle)) if isinstance(handles, dict) else None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from torch.export import ExportedProgram
 
+from pteron.errors import ExportError
 from pteron.exir.config.backend_config import ExecutorchBackendConfig
 from pteron.exir.emit.emit_program import EmittedProgram
 from pteron.exir.memory.memory_report import MemoryReport, memory_report
@@ -16,6 +17,9 @@ from pteron.exir.method_map import DEFAULT_METHOD
 from pteron.exir.schema import DataFileEntry, Program
 from pteron.exir.serialize.file_layout import FileLayout, write_file
 from pteron.exir.serialize.serialize_program import lay_out_data_file, lay_out_program
+
+if TYPE_CHECKING:
+    from pteron.devtools.etrecord import ETRecord
 
 
 class ExecutorchProgramManager:
@@ -33,6 +37,7 @@ class ExecutorchProgramManager:
         self._constant_methods = dict(constant_methods)
         self._config = config
         self._buffer: bytes | None = None
+        self._etrecord: ETRecord | None = None
 
     @property
     def methods(self) -> set[str]:
@@ -76,6 +81,30 @@ class ExecutorchProgramManager:
     def delegate_map(self) -> dict[str, dict[int, dict[str, Any]]]:
         """Method → instruction index → backend name and its debug ids."""
         return self._emitted.delegate_map
+
+    @property
+    def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
+        """Method → index of a delegate call → number of its results."""
+        return self._emitted.instruction_id_to_num_outs_map
+
+    def take_etrecord(self, record: ETRecord) -> None:
+        """Let `get_etrecord` give a record of the stages before, with the maps of this program."""
+        record.add_executorch_program(self)
+        self._etrecord = record
+
+    def get_etrecord(self) -> ETRecord:
+        """What tools need to explain a run of this program.
+
+        Raises:
+            ExportError: no record was asked for.
+        """
+        if self._etrecord is None:
+            raise ExportError(
+                "ETRecord was not generated",
+                hint="call to_edge, to_edge_transform_and_lower or executorch.export with "
+                "generate_etrecord=True",
+            )
+        return self._etrecord
 
     def memory_report(self) -> MemoryReport:
         """Planned bytes beside the lower bound, and what is in use at the peak, by method and memory id."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.export import ExportedProgram
 
@@ -14,6 +14,7 @@ from pteron.exir.backend.delegated_graph import collect_named_data_store_from_ex
 from pteron.exir.backend.delegation_report import DelegationReport, delegation_report
 from pteron.exir.backend.lowered_backend_module import set_lowering
 from pteron.exir.backend.named_data_store import NamedDataStore
+from pteron.exir.backend.program_copy import copy_with_own_state
 from pteron.exir.config.backend_config import ExecutorchBackendConfig
 from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.config.explicit_settings import explicit_settings
@@ -26,6 +27,9 @@ from pteron.exir.method_map import DEFAULT_METHOD, programs_by_method
 from pteron.exir.passes.in_edge_dialect import in_edge_dialect
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_held_passes
 from pteron.exir.progress import progress_of, step
+
+if TYPE_CHECKING:
+    from pteron.devtools.etrecord import ETRecord
 
 _log = logging.getLogger(__name__)
 
@@ -48,28 +52,18 @@ def to_edge(
     eager mode: return the new value where the caller needs it. `to_executorch` logs a warning about such
     inputs.
 
-    `generate_etrecord`: part of the signature that callers know; only False is taken.
+    `generate_etrecord`: keep what tools need to explain a run, for `get_etrecord` of the manager that
+    `to_executorch` gives.
 
     Raises `ExportError` and its children; `TypeError` where `programs` or an option is of another type.
     """
-    refuse_etrecord(generate_etrecord, "to_edge")
     config = explicit_settings(compile_config, EdgeCompileConfig, "to_edge(compile_config=...)")
     named = programs_by_method(programs, "to_edge")
     edge = {name: edge_program(program, config, name) for name, program in named.items()}
-    return EdgeProgramManager(edge, constant_methods, config)
-
-
-def refuse_etrecord(generate_etrecord: bool, where: str) -> None:
-    """ExportError if an ETRecord is asked for, which there is none of here."""
+    manager = EdgeProgramManager(edge, constant_methods, config)
     if generate_etrecord:
-        raise ExportError(
-            f"{where}(generate_etrecord=True) is not supported: no such record is made",
-            argument="generate_etrecord",
-            expected="False",
-            got=repr(generate_etrecord),
-            hint="debug handles, source lines and delegate mappings are in the program file itself, under "
-            "pteron.debug",
-        )
+        manager.begin_etrecord(named)
+    return manager
 
 
 class EdgeProgramManager:
@@ -88,9 +82,33 @@ class EdgeProgramManager:
         self.compile_config = explicit_settings(
             compile_config, EdgeCompileConfig, "EdgeProgramManager(compile_config=...)"
         )
+        self._etrecord: ETRecord | None = None
         twice = sorted(self._edge_programs.keys() & self._constant_methods.keys())
         if twice:
             raise ExportError(f"method {twice[0]!r} is both a program and a constant method", method=twice[0])
+
+    def begin_etrecord(self, programs: Mapping[str, ExportedProgram]) -> None:
+        """Keep the captured programs and the edge programs of now for `ExecutorchProgramManager.get_etrecord`
+        of what is made of this manager.
+        """
+        from pteron.devtools.etrecord import ETRecord
+
+        self._etrecord = ETRecord()
+        self._etrecord.add_exported_program(programs)
+        self._etrecord.add_edge_dialect_program(self)
+
+    def record_transformed(self) -> None:
+        """Keep the edge programs of now beside those from before, where a record was begun."""
+        if self._etrecord is not None:
+            copies = {name: copy_with_own_state(each) for name, each in self._edge_programs.items()}
+            manager = EdgeProgramManager(copies, self._constant_methods, self.compile_config)
+            self._etrecord.add_extra_export_modules({"edge_after_transform": manager})
+
+    def _next(self, programs: Mapping[str, ExportedProgram], config: EdgeCompileConfig) -> EdgeProgramManager:
+        """The manager of a later stage."""
+        manager = EdgeProgramManager(programs, self._constant_methods, config)
+        manager._etrecord = self._etrecord
+        return manager
 
     @property
     def methods(self) -> set[str]:
@@ -155,7 +173,7 @@ class EdgeProgramManager:
             changed[name] = _run_passes(changed[name], chosen)
             if config._check_ir_validity:
                 verify(changed[name], EDGE, method=name)
-        return EdgeProgramManager(changed, self._constant_methods, config)
+        return self._next(changed, config)
 
     @progress_of("to_backend")
     def to_backend(self, partitioner: Any) -> EdgeProgramManager:
@@ -179,9 +197,7 @@ class EdgeProgramManager:
         )
         step(f"partitions of {', '.join(map(repr, sorted(per_method)))}")
         lowered = to_backend(MethodProgramsPartitionerSpec(dict(self._edge_programs), per_method))
-        return EdgeProgramManager(
-            {**self._edge_programs, **lowered}, self._constant_methods, self.compile_config
-        )
+        return self._next({**self._edge_programs, **lowered}, self.compile_config)
 
     def delegation_report(self) -> DelegationReport:
         """What went to which backend, what stays in the runtime and why, for each method.
@@ -216,7 +232,10 @@ class EdgeProgramManager:
         emitted, planned = lower_programs(
             self._edge_programs, self._constant_methods, config, self.compile_config
         )
-        return ExecutorchProgramManager(emitted, planned, self._constant_methods, config)
+        manager = ExecutorchProgramManager(emitted, planned, self._constant_methods, config)
+        if self._etrecord is not None:
+            manager.take_etrecord(self._etrecord.copy())
+        return manager
 
 
 def _require_edge_dialect(program: ExportedProgram, method: str) -> None:

@@ -18,7 +18,7 @@ from pteron.exir.method_map import programs_by_method
 from pteron.exir.pass_order import CAPTURED, ToEdge
 from pteron.exir.passes.pass_list import run_stage
 from pteron.exir.passes.run_graph_passes import GraphPass
-from pteron.exir.program import EdgeProgramManager, refuse_etrecord
+from pteron.exir.program import EdgeProgramManager
 from pteron.exir.progress import progress_of
 
 Choice = Partitioner | type[Partitioner] | DelegationSpec
@@ -39,9 +39,8 @@ def to_edge_transform_and_lower(
     `transform_passes` (for all methods, or by method name) run between `to_edge` and delegation.
     `partitioner`: one or several, applied in order, for all methods or by method name. An operator that was
     kept whole and that no backend took stays whole; `to_executorch` decomposes it if the target has no kernel
-    for it. `generate_etrecord`: only False is taken.
+    for it. `generate_etrecord`: as in `to_edge`.
     """
-    refuse_etrecord(generate_etrecord, "to_edge_transform_and_lower")
     config = explicit_settings(
         compile_config, EdgeCompileConfig, "to_edge_transform_and_lower(compile_config=...)"
     )
@@ -59,8 +58,11 @@ def to_edge_transform_and_lower(
             preserved.add(*choice.ops_to_not_decompose(program))
         edge[name] = edge_program(program, config, name, preserved)
     manager = EdgeProgramManager(edge, constant_methods, config)
+    if generate_etrecord:
+        manager.begin_etrecord(named)
     if transform_passes is not None:
         manager = manager.transform(transform_passes)
+        manager.record_transformed()
     for index in range(max((len(listed) for listed in choices.values()), default=0)):
         manager = manager.delegated_without_report(
             {name: listed[index] for name, listed in choices.items() if index < len(listed)}

@@ -67,5 +67,6 @@ def emit_program(
         program=emitted.program,
         debug_handle_map=emitted.debug_handle_map,
         method_to_delegate_debug_id_map=emitted.delegate_map,
+        instruction_id_to_num_outs_map=emitted.instruction_id_to_num_outs_map,
         mutable_data=mutable if len(mutable) > 1 else None,
     )

@@ -42,17 +42,28 @@ _NO_CHAIN = -1
 _NO_CHAIN_UNSIGNED = 2**64 - 1
 _ALIGNMENT = 16
 _INSTRUCTIONS = "pteron_instructions"
+_HANDLES = "pteron_handles"
 
 
 def step_instructions(metadata: bytes | None) -> list[int]:
     """The instructions of the file that a span stands for, where it says so."""
+    return _stated(metadata, _INSTRUCTIONS)
+
+
+def stated_handles(metadata: bytes | None) -> list[int]:
+    """The debug handles of a part of a delegate, where its span states them."""
+    return _stated(metadata, _HANDLES)
+
+
+def _stated(metadata: bytes | None, key: str) -> list[int]:
     try:
         found = json.loads(metadata or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
-    listed = found.get(_INSTRUCTIONS) if isinstance(found, dict) else None
-    is_plain = isinstance(listed, list) and all(type(each) is int and each >= 0 for each in listed)
-    return listed if isinstance(listed, list) and is_plain else []
+    listed = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(listed, list) or not all(type(each) is int and each >= 0 for each in listed):
+        return []
+    return listed
 
 
 class EtdumpRecorder:
@@ -305,7 +316,8 @@ class _Plan:
         calls = [self._calls[at] for at in instructions if at < len(self._calls)]
         parts = list(step.parts)
         if parts:
-            return _StepName("", last, self._part_name(step), None, False, len(parts) > 1)
+            handles = json.dumps({_HANDLES: [handle for _, _, handle in parts]}).encode()
+            return _StepName("", last, self._part_name(step), handles, False, len(parts) > 1)
         if any(call.delegate is not None for call in calls):
             return _StepName("DELEGATE_CALL", last, None, None, True, False)
         operators = [call.operator.rpartition("::")[2] for call in calls if call.operator is not None]
@@ -340,6 +352,7 @@ def _part(named: _StepName, span: _Span) -> ProfileEvent:
     return ProfileEvent(
         instruction_id=named.instruction,
         delegate_debug_id_str=named.delegate_part,
+        delegate_debug_metadata=named.metadata,
         start_time=span.start,
         end_time=span.end,
     )

@@ -71,6 +71,7 @@ class EmittedProgram:
     `data_files`: name of a data file → its entries.
     `debug_handle_map`: method → instruction index → debug handle, or list of a delegate's own handles.
     `delegate_map`: method → instruction index → backend name and its debug ids.
+    `instruction_id_to_num_outs_map`: method → index of a delegate call → number of its results.
     """
 
     program: Program
@@ -78,6 +79,7 @@ class EmittedProgram:
     data_files: dict[str, list[DataFileEntry]] = field(default_factory=dict)
     debug_handle_map: dict[str, dict[int, int | list[int]]] = field(default_factory=dict)
     delegate_map: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    instruction_id_to_num_outs_map: dict[str, dict[int, int]] = field(default_factory=dict)
 
     @property
     def method_to_delegate_debug_id_map(self) -> dict[str, dict[int, dict[str, Any]]]:
@@ -142,6 +144,7 @@ def emit_program(
         debug[name] = method.debug
         emitted.debug_handle_map[name] = method.debug_handles
         emitted.delegate_map[name] = method.delegates
+        emitted.instruction_id_to_num_outs_map[name] = method.delegate_results
     for name, value in constant_methods.items():
         plan, interfaces[name] = constant_method(name, value, shared)
         program.execution_plan.append(plan)

@@ -54,6 +54,7 @@ class EmittedMethod:
     `debug_handles`: instruction index → debug handle, or for a delegate call the list of the delegate's own
     handles.
     `delegates`: instruction index → `{"name": backend, "delegate_map": {debug id: handles}}`.
+    `delegate_results`: instruction index → number of results of a delegate call.
     """
 
     plan: ExecutionPlan
@@ -61,6 +62,7 @@ class EmittedMethod:
     debug: dict[str, Any]
     debug_handles: dict[int, int | list[int]]
     delegates: dict[int, dict[str, Any]]
+    delegate_results: dict[int, int]
 
 
 class MethodEmitter:
@@ -91,6 +93,7 @@ class MethodEmitter:
         self._delegate_outputs: dict[str, int] = {}
         self._delegate_debug: dict[str, Any] = {}
         self._delegate_map: dict[int, dict[str, Any]] = {}
+        self._delegate_results: dict[int, int] = {}
 
     def emit(self) -> EmittedMethod:
         """Walk the graph once. Raises `ExportError` that names the node where something cannot be stored."""
@@ -115,6 +118,7 @@ class MethodEmitter:
             },
             debug_handles=self.code.debug_handles,
             delegates=self._delegate_map,
+            delegate_results=self._delegate_results,
         )
 
     def _plan(self, inputs: list[int], outputs: list[int]) -> ExecutionPlan:
@@ -309,6 +313,7 @@ class MethodEmitter:
         self._delegate_debug[str(index)] = entry
         own = sorted(int(handle) for handle in entry["handles"])
         at = self.code.delegate(index, [*arguments, *results], node, own)
+        self._delegate_results[at] = len(results)
         self._delegate_map[at] = {
             "name": lowered.backend_id,
             "delegate_map": (lowered.meta or {}).get("debug_handle_map"),

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from pteron.errors import ExportError
 from pteron.exir.backend.delegation_info import DelegationInfo
 from pteron.exir.backend.partition_report import text_table
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
@@ -77,7 +76,7 @@ class ExportSession:
     `ExportedProgram` needs none. `export_recipe`: the settings, None for the defaults. `dynamic_shapes`: by
     method name, or those of the one method. `constant_methods`: as in `to_edge`. `name`, `artifact_dir`: in
     the context of all stages.
-    `generate_etrecord`: only False is taken.
+    `generate_etrecord`: as in `to_edge`.
 
     ValueError where examples are missing; TypeError for another kind of model.
     """
@@ -310,13 +309,8 @@ class ExportSession:
             print("\n".join(text_table(("operator", "delegated", "in the runtime"), rows)))
 
     def get_etrecord(self) -> Any:
-        """The ETRecord of the program, where the program has one."""
-        manager: Any = self.get_executorch_program_manager()
-        if not hasattr(manager, "get_etrecord"):
-            raise ExportError(
-                "get_etrecord: no such record is made; what it holds is in the program's pteron.debug"
-            )
-        return manager.get_etrecord()
+        """The ETRecord of the program; ExportError where it was not asked for."""
+        return self.get_executorch_program_manager().get_etrecord()
 
     def _made(self, stage: StageType) -> Any:
         artifact = self._stage_to_artifacts.get(stage)
