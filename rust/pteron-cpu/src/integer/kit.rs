@@ -16,6 +16,8 @@ pub(super) struct Kit {
     pub name: &'static str,
     /// By rows - 1.
     pub tiles: &'static [TileFn],
+    /// Products of a thread, about.
+    pub products_per_ns: usize,
     /// Columns of a tile: a divisor of a panel's.
     pub columns: usize,
     pub finish: FinishFn,
@@ -32,7 +34,7 @@ fn channel_of<D: Dots>(i: usize) -> usize {
 }
 
 macro_rules! kit {
-    ($module:ident, $name:literal, $dots:ty, $w:literal, $($feature:literal)?; $($rows:literal)*) => {
+    ($module:ident, $name:literal, $dots:ty, $w:literal, $($feature:literal)?; $rate:literal; $($rows:literal)*) => {
         mod $module {
             use super::*;
             /// # Safety
@@ -70,6 +72,7 @@ macro_rules! kit {
             pub(super) static KIT: Kit = Kit {
                 name: $name,
                 tiles: &[$(tiles::<$rows>),*],
+                products_per_ns: $rate,
                 columns: $w * <$dots>::LANES,
                 finish: finishing,
                 gather: gathering,
@@ -81,16 +84,16 @@ macro_rules! kit {
     };
 }
 
-kit!(portable, "portable", Portable, 1,; 1 2 3 4);
+kit!(portable, "portable", Portable, 1,; 4; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
-kit!(avx2, "avx2", Avx2, 2, "avx2"; 1 2 3);
+kit!(avx2, "avx2", Avx2, 2, "avx2"; 40; 1 2 3);
 #[cfg(target_arch = "x86_64")]
-kit!(avx_vnni, "avx_vnni", AvxVnni, 2, "avx2,avxvnni"; 1 2 3 4 5 6);
+kit!(avx_vnni, "avx_vnni", AvxVnni, 2, "avx2,avxvnni"; 120; 1 2 3 4 5 6);
 #[cfg(target_arch = "x86_64")]
-kit!(avx512, "avx512", Avx512, 2, "avx512f,avx512bw,avx512vl,avx512dq"; 1 2 3 4 5 6);
+kit!(avx512, "avx512", Avx512, 2, "avx512f,avx512bw,avx512vl,avx512dq"; 80; 1 2 3 4 5 6);
 #[cfg(target_arch = "x86_64")]
 kit!(
-    avx512_vnni, "avx512_vnni", Avx512Vnni, 2, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni";
+    avx512_vnni, "avx512_vnni", Avx512Vnni, 2, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"; 200;
     1 2 3 4 5 6 7 8 9 10 11 12
 );
 

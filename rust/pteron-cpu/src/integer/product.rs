@@ -182,6 +182,7 @@ pub(super) struct Split {
     panel_parts: usize,
     /// Tiles of a block.
     block_tiles: usize,
+    /// On this processor.
     chunk_ns: usize,
 }
 
@@ -222,7 +223,8 @@ impl Split {
             row_parts,
             panel_parts,
             block_tiles,
-            chunk_ns: total_ns / chunks.max(1),
+            chunk_ns: (total_ns / chunks.max(1)).saturating_mul(PRODUCTS_PER_NS)
+                / product.kit.products_per_ns,
         }
     }
 
