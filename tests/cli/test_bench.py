@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pteron.cli.bench import _vary
 from tests.cli.conftest import Command
 
 
@@ -50,6 +51,17 @@ def test_what_became_slower_is_found(rows: Path, model_file: Path, command: Comm
         row["call_us"] = [value * 1e6 for value in row["call_us"]]
     (tmp_path / "slow.json").write_text(json.dumps(old))
     assert command(*command_line, tmp_path / "slow.json").code == 0
+
+
+def test_results_must_be_the_same_bytes(rows: Path, model_file: Path, command: Command) -> None:
+    words = ["bench", model_file, "--duration", "0.02", "--threads", "1", "2", "--assert-deterministic"]
+    assert command(*words).code == 0
+    found = json.loads(rows.read_text())["rows"]
+    assert _vary(found) is None
+    found[1]["outputs"] = "other"
+    assert _vary(found) == "1 threads, 2 streams: other bytes than the first setting"
+    found[0]["is_deterministic"] = False
+    assert _vary(found) == "1 threads, 1 streams: two calls gave other bytes"
 
 
 def test_wrong_use(model_file: Path, command: Command, tmp_path: Path) -> None:

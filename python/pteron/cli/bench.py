@@ -8,6 +8,7 @@ microseconds. With --compare the ratio of the medians to those of an earlier --j
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import resource
@@ -31,7 +32,8 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
-from pteron.devtools.text_table import text_table
+from pteron.cli.progress import progress
+from pteron.cli.tables import table
 
 EXAMPLE = "pteron bench model.pte --threads 1 2 --streams 1 --duration 2"
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -67,7 +69,12 @@ def execute(options: argparse.Namespace) -> int:
         print(json.dumps(_measure(options)))
         return 0
     old = None if options.compare is None else _read(options.compare)
-    rows = [_spawn(options, threads, streams) for threads in options.threads for streams in options.streams]
+    settings = [(threads, streams) for threads in options.threads for streams in options.streams]
+    rows = []
+    with progress("bench") as shown:
+        for at, (threads, streams) in enumerate(settings):
+            shown.show(f"{threads} threads, {streams} streams", at / len(settings))
+            rows.append(_spawn(options, threads, streams))
     compared = [] if old is None else [_compare(row, old) for row in rows]
     if options.json:
         print_json({"rows": rows, "compared": [one for one in compared if one is not None]})
@@ -78,10 +85,20 @@ def execute(options: argparse.Namespace) -> int:
         for line in _advice(rows):
             print(line)
     slower = any(one is not None and one["is_slower"] for one in compared)
-    varies = options.assert_deterministic and not all(row["is_deterministic"] for row in rows)
+    varies = options.assert_deterministic and _vary(rows)
     if varies and not options.json:
-        print("two calls with the same inputs gave other bytes")
+        print(varies)
     return 1 if slower or varies else 0
+
+
+def _vary(rows: list[dict[str, Any]]) -> str | None:
+    """Where the same inputs give other bytes: from call to call, or from setting to setting."""
+    for row in rows:
+        if not row["is_deterministic"]:
+            return f"{row['threads']} threads, {row['streams']} streams: two calls gave other bytes"
+        if row["outputs"] != rows[0]["outputs"]:
+            return f"{row['threads']} threads, {row['streams']} streams: other bytes than the first setting"
+    return None
 
 
 def _spawn(options: argparse.Namespace, threads: int, streams: int) -> dict[str, Any]:
@@ -166,6 +183,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "per_second": calls.size / seconds,
         "memory_mb": _most_resident() - before,
         "is_deterministic": is_deterministic,
+        "outputs": hashlib.sha256(b"".join(bytes_of)).hexdigest(),
         "processors": _processors(),
         "call_us": [round(float(value) / 1e3, 3) for value in kept],
     }
@@ -246,7 +264,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return text_table(heads, cells)
+    return table(heads, cells)
 
 
 def _advice(rows: list[dict[str, Any]]) -> list[str]:

@@ -27,8 +27,9 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.cli.progress import progress
+from pteron.cli.tables import table
 from pteron.devtools.compare import errors
-from pteron.devtools.text_table import text_table
 
 EXAMPLE = "pteron bisect-rewrites model.pte"
 
@@ -55,12 +56,11 @@ def execute(options: argparse.Namespace) -> int:
     plan = program.plan_listing(method)
     base = program.load_method(method, num_threads=options.threads, seed=0)
     rows: list[dict[str, Any]] = []
-    for rule in [*_native.rule_names(), "all"]:
-        other = load(argparse.Namespace(**{**vars(options), "disable_rule": [rule]}))
-        if other.plan_listing(method) == plan:
-            continue
-        session = other.load_method(method, num_threads=options.threads, seed=0)
-        rows.append({"rule": rule, **_row(base, session, values, options.runs)})
+    rules = [*_native.rule_names(), "all"]
+    with progress("bisect-rewrites") as shown:
+        for at, rule in enumerate(rules):
+            shown.show(rule, at / len(rules))
+            rows += _without(rule, options, method, plan, base, values)
     if options.json:
         print_json(rows)
     elif not rows:
@@ -76,8 +76,24 @@ def execute(options: argparse.Namespace) -> int:
             )
             for row in rows
         ]
-        print(text_table(("rewrite", "error", "with, ms", "without, ms", "gain"), cells), end="")
+        print(table(("rewrite", "error", "with, ms", "without, ms", "gain"), cells), end="")
     return 0
+
+
+def _without(
+    rule: str,
+    options: argparse.Namespace,
+    method: str,
+    plan: str,
+    base: pteron.Method,
+    values: list[Any],
+) -> list[dict[str, Any]]:
+    """The row of a rewrite; none where the plan is the same without it."""
+    other = load(argparse.Namespace(**{**vars(options), "disable_rule": [rule]}))
+    if other.plan_listing(method) == plan:
+        return []
+    session = other.load_method(method, num_threads=options.threads, seed=0)
+    return [{"rule": rule, **_row(base, session, values, options.runs)}]
 
 
 def _row(base: pteron.Method, other: pteron.Method, values: list[Any], runs: int) -> dict[str, float]:

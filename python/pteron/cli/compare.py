@@ -33,10 +33,11 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, npz, read_inputs
+from pteron.cli.progress import progress
+from pteron.cli.tables import table
 from pteron.devtools.compare import Comparison, Errors, compare, compare_saved, save_values
 from pteron.devtools.description import describe_plan
 from pteron.devtools.sub_program import SubPrograms
-from pteron.devtools.text_table import text_table
 
 EXAMPLE = "pteron compare model.pte --against rules=all --first-divergence"
 SETTINGS = ("isa", "rules", "threads")
@@ -98,12 +99,15 @@ def execute(options: argparse.Namespace) -> int:
     method = method_of(ours, options.method)
     values = read_inputs(options.input, ours.inputs(method), options.seed)
     if options.save_values is not None:
-        with new_file(options.save_values) as file:
+        with progress("compare") as shown, new_file(options.save_values) as file:
+            shown.show("saving values")
             save_values(file, ours, values, method, num_threads=options.threads)
         if not has_other and options.reference is None:
             print(f"written: {options.save_values}")
             return 0
-    found = _compare(options, settings, ours, method, values)
+    with progress("compare") as shown:
+        shown.show("running both sides")
+        found = _compare(options, settings, ours, method, values)
     differs = any(not errors.relative <= options.rtol for errors in found.outputs.values())
     if options.save_failing is not None:
         _save_failing(options, ours, method, values, found)
@@ -212,7 +216,7 @@ def _other(options: argparse.Namespace, settings: dict[str, Any]) -> pteron.Prog
 def _text(found: Comparison, most: int) -> str:
     heads = ("max abs", "relative", "cosine", "SNR dB", "ulp")
     rows = [(name, *_cells(errors)) for name, errors in found.outputs.items()]
-    out = text_table(("output", *heads), rows)
+    out = table(("output", *heads), rows)
     if not found.are_aligned:
         return out + "other instructions, or no saved values: only outputs were compared\n"
     worst = [value for value in found.worst(most) if value.errors.relative > 0]
@@ -222,7 +226,7 @@ def _text(found: Comparison, most: int) -> str:
             (f"{value.step} {value.operator} ({value.source.module or 'not known'})", *_cells(value.errors))
             for value in worst
         ]
-        out += "\n" + text_table(("step", *heads), rows)
+        out += "\n" + table(("step", *heads), rows)
     return out
 
 

@@ -14,9 +14,9 @@ from pteron.cli.arguments import (
     method_of,
     print_json,
 )
+from pteron.cli.tables import table
 from pteron.devtools.description import MethodDescription, Step, describe_plan
 from pteron.devtools.sources import Sources
-from pteron.devtools.text_table import text_table
 
 EXAMPLE = "pteron kernels model.pte --isa avx2"
 
@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    print(text_table(("step", "kernel", "operators", "result", "module"), cells), end="")
+    print(table(("step", "kernel", "operators", "result", "module"), cells), end="")
     return 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import pteron
 from pteron import _native
 from pteron.cli.arguments import add_json, print_json
-from pteron.devtools.text_table import text_table
+from pteron.cli.tables import table
 
 EXAMPLE = "pteron knobs"
 
@@ -36,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
         print_json([asdict(knob) for knob in found])
     else:
         rows = [(knob.name, knob.meaning, knob.value, knob.default) for knob in found]
-        print(text_table(("switch", "meaning", "value", "default"), rows), end="")
+        print(table(("switch", "meaning", "value", "default"), rows), end="")
     return 0
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from pteron import _native
 from pteron.cli.arguments import load, print_json
 from pteron.cli.failure import UsageError
+from pteron.cli.tables import table
 from pteron.devtools.description import describe
-from pteron.devtools.text_table import text_table
 
 EXAMPLE = "pteron ops model.pte"
 
@@ -46,5 +46,5 @@ def execute(options: argparse.Namespace) -> int:
         print_json([{"operator": name, "calls": count, "kernel": has} for name, count, has in rows])
     else:
         cells = [(name, str(count), "yes" if has else "no") for name, count, has in rows]
-        print(text_table(("operator", "calls", "kernel here"), cells), end="")
+        print(table(("operator", "calls", "kernel here"), cells), end="")
     return 0

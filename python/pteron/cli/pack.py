@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pteron.cli.arguments import add_json, load, print_json, write_file
 from pteron.cli.failure import UsageError, about
+from pteron.cli.progress import progress
 from pteron.devtools.program_file import PACKED_KEY, read_program
 from pteron.devtools.text_table import size_text
 
@@ -32,7 +33,9 @@ def execute(options: argparse.Namespace) -> int:
     file = read_program(program, content)
     with about(options.program):
         if not options.remove:
-            packs = file.pack()
+            with progress("pack") as shown:
+                shown.show("packing weights")
+                packs = file.pack()
         elif file.drop_named(PACKED_KEY):
             packs = 0
         else:

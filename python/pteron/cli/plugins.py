@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pteron
 from pteron.cli.arguments import add_json, print_json
-from pteron.devtools.text_table import text_table
+from pteron.cli.tables import table
 
 EXAMPLE = "pteron plugins"
 
@@ -31,7 +31,7 @@ def execute(options: argparse.Namespace) -> int:
             (each.name, f"{each.distribution} {each.version}", each.kind, f"--backend {each.name}")
             for each in offered
         ]
-        print(text_table(("backend", "package", "kind", "to load it"), rows), end="")
+        print(table(("backend", "package", "kind", "to load it"), rows), end="")
     else:
         print("no installed package offers a backend")
     return 0

@@ -33,13 +33,13 @@ def text(report: SizeReport) -> str:
     """The sizes as tables."""
     rows = [(name, str(nbytes), f"{nbytes / report.file_bytes:.1%}") for name, nbytes in report.parts.items()]
     out = text_table(("part", "bytes", "share"), [*rows, ("file", str(report.file_bytes), "100.0%")])
-    for title, table in (
+    for title, sizes in (
         ("module", report.modules),
         ("dtype", report.dtypes),
         ("delegate", report.delegates),
     ):
-        if table:
-            order = sorted(table.items(), key=lambda item: -item[1])
+        if sizes:
+            order = sorted(sizes.items(), key=lambda item: -item[1])
             out += "\n" + text_table((title, "bytes"), [(name, str(nbytes)) for name, nbytes in order])
     for duplicate in report.duplicates:
         names = ", ".join(duplicate.names)

@@ -13,7 +13,7 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     table = [tuple(headings), *(tuple(row) for row in rows)]
     columns = list(zip(*table, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    are_numbers = [bool(rows) and all(_NUMBER.fullmatch(cell) for cell in column[1:]) for column in columns]
+    are_numbers = [is_number_column(column[1:]) for column in columns]
     lines = []
     for row in table:
         cells = (
@@ -31,3 +31,8 @@ def size_text(nbytes: float) -> str:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} GB"
+
+
+def is_number_column(cells: Sequence[str]) -> bool:
+    """Whether a column has cells, and all of them are numbers."""
+    return bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells)
