@@ -13,7 +13,8 @@ from pteron.backends.demo import (
     BackendWithDelegateMappingDemo,
     register_demo_backends,
 )
-from pteron.devtools.description import describe
+from pteron.devtools.description import describe, describe_plan
+from pteron.devtools.lifetimes import step_accesses
 from pteron.devtools.profile import profile
 from pteron.devtools.report import Subject, report
 from pteron.devtools.report.layers import file_layer
@@ -49,10 +50,13 @@ def test_delegate_calls_are_nodes(runtime: pteron.Runtime) -> None:
         "",
         "BackendWithCompilerDemo",
     ]
-    assert [len(node.writes) for node in layer.nodes] == [1, 1, 1]
-    writers = [{layer.lifetimes[edge].writer for edge in edges} for edges in layer.edges]
+    assert [len(node.access.writes) for node in layer.nodes] == [1, 1, 1]
+    writers = [{layer.flow.lifetimes[edge].writer for edge in edges} for edges in layer.flow.edges]
     assert writers == [{None}, {0}, {None, 1}]
-    assert layer.outputs[0][1] == 2
+    assert layer.flow.outputs[0][1] == 2
+
+    accesses = step_accesses(describe_plan(program))
+    assert [len(access.writes) for access in accesses] == [1, 1, 1]
 
     found = profile(program, [np.asarray(a), np.asarray(b)], runs=2, num_threads=1)
     data = data_of(report([Subject("mixed.pte", program, content, profiles={"": found})]).html)

@@ -93,7 +93,8 @@ class MethodDescription:
 
     def leaves(self, index: int) -> Iterator[TensorValue]:
         """The tensors that an argument is: itself, or the members of a list."""
-        value = self.values[index]
+        # Optional arguments that are left out have a number behind all values.
+        value = self.values[index] if index < len(self.values) else None
         if isinstance(value, TensorValue):
             yield value
         elif isinstance(value, dict):

@@ -18,9 +18,9 @@ from pteron.devtools.chrome_trace import chrome_trace
 from pteron.devtools.data_frames import pandas_or_error
 from pteron.devtools.description import MethodDescription, Step, describe_plan
 from pteron.devtools.flops import flops
+from pteron.devtools.lifetimes import flow_of, step_accesses
 from pteron.devtools.live_memory import live_bytes
 from pteron.devtools.sources import Source, Sources
-from pteron.devtools.writers import Writers
 
 #: What a profile can be grouped by.
 GROUPS = ("step", "operator", "module", "line", "kernel", "backend")
@@ -331,13 +331,10 @@ def step_profiles(
 
 def _flows(plan: MethodDescription) -> Iterator[tuple[int, int]]:
     """Pairs of steps, the first of which writes what the second reads."""
-    writers = Writers[int]()
-    for step in plan.steps:
-        tensors = [tensor for arg in step.args for tensor in plan.leaves(arg)]
-        read = dict.fromkeys(map(writers.of, tensors[:-1]))
-        yield from ((source, step.index) for source in read if source is not None)
-        if tensors:
-            writers.note(tensors[-1], step.index)
+    flow = flow_of(plan, step_accesses(plan))
+    for at, edges in enumerate(flow.edges):
+        writers = dict.fromkeys(flow.lifetimes[edge].writer for edge in edges)
+        yield from ((writer, at) for writer in writers if writer is not None)
 
 
 class _Watch:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pteron._native import Program
 from pteron.devtools.description import Call, MethodDescription, Step, TensorValue, describe, describe_plan
+from pteron.devtools.lifetimes import results_last
 from pteron.devtools.program_file import read_program
 from pteron.devtools.sources import Source, Sources
 from pteron.devtools.writers import Writers
@@ -165,7 +166,7 @@ class _Builder:
         delegate = next((d for at in step.calls if (d := method.calls[at].delegate) is not None), None)
         if delegate is not None:
             node.kind, node.inner = "delegate", self._inner(delegate)
-        args: Sequence[int] = step.args
+        args: Sequence[int] = results_last(step)
         if len(step.instructions) == 1:
             at = step.instructions[0]
             one = self._chain[at]

@@ -1,17 +1,13 @@
-"""A method as a graph of nodes: the file's instructions, or the steps that load makes of them.
-
-What a node reads is found by bytes, not by value: views and outputs in place share memory with what others
-wrote.
-"""
+"""A method as a graph of nodes: the file's instructions, or the steps that load makes of them."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pteron.devtools.description import Call, MethodDescription, Step, TensorValue
+from pteron.devtools.description import MethodDescription
 from pteron.devtools.flops import flops
+from pteron.devtools.lifetimes import Access, Flow, call_accesses, flow_of, step_accesses
 from pteron.devtools.profile import StepProfile
 from pteron.devtools.sources import Source, Sources
 
@@ -27,44 +23,26 @@ class Node:
     flops: int
     nbytes: int
     instructions: tuple[int, ...]
-    reads: tuple[TensorValue, ...]
-    writes: tuple[TensorValue, ...]
-    jump: int | None = None
-
-
-@dataclass
-class Lifetime:
-    """Bytes that one node wrote (None: they are there before the first), to their last reader."""
-
-    tensor: TensorValue
-    writer: int | None
-    first: int
-    last: int
+    access: Access
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Nodes with their edges: for each node the lifetimes that it reads."""
+    """Nodes, and what flows between them."""
 
     method: MethodDescription
     nodes: tuple[Node, ...]
-    edges: tuple[tuple[int, ...], ...]
-    lifetimes: tuple[Lifetime, ...]
-    outputs: tuple[tuple[TensorValue, int | None], ...]
+    flow: Flow
 
 
 def file_layer(method: MethodDescription, sources: Sources) -> Layer:
     """The instructions of the file, each at its own index."""
-    seen: set[int] = set()
+    accesses = call_accesses(method)
     nodes = []
-    for call in method.calls:
-        leaves = list(_leaves(method, call.args))
-        conditions = tuple(_leaves(method, [call.condition] if call.condition is not None else []))
-        count = _delegate_outputs(method, call, leaves, seen) if call.operator is None else 0
-        reads, writes = _split(method, call.args, leaves, count)
-        seen.update(tensor.index for tensor in leaves)
+    for call, access in zip(method.calls, accesses, strict=True):
         backend = method.delegates[call.delegate]["backend"] if call.delegate is not None else ""
         name = call.operator or backend or call.kind
+        moved = () if call.jump is not None else (*access.reads, *access.writes)
         nodes.append(
             Node(
                 name=name,
@@ -72,178 +50,28 @@ def file_layer(method: MethodDescription, sources: Sources) -> Layer:
                 source=sources.at(call.index),
                 backend=backend,
                 flops=flops(method, call),
-                nbytes=sum(tensor.nbytes for tensor in (*reads, *writes)),
+                nbytes=sum(tensor.nbytes for tensor in moved),
                 instructions=(call.index,),
-                reads=reads + conditions,
-                writes=writes,
-                jump=call.jump,
+                access=access,
             )
         )
-    return _connected(method, nodes)
+    return Layer(method, tuple(nodes), flow_of(method, accesses))
 
 
 def plan_layer(plan: MethodDescription, steps: Sequence[StepProfile]) -> Layer:
     """The steps of a plan."""
-    first_step: dict[int, int] = {}
-    for one in plan.steps:
-        for at in one.calls:
-            first_step.setdefault(at, one.index)
-    return _connected(plan, [_step_node(plan, one, first_step) for one in steps])
-
-
-def _step_node(plan: MethodDescription, one: StepProfile, first_step: dict[int, int]) -> Node:
-    step = one.step
-    # A fused sum is read from an argument that stands behind the result.
-    added = 1 if " + residual" in (step.operator or "") else 0
-    args = step.args[: len(step.args) - added]
-    leaves = list(_leaves(plan, args))
-    reads, writes = _split(plan, args, leaves, _written(step, leaves))
-    reads += tuple(_leaves(plan, step.args[len(args) :]))
-    calls = [plan.calls[at] for at in step.calls]
-    reads += tuple(_leaves(plan, [call.condition for call in calls if call.condition is not None]))
-    jumps = [call.jump for call in calls if call.jump is not None]
-    return Node(
-        name=step.name,
-        operator=one.operator,
-        source=one.source,
-        backend=one.backend,
-        flops=one.flops,
-        nbytes=one.nbytes,
-        instructions=step.instructions,
-        reads=reads,
-        writes=writes,
-        jump=first_step.get(jumps[0]) if jumps else None,
+    accesses = step_accesses(plan)
+    nodes = tuple(
+        Node(
+            name=one.step.name,
+            operator=one.operator,
+            source=one.source,
+            backend=one.backend,
+            flops=one.flops,
+            nbytes=one.nbytes,
+            instructions=one.step.instructions,
+            access=access,
+        )
+        for one, access in zip(steps, accesses, strict=True)
     )
-
-
-def _leaves(method: MethodDescription, args: Iterable[int]) -> Iterator[TensorValue]:
-    """The tensors among arguments, each at its last place."""
-    found = [tensor for arg in args for tensor in method.leaves(arg)]
-    last = {tensor.index: at for at, tensor in enumerate(found)}
-    return (tensor for at, tensor in enumerate(found) if last[tensor.index] == at)
-
-
-def _written(step: Step, leaves: list[TensorValue]) -> int:
-    """How many of the last tensors of a step are its results: those that make up what it writes."""
-    rest = step.writes
-    for count, tensor in enumerate(reversed(leaves)):
-        if rest <= 0:
-            return count
-        rest -= tensor.nbytes
-    return len(leaves) if step.writes else 0
-
-
-def _delegate_outputs(
-    method: MethodDescription, call: Call, leaves: list[TensorValue], seen: set[int]
-) -> int:
-    """How many of the last tensors of a delegate call are its results: those that no call had before."""
-    known = seen | set(method.inputs)
-    count = 0
-    for tensor in reversed(leaves):
-        if tensor.index in known or tensor.stored is not None:
-            break
-        count += 1
-    return max(count, 1) if call.delegate is not None and leaves else 0
-
-
-def _split(
-    method: MethodDescription, args: Sequence[int], leaves: list[TensorValue], results: int
-) -> tuple[tuple[TensorValue, ...], tuple[TensorValue, ...]]:
-    """Arguments that are read, and those that are written: the last argument, a list of tensors included."""
-    last = {tensor.index for tensor in method.leaves(args[-1])} if args else set()
-    written = last | {tensor.index for tensor in leaves[len(leaves) - results :]}
-    return (
-        tuple(tensor for tensor in leaves if tensor.index not in written),
-        tuple(tensor for tensor in leaves if tensor.index in written),
-    )
-
-
-@dataclass
-class _Owners:
-    """Which lifetime each byte of one arena belongs to: disjoint ranges in order."""
-
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
-
-    def _touched(self, start: int, end: int) -> tuple[int, int]:
-        first = bisect_left(self.ends, start + 1)
-        return first, bisect_left(self.starts, end, first)
-
-    def read(self, start: int, end: int) -> list[int]:
-        first, stop = self._touched(start, end)
-        return self.owners[first:stop]
-
-    def write(self, start: int, end: int, owner: int) -> None:
-        first, stop = self._touched(start, end)
-        left = [(self.starts[first], start, self.owners[first])] if first < stop else []
-        right = [(end, self.ends[stop - 1], self.owners[stop - 1])] if first < stop else []
-        kept = [one for one in (*left, (start, end, owner), *right) if one[0] < one[1]]
-        self.starts[first:stop] = [one[0] for one in kept]
-        self.ends[first:stop] = [one[1] for one in kept]
-        self.owners[first:stop] = [one[2] for one in kept]
-
-
-class _Memory:
-    """Lifetimes as nodes read and write."""
-
-    def __init__(self) -> None:
-        self.lifetimes: list[Lifetime] = []
-        self._arenas: dict[int, _Owners] = {}
-        self._values: dict[int, int] = {}
-
-    def write(self, tensor: TensorValue, node: int | None) -> None:
-        at = len(self.lifetimes)
-        self.lifetimes.append(Lifetime(tensor, node, node or 0, node or 0))
-        if tensor.arena is None or tensor.offset is None:
-            self._values[tensor.index] = at
-        elif tensor.nbytes:
-            owners = self._arenas.setdefault(tensor.arena, _Owners())
-            owners.write(tensor.offset, tensor.offset + tensor.nbytes, at)
-
-    def owners(self, tensor: TensorValue) -> list[int]:
-        if tensor.arena is None or tensor.offset is None:
-            return [self._values[tensor.index]] if tensor.index in self._values else []
-        owners = self._arenas.get(tensor.arena)
-        return owners.read(tensor.offset, tensor.offset + tensor.nbytes) if owners else []
-
-    def read(self, tensor: TensorValue, node: int) -> list[int]:
-        found = self.owners(tensor)
-        for at in found:
-            self.lifetimes[at].last = max(self.lifetimes[at].last, node)
-        return found
-
-    def repeat(self, nodes: Sequence[Node], start: int, end: int) -> None:
-        """The nodes from `start` to `end` run again: what a round leaves to the next lives through all."""
-        for node in nodes[start : end + 1]:
-            for tensor in node.reads:
-                for at in self.owners(tensor):
-                    one = self.lifetimes[at]
-                    one.last = max(one.last, end)
-                    if one.writer is not None and one.writer >= start:
-                        one.first = min(one.first, start)
-
-
-def _connected(method: MethodDescription, nodes: Sequence[Node]) -> Layer:
-    memory = _Memory()
-    present = [method.tensors[at] for at in method.inputs if at in method.tensors]
-    state = [tensor for tensor in method.tensors.values() if tensor.is_state]
-    for tensor in {tensor.index: tensor for tensor in (*state, *present)}.values():
-        memory.write(tensor, None)
-    edges = []
-    for at, node in enumerate(nodes):
-        found = [owner for tensor in node.reads for owner in memory.read(tensor, at)]
-        edges.append(tuple(dict.fromkeys(found)))
-        for tensor in node.writes:
-            memory.write(tensor, at)
-        if node.jump is not None and node.jump <= at:
-            memory.repeat(nodes, node.jump, at)
-    end = max(len(nodes) - 1, 0)
-    outputs = []
-    for index in method.outputs:
-        if index in method.tensors:
-            owners = memory.read(method.tensors[index], end)
-            outputs.append((method.tensors[index], memory.lifetimes[owners[-1]].writer if owners else None))
-    for tensor in state:
-        memory.read(tensor, end)
-    return Layer(method, tuple(nodes), tuple(edges), tuple(memory.lifetimes), tuple(outputs))
+    return Layer(plan, nodes, flow_of(plan, accesses))

@@ -12,10 +12,10 @@ import pteron
 from pteron._native import DimRange, Program, ValueSpec
 from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import describe, describe_plan
+from pteron.devtools.live_memory import covered_bytes
 from pteron.devtools.profile import step_profiles
 from pteron.devtools.report import advice
 from pteron.devtools.report.layers import Layer, Node, file_layer, plan_layer
-from pteron.devtools.report.live_bytes import live_bytes
 from pteron.devtools.report.weights import Weight, weights
 from pteron.devtools.size_report import size_report
 from pteron.devtools.sources import Sources
@@ -58,7 +58,7 @@ def gather(name: str, program: Program, content: bytes, method: str, texts: Text
     file = file_layer(described.methods[method], sources)
     steps = plan_layer(plan, step_profiles(plan, sources))
     stored = weights(program, described, described.methods[method], program_part(content))
-    live = live_bytes(steps)
+    live = _live(steps)
     sizes = size_report(program, content)
     data = {
         "name": Path(name).name,
@@ -72,7 +72,7 @@ def gather(name: str, program: Program, content: bytes, method: str, texts: Text
         "session_bytes": plan.session_bytes,
         "advice": list(advice.of_program(file, steps, stored, live)),
         "layers": {
-            "file": _layer(file, live_bytes(file), texts),
+            "file": _layer(file, _live(file), texts),
             "plan": _layer(steps, live, texts),
         },
         "weights": _weights(stored, texts),
@@ -80,9 +80,13 @@ def gather(name: str, program: Program, content: bytes, method: str, texts: Text
     return Gathered(file, steps, data)
 
 
+def _live(layer: Layer) -> list[int]:
+    return covered_bytes(layer.flow.lifetimes, len(layer.nodes))
+
+
 def _layer(layer: Layer, live: Sequence[int], texts: Texts) -> dict[str, Any]:
     nodes = layer.nodes
-    lifetimes = layer.lifetimes
+    lifetimes, outputs = layer.flow.lifetimes, layer.flow.outputs
     return {
         "name": [texts.number(node.name) for node in nodes],
         "operator": [texts.number(node.operator) for node in nodes],
@@ -93,8 +97,8 @@ def _layer(layer: Layer, live: Sequence[int], texts: Texts) -> dict[str, Any]:
         "flops": [node.flops for node in nodes],
         "bytes": [node.nbytes for node in nodes],
         "instructions": [list(node.instructions) for node in nodes],
-        "reads": [list(edges) for edges in layer.edges],
-        "jumps": [[at, node.jump] for at, node in enumerate(nodes) if node.jump is not None],
+        "reads": [list(edges) for edges in layer.flow.edges],
+        "jumps": [[at, node.access.jump] for at, node in enumerate(nodes) if node.access.jump is not None],
         "lifetimes": {
             "text": [texts.number(one.tensor.text) for one in lifetimes],
             "name": [texts.number(one.tensor.name or "") for one in lifetimes],
@@ -107,7 +111,7 @@ def _layer(layer: Layer, live: Sequence[int], texts: Texts) -> dict[str, Any]:
             "state": [int(one.tensor.is_state) for one in lifetimes],
         },
         "outputs": [
-            [texts.number(tensor.text), -1 if writer is None else writer] for tensor, writer in layer.outputs
+            [texts.number(tensor.text), -1 if writer is None else writer] for tensor, writer in outputs
         ],
         "arenas": list(layer.method.arenas),
         "live": list(live),
