@@ -93,7 +93,7 @@ class Interval:
     end: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """Times of a method's steps.
 
@@ -235,6 +235,12 @@ class Profile:
         """
         pd = pandas_or_error("Profile.to_dataframe")
         return pd.DataFrame([{**row.__dict__, "gflops": row.gflops} for row in self.by(group)])
+
+    def __repr__(self) -> str:
+        return (
+            f"<Profile of {self.method}: {len(self.steps)} steps, {self.nanoseconds / 1e3:.1f} us per call "
+            f"in {self.num_threads} threads, median of {len(self.calls)}>"
+        )
 
     def __str__(self) -> str:
         return self.table()

@@ -39,6 +39,15 @@ class ExecutorchProgramManager:
         self._buffer: bytes | None = None
         self._etrecord: ETRecord | None = None
 
+    def __repr__(self) -> str:
+        plans = self.executorch_program.execution_plan
+        methods = ", ".join(
+            f"{plan.name}: {sum(len(chain.instructions) for chain in plan.chains):,} instructions, "
+            f"{len(plan.delegates)} delegates, {sum(plan.non_const_buffer_sizes):,} bytes planned"
+            for plan in plans
+        )
+        return f"<ExecutorchProgramManager of {methods}>"
+
     @property
     def methods(self) -> set[str]:
         """Names of the methods that run a graph."""

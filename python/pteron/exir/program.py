@@ -87,6 +87,15 @@ class EdgeProgramManager:
         if twice:
             raise ExportError(f"method {twice[0]!r} is both a program and a constant method", method=twice[0])
 
+    def __repr__(self) -> str:
+        methods = ", ".join(
+            f"{name}: {len(each.graph.nodes):,} nodes" for name, each in self._edge_programs.items()
+        )
+        constants = (
+            f"; constant methods {', '.join(self._constant_methods)}" if self._constant_methods else ""
+        )
+        return f"<EdgeProgramManager of {methods}{constants}>"
+
     def begin_etrecord(self, programs: Mapping[str, ExportedProgram]) -> None:
         """Keep the captured programs and the edge programs of now for `ExecutorchProgramManager.get_etrecord`
         of what is made of this manager.
