@@ -16,9 +16,12 @@ import pytest
 import torch
 
 import pteron
+from pteron.backends.demo import BackendWithDelegateMappingDemo, register_demo_backends
 from pteron.devtools.compare import compare
 from pteron.devtools.profile import profile
 from pteron.devtools.report import Ceiling, Report, Subject, report
+from pteron.exir.backend.backend_api import to_backend
+from tests.backend.lowering_cases import edge
 from tests.report import programs
 from tests.report.chromium import Browser
 
@@ -410,3 +413,17 @@ def test_the_sums_of_the_table_are_those_of_the_profile(
     assert calls == len(found.steps)
     largest = max(rows, key=lambda row: float(row[2].removesuffix(" %")))
     assert largest[0].endswith("layers")
+
+
+def test_what_delegates_report_has_a_track(browser: Browser, tmp_path: Path) -> None:
+    runtime = pteron.Runtime()
+    register_demo_backends(runtime, language="rust")
+    model, values = BackendWithDelegateMappingDemo.get_test_model_and_inputs()
+    content = to_backend("BackendWithDelegateMappingDemo", edge(model, *values), []).buffer()
+    program = pteron.load(content, runtime=runtime)
+    found = profile(program, list(values), runs=1, warmup=0)
+    opened(browser, report([Subject("demo.pte", program, content, profiles={"": found})]), tmp_path)
+    assert browser.run("document.querySelector('#timeline canvas').clientHeight") > 120
+    browser.click("#flame canvas")
+    assert "inside" in text(browser, "#details")
+    browser.screenshot(PICTURES / "delegate.png")

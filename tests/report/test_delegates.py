@@ -83,4 +83,9 @@ def test_what_a_delegate_says_of_its_steps_is_kept(runtime: pteron.Runtime) -> N
     data = data_of(report([Subject("demo.pte", program, content, profiles={"": found})]).html)
     events = data["runs"][0]["events"]
     assert [identifier for _, identifier, _, _ in events] == ["0", "1", "2", "3", "4"]
+    inside = data["runs"][0]["inside"]
+    assert [label.split()[0] for *_, label in inside] == ["0", "1", "2", "3", "4"]
+    assert inside[0][3] == "0 conv_layer.conv1"
+    ((at, begin, _),) = [span for span in data["runs"][0]["timeline"] if span[0] == events[0][0]]
+    assert all(step == at and begin <= start <= end for step, start, end, _ in inside)
     assert {step for step, *_ in events} <= set(range(len(found.steps)))

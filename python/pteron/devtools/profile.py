@@ -171,6 +171,8 @@ class Profile:
                     "id": event.identifier,
                     "ns": event.nanoseconds,
                     "modules": [source.module for source in event.sources],
+                    "start": event.start,
+                    "interval": event.interval,
                 }
                 for event in self.events
             ],

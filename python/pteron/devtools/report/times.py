@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pteron.devtools.description import MethodDescription
@@ -33,6 +33,7 @@ def run_data(plan: MethodDescription, saved: Mapping[str, Any]) -> dict[str, Any
             )
         calls = [_whole(value) for value in saved["call_ns"]]
         traced = [_whole(value) for value in saved["traced_call_ns"]]
+        timeline = _timeline(saved.get("timeline", ()), len(steps), len(traced))
         times = [[_whole(value) for value in step["ns"]] for step in steps]
         return {
             "threads": _whole(saved["num_threads"]),
@@ -47,7 +48,8 @@ def run_data(plan: MethodDescription, saved: Mapping[str, Any]) -> dict[str, Any
                 [_whole(event["step"]), str(event["id"]), _whole(event["ns"]), _module(event)]
                 for event in saved.get("delegate_events", ())
             ],
-            "timeline": _timeline(saved.get("timeline", ()), len(steps), len(traced)),
+            "timeline": timeline,
+            "inside": list(_inside(saved.get("delegate_events", ()), timeline)),
         }
     except (KeyError, TypeError, AttributeError, statistics.StatisticsError, ZeroDivisionError) as e:
         raise MeasurementError(f"not the output of pteron profile --json ({e})") from None
@@ -78,6 +80,16 @@ def _timeline(intervals: Sequence[Any], steps: int, calls: int) -> list[list[int
         raise TypeError("an interval of the timeline is of no step")
     whole = max(len(known) // max(calls, 1), 1)
     return known[: max(MOST_INTERVALS // whole, 1) * whole]
+
+
+def _inside(events: Sequence[Any], timeline: Sequence[Sequence[int]]) -> Iterator[list[Any]]:
+    """What delegates report, at its place in the timeline: step, start, end, what it is called."""
+    for event in events:
+        at = _whole(event.get("interval", len(timeline)))
+        if at < len(timeline):
+            step, start, _ = timeline[at]
+            begin = start + _whole(event["start"])
+            yield [step, begin, begin + _whole(event["ns"]), f"{event['id']} {_module(event)}".strip()]
 
 
 def step_errors(plan: MethodDescription, saved: Mapping[str, Any]) -> list[float | None]:

@@ -1,4 +1,4 @@
-// When each step ran: a track for the thread that walks the steps, for each measured run the calls that were kept.
+// When each step ran: a track for the thread that walks the steps, and one for what delegates say of their own steps.
 
 class Timeline {
   constructor() {
@@ -8,7 +8,7 @@ class Timeline {
     this.view.body.append(this.none);
     this.canvas = new ZoomCanvas(this.view.body, "Timeline", {
       margin: 0, draw: (...all) => this.draw(...all), mark: (...all) => this.mark(...all),
-          hit: (x, y) => this.hit(x, y), height: () => 84, range: () => [0, this.end ?? 1] });
+          hit: (x, y) => this.hit(x, y), height: () => (this.inside?.length ? 132 : 84), range: () => [0, this.end ?? 1] });
     on("view", () => this.rebuild());
     on("selection", () => this.canvas.remark());
     on("search", () => this.canvas.redraw());
@@ -16,6 +16,7 @@ class Timeline {
   }
   rebuild() {
     this.spans = state.run.timeline ?? [];
+    this.inside = state.run.inside ?? [];
     this.end = this.spans.reduce((most, one) => Math.max(most, one[2]), 1);
     this.none.style.display = this.spans.length ? "none" : "block";
     this.canvas.canvas.style.display = this.spans.length ? "block" : "none";
@@ -46,6 +47,23 @@ class Timeline {
       const room = Math.min(to, width) - left - 5;
       if (room > 16) drawLabel(context, run.plan.text("operator", step), left + 3, 57, room, inkOn(colour));
     }
+    this.drawInside(context, width, colours);
+  }
+  // By the clock of the delegate, from the beginning of its step.
+  drawInside(context, width, colours) {
+    if (!this.inside.length) return;
+    context.fillStyle = colours.ink;
+    context.fillText("inside of delegates", 4, 90);
+    for (const [step, start, end, label] of this.inside) {
+      const from = this.canvas.x(start);
+      const to = this.canvas.x(end);
+      if (to < 0 || from > width) continue;
+      const colour = stepColour(state.run, state.colouring, step);
+      context.fillStyle = colour;
+      context.fillRect(from, 98, Math.max(to - from - 0.4, 0.5), 26);
+      const room = Math.min(to, width) - Math.max(from, 0) - 5;
+      if (room > 16) drawLabel(context, label, Math.max(from, 0) + 3, 111, room, inkOn(colour));
+    }
   }
   mark(context, colours, width) {
     const chosen = state.selection?.in(state.run).steps;
@@ -74,9 +92,17 @@ class Timeline {
       context.fillText(formatTime(at), x + 3, 9);
     }
   }
+  hitInside(value) {
+    const found = this.inside.find(([, start, end]) => start <= value && value <= end);
+    if (!found) return null;
+    const [step, start, end, label] = found;
+    const lines = [label, formatTime(end - start), `inside of step ${step} ${state.run.plan.text("operator", step)}`];
+    return { span: [start, end], choose: () => chooseStep(state.run, step), lines: () => lines };
+  }
   hit(x, y) {
-    if (y < 36 || y > 80) return null;
     const value = this.canvas.value(x);
+    if (y >= 98 && y <= 124) return this.hitInside(value);
+    if (y < 36 || y > 80) return null;
     let low = 0;
     let high = this.spans.length - 1;
     while (low < high) {
