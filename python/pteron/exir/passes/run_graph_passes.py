@@ -42,6 +42,10 @@ def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     mapping: dict[torch.fx.Node, torch.fx.Node] = {}
     result = graph.graph_copy(module.graph, mapping)
+    for node, twin in mapping.items():
+        # A copy renames what has the name of something of Python's own, as the input of `nn.Sequential`;
+        # signatures name inputs, too.
+        twin.name = node.name
     graph._codegen = copy.deepcopy(module.graph._codegen)
     old_output = module.graph.output_node()
     new_output = graph.output(result)
