@@ -128,6 +128,21 @@ def test_dynamic_scales_are_for_linear_layers() -> None:
     )
 
 
+def test_a_sum_that_is_written_over_a_result_is_no_error_of_the_layer() -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.one(x)
+            y += 100 * x
+            return self.other(y)
+
+    report = report_of(quantize(InPlace().eval(), image(), [image()], "int8"))
+    assert all(layer.error is not None and layer.error < 0.05 for layer in report.layers)
+
+
 def test_named_layers_and_those_with_a_large_error_stay_float() -> None:
     _, left = calibrated(leave=["depthwise"])
     assert report_of(left).left_in_float == ("depthwise",)

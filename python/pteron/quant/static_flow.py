@@ -81,11 +81,25 @@ def _converted(
     return converted, _layers(converted, floats, examples)
 
 
+class _Recorder(Interpreter):
+    """Runs a graph and keeps a copy of every value: a call may write into one later (`add_`)."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[Node, Any] = {}
+
+    def run_node(self, n: Node) -> Any:
+        """The value of `n`, which is kept."""
+        value = super().run_node(n)
+        self.values[n] = value.clone() if isinstance(value, torch.Tensor) else value
+        return value
+
+
 def _values(module: GraphModule, examples: tuple[Any, ...]) -> dict[Node, Any]:
     """Node → what it computes for the examples."""
-    recorder = Interpreter(module, garbage_collect_values=False)
+    recorder = _Recorder(module)
     recorder.run(*examples)
-    return dict(recorder.env)
+    return recorder.values
 
 
 def _layers(converted: GraphModule, floats: dict[str, Any], examples: tuple[Any, ...]) -> list[_Layer]:
