@@ -18,7 +18,7 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 .PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
-	bench-models bench-ops bench-page bench-xnnpack clean
+	bench-models bench-ops bench-page bench-quant bench-xnnpack clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -308,6 +308,17 @@ instruction-gate: $(VENV)/.installed ## processor instructions of calls and step
 
 bench-xnnpack: $(VENV)/.installed ## files lowered to XNNPACK against ExecuTorch's runtime (half an hour; MODELS= names some)
 	$(BIN)/python benches/xnnpack_files.py $(MODELS)
+
+QUANT := $(VENV)-bench-quant
+
+$(QUANT)/.packages: pyproject.toml | $(UV)
+	@echo "installing peers that quantise into $(QUANT)"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(QUANT)
+	$(UV) pip install --quiet --python $(QUANT)/bin/python --group bench-quant
+	@touch $@
+
+bench-quant: $(VENV)/.installed $(VENV)/.bench-packages $(QUANT)/.packages ## int8 models against ONNX Runtime, OpenVINO and ExecuTorch (an hour; MODELS= names some)
+	$(BIN)/python benches/quantised_models.py $(MODELS) --peers $(QUANT)/bin/python
 
 bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
 	cargo bench -q -p pteron-cpu --bench gemm
