@@ -52,10 +52,6 @@ def copy_graph_module(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     new_output.meta = old_output.meta.copy()
     copied = _LazyGraphModule(module, graph)
     copied.meta = dict(module.meta)
-    for old, node in mapping.items():
-        if old.op == "placeholder":
-            # Named in the signature. A copied graph calls an `input` otherwise, as it is a builtin of Python.
-            node.name = old.name
     for node in graph.nodes:
         node.meta = node.meta.copy()
         if node.op == "get_attr":
