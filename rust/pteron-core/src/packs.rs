@@ -101,6 +101,11 @@ impl PackStore {
         PackStore { stored: Some(StoredPacks { owner, ranges }), ..PackStore::default() }
     }
 
+    /// Does the program bring a packed copy for `key`? A trial has every one.
+    pub fn is_stored(&self, key: &PackKey) -> bool {
+        self.is_trial || self.stored.as_ref().is_some_and(|stored| stored.ranges.contains_key(key))
+    }
+
     /// The packed copy for `key`: in use already, else from the program, else made by `pack`.
     pub fn get_or_pack(
         &self,
@@ -243,6 +248,9 @@ mod tests {
     fn stored_copies_are_used_and_the_others_made() {
         let owner = Arc::new(AlignedBuffer::copy_of(&[7; 128]).unwrap());
         let packs = PackStore::with_stored(owner.clone(), HashMap::from([(key(0), 64..128)]));
+        assert!(
+            packs.is_stored(&key(0)) && !packs.is_stored(&key(1)) && PackStore::trial().is_stored(&key(1))
+        );
         let stored = packs.get_or_pack(key(0), || Err(Error::internal("is stored"))).unwrap();
         assert_eq!(stored.as_ptr(), owner.as_ptr().wrapping_add(64).cast_const());
         assert!(packs.get_or_pack(key(1), || Err(Error::internal("cannot be made"))).is_err());

@@ -22,6 +22,7 @@ pub mod packed;
 pub mod plan;
 pub mod pool;
 pub mod stop_word;
+pub mod weight_only;
 
 use engine_kernel::EngineKernel;
 pub use executor::{Executor, SessionScratch};

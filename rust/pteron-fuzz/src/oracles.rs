@@ -2,7 +2,7 @@
 //! programs, mutated files, fuzz targets.
 
 /// Rules whose results round in another order; all others give the very same bytes (`docs/why/load-time-rewrites.md`).
-pub const ROUNDED: [&str; 7] = [
+pub const ROUNDED: [&str; 8] = [
     "fold_layout",
     "fold_batch_norm",
     "fold_affine",
@@ -10,6 +10,7 @@ pub const ROUNDED: [&str; 7] = [
     "channels_last",
     SPREADS_NAN,
     "fuse_attention",
+    "fuse_weight_only",
 ];
 
 /// The rule that spreads NaN and infinity to neighbouring pixels, which random programs are full of: its kernel's own

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "tiles read panels and write rows by address, and chunks share the result")]
 
 use super::packed_rows::RowMatrix;
+use super::panel_source::PanelSource;
 use super::tile::{Fetch, Tile};
 use super::tile_set::{TileSet, TileVariant};
 use super::tiling::{PACKED_ROWS, ROWS};
@@ -24,11 +25,13 @@ pub(crate) enum Lhs {
 
 /// Where B comes from.
 #[derive(Clone, Copy)]
-pub(crate) enum Rhs {
+pub(crate) enum Rhs<'a> {
     /// Panels of `f32_nr32_v1`.
     Packed(*const f32),
     /// A matrix with any strides (row, column); panels are packed into scratch where that pays.
     Strided(*const f32, usize, usize),
+    /// Panels that are unpacked into scratch for each block of rows.
+    Source(&'a dyn PanelSource),
 }
 
 /// One product C = A·B with what follows it. Rows of C are `c_stride` apart, its columns are neighbours.
@@ -38,7 +41,7 @@ pub(crate) struct Gemm<'a> {
     pub n: usize,
     pub k: usize,
     pub a: Lhs,
-    pub b: Rhs,
+    pub b: Rhs<'a>,
     pub c: *mut f32,
     pub c_stride: usize,
     /// One value per column, or null.
@@ -304,6 +307,7 @@ impl Gemm<'_> {
         let n0 = p * NR;
         let wide = tiles.wide(rows, at.panels.end - p).filter(|w| match self.b {
             Rhs::Packed(_) => true,
+            Rhs::Source(_) => false,
             Rhs::Strided(_, _, stride_n) => stride_n == 1 && n0 + w.columns <= self.n,
         });
         let columns = (self.n - n0).min(wide.map_or(NR, |w| w.columns));
@@ -346,6 +350,14 @@ impl Gemm<'_> {
                 panel_stride: self.k * NR,
                 next: Some(b.wrapping_add(self.next_panel(at, p) * NR)),
             },
+            Rhs::Source(source) => {
+                debug_assert!(scratch.len() >= k.len() * NR);
+                let to = scratch.as_mut_ptr();
+                // SAFETY: panel and rows are inside B, the scratch is large enough by contract; the tiles are for this
+                // processor.
+                unsafe { source.unpack(SimdLevel::at_most(tiles.isa), p, k.clone(), to) };
+                Panel { b: to, stride: NR, panel_stride: 0, next: None }
+            }
             Rhs::Strided(b, stride_k, stride_n) => {
                 let lies_well = stride_n == 1 && columns.is_multiple_of(NR) && columns > 0;
                 let first = b.wrapping_add(k.start * stride_k + p * NR * stride_n);

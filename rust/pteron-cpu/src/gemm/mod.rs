@@ -12,12 +12,14 @@
 
 mod block;
 mod packed_rows;
+mod panel_source;
 mod tile;
 mod tile_set;
 mod tiling;
 
 pub(crate) use block::{Gemm, Lhs, ROWS_WORTH_PACKING, Rhs, scratch_elements};
 pub(crate) use packed_rows::RowMatrix;
+pub(crate) use panel_source::{FEW_ROWS, FewRows, PanelSource};
 pub(crate) use tile::{Fetch, Tile};
 pub(crate) use tile_set::TileSet;
 pub(crate) use tiling::{PACKED_ROWS, Tiling};

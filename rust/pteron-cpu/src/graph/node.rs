@@ -32,6 +32,8 @@ pub enum Op {
     Elementwise(Arc<Chain>),
     /// A product or convolution in integers: its arguments are what the description says, the output last.
     Integer(Box<crate::integer::IntegerSpec>),
+    /// A product with a weight that stays quantised: its arguments are what the description says.
+    WeightOnly(Box<crate::weight_only::WeightOnlySpec>),
     /// Argument 0 under another shape: the same bytes. Arguments: the tensor, the extents, the result.
     View,
     /// Anything else: a kernel called as the file says.
@@ -48,7 +50,7 @@ impl Op {
 
     /// Can something be fused behind it ([`crate::epilogue::Epilogue`])?
     pub fn takes_epilogue(&self) -> bool {
-        *self == Op::Linear || self.is_convolution()
+        matches!(self, Op::Linear | Op::WeightOnly(_)) || self.is_convolution()
     }
 }
 
@@ -185,9 +187,11 @@ impl Draft {
         self.outputs.iter_mut().filter(|t| **t == from).for_each(|t| *t = to);
     }
 
-    /// Appends a tensor that it reads besides the operator's own arguments; returns its position.
+    /// Adds a tensor that it reads besides the operator's own arguments, as [`crate::plan`] has it; returns its position.
     pub fn push_input(&mut self, tensor: TensorId) -> usize {
-        self.args.push(Argument::Tensor(tensor));
-        self.args.len() - 1
+        let outputs_behind = if self.operator.is_empty() { self.outputs.len() } else { 0 };
+        let at = self.args.len().saturating_sub(outputs_behind);
+        self.args.insert(at, Argument::Tensor(tensor));
+        at
     }
 }

@@ -5,11 +5,12 @@ use super::problem::Limits;
 use super::signature::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
 use super::{matrix_vector, vector_matrix};
 use crate::epilogue::Epilogue;
-use crate::gemm::TileSet;
+use crate::gemm::{PanelSource, TileSet};
 use crate::packed::f32_nr32_v1;
 use pteron_core::{ConstantView, DType, Error, PrepareContext, Result, TensorSpec};
 use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::grid_kernel::prepared;
+use std::ops::Range;
 
 /// Prepares `op` (`aten::addmm.out`, `aten::mm.out`, `aten::linear.out`, `aten::bmm.out` or
 /// `aten::baddbmm.out`) with `epilogue` behind it. The arguments are those of the operator; `out` may be
@@ -28,6 +29,55 @@ pub fn prepare_linear_like(ctx: &PrepareContext<'_>, op: &str, epilogue: &Epilog
         return Ok(None);
     }
     prepare_with(ctx, signature, epilogue)
+}
+
+/// A product x·B + bias with a constant B in a form of its own.
+pub(crate) struct SourceProduct {
+    /// B.
+    pub source: Box<dyn PanelSource>,
+    /// Rows of B.
+    pub k: usize,
+    /// Columns of B.
+    pub n: usize,
+    /// The arguments that B was made of.
+    pub constants: Range<usize>,
+    /// Position of the bias; argument 0 is x.
+    pub bias: Option<usize>,
+    /// Position of the output.
+    pub out: usize,
+}
+
+/// Prepares `product` with `epilogue` behind it. `Ok(None)`: x or the output is not dense f32 of the right shape.
+pub(crate) fn prepare_source(
+    ctx: &PrepareContext<'_>,
+    product: SourceProduct,
+    epilogue: &Epilogue,
+) -> Preparation {
+    let SourceProduct { source, k, n, constants, bias, out } = product;
+    let signature = Signature { left: 0, right: constants.start, addend: bias, out, ..LINEAR };
+    let (Some(left), Some(to)) = (ctx.tensor(signature.left), ctx.tensor(out)) else { return Ok(None) };
+    let fits = is_plain(left)
+        && is_plain(to)
+        && left.shape.last() == Some(&k)
+        && to.shape.len() == left.shape.len()
+        && epilogue_fits(ctx, epilogue, to);
+    let Some((addend, factors)) = addend(ctx, signature).filter(|_| fits) else { return Ok(None) };
+    let rows = left.shape.split_last().map_or(&[][..], |(_, rows)| rows);
+    let Some(m) = rows.iter().try_fold(1usize, |m, d| m.checked_mul(*d)) else { return Ok(None) };
+    let right = RightHand::Source { source, k, n, constants };
+    let tiles = TileSet::for_isa(ctx.cpu.isa);
+    prepared(
+        name(&right, tiles, epilogue),
+        MatMul {
+            signature,
+            addend,
+            factors,
+            right,
+            tiles,
+            epilogue: epilogue.clone(),
+            limits: Limits::new(1, [m, n, k], false),
+        },
+    )
 }
 
 /// Prepares without epilogue.

@@ -6,12 +6,15 @@ use super::combine::Combine;
 use super::problem::{Limits, Problem};
 use super::signature::Signature;
 use crate::epilogue::Epilogue;
-use crate::gemm::{Gemm, Lhs, Rhs, RowMatrix, TileSet, part, scratch_elements};
+use crate::gemm::{
+    FEW_ROWS, FewRows, Gemm, Lhs, PanelSource, Rhs, RowMatrix, TileSet, part, scratch_elements,
+};
 use crate::packed::f32_nr32_v1::{FORMAT, NR};
 use crate::packed::pack_block;
 use pteron_core::{Args, BindArgs, Dims, Grid, PackedBytes, Result, Scratch};
 use pteron_kernels::grid_kernel::{GridKernel, Part};
 use pteron_kernels::vector_math::SimdLevel;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// B.
@@ -20,6 +23,8 @@ pub(super) enum RightHand {
     Packed { packed: Arc<PackedBytes>, k: usize, n: usize },
     /// An argument that is read as it lies or packed in each call.
     Computed { k_bound: usize },
+    /// Constants in a form of their own, made of the arguments `constants`.
+    Source { source: Box<dyn PanelSource>, k: usize, n: usize, constants: Range<usize> },
 }
 
 pub(super) struct MatMul {
@@ -39,6 +44,7 @@ pub(super) fn name(right: &RightHand, tiles: &TileSet, epilogue: &Epilogue) -> S
     let format = match right {
         RightHand::Packed { .. } => FORMAT,
         RightHand::Computed { .. } => "f32",
+        RightHand::Source { source, .. } => source.format(),
     };
     let residual = if epilogue.residual.is_some() { "+residual" } else { "" };
     let clamp = if epilogue.clamp.is_some() { "+clamp" } else { "" };
@@ -53,6 +59,7 @@ impl MatMul {
         match self.right {
             RightHand::Packed { k, .. } => scratch_elements(k, false, true, post),
             RightHand::Computed { k_bound } => scratch_elements(k_bound, true, false, post),
+            RightHand::Source { k, .. } => scratch_elements(k, false, false, post),
         }
     }
 
@@ -65,7 +72,7 @@ impl MatMul {
             return Err(self.signature.mismatch("a left-hand side with at least one dimension", &left));
         };
         let (right_k, n, strides) = match &self.right {
-            RightHand::Packed { k, n, .. } => (*k, *n, [0; 3]),
+            RightHand::Packed { k, n, .. } | RightHand::Source { k, n, .. } => (*k, *n, [0; 3]),
             RightHand::Computed { .. } => self.computed_right(args)?,
         };
         if k != right_k {
@@ -95,8 +102,13 @@ impl MatMul {
         } else {
             s.check_uncounted_addend(args, &out)?;
         }
-        problem.is_combined |= self.factors.is_some();
+        problem.is_combined |= self.factors.is_some() || self.is_few(&problem);
         Ok((problem, out))
+    }
+
+    /// Is the product one of few rows, read straight from panels of their own form?
+    fn is_few(&self, p: &Problem) -> bool {
+        matches!(self.right, RightHand::Source { .. }) && p.m <= FEW_ROWS
     }
 
     /// K, N and strides of a right-hand side that is an argument.
@@ -120,6 +132,7 @@ impl MatMul {
         let out = args.output(s.out)?.ptr::<f32>()?;
         let b = match &self.right {
             RightHand::Packed { packed, .. } => Rhs::Packed(packed.as_ptr().cast()),
+            RightHand::Source { source, .. } => Rhs::Source(&**source),
             RightHand::Computed { .. } if p.packs_b => {
                 Rhs::Packed(shared.wrapping_add(p.packed_b_at(batch)).cast_const())
             }
@@ -226,9 +239,13 @@ impl GridKernel for MatMul {
 
     /// A packed weight is read from its pack, never from its own bytes (its shape was known at load).
     fn needs(&self, index: usize) -> bool {
-        let is_packed = matches!(self.right, RightHand::Packed { .. });
+        let is_packed = match &self.right {
+            RightHand::Packed { .. } => index == self.signature.right,
+            RightHand::Source { constants, .. } => constants.contains(&index),
+            RightHand::Computed { .. } => false,
+        };
         let is_ignored = self.signature.addend == Some(index) && self.addend.is_none();
-        !(is_packed && index == self.signature.right || is_ignored)
+        !(is_packed || is_ignored)
     }
 
     fn new_problem(&self) -> Problem {
@@ -256,7 +273,17 @@ impl GridKernel for MatMul {
             // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the
             // output overlaps no input (alias rule `None`); packed blocks have
             // the size for their K and N; the tiles come from the profile of this processor.
-            unsafe { gemm.run(self.tiles, range.row_tiles.clone(), range.panels.clone(), scratch) };
+            unsafe {
+                match (&self.right, gemm.a) {
+                    (RightHand::Source { source, .. }, Lhs::Rows(a, a_stride)) if self.is_few(problem) => {
+                        let (m, c, c_stride) = (problem.m, gemm.c, gemm.c_stride);
+                        let rows = FewRows { m, a, a_stride, c, c_stride };
+                        let level = SimdLevel::at_most(self.tiles.isa);
+                        source.multiply_few(level, &rows, range.panels.clone());
+                    }
+                    _ => gemm.run(self.tiles, range.row_tiles.clone(), range.panels.clone(), scratch),
+                }
+            }
             if problem.is_combined {
                 let (rows, columns) = problem.elements(self.tiles, &range.row_tiles, &range.panels);
                 let combine = self.combine(args, problem, batch)?;

@@ -19,6 +19,7 @@ pub mod vector_matrix;
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
 pub use accept::prepare_linear_like;
+pub(crate) use accept::{SourceProduct, prepare_source};
 
 /// The kernels of this family.
 pub static KERNELS: &[EngineKernel] = &[

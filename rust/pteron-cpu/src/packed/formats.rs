@@ -4,9 +4,10 @@ use super::f32_nr32_v1;
 use super::packed_format::{DENSE, PackedFormat};
 use super::s8_nr32k4_v1;
 use crate::conv;
+use crate::weight_only;
 
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 7] = [
+pub const FORMATS: [PackedFormat; 9] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
@@ -14,6 +15,8 @@ pub const FORMATS: [PackedFormat; 7] = [
     conv::depthwise::PACKED_INTERLEAVED,
     conv::winograd::PACKED,
     s8_nr32k4_v1::PACKED,
+    weight_only::panels::BYTES,
+    weight_only::panels::NIBBLES,
 ];
 
 /// The format of that name, if this version knows it.
@@ -45,6 +48,9 @@ mod tests {
         assert_eq!(bytes("s8_nr32k4_v1", DType::Int8, &[3, 3, 5, 33]), Some(2 * 13 * 128));
         assert_eq!(bytes("s8_nr32k4_v1", DType::UInt8, &[5, 33]), None);
         assert_eq!(bytes("s8_nr32k4_v1", DType::Int8, &[33]), None);
+        assert_eq!(bytes("s8_rows_nr32_v1", DType::Int8, &[3, 33]), Some(3 * 64));
+        assert_eq!(bytes("s4_rows_nr32_v1", DType::Int8, &[3, 33]), Some(2 * 64));
+        assert_eq!(bytes("s4_rows_nr32_v1", DType::UInt8, &[3, 33]), None);
         assert_eq!(bytes("dense_v1", DType::Int16, &[8, 3]), Some(48));
         assert!(packed_format("f32_nr32_v2").is_none());
     }

@@ -7,13 +7,13 @@ const PART_BYTES: usize = 512 << 10;
 
 /// Calls `work` with every panel of `panel` elements of `packed` and its number, on up to `threads` threads.
 /// A thread that cannot be had is done without.
-pub(crate) fn in_parts(
+pub(crate) fn in_parts<T: Send>(
     threads: usize,
-    packed: &mut [f32],
+    packed: &mut [T],
     panel: usize,
-    work: &(dyn Fn(usize, &mut [f32]) + Sync),
+    work: &(dyn Fn(usize, &mut [T]) + Sync),
 ) {
-    let parts = threads.min(size_of_val(packed) / PART_BYTES).max(1);
+    let parts = threads.min(size_of_val(&*packed) / PART_BYTES).max(1);
     if parts == 1 {
         packed.chunks_exact_mut(panel).enumerate().for_each(|(p, panel)| work(p, panel));
         return;

@@ -9,7 +9,7 @@
 //! `aten::addmm.out` with a residual: `self, mat1, mat2, beta, alpha, out, residual`.
 //!
 //! An operation of the engine's own has no operator name; its arguments are the tensors it reads, in the
-//! order its [`Op`] states, then the tensors it writes.
+//! order its [`Op`] states, then those that rules added, then the tensors it writes.
 
 mod rule_switches;
 
@@ -44,6 +44,7 @@ impl PlanSpec {
             Op::Integer(spec) => crate::integer::prepare(ctx, spec),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
+            Op::WeightOnly(spec) => crate::weight_only::prepare(ctx, spec, &self.epilogue),
             Op::Winograd => crate::conv::winograd::prepare(ctx, &self.epilogue),
             Op::Clamp { .. } | Op::View | Op::Opaque | Op::Fixed => Ok(None),
         }
@@ -79,6 +80,9 @@ impl fmt::Display for PlanSpec {
             write!(f, "{spec}")?;
         }
         if let Op::Integer(spec) = &self.op {
+            write!(f, "{spec}")?;
+        }
+        if let Op::WeightOnly(spec) = &self.op {
             write!(f, "{spec}")?;
         }
         if let Op::Elementwise(chain) = &self.op {

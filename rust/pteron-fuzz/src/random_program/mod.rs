@@ -7,6 +7,7 @@ mod loops;
 mod pictures;
 mod placement;
 mod products;
+mod quantised_products;
 mod rows_as_images;
 mod views;
 
@@ -149,9 +150,14 @@ impl<'a> Generator<'a> {
         let n: usize = shape.iter().product();
         let scale = 1.0 / (shape[shape.len() - 1] as f32).sqrt();
         let data: Vec<u8> = (0..n).flat_map(|_| (self.rng.float() * scale).to_le_bytes()).collect();
+        self.constant_bytes(DType::Float32, shape, data)
+    }
+
+    /// A constant with the bytes `data`.
+    fn constant_bytes(&mut self, dtype: DType, shape: &[usize], data: Vec<u8>) -> i32 {
         self.constants.push(data);
         let index = self.constants.len() as u32 - 1;
-        self.value(TensorDraft::contiguous(DType::Float32, shape).unwrap().constant(index).into())
+        self.value(TensorDraft::contiguous(dtype, shape).unwrap().constant(index).into())
     }
 
     /// A new activation, address to follow: `[rows, width]`, `[rows, 1, width]` or `[rows, 1, 1, width]`.
@@ -237,7 +243,8 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(21) {
+        match self.rng.below(22) {
+            21 => self.quantised_product(x),
             20 => self.scaled_by_known(x),
             14..=17 => self.pictures(x),
             18 => self.attention(x),

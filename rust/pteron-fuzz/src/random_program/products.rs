@@ -62,10 +62,18 @@ impl Generator<'_> {
     /// The permuted weight is an activation like any other as far as the memory plan goes.
     pub(super) fn planned_permute(&mut self, weight: i32, k: usize, n: usize) -> usize {
         let order = self.ints(&[1, 0]);
-        let value = self.value(TensorDraft::contiguous(DType::Float32, &[k, n]).unwrap().into());
+        let id = self.planned(&[k, n]);
+        let value = self.nodes[id].value;
+        self.call("aten::permute_copy", "out", vec![weight, order, value]);
+        id
+    }
+
+    /// An f32 tensor of this shape, whatever the number of rows, that the memory plan holds.
+    pub(super) fn planned(&mut self, shape: &[usize]) -> usize {
+        let value = self.value(TensorDraft::contiguous(DType::Float32, shape).unwrap().into());
         let at = self.now();
         self.nodes.push(Node {
-            width: n,
+            width: shape.last().copied().unwrap_or(1),
             value,
             defined_at: at,
             last_use: at,
@@ -73,9 +81,7 @@ impl Generator<'_> {
             is_unsaid: false,
             in_place_of: None,
         });
-        let id = self.nodes.len() - 1;
-        self.call("aten::permute_copy", "out", vec![weight, order, value]);
-        id
+        self.nodes.len() - 1
     }
 
     /// `y * sigmoid(y)` of a product, at times with the product read by somebody else too.

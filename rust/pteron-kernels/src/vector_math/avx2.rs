@@ -159,6 +159,16 @@ impl Simd for Avx2 {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)) }
     }
+    memory!(load_i8(p: *const i8) -> __m256i, _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
+    #[inline(always)]
+    fn nibbles(self, a: __m256i) -> (__m256, __m256) {
+        // SAFETY: `self` proves the features.
+        unsafe {
+            let low = _mm256_srai_epi32::<28>(_mm256_slli_epi32::<28>(a));
+            let high = _mm256_srai_epi32::<28>(_mm256_slli_epi32::<24>(a));
+            (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        }
+    }
     memory!(load_binary16(p: *const u16) -> __m256, _mm256_cvtph_ps(_mm_loadu_si128(p.cast())));
     memory!(store_binary16(p: *mut u16, v: __m256), _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
     memory!(load_brain16(p: *const u16) -> __m256, {

@@ -125,6 +125,19 @@ impl Simd for Avx512 {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srai_epi32::<N>(a) }
     }
+    memory!(load_i8(p: *const i8) -> __m512i, _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
+    #[inline(always)]
+    fn nibbles(self, a: __m512i) -> (__m512, __m512) {
+        // A permutation looks at the low four bits of its indices alone.
+        // SAFETY: `self` proves the features.
+        unsafe {
+            let values = _mm512_setr_ps(
+                0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0,
+            );
+            let high = _mm512_srli_epi32::<4>(a);
+            (_mm512_permutexvar_ps(a, values), _mm512_permutexvar_ps(high, values))
+        }
+    }
     memory!(load_binary16(p: *const u16) -> __m512, _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())));
     memory!(store_binary16(p: *mut u16, v: __m512), _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
     memory!(load_brain16(p: *const u16) -> __m512, {

@@ -119,11 +119,16 @@ impl Simd for Portable {
         mul_l(a: L, b: L) -> L: a.wrapping_mul(b);
         to_float(a: I) -> F: a as f32;
     }
+    #[inline(always)]
+    fn nibbles(self, a: [i32; N]) -> ([f32; N], [f32; N]) {
+        (map(a, |a| (a << 28 >> 28) as f32), map(a, |a| (a << 24 >> 28) as f32))
+    }
     memory! {
         load:
             load(f32) -> F: |v| v,
             load_d(f64) -> D: |v| v,
             load_l(i64) -> L: |v| v,
+            load_i8(i8) -> I: |v: [i8; N]| map(v, i32::from),
             load_binary16(u16) -> F: |v| map(v, binary16_to),
             load_brain16(u16) -> F: |v| map(v, brain16_to);
         store:

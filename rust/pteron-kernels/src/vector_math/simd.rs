@@ -148,6 +148,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn shr_i<const N: u32>(self, a: Self::I) -> Self::I;
     /// As floats.
     fn to_float(self, a: Self::I) -> Self::F;
+    /// Loads `LANES` bytes, as signed numbers.
+    /// # Safety
+    /// `p` is valid for reads of as many bytes.
+    unsafe fn load_i8(self, p: *const i8) -> Self::I;
+    /// The low and the high four bits of the lowest byte, as signed numbers.
+    fn nibbles(self, a: Self::I) -> (Self::F, Self::F);
 
     /// Sum of all lanes, in an order fixed for the instruction set.
     fn reduce_add(self, a: Self::F) -> f32;

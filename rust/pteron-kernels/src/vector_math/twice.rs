@@ -120,6 +120,16 @@ impl<S: Simd> Simd for Twice<S> {
     whole! { load: load_d(f64) -> D, load_l(i64) -> L; store: store_d(f64, D), store_l(i64, L); lanes S::LANES / 2 }
 
     #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::I {
+        // SAFETY: the caller's promise, for either half.
+        unsafe { (self.0.load_i8(p), self.0.load_i8(p.add(S::LANES))) }
+    }
+    #[inline(always)]
+    fn nibbles(self, a: Self::I) -> (Self::F, Self::F) {
+        let ((low, high), (next_low, next_high)) = (self.0.nibbles(a.0), self.0.nibbles(a.1));
+        ((low, next_low), (high, next_high))
+    }
+    #[inline(always)]
     fn shr_i<const N: u32>(self, a: Self::I) -> Self::I {
         (self.0.shr_i::<N>(a.0), self.0.shr_i::<N>(a.1))
     }

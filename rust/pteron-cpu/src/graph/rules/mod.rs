@@ -10,6 +10,7 @@ mod fuse_chain;
 mod fuse_clamp;
 mod fuse_residual;
 mod fuse_tail;
+mod fuse_weight_only;
 mod remove_copies;
 mod remove_dead;
 mod rule;
@@ -25,6 +26,8 @@ pub use rule::Rule;
 pub const RULES: &[Rule] = &[
     fuse_attention::RULE,
     remove_copies::RULE,
+    // Before the one that would fold weights into floats.
+    fuse_weight_only::RULE,
     // Behind the one that knows masks by how they are made.
     fold_constants::RULE,
     fold_batch_norm::RULE,

@@ -45,6 +45,7 @@ fn is_pure(graph: &Graph, id: NodeId) -> bool {
         Op::View
         | Op::Linear
         | Op::Integer(_)
+        | Op::WeightOnly(_)
         | Op::Convolution
         | Op::PaddedConvolution
         | Op::Winograd

@@ -100,7 +100,7 @@ fn find(graph: &Graph, call: NodeId, position: usize) -> Option<Found> {
 fn is_of_product(graph: &Graph, mut y: TensorId) -> bool {
     while let Some(producer) = graph.sole_producer(y) {
         let node = graph.node(producer);
-        if node.op == Op::Linear {
+        if matches!(node.op, Op::Linear | Op::WeightOnly(_)) {
             return true;
         }
         let is_constant = |t: &TensorId| graph.tensor(*t).is_constant();
@@ -125,17 +125,22 @@ fn is_row(graph: &Graph, tensor: TensorId, columns: usize) -> bool {
         }
 }
 
+/// The sizes that the node `view` gives its result `v`, as an argument. A view that names its sizes hands them on: those
+/// of a dynamic tensor are known in the call alone.
+pub(super) fn named_sizes(graph: &Graph, view: NodeId, v: TensorId) -> Option<Argument> {
+    let (shown, spec) = (graph.node(view), &graph.tensor(v).spec);
+    match shown.args.get(1) {
+        Some(sizes) if NAMES_SIZES.contains(&shown.operator.as_str()) => Some(sizes.clone()),
+        _ if spec.is_dynamic() => None,
+        _ => Some(Argument::ints(&spec.shape.iter().map(|n| *n as i64).collect::<Vec<_>>())),
+    }
+}
+
 fn sink(graph: &mut Graph, call: NodeId, found: &Found) -> bool {
     let Found { y, v, view, other } = *found;
     let Some(z) = graph.node(call).output() else { return false };
     let spec = graph.tensor(y).spec.clone();
-    // A view that names its sizes hands them on: those of a dynamic tensor are known in the call alone.
-    let shown = graph.node(view);
-    let sizes = match shown.args.get(1) {
-        Some(sizes) if NAMES_SIZES.contains(&shown.operator.as_str()) => sizes.clone(),
-        _ if graph.tensor(v).spec.is_dynamic() => return false,
-        _ => Argument::ints(&graph.tensor(v).spec.shape.iter().map(|n| *n as i64).collect::<Vec<_>>()),
-    };
+    let Some(sizes) = named_sizes(graph, view, v) else { return false };
     let t = graph.new_tensor(spec.clone());
     let after = Draft {
         op: Op::View,

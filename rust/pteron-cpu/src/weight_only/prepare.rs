@@ -1,0 +1,104 @@
+//! Packs the weight of a product and prepares its kernel.
+
+use super::panels::get_or_pack;
+use super::spec::WeightOnlySpec;
+use super::weights::Weights;
+use crate::epilogue::Epilogue;
+use crate::linear::{SourceProduct, prepare_source};
+use crate::packed::f32_nr32_v1;
+use pteron_core::{ConstantView, DType, Dims, PrepareContext, Result};
+use pteron_kernels::grid_kernel::Preparation;
+
+// Positions of arguments.
+const QUANTISED: usize = 1;
+const SCALES: usize = 2;
+
+/// Prepares the product of `spec`, with `epilogue` behind it, over the arguments of `ctx`.
+///
+/// `Ok(None)`: not a case for the kernel (an x or an output that is not dense f32, parameters that are no constants of the
+/// right size). Errors: weights that cannot be packed.
+pub fn prepare(ctx: &PrepareContext<'_>, spec: &WeightOnlySpec, epilogue: &Epilogue) -> Preparation {
+    let Some(numel) = spec.k.checked_mul(spec.n).filter(|n| *n > 0) else { return Ok(None) };
+    let (groups, group) = (spec.groups(), spec.group);
+    if group == 0 || !spec.k.is_multiple_of(group) {
+        return Ok(None);
+    }
+    let zeros_at = SCALES + 1;
+    let constants_end = zeros_at + usize::from(spec.has_zeros);
+    let Some(quantised) = quantised_matrix(ctx, spec, numel)? else { return Ok(None) };
+    let parameters = |at: usize| dense(ctx, at, DType::Float32, groups * spec.n);
+    let Some(scales) = parameters(SCALES) else { return Ok(None) };
+    let zeros = match spec.has_zeros {
+        true => match parameters(zeros_at) {
+            Some(zeros) => Some(zeros),
+            None => return Ok(None),
+        },
+        false => None,
+    };
+    let by_group =
+        |view| f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu, &seen_as(view, [groups, spec.n], [1, groups])?);
+    // Two rows share a byte, and a group begins with a byte.
+    let may_be_nibbles = groups == 1 || group.is_multiple_of(2);
+    let (width, quantised) = get_or_pack(ctx.packs, ctx.cpu, &quantised, may_be_nibbles)?;
+    let weights = Weights {
+        width,
+        quantised,
+        scales: by_group(scales)?,
+        zeros: zeros.map(by_group).transpose()?,
+        k: spec.k,
+        n: spec.n,
+        group,
+    };
+    let product = SourceProduct {
+        source: Box::new(weights),
+        k: spec.k,
+        n: spec.n,
+        constants: QUANTISED..constants_end,
+        bias: spec.has_bias.then_some(constants_end),
+        out: ctx.args.len().saturating_sub(1),
+    };
+    prepare_source(ctx, product, epilogue)
+}
+
+/// The quantised constant as a matrix of K rows and N columns. One that load sees through a permute of its bytes has
+/// strides of its own.
+fn quantised_matrix<'a>(
+    ctx: &PrepareContext<'a>,
+    spec: &WeightOnlySpec,
+    numel: usize,
+) -> Result<Option<ConstantView<'a>>> {
+    let (k, n) = (spec.k, spec.n);
+    if let Some(dense) = dense(ctx, QUANTISED, DType::Int8, numel) {
+        return seen_as(dense, [k, n], if spec.is_row_per_output { [1, k] } else { [n, 1] }).map(Some);
+    }
+    let Some(view) = ctx.args.get(QUANTISED).and_then(|a| a.constant()) else { return Ok(None) };
+    let (&[rows, columns], &[down, across]) = (&*view.shape, &*view.strides) else { return Ok(None) };
+    let (shape, strides) = match spec.is_row_per_output {
+        true => ([columns, rows], [across, down]),
+        false => ([rows, columns], [down, across]),
+    };
+    let fits = view.dtype == DType::Int8 && shape == [k, n];
+    fits.then(|| seen_as(view, shape, strides)).transpose()
+}
+
+/// The constant argument `at` if it has `numel` elements of `dtype`, one behind the other.
+fn dense<'a>(
+    ctx: &PrepareContext<'a>,
+    at: usize,
+    dtype: DType,
+    numel: usize,
+) -> Option<&'a ConstantView<'a>> {
+    let view = ctx.args.get(at)?.constant()?;
+    let mut stride = 1usize;
+    let is_dense = view.shape.iter().zip(view.strides.iter()).rev().all(|(extent, found)| {
+        let fits = *extent == 1 || *found == stride;
+        stride = stride.saturating_mul(*extent);
+        fits
+    });
+    (is_dense && view.dtype == dtype && view.numel().is_ok_and(|n| n == numel)).then_some(view)
+}
+
+/// The same elements as a matrix.
+fn seen_as<'a>(view: &ConstantView<'a>, shape: [usize; 2], strides: [usize; 2]) -> Result<ConstantView<'a>> {
+    Ok(ConstantView { shape: Dims::new(&shape)?, strides: Dims::new(&strides)?, ..*view })
+}
