@@ -21,6 +21,7 @@ from pteron.errors import UnsupportedProgramError, VerificationError
 from pteron.exir import ExecutorchBackendConfig, to_edge
 from pteron.exir.emit import operator_origins
 from tests.custom_ops import keep
+from tests.support.own_interpreter import run_alone
 
 
 @custom_op("pteron_tests::scaled", mutates_args=())
@@ -306,6 +307,11 @@ def test_a_file_without_custom_operators_says_nothing_of_them() -> None:
 
 
 def test_an_operator_of_pytorch_without_kernel_can_get_one() -> None:
+    # Kernels stay registered: in this process, later tests would find one for an operator of the tables.
+    run_alone("import tests.custom_ops.test_export as t; t.check_kernel_for_an_operator_of_pytorch()")
+
+
+def check_kernel_for_an_operator_of_pytorch() -> None:
     def compute(m: Model, x: Tensor, lengths: Tensor) -> Tensor:
         return torch.segment_reduce(x, "sum", lengths=lengths, unsafe=True)
 

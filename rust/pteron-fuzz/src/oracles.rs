@@ -2,7 +2,7 @@
 //! programs, mutated files, fuzz targets.
 
 /// Rules whose results round in another order; all others give the very same bytes (`docs/why/load-time-rewrites.md`).
-pub const ROUNDED: [&str; 8] = [
+pub const ROUNDED: [&str; 10] = [
     "fold_layout",
     "fold_batch_norm",
     "fold_affine",
@@ -11,6 +11,8 @@ pub const ROUNDED: [&str; 8] = [
     SPREADS_NAN,
     "fuse_attention",
     "fuse_weight_only",
+    "fold_weights",
+    "fuse_integer",
 ];
 
 /// The rule that spreads NaN and infinity to neighbouring pixels, which random programs are full of: its kernel's own

@@ -84,6 +84,16 @@ impl Operator {
         self.fast("float", floats::prepare::<F, N>).function(function)
     }
 
+    /// Adds a function of one operand that `recognise` knows, with its kernel.
+    pub(crate) const fn unary(
+        self,
+        name: &'static str,
+        recognise: RecogniseFn,
+        prepare: PrepareFn,
+    ) -> Operator {
+        self.fast("float", prepare).function(ElementwiseFunction { name, max_ulps: None, recognise })
+    }
+
     /// Adds a fast kernel on integers and float64.
     pub const fn numbers<F: OfNumbers<N>, const N: usize>(self) -> Operator {
         self.fast("vectorised", lanewise::numbers::<F, N>)

@@ -45,5 +45,7 @@ pub trait Host {
     /// The only result of a call of the file whose arguments are all constants and literals, as a new
     /// constant. Nothing where the call has no kernel, fails, or gives what cannot be known at load: random
     /// numbers, a shape that depends on data.
+    ///
+    /// Errors: `LimitExceeded`, where memory does not suffice.
     fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>>;
 }

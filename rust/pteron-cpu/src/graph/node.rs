@@ -34,6 +34,9 @@ pub enum Op {
     Integer(Box<crate::integer::IntegerSpec>),
     /// A product with a weight that stays quantised: its arguments are what the description says.
     WeightOnly(Box<crate::weight_only::WeightOnlySpec>),
+    /// The largest elements of windows, without their places. Arguments: those of `max_pool2d_with_indices` or
+    /// `max_pool3d_with_indices` without the indices.
+    MaxPool,
     /// Argument 0 under another shape: the same bytes. Arguments: the tensor, the extents, the result.
     View,
     /// Anything else: a kernel called as the file says.

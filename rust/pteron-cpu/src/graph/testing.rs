@@ -58,6 +58,29 @@ impl Builder {
         let value = self.graph.tensor_count() as u32;
         self.graph.push_tensor(Tensor::new(spec, place, value))
     }
+    /// Says that `tensor` has elements of `dtype`, before anything asks.
+    pub fn cast(&mut self, tensor: TensorId, dtype: DType) -> TensorId {
+        self.graph.tensors[tensor.index()].spec.dtype = dtype;
+        tensor
+    }
+    /// `q` dequantised by `scale` and a zero point of 3.
+    pub fn dequantise(&mut self, q: TensorId, scale: f64, shape: &[usize]) -> TensorId {
+        let mut args = vec![Argument::Tensor(q)];
+        args.extend(scheme(scale));
+        args.push(Argument::none());
+        self.call_with("quantized_decomposed::dequantize_per_tensor.out", args, shape)
+    }
+    /// `x` quantised by `scale` and a zero point of 3.
+    pub fn quantise(&mut self, x: TensorId, scale: f64, shape: &[usize]) -> TensorId {
+        let mut args = vec![Argument::Tensor(x)];
+        args.extend(scheme(scale));
+        let q = self.call_with("quantized_decomposed::quantize_per_tensor.out", args, shape);
+        self.cast(q, DType::Int8)
+    }
+    /// Two private tensors for the results of a call.
+    pub fn results(&mut self, shape: &[usize]) -> [TensorId; 2] {
+        [self.tensor(shape, TensorMemory::Private), self.tensor(shape, TensorMemory::Private)]
+    }
     /// What the run finds, at the start of memory 0.
     pub fn border(&mut self, shape: &[usize]) -> TensorId {
         let end = shape.iter().product::<usize>() * 4;
@@ -97,6 +120,13 @@ impl Builder {
         let end = start + self.graph.tensor(tensor).spec.nbytes().unwrap();
         self.graph.pin(tensor, TensorMemory::Bytes { space: Space::Arena(0), start, end });
     }
+}
+
+/// Scale, zero point, range and dtype of int8.
+fn scheme(scale: f64) -> [Argument; 5] {
+    let code = i64::from(DType::Int8.code());
+    let scale = Argument::Literal(Literal::Double(scale), None);
+    [scale, Argument::int(3), Argument::int(-128), Argument::int(127), Argument::int(code)]
 }
 
 #[test]

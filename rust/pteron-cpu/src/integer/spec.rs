@@ -27,6 +27,21 @@ pub struct IntegerSpec {
     pub output: IntegerOutput,
 }
 
+impl IntegerSpec {
+    /// Is it a convolution?
+    pub fn is_convolution(&self) -> bool {
+        matches!(self.operation, IntegerOperation::Convolution { .. })
+    }
+
+    /// Groups of a convolution's channels.
+    pub fn groups(&self) -> Option<usize> {
+        match self.operation {
+            IntegerOperation::Convolution { groups, .. } => usize::try_from(groups).ok(),
+            IntegerOperation::Linear { .. } => None,
+        }
+    }
+}
+
 /// The operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IntegerOperation {

@@ -42,6 +42,7 @@ impl PlanSpec {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
             Op::Elementwise(chain) => pteron_kernels::elementwise::chain_kernel::prepare(ctx, chain),
             Op::Integer(spec) => crate::integer::prepare(ctx, spec),
+            Op::MaxPool => pteron_kernels::ops::pooling::max_values::prepare(ctx),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::WeightOnly(spec) => crate::weight_only::prepare(ctx, spec, &self.epilogue),
@@ -84,6 +85,9 @@ impl fmt::Display for PlanSpec {
         }
         if let Op::WeightOnly(spec) = &self.op {
             write!(f, "{spec}")?;
+        }
+        if self.op == Op::MaxPool {
+            f.write_str("max pool")?;
         }
         if let Op::Elementwise(chain) = &self.op {
             return write!(f, "elementwise[{chain}]");

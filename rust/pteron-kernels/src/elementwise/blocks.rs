@@ -1,5 +1,5 @@
 //! The vector frame: elementwise functions of f32 over whole tensors, block by block. An operand that lies as the output
-//! does is read in place, others (broadcast, another memory order, sixteen bits, bool) are laid out in f32 blocks; a result
+//! does is read in place, others (broadcast, another memory order, sixteen bits, quantised, bool) are laid out in f32 blocks; a result
 //! of sixteen bits is rounded once. What is computed of the blocks is a [`BlockBody`]: one function ([`super::floats`]) or a
 //! chain of them ([`super::chain_kernel`]).
 //! Unsafe island (raw pointers, since outputs may be their inputs).
@@ -19,6 +19,10 @@ pub(super) enum Stored {
     Brain16,
     /// Read as 1 for true and 0 for false.
     Bool,
+    /// Quantised numbers.
+    Int8,
+    /// Quantised numbers.
+    UInt8,
 }
 
 impl Stored {
@@ -29,6 +33,15 @@ impl Stored {
             DType::BFloat16 => Some(Stored::Brain16),
             DType::Bool => Some(Stored::Bool),
             _ => None,
+        }
+    }
+
+    /// As [`Stored::of`], for what is quantised, too.
+    pub(super) fn or_quantised(dtype: DType) -> Option<Stored> {
+        match dtype {
+            DType::Int8 => Some(Stored::Int8),
+            DType::UInt8 => Some(Stored::UInt8),
+            other => Stored::of(other),
         }
     }
 }
@@ -51,6 +64,14 @@ macro_rules! with_elements_of {
             }
             Stored::Bool => {
                 type $t = Bool8;
+                $body
+            }
+            Stored::Int8 => {
+                type $t = i8;
+                $body
+            }
+            Stored::UInt8 => {
+                type $t = u8;
                 $body
             }
         }
@@ -175,7 +196,10 @@ impl<B: BlockBody, const N: usize> UnitKernel for BlockKernel<B, N> {
     type Problem = BlockProblem<B::Call, N>;
 
     fn alias(&self) -> AliasRule {
-        if self.stored_out == Stored::Bool { AliasRule::None } else { AliasRule::InPlace }
+        match self.stored_out {
+            Stored::Bool | Stored::Int8 | Stored::UInt8 => AliasRule::None,
+            Stored::Single | Stored::Binary16 | Stored::Brain16 => AliasRule::InPlace,
+        }
     }
 
     fn scratch(&self) -> Scratch {

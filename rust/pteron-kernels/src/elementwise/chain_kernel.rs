@@ -1,11 +1,12 @@
 //! A run of elementwise calls as one kernel: a [`Chain`] over whole tensors, whose inputs may broadcast.
 //!
-//! Arguments are the chain's inputs in order (f32, or bool where a condition is meant), then the output
-//! (f32, or bool when the last step is a predicate).
+//! Arguments are the chain's inputs in order (f32, bool where a condition is meant, int8 or uint8 where what is quantised
+//! is read), then the output (f32, bool when the last step is a predicate, int8 or uint8 when it quantises).
 //! Unsafe island (raw pointers, since the output may be an input).
 
 use super::blocks::{BlockBody, BlockChunk, BlockKernel, Stored};
 use super::chain::{Chain, Input};
+use super::function::RecogniseFn;
 use super::operand::BLOCK;
 use crate::frame::framed;
 use crate::grid_kernel::Preparation;
@@ -20,7 +21,7 @@ struct ChainBody(Arc<Chain>);
 /// Prepares `chain` on the tensors of `ctx`; `None` when their number or dtypes are others.
 pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
     let inputs = chain.inputs();
-    let stored = |i: usize| match Stored::of(ctx.tensor(i)?.dtype)? {
+    let stored = |i: usize| match Stored::or_quantised(ctx.tensor(i)?.dtype)? {
         Stored::Binary16 | Stored::Brain16 => None,
         stored => Some(stored),
     };
@@ -40,6 +41,20 @@ pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
             stored_out,
             body: ChainBody(chain.clone()),
         },
+    )
+}
+
+/// Prepares a call that `recognise` knows as a function of one operand, whose numbers are known at load; `None` for others.
+pub(crate) fn prepare_unary(ctx: &PrepareContext<'_>, recognise: RecogniseFn) -> Preparation {
+    let Some(call) = recognise(ctx.args) else { return Ok(None) };
+    let stored = |i: usize| Stored::or_quantised(ctx.tensor(i)?.dtype);
+    let (Some(operand), Some(stored_out)) = (stored(0), stored(call.out)) else { return Ok(None) };
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    let name = format!("{}.{}", call.function.name(), level.isa().name());
+    let body = ChainBody(Arc::new(Chain::unary(call.function)?));
+    framed(
+        name,
+        BlockKernel::<ChainBody, 1> { level, operands: vec![operand], out: call.out, stored_out, body },
     )
 }
 

@@ -166,6 +166,39 @@ macro_rules! half {
 half!(half::f16, load_binary16, store_binary16, binary16_to, binary16_from);
 half!(half::bf16, load_brain16, store_brain16, brain16_to, brain16_from);
 
+macro_rules! quantised {
+    ($t:ty) => {
+        impl Source for $t {
+            #[inline(always)]
+            fn number(self) -> f32 {
+                f32::from(self)
+            }
+        }
+        impl Sink for $t {
+            // The number is an integer in the range of the type, or NaN: its lowest byte is the last of the fraction
+            // where the last place is worth one. NaN has zeros there. Without a branch, so that loops vectorise.
+            #[inline(always)]
+            fn of_number(v: f32) -> $t {
+                const LAST_PLACE_IS_ONE: f32 = 12_582_912.0;
+                (v + LAST_PLACE_IS_ONE).to_bits() as $t
+            }
+            #[inline(always)]
+            unsafe fn store<S: Simd>(s: S, p: *mut $t, v: S::F) {
+                let mut block = [0f32; crate::vector_math::simd::MAX_LANES];
+                // SAFETY: the block has every lane; the caller promises room for LANES elements at `p`.
+                unsafe {
+                    s.store(block.as_mut_ptr(), v);
+                    for (i, v) in block.iter().enumerate().take(S::LANES) {
+                        *p.add(i) = <$t>::of_number(*v);
+                    }
+                }
+            }
+        }
+    };
+}
+quantised!(i8);
+quantised!(u8);
+
 /// A float of sixteen bits.
 pub trait Half: Source + Sink + pteron_core::Element {}
 impl Half for half::f16 {}

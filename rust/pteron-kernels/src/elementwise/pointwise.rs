@@ -41,9 +41,9 @@ impl Scalars for [ArgSpec<'_>] {
 pub(super) const LONG: usize = 10;
 
 /// The numbers of a function.
-pub type Parameters = [f32; 3];
+pub type Parameters = [f32; 4];
 /// Of a function that has none.
-pub const NO_PARAMETERS: Parameters = [0.0; 3];
+pub const NO_PARAMETERS: Parameters = [0.0; 4];
 
 /// Defines functions of floats:
 ///

@@ -17,7 +17,7 @@ use crate::ops::real::Real;
 use crate::routine::dtype_of;
 use crate::shape::{check_rank, check_same};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
-use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
+use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
 
 const OUT: usize = 14;
 /// Pixels of a tile of registers.
@@ -170,6 +170,8 @@ struct Block<'a, 's, T: Real> {
     pixels: usize,
     columns: &'s mut [T],
     tile: &'s mut [T],
+    /// The weights of all tiles, where they are known at load.
+    packed: Option<&'a [T]>,
     places: Places<'s, T>,
 }
 
@@ -252,6 +254,22 @@ impl<T: Real> Block<'_, '_, T> {
         Ok(())
     }
 
+    /// The weights of `tall` output channels from `first` on, those of a row of columns side by side.
+    #[inline(always)]
+    fn gather_tile(&mut self, first: usize, tall: usize) -> Result<()> {
+        let p = self.p;
+        let steps = self.weight.meta().strides();
+        for row in 0..p.rows() / p.groups {
+            let (channel, tap) = (row / p.taps(), row % p.taps());
+            let place = channel * steps[1] + tap / p.window[1] * steps[2] + tap % p.window[1] * steps[3];
+            for o in 0..TALL {
+                let value = if o < tall { self.weight.get((first + o) * steps[0] + place)? } else { T::ZERO };
+                self.tile[row * TALL + o] = value;
+            }
+        }
+        Ok(())
+    }
+
     /// Multiplies the columns of a group of channels by the weights of some output channels.
     #[inline(always)]
     fn multiply(&mut self, first: usize) -> Result<()> {
@@ -260,21 +278,20 @@ impl<T: Real> Block<'_, '_, T> {
         let width = self.columns.len() / p.rows();
         let group = first / (p.outputs / p.groups);
         let tall = TALL.min((group + 1) * (p.outputs / p.groups) - first);
-        let steps = self.weight.meta().strides();
-        for row in 0..rows {
-            let (channel, tap) = (row / p.taps(), row % p.taps());
-            let place = channel * steps[1] + tap / p.window[1] * steps[2] + tap % p.window[1] * steps[3];
-            for o in 0..TALL {
-                let value = if o < tall { self.weight.get((first + o) * steps[0] + place)? } else { T::ZERO };
-                self.tile[row * TALL + o] = value;
-            }
+        let index =
+            group * (p.outputs / p.groups).div_ceil(TALL) + (first - group * (p.outputs / p.groups)) / TALL;
+        let packed = self.packed.and_then(|all| all.get(index * rows * TALL..(index + 1) * rows * TALL));
+        if packed.is_none() {
+            self.gather_tile(first, tall)?;
         }
         let bias = self.bias.meta().strides()[0];
         let to = *self.out.meta().strides();
         for start in (0..self.pixels).step_by(WIDTH) {
             let mut sums = [[T::ZERO; WIDTH]; TALL];
             let columns = self.columns[group * rows * width..][..rows * width].chunks(width * DEPTH);
-            for (weights, columns) in self.tile[..rows * TALL].chunks(TALL * DEPTH).zip(columns) {
+            for (weights, columns) in
+                packed.unwrap_or(&self.tile[..rows * TALL]).chunks(TALL * DEPTH).zip(columns)
+            {
                 let part = product(weights, columns, width, start);
                 for (sums, part) in sums.iter_mut().zip(part) {
                     sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
@@ -300,12 +317,13 @@ impl<T: Real> Block<'_, '_, T> {
     }
 }
 
-/// The sums of a tile over some rows of columns, from column `start` on.
+/// The sums of a tile over some rows of columns, from column `start` on. Of fixed extents, so that they stay in registers.
 #[inline(always)]
 fn product<T: Real>(weights: &[T], columns: &[T], width: usize, start: usize) -> [[T; WIDTH]; TALL] {
     let mut sums = [[T::ZERO; WIDTH]; TALL];
-    for (weights, column) in weights.chunks_exact(TALL).zip(columns.chunks_exact(width)) {
-        let column = &column[start..start + WIDTH];
+    let (weights, _) = weights.as_chunks::<TALL>();
+    for (weights, column) in weights.iter().zip(columns.chunks_exact(width)) {
+        let Some(column) = column.get(start..).and_then(|c| c.first_chunk::<WIDTH>()) else { continue };
         for (sums, weight) in sums.iter_mut().zip(weights) {
             for (sum, x) in sums.iter_mut().zip(column) {
                 *sum += *weight * *x;
@@ -313,6 +331,27 @@ fn product<T: Real>(weights: &[T], columns: &[T], width: usize, start: usize) ->
         }
     }
     sums
+}
+
+/// The weights `[O, C / groups, h, w]`, dense, as tiles of [`TALL`] output channels of one group: those of a row of columns
+/// side by side.
+fn pack<T: Real>(weight: &[T], outputs: usize, groups: usize) -> Vec<T> {
+    let rows = weight.len() / outputs.max(1);
+    let each = outputs / groups.max(1);
+    let mut packed = Vec::with_capacity(groups * each.div_ceil(TALL) * rows * TALL);
+    for group in 0..groups {
+        for first in (0..each).step_by(TALL) {
+            let channels = TALL.min(each - first);
+            let of = |o: usize, row: usize| match o < channels {
+                true => weight[(group * each + first + o) * rows + row],
+                false => T::ZERO,
+            };
+            packed.extend(
+                (0..rows).flat_map(|row| (0..TALL).map(move |o| (o, row))).map(|(o, row)| of(o, row)),
+            );
+        }
+    }
+    packed
 }
 
 /// The two pixels beside a place along a dimension, where they are, with their weights.
@@ -361,6 +400,33 @@ struct DeformedConvolution {
     dtype: DType,
     /// Most rows of columns.
     rows: usize,
+    packed: Packed,
+}
+
+/// The weights in tiles, where they are known at load.
+enum Packed {
+    Single(Vec<f32>),
+    Double(Vec<f64>),
+    None,
+}
+
+impl Packed {
+    fn of(ctx: &PrepareContext<'_>) -> Result<Packed> {
+        let groups = ctx.args.get(11).and_then(ArgSpec::number).filter(|g| *g >= 1.0 && *g <= 65536.0);
+        let (Some(weight), Some(groups)) = (ctx.args.get(1).and_then(ArgSpec::constant), groups) else {
+            return Ok(Packed::None);
+        };
+        let (outputs, groups) = (weight.shape.first().copied().unwrap_or(0), groups as usize);
+        if outputs == 0 || !outputs.is_multiple_of(groups) {
+            // What `bind` refuses.
+            return Ok(Packed::None);
+        }
+        Ok(match dtype_of(ctx, 1)? {
+            DType::Float32 => Packed::Single(pack(&weight.to_vec::<f32>()?, outputs, groups)),
+            DType::Float64 => Packed::Double(pack(&weight.to_vec::<f64>()?, outputs, groups)),
+            _ => Packed::None,
+        })
+    }
 }
 
 impl DeformedConvolution {
@@ -375,6 +441,7 @@ impl DeformedConvolution {
         args: &Args<'_>,
         chunk: usize,
         mut scratch: &mut [u8],
+        packed: Option<&[T]>,
     ) -> Result<()> {
         let blocks = p.pixels().div_ceil(p.block);
         let (image, first) = (chunk / blocks, chunk % blocks * p.block);
@@ -401,6 +468,7 @@ impl DeformedConvolution {
             pixels: p.block.min(p.pixels() - first),
             columns,
             tile,
+            packed,
             places: Places { weights, offsets, present, factors },
         })
     }
@@ -442,9 +510,12 @@ impl GridKernel for DeformedConvolution {
     }
 
     fn run(&self, p: &Problem, part: Part<'_>) -> Result<()> {
-        match self.dtype {
-            DType::Float64 => self.convolve::<f64>(p, part.args, part.chunk, part.scratch.worker),
-            _ => self.convolve::<f32>(p, part.args, part.chunk, part.scratch.worker),
+        let (args, chunk, worker) = (part.args, part.chunk, part.scratch.worker);
+        match (&self.packed, self.dtype) {
+            (Packed::Double(packed), _) => self.convolve::<f64>(p, args, chunk, worker, Some(packed)),
+            (Packed::Single(packed), _) => self.convolve::<f32>(p, args, chunk, worker, Some(packed)),
+            (Packed::None, DType::Float64) => self.convolve::<f64>(p, args, chunk, worker, None),
+            (Packed::None, _) => self.convolve::<f32>(p, args, chunk, worker, None),
         }
     }
 }
@@ -462,7 +533,8 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let extent = |i: usize, d: usize| ctx.tensor(i).and_then(|t| t.shape.get(d).copied()).unwrap_or(0);
     let rows = extent(0, 1).saturating_mul(extent(1, 2)).saturating_mul(extent(1, 3));
-    prepared("reference", DeformedConvolution { level: SimdLevel::at_most(ctx.cpu.isa), dtype, rows })
+    let level = SimdLevel::at_most(ctx.cpu.isa);
+    prepared("reference", DeformedConvolution { level, dtype, rows, packed: Packed::of(ctx)? })
 }
 
 /// Convolutions at places that are data.

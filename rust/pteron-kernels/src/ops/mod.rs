@@ -7,6 +7,7 @@ pub(crate) mod complex_scans;
 pub(crate) mod complex_sums;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;
+pub(crate) mod quantized_functions;
 pub(crate) mod quantized_layout;
 pub(crate) mod real;
 pub(crate) mod volume;

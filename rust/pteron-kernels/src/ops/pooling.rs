@@ -1,5 +1,5 @@
 //! Pooling windows over signals, images and volumes: max with positions, average. The rows of the table and the plain kernels;
-//! `max_pool` and `avg_pool` are the fast ones.
+//! `max_pool` and `avg_pool` are the fast ones, `max_values` the maximum without its place.
 //!
 //! Shape: PyTorch's formula, `ceil_mode` included. Dtype: numbers; averages of floats accumulate in
 //! float64, those of integers are cut to integers. Edge cases: NaN counts as largest and its last place in
@@ -19,6 +19,7 @@ pub(crate) mod avg_pool;
 #[path = "pooling/tests.rs"]
 mod fast_tests;
 mod max_pool;
+pub mod max_values;
 #[allow(unsafe_code, reason = "a SIMD task")]
 mod max_windows;
 #[allow(unsafe_code, reason = "a SIMD task")]

@@ -8,7 +8,9 @@
 use crate::chunked;
 use crate::compute::{BLOCK, Compute, unsupported};
 use crate::elements::{Reader, Writer};
+use crate::elementwise::chain_kernel::prepare_unary;
 use crate::operator::{Operator, kernel};
+use crate::ops::quantized_functions::recognise_quantise;
 use crate::ops::quantized_layout::{
     Spread, Walks, check_scales, check_stated, limits, single, stated_limits,
 };
@@ -154,7 +156,8 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "quantized_decomposed::quantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| prepare(ctx, Spread::Whole, 6),
-    ),
+    )
+    .unary("quantise", recognise_quantise, |ctx| prepare_unary(ctx, recognise_quantise)),
     kernel(
         "quantized_decomposed::quantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| prepare(ctx, Spread::Whole, 6),

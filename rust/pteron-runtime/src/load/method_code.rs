@@ -18,7 +18,7 @@ use crate::optimize::{self, Loader, Optimized};
 use crate::step_effects::{Operation, written_scalars};
 use crate::{IoSpec, Limits, Runtime};
 use pteron_core::{
-    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Error, Instruction, PackStore,
+    AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Error, ErrorKind, Instruction, PackStore,
     PrepareContext, Result, Schema, Scratch, TensorSpec, ValueId,
 };
 use pteron_cpu::plan::PlanSpec;
@@ -286,8 +286,10 @@ impl Loader for BuildLoader<'_> {
         Ok(derived)
     }
 
-    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Option<AlignedBuffer> {
-        let op = self.operators.iter().flatten().find(|op| op.schema.name == operator)?;
+    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Result<Option<AlignedBuffer>> {
+        let Some(op) = self.operators.iter().flatten().find(|op| op.schema.name == operator) else {
+            return Ok(None);
+        };
         let prepare = |ctx: &PrepareContext<'_>| {
             for kernel in op.kernels.kernels() {
                 if let Some(prepared) = kernel.prepare(ctx)? {
@@ -296,14 +298,22 @@ impl Loader for BuildLoader<'_> {
             }
             Ok(None)
         };
-        // What fails here fails where it is executed, with the place in the program.
-        let mut call = SingleCall::of(prepare, self.cpu, args).ok()??;
-        let expected = call.shape(out).ok()?;
-        if call.prepared().has_finish() || call.prepared().takes_random() {
-            return None;
+        let evaluate = || -> Result<Option<AlignedBuffer>> {
+            let Some(mut call) = SingleCall::of(prepare, self.cpu, args)? else { return Ok(None) };
+            let expected = call.shape(out)?;
+            if call.prepared().has_finish() || call.prepared().takes_random() {
+                return Ok(None);
+            }
+            call.call()?;
+            if call.shape(out)? != expected {
+                return Ok(None);
+            }
+            AlignedBuffer::copy_of(call.output_bytes(out)?).map(Some)
+        };
+        match evaluate() {
+            // What else fails here fails where it is executed, with the place in the program.
+            Err(e) if e.kind() != ErrorKind::LimitExceeded => Ok(None),
+            other => other,
         }
-        call.call().ok()?;
-        let is_whole = call.shape(out).ok()? == expected;
-        is_whole.then(|| AlignedBuffer::copy_of(call.output_bytes(out).ok()?).ok()).flatten()
     }
 }

@@ -27,7 +27,9 @@ pub trait Loader {
     ) -> Result<Option<(ConstantKey, Arc<AlignedBuffer>)>>;
     /// The result of a call of `operator`, the output being argument `out` of `args`, with the shape that it
     /// has there; nothing where that cannot be known at load.
-    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Option<AlignedBuffer>;
+    ///
+    /// Errors: `LimitExceeded`, where memory does not suffice.
+    fn evaluate(&self, operator: &str, args: Vec<CallArg>, out: usize) -> Result<Option<AlignedBuffer>>;
 }
 
 /// The result.

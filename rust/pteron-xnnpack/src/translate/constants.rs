@@ -1,13 +1,14 @@
 //! Weights: views of stored bytes, or of numbers computed from them.
 //!
-//! Quantised weights become f32 numbers here, `(element - zero_point) * scale`, since no fused kernel reads them as integers.
+//! Quantised constants become f32 numbers here, `(element - zero_point) * scale`, but for symmetric int8 weights, which stay
+//! bytes with scales ([`scales`]).
 
 use crate::datatype::Datatype;
 use crate::expansion::{ConstantBytes, ExpandedConstant};
 use crate::payload::{Quantisation, Scales, StoredBytes, Value};
 use half::{bf16, f16};
 use pteron_core::memory_reserve::try_with_capacity;
-use pteron_core::{AlignedBuffer, DType, DimOrder, Error, NamedData, Result};
+use pteron_core::{AlignedBuffer, DType, DimOrder, Dims, Error, NamedData, Result};
 use std::sync::Arc;
 
 /// The elements of a constant as they are stored.
@@ -42,6 +43,22 @@ pub(super) fn real(
         shape: value.dims,
         strides: DimOrder::contiguous(value.dims.len()).strides(&value.dims),
         bytes: ConstantBytes::Computed(Arc::new(encoded(&numbers, dtype)?)),
+    })
+}
+
+/// The scales of a quantised constant in f32: one, or one for each channel.
+pub(super) fn scales(value: &Value, payload: &[u8], named: &dyn NamedData) -> Result<ExpandedConstant> {
+    let numbers = match &value.quantisation {
+        Quantisation::Tensor { scale, .. } => vec![*scale],
+        Quantisation::Channel { scales, .. } => Bytes { payload, named }.scales(scales)?,
+        _ => return Err(Error::internal("a value without a scale for each channel was asked for them")),
+    };
+    let shape = Dims::new(&[numbers.len()])?;
+    Ok(ExpandedConstant {
+        dtype: DType::Float32,
+        shape,
+        strides: DimOrder::contiguous(1).strides(&shape),
+        bytes: ConstantBytes::Computed(Arc::new(encoded(&numbers, DType::Float32)?)),
     })
 }
 

@@ -67,8 +67,7 @@ impl Translator<'_> {
     /// The filter as the operator takes it: `[outputs, inputs of a group, height, width]`, of a transposed one `[inputs,
     /// outputs of a group, height, width]`.
     fn filter(&mut self, node: &ConvolutionNode, dtype: DType) -> Result<Held> {
-        let filter = self.real(node.filter, dtype)?;
-        let filter = self.in_rows(&filter)?;
+        let extents = self.value(node.filter)?.dims;
         let [height, width] = node.window.kernel;
         let Groups { count, inputs, outputs } = node.groups;
         let all = count.checked_mul(outputs).ok_or_else(too_large)?;
@@ -76,20 +75,22 @@ impl Translator<'_> {
             Convolution::Depthwise => [1, height, width, all],
             Convolution::Plain | Convolution::Transposed { .. } => [all, height, width, inputs],
         };
-        if *filter.extents != expected {
+        if *extents != expected {
             return Err(Error::program("the filter has other extents than the node says")
                 .expected(format!("{expected:?}"))
-                .got(filter.extents.to_string()));
+                .got(extents.to_string()));
         }
         match node.kind {
-            Convolution::Plain => self.permuted(&filter, &[0, 3, 1, 2]),
-            Convolution::Depthwise if inputs == 1 => self.permuted(&filter, &[3, 0, 1, 2]),
+            Convolution::Plain => self.weight(node.filter, dtype, &[0, 3, 1, 2]),
+            Convolution::Depthwise if inputs == 1 => self.weight(node.filter, dtype, &[3, 0, 1, 2]),
             Convolution::Depthwise => {
                 Err(Error::program("a depthwise convolution has one input channel in a group")
                     .got(format!("{inputs} channels")))
             }
-            Convolution::Transposed { .. } if count == 1 => self.permuted(&filter, &[3, 0, 1, 2]),
+            Convolution::Transposed { .. } if count == 1 => self.weight(node.filter, dtype, &[3, 0, 1, 2]),
             Convolution::Transposed { .. } => {
+                let filter = self.real(node.filter, dtype)?;
+                let filter = self.in_rows(&filter)?;
                 // Inputs of all groups in front: no strides say that of [groups * outputs, ...].
                 let split = self.view(&filter, &[count, outputs, height, width, inputs].map(Some))?;
                 let turned = self.permuted(&split, &[0, 4, 1, 2, 3])?;

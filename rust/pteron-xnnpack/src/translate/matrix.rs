@@ -44,10 +44,7 @@ impl Translator<'_> {
 
     /// The filter as `[outputs, inputs]`: a view of a weight, a copy of what a node computed.
     fn filter_rows(&mut self, node: &FullyConnected, dtype: DType) -> Result<Held> {
-        let filter = self.real(node.filter, dtype)?;
-        filter.require_rank(2)?;
-        let filter = self.in_rows(&filter)?;
-        if node.is_inputs_first { self.permuted(&filter, &[1, 0]) } else { Ok(filter) }
+        self.weight(node.filter, dtype, if node.is_inputs_first { &[1, 0] } else { &[0, 1] })
     }
 
     /// A bias of `outputs` numbers.

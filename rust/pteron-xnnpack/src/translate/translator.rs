@@ -3,6 +3,7 @@
 use super::constants;
 use super::held::Held;
 use super::sheet::Sheet;
+use crate::datatype::Datatype;
 use crate::expansion::ConstantBytes;
 use crate::payload::{Payload, Quantisation, Source, Value};
 use pteron_core::memory_reserve::filled;
@@ -39,6 +40,8 @@ pub(super) struct Translator<'a> {
     real: Vec<Option<Held>>,
     /// Weights that were read, by value and dtype.
     weights: HashMap<(usize, DType), Held>,
+    /// Constants that are read as bytes, and their scales.
+    symmetric: HashMap<usize, (Held, usize)>,
     /// Tensors in another order, by tensor and permutation.
     permuted: HashMap<(usize, Vec<u8>), Held>,
     /// What rows quantised when they run mean, by value and dimensions of a row: exporters quantise an activation once for
@@ -67,6 +70,7 @@ impl<'a> Translator<'a> {
             raw: filled(None, count)?,
             real: filled(None, count)?,
             weights: HashMap::new(),
+            symmetric: HashMap::new(),
             permuted: HashMap::new(),
             rows: HashMap::new(),
             writers: filled((0, 0), count)?,
@@ -166,12 +170,7 @@ impl<'a> Translator<'a> {
             let constant = constants::real(definition, stored, dtype, self.bytes, self.named)
                 .map_err(|e| e.argument(format!("value {}", definition.id)))?;
             if let ConstantBytes::Computed(computed) = &constant.bytes {
-                let left = self.expandable.checked_sub(computed.as_slice().len());
-                self.expandable = left.ok_or_else(|| {
-                    Error::limit("weights of an XNNPACK payload become larger than their bytes explain")
-                        .expected(format!("at most {MOST_EXPANDED} bytes for each stored byte"))
-                        .hint("the same bytes are used as many weights: the file was damaged, or made to take memory")
-                })?;
+                self.expand(computed.as_slice().len())?;
             }
             let held = self.sheet.constant(constant);
             self.weights.insert((value, dtype), held);
@@ -192,6 +191,70 @@ impl<'a> Translator<'a> {
             }
         };
         self.cast(&held, dtype)
+    }
+
+    /// Counts bytes that are computed from stored ones, here or by whoever dequantises them.
+    fn expand(&mut self, nbytes: usize) -> Result<()> {
+        let left = self.expandable.checked_sub(nbytes);
+        self.expandable = left.ok_or_else(|| {
+            Error::limit("weights of an XNNPACK payload become larger than their bytes explain")
+                .expected(format!("at most {MOST_EXPANDED} bytes for each stored byte"))
+                .hint("the same bytes are used as many weights: the file was damaged, or made to take memory")
+        })?;
+        Ok(())
+    }
+
+    /// The weight `value` in the order `permutation`, whose first dimension is that of the output channels: its bytes and a
+    /// call that dequantises them where they are symmetric int8, which a rule at load makes an operation in integers.
+    pub(super) fn weight(&mut self, value: usize, dtype: DType, permutation: &[u8]) -> Result<Held> {
+        let Some((held, scales)) = self.symmetric_bytes(value, dtype, permutation)? else {
+            let held = self.real(value, dtype)?;
+            held.require_rank(permutation.len())?;
+            let held = self.in_rows(&held)?;
+            return self.permuted(&held, permutation);
+        };
+        let held = self.permuted(&held, permutation)?;
+        let out = self.sheet.like(&Held { dtype, ..held })?;
+        let none = self.sheet.none();
+        let (axis, low, high) = (self.sheet.int(0), self.sheet.int(-128), self.sheet.int(127));
+        let int8 = self.sheet.dtype(DType::Int8);
+        let args = [held.tensor, scales, none, axis, low, high, int8, none];
+        self.sheet.call("quantized_decomposed::dequantize_per_channel.out", &args, &[out.tensor]);
+        Ok(out)
+    }
+
+    /// The bytes of a constant that is symmetric int8, and the scales of what becomes dimension 0, for a weight in f32.
+    fn symmetric_bytes(
+        &mut self,
+        value: usize,
+        dtype: DType,
+        permutation: &[u8],
+    ) -> Result<Option<(Held, usize)>> {
+        let definition = self.value(value)?;
+        let Source::Constant(stored) = &definition.source else { return Ok(None) };
+        let is_outputs = |axis: usize| permutation.first().is_some_and(|first| usize::from(*first) == axis);
+        let is_symmetric = match definition.quantisation {
+            Quantisation::Tensor { zero_point: 0, .. } => true,
+            Quantisation::Channel { axis, .. } => is_outputs(axis),
+            _ => false,
+        };
+        let is_int8 = matches!(definition.datatype, Datatype::Qint8 | Datatype::Qcint8);
+        if !is_symmetric || !is_int8 || dtype != DType::Float32 || definition.dims.len() != permutation.len()
+        {
+            return Ok(None);
+        }
+        if let Some(known) = self.symmetric.get(&value) {
+            return Ok(Some(*known));
+        }
+        self.expand(stored.len.saturating_mul(size_of::<f32>()))?;
+        let scales = constants::scales(definition, self.bytes, self.named)
+            .map_err(|e| e.argument(format!("value {}", definition.id)))?;
+        let found = (
+            self.sheet.constant(constants::as_stored(definition, stored)?),
+            self.sheet.constant(scales).tensor,
+        );
+        self.symmetric.insert(value, found);
+        Ok(Some(found))
     }
 
     /// Says what numbers a value that is quantised when it runs means.

@@ -12,6 +12,7 @@ use super::rule::Rule;
 use crate::graph::{Argument, Graph, Host, Literal, Node, NodeId, Op, TensorId};
 use pteron_core::Result;
 use pteron_kernels::elementwise::function_table::is_elementwise;
+use std::collections::HashMap;
 
 pub(super) const RULE: Rule = Rule {
     name: "fold_constants",
@@ -25,6 +26,14 @@ pub(super) const RULE: Rule = Rule {
 const MOST_INPUT: usize = 4 << 20;
 /// Bytes of all results of a run at most.
 const MOST_RESULTS: usize = 4 << 20;
+
+/// How often the same bytes are dequantised at most.
+const MOST_WEIGHTS: usize = 4;
+
+/// Calls that make floats of quantised constants, of any size: what reads them wants a constant weight, and without that
+/// every call of the method makes the floats again.
+pub(super) const DEQUANTISE: &[&str] =
+    &["quantized_decomposed::dequantize_per_tensor.out", "quantized_decomposed::dequantize_per_channel.out"];
 
 /// Operators that are evaluated, besides elementwise functions.
 const TABLE: &[&str] = &[
@@ -79,24 +88,72 @@ const TABLE: &[&str] = &[
     "aten::gather.out",
 ];
 
+/// `fold_weights`: calls that dequantise constants are made at load, once.
+///
+/// What reads them then has a constant weight, and with it another kernel, which sums in another order.
+pub(super) const WEIGHTS: Rule = Rule {
+    name: "fold_weights",
+    about: "constants that are dequantised, at load",
+    needs: &[DEQUANTISE],
+    apply: apply_to_weights,
+};
+
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     let (mut count, mut left) = (0, MOST_RESULTS);
     for id in graph.ids() {
-        let Some((output, nbytes)) = known_call(graph, id).filter(|(_, nbytes)| *nbytes <= left) else {
+        if is_dequantise(graph, id) {
+            continue;
+        }
+        let Some((output, nbytes)) = known_call(graph, id, MOST_INPUT).filter(|(_, nbytes)| *nbytes <= left)
+        else {
             continue;
         };
-        let Some(constant) = host.evaluate(graph, id)? else { continue };
-        let readers: Vec<NodeId> = graph.readers(output).to_vec();
-        graph.redirect(&readers, output, constant);
-        graph.remove(id);
-        left -= nbytes;
-        count += 1;
+        if fold(graph, host, id, output)? {
+            left -= nbytes;
+            count += 1;
+        }
     }
     Ok(count)
 }
 
+fn apply_to_weights(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
+    let mut count = 0;
+    let mut weights: HashMap<usize, usize> = HashMap::new();
+    for id in graph.ids() {
+        let Some((output, _)) = known_call(graph, id, usize::MAX).filter(|_| is_dequantise(graph, id)) else {
+            continue;
+        };
+        if is_new(graph, host, id, &mut weights) && fold(graph, host, id, output)? {
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+fn is_dequantise(graph: &Graph, id: NodeId) -> bool {
+    DEQUANTISE.contains(&graph.node(id).operator.as_str())
+}
+
+/// Puts the constant that `id` gives in the place of its result.
+fn fold(graph: &mut Graph, host: &mut dyn Host, id: NodeId, output: TensorId) -> Result<bool> {
+    let Some(constant) = host.evaluate(graph, id)? else { return Ok(false) };
+    let readers: Vec<NodeId> = graph.readers(output).to_vec();
+    graph.redirect(&readers, output, constant);
+    graph.remove(id);
+    Ok(true)
+}
+
+/// Are the bytes that `id` dequantises not among those that were dequantised [`MOST_WEIGHTS`] times? Few bytes must not
+/// become much memory because many tensors show them.
+fn is_new(graph: &Graph, host: &dyn Host, id: NodeId, weights: &mut HashMap<usize, usize>) -> bool {
+    let Some(bytes) = graph.node(id).input(0).and_then(|t| host.constant(graph, t)) else { return false };
+    let times = weights.entry(bytes.data.as_ptr() as usize).or_default();
+    *times += 1;
+    *times <= MOST_WEIGHTS && bytes.shape.numel().is_ok_and(|n| n <= bytes.data.len())
+}
+
 /// The result of a call whose arguments are all known, and its bytes.
-fn known_call(graph: &Graph, id: NodeId) -> Option<(TensorId, usize)> {
+fn known_call(graph: &Graph, id: NodeId, most_input: usize) -> Option<(TensorId, usize)> {
     let node = graph.node(id);
     let is_call = graph.is_live(id)
         && matches!(node.op, Op::Opaque | Op::Clamp { .. })
@@ -104,8 +161,9 @@ fn known_call(graph: &Graph, id: NodeId) -> Option<(TensorId, usize)> {
         && node.epilogue.is_none()
         && node.written_values.is_empty()
         && node.read_values.is_empty();
-    let is_listed = || TABLE.contains(&node.operator.as_str()) || is_elementwise(&node.operator);
-    if !is_call || !is_listed() {
+    let operator = node.operator.as_str();
+    let is_listed = TABLE.contains(&operator) || DEQUANTISE.contains(&operator) || is_elementwise(operator);
+    if !is_call || !is_listed {
         return None;
     }
     let output = node.output()?;
@@ -113,7 +171,7 @@ fn known_call(graph: &Graph, id: NodeId) -> Option<(TensorId, usize)> {
     let is_ours = tensor.is_private() && !tensor.spec.is_dynamic() && nbytes > 0;
     // A constant has no steps of its own that views and steps that stay could name.
     let is_replaceable = graph.readers(output).iter().all(|reader| can_read_constant(graph.node(*reader)));
-    (is_ours && is_replaceable && node.args.iter().all(|a| is_known(graph, node, a)))
+    (is_ours && is_replaceable && node.args.iter().all(|a| is_known(graph, node, a, most_input)))
         .then_some((output, nbytes))
 }
 
@@ -121,8 +179,8 @@ fn can_read_constant(node: &Node) -> bool {
     !matches!(node.op, Op::Fixed | Op::View)
 }
 
-fn is_known(graph: &Graph, node: &Node, argument: &Argument) -> bool {
-    let is_small = |t: &TensorId| graph.tensor(*t).spec.nbytes().is_ok_and(|n| n <= MOST_INPUT);
+fn is_known(graph: &Graph, node: &Node, argument: &Argument, most_input: usize) -> bool {
+    let is_small = |t: &TensorId| graph.tensor(*t).spec.nbytes().is_ok_and(|n| n <= most_input);
     let is_constant = |t: &TensorId| graph.tensor(*t).is_constant() && is_small(t);
     match argument {
         Argument::Tensor(t) => node.outputs.contains(t) || is_constant(t),

@@ -43,7 +43,6 @@ fn member(graph: &Graph, id: NodeId) -> Option<Member> {
     let node = graph.node(id);
     let is_plain = graph.is_live(id)
         && node.epilogue.is_none()
-        && node.instruction.is_some()
         && node.written_values.is_empty()
         && is_elementwise(&node.operator);
     if !is_plain {

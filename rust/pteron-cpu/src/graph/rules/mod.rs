@@ -1,6 +1,7 @@
 //! The rewrite rules, one per file, in the order in which they run. Each has a switch.
 
 mod channels_last;
+mod drop_indices;
 mod fold_affine;
 mod fold_batch_norm;
 mod fold_constants;
@@ -11,6 +12,7 @@ mod fuse_clamp;
 mod fuse_residual;
 mod fuse_tail;
 mod fuse_weight_only;
+mod quantised;
 mod remove_copies;
 mod remove_dead;
 mod rule;
@@ -24,11 +26,16 @@ pub use rule::Rule;
 
 /// All rules in order.
 pub const RULES: &[Rule] = &[
+    drop_indices::RULE,
+    // Before weights are folded into floats.
+    quantised::move_dequantise::RULE,
+    quantised::fuse_integer::RULE,
     fuse_attention::RULE,
     remove_copies::RULE,
     // Before the one that would fold weights into floats.
     fuse_weight_only::RULE,
     // Behind the one that knows masks by how they are made.
+    fold_constants::WEIGHTS,
     fold_constants::RULE,
     fold_batch_norm::RULE,
     fold_padding::RULE,

@@ -2,9 +2,10 @@
 //!
 //! *Before*: `y = permute_copy(x); z = relu(x)`, `y` unread. *After*: `z = relu(x)`.
 //!
-//! Applies to views, copies, elementwise functions, matrix products and convolutions: calls that have
+//! Applies to views, copies, elementwise functions, matrix products, convolutions and constants that are dequantised: calls that have
 //! no effect but their result and cannot fail on the contents of a tensor. Exact.
 
+use super::fold_constants::DEQUANTISE;
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Graph, Host, NodeId, Op};
 use pteron_core::Result;
@@ -17,6 +18,13 @@ pub(super) const RULE: Rule = Rule {
     needs: &[WEIGHTED],
     apply,
 };
+
+/// Calls that quantise rows by what they hold.
+const AT_RUN_TIME: &[&str] = &[
+    "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
+    "quantized_decomposed::quantize_per_token.out",
+    "quantized_decomposed::dequantize_per_token.out",
+];
 
 /// Operators that only copy, besides views.
 const COPIES: &[&str] = &[
@@ -34,9 +42,14 @@ const COPIES: &[&str] = &[
 ];
 
 fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
+    Ok(remove_dead(graph))
+}
+
+/// Removes what leads to nothing; returns the number of nodes.
+pub(super) fn remove_dead(graph: &mut Graph) -> usize {
     let ids: Vec<NodeId> = graph.ids().collect();
     let dead = |graph: &mut Graph, id: &NodeId| is_pure(graph, *id) && graph.remove(*id);
-    Ok(ids.iter().rev().filter(|id| dead(graph, id)).count())
+    ids.iter().rev().filter(|id| dead(graph, id)).count()
 }
 
 fn is_pure(graph: &Graph, id: NodeId) -> bool {
@@ -46,12 +59,15 @@ fn is_pure(graph: &Graph, id: NodeId) -> bool {
         | Op::Linear
         | Op::Integer(_)
         | Op::WeightOnly(_)
+        | Op::MaxPool
         | Op::Convolution
         | Op::PaddedConvolution
         | Op::Winograd
         | Op::Clamp { .. } => true,
         _ => {
             COPIES.contains(&node.operator.as_str())
+                || DEQUANTISE.contains(&node.operator.as_str())
+                || AT_RUN_TIME.contains(&node.operator.as_str())
                 || recognise(&node.operator, &graph.arg_specs(id)).is_some()
         }
     }

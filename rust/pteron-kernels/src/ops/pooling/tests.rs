@@ -1,6 +1,6 @@
 //! Pooling on every instruction set and in both memory orders against plain loops.
 
-use super::{avg_pool, max_pool};
+use super::{avg_pool, max_pool, max_values};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use pteron_core::{DType, DimOrder, Isa};
@@ -279,4 +279,62 @@ fn windows_over_volumes() {
             );
         }
     }
+}
+
+/// The values alone of a tensor of any dtype, and those that the kernel with indices finds.
+fn values<T: pteron_core::Element + PartialOrd + std::fmt::Debug>(
+    dtype: DType,
+    c: Case,
+    is_last: bool,
+    isa: Isa,
+    x: &[T],
+    expected: impl Fn(usize) -> T,
+) {
+    let ([n, ch, ..], [oh, ow]) = (c.shape, [c.output(0), c.output(1)]);
+    let args = vec![
+        CallArg::Tensor(HostTensor::in_order(&c.shape, order(is_last), x).unwrap()),
+        ints(c.kernel),
+        ints(c.stride),
+        ints(c.padding),
+        ints(c.dilation),
+        CallArg::bool(c.is_ceil),
+        CallArg::Tensor(HostTensor::zeros_in_order(dtype, &[n, ch, oh, ow], order(is_last)).unwrap()),
+    ];
+    let cpu = profile(isa).unwrap();
+    let mut call = SingleCall::of(max_values::prepare, &cpu, args).unwrap().unwrap();
+    let grid = call.bind().unwrap();
+    call.run(grid, true).unwrap();
+    let y = call.output::<T>(6).unwrap();
+    for (o, y) in y.iter().enumerate() {
+        let e = expected(o);
+        // NaN compares with nothing.
+        let is_same = *y == e || (y.partial_cmp(y).is_none() && e.partial_cmp(&e).is_none());
+        assert!(is_same, "{isa:?} {c:?} last={is_last} {o}: {y:?} instead of {e:?}");
+    }
+}
+
+#[test]
+fn largest_elements_without_places() {
+    each_case(|isa, c, is_last, x| {
+        let ([_, ch, h, w], [oh, ow]) = (c.shape, [c.output(0), c.output(1)]);
+        // The positions of the window of output element `o`.
+        let window = |o: usize| {
+            let (channels, pixels) = (ch, oh * ow);
+            let (image, k, p) = match is_last {
+                true => (o / (channels * pixels), o % channels, o / channels % pixels),
+                false => (o / (channels * pixels), o / pixels % channels, o % pixels),
+            };
+            let rows = c.positions(0, p / ow).0;
+            let columns = c.positions(1, p % ow).0;
+            let of = move |row: usize, column: usize| at(is_last, [ch, h * w], [image, k, row * w + column]);
+            rows.into_iter().flat_map(move |r| columns.clone().into_iter().map(move |q| of(r, q)))
+        };
+        let largest = |best: f32, v: f32| if v > best || v.is_nan() { v } else { best };
+        let single = |o: usize| window(o).map(|i| x[i]).fold(f32::NEG_INFINITY, largest);
+        values(DType::Float32, c, is_last, isa, x, single);
+        let int8: Vec<i8> = x.iter().map(|v| (v * 100.0) as i8).collect();
+        values(DType::Int8, c, is_last, isa, &int8, |o| window(o).map(|i| int8[i]).max().unwrap_or(i8::MIN));
+        let uint8: Vec<u8> = x.iter().map(|v| (v.abs() * 100.0) as u8).collect();
+        values(DType::UInt8, c, is_last, isa, &uint8, |o| window(o).map(|i| uint8[i]).max().unwrap_or(0));
+    });
 }

@@ -36,25 +36,30 @@ impl RunHost<'_> {
 }
 
 impl RunHost<'_> {
-    /// `argument` of a call that load makes; with the constants that it reads.
+    /// `argument` of a call that load makes; with the constants that it reads. Nothing where it is not known.
     fn call_arg<'s>(
         &'s self,
         graph: &Graph,
         argument: &Argument,
         sources: &mut Vec<ConstantView<'s>>,
-    ) -> Option<CallArg> {
-        let mut held = |id: &TensorId| {
+    ) -> Result<Option<CallArg>> {
+        let mut held = |id: &TensorId| -> Result<Option<HostTensor>> {
             let spec = TensorSpec { dynamism: Dynamism::Static, ..graph.tensor(*id).spec.clone() };
-            let view = Host::constant(self, graph, *id)?;
-            let dense = dense_bytes(&view, &spec.dim_order).ok()?;
+            let Some(view) = Host::constant(self, graph, *id) else { return Ok(None) };
+            let dense = dense_bytes(&view, &spec.dim_order)?;
             sources.push(view);
-            HostTensor::of_bytes(&spec, dense.as_slice()).ok()
+            HostTensor::of_bytes(&spec, dense.as_slice()).map(Some)
         };
-        match argument {
-            Argument::Tensor(id) => held(id).map(CallArg::Constant),
+        Ok(match argument {
+            Argument::Tensor(id) => held(id)?.map(CallArg::Constant),
             Argument::Tensors(list) => {
-                let all: Option<Vec<HostTensor>> = list.iter().map(|t| held(t.as_ref()?)).collect();
-                all.map(CallArg::Tensors)
+                let mut all = Vec::with_capacity(list.len());
+                for tensor in list {
+                    let Some(tensor) = tensor else { return Ok(None) };
+                    let Some(tensor) = held(tensor)? else { return Ok(None) };
+                    all.push(tensor);
+                }
+                Some(CallArg::Tensors(all))
             }
             Argument::Literal(Literal::None, _) => Some(CallArg::None),
             Argument::Literal(Literal::Int(v), _) => Some(CallArg::int(*v)),
@@ -62,7 +67,7 @@ impl RunHost<'_> {
             Argument::Literal(Literal::Bool(v), _) => Some(CallArg::bool(*v)),
             Argument::Literal(Literal::Ints(v), _) => Some(CallArg::Ints(v.clone())),
             Argument::Literal(Literal::String(_), _) | Argument::Value(_) => None,
-        }
+        })
     }
 
     fn new_constant(
@@ -155,14 +160,14 @@ impl Host for RunHost<'_> {
                 args.push(CallArg::Tensor(empty));
                 continue;
             }
-            let Some(known) = self.call_arg(graph, argument, &mut sources) else { return Ok(None) };
+            let Some(known) = self.call_arg(graph, argument, &mut sources)? else { return Ok(None) };
             args.push(known);
         }
         let Some(out) = out else { return Ok(None) };
         let mut args = Some(args);
         let loader = self.loader;
         let mut make = |_: &[ConstantView<'_>]| {
-            Ok(args.take().and_then(|args| loader.evaluate(&call.operator, args, out)))
+            args.take().map_or(Ok(None), |args| loader.evaluate(&call.operator, args, out))
         };
         let made = loader.derive(&recipe_of(call, &spec), &sources, &spec, &mut make)?;
         let Some((key, data)) = made else { return Ok(None) };

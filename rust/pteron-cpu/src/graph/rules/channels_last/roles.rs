@@ -105,8 +105,9 @@ pub(super) fn role(graph: &Graph, id: NodeId) -> Role {
             let is_constant = node.input(WEIGHT).is_some_and(|w| graph.tensor(w).is_constant());
             if is_constant { Role::Prefers } else { Role::Fixed }
         }
+        Op::Integer(ref spec) if spec.is_convolution() => Role::Prefers,
         Op::View => Role::Views,
-        Op::Clamp { .. } | Op::Elementwise(_) => Role::Agnostic,
+        Op::Clamp { .. } | Op::Elementwise(_) | Op::MaxPool => Role::Agnostic,
         Op::Opaque if is_elementwise(&node.operator) => Role::Agnostic,
         Op::Opaque => match TABLE.iter().find(|(name, _)| *name == node.operator) {
             Some((_, Role::Reduces)) if !reduces_pixels(graph, node) => Role::Fixed,
@@ -176,20 +177,25 @@ fn convolution(graph: &Graph, node: &Node) -> Option<SmallVec<[Group; 2]>> {
     }
     let weight = &spec(node.input(WEIGHT)?).shape;
     let size = |t: TensorId| spec(t).shape.numel().unwrap_or(0) as u64;
-    let groups = node.number(GROUPS)? as usize;
-    let is_transposed = node.number(TRANSPOSED)? != 0.0;
+    let (groups, is_transposed) = match &node.op {
+        Op::Integer(spec) => (spec.groups()?, false),
+        _ => (node.number(GROUPS)? as usize, node.number(TRANSPOSED)? != 0.0),
+    };
     let filter = weight.iter().skip(1).product::<usize>() as u64;
     let multiply_adds = filter.saturating_mul(size(if is_transposed { input } else { output }));
     let is_depthwise = groups > 1 && weight.get(1) == Some(&1) && !is_transposed;
     let channels = spec(input).shape.get(1).copied().unwrap_or(0);
+    let is_integer = matches!(node.op, Op::Integer(_));
     let (read, written) = match () {
         // Over planes, vectors run along rows and lose most of their lanes at the borders.
         () if is_depthwise => (multiply_adds / 16, multiply_adds / 16),
+        // Integers are summed along the channels of a pixel.
+        () if is_integer => (size(input), size(output)),
         () if channels <= FEW_INPUTS => (0, size(output) / 4),
         () => (size(input) / 2, size(output) / 4 + multiply_adds / 512),
     };
     let one = |planes_ns: u64| planes_ns.saturating_add(10);
-    let read = if channels <= FEW_INPUTS { 0 } else { one(read) };
+    let read = if channels <= FEW_INPUTS && !is_integer { 0 } else { one(read) };
     let reads = Group { inputs: [input].into_iter().collect(), planes_ns: read, ..Group::default() };
     let writes =
         Group { outputs: [output].into_iter().collect(), planes_ns: one(written), ..Group::default() };

@@ -42,7 +42,8 @@ fn draft(graph: &mut Graph, host: &mut dyn Host, found: &Found) -> Result<Option
         None => ones(graph, host, weight.quantised, weight.n)?,
     };
     let Some(scales) = scales else { return Ok(None) };
-    let zeros = match weight.zeros.filter(|zeros| !are_all_zero(graph, host, *zeros)) {
+    let zeros = match weight.zeros {
+        Some(zeros) if are_all_zero(graph, host, zeros)? => None,
         Some(zeros) => match as_f32(graph, host, zeros)? {
             Some(zeros) => Some(zeros),
             None => return Ok(None),
@@ -103,9 +104,9 @@ fn numbers(view: &ConstantView<'_>) -> Result<Option<Vec<f32>>> {
     }))
 }
 
-fn are_all_zero(graph: &Graph, host: &dyn Host, tensor: TensorId) -> bool {
-    let found = host.constant(graph, tensor).and_then(|view| numbers(&view).ok().flatten());
-    found.is_some_and(|numbers| numbers.iter().all(|v| *v == 0.0))
+fn are_all_zero(graph: &Graph, host: &dyn Host, tensor: TensorId) -> Result<bool> {
+    let Some(view) = host.constant(graph, tensor) else { return Ok(false) };
+    Ok(numbers(&view)?.is_some_and(|numbers| numbers.iter().all(|v| *v == 0.0)))
 }
 
 /// The constant, or one of the same numbers in f32.
