@@ -13,7 +13,7 @@
 mod block;
 mod packed_rows;
 mod panel_source;
-mod tile;
+pub(crate) mod tile;
 mod tile_set;
 mod tiling;
 

@@ -89,13 +89,13 @@ macro_rules! unrolled {
 }
 
 /// The same pointer and number, of which the compiler knows nothing: it would else keep a pointer for each
-/// row of A, on the stack, and load it for every multiplication. Costs no instruction.
+/// row, on the stack, and load it for every multiplication. Costs no instruction.
 #[allow(
     clippy::pointers_in_nomem_asm_block,
     reason = "the pointer is passed through, no memory is read or written"
 )]
 #[inline(always)]
-fn forget(p: *const f32, n: usize) -> (*const f32, usize) {
+pub(crate) fn forget<T>(p: *const T, n: usize) -> (*const T, usize) {
     #[cfg(target_arch = "x86_64")]
     {
         let (mut p, mut n) = (p, n);
@@ -114,7 +114,7 @@ fn forget(p: *const f32, n: usize) -> (*const f32, usize) {
 
 /// A hint that the line of `p` will be read; any pointer is allowed.
 #[inline(always)]
-fn prefetch(p: *const f32) {
+pub(crate) fn prefetch<T>(p: *const T) {
     // SAFETY: a hint reads nothing; the instruction is in the baseline of the target.
     #[cfg(target_arch = "x86_64")]
     unsafe {

@@ -140,9 +140,10 @@ impl Graph {
             .filter(|n| !n.is_removed)
     }
 
-    /// Puts a new node before `at`, which it serves: errors in it are reported at `at`'s instructions.
+    /// Puts a new node before `at`, which it serves: errors in it are reported at `at`'s instructions, and it may read
+    /// the computed values that `at` reads.
     pub fn insert_before(&mut self, at: NodeId, draft: Draft) -> NodeId {
-        let covers = self.node(at).covers.clone();
+        let Node { covers, read_values, .. } = self.node(at).clone();
         let id = self.add(Node {
             op: draft.op,
             operator: draft.operator,
@@ -152,7 +153,7 @@ impl Graph {
             epilogue: draft.epilogue,
             covers,
             instruction: None,
-            read_values: SmallVec::new(),
+            read_values,
             written_values: SmallVec::new(),
             in_place_of: None,
             is_removed: false,
@@ -198,7 +199,7 @@ impl Graph {
     }
 
     /// Do the bytes of `tensor` stay what they are until `readers`, and whoever reads views of theirs, have run?
-    fn lasts_until(&self, tensor: TensorId, readers: &[NodeId]) -> bool {
+    pub fn lasts_until(&self, tensor: TensorId, readers: &[NodeId]) -> bool {
         let root = self.through_views(tensor);
         let place = self.tensor(root).place;
         if matches!(place, TensorMemory::Private | TensorMemory::Constant) {

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "tiles read rows and panels and write results by address")]
 
 use super::dots::Dots;
+use crate::gemm::tile::{forget, prefetch};
 use crate::packed::s8_nr32k4_v1::{NR, QUAD};
 use std::hint::black_box;
 
@@ -41,41 +42,6 @@ macro_rules! unrolled {
             if $i < $n $body
         })*
     };
-}
-
-/// The same pointer and number, of which the compiler knows nothing: it would else keep a pointer for each row, on the
-/// stack, and load it for every product. Costs no instruction.
-#[allow(
-    clippy::pointers_in_nomem_asm_block,
-    reason = "the pointer is passed through, no memory is read or written"
-)]
-#[inline(always)]
-fn forget(p: *const u8, n: usize) -> (*const u8, usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let (mut p, mut n) = (p, n);
-        // SAFETY: an empty instruction sequence changes nothing.
-        unsafe {
-            std::arch::asm!("/* {0} {1} */", inout(reg) p, inout(reg) n,
-                options(nomem, nostack, preserves_flags));
-        }
-        (p, n)
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        (p, n)
-    }
-}
-
-/// A hint that the line of `p` will be read; any pointer is allowed.
-#[inline(always)]
-fn prefetch(p: *const i8) {
-    // SAFETY: a hint reads nothing; the instruction is in the baseline of the target.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p);
-    }
-    let _ = p;
 }
 
 /// How far ahead of its use a panel is brought into the first-level cache.
@@ -250,31 +216,66 @@ pub(super) unsafe fn finish<D: Dots>(f: &Finish) {
     }
 }
 
+/// What is the same for all rows of a vector of columns.
+#[derive(Clone, Copy)]
+struct Columns<D: Dots> {
+    start: D::I,
+    factor: D::F,
+    bias: D::F,
+    low: D::F,
+    high: D::F,
+    /// Columns that exist.
+    lanes: usize,
+}
+
+impl<D: Dots> Columns<D> {
+    /// Those from `column` on.
+    ///
+    /// # Safety
+    /// As [`finish`].
+    #[inline(always)]
+    unsafe fn load(f: &Finish, column: usize) -> Self {
+        // SAFETY: the caller promises parameters for whole panels.
+        unsafe {
+            Columns {
+                start: D::load_i(f.start.wrapping_add(column)),
+                factor: D::load(f.factor.wrapping_add(column)),
+                bias: D::load(f.bias.wrapping_add(column)),
+                low: D::splat(f.low),
+                high: D::splat(f.high),
+                lanes: D::LANES.min(f.columns - column),
+            }
+        }
+    }
+
+    /// The results of sums, whose start has been added.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    #[inline(always)]
+    unsafe fn real(self, sums: D::I, factor: D::F) -> D::F {
+        // SAFETY: the caller promises the instruction set.
+        unsafe { D::clamp(D::add(D::mul(D::to_float(sums), factor), self.bias), self.low, self.high) }
+    }
+}
+
 /// Bytes of all rows.
 ///
 /// # Safety
 /// As [`finish`].
 #[inline(always)]
 unsafe fn bytes<D: Dots>(f: &Finish, zero: i32) {
-    let mut column = 0;
-    while column < f.columns {
-        let lanes = D::LANES.min(f.columns - column);
-        // SAFETY: the caller promises sums, parameters and results for the rows and columns; parameters and sums are there
-        // for whole panels.
+    for column in (0..f.columns).step_by(D::LANES) {
+        // SAFETY: the caller promises sums for whole panels, and results for the rows and columns.
         unsafe {
-            let (low, high, zero) = (D::splat(f.low), D::splat(f.high), D::splat_i(zero));
-            let start = D::load_i(f.start.add(column));
-            let factor = D::load(f.factor.add(column));
-            let bias = D::load(f.bias.add(column));
-            let (mut sums, mut to) = (f.sums.add(column), f.out.wrapping_add(column));
+            let (columns, zero) = (Columns::<D>::load(f, column), D::splat_i(zero));
+            let (mut sums, mut to) = (f.sums.wrapping_add(column), f.out.wrapping_add(column));
             for _ in 0..f.rows {
-                let sum = D::add_i(D::load_i(sums), start);
-                let real = D::add(D::mul(D::to_float(sum), factor), bias);
-                D::store_bytes(to, D::add_i(D::nearest(D::clamp(real, low, high)), zero), lanes);
+                let real = columns.real(D::add_i(D::load_i(sums), columns.start), columns.factor);
+                D::store_bytes(to, D::add_i(D::nearest(real), zero), columns.lanes);
                 (sums, to) = (sums.wrapping_add(NR), to.wrapping_add(f.stride));
             }
         }
-        column += D::LANES;
     }
 }
 
@@ -284,24 +285,17 @@ unsafe fn bytes<D: Dots>(f: &Finish, zero: i32) {
 /// As [`finish`].
 #[inline(always)]
 unsafe fn floats<D: Dots>(f: &Finish) {
-    let mut column = 0;
-    while column < f.columns {
-        let lanes = D::LANES.min(f.columns - column);
-        // SAFETY: the caller promises sums, parameters and results for the rows and columns; parameters and sums are there
-        // for whole panels.
+    for column in (0..f.columns).step_by(D::LANES) {
+        // SAFETY: the caller promises sums for whole panels, and results for the rows and columns.
         unsafe {
-            let (low, high) = (D::splat(f.low), D::splat(f.high));
-            let start = D::load_i(f.start.add(column));
-            let factor = D::load(f.factor.add(column));
-            let bias = D::load(f.bias.add(column));
+            let columns = Columns::<D>::load(f, column);
             for row in 0..f.rows {
-                let sum = D::add_i(D::load_i(f.sums.add(row * NR + column)), start);
-                let real = D::add(D::mul(D::to_float(sum), factor), bias);
+                let sums = D::load_i(f.sums.wrapping_add(row * NR + column));
+                let real = columns.real(D::add_i(sums, columns.start), columns.factor);
                 let to = f.out.wrapping_add(row * f.stride).cast::<f32>().wrapping_add(column);
-                D::store(to, D::clamp(real, low, high), lanes);
+                D::store(to, real, columns.lanes);
             }
         }
-        column += D::LANES;
     }
 }
 
@@ -311,25 +305,18 @@ unsafe fn floats<D: Dots>(f: &Finish) {
 /// As [`finish`]; there is a zero point and a scale for each row.
 #[inline(always)]
 unsafe fn row_floats<D: Dots>(f: &Finish, zeros: *const i32, scales: *const f32) {
-    let mut column = 0;
-    while column < f.columns {
-        let lanes = D::LANES.min(f.columns - column);
-        // SAFETY: the caller promises sums, parameters and results for the rows and columns; parameters and sums are there
-        // for whole panels.
+    for column in (0..f.columns).step_by(D::LANES) {
+        // SAFETY: the caller promises sums for whole panels, results for the rows and columns, and a zero point and a scale
+        // for each row.
         unsafe {
-            let (low, high) = (D::splat(f.low), D::splat(f.high));
-            let start = D::load_i(f.start.add(column));
-            let factor = D::load(f.factor.add(column));
-            let bias = D::load(f.bias.add(column));
+            let columns = Columns::<D>::load(f, column);
             for row in 0..f.rows {
-                let moved = D::mul_i(start, D::splat_i(*zeros.add(row)));
-                let sum = D::add_i(D::load_i(f.sums.add(row * NR + column)), moved);
-                let factor = D::mul(D::splat(*scales.add(row)), factor);
-                let real = D::add(D::mul(D::to_float(sum), factor), bias);
+                let moved = D::mul_i(columns.start, D::splat_i(*zeros.add(row)));
+                let sums = D::add_i(D::load_i(f.sums.wrapping_add(row * NR + column)), moved);
+                let real = columns.real(sums, D::mul(D::splat(*scales.add(row)), columns.factor));
                 let to = f.out.wrapping_add(row * f.stride).cast::<f32>().wrapping_add(column);
-                D::store(to, D::clamp(real, low, high), lanes);
+                D::store(to, real, columns.lanes);
             }
         }
-        column += D::LANES;
     }
 }

@@ -7,6 +7,7 @@ mod loops;
 mod pictures;
 mod placement;
 mod products;
+mod quantised_activations;
 mod quantised_products;
 mod rows_as_images;
 mod views;
@@ -234,7 +235,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A recent activation of rank 2 (views included).
+    /// A recent f32 activation of rank 2 (views included).
     fn pick(&mut self) -> usize {
         let recent: Vec<usize> =
             (0..self.nodes.len()).rev().filter(|i| self.is_activation(*i)).take(3).collect();
@@ -243,7 +244,8 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(22) {
+        match self.rng.below(23) {
+            22 => self.quantised_layer(),
             21 => self.quantised_product(x),
             20 => self.scaled_by_known(x),
             14..=17 => self.pictures(x),
@@ -271,7 +273,10 @@ impl<'a> Generator<'a> {
 
     fn is_activation(&self, node: usize) -> bool {
         match &self.method.values[self.nodes[node].value as usize] {
-            ValueDraft::Tensor(t) => t.sizes.len() == 2 && t.sizes[0] == MAX_ROWS as i32,
+            ValueDraft::Tensor(t) => {
+                let is_float = t.scalar_type == DType::Float32.code();
+                is_float && t.sizes.len() == 2 && t.sizes[0] == MAX_ROWS as i32
+            }
             _ => false,
         }
     }

@@ -58,7 +58,7 @@ impl Generator<'_> {
 
     /// Scales that leave products of `k` terms as large as other ones: softmax would make much of the rounding of large
     /// numbers.
-    fn small_scales(&mut self, shape: &[usize], k: usize) -> i32 {
+    pub(super) fn small_scales(&mut self, shape: &[usize], k: usize) -> i32 {
         let numel: usize = shape.iter().product();
         let largest = 0.02 / (k as f32).sqrt();
         let data = (0..numel).flat_map(|_| (self.rng.float() * largest).to_le_bytes()).collect();
@@ -80,7 +80,7 @@ impl Generator<'_> {
         out
     }
 
-    fn product_with(&mut self, x: usize, w: usize, n: usize) -> usize {
+    pub(super) fn product_with(&mut self, x: usize, w: usize, n: usize) -> usize {
         self.touch(x);
         self.touch(w);
         let out = self.node(n, 2);

@@ -17,13 +17,16 @@ use crate::ops::real::Real;
 use crate::routine::dtype_of;
 use crate::shape::{check_rank, check_same};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
-use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
+use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
+
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod product;
+mod weights;
+
+use product::{TALL, TileProduct, WIDTH};
+use weights::Packed;
 
 const OUT: usize = 14;
-/// Pixels of a tile of registers.
-const WIDTH: usize = 32;
-/// Output channels of a tile.
-const TALL: usize = 4;
 /// Rows of columns that are added up before they are added to the rest: shorter sums are more accurate.
 const DEPTH: usize = 128;
 /// Bytes of the columns of a block, about, unless it is one tile wide.
@@ -175,7 +178,7 @@ struct Block<'a, 's, T: Real> {
     places: Places<'s, T>,
 }
 
-impl<T: Real> Block<'_, '_, T> {
+impl<T: TileProduct> Block<'_, '_, T> {
     /// The places of `tap` in offset group `group`.
     #[inline(always)]
     fn find(&mut self, group: usize, tap: usize) -> Result<()> {
@@ -272,7 +275,7 @@ impl<T: Real> Block<'_, '_, T> {
 
     /// Multiplies the columns of a group of channels by the weights of some output channels.
     #[inline(always)]
-    fn multiply(&mut self, first: usize) -> Result<()> {
+    fn multiply<S: Simd>(&mut self, s: S, first: usize) -> Result<()> {
         let p = self.p;
         let rows = p.rows() / p.groups;
         let width = self.columns.len() / p.rows();
@@ -289,10 +292,10 @@ impl<T: Real> Block<'_, '_, T> {
         for start in (0..self.pixels).step_by(WIDTH) {
             let mut sums = [[T::ZERO; WIDTH]; TALL];
             let columns = self.columns[group * rows * width..][..rows * width].chunks(width * DEPTH);
-            for (weights, columns) in
-                packed.unwrap_or(&self.tile[..rows * TALL]).chunks(TALL * DEPTH).zip(columns)
-            {
-                let part = product(weights, columns, width, start);
+            let (weights, _) = packed.unwrap_or(&self.tile[..rows * TALL]).as_chunks();
+            for (weights, columns) in weights.chunks(DEPTH).zip(columns) {
+                let tile = columns.chunks_exact(width).filter_map(|row| row.get(start..)?.first_chunk());
+                let part = T::product(s, weights, tile);
                 for (sums, part) in sums.iter_mut().zip(part) {
                     sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
                 }
@@ -317,43 +320,6 @@ impl<T: Real> Block<'_, '_, T> {
     }
 }
 
-/// The sums of a tile over some rows of columns, from column `start` on. Of fixed extents, so that they stay in registers.
-#[inline(always)]
-fn product<T: Real>(weights: &[T], columns: &[T], width: usize, start: usize) -> [[T; WIDTH]; TALL] {
-    let mut sums = [[T::ZERO; WIDTH]; TALL];
-    let (weights, _) = weights.as_chunks::<TALL>();
-    for (weights, column) in weights.iter().zip(columns.chunks_exact(width)) {
-        let Some(column) = column.get(start..).and_then(|c| c.first_chunk::<WIDTH>()) else { continue };
-        for (sums, weight) in sums.iter_mut().zip(weights) {
-            for (sum, x) in sums.iter_mut().zip(column) {
-                *sum += *weight * *x;
-            }
-        }
-    }
-    sums
-}
-
-/// The weights `[O, C / groups, h, w]`, dense, as tiles of [`TALL`] output channels of one group: those of a row of columns
-/// side by side.
-fn pack<T: Real>(weight: &[T], outputs: usize, groups: usize) -> Vec<T> {
-    let rows = weight.len() / outputs.max(1);
-    let each = outputs / groups.max(1);
-    let mut packed = Vec::with_capacity(groups * each.div_ceil(TALL) * rows * TALL);
-    for group in 0..groups {
-        for first in (0..each).step_by(TALL) {
-            let channels = TALL.min(each - first);
-            let of = |o: usize, row: usize| match o < channels {
-                true => weight[(group * each + first + o) * rows + row],
-                false => T::ZERO,
-            };
-            packed.extend(
-                (0..rows).flat_map(|row| (0..TALL).map(move |o| (o, row))).map(|(o, row)| of(o, row)),
-            );
-        }
-    }
-    packed
-}
-
 /// The two pixels beside a place along a dimension, where they are, with their weights.
 #[inline(always)]
 fn neighbours<T: Real>(at: T, extent: usize) -> [(Option<usize>, T); 2] {
@@ -371,10 +337,10 @@ fn neighbours<T: Real>(at: T, extent: usize) -> [(Option<usize>, T); 2] {
     [(pixel(low), T::ONE - part), (pixel(low + 1), part)]
 }
 
-impl<T: Real> SimdTask for Block<'_, '_, T> {
+impl<T: TileProduct> SimdTask for Block<'_, '_, T> {
     type Output = Result<()>;
     #[inline(always)]
-    fn run<S: Simd>(mut self, _: S) -> Result<()> {
+    fn run<S: Simd>(mut self, s: S) -> Result<()> {
         let p = self.p;
         let shared = p.channels / p.offset_groups;
         for group in 0..p.offset_groups {
@@ -388,7 +354,7 @@ impl<T: Real> SimdTask for Block<'_, '_, T> {
         let each = p.outputs / p.groups;
         for group in 0..p.groups {
             for first in (group * each..(group + 1) * each).step_by(TALL) {
-                self.multiply(first)?;
+                self.multiply(s, first)?;
             }
         }
         Ok(())
@@ -403,39 +369,13 @@ struct DeformedConvolution {
     packed: Packed,
 }
 
-/// The weights in tiles, where they are known at load.
-enum Packed {
-    Single(Vec<f32>),
-    Double(Vec<f64>),
-    None,
-}
-
-impl Packed {
-    fn of(ctx: &PrepareContext<'_>) -> Result<Packed> {
-        let groups = ctx.args.get(11).and_then(ArgSpec::number).filter(|g| *g >= 1.0 && *g <= 65536.0);
-        let (Some(weight), Some(groups)) = (ctx.args.get(1).and_then(ArgSpec::constant), groups) else {
-            return Ok(Packed::None);
-        };
-        let (outputs, groups) = (weight.shape.first().copied().unwrap_or(0), groups as usize);
-        if outputs == 0 || !outputs.is_multiple_of(groups) {
-            // What `bind` refuses.
-            return Ok(Packed::None);
-        }
-        Ok(match dtype_of(ctx, 1)? {
-            DType::Float32 => Packed::Single(pack(&weight.to_vec::<f32>()?, outputs, groups)),
-            DType::Float64 => Packed::Double(pack(&weight.to_vec::<f64>()?, outputs, groups)),
-            _ => Packed::None,
-        })
-    }
-}
-
 impl DeformedConvolution {
     /// Bytes of a number while computing.
     fn size(&self) -> usize {
         if self.dtype == DType::Float64 { 8 } else { 4 }
     }
 
-    fn convolve<T: Real>(
+    fn convolve<T: TileProduct>(
         &self,
         p: &Problem,
         args: &Args<'_>,

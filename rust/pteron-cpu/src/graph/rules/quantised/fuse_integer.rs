@@ -246,7 +246,7 @@ fn fuse(graph: &mut Graph, host: &mut dyn Host, id: NodeId, layer: &Layer) -> Re
         None => None,
     };
     let x = match layer.view {
-        Some(view) => viewed(graph, view, layer.x, id),
+        Some(view) => viewed(graph, view, layer.x),
         None => layer.x,
     };
     // The longest tail first: a clamp and a call that quantises, one of them, nothing.
@@ -274,8 +274,8 @@ fn fuse(graph: &mut Graph, host: &mut dyn Host, id: NodeId, layer: &Layer) -> Re
     Ok(false)
 }
 
-/// `floats` as `view` shows what is computed of it, before `reader`.
-fn viewed(graph: &mut Graph, view: NodeId, floats: TensorId, reader: NodeId) -> TensorId {
+/// `floats` as `view` shows what is computed of it, where `view` stands: sizes may be computed values.
+fn viewed(graph: &mut Graph, view: NodeId, floats: TensorId) -> TensorId {
     let mut draft = graph.node(view).draft();
     let (Some(from), Some(to)) = (graph.node(view).input(0), graph.node(view).output()) else {
         return floats;
@@ -283,7 +283,7 @@ fn viewed(graph: &mut Graph, view: NodeId, floats: TensorId, reader: NodeId) -> 
     let seen = graph.new_tensor(graph.tensor(to).spec.clone());
     draft.rename(from, floats);
     draft.rename(to, seen);
-    graph.insert_before(reader, draft);
+    graph.insert_before(view, draft);
     seen
 }
 

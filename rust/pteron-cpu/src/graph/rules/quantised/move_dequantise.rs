@@ -86,6 +86,10 @@ fn swap(graph: &mut Graph, host: &mut dyn Host, id: NodeId, found: Dequantised) 
     let mut moved = node.draft();
     let sources: Vec<(TensorId, TensorId)> =
         node.inputs().filter_map(|t| Some((t, dequantised(graph, t)?.quantised))).collect();
+    // The plan of the file knows of no reader of the integers behind the call that dequantises them.
+    if !sources.iter().all(|(_, to)| graph.lasts_until(*to, &[id])) {
+        return Ok(false);
+    }
     sources.into_iter().for_each(|(from, to)| moved.rename(from, to));
     let spec = TensorSpec { dtype: found.scheme.dtype, ..graph.tensor(out).spec.clone() };
     let integers = graph.new_tensor(spec);
@@ -181,6 +185,20 @@ mod tests {
         let x = b.dequantise(q, 0.5, &[4]);
         b.quantise(x, 0.25, &[4]);
         assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
+    }
+
+    #[test]
+    fn integers_that_are_overwritten_are_not_read_later() {
+        for (start, count) in [(4096, 1), (0, 0)] {
+            let mut b = Builder::new();
+            let q = integers(&mut b, &[4, 8]);
+            let x = b.dequantise(q, 0.5, &[4, 8]);
+            let other = b.call("aten::neg.out", &[x], &[4, 8]);
+            b.name("other", other).pin("other", start);
+            let dims = Argument::ints(&[1, 0]);
+            b.call_with("aten::permute_copy.out", vec![Argument::Tensor(x), dims], &[8, 4]);
+            assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), count, "{:?}", operators(&b));
+        }
     }
 
     #[test]

@@ -1,0 +1,112 @@
+//! The products of a deformed convolution: sums of a tile of registers. Unsafe island: vectors are read and written by
+//! address.
+//!
+//! Two vectors of pixels by four output channels at once: eight sums hide the latency of a multiplication, and with two
+//! vectors and a weight beside them they fit into the registers of every instruction set.
+
+use crate::ops::real::Real;
+use crate::vector_math::Simd;
+
+/// Pixels of a tile.
+pub(super) const WIDTH: usize = 32;
+/// Output channels of a tile.
+pub(super) const TALL: usize = 4;
+/// Vectors whose sums are in registers at once.
+const VECTORS: usize = 2;
+
+/// The sums of a tile: a row for each output channel.
+pub(super) type Sums<T> = [[T; WIDTH]; TALL];
+
+/// A number with products of tiles.
+pub(super) trait TileProduct: Real {
+    /// The sums of products over rows of columns: `rows` has the pixels of a tile in each row.
+    fn product<'a, S: Simd>(
+        s: S,
+        weights: &[[Self; TALL]],
+        rows: impl Iterator<Item = &'a [Self; WIDTH]> + Clone,
+    ) -> Sums<Self>;
+}
+
+/// `$lanes`: numbers of a vector of `S`.
+macro_rules! tile_product {
+    ($number:ty, $lanes:expr, $splat:ident, $load:ident, $fma:ident, $store:ident) => {
+        impl TileProduct for $number {
+            #[inline(always)]
+            fn product<'a, S: Simd>(
+                s: S,
+                weights: &[[Self; TALL]],
+                rows: impl Iterator<Item = &'a [Self; WIDTH]> + Clone,
+            ) -> Sums<Self> {
+                const { assert!(WIDTH.is_multiple_of(VECTORS * $lanes)) };
+                let mut out = [[0.0; WIDTH]; TALL];
+                for first in (0..WIDTH).step_by(VECTORS * $lanes) {
+                    let mut sums = [[s.$splat(0.0); VECTORS]; TALL];
+                    for (weights, row) in weights.iter().zip(rows.clone()) {
+                        let from = row[first..].as_ptr();
+                        // SAFETY: two vectors from `first` on end within the row: it is a multiple of two vectors, and so
+                        // is the row's length.
+                        let pixels = unsafe { [s.$load(from), s.$load(from.wrapping_add($lanes))] };
+                        for (sums, weight) in sums.iter_mut().zip(weights) {
+                            let weight = s.$splat(*weight);
+                            for (sum, pixels) in sums.iter_mut().zip(pixels) {
+                                *sum = s.$fma(weight, pixels, *sum);
+                            }
+                        }
+                    }
+                    for (out, sums) in out.iter_mut().zip(sums) {
+                        let to = out[first..].as_mut_ptr();
+                        // SAFETY: as above, of a row of sums.
+                        unsafe {
+                            s.$store(to, sums[0]);
+                            s.$store(to.wrapping_add($lanes), sums[1]);
+                        }
+                    }
+                }
+                out
+            }
+        }
+    };
+}
+
+tile_product!(f32, S::LANES, splat, load, fma, store);
+tile_product!(f64, S::LANES / 2, splat_d, load_d, fma_d, store_d);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vector_math::{SimdLevel, SimdTask};
+    use pteron_core::Isa;
+
+    struct Task<'a, T>(&'a [[T; TALL]], &'a [[T; WIDTH]]);
+
+    impl<T: TileProduct> SimdTask for Task<'_, T> {
+        type Output = Sums<T>;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Sums<T> {
+            T::product(s, self.0, self.1.iter())
+        }
+    }
+
+    fn check<T: TileProduct + std::fmt::Debug>() {
+        let number = |i: usize| T::from_i64((i * 7 % 13) as i64 - 6);
+        let weights: Vec<[T; TALL]> = (0..9).map(|r| std::array::from_fn(|o| number(r * TALL + o))).collect();
+        let rows: Vec<[T; WIDTH]> = (0..9).map(|r| std::array::from_fn(|x| number(r * 5 + x))).collect();
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            let level = SimdLevel::at_most(isa);
+            let sums = level.dispatch(Task(&weights, &rows));
+            for (o, sums) in sums.iter().enumerate() {
+                for (x, sum) in sums.iter().enumerate() {
+                    let mut expected = T::ZERO;
+                    weights.iter().zip(&rows).for_each(|(w, row)| expected += w[o] * row[x]);
+                    assert!(*sum == expected, "{level:?} {o} {x}: {sum:?}, {expected:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_exact_at_every_level() {
+        check::<f32>();
+        check::<f64>();
+    }
+}
