@@ -13,6 +13,7 @@ from torch import nn
 
 from pteron.cli import main
 from pteron.exir import to_edge
+from tests.support.ceiling_cache import ceiling_cache as ceiling_cache  # a fixture
 
 
 class Network(nn.Module):

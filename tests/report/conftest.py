@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.report import programs
+from tests.support.ceiling_cache import ceiling_cache as ceiling_cache  # a fixture
 
 
 @pytest.fixture(scope="session")

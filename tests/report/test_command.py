@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def test_a_program_alone(encoder: Path, command: Command, tmp_path: Path) -> Non
 
 
 def test_measured_now_or_before(encoder: Path, command: Command, tmp_path: Path) -> None:
-    data = page(command, tmp_path / "a.html", "report", encoder, "--runs", 2, "--ceiling", 100, 10)
-    assert data["ceiling"] == [100.0, 10.0]
+    data = page(command, tmp_path / "a.html", "report", encoder, "--runs", 2, "--ceiling", "100,10")
+    assert data["runs"][0]["ceiling"] == [100.0, 10.0]
     assert len(data["runs"][0]["calls"]) == 2
     (tmp_path / "other").mkdir()
     saved = [tmp_path / "one.json", tmp_path / "other" / "one.json"]
@@ -45,6 +46,10 @@ def test_measured_now_or_before(encoder: Path, command: Command, tmp_path: Path)
     data = page(command, tmp_path / "b.html", "report", encoder, "--profile", saved[0], "--profile", saved[1])
     assert [run["label"] for run in data["runs"]] == ["one", "one 2"]
     assert [run["program"] for run in data["runs"]] == [0, 0]
+    known = json.loads(saved[0].read_text())["ceiling"]
+    assert data["runs"][0]["ceiling"] == [known["gflops"], known["gigabytes"]]
+    without = page(command, tmp_path / "b.html", "report", encoder, "--profile", saved[0], "--ceiling", "off")
+    assert without["runs"][0]["ceiling"] is None
     data = page(command, tmp_path / "c.html", "profile", encoder, "--runs", 2, "--format", "html")
     assert data["runs"][0]["threads"] == 1
 
@@ -66,8 +71,11 @@ def test_two_programs_and_errors(
     ("arguments", "why"),
     [
         (["--runs", "-1"], "must not be negative"),
-        (["--ceiling", "0", "1"], "must be positive"),
-        (["--ceiling", "nan", "1"], "must be positive"),
+        (["--ceiling", "0,1"], "must be positive"),
+        (["--ceiling", "nan,1"], "must be positive"),
+        (["--ceiling", "1"], "not measure, off, or two numbers"),
+        (["--ceiling", "measure"], "is for --runs"),
+        (["--profile", "{ceiling}"], "not the output of pteron profile"),
         (["--runs", "1", "--profile", "{text}"], "give one of them"),
         (["--profile", "{text}"], "not JSON"),
         (["--profile", "{number}"], "not the output of pteron profile"),
@@ -79,7 +87,9 @@ def test_two_programs_and_errors(
 def test_wrong_use(arguments: list[str], why: str, encoder: Path, command: Command, tmp_path: Path) -> None:
     (tmp_path / "text.json").write_text("no JSON")
     (tmp_path / "number.json").write_text("1")
-    names = {name: tmp_path / f"{name}.json" for name in ("text", "number", "none")}
+    saved = command("profile", encoder, "--runs", 1, "--json", "--ceiling", "off").json
+    (tmp_path / "ceiling.json").write_text(json.dumps({**saved, "ceiling": {"gflops": -1, "gigabytes": "x"}}))
+    names = {name: tmp_path / f"{name}.json" for name in ("text", "number", "none", "ceiling")}
     line = [argument.format(self=encoder, **names) for argument in arguments]
     done = command("report", encoder, *line, "-o", tmp_path / "out.html")
     assert done.code == 2

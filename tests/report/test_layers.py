@@ -25,9 +25,8 @@ def layers(data: bytes) -> tuple[Layer, Layer]:
     program = pteron.load(data)
     sources = Sources(program, "forward")
     plan = describe_plan(program)
-    return file_layer(describe(program).methods["forward"], sources), plan_layer(
-        plan, step_profiles(plan, sources)
-    )
+    file = describe(program).methods["forward"]
+    return file_layer(file, sources), plan_layer(plan, step_profiles(plan, file, sources))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,6 +3,7 @@
 Streams are sessions that run at once, each in a thread. Percentiles are over the calls of all streams, in
 microseconds. With --compare the ratio of the medians to those of an earlier --json file is printed, with a
 95 % interval from resampling the calls; a setting whose whole interval lies above 1 counts as found.
+The share of the ceiling is that of calls a second: 100 % is what the machine does at most in as many threads.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from pteron import Program
 from pteron.cli.arguments import (
     add_method,
     add_program,
@@ -30,10 +32,13 @@ from pteron.cli.arguments import (
     print_json,
     runtime_arguments,
 )
+from pteron.cli.ceiling import add_ceiling, ceiling_of, given_ceiling
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
 from pteron.cli.progress import progress
 from pteron.cli.tables import table
+from pteron.devtools.ceiling import Ceiling
+from pteron.devtools.profile import profile
 
 EXAMPLE = "pteron bench model.pte --threads 1 2 --streams 1 --duration 2"
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -53,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--duration", type=float, default=2.0, help="seconds of steady calls for each setting"
     )
     parser.add_argument("--warmup", type=int, default=5, help="calls before them")
+    add_ceiling(parser)
     parser.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier --json output")
     parser.add_argument(
         "--assert-deterministic", action="store_true", help="exit with 1 where two calls give other bytes"
@@ -65,6 +71,7 @@ def execute(options: argparse.Namespace) -> int:
     """1 where a setting became slower, or results are not the same."""
     if options.duration <= 0 or min([*options.threads, *options.streams]) < 1 or options.warmup < 0:
         raise UsageError("--duration, --threads and --streams must be positive, --warmup not negative")
+    given_ceiling(options)
     if options.worker:
         print(json.dumps(_measure(options)))
         return 0
@@ -114,6 +121,8 @@ def _spawn(options: argparse.Namespace, threads: int, streams: int) -> dict[str,
     arguments += ["--duration", str(options.duration), "--warmup", str(options.warmup)]
     arguments += ["--seed", str(options.seed)]
     arguments += runtime_arguments(options)
+    if options.ceiling is not None:
+        arguments += ["--ceiling", options.ceiling]
     for name, values in (("--data", options.data), ("--input", options.input)):
         for value in values:
             arguments += [name, str(value)]
@@ -172,6 +181,9 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     calls = np.sort(np.concatenate([np.asarray(one, np.float64) for one in times]))
     if calls.size == 0:
         calls = np.asarray([first_call * 1e9])
+    per_second = calls.size / seconds
+    memory = _most_resident() - before
+    most, share = _of_ceiling(options, program, method, values, per_second)
     kept = calls[np.linspace(0, calls.size - 1, min(calls.size, MOST_CALLS)).astype(int)]
     return {
         "threads": threads,
@@ -180,13 +192,30 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "first_ms": first_call * 1e3,
         "calls": int(calls.size),
         "us": {f"p{p:g}": float(np.percentile(calls, p)) / 1e3 for p in PERCENTILES},
-        "per_second": calls.size / seconds,
-        "memory_mb": _most_resident() - before,
+        "per_second": per_second,
+        "memory_mb": memory,
+        "ceiling": None if most is None else most.to_dict(),
+        "of_ceiling": share,
         "is_deterministic": is_deterministic,
         "outputs": hashlib.sha256(b"".join(bytes_of)).hexdigest(),
         "processors": _processors(),
         "call_us": [round(float(value) / 1e3, 3) for value in kept],
     }
+
+
+def _of_ceiling(
+    options: argparse.Namespace, program: Program, method: str, values: list[Any], per_second: float
+) -> tuple[Ceiling | None, float | None]:
+    """The ceiling of all threads that run at once, and the share of it that so many calls a second reach.
+
+    One call with a tracer says how often each step runs.
+    """
+    (threads,), (streams,) = options.threads, options.streams
+    at_once = min(threads * streams, _processors())
+    ceiling = ceiling_of(options, at_once)
+    found = profile(program, values, method, runs=1, warmup=0, num_threads=threads, ceiling=ceiling)
+    least = found.least
+    return found.ceiling, None if least is None else least * per_second / 1e9
 
 
 def _most_resident() -> float:
@@ -250,6 +279,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         "first ms",
         *(f"p{p:g} us" for p in PERCENTILES),
         "calls/s",
+        "of ceiling",
         "MB",
     )
     cells = [
@@ -260,6 +290,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             f"{row['first_ms']:.2f}",
             *(f"{row['us'][f'p{p:g}']:.1f}" for p in PERCENTILES),
             f"{row['per_second']:.1f}",
+            "" if row["of_ceiling"] is None else f"{row['of_ceiling']:.0%}",
             f"{row['memory_mb']:.0f}",
         )
         for row in rows
@@ -276,6 +307,12 @@ def _advice(rows: list[dict[str, Any]]) -> list[str]:
         out.append(
             f"shortest calls: {fastest['threads']} threads, {fastest['streams']} streams;"
             f" most calls a second: {best['threads']} threads, {best['streams']} streams"
+        )
+    if best["of_ceiling"] is not None:
+        most = best["ceiling"]
+        out.append(
+            f"{best['of_ceiling']:.0%} of the ceiling of this machine, {most['gflops']:.0f} GFLOP/s and"
+            f" {most['gigabytes']:.0f} GB/s, are reached: pteron profile shows which steps reach less"
         )
     crowded = [row for row in rows if row["threads"] * row["streams"] > row["processors"]]
     if crowded:

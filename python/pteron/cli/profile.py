@@ -18,9 +18,10 @@ from pteron.cli.arguments import (
     method_of,
     write_file,
 )
+from pteron.cli.ceiling import add_ceiling, ceiling_of
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
-from pteron.cli.report import add_ceiling, built, ceiling_of
+from pteron.cli.report import built
 from pteron.devtools.graph.model_explorer import node_data
 from pteron.devtools.profile import GROUPS, Profile, profile
 from pteron.devtools.report import Subject
@@ -60,12 +61,19 @@ def execute(options: argparse.Namespace) -> int:
     program = load(options)
     method = method_of(program, options.method)
     values = read_inputs(options.input, program.inputs(method), options.seed)
-    found = profile(program, values, method, runs=options.runs, num_threads=options.threads)
+    found = profile(
+        program,
+        values,
+        method,
+        runs=options.runs,
+        num_threads=options.threads,
+        ceiling=ceiling_of(options, options.threads),
+    )
     if options.node_data is not None:
         write_file(options.node_data, overlay(found))
     if options.format == "html":
         subject = Subject(options.program.name, program, options.program.read_bytes(), method, {"": found})
-        text = built([subject], ceiling_of(options)).html
+        text = built([subject]).html
     else:
         text = render(found, options.format, options.by, options.most)
     if options.output is not None:
@@ -93,8 +101,16 @@ def render(found: Profile, form: str, group: str, most: int | None) -> str:
     if form == "speedscope":
         return found.to_speedscope()
     steps = sum(sum(step.nanoseconds) for step in found.steps) / len(found.traced_calls)
+    ceiling = ""
+    if found.ceiling is not None and found.least is not None:
+        share = found.least / found.nanoseconds
+        ceiling = (
+            f"{share:.0%} of the ceiling of this machine, {found.ceiling.gflops:.0f} GFLOP/s"
+            f" and {found.ceiling.gigabytes:.0f} GB/s\n"
+        )
     return (
         found.table(group, most)
         + f"\n{found.method}, {found.num_threads} threads, median of {len(found.calls)} calls:"
         f" {found.nanoseconds / 1e3:.1f} us; steps {steps / 1e3:.1f} us; tracing adds {found.overhead:.1%}\n"
+        + ceiling
     )

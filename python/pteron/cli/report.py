@@ -14,10 +14,12 @@ from typing import Any
 
 import pteron
 from pteron.cli.arguments import add_method, add_program, add_runtime, load, method_of, write_file
+from pteron.cli.ceiling import MEASURE, OFF, add_ceiling, ceiling_of, given_ceiling
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.profile import profile
-from pteron.devtools.report import Ceiling, MeasurementError, Report, Subject, report
+from pteron.devtools.report import MeasurementError, Report, Subject, report
 from pteron.devtools.text_table import size_text
 
 EXAMPLE = "pteron report model.pte --runs 20 -o report.html"
@@ -50,26 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="write to this file")
 
 
-def add_ceiling(parser: argparse.ArgumentParser) -> None:
-    """What the machine can do, for shares of it."""
-    parser.add_argument(
-        "--ceiling",
-        type=float,
-        nargs=2,
-        metavar=("GFLOPS", "GB/S"),
-        help="what this machine can do at most: shares of it are shown",
-    )
-
-
-def ceiling_of(options: argparse.Namespace) -> Ceiling | None:
-    """The ceiling that the options name."""
-    if options.ceiling is None:
-        return None
-    if not all(0 < value < float("inf") for value in options.ceiling):
-        raise UsageError("--ceiling: both numbers must be positive")
-    return Ceiling(*options.ceiling)
-
-
 def execute(options: argparse.Namespace) -> int:
     """Writes the report."""
     if options.runs < 0:
@@ -79,14 +61,17 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError("--profile has saved measurements, --runs takes new ones: give one of them")
     if len(files) > 1 and options.profile and len(options.profile) != len(files):
         raise UsageError(f"{len(options.profile)} profiles for {len(files)} programs: give one for each")
+    if options.ceiling == MEASURE and not options.runs:
+        raise UsageError("--ceiling measure is for --runs: saved profiles have the ceiling of their machine")
+    ceiling = given_ceiling(options)
     subjects = [_subject(options, at, file, len(files)) for at, file in enumerate(files)]
-    done = built(subjects, ceiling_of(options))
+    done = built(subjects, ceiling)
     write_file(options.output, done.html)
     print(f"{options.output}: {size_text(len(done.html))}")
     return 0
 
 
-def built(subjects: list[Subject], ceiling: Ceiling | None) -> Report:
+def built(subjects: list[Subject], ceiling: Ceiling | None = None) -> Report:
     """The report.
 
     Raises:
@@ -111,7 +96,7 @@ def _subject(options: argparse.Namespace, at: int, file: Path, count: int) -> Su
             label, number = path.stem, 2
             while label in profiles:
                 label, number = f"{path.stem} {number}", number + 1
-            profiles[label] = _json(path)
+            profiles[label] = _without_ceiling(_json(path)) if options.ceiling == OFF else _json(path)
     elif options.runs:
         profiles[""] = _measured(options, program, method)
     errors = _json(options.errors) if options.errors is not None and at == 0 else None
@@ -120,7 +105,12 @@ def _subject(options: argparse.Namespace, at: int, file: Path, count: int) -> Su
 
 def _measured(options: argparse.Namespace, program: pteron.Program, method: str) -> Any:
     inputs = read_inputs(options.input, program.inputs(method), options.seed)
-    return profile(program, inputs, method, runs=options.runs, num_threads=options.threads)
+    ceiling = ceiling_of(options, options.threads)
+    return profile(program, inputs, method, runs=options.runs, num_threads=options.threads, ceiling=ceiling)
+
+
+def _without_ceiling(saved: Any) -> Any:
+    return {**saved, "ceiling": None} if isinstance(saved, dict) else saved
 
 
 def _json(path: Path) -> Any:

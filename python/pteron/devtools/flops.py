@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from pteron.devtools.description import Call, MethodDescription, TensorValue
+
+
+def with_tensors_of(plan: MethodDescription, file: MethodDescription) -> MethodDescription:
+    """A plan with the tensors that fusion and folding took out of it, which its calls name, as the file has
+    them.
+    """
+    known = [file.values[at] if at < len(file.values) else None for at in range(len(plan.values))]
+    return replace(
+        plan,
+        values=tuple(
+            other if value is None and isinstance(other, TensorValue) else value
+            for value, other in zip(plan.values, known, strict=True)
+        ),
+    )
 
 
 def flops(method: MethodDescription, call: Call, result: TensorValue | None = None) -> int:
@@ -23,9 +38,13 @@ def flops(method: MethodDescription, call: Call, result: TensorValue | None = No
         return 0
     written = prod(out.shape)
     factor = FACTORS.get(name)
-    weight = None if factor is None or factor >= len(call.args) else _tensor(method, call.args[factor])
-    if weight is None or not weight.shape:
+    if factor is None or factor >= len(call.args):
         return written
+    weight = _tensor(method, call.args[factor])
+    if weight is None or not weight.shape:
+        # Folded at load, in a part of a delegate: the other factor has the extent that is summed over.
+        rows = _tensor(method, call.args[factor - 1]) if name in PRODUCTS else None
+        return 2 * written * rows.shape[-1] if rows is not None and rows.shape else written
     if name == "convolution":
         image = _tensor(method, call.args[0])
         is_transposed = len(call.args) > 6 and method.values[call.args[6]] is True
@@ -51,6 +70,9 @@ FACTORS = {
     "baddbmm": 2,
     "scaled_dot_product_attention": 1,
 }
+
+#: Those whose first factor, before the second one, is summed over along its last dimension.
+PRODUCTS = {"linear", "mm", "bmm", "addmm", "baddbmm"}
 
 #: Operators that compute nothing.
 MOVES = {

@@ -14,10 +14,11 @@ from itertools import accumulate
 from typing import Any
 
 from pteron._native import Method, Program, TracedStep
+from pteron.devtools.ceiling import Ceiling, MachineCeiling
 from pteron.devtools.chrome_trace import chrome_trace
 from pteron.devtools.data_frames import pandas_or_error
-from pteron.devtools.description import MethodDescription, Step, describe_plan
-from pteron.devtools.flops import flops
+from pteron.devtools.description import MethodDescription, Step, describe, describe_plan
+from pteron.devtools.flops import flops, with_tensors_of
 from pteron.devtools.lifetimes import flow_of, step_accesses
 from pteron.devtools.live_memory import live_bytes
 from pteron.devtools.sources import Source, Sources
@@ -64,7 +65,11 @@ class DelegateEvent:
 
 @dataclass(frozen=True)
 class Row:
-    """One group of steps: `nanoseconds`, `calls`, `flops` and `nbytes` are per call of the method."""
+    """One group of steps: `nanoseconds`, `calls`, `flops` and `nbytes` are per call of the method.
+
+    `ceiling` is the share of what the machine can do at most: the least time that the work of each step takes
+    there, by the time that the steps took. None where that is not known.
+    """
 
     name: str
     nanoseconds: float
@@ -72,6 +77,7 @@ class Row:
     calls: float
     flops: float
     nbytes: float
+    ceiling: float | None = None
 
     @property
     def gflops(self) -> float:
@@ -99,6 +105,7 @@ class Profile:
 
     `calls` are the nanoseconds of each measured call without a tracer, `traced_calls` those with it: the
     difference is what measuring costs. `flows` are pairs of steps: one writes a tensor that the other reads.
+    `ceiling` is what the machine can do at most, if it is known.
     """
 
     method: str
@@ -109,6 +116,7 @@ class Profile:
     events: tuple[DelegateEvent, ...]
     timeline: tuple[Interval, ...]
     flows: tuple[tuple[int, int], ...] = ()
+    ceiling: Ceiling | None = None
 
     @property
     def nanoseconds(self) -> float:
@@ -137,6 +145,7 @@ class Profile:
         rows = []
         for key, members in found.items():
             spent = sum(sum(step.nanoseconds) for step in members)
+            least = self._least(members)
             rows.append(
                 Row(
                     key,
@@ -145,15 +154,28 @@ class Profile:
                     sum(len(step.nanoseconds) for step in members) / runs,
                     sum(step.flops * len(step.nanoseconds) for step in members) / runs,
                     sum(step.nbytes * len(step.nanoseconds) for step in members) / runs,
+                    least / spent if least is not None and spent else None,
                 )
             )
         return sorted(rows, key=lambda row: -row.nanoseconds)
+
+    @property
+    def least(self) -> float | None:
+        """The least nanoseconds that the work of a call takes under the ceiling; None without one."""
+        work = self._least(self.steps)
+        return None if work is None else work / len(self.traced_calls)
+
+    def _least(self, steps: Sequence[StepProfile]) -> float | None:
+        """The least nanoseconds of all runs of some steps."""
+        if self.ceiling is None:
+            return None
+        return sum(self.ceiling.least(step.flops, step.nbytes) * len(step.nanoseconds) for step in steps)
 
     def table(self, group: str = "step", most: int | None = None) -> str:
         """The groups as text, at most so many."""
         from pteron.devtools.text_table import text_table
 
-        return text_table(HEADINGS, cells(self.by(group))[:most])
+        return text_table(*cells(self.by(group), most))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
@@ -163,6 +185,7 @@ class Profile:
             "call_ns": list(self.calls),
             "traced_call_ns": list(self.traced_calls),
             "overhead": self.overhead,
+            "ceiling": None if self.ceiling is None else self.ceiling.to_dict(),
             "steps": [_step_dict(step) for step in self.steps],
             "delegate_events": [
                 {
@@ -183,11 +206,13 @@ class Profile:
         """The groups as comma-separated values; times in nanoseconds per call."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["name", "ns", "share", "cumulated", "calls", "flops", "bytes"])
+        writer.writerow(["name", "ns", "share", "cumulated", "calls", "flops", "bytes", "ceiling"])
         rows = self.by(group)
         for row, cumulated in zip(rows, accumulate(row.share for row in rows), strict=True):
             shares = f"{row.share:.6f}", f"{cumulated:.6f}"
-            writer.writerow([row.name, f"{row.nanoseconds:.0f}", *shares, row.calls, row.flops, row.nbytes])
+            most = "" if row.ceiling is None else f"{row.ceiling:.6f}"
+            work = row.calls, row.flops, row.nbytes, most
+            writer.writerow([row.name, f"{row.nanoseconds:.0f}", *shares, *work])
         return out.getvalue()
 
     def to_chrome_trace(self) -> str:
@@ -259,16 +284,17 @@ class Profile:
             rows = self.by(group)
             shares = [row.share for row in rows]
             is_open = group == "module"
-            tables.append(html_table(f"by {group}", HEADINGS, cells(rows), shares, is_open=is_open))
+            tables.append(html_table(f"by {group}", *cells(rows), shares, is_open=is_open))
         return measured + "".join(tables)
 
 
 HEADINGS = ("name", "us", "share", "cumulated", "calls", "MB", "GB/s", "GFLOP/s")
 
 
-def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Rows as text, with the share of all up to each."""
-    return [
+def cells(rows: Sequence[Row], most: int | None = None) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings, and rows as text with the share of all up to each; at most so many."""
+    has_ceiling = any(row.ceiling is not None for row in rows)
+    found = [
         (
             row.name,
             f"{row.nanoseconds / 1e3:.1f}",
@@ -278,9 +304,11 @@ def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             f"{row.nbytes / 1e6:.3f}",
             f"{row.gigabytes:.1f}",
             f"{row.gflops:.1f}",
+            *([f"{row.ceiling or 0.0:.0%}"] if has_ceiling else []),
         )
         for row, cumulated in zip(rows, accumulate(row.share for row in rows), strict=True)
     ]
+    return (*HEADINGS, *(["of ceiling"] if has_ceiling else [])), found[:most]
 
 
 def profile(
@@ -291,11 +319,13 @@ def profile(
     runs: int = 20,
     warmup: int = 3,
     num_threads: int | None = None,
+    ceiling: Ceiling | MachineCeiling | None = None,
     backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
 ) -> Profile:
     """Runs a method `runs` times without and `runs` times with a tracer, in turn, after `warmup` calls.
 
-    `inputs` are those of `Method.execute`. State of the method advances with every call.
+    `inputs` are those of `Method.execute`. State of the method advances with every call. With `ceiling`, as
+    `pteron.devtools.ceiling.machine_ceiling` measures it or of other figures, rows say what share they reach.
 
     Raises:
         PteronError: those of loading and calling the method.
@@ -313,25 +343,33 @@ def profile(
     for _ in range(runs):
         plain.append(_time(session, arguments, None))
         traced.append(_time(session, arguments, watch))
-    steps = step_profiles(plan, sources, watch.times)
+    file = describe(program).methods[method]
+    steps = step_profiles(plan, file, sources, watch.times)
     events = tuple(_events(plan, sources, watch.events))
     intervals = tuple(
         Interval(step, start - watch.origin, end - watch.origin) for step, start, end in watch.intervals
     )
     threads = num_threads if num_threads is not None else _default_threads()
     flows = tuple(_flows(plan))
-    return Profile(method, threads, tuple(plain), tuple(traced), steps, events, intervals, flows)
+    most = ceiling.of(plan) if isinstance(ceiling, MachineCeiling) else ceiling
+    return Profile(method, threads, tuple(plain), tuple(traced), steps, events, intervals, flows, most)
 
 
 def step_profiles(
-    plan: MethodDescription, sources: Sources, times: Mapping[int, Sequence[int]] | None = None
+    plan: MethodDescription,
+    file: MethodDescription,
+    sources: Sources,
+    times: Mapping[int, Sequence[int]] | None = None,
 ) -> tuple[StepProfile, ...]:
-    """What is known of each step of a plan, with its times where there are any."""
+    """What is known of each step of a plan, with its times where there are any; `file` is the same method as
+    the file has it.
+    """
+    whole = with_tensors_of(plan, file)
     backends = [delegate["backend"] for delegate in plan.delegates]
     live = live_bytes(plan)
     return tuple(
         _step_profile(
-            plan, step, sources, backends, tuple((times or {}).get(step.index, ())), live[step.index]
+            whole, step, sources, backends, tuple((times or {}).get(step.index, ())), live[step.index]
         )
         for step in plan.steps
     )

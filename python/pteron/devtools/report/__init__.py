@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pteron._native import Program
+from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.profile import Profile
 from pteron.devtools.report import advice
-from pteron.devtools.report.advice import Ceiling
 from pteron.devtools.report.page import page
 from pteron.devtools.report.program_data import Texts, gather
 from pteron.devtools.report.times import MeasurementError, run_data, step_errors
@@ -68,7 +68,8 @@ class Report:
 def report(subjects: Sequence[Subject], ceiling: Ceiling | None = None) -> Report:
     """A report on the subjects. With several programs, or several profiles of one, it compares them.
 
-    Steps of two programs are the same where they have the same module, operator and order.
+    Steps of two programs are the same where they have the same module, operator and order. Shares of a
+    ceiling are of `ceiling`, or, without it, of what a profile says of its machine.
 
     Raises:
         MeasurementError: a profile or comparison is damaged, or of another program.
@@ -92,14 +93,16 @@ def report(subjects: Sequence[Subject], ceiling: Ceiling | None = None) -> Repor
             if profile is not None:
                 saved = profile.to_dict() if isinstance(profile, Profile) else profile
                 times = run_data(found.plan.method, saved)
-                run |= times | {"advice": [*said, *advice.of_run(found.plan, times, ceiling)]}
+                own = times.pop("ceiling")
+                most = ceiling or own
+                run |= times | {"advice": [*said, *advice.of_run(found.plan, times, most)]}
+                run["ceiling"] = None if most is None else [most.gflops, most.gigabytes]
                 run["kernels"] = [texts.number(name) for name in times["kernels"]]
             runs.append(run)
     return Report(
         page(
             {
                 "version": VERSION,
-                "ceiling": None if ceiling is None else [ceiling.gflops, ceiling.gigabytes],
                 "texts": texts.all(),
                 "programs": programs,
                 "runs": runs,

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.flops import MOVES
 from pteron.devtools.report.layers import Layer
 from pteron.devtools.report.weights import Weight
 from pteron.devtools.text_table import size_text
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """What a machine can do at most: 10^9 operations and 10^9 bytes a second."""
-
-    gflops: float
-    gigabytes: float
-
-    def share(self, flops: float, nbytes: float, nanoseconds: float) -> float:
-        """The least time that work could take here, as a share of the time that it took."""
-        if nanoseconds <= 0:
-            return 0.0
-        return max(flops / self.gflops, nbytes / self.gigabytes) / nanoseconds
 
 
 def of_program(file: Layer, plan: Layer, weights: Sequence[Weight], live: Sequence[int]) -> Iterator[str]:

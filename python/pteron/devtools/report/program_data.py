@@ -56,7 +56,7 @@ def gather(name: str, program: Program, content: bytes, method: str, texts: Text
     sources = Sources(program, method)
     plan = describe_plan(program, method)
     file = file_layer(described.methods[method], sources)
-    steps = plan_layer(plan, step_profiles(plan, sources))
+    steps = plan_layer(plan, step_profiles(plan, described.methods[method], sources))
     stored = weights(program, described, described.methods[method], program_part(content))
     live = _live(steps)
     sizes = size_report(program, content)

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.description import MethodDescription
 
 #: Intervals of the timeline that a report holds; whole calls, one at least.
@@ -49,9 +50,12 @@ def run_data(plan: MethodDescription, saved: Mapping[str, Any]) -> dict[str, Any
                 for event in saved.get("delegate_events", ())
             ],
             "timeline": timeline,
+            "ceiling": _ceiling(saved.get("ceiling")),
             "inside": list(_inside(saved.get("delegate_events", ()), timeline)),
         }
-    except (KeyError, TypeError, AttributeError, statistics.StatisticsError, ZeroDivisionError) as e:
+    except MeasurementError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
         raise MeasurementError(f"not the output of pteron profile --json ({e})") from None
 
 
@@ -59,6 +63,15 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise TypeError(f"{value!r} is no count")
     return value
+
+
+def _ceiling(saved: Any) -> Ceiling | None:
+    if saved is None:
+        return None
+    found = Ceiling(float(saved["gflops"]), float(saved["gigabytes"]))
+    if not all(0 < value < float("inf") for value in (found.gflops, found.gigabytes)):
+        raise TypeError("a ceiling is no positive number")
+    return found
 
 
 def _module(event: Mapping[str, Any]) -> str:

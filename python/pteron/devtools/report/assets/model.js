@@ -13,7 +13,6 @@ function shownTexts(value) {
 
 const DATA = shownTexts(JSON.parse(document.getElementById("data").textContent));
 const TEXTS = DATA.texts;
-const CEILING = DATA.ceiling;
 
 class Layer {
   constructor(data, program, id) {
@@ -74,17 +73,19 @@ class Run {
   // Sums over steps: what every view shows of a group.
   sum(steps) {
     const out = { ns: 0, flops: 0, bytes: 0, calls: 0, error: null, least: 0 };
+    // Operations and bytes per nanosecond that the machine of the run can do at most.
+    const most = this.ceiling ?? null;
     for (const at of steps) {
       const times = this.isMeasured ? this.times[at] : 1;
       if (this.isMeasured) out.ns += this.ns[at];
       out.flops += this.plan.flops[at] * times;
       out.bytes += this.plan.bytes[at] * times;
       out.calls += times;
-      if (CEILING) out.least += times * Math.max(this.plan.flops[at] / CEILING[0], this.plan.bytes[at] / CEILING[1]);
+      if (most) out.least += times * Math.max(this.plan.flops[at] / most[0], this.plan.bytes[at] / most[1]);
       const error = this.errors ? this.errors[at] : null;
       if (error !== null) out.error = Math.max(out.error ?? 0, error);
     }
-    out.ceiling = CEILING && out.ns ? out.least / out.ns : null;
+    out.ceiling = most && out.ns ? out.least / out.ns : null;
     return out;
   }
   get whole() { return (this.all ??= this.sum(this.plan.operator.keys())); }

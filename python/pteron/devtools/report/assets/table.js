@@ -37,7 +37,7 @@ class TreeTable {
       timed && ["GFLOP/s", (sum) => sum.flops / (sum.ns || 1),
           (sum) => (sum.ns ? (sum.flops / sum.ns).toFixed(1) : "")],
       timed && ["GB/s", (sum) => sum.bytes / (sum.ns || 1), (sum) => (sum.ns ? (sum.bytes / sum.ns).toFixed(1) : "")],
-      timed && CEILING && ["of ceiling", (sum) => sum.ceiling ?? 0, (sum) => sum.ceiling === null ? ""
+      timed && run.ceiling && ["of ceiling", (sum) => sum.ceiling ?? 0, (sum) => sum.ceiling === null ? ""
           : formatShare(sum.ceiling)],
       run.errors && ["error", (sum) => sum.error ?? -1, (sum) => formatError(sum.error)],
     ].filter(Boolean);
