@@ -523,6 +523,20 @@ else:
     assert output_of(code) == ""
 
 
+def test_an_import_alone_makes_operators_and_backends_known() -> None:
+    code = """
+from pteron import compat
+compat.install()
+import executorch.exir
+import executorch.exir.backend.test.demo_backend
+import torch
+torch.ops.quantized_decomposed.dequantize_per_tensor.default
+from pteron.exir.backend.backend_details import find_backend
+assert find_backend("DemoBackend").__name__ == "DemoBackend"
+"""
+    assert output_of(code) == ""
+
+
 def test_a_patched_name_is_patched_where_it_is_used() -> None:
     from pteron.compat.executorch.exir.backend import backend_api as theirs
 

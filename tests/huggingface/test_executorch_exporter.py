@@ -19,6 +19,8 @@ pytestmark = pytest.mark.peer
 pytest.importorskip("executorch.runtime", reason="needs the executorch wheel")
 
 HERE = Path(__file__).parent
+#: What ends a process that hangs. An export takes a minute or two, many times as long on a busy machine.
+SECONDS = 3600
 
 
 def _run(script: str, *arguments: object) -> None:
@@ -28,7 +30,7 @@ def _run(script: str, *arguments: object) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr
 

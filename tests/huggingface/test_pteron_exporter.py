@@ -122,7 +122,7 @@ def test_the_hub_runs_the_folder_without_torch(exported: Exported, tmp_path: Pat
         [sys.executable, Path(__file__).with_name("run_folder.py"), exported.folder, tmp_path],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=True,
-        timeout=120,
+        timeout=1200,
     )
     for name, (module, keywords) in exported.components.items():
         found = np.load(tmp_path / f"{name}.out.npz", allow_pickle=True)

@@ -383,8 +383,15 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "runtime": ("pteron.runtime",),
 }
 
-#: Path → the module that its import imports too, for what that does: it makes operators known to PyTorch.
-IMPORTED_FOR_EFFECT = dict.fromkeys(
-    ("exir.passes._device_copy_ops_registry", "exir.passes.propagate_device_pass"),
-    f"{_PASSES}.device_copy_ops",
-)
+#: Path → the module that its import imports too, for what that does: it makes operators known to PyTorch, or
+#: a backend known to `to_backend`.
+IMPORTED_FOR_EFFECT = {
+    "exir": "pteron.exir.edge.exir_ops",
+    "exir.passes._device_copy_ops_registry": f"{_PASSES}.device_copy_ops",
+    "exir.passes.propagate_device_pass": f"{_PASSES}.device_copy_ops",
+    "backends.test.backend_with_compiler_demo": f"{_DEMO}.compiler_demo_backend",
+    "exir.backend.test.backend_with_compiler_demo": f"{_DEMO}.compiler_demo_backend",
+    "exir.backend.test.backend_with_delegate_mapping_demo": f"{_DEMO}.delegate_mapping_demo_backend",
+    "exir.backend.test.demo_backend": f"{_DEMO}.demo_backend",
+    "exir.backend.test.demos.rpc.executor_backend_preprocess": f"{_DEMO}.executor_backend",
+}

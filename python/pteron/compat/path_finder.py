@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -150,8 +151,15 @@ class PathFinder(MetaPathFinder, Loader):
         they are asked for.
         """
         needed = IMPORTED_FOR_EFFECT.get(module.__name__[len(self.prefix) + 1 :])
-        if needed is not None and self.prefix == TOP_LEVEL:
+        if needed is not None and self.prefix == TOP_LEVEL and _has_torch():
             importlib.import_module(needed)
+
+
+def _has_torch() -> bool:
+    """Whether PyTorch is installed: without it there are no operators and no backends to make known."""
+    if "torch" in sys.modules:
+        return sys.modules["torch"] is not None
+    return importlib.util.find_spec("torch") is not None
 
 
 def _wheel_folders(inside: str) -> list[str]:

@@ -114,6 +114,11 @@ def test_settings_that_are_not_supported_are_refused(options) -> None:
         ExecutorchBackendConfig(**options)
 
 
+def test_a_refused_setting_says_what_it_would_do_and_the_way_without_it() -> None:
+    with pytest.raises(ExportError, match=r"would find memory .* Dim\(max=...\) states; leave it at"):
+        ExecutorchBackendConfig(dynamic_memory_planning_mode=DynamicMemoryPlanningMode.SYMBOLIC)
+
+
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(TypeError, match="speed"):
         ExecutorchBackendConfig(speed=3)  # type: ignore[call-arg]

@@ -29,13 +29,29 @@ class DynamicMemoryPlanningMode(IntEnum):
     SYMBOLIC = 1
 
 
-# Settings of ExecuTorch that mean something this pipeline does not do: only the value that asks for nothing
-# is taken.
-_ONLY_VALUE: dict[str, Any] = {
-    "to_out_var_pass": None,
-    "dynamic_memory_planning_mode": DynamicMemoryPlanningMode.UPPER_BOUND,
-    "reinplace_extra_ops": None,
-    "do_quant_fusion_and_const_prop": False,
+# Settings of ExecuTorch that mean something this pipeline does not do: the only value that is taken, which
+# asks for nothing, and what another would do and how to go without it.
+_ONLY_VALUE: dict[str, tuple[Any, str]] = {
+    "to_out_var_pass": (
+        None,
+        "it would choose the out variants of operators, which are chosen here when the program is written; "
+        "graph passes of your own go into passes=",
+    ),
+    "dynamic_memory_planning_mode": (
+        DynamicMemoryPlanningMode.UPPER_BOUND,
+        "it would find memory while the program runs; here memory is planned for the largest extents, which "
+        "Dim(max=...) states",
+    ),
+    "reinplace_extra_ops": (
+        None,
+        "it would let further operators write over their inputs; here the new value of a buffer is written "
+        "in place wherever that is safe (run_reinplace_pass), whatever the operator",
+    ),
+    "do_quant_fusion_and_const_prop": (
+        False,
+        "it would fuse quantised operators and compute constants; here optimize=True computes constants, and "
+        "quantised operators are fused when the program is loaded",
+    ),
 }
 
 
@@ -114,14 +130,15 @@ class ExecutorchBackendConfig:
             self.kernels = frozenset(self.kernels)
         elif self.kernels not in ("pteron", "executorch-portable"):
             kernel_names(self.kernels)
-        for name, only in _ONLY_VALUE.items():
-            if getattr(self, name) != only:
+        for name, (only, reason) in _ONLY_VALUE.items():
+            given = getattr(self, name)
+            if given != only:
                 raise ExportError(
-                    f"ExecutorchBackendConfig({name}={getattr(self, name)!r}) is not supported; "
+                    f"ExecutorchBackendConfig({name}={given!r}) is not supported: {reason}; "
                     f"leave it at {only!r}",
                     argument=name,
                     expected=repr(only),
-                    got=repr(getattr(self, name)),
+                    got=repr(given),
                 )
         _require_upper_bounds(self.sym_shape_eval_pass)
         _require_device_configs(self.propagate_device_config)
