@@ -2,7 +2,7 @@
 //! results and NaN: each rewrite off, alone, and all on, against the program as the file has it.
 //!
 //! Rules that claim to be exact are held to the very same bytes when they work alone. A failure names its
-//! seed, the shortest beginning of the program that fails, and the rules without which it does not. The
+//! seed, the shortest beginning of the program that fails and its file, and the rules without which it does not. The
 //! ignored test takes 10,000 programs, or as many as `PTERON_RANDOM_GRAPHS` says; `2000..3000` are those seeds.
 
 use pteron_core::Result;
@@ -78,13 +78,16 @@ fn explain(settings: &[Setting], setting: &Setting, seed: u64) -> String {
     let short = (1..=16).map(|n| (n, RandomProgram::new(seed, n)));
     let mut found = short.filter_map(|(n, p)| Some((n, difference(&settings[0], setting, &p)?, p)));
     let Some((length, text, program)) = found.next() else { return "only in full length".into() };
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("random_graph_{seed}.pte"));
+    let kept =
+        std::fs::write(&path, &program.bytes).map_or_else(|e| e.to_string(), |()| path.display().to_string());
     let guilty: Vec<&str> = settings
         .iter()
         .filter_map(|s| s.name.strip_suffix(" off").map(|rule| (s, rule)))
         .filter(|(s, _)| difference(&settings[0], s, &program).is_none())
         .map(|(_, rule)| rule)
         .collect();
-    format!("{length} operators; right without any of {guilty:?}\n{text}")
+    format!("{length} operators ({kept}); right without any of {guilty:?}\n{text}")
 }
 
 fn check(seeds: std::ops::Range<u64>) {

@@ -79,7 +79,10 @@ impl Graph {
             self.producer(*t).is_some_and(|p| p != last && nodes.contains(&p))
                 && self.readers(*t).iter().any(|r| !nodes.contains(r) && self.is_before(*r, last))
         };
-        if draft.outputs.iter().any(|t| is_late(t) || self.must_stay(*t, last)) {
+        let base = draft.args.first().and_then(Argument::tensor).filter(|_| draft.op == Op::View);
+        let root = base.map(|t| self.through_views(t));
+        let is_elsewhere = |t: &TensorId| !self.may_lie_at(*t, root, self.readers(*t));
+        if draft.outputs.iter().any(|t| is_late(t) || self.must_stay(*t, last) || is_elsewhere(t)) {
             return false;
         }
         let inputs = || draft.args.iter().flat_map(Argument::tensors).filter(|t| !draft.outputs.contains(t));
@@ -87,6 +90,24 @@ impl Graph {
             self.producer(t).is_none_or(|p| self.is_live(p) && !nodes.contains(&p) && self.is_before(p, last))
         };
         inputs().all(is_there) && self.is_intact(nodes, last, draft)
+    }
+
+    /// May `readers` find what the view `tensor` shows in the bytes of `root`, or of no other tensor? A view at the border is
+    /// where the file has it, so its base stays there. What is no view is at the border itself if such a view shows it.
+    fn may_lie_at(&self, tensor: TensorId, root: Option<TensorId>, readers: &[NodeId]) -> bool {
+        let is_view = self.producer(tensor).is_some_and(|p| self.node(p).op == Op::View);
+        !is_view
+            || root == Some(self.through_views(tensor))
+            || !readers.iter().any(|r| self.is_pinned_view(*r))
+    }
+
+    /// Is it a view at the border, or of which there is one?
+    fn is_pinned_view(&self, node: NodeId) -> bool {
+        let node = self.node(node);
+        let is_pinned = |t: &TensorId| {
+            !self.tensor(*t).is_private() || self.readers(*t).iter().any(|r| self.is_pinned_view(*r))
+        };
+        node.op == Op::View && node.outputs.iter().any(is_pinned)
     }
 
     /// A border tensor written by an earlier node keeps its time.
@@ -181,9 +202,10 @@ impl Graph {
     }
 
     /// Lets `readers` of `from` read `to` instead. False, changing nothing, where `to` is, or looks at, a border tensor that
-    /// a node overwrites until the last of them has run, their own results included.
+    /// a node overwrites until the last of them has run, their own results included; or where a view at the border shows
+    /// `from`, which lies elsewhere.
     pub fn redirect(&mut self, readers: &[NodeId], from: TensorId, to: TensorId) -> bool {
-        if !self.lasts_until(to, readers) {
+        if !self.lasts_until(to, readers) || !self.may_lie_at(from, Some(self.through_views(to)), readers) {
             return false;
         }
         for node in readers {

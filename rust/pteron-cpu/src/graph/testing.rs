@@ -177,3 +177,27 @@ fn nodes_are_inserted_redirected_and_removed() {
     assert!(b.graph.remove(inserted));
     assert_eq!(b.graph.live().count(), 1);
 }
+
+#[test]
+fn what_a_view_at_the_border_shows_stays_where_it_is() {
+    for start in [None, Some(0)] {
+        let mut b = Builder::new();
+        let x = b.border(&[4, 8]);
+        let size = |shape: &[i64]| Argument::ints(shape);
+        let inner = b.call_with(super::ET_VIEW, vec![Argument::Tensor(x), size(&[8, 4])], &[8, 4]);
+        let outer = b.call_with(super::ET_VIEW, vec![Argument::Tensor(inner), size(&[32])], &[32]);
+        b.name("outer", outer);
+        start.into_iter().for_each(|start| b.pin("outer", start));
+        let (first, last) = (b.graph.producer(inner).unwrap(), b.graph.producer(outer).unwrap());
+        let draft = Draft {
+            op: super::Op::Opaque,
+            operator: "aten::view_copy.out".into(),
+            args: vec![Argument::Tensor(x), size(&[8, 4]), Argument::Tensor(inner)],
+            outputs: smallvec::smallvec![inner],
+            epilogue: crate::epilogue::Epilogue::NONE,
+        };
+        assert_eq!(b.graph.can_replace(&[first], &draft), start.is_none());
+        let copy = b.graph.new_tensor(b.graph.tensor(inner).spec.clone());
+        assert_eq!(b.graph.redirect(&[last], inner, copy), start.is_none());
+    }
+}
