@@ -19,6 +19,7 @@ __all__ = [
     "Method",
     "Program",
     "Runtime",
+    "StepTimer",
     "Tensor",
     "TracedStep",
     "ValueSpec",
@@ -166,6 +167,14 @@ class TracedStep:
     def handles(self) -> list[int]: ...
     @property
     def parts(self) -> list[tuple[int, int, int]]: ...
+
+@final
+class StepTimer:
+    def __new__(cls) -> StepTimer: ...
+    def intervals(self) -> list[tuple[int, int, int]]: ...
+    def delegate_events(self) -> list[tuple[int, str, int | str, int, int, int]]: ...
+    @staticmethod
+    def clock_cost() -> int: ...
 
 @final
 class Tensor:

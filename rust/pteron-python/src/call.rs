@@ -4,10 +4,10 @@
 use crate::errors::to_python;
 use crate::input::{Argument, Arguments, OutputMemory};
 use crate::parameter;
-use crate::tracer::PyTracer;
+use crate::step_timer::Observer;
 use pteron_core::error::panic_text;
 use pteron_core::{Error, Result};
-use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program, Tracer};
+use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use std::time::Instant;
@@ -63,7 +63,7 @@ pub fn execute(
     arguments: &mut Arguments,
     outputs: &mut SmallVec<[Option<OutputMemory>; 2]>,
     limits: CallLimits,
-    mut tracer: Option<PyTracer<'_>>,
+    mut observer: Option<Observer<'_>>,
     results: &mut Outputs,
 ) -> PyResult<()> {
     let inputs: SmallVec<[InputValue<'_>; 4]> = arguments.iter().map(Argument::as_input).collect();
@@ -77,7 +77,7 @@ pub fn execute(
             deadline: limits.deadline,
             budget: limits.budget,
             num_threads: limits.num_threads,
-            tracer: tracer.as_mut().map(|t| t as &mut dyn Tracer),
+            tracer: observer.as_mut().map(Observer::tracer),
             poll: Some(&mut poll),
         };
         match callee {
@@ -86,7 +86,7 @@ pub fn execute(
         }
     })?;
     drop((inputs, buffers));
-    let failure = tracer.as_mut().and_then(PyTracer::take_failure);
+    let failure = observer.and_then(Observer::finish);
     result
         .map_err(|error| {
             if error.detail().is_memory_kept {

@@ -5,7 +5,7 @@ use crate::errors::OrRaise;
 use crate::input::{Argument, Arguments, OutputMemory};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
-use crate::tracer::PyTracer;
+use crate::step_timer::Observer;
 use pteron_core::{Error, Result};
 use pteron_runtime::Outputs;
 use pyo3::prelude::*;
@@ -49,9 +49,9 @@ impl<'py> FlatCall<'_, 'py> {
             }
             None => Default::default(),
         };
-        let tracer = self.tracer.map(|t| PyTracer::new(py, t)).transpose()?;
+        let observer = self.tracer.map(|t| Observer::new(py, t)).transpose()?;
         let mut values = Outputs::new();
-        call::execute(py, callee, &mut arguments, &mut memory, self.limits, tracer, &mut values)?;
+        call::execute(py, callee, &mut arguments, &mut memory, self.limits, observer, &mut values)?;
         let objects = values
             .drain(..)
             .enumerate()

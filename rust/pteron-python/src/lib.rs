@@ -58,6 +58,7 @@ mod serialize;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod source;
 mod spec;
+mod step_timer;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod tensor;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
@@ -78,6 +79,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<method::Method>()?;
     m.add_class::<tensor::Tensor>()?;
     m.add_class::<tracer::TracedStep>()?;
+    m.add_class::<step_timer::StepTimer>()?;
     m.add_class::<runtime::Runtime>()?;
     m.add_class::<runtime::Limits>()?;
     m.add_class::<spec::ValueSpec>()?;

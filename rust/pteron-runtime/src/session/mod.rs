@@ -29,5 +29,6 @@ pub(crate) mod state_file;
 pub(crate) mod stated_outputs;
 #[allow(unsafe_code, reason = "slots of a session point to its arenas, to inputs and to outputs")]
 pub(crate) mod step_loop;
+pub(crate) mod step_times;
 pub(crate) mod tracer;
 pub(crate) mod watch;
