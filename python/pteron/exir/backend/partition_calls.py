@@ -20,6 +20,7 @@ from pteron.exir.backend.graph_identity import first_difference
 from pteron.exir.backend.lowered_backend_module import LoweredBackendModule
 from pteron.exir.backend.partition_extraction import extract_partition, next_debug_handle, restore_order
 from pteron.exir.backend.partition_nodes import collect_partitions
+from pteron.exir.backend.partition_order import breadth_first
 from pteron.exir.backend.partition_report import PARTITIONED_BY, REPORTED_REASON, explain_leftovers
 from pteron.exir.backend.partitioner import DELEGATION_TAG, DelegationSpec, Partitioner
 from pteron.exir.backend.program_copy import copy_for_partitioner, update_to_real_program, validate
@@ -161,12 +162,16 @@ def cut_partitions(program: ExportedProgram, tags: dict[str, DelegationSpec]) ->
         module = pending.pop()
         is_branch = module is not program.graph_module
         partitions = collect_partitions(module, program, tags, is_branch=is_branch)
+        order = {node: place for place, node in enumerate(module.graph.nodes)}
         for cut in partitions:
+            cut.computing.sort(key=order.__getitem__)
             call = extract_partition(
                 module, program, cut, is_branch=is_branch, debug_handle=first_handle + len(calls)
             )
             call.meta["submodule_program"].graph_module.meta.update(noted)
             calls.append(call)
+            if cut is not partitions[-1]:
+                order = breadth_first(module.graph, order)
         if partitions:
             restore_order(module.graph)
             module.graph.lint()

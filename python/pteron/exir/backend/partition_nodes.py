@@ -92,7 +92,7 @@ class PartitionNodes:
     Attributes:
         tag: the partition's tag.
         spec: where it goes.
-        computing: its operator calls, in graph order.
+        computing: its operator calls, sorted topologically; in graph order as long as nothing is cut.
         constants: tagged placeholders of the program's constants, in graph order.
     """
 

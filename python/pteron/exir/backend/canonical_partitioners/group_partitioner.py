@@ -66,7 +66,7 @@ class GroupBasedPartitioner:
         self._position = {node: index for index, node in enumerate(self._nodes)}
 
     def propose_partitions(self) -> list[Partition]:
-        """The partitions; ids count from 0 in graph order."""
+        """The partitions; ids count from 0, from the end of the graph, as those of PyTorch's partitioner."""
         clusters = self._initial_clusters()
         merged: list[_Cluster] = []
         # From the end of the graph, each with what lies before it, as PyTorch's own partitioner goes: where
@@ -78,7 +78,6 @@ class GroupBasedPartitioner:
                     clusters.remove(other)
                     cluster = self._merge(cluster, other, [*merged, *clusters])
             merged.append(cluster)
-        merged.sort(key=lambda cluster: cluster.members & -cluster.members)
         found = [self._members(cluster) for cluster in merged]
         kept = [nodes for nodes in found if self._is_worth_it(nodes)]
         for nodes in found:
