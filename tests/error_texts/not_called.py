@@ -364,6 +364,25 @@ PAYLOADS = {
     "{} is not in the table of constants",
     "{} lies outside of the payload",
 }
+# Folders and settings of language models, which need an exported model: tests/llm.
+LANGUAGE_MODELS = {
+    "a setting of sampling is out of range",
+    "a text has at least one new token",
+    "language model: {...} cannot be used: {...}",
+    "messages cannot hold themselves",
+    "the chat template fails on these messages",
+    "the chat template refuses the messages",
+    "the folder has no chat template",
+    "the logits of the model cannot be sampled",
+    "the prompt does not fit into the cache",
+    "the prompt has a token that the model does not know",
+    "the prompt has no tokens",
+    "the stream was closed before its end",
+    "the text was cancelled",
+    "the time for the text is over",
+    "the tokenizer is another model's",
+    "the tokens do not fit into the cache",
+}
 NOT_CALLED = (
     PROGRAMS
     | TABLES
@@ -373,6 +392,7 @@ NOT_CALLED = (
     | BUNDLES
     | DELEGATES
     | EXPANDED
+    | LANGUAGE_MODELS
     | PLUGINS
     | KERNELS
     | PAYLOADS

@@ -1,0 +1,19 @@
+"""Language models: text in, text out, in a process without torch and transformers.
+
+`Generator` opens a folder with an exported model. Tokenizers and chat templates need
+`pip install "pteron[llm]"`.
+"""
+
+from pteron.llm.generation_config import GenerationConfig
+from pteron.llm.generation_result import GenerationResult, Timings, TokenLogprob
+from pteron.llm.generator import Generator
+from pteron.llm.token_stream import TokenStream
+
+__all__ = [
+    "GenerationConfig",
+    "GenerationResult",
+    "Generator",
+    "Timings",
+    "TokenLogprob",
+    "TokenStream",
+]

@@ -1,0 +1,203 @@
+"""`Generator`: a folder with a language model, text in and text out, without torch and transformers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pteron.errors import InputError
+from pteron.llm.cache_session import CacheSession, SessionPool
+from pteron.llm.chat_template import ChatTemplate, Message, open_template
+from pteron.llm.generation_config import GenerationConfig
+from pteron.llm.generation_result import GenerationResult
+from pteron.llm.model_folder import ModelFolder, damaged
+from pteron.llm.speculation import PromptLookup, Proposer
+from pteron.llm.token_stream import Plan, TokenStream
+from pteron.llm.tokenizer import Tokenizer, open_tokenizer
+
+#: A text, its tokens, or the messages of a conversation.
+Prompt = str | Sequence[int] | Sequence[Message]
+
+
+class Generator:
+    """Generates text with the language model of a folder.
+
+    The weights are there once, whatever number of threads generate at the same time: every generation that
+    runs has a cache of its own.
+
+    Attributes:
+        folder: the program and what its files state. `tokenizer`, `template`: of the folder.
+        config: settings of calls that say nothing else.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        prefill_chunk: int = 512,
+        idle_caches: int = 2,
+        config: GenerationConfig | None = None,
+    ) -> None:
+        """Opens a folder: `model.pte` beside the files of a tokenizer and of a configuration.
+
+        `threads`: of a call (default: all). `prefill_chunk`: tokens of a prompt in one call at most, between
+        two chances to stop. `idle_caches`: caches that are kept for prompts with the same beginning.
+
+        Raises FileNotFoundError without a program or tokenizer, ProgramError where a file is damaged,
+        ImportError where the tokenizer's package is missing, InputError where the tokenizer is another
+        model's.
+        """
+        self.folder = ModelFolder(folder)
+        if self.folder.signature.batch != 1:
+            raise damaged("model.pte", f"it takes {self.folder.signature.batch} sequences in a call, not one")
+        self.tokenizer: Tokenizer = open_tokenizer(self.folder.path, self.folder.tokenizer_config)
+        vocabulary = self.folder.signature.vocabulary
+        if self.tokenizer.size > vocabulary:
+            raise InputError(
+                "the tokenizer is another model's",
+                expected=f"tokens below {vocabulary}, as the program has logits",
+                got=f"tokens up to {self.tokenizer.size - 1}",
+            )
+        self.template: ChatTemplate | None = open_template(self.folder.path, self.folder.tokenizer_config)
+        self.config = config or GenerationConfig()
+        self._new_session = partial(CacheSession, self.folder, threads, prefill_chunk)
+        self._pool = SessionPool(self._new_session, idle_caches)
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens of prompt and text together."""
+        return self.folder.max_seq_len
+
+    def generate(
+        self, prompt: Prompt, *, max_new_tokens: int | None = None, **settings: Any
+    ) -> GenerationResult:
+        """The text that follows a prompt. `settings`: those of `GenerationConfig`, by name.
+
+        Messages become a prompt by the chat template; the settings `tools` and `template_variables` reach it.
+
+        Raises InputError where the prompt does not fit into the cache, has tokens that the model does not
+        know, or
+            a setting is out of range; what the program raises. The next call works.
+        """
+        return self.stream(prompt, max_new_tokens=max_new_tokens, **settings).result
+
+    def stream(self, prompt: Prompt, *, max_new_tokens: int | None = None, **settings: Any) -> TokenStream:
+        """The same text piece by piece, as an iterator or asynchronous iterator; `cancel` ends it."""
+        changes = {"max_new_tokens": max_new_tokens, **settings}
+        if max_new_tokens is None:
+            del changes["max_new_tokens"]
+        tokens = self.tokens_of(prompt, changes.pop("tools", None), changes.pop("template_variables", None))
+        session = self._pool.take(tokens)
+
+        def done(_: GenerationResult | None) -> None:
+            self._pool.give(session)
+
+        return self.stream_in(session, tokens, changes, done)
+
+    async def generate_async(self, prompt: Prompt, **settings: Any) -> GenerationResult:
+        """`generate` for asynchronous code: the event loop goes on, and a cancelled task stops the model."""
+        stream = self.stream(prompt, **settings)
+        async for _ in stream:
+            pass
+        return stream.result
+
+    def stream_async(self, prompt: Prompt, **settings: Any) -> AsyncIterator[str]:
+        """`stream` for `async for`."""
+        return aiter(self.stream(prompt, **settings))
+
+    def tokens_of(
+        self,
+        prompt: Prompt,
+        tools: Sequence[Any] | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """The tokens of a prompt, checked."""
+        if isinstance(prompt, str):
+            tokens = self.tokenizer.encode(prompt)
+        elif prompt and isinstance(prompt[0], Mapping):
+            text = self.render(prompt, tools=tools, **(template_variables or {}))  # type: ignore[arg-type]
+            tokens = self.tokenizer.encode(text, add_special_tokens=False)
+        else:
+            tokens = list(prompt)  # type: ignore[arg-type]
+        if not tokens and self.folder.bos_id is not None:
+            tokens = [self.folder.bos_id]
+        self._check(tokens)
+        return tokens
+
+    def render(self, messages: Sequence[Message], **variables: Any) -> str:
+        """The prompt of messages, by the chat template. InputError where the folder has none."""
+        if self.template is None:
+            raise InputError(
+                "the folder has no chat template",
+                hint="give the prompt as text, or put the model's chat_template.jinja into the folder",
+            )
+        return self.template.render(messages, **variables)
+
+    def new_session(self) -> CacheSession:
+        """A cache of its own."""
+        return self._new_session()
+
+    def stream_in(
+        self,
+        session: CacheSession,
+        tokens: list[int],
+        settings: Mapping[str, Any],
+        done: Callable[[GenerationResult | None], None],
+    ) -> TokenStream:
+        """The text behind tokens, in the cache that the caller chose. `done` is called once, at the end, with
+        the result, or with None where an error ended the text.
+        """
+        try:
+            return TokenStream(session, self._plan(tokens, settings), done)
+        except BaseException:
+            done(None)
+            raise
+
+    def _plan(self, tokens: list[int], settings: Mapping[str, Any]) -> Plan:
+        config = self.config.with_changes(settings)
+        stated = self.folder.generation_config
+        # The last token of a text is never computed, so that one more than the cache takes fits.
+        room = self.max_seq_len - len(tokens) + 1
+        eos = frozenset() if config.ignore_eos else self.folder.eos_ids
+        return Plan(
+            prompt=tokens,
+            sampling=config.sampling(stated),
+            most_tokens=config.new_tokens(stated, room),
+            fewest_tokens=config.min_new_tokens,
+            eos=eos | frozenset(config.stop_token_ids),
+            stops=config.stops,
+            logprobs=config.logprobs,
+            skip_special_tokens=config.skip_special_tokens,
+            deadline=config.deadline,
+            tokenizer=self.tokenizer,
+            proposer=self._proposer(config),
+            most_in_call=self.folder.signature.chunk,
+        )
+
+    def _proposer(self, config: GenerationConfig) -> Proposer | None:
+        can_check = self.folder.can_rewind and self.folder.all_positions_method is not None
+        if config.prompt_lookup_num_tokens > 0 and can_check:
+            return PromptLookup(config.prompt_lookup_num_tokens)
+        return None
+
+    def _check(self, tokens: list[int]) -> None:
+        if not tokens:
+            raise InputError("the prompt has no tokens", expected="at least one token")
+        if len(tokens) > self.max_seq_len:
+            raise InputError(
+                "the prompt does not fit into the cache",
+                expected=f"at most {self.max_seq_len} tokens",
+                got=f"{len(tokens)} tokens",
+                hint="shorten the prompt, or export the model with a larger max_seq_len",
+            )
+        vocabulary = self.folder.signature.vocabulary
+        for token in tokens:
+            if not isinstance(token, int) or not 0 <= token < vocabulary:
+                raise InputError(
+                    "the prompt has a token that the model does not know",
+                    expected=f"numbers from 0 to {vocabulary - 1}",
+                    got=repr(token)[:100],
+                )

@@ -1,0 +1,29 @@
+"""One folder for all tests of generation."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pteron.llm import Generator
+from tests.llm.recipe_folder import RecipeFolder, write_folder
+
+
+@pytest.fixture(scope="session")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> RecipeFolder:
+    """The folder of a small model, with the model."""
+    return write_folder(tmp_path_factory.mktemp("llm"))
+
+
+@pytest.fixture
+def generator(recipe: RecipeFolder) -> Generator:
+    """A generator of its own."""
+    return Generator(recipe.folder, threads=1)
+
+
+@pytest.fixture
+def copied(recipe: RecipeFolder, tmp_path: Path) -> Path:
+    """A copy of the folder that a test may damage."""
+    return Path(shutil.copytree(recipe.folder, tmp_path / "model"))
