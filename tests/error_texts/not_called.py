@@ -366,10 +366,16 @@ PAYLOADS = {
 }
 # Folders and settings of language models, which need an exported model: tests/llm.
 LANGUAGE_MODELS = {
+    "a message is a text, or has a role",
     "a setting of sampling is out of range",
     "a text has at least one new token",
     "language model: {...} cannot be used: {...}",
     "messages cannot hold themselves",
+    "the conversation is generating an answer already",
+    "the conversation was saved with another program",
+    "the file of a conversation cannot be used: {...}",
+    "the file of a conversation has other buffers than the program",
+    "the file of a conversation has tokens that the model does not know",
     "the chat template fails on these messages",
     "the chat template refuses the messages",
     "the folder has no chat template",

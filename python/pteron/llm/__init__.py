@@ -4,12 +4,14 @@
 `pip install "pteron[llm]"`.
 """
 
+from pteron.llm.conversation import Conversation
 from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult, Timings, TokenLogprob
 from pteron.llm.generator import Generator
 from pteron.llm.token_stream import TokenStream
 
 __all__ = [
+    "Conversation",
     "GenerationConfig",
     "GenerationResult",
     "Generator",

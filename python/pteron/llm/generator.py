@@ -10,6 +10,7 @@ from typing import Any
 from pteron.errors import InputError
 from pteron.llm.cache_session import CacheSession, SessionPool
 from pteron.llm.chat_template import ChatTemplate, Message, open_template
+from pteron.llm.conversation import Conversation, restore
 from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult
 from pteron.llm.model_folder import ModelFolder, damaged
@@ -107,6 +108,24 @@ class Generator:
     def stream_async(self, prompt: Prompt, **settings: Any) -> AsyncIterator[str]:
         """`stream` for `async for`."""
         return aiter(self.stream(prompt, **settings))
+
+    def conversation(self, messages: str | Sequence[Message] = (), **settings: Any) -> Conversation:
+        """A conversation with a cache of its own, from these messages on; a text is what the system says.
+
+        `settings`: of all its answers. InputError where the folder has no chat template.
+        """
+        if isinstance(messages, str):
+            messages = [{"role": "system", "content": messages}]
+        if self.template is None:
+            self.render([])
+        return Conversation(self, self.new_session(), messages, settings)
+
+    def restore(self, path: str | os.PathLike[str], **settings: Any) -> Conversation:
+        """The conversation that `Conversation.save` wrote: nothing of it is computed again.
+
+        Raises ProgramError where the file is damaged, InputError where it is another program's.
+        """
+        return restore(self, path, settings)
 
     def tokens_of(
         self,
