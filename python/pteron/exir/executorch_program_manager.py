@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from torch.export import ExportedProgram
 from pteron.errors import ExportError
 from pteron.exir.config.backend_config import ExecutorchBackendConfig
 from pteron.exir.emit.emit_program import EmittedProgram
+from pteron.exir.lowering_report import LoweringReport, LoweringStep
 from pteron.exir.memory.memory_report import MemoryReport, memory_report
 from pteron.exir.method_map import DEFAULT_METHOD
 from pteron.exir.schema import DataFileEntry, Program
@@ -31,11 +33,14 @@ class ExecutorchProgramManager:
         planned_programs: Mapping[str, ExportedProgram],
         constant_methods: Mapping[str, Any],
         config: ExecutorchBackendConfig,
+        lowering: Sequence[LoweringStep] = (),
     ) -> None:
+        """`lowering`: what was done since capture, for `lowering_report`."""
         self._emitted = emitted
         self._planned_programs = dict(planned_programs)
         self._constant_methods = dict(constant_methods)
         self._config = config
+        self._lowering = tuple(lowering)
         self._buffer: bytes | None = None
         self._etrecord: ETRecord | None = None
 
@@ -47,6 +52,9 @@ class ExecutorchProgramManager:
             for plan in plans
         )
         return f"<ExecutorchProgramManager of {methods}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.lowering_report()._repr_html_()}"
 
     @property
     def methods(self) -> set[str]:
@@ -124,6 +132,15 @@ class ExecutorchProgramManager:
                 for name, program in self._planned_programs.items()
             }
         )
+
+    def lowering_report(self) -> LoweringReport:
+        """What each pass, partitioner and backend did from `to_edge` to this program: calls before and after
+        by operator, and time.
+
+        `str()` is a table, notebooks show one, `to_json()`, `to_dict()` and `to_dataframe()` give it to
+        programs.
+        """
+        return LoweringReport(self._lowering)
 
     @property
     def buffer(self) -> bytes:

@@ -20,6 +20,7 @@ from pteron.exir.edge_program import edge_program
 from pteron.exir.emit.emit_program import EmittedProgram, emit_program, operator_names
 from pteron.exir.emit.find_call_problems import find_call_problems, is_unregistered
 from pteron.exir.emit.operator_origins import custom_operators
+from pteron.exir.lowering_report import recorded_emission
 from pteron.exir.memory.memory_planning_pass import memory_sizes
 from pteron.exir.pass_order import FUNCTIONAL, INTO_MEMORY, PLAN, ToExecutorch
 from pteron.exir.passes.find_problems import located_problems
@@ -62,13 +63,14 @@ def lower_programs(
     planned = plan_programs(functional, lowering)
     _check_unplanned_buffers(programs, config)
     step("values and instructions")
-    emitted = emit_program(
-        planned,
-        constant_methods,
-        has_scoped_data=config.kernels != "executorch-portable",
-        external=config.external_tags(),
-        emit_stacktrace=config.emit_stacktrace,
-    )
+    with recorded_emission(program for program, _ in planned.values()):
+        emitted = emit_program(
+            planned,
+            constant_methods,
+            has_scoped_data=config.kernels != "executorch-portable",
+            external=config.external_tags(),
+            emit_stacktrace=config.emit_stacktrace,
+        )
     if config.kernels == "pteron":
         _raise_what_load_refuses(emitted, config)
     _warn_of_custom_operators(emitted, config)

@@ -182,6 +182,7 @@ FUNCTIONAL: Stage[ToExecutorch] = Stage(
             when=_OPTIMIZES,
             given=lambda to, _: (to.config.optimizations,),
             scope=Scope.FILE,
+            is_list=True,
         ),
         Row(legalize_portable_dim_order, when=_PORTABLE_KERNELS),
         Row(replace_view_copies, when=_SHARES_VIEWS),

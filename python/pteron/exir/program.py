@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from torch.export import ExportedProgram
@@ -23,6 +24,7 @@ from pteron.exir.edge.verify import EdgeDialectVerifier, verify
 from pteron.exir.edge_program import edge_program
 from pteron.exir.executorch_program_manager import ExecutorchProgramManager
 from pteron.exir.lower_program import lower_programs
+from pteron.exir.lowering_report import LoweringReport, LoweringStep, Recorder, calls_of, recording
 from pteron.exir.method_map import DEFAULT_METHOD, programs_by_method
 from pteron.exir.passes.in_edge_dialect import in_edge_dialect
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_held_passes
@@ -59,8 +61,9 @@ def to_edge(
     """
     config = explicit_settings(compile_config, EdgeCompileConfig, "to_edge(compile_config=...)")
     named = programs_by_method(programs, "to_edge")
-    edge = {name: edge_program(program, config, name) for name, program in named.items()}
-    manager = EdgeProgramManager(edge, constant_methods, config)
+    with recording() as done:
+        edge = {name: edge_program(program, config, name) for name, program in named.items()}
+    manager = EdgeProgramManager(edge, constant_methods, config, done.steps)
     if generate_etrecord:
         manager.begin_etrecord(named)
     return manager
@@ -74,7 +77,9 @@ class EdgeProgramManager:
         edge_programs: ExportedProgram | Mapping[str, ExportedProgram],
         constant_methods: Mapping[str, Any] | None = None,
         compile_config: EdgeCompileConfig | None = None,
+        lowering: Sequence[LoweringStep] = (),
     ) -> None:
+        """`lowering`: what was done to the programs before, for `lowering_report`."""
         self._edge_programs = programs_by_method(edge_programs, "EdgeProgramManager")
         for name, program in self._edge_programs.items():
             _require_edge_dialect(program, name)
@@ -83,6 +88,7 @@ class EdgeProgramManager:
             compile_config, EdgeCompileConfig, "EdgeProgramManager(compile_config=...)"
         )
         self._etrecord: ETRecord | None = None
+        self._lowering = tuple(lowering)
         twice = sorted(self._edge_programs.keys() & self._constant_methods.keys())
         if twice:
             raise ExportError(f"method {twice[0]!r} is both a program and a constant method", method=twice[0])
@@ -95,6 +101,9 @@ class EdgeProgramManager:
             f"; constant methods {', '.join(self._constant_methods)}" if self._constant_methods else ""
         )
         return f"<EdgeProgramManager of {methods}{constants}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.lowering_report()._repr_html_()}"
 
     def begin_etrecord(self, programs: Mapping[str, ExportedProgram]) -> None:
         """Keep the captured programs and the edge programs of now for `ExecutorchProgramManager.get_etrecord`
@@ -110,12 +119,15 @@ class EdgeProgramManager:
         """Keep the edge programs of now beside those from before, where a record was begun."""
         if self._etrecord is not None:
             copies = {name: copy_with_own_state(each) for name, each in self._edge_programs.items()}
-            manager = EdgeProgramManager(copies, self._constant_methods, self.compile_config)
+            manager = EdgeProgramManager(copies, self._constant_methods, self.compile_config, self._lowering)
             self._etrecord.add_extra_export_modules({"edge_after_transform": manager})
 
-    def _next(self, programs: Mapping[str, ExportedProgram], config: EdgeCompileConfig) -> EdgeProgramManager:
-        """The manager of a later stage."""
-        manager = EdgeProgramManager(programs, self._constant_methods, config)
+    def _next(
+        self, programs: Mapping[str, ExportedProgram], config: EdgeCompileConfig, done: Recorder
+    ) -> EdgeProgramManager:
+        """The manager of a later stage, and what was done on the way there."""
+        lowering = (*self._lowering, *done.steps)
+        manager = EdgeProgramManager(programs, self._constant_methods, config, lowering)
         manager._etrecord = self._etrecord
         return manager
 
@@ -178,11 +190,12 @@ class EdgeProgramManager:
         else:
             per_method = dict.fromkeys(self._edge_programs, graph_passes(passes, "transform"))
         changed = dict(self._edge_programs)
-        for name, chosen in per_method.items():
-            changed[name] = _run_passes(changed[name], chosen)
-            if config._check_ir_validity:
-                verify(changed[name], EDGE, method=name)
-        return self._next(changed, config)
+        with recording() as done:
+            for name, chosen in per_method.items():
+                changed[name] = _run_passes(changed[name], chosen, name, done)
+                if config._check_ir_validity:
+                    verify(changed[name], EDGE, method=name)
+        return self._next(changed, config, done)
 
     @progress_of("to_backend")
     def to_backend(self, partitioner: Any) -> EdgeProgramManager:
@@ -205,8 +218,9 @@ class EdgeProgramManager:
             else dict.fromkeys(self._edge_programs, partitioner)
         )
         step(f"partitions of {', '.join(map(repr, sorted(per_method)))}")
-        lowered = to_backend(MethodProgramsPartitionerSpec(dict(self._edge_programs), per_method))
-        return self._next({**self._edge_programs, **lowered}, self.compile_config)
+        with recording() as done:
+            lowered = to_backend(MethodProgramsPartitionerSpec(dict(self._edge_programs), per_method))
+        return self._next({**self._edge_programs, **lowered}, self.compile_config, done)
 
     def delegation_report(self) -> DelegationReport:
         """What went to which backend, what stays in the runtime and why, for each method.
@@ -217,6 +231,15 @@ class EdgeProgramManager:
         return DelegationReport(
             {name: delegation_report(program) for name, program in self._edge_programs.items()}
         )
+
+    def lowering_report(self) -> LoweringReport:
+        """What each pass, partitioner and backend did since `to_edge`: calls before and after by
+        operator, and time.
+
+        `str()` is a table, notebooks show one, `to_json()`, `to_dict()` and `to_dataframe()` give it to
+        programs.
+        """
+        return LoweringReport(self._lowering)
 
     def log_delegation(self) -> None:
         """Log the report's summary, one line, if a partitioner ran and something stayed in the runtime."""
@@ -238,10 +261,12 @@ class EdgeProgramManager:
         """
         config = explicit_settings(config, ExecutorchBackendConfig, "to_executorch(config=...)")
         config.require_methods(self._edge_programs)
-        emitted, planned = lower_programs(
-            self._edge_programs, self._constant_methods, config, self.compile_config
-        )
-        manager = ExecutorchProgramManager(emitted, planned, self._constant_methods, config)
+        with recording() as done:
+            emitted, planned = lower_programs(
+                self._edge_programs, self._constant_methods, config, self.compile_config
+            )
+        lowering = (*self._lowering, *done.steps)
+        manager = ExecutorchProgramManager(emitted, planned, self._constant_methods, config, lowering)
         if self._etrecord is not None:
             manager.take_etrecord(self._etrecord.copy())
         return manager
@@ -267,8 +292,15 @@ def _constant_methods(given: Any) -> dict[str, Any]:
     return dict(given or {})
 
 
-def _run_passes(program: ExportedProgram, passes: Sequence[GraphPass]) -> ExportedProgram:
-    return in_edge_dialect(run_held_passes(program, passes))
+def _run_passes(
+    program: ExportedProgram, passes: Sequence[GraphPass], method: str, done: Recorder
+) -> ExportedProgram:
+    before = calls_of(program)
+    with done.timed() as seconds:
+        changed = in_edge_dialect(run_held_passes(program, passes))
+    names = ", ".join(getattr(each, "__name__", type(each).__name__) for each in passes)
+    done.add("transform", names, method, seconds[0], (before, calls_of(changed)))
+    return changed
 
 
 def _lower_one(program: ExportedProgram, **options: Any) -> ExecutorchProgramManager:

@@ -14,6 +14,7 @@ from pteron.exir.config.explicit_settings import explicit_settings
 from pteron.exir.decompose.core_decompositions import torch_failures_named
 from pteron.exir.decompose.preserved_operators import PreservedOperators
 from pteron.exir.edge_program import edge_program
+from pteron.exir.lowering_report import recording
 from pteron.exir.method_map import programs_by_method
 from pteron.exir.pass_order import CAPTURED, ToEdge
 from pteron.exir.passes.pass_list import run_stage
@@ -46,18 +47,9 @@ def to_edge_transform_and_lower(
     )
     named = programs_by_method(programs, "to_edge_transform_and_lower")
     choices = _by_method(partitioner, named)
-    edge: dict[str, ExportedProgram] = {}
-    for name, program in named.items():
-        preserved = PreservedOperators()
-        if choices[name]:
-            captured = run_stage(CAPTURED, {name: program}, ToEdge(config, frozenset(), preserved))[name]
-            with torch_failures_named(name):
-                program = captured.run_decompositions({})
-        for choice in choices[name]:
-            program = choice.transform_for_pre_decomposition(program)
-            preserved.add(*choice.ops_to_not_decompose(program))
-        edge[name] = edge_program(program, config, name, preserved)
-    manager = EdgeProgramManager(edge, constant_methods, config)
+    with recording() as done:
+        edge = {name: _edge_program(program, config, name, choices[name]) for name, program in named.items()}
+    manager = EdgeProgramManager(edge, constant_methods, config, done.steps)
     if generate_etrecord:
         manager.begin_etrecord(named)
     if transform_passes is not None:
@@ -69,6 +61,20 @@ def to_edge_transform_and_lower(
         )
     manager.log_delegation()
     return manager
+
+
+def _edge_program(
+    program: ExportedProgram, config: EdgeCompileConfig, method: str, choices: Sequence[Partitioner]
+) -> ExportedProgram:
+    preserved = PreservedOperators()
+    if choices:
+        captured = run_stage(CAPTURED, {method: program}, ToEdge(config, frozenset(), preserved))[method]
+        with torch_failures_named(method):
+            program = captured.run_decompositions({})
+    for choice in choices:
+        program = choice.transform_for_pre_decomposition(program)
+        preserved.add(*choice.ops_to_not_decompose(program))
+    return edge_program(program, config, method, preserved)
 
 
 def _by_method(partitioner: Any, named: Mapping[str, ExportedProgram]) -> dict[str, list[Partitioner]]:

@@ -27,6 +27,7 @@ from pteron.exir.backend.partition_calls import (
     validation_disabled,
 )
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
+from pteron.exir.backend.recorded_partitions import recorded_backend, recorded_partition
 from pteron.exir.edge.verify import EdgeDialectVerifier
 
 __all__ = [
@@ -270,13 +271,16 @@ def _lower_methods(methods: MethodProgramsPartitionerSpec) -> dict[str, Any]:
     # Of each backend, the partitions of each method.
     calls_of: dict[str, dict[str, list[torch.fx.Node]]] = {}
     for method, choice in methods.method_to_partitioner.items():
-        tagged[method], tags = tag_program(program_of(held[method]), as_partitioner(choice))
-        for spec in tags.values():
-            find_backend(spec.backend_id)
-        for call in in_graph_order(cut_partitions(tagged[method], tags)):
+        with recorded_partition(program_of(held[method]), choice, method) as parts:
+            tagged[method], tags = tag_program(program_of(held[method]), as_partitioner(choice))
+            for spec in tags.values():
+                find_backend(spec.backend_id)
+            parts += in_graph_order(cut_partitions(tagged[method], tags))
+        for call in parts:
             calls_of.setdefault(call.meta["backend_id"], {}).setdefault(method, []).append(call)
     for backend_id, calls in calls_of.items():
-        lower_all_submodules_to_backend(backend_id, calls, tagged)
+        with recorded_backend(backend_id, calls):
+            lower_all_submodules_to_backend(backend_id, calls, tagged)
     return {
         method: with_program(program, finished_program(tagged[method], program_of(program)))
         if method in tagged

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch.export import ExportedProgram
 
+from pteron.exir.lowering_report import StageRecord
 from pteron.exir.passes.cancel_permutes import cancel_permutes
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
 from pteron.exir.passes.fold_batch_norms import fold_batch_norms
@@ -44,7 +45,14 @@ def optimize_programs(
     The programs given are changed.
     """
     changed = dict(programs)
+    steps = StageRecord(changed)
     for each in passes:
-        bound = each.across(changed)
-        changed = {name: bound(program).exported_program for name, program in changed.items()}
+        with steps.of(_name(each), "") as done:
+            bound = each.across(changed)
+            done |= {name: bound(program).exported_program for name, program in changed.items()}
+        changed.update(done)
     return changed
+
+
+def _name(each: ExportedProgramPassBase) -> str:
+    return str(getattr(each, "__name__", type(each).__name__))

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from torch.export import ExportedProgram
 
+from pteron.exir.lowering_report import StageRecord
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassResult
 
 Settings = TypeVar("Settings")
@@ -37,13 +38,15 @@ class Row(Generic[Settings]):
 
     `run`: changes the program that it is given (or the programs, see `scope`), or returns another; its
     docstring is what `docs/passes.md` says about it. `when`: None for always. `given`: what `run` gets beside
-    the program, from the settings and the name of the method (empty where the scope is the file).
+    the program, from the settings and the name of the method (empty where the scope is the file). `is_list`:
+    it runs passes of its own, each of which a report names.
     """
 
     run: Callable[..., Any]
     when: Condition[Settings] | None = None
     given: Callable[[Settings, str], tuple[Any, ...]] | None = None
     scope: Scope = Scope.METHOD
+    is_list: bool = False
 
     @property
     def name(self) -> str:
@@ -76,17 +79,20 @@ def run_stage(
     the passes.
     """
     current = dict(programs)
+    steps = StageRecord(current, stage.name)
     for row in stage.rows:
         if row.when is not None and not row.when.holds(settings):
             continue
         if row.scope is Scope.FILE:
-            changed = row.run(current, *row.arguments(settings, ""))
-            current = current if changed is None else changed
+            with steps.of(row.name, "", is_list=row.is_list) as done:
+                changed = row.run(current, *row.arguments(settings, ""))
+                current = current if changed is None else changed
+                done.update(current)
         else:
-            current = {
-                name: _changed(row.run(program, *row.arguments(settings, name)), program)
-                for name, program in current.items()
-            }
+            for name, program in current.items():
+                with steps.of(row.name, name) as done:
+                    done[name] = _changed(row.run(program, *row.arguments(settings, name)), program)
+                current = {**current, **done}
     return current
 
 
