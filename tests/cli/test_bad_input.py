@@ -37,8 +37,8 @@ CALLS = {
     "pack": "{p} -o {out}",
     "convert": "{p} --weights float16 -o {out}",
 }
-#: Commands that take no program.
-OTHERS = {"plugins", "knobs", "completion"}
+#: Commands that take no program, or a folder (tests/llm/test_generator_command.py).
+OTHERS = {"chat", "completion", "generate", "knobs", "plugins"}
 #: Those that load methods, with inputs that may be wrong.
 CALLING = [
     name for name in ("run", "bench", "profile", "compare", "reduce", "bisect-rewrites") if name in CALLS
