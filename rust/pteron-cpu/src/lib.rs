@@ -36,6 +36,7 @@ static FAMILIES: &[&[EngineKernel]] = &[
     linear::vector_matrix::KERNELS,
     linear::KERNELS,
     linear::grouped::KERNELS,
+    linear::halves::KERNELS,
     linear::other_dtypes::KERNELS,
     #[cfg(feature = "convolution")]
     conv::KERNELS,

@@ -142,20 +142,28 @@ const fn unroll(sums: usize) -> usize {
 /// The sums of a tile.
 type Sums<V, const MR: usize, const W: usize> = [[V; W]; MR];
 
-/// A tile of `MR` rows by `W` vectors, `VPP` of them in each panel of B. `PACKED`: A is packed.
+/// A tile of `MR` rows by `W` vectors, `VPP` of them in each panel of B. `PACKED`: A is packed. `PAIRS`: elements of A and
+/// B are pairs of bfloat16.
 ///
 /// # Safety
 /// The caller is compiled for the instruction set of `s`; all pointers are valid for the elements that
 /// `t` describes; C overlaps nothing else that is read, but may be the residual.
 #[inline(always)]
-pub(crate) unsafe fn tile<S: Simd, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+pub(crate) unsafe fn tile<
+    S: Simd,
+    const MR: usize,
+    const W: usize,
+    const VPP: usize,
+    const PACKED: bool,
+    const PAIRS: bool,
+>(
     s: S,
     t: &Tile,
 ) {
     const { assert!(MR <= 14 && W <= 8 && W.is_multiple_of(VPP)) };
     // SAFETY: the contract of this function.
     unsafe {
-        let sums = multiply::<S, MR, W, VPP, PACKED>(s, t);
+        let sums = multiply::<S, MR, W, VPP, PACKED, PAIRS>(s, t);
         if t.columns >= W * S::LANES {
             finish::<S, MR, W, false>(s, t, sums);
         } else {
@@ -167,7 +175,14 @@ pub(crate) unsafe fn tile<S: Simd, const MR: usize, const W: usize, const VPP: u
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn multiply<S: Simd, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+unsafe fn multiply<
+    S: Simd,
+    const MR: usize,
+    const W: usize,
+    const VPP: usize,
+    const PACKED: bool,
+    const PAIRS: bool,
+>(
     s: S,
     t: &Tile,
 ) -> Sums<S::F, MR, W> {
@@ -195,11 +210,11 @@ unsafe fn multiply<S: Simd, const MR: usize, const W: usize, const VPP: usize, c
                 });
             }
             let a = (&bases, a_stride);
-            step::<S, MR, W, VPP, PACKED>(s, t, a, 0, b, &mut sums);
-            step::<S, MR, W, VPP, PACKED>(s, t, a, 1, b.wrapping_add(t.b_stride), &mut sums);
+            step::<S, MR, W, VPP, PACKED, PAIRS>(s, t, a, 0, b, &mut sums);
+            step::<S, MR, W, VPP, PACKED, PAIRS>(s, t, a, 1, b.wrapping_add(t.b_stride), &mut sums);
             if unroll == 4 {
-                step::<S, MR, W, VPP, PACKED>(s, t, a, 2, b.wrapping_add(2 * t.b_stride), &mut sums);
-                step::<S, MR, W, VPP, PACKED>(s, t, a, 3, b.wrapping_add(3 * t.b_stride), &mut sums);
+                step::<S, MR, W, VPP, PACKED, PAIRS>(s, t, a, 2, b.wrapping_add(2 * t.b_stride), &mut sums);
+                step::<S, MR, W, VPP, PACKED, PAIRS>(s, t, a, 3, b.wrapping_add(3 * t.b_stride), &mut sums);
             }
             b = b.wrapping_add(unroll * t.b_stride);
             unrolled!(bases G < BASES {
@@ -213,7 +228,7 @@ unsafe fn multiply<S: Simd, const MR: usize, const W: usize, const VPP: usize, c
             }
         }
         for ahead in 0..t.k % unroll {
-            step::<S, MR, W, VPP, PACKED>(s, t, (&bases, a_stride), ahead, b, &mut sums);
+            step::<S, MR, W, VPP, PACKED, PAIRS>(s, t, (&bases, a_stride), ahead, b, &mut sums);
             b = b.wrapping_add(t.b_stride);
         }
         sums
@@ -226,7 +241,14 @@ unsafe fn multiply<S: Simd, const MR: usize, const W: usize, const VPP: usize, c
 /// # Safety
 /// As [`tile`]; `bases` (rows `a_stride` apart) plus `ahead` steps are at some k, `b` at the same.
 #[inline(always)]
-unsafe fn step<S: Simd, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(
+unsafe fn step<
+    S: Simd,
+    const MR: usize,
+    const W: usize,
+    const VPP: usize,
+    const PACKED: bool,
+    const PAIRS: bool,
+>(
     s: S,
     t: &Tile,
     (bases, a_stride): (&Bases, usize),
@@ -258,7 +280,10 @@ unsafe fn step<S: Simd, const MR: usize, const W: usize, const VPP: usize, const
             };
             let x = s.splat(*a);
             unrolled!(vectors V < W {
-                sums[R][V] = s.fma(x, columns[V], sums[R][V]);
+                sums[R][V] = match PAIRS {
+                    true => s.dot_brain16(x, columns[V], sums[R][V]),
+                    false => s.fma(x, columns[V], sums[R][V]),
+                };
             });
         });
     }

@@ -7,7 +7,10 @@ use crate::packed::f32_nr32_v1::NR;
 use pteron_core::Isa;
 use pteron_kernels::vector_math::{Simd, SimdTask, portable};
 #[cfg(target_arch = "x86_64")]
-use pteron_kernels::vector_math::{avx2::enter as enter_avx2, avx512::enter as enter_avx512};
+use pteron_kernels::vector_math::{
+    avx2::enter as enter_avx2,
+    avx512::{enter as enter_avx512, enter_brain16, has_brain16},
+};
 
 /// A tile for some number of rows.
 #[derive(Clone, Copy)]
@@ -49,6 +52,17 @@ impl TileSet {
         }
     }
 
+    /// The tiles whose elements are pairs of bfloat16, if the processor multiplies them and `isa` allows it. They read
+    /// no packed A.
+    pub fn of_pairs(isa: Isa) -> Option<&'static TileSet> {
+        #[cfg(target_arch = "x86_64")]
+        if isa >= Isa::Avx512 && has_brain16() {
+            return Some(&AVX512_PAIRS);
+        }
+        let _ = isa;
+        None
+    }
+
     /// Rows of the tallest tile.
     pub fn max_rows(&self) -> usize {
         self.narrow.len()
@@ -80,27 +94,29 @@ impl TileSet {
     }
 }
 
-struct TileTask<'a, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(&'a Tile);
+struct TileTask<'a, const MR: usize, const W: usize, const VPP: usize, const PACKED: bool, const PAIRS: bool>(
+    &'a Tile,
+);
 
-impl<const MR: usize, const W: usize, const VPP: usize, const PACKED: bool> SimdTask
-    for TileTask<'_, MR, W, VPP, PACKED>
+impl<const MR: usize, const W: usize, const VPP: usize, const PACKED: bool, const PAIRS: bool> SimdTask
+    for TileTask<'_, MR, W, VPP, PACKED, PAIRS>
 {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         // SAFETY: only the functions below make a task, with a tile that keeps the contract of `tile`; `run` is inlined
         // into code compiled for the instruction set of `s`.
-        unsafe { tile::<S, MR, W, VPP, PACKED>(s, self.0) }
+        unsafe { tile::<S, MR, W, VPP, PACKED, PAIRS>(s, self.0) }
     }
 }
 
 macro_rules! compiled {
-    ($name:ident, $enter:expr, $($feature:literal)?) => {
+    ($name:ident, $pairs:literal, $enter:expr, $($feature:literal)?) => {
         /// # Safety
         /// As [`tile`]; the processor has the instruction set.
         $(#[target_feature(enable = $feature)])?
         unsafe fn $name<const MR: usize, const W: usize, const VPP: usize, const PACKED: bool>(t: &Tile) {
-            let task = TileTask::<MR, W, VPP, PACKED>(t);
+            let task = TileTask::<MR, W, VPP, PACKED, $pairs>(t);
             // SAFETY: the contract of this function: `TileSet::for_isa` hands it out for processors that have the
             // instruction set.
             #[allow(unused_unsafe, reason = "the portable entry is safe")]
@@ -108,11 +124,13 @@ macro_rules! compiled {
         }
     };
 }
-compiled!(portable, |task: TileTask<'_, MR, W, VPP, PACKED>| task.run(portable::Portable),);
+compiled!(portable, false, |task: TileTask<'_, MR, W, VPP, PACKED, false>| task.run(portable::Portable),);
 #[cfg(target_arch = "x86_64")]
-compiled!(avx2, enter_avx2, "avx2,fma,f16c");
+compiled!(avx2, false, enter_avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-compiled!(avx512, enter_avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq");
+compiled!(avx512, false, enter_avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq");
+#[cfg(target_arch = "x86_64")]
+compiled!(avx512_pairs, true, enter_brain16, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16");
 
 /// `variants!(function, lanes, packed; vectors of a tile, vectors per panel: rows ...)`
 macro_rules! variants {
@@ -159,4 +177,16 @@ static AVX512: TileSet = TileSet {
     first_packed: 9,
     packed: variants!(avx512, 16, true; 2, 2: 9 10 11 12 13 14),
     packed_half: variants!(avx512, 16, true; 1, 1: 9 10 11 12 13 14),
+};
+
+/// As [`AVX512`] without what few columns, few rows and a packed A would gain.
+#[cfg(target_arch = "x86_64")]
+static AVX512_PAIRS: TileSet = TileSet {
+    isa: Isa::Avx512,
+    narrow: variants!(avx512_pairs, 16, false; 2, 2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    half: &[],
+    wide: &[],
+    first_packed: usize::MAX,
+    packed: &[],
+    packed_half: &[],
 };

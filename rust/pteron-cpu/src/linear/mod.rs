@@ -10,6 +10,7 @@
 mod accept;
 mod combine;
 pub mod grouped;
+pub mod halves;
 mod matmul;
 pub mod matrix_vector;
 pub mod other_dtypes;

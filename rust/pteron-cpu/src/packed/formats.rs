@@ -4,10 +4,11 @@ use super::f32_nr32_v1;
 use super::packed_format::{DENSE, PackedFormat};
 use super::s8_nr32k4_v1;
 use crate::conv;
+use crate::linear::halves;
 use crate::weight_only;
 
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 9] = [
+pub const FORMATS: [PackedFormat; 11] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
@@ -17,6 +18,8 @@ pub const FORMATS: [PackedFormat; 9] = [
     s8_nr32k4_v1::PACKED,
     weight_only::panels::BYTES,
     weight_only::panels::NIBBLES,
+    halves::panels::BRAIN,
+    halves::panels::BINARY,
 ];
 
 /// The format of that name, if this version knows it.
@@ -51,6 +54,9 @@ mod tests {
         assert_eq!(bytes("s8_rows_nr32_v1", DType::Int8, &[3, 33]), Some(3 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::Int8, &[3, 33]), Some(2 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::UInt8, &[3, 33]), None);
+        assert_eq!(bytes("bf16_nr32k2_v1", DType::BFloat16, &[3, 33]), Some(4 * 64 * 2));
+        assert_eq!(bytes("f16_nr32_v1", DType::Float16, &[3, 33]), Some(3 * 64 * 2));
+        assert_eq!(bytes("f16_nr32_v1", DType::BFloat16, &[3, 33]), None);
         assert_eq!(bytes("dense_v1", DType::Int16, &[8, 3]), Some(48));
         assert!(packed_format("f32_nr32_v2").is_none());
     }

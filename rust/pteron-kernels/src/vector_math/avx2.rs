@@ -155,6 +155,11 @@ impl Simd for Avx2 {
     pure!(and_i(a: __m256i, b: __m256i) -> __m256i, _mm256_and_si256(a, b));
     pure!(or_i(a: __m256i, b: __m256i) -> __m256i, _mm256_or_si256(a, b));
     #[inline(always)]
+    fn shl_i<const N: u32>(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(N as i32)) }
+    }
+    #[inline(always)]
     fn shr_i<const N: u32>(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)) }

@@ -27,6 +27,20 @@ pub unsafe fn enter<T: SimdTask>(task: T) -> T::Output {
     task.run(Avx512(()))
 }
 
+/// Does the processor have what [`enter_brain16`] needs?
+pub fn has_brain16() -> bool {
+    is_available() && is_x86_feature_detected!("avx512bf16")
+}
+
+/// As [`enter`] for tasks that call [`Simd::dot_brain16`].
+///
+/// # Safety
+/// [`has_brain16`] is true.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+pub unsafe fn enter_brain16<T: SimdTask>(task: T) -> T::Output {
+    task.run(Avx512(()))
+}
+
 #[inline(always)]
 fn first(n: usize) -> __mmask16 {
     if n >= 16 { u16::MAX } else { (1u16 << n) - 1 }
@@ -121,6 +135,11 @@ impl Simd for Avx512 {
     pure!(and_i(a: __m512i, b: __m512i) -> __m512i, _mm512_and_si512(a, b));
     pure!(or_i(a: __m512i, b: __m512i) -> __m512i, _mm512_or_si512(a, b));
     #[inline(always)]
+    fn shl_i<const N: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_slli_epi32::<N>(a) }
+    }
+    #[inline(always)]
     fn shr_i<const N: u32>(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srai_epi32::<N>(a) }
@@ -144,6 +163,14 @@ impl Simd for Avx512 {
         let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
     });
+    #[inline(always)]
+    unsafe fn dot_brain16(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the caller promises AVX-512 BF16; vectors of one size are reinterpreted.
+        unsafe {
+            let [a, b] = [a, b].map(|v| std::mem::transmute::<__m512, __m512bh>(v));
+            _mm512_dpbf16_ps(c, a, b)
+        }
+    }
     memory!(store_brain16(p: *mut u16, v: __m512), {
         let bits = _mm512_castps_si512(v);
         let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));

@@ -139,6 +139,10 @@ impl Simd for Portable {
             store_brain16(u16, F): |v| map(v, brain16_from)
     }
     #[inline(always)]
+    fn shl_i<const S: u32>(self, a: [i32; N]) -> [i32; N] {
+        map(a, |a| a << S)
+    }
+    #[inline(always)]
     fn shr_i<const S: u32>(self, a: [i32; N]) -> [i32; N] {
         map(a, |a| a >> S)
     }

@@ -144,6 +144,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a | b`.
     fn or_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Shift left by `N`.
+    fn shl_i<const N: u32>(self, a: Self::I) -> Self::I;
     /// Arithmetic shift right by `N`.
     fn shr_i<const N: u32>(self, a: Self::I) -> Self::I;
     /// As floats.
@@ -233,6 +235,22 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reads of `LANES` elements.
     unsafe fn load_brain16(self, p: *const u16) -> Self::F;
+    /// `c + a₁·b₁ + a₀·b₀` for the pair of bfloat16 numbers in each lane: the lower half of its bits is number 0. Products are
+    /// exact, each addition rounds. With AVX-512 BF16 numbers and results below the smallest normal f32 count as zero.
+    /// # Safety
+    /// Of AVX-512: the processor has AVX-512 BF16 ([`super::avx512::has_brain16`]).
+    #[inline(always)]
+    unsafe fn dot_brain16(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        let ((a0, a1), (b0, b1)) = (self.brain16_pair(a), self.brain16_pair(b));
+        self.fma(a0, b0, self.fma(a1, b1, c))
+    }
+    /// The lower and the upper half of each lane's bits as bfloat16 numbers; exact.
+    #[inline(always)]
+    fn brain16_pair(self, pairs: Self::F) -> (Self::F, Self::F) {
+        let bits = self.to_bits(pairs);
+        let upper = self.and_i(bits, self.splat_i(!0xffff));
+        (self.of_bits(self.shl_i::<16>(bits)), self.of_bits(upper))
+    }
     /// Stores `LANES` numbers as bfloat16, rounded to the nearest, ties to even.
     /// # Safety
     /// `p` is valid for writes of `LANES` elements.

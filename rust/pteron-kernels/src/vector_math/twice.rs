@@ -130,6 +130,10 @@ impl<S: Simd> Simd for Twice<S> {
         ((low, next_low), (high, next_high))
     }
     #[inline(always)]
+    fn shl_i<const N: u32>(self, a: Self::I) -> Self::I {
+        (self.0.shl_i::<N>(a.0), self.0.shl_i::<N>(a.1))
+    }
+    #[inline(always)]
     fn shr_i<const N: u32>(self, a: Self::I) -> Self::I {
         (self.0.shr_i::<N>(a.0), self.0.shr_i::<N>(a.1))
     }
