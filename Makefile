@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -path '*/assets/*' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page bench-quant bench-xnnpack clean
@@ -85,6 +85,9 @@ test-all: test test-models test-huggingface test-isa ## all tests, those of many
 
 test-huggingface: $(VENV)/.installed ## transformers' exporters over pteron: ten architectures, folders run without torch (some minutes)
 	PTERON_HUGGINGFACE=1 $(PYTEST) $(PARALLEL) --dist loadscope tests/huggingface
+
+test-llm: $(VENV)/.installed ## pteron.llm.export over every family of tests/llm/tiny_models.py, against eager (some minutes)
+	PTERON_LLM=all $(PYTEST) $(PARALLEL) --dist load tests/llm
 
 test-models: $(VENV)/.installed ## every architecture of tests/models/transformers_zoo.py (some minutes)
 	PTERON_MODELS=all $(PYTEST) $(PARALLEL) --dist load tests/models/test_transformers.py tests/models/test_model_plans.py

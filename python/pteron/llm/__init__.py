@@ -1,10 +1,11 @@
 """Language models: text in, text out, in a process without torch and transformers.
 
-`Generator` opens a folder with an exported model. Tokenizers and chat templates need
+`export` makes the folder of a model of transformers, with torch. `Generator` opens it. Tokenizers and chat templates need
 `pip install "pteron[llm]"`.
 """
 
 from pteron.llm.conversation import Conversation
+from pteron.llm.export_call import export
 from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult, Timings, TokenLogprob
 from pteron.llm.generator import Generator
@@ -18,4 +19,5 @@ __all__ = [
     "Timings",
     "TokenLogprob",
     "TokenStream",
+    "export",
 ]

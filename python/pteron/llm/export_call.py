@@ -1,0 +1,70 @@
+"""`pteron.llm.export`: a language model of transformers to a folder. torch is imported when it is called."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pteron.llm.export_folder import ExportedLanguageModel
+
+__all__ = ["export"]
+
+Scheme = Literal["int8-weight", "int4-weight", "int8-dynamic"]
+
+
+def export(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    max_seq_len: int,
+    tokenizer: Any = None,
+    scheme: Scheme | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    all_logits: bool = False,
+    batch_size: int = 1,
+    packed_weights: bool = False,
+) -> ExportedLanguageModel:
+    """A causal language model of transformers to a folder that runs without torch and transformers.
+
+    The program's method `forward(input_ids int64 [batch_size, S], cache_position int64 [S])` gives the
+    logits of the last position, float32 [batch_size, 1, vocabulary]; S is 1 to `max_seq_len`. The cache is
+    state of the program: a session has its own, and a prompt may come in chunks.
+
+    Args:
+        model: a model of transformers in evaluation mode, or the folder of one. It is not changed.
+        folder: where `model.pte`, `config.json`, `generation_config.json` and the tokenizer's files go; it
+            is made, and files of these names are replaced.
+        max_seq_len: tokens that the cache holds, prompt and answer together.
+        tokenizer: a tokenizer of transformers, or a folder with the files of one; by default the folder of
+            the model, where `model` is one.
+        scheme: how weights are quantised: `"int8-weight"` (8 bits for each row), `"int4-weight"` (4 bits in
+            groups of 32 in linear layers; embeddings and a head that shares their table 8 bits for each row),
+            `"int8-dynamic"` (8 bits for each row of linear layers, their inputs too). None: as they are.
+        dtype: of weights and cache; None: as the model is.
+        all_logits: a second method `forward_all` gives the logits of every position, float32
+            [batch_size, S, vocabulary]. It shares weights and cache (`Program.load_methods`).
+        batch_size: sequences in a call, all at the same positions.
+        packed_weights: store weights as this engine reads them, too, so that load packs nothing.
+
+    Raises:
+        ImportError: torch, transformers or torchao is not installed.
+        ExportError: the model is in training mode, is not decoder-only, keeps a state other than keys and
+            values, or attends in a way that is not known; `max_seq_len` is more than its positions.
+        TypeError: `model` is not of transformers.
+        ValueError: `max_seq_len`, `batch_size`, `scheme` or `dtype` is none of the above.
+    """
+    exporter = import_module("pteron.llm.export_model")
+    made: ExportedLanguageModel = exporter.export_model(
+        model,
+        folder,
+        max_seq_len=max_seq_len,
+        tokenizer=tokenizer,
+        scheme=scheme,
+        dtype=dtype,
+        all_logits=all_logits,
+        batch_size=batch_size,
+        packed_weights=packed_weights,
+    )
+    return made

@@ -1,0 +1,201 @@
+"""The stages behind `pteron.llm.export`: check, prepare, capture, lower, write."""
+
+from __future__ import annotations
+
+import copy
+import os
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from pteron.errors import ExportError
+from pteron.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
+from pteron.llm import export_attention
+from pteron.llm.export_cache import Buffers, cache_over
+from pteron.llm.export_call import Scheme
+from pteron.llm.export_folder import (
+    PROGRAM,
+    ExportedLanguageModel,
+    constant_methods,
+    has_tokenizer,
+    write_configurations,
+    write_tokenizer,
+)
+from pteron.llm.export_rotary import use_tables
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+#: Tokens of the example that is traced; another number than any extent of a small model's weights.
+_EXAMPLE = 3
+_OTHER_WAY = "export its stages: pteron.integrations.transformers, PteronExporter().export_for_generation"
+
+
+class _WithCache(nn.Module):
+    """A model with its cache as buffers, `key_0`, `value_0` and so on.
+
+    `kept`: positions that get logits, from the last; 0 for all.
+    """
+
+    def __init__(self, model: nn.Module, buffers: Buffers, max_seq_len: int, kept: int) -> None:
+        super().__init__()
+        self.model, self.max_seq_len, self.kept = model, max_seq_len, kept
+        self._has_cache = [each is not None for each in buffers]
+        for index, pair in enumerate(buffers):
+            for name, buffer in zip(("key", "value"), pair or (), strict=False):
+                self.register_buffer(f"{name}_{index}", buffer, persistent=False)
+
+    def forward(self, input_ids: Tensor, cache_position: Tensor) -> Tensor:
+        buffers = [
+            (getattr(self, f"key_{index}"), getattr(self, f"value_{index}")) if has_cache else None
+            for index, has_cache in enumerate(self._has_cache)
+        ]
+        return _logits(self.model, input_ids, cache_position, buffers, self.max_seq_len, self.kept)[0]
+
+
+def export_model(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    max_seq_len: int,
+    tokenizer: Any,
+    scheme: str | None,
+    dtype: str | None,
+    all_logits: bool,
+    batch_size: int,
+    packed_weights: bool,
+) -> ExportedLanguageModel:
+    """`pteron.llm.export`; the arguments are described there."""
+    _check_settings(max_seq_len, scheme, dtype, batch_size)
+    if isinstance(model, (str, os.PathLike)):
+        source = Path(model)
+        tokenizer = source if tokenizer is None and has_tokenizer(source) else tokenizer
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype or "auto")
+        model = loaded.eval()
+    _check_model(model, max_seq_len)
+    with torch.no_grad():
+        prepared = _prepared(model, max_seq_len, scheme, dtype)
+        buffers = _probed(prepared, batch_size, max_seq_len)
+        methods = {"forward": _captured(prepared, buffers, batch_size, max_seq_len, 1)}
+        if all_logits:
+            methods["forward_all"] = _captured(prepared, buffers, batch_size, max_seq_len, 0)
+        metadata = constant_methods(model, buffers, max_seq_len, batch_size)
+        program = to_edge_transform_and_lower(methods, constant_methods=metadata).to_executorch(
+            ExecutorchBackendConfig(
+                memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=all_logits),
+                packed_weights=packed_weights,
+            )
+        )
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / PROGRAM
+    program.save(path)
+    write_configurations(model, place)
+    write_tokenizer(tokenizer, place)
+    return ExportedLanguageModel(place, path, path.stat().st_size, metadata)
+
+
+def _check_settings(max_seq_len: int, scheme: str | None, dtype: str | None, batch_size: int) -> None:
+    for name, value in (("max_seq_len", max_seq_len), ("batch_size", batch_size)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"llm.export({name}=...): expected a number from 1 up, got {value!r}")
+    if scheme is not None and scheme not in get_args(Scheme):
+        raise ValueError(f"llm.export(scheme=...): expected one of {get_args(Scheme)}, got {scheme!r}")
+    if dtype is not None and dtype not in _DTYPES:
+        raise ValueError(f"llm.export(dtype=...): expected one of {tuple(_DTYPES)}, got {dtype!r}")
+
+
+def _check_model(model: Any, max_seq_len: int) -> None:
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(f"llm.export: expected a model of transformers, got {type(model).__name__}")
+    name = type(model).__name__
+    if model.training:
+        raise ExportError(f"llm.export: {name} is in training mode", hint="call model.eval() before")
+    if model.config.is_encoder_decoder or not model.can_generate():
+        raise ExportError(
+            f"llm.export: {name} is no decoder-only model with a head for the next token",
+            hint=_OTHER_WAY,
+        )
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    if model._is_stateful or kinds:
+        raise ExportError(
+            f"llm.export: {name} keeps states of recurrences or convolutions beside keys and values"
+            + (f" (layers {sorted(kinds)})" if kinds else ""),
+            hint=_OTHER_WAY,
+        )
+    positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and max_seq_len > positions:
+        raise ExportError(
+            f"llm.export: {name} has positions for fewer tokens",
+            argument="max_seq_len",
+            expected=f"at most {positions}",
+            got=str(max_seq_len),
+        )
+
+
+def _prepared(model: Any, max_seq_len: int, scheme: str | None, dtype: str | None) -> Any:
+    """A model with the same weights whose modules may be replaced; quantised layers have their own."""
+    shared = chain(model.parameters(), model.buffers())
+    prepared = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+    if dtype is not None:
+        prepared = prepared.to(_DTYPES[dtype])
+    if scheme is not None:
+        from pteron.llm.export_quantised import quantise
+
+        quantise(prepared, scheme)
+    try:
+        prepared.set_attn_implementation(export_attention.NAME)
+    except ValueError as error:
+        raise _does_attention_itself(prepared) from error
+    use_tables(prepared, max_seq_len)
+    return prepared
+
+
+def _probed(model: Any, batch_size: int, max_seq_len: int) -> Buffers:
+    """The zeroed cache of every layer: one token shows the shapes, and fills the rotary tables."""
+    layers = model.config.get_text_config().num_hidden_layers
+    ids = torch.zeros(batch_size, 1, dtype=torch.int64)
+    with export_attention.recorded_calls() as calls:
+        _, cache = _logits(model, ids, torch.zeros(1, dtype=torch.int64), [None] * layers, max_seq_len, 1)
+    found = [(layer.keys, layer.values) if layer.is_initialized else None for layer in cache.layers]
+    if not any(found) or len(calls) < sum(each is not None for each in found):
+        raise _does_attention_itself(model)
+    return [each and (torch.zeros_like(each[0]), torch.zeros_like(each[1])) for each in found]
+
+
+def _does_attention_itself(model: Any) -> ExportError:
+    return ExportError(
+        f"llm.export: {type(model).__name__} does not take its attention and its cache from transformers' "
+        "interfaces",
+        hint=_OTHER_WAY,
+    )
+
+
+def _logits(
+    model: Any, input_ids: Tensor, positions: Tensor, buffers: Buffers, max_seq_len: int, kept: int
+) -> tuple[Tensor, Any]:
+    cache = cache_over(buffers, positions, max_seq_len)
+    outputs = model(
+        input_ids=input_ids,
+        position_ids=positions[None],
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=kept,
+    )
+    return outputs.logits.float(), cache
+
+
+def _captured(
+    model: nn.Module, buffers: Buffers, batch_size: int, max_seq_len: int, kept: int
+) -> ExportedProgram:
+    tokens = min(_EXAMPLE, max_seq_len)
+    example = (torch.zeros(batch_size, tokens, dtype=torch.int64), torch.arange(tokens))
+    length = Dim("tokens", min=1, max=max_seq_len)
+    shapes = {"input_ids": {1: length}, "cache_position": {0: length}} if max_seq_len > 1 else None
+    wrapped = _WithCache(model, buffers, max_seq_len, kept).eval()
+    return torch.export.export(wrapped, example, dynamic_shapes=shapes, strict=False)

@@ -1,0 +1,53 @@
+"""Quantised weights of a language model. A table that embeddings and the head share stays one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from pteron.errors import ExportError
+from pteron.quant.torchao_parts import torchao
+
+#: Columns that share a scale at 4 bits.
+_GROUP = 32
+_INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
+
+
+def quantise(model: Any, scheme: str) -> None:
+    """Quantise the linear layers of `model`, and its embeddings where the scheme is of weights alone.
+
+    ExportError where a weight is not float32.
+    """
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    is_tied = head.weight is table.weight
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, (nn.Linear, nn.Embedding)):
+            continue
+        if module.weight.dtype != torch.float32:
+            raise ExportError(
+                f"llm.export(scheme={scheme!r}): the weight of {name} is {module.weight.dtype}",
+                hint='give dtype="float32"',
+            )
+        config = _config(scheme, module, is_rows=is_tied and module is head)
+        if config is not None:
+            _apply(module, config)
+
+
+def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any:
+    ao = torchao("quantization")
+    if scheme == "int8-dynamic" and not is_rows:
+        if isinstance(module, nn.Embedding):
+            return None
+        return ao.Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=torch.int8, weight_granularity=ao.PerAxis(0)
+        )
+    is_divided = module.weight.shape[1] % _GROUP == 0
+    if scheme == "int4-weight" and isinstance(module, nn.Linear) and is_divided and not is_rows:
+        return ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(_GROUP))
+    return ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=ao.PerAxis(0))
+
+
+def _apply(layer: nn.Module, config: Any) -> None:
+    torchao("quantization").quantize_(layer, config, filter_fn=lambda module, _name: module is layer)
