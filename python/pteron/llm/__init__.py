@@ -1,7 +1,7 @@
 """Language models: text in, text out, in a process without torch and transformers.
 
-`export` makes the folder of a model of transformers, with torch. `Generator` opens it. Tokenizers and chat templates need
-`pip install "pteron[llm]"`.
+`export` makes the folder of a model of transformers, with torch. `Generator` opens it. Tokenizers and chat
+templates need `pip install "pteron[llm]"`.
 """
 
 from pteron.llm.conversation import Conversation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -140,10 +139,11 @@ def _check_model(model: Any, max_seq_len: int) -> None:
 
 def _prepared(model: Any, max_seq_len: int, scheme: str | None, dtype: str | None) -> Any:
     """A model with the same weights whose modules may be replaced; quantised layers have their own."""
-    shared = chain(model.parameters(), model.buffers())
-    prepared = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
-    if dtype is not None:
-        prepared = prepared.to(_DTYPES[dtype])
+    shared: dict[int, Tensor] = {id(buffer): buffer for buffer in model.buffers()}
+    for parameter in model.parameters():
+        is_kept = dtype is None or parameter.dtype == _DTYPES[dtype]
+        shared[id(parameter)] = parameter if is_kept else nn.Parameter(parameter.to(_DTYPES[dtype or ""]))
+    prepared = copy.deepcopy(model, shared)
     if scheme is not None:
         from pteron.llm.export_quantised import quantise
 

@@ -16,7 +16,7 @@ _INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do no
 
 
 def quantise(model: Any, scheme: str) -> None:
-    """Quantise the linear layers of `model`, and its embeddings where the scheme is of weights alone.
+    """Quantise the weights of linear layers and embeddings of `model`.
 
     ExportError where a weight is not float32.
     """
@@ -30,19 +30,11 @@ def quantise(model: Any, scheme: str) -> None:
                 f"llm.export(scheme={scheme!r}): the weight of {name} is {module.weight.dtype}",
                 hint='give dtype="float32"',
             )
-        config = _config(scheme, module, is_rows=is_tied and module is head)
-        if config is not None:
-            _apply(module, config)
+        _apply(module, _config(scheme, module, is_rows=is_tied and module is head))
 
 
 def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any:
     ao = torchao("quantization")
-    if scheme == "int8-dynamic" and not is_rows:
-        if isinstance(module, nn.Embedding):
-            return None
-        return ao.Int8DynamicActivationIntxWeightConfig(
-            weight_dtype=torch.int8, weight_granularity=ao.PerAxis(0)
-        )
     is_divided = module.weight.shape[1] % _GROUP == 0
     if scheme == "int4-weight" and isinstance(module, nn.Linear) and is_divided and not is_rows:
         return ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(_GROUP))

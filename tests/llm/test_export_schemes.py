@@ -1,0 +1,68 @@
+"""Quantised weights and other element types: sizes of files, and logits against the same model in eager."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pteron
+from pteron.llm import export
+from pteron.llm.export_quantised import quantise
+from tests.llm.tiny_models import VOCABULARY, llama
+
+_TOKENS = 12
+#: Larger than what a file holds beside weights.
+_SIZES: dict[str, Any] = {"hidden_size": 512, "intermediate_size": 1024, "vocab_size": 2048}
+
+
+def _tied() -> Any:
+    return llama(**_SIZES, initializer_range=0.02, tie_word_embeddings=True)
+
+
+def _exported(model: Any, folder: Path, **settings: Any) -> tuple[int, Any]:
+    """Bytes of the file; logits of the last of some tokens, which come in two calls."""
+    made = export(model, folder, max_seq_len=16, **settings)
+    method = pteron.load(made.path).load_method()
+    ids = _ids().numpy()
+    method(ids[:, :5], np.arange(5))
+    return made.file_bytes, method(ids[:, 5:], np.arange(5, _TOKENS))
+
+
+def _ids() -> torch.Tensor:
+    return torch.randint(3, VOCABULARY, (1, _TOKENS), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight"])
+def test_schemes(scheme: str, tmp_path: Path) -> None:
+    model = _tied()
+    quantised = copy.deepcopy(model)
+    quantise(quantised, scheme)
+    with torch.no_grad():
+        expected = quantised(_ids(), use_cache=False).logits[:, -1:]
+        exact = model(_ids(), use_cache=False).logits[:, -1:]
+    size, got = _exported(model, tmp_path, scheme=scheme)
+    largest = float(exact.abs().max())
+    np.testing.assert_allclose(np.asarray(got), expected.numpy(), rtol=0, atol=1e-3 * largest)
+    assert float((expected - exact).abs().max()) < 0.3 * largest
+    # A byte for each weight, the tied table once, scales; and the program itself.
+    assert size < 1.2 * sum(parameter.numel() for parameter in model.parameters()) + 700_000, size
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_a_tied_table_is_stored_once_and_bfloat16_halves_it(tmp_path: Path) -> None:
+    model = _tied()
+    with torch.no_grad():
+        expected = model(_ids(), use_cache=False).logits[:, -1:]
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    for dtype, each, limit in (("float32", 4, 1e-4), ("bfloat16", 2, 5e-2)):
+        size, got = _exported(model, tmp_path / dtype, dtype=dtype)
+        assert size < each * weights + 700_000
+        assert np.asarray(got).dtype == np.float32
+        largest = float(expected.abs().max())
+        np.testing.assert_allclose(np.asarray(got), expected.numpy(), rtol=0, atol=limit * largest)
+    assert model.dtype == torch.float32
