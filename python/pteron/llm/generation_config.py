@@ -38,6 +38,8 @@ class GenerationConfig:
         deadline: seconds until the text ends where it is.
         prompt_lookup_num_tokens: guess so many tokens from earlier places of the text (0), see
             `pteron.llm.speculation`.
+        num_assistant_tokens: tokens that the draft guesses at a time, where the generator has one (5); 0:
+        none.
     """
 
     max_new_tokens: int | None = None
@@ -59,6 +61,7 @@ class GenerationConfig:
     skip_special_tokens: bool = True
     deadline: float | None = None
     prompt_lookup_num_tokens: int = 0
+    num_assistant_tokens: int = 5
 
     def with_changes(self, changes: Mapping[str, Any]) -> GenerationConfig:
         """These settings with others. TypeError for a name that is none."""

@@ -14,7 +14,7 @@ from pteron.llm.conversation import Conversation, restore
 from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult
 from pteron.llm.model_folder import ModelFolder, damaged
-from pteron.llm.speculation import PromptLookup, Proposer
+from pteron.llm.speculation import DraftModel, PromptLookup, Proposer
 from pteron.llm.token_stream import Plan, TokenStream
 from pteron.llm.tokenizer import Tokenizer, open_tokenizer
 
@@ -41,11 +41,14 @@ class Generator:
         prefill_chunk: int = 512,
         idle_caches: int = 2,
         config: GenerationConfig | None = None,
+        draft: str | os.PathLike[str] | None = None,
     ) -> None:
         """Opens a folder: `model.pte` beside the files of a tokenizer and of a configuration.
 
         `threads`: of a call (default: all). `prefill_chunk`: tokens of a prompt in one call at most, between
         two chances to stop. `idle_caches`: caches that are kept for prompts with the same beginning.
+
+        `draft`: the folder of a smaller model with the same tokenizer, which guesses tokens.
 
         Raises FileNotFoundError without a program or tokenizer, ProgramError where a file is damaged,
         ImportError where the tokenizer's package is missing, InputError where the tokenizer is another
@@ -66,6 +69,12 @@ class Generator:
         self.config = config or GenerationConfig()
         self._new_session = partial(CacheSession, self.folder, threads, prefill_chunk)
         self._pool = SessionPool(self._new_session, idle_caches)
+        self._drafts: SessionPool | None = None
+        self._draft: Generator | None = None
+        if draft is not None:
+            self._draft = Generator(draft, threads=threads, prefill_chunk=prefill_chunk)
+            self._check_draft(self._draft)
+            self._drafts = SessionPool(self._draft.new_session, idle_caches)
 
     @property
     def max_seq_len(self) -> int:
@@ -169,14 +178,25 @@ class Generator:
         """The text behind tokens, in the cache that the caller chose. `done` is called once, at the end, with
         the result, or with None where an error ended the text.
         """
+        lent: list[CacheSession] = []
+
+        def give_back(result: GenerationResult | None) -> None:
+            for one in lent:
+                assert self._drafts is not None
+                self._drafts.give(one)
+            done(result)
+
         try:
-            return TokenStream(session, self._plan(tokens, settings), done)
+            config = self.config.with_changes(settings)
+            if self._drafts is not None and config.num_assistant_tokens > 0:
+                lent.append(self._drafts.take(tokens))
+            plan = self._plan(tokens, config, lent[0] if lent else None)
+            return TokenStream(session, plan, give_back)
         except BaseException:
-            done(None)
+            give_back(None)
             raise
 
-    def _plan(self, tokens: list[int], settings: Mapping[str, Any]) -> Plan:
-        config = self.config.with_changes(settings)
+    def _plan(self, tokens: list[int], config: GenerationConfig, draft: CacheSession | None) -> Plan:
         stated = self.folder.generation_config
         # The last token of a text is never computed, so that one more than the cache takes fits.
         room = self.max_seq_len - len(tokens) + 1
@@ -192,15 +212,33 @@ class Generator:
             skip_special_tokens=config.skip_special_tokens,
             deadline=config.deadline,
             tokenizer=self.tokenizer,
-            proposer=self._proposer(config),
+            proposer=self._proposer(config, draft),
             most_in_call=self.folder.signature.chunk,
         )
 
-    def _proposer(self, config: GenerationConfig) -> Proposer | None:
-        can_check = self.folder.can_rewind and self.folder.all_positions_method is not None
-        if config.prompt_lookup_num_tokens > 0 and can_check:
-            return PromptLookup(config.prompt_lookup_num_tokens)
-        return None
+    def _proposer(self, config: GenerationConfig, draft: CacheSession | None) -> Proposer | None:
+        if draft is not None:
+            return DraftModel(draft, config.num_assistant_tokens, self.folder.signature.vocabulary)
+        if config.prompt_lookup_num_tokens <= 0:
+            return None
+        self._check_positions()
+        return PromptLookup(config.prompt_lookup_num_tokens)
+
+    def _check_positions(self) -> None:
+        if self.folder.all_positions_method is None or not self.folder.can_rewind:
+            raise InputError(
+                "the program cannot check several tokens in a call",
+                expected="logits of all positions, and a cache that can go back",
+                hint="export the model with a method forward_all, or generate without guesses",
+            )
+
+    def _check_draft(self, draft: Generator) -> None:
+        self._check_positions()
+        ours, theirs = self.tokenizer, draft.tokenizer
+        if ours.special != theirs.special or ours.token_bytes() != theirs.token_bytes():
+            raise InputError("the draft has another tokenizer than the model")
+        if not draft.folder.can_rewind:
+            raise InputError("the draft has a cache that cannot go back")
 
     def _check(self, tokens: list[int]) -> None:
         if not tokens:

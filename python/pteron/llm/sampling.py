@@ -182,15 +182,21 @@ def distribution(
     if 0 < parameters.top_k < logits.size:
         kth = np.partition(logits, logits.size - parameters.top_k)[logits.size - parameters.top_k]
         floor = max(floor, float(kth))
+    if parameters.min_p > 0.0 and parameters.top_p == 1.0:
+        # A little lower than the filter below, which decides.
+        floor = max(floor, float(logits.max()) + parameters.temperature * (math.log(parameters.min_p) - 1e-3))
     # In float64: `floor` as a float32 could leave out the token that it is made of.
     tokens = (logits >= floor).nonzero()[0] if logits.dtype == np.float64 else _at_least(logits, floor)
     chosen = logits[tokens].astype(np.float64)
     weights = integer_weights((chosen - chosen.max()) / parameters.temperature)
     if parameters.top_p < 1.0:
-        order = np.lexsort((tokens, -weights))
-        tokens, weights = tokens[order], weights[order]
         total = int(weights.sum())
         share = round(parameters.top_p * 2**53) * total >> 53
+        # All tokens of this weight or less together have no more than the rest, so none of them stays.
+        is_possible = weights > (total - share) // weights.size
+        tokens, weights = tokens[is_possible], weights[is_possible]
+        order = (-weights).argsort(kind="stable")
+        tokens, weights = tokens[order], weights[order]
         before = weights.cumsum() - weights
         kept = max(1, int(before.searchsorted(share, side="left")))
         tokens, weights = tokens[:kept], weights[:kept]

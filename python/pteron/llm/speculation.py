@@ -93,8 +93,9 @@ class Decoder:
 class DraftModel:
     """Guesses by a smaller model with the same tokenizer: its most likely tokens."""
 
-    def __init__(self, session: CacheSession, most_tokens: int) -> None:
-        self._session, self._most = session, most_tokens
+    def __init__(self, session: CacheSession, most_tokens: int, vocabulary: int) -> None:
+        """`vocabulary`: tokens of the model that checks; the draft may have logits for more."""
+        self._session, self._most, self._vocabulary = session, most_tokens, vocabulary
 
     def propose(self, tokens: Sequence[int], most: int) -> list[int]:
         """As `Proposer.propose`; none where the draft's cache is full."""
@@ -104,7 +105,7 @@ class DraftModel:
             return found
         logits, _ = self._session.prefill(tokens)
         while True:
-            found.append(int(logits.argmax()))
+            found.append(int(logits[: self._vocabulary].argmax()))
             if len(found) == count:
                 return found
             logits = self._session.extend(found[-1:])
