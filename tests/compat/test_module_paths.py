@@ -339,6 +339,7 @@ NAMES = {
     "exir.program": ["EdgeProgramManager", "ExecutorchProgramManager", "to_edge", "ExirExportedProgram"],
     "exir.program._program": [
         "_copy_module",
+        "_gen_edge_manager_for_partitioners",
         "_transform",
         "lift_constant_tensor_pass",
         "EdgeProgramManager",

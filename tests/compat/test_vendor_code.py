@@ -18,7 +18,7 @@ from pteron.compat.executorch.exir.passes.external_constants_pass import (
     external_constants_pass,
     is_param_node,
 )
-from pteron.compat.executorch.exir.program._program import _copy_module
+from pteron.compat.executorch.exir.program._program import _copy_module, _gen_edge_manager_for_partitioners
 from torch.fx.passes.infra.pass_base import PassResult
 
 from pteron.backends.demo.op_partitioners import AddMulPartitionerDemo
@@ -177,3 +177,17 @@ def test_a_graph_moves_to_another_device_before_it_is_exported() -> None:
     moved = ToDevicePass("meta")(graph).graph_module
     again = torch.export.export(moved, (torch.randn(1, 2, device="meta"),))
     assert {node.meta["val"].device.type for node in again.graph.nodes if "val" in node.meta} == {"meta"}
+
+
+def test_programs_for_partitioners_keep_what_these_want_whole() -> None:
+    class Whole(AddMulPartitionerDemo):
+        def ops_to_not_decompose(self, ep: torch.export.ExportedProgram) -> tuple[list[object], None]:
+            return [torch.ops.aten.linear.default], None
+
+    program = torch.export.export(torch.nn.Linear(2, 3), (torch.randn(4, 2),))
+    programs, config = {"forward": program}, EdgeCompileConfig()
+    whole = _gen_edge_manager_for_partitioners({"forward": [Whole()]}, programs, config, None)
+    assert "aten.linear.default" in names(whole.exported_program())
+    plain = _gen_edge_manager_for_partitioners({}, programs, config, {"version": 3}, generate_etrecord=True)
+    assert "aten.addmm.default" in names(plain.exported_program())
+    assert plain.config_methods == {"version"}

@@ -18,8 +18,6 @@ NOT_HERE = {
     "executorch.exir._serialize._flatbuffer: _program_flatbuffer_to_json": _OWN_FILE,
     "executorch.exir._serialize._program: _extract_delegate_payload": _OWN_FILE,
     "executorch.exir.backend.compile_spec: CompileSpec": "ExecuTorch has no such module either",
-    "executorch.exir.program._program: _gen_edge_manager_for_partitioners": "a private stage of ExecuTorch's "
-    "to_edge_transform_and_lower, which Qualcomm calls",
 }
 #: Folders whose modules are imported on both sides: all of `executorch.backends` but its own tests.
 PACKAGES = (

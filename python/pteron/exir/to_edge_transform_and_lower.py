@@ -47,9 +47,7 @@ def to_edge_transform_and_lower(
     )
     named = programs_by_method(programs, "to_edge_transform_and_lower")
     choices = _by_method(partitioner, named)
-    with recording() as done:
-        edge = {name: _edge_program(program, config, name, choices[name]) for name, program in named.items()}
-    manager = EdgeProgramManager(edge, constant_methods, config, done.steps)
+    manager = to_edge_for(choices, named, config, constant_methods)
     if generate_etrecord:
         manager.begin_etrecord(named)
     if transform_passes is not None:
@@ -61,6 +59,23 @@ def to_edge_transform_and_lower(
         )
     manager.log_delegation()
     return manager
+
+
+def to_edge_for(
+    partitioners: Mapping[str, Sequence[Partitioner]],
+    programs: Mapping[str, ExportedProgram],
+    config: EdgeCompileConfig,
+    constant_methods: Mapping[str, Any] | None = None,
+) -> EdgeProgramManager:
+    """The programs in the edge dialect, with the operators whole that the partitioners of each method want
+    whole; nothing is delegated yet.
+    """
+    with recording() as done:
+        edge = {
+            name: _edge_program(program, config, name, partitioners.get(name, ()))
+            for name, program in programs.items()
+        }
+    return EdgeProgramManager(edge, constant_methods, config, done.steps)
 
 
 def _edge_program(

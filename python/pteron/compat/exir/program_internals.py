@@ -1,10 +1,10 @@
 """What passes of vendors call of ExecuTorch's program module: a program after a pass over its graph, its
-signature, and constants of the graph made inputs.
+signature, constants of the graph made inputs, and programs for partitioners.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,9 +19,13 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from pteron.exir.backend.partitioner import Partitioner
+from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
 from pteron.exir.edge.propagate_values import fake_mode_of
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassBase
+from pteron.exir.program import EdgeProgramManager
+from pteron.exir.to_edge_transform_and_lower import to_edge_for
 
 Pass = Callable[[torch.fx.GraphModule], Any] | ExportedProgramPassBase
 
@@ -51,6 +55,20 @@ def _transform(
         if result is not None and result.modified:
             program = _update_exported_program_graph_module(program, result.graph_module, override_verifiers)
     return program
+
+
+def _gen_edge_manager_for_partitioners(
+    partitioner: Mapping[str, list[Partitioner]],
+    aten_programs: Mapping[str, ExportedProgram],
+    config: EdgeCompileConfig,
+    constant_methods: Mapping[str, Any] | None,
+    generate_etrecord: bool = False,
+) -> EdgeProgramManager:
+    """The edge programs that `to_edge_transform_and_lower` gives to the partitioners of each method."""
+    manager = to_edge_for(partitioner, aten_programs, config, constant_methods)
+    if generate_etrecord:
+        manager.begin_etrecord(aten_programs)
+    return manager
 
 
 def _copy_module(new_prog: torch.fx.GraphModule, new_gm: torch.fx.GraphModule) -> None:
