@@ -93,6 +93,8 @@ def test_all_logits_share_the_cache_and_the_folder_is_whole(tmp_path: Path) -> N
     methods = program.load_methods(["forward", "forward_all"])
     step(methods["forward"], ids, 0, PROMPT)
     assert_close(step(methods["forward_all"], ids, PROMPT, PROMPT + 4), expected[:, PROMPT:])
+    # One step for the attention of each layer: no copy of the cache, no keys for each head.
+    assert program.plan_listing("forward").count("plan attention") == 2
     # Weights are there once.
     weights = 4 * sum(parameter.numel() for parameter in model.parameters())
     assert made.file_bytes < weights + 4 * 2 * 2 * 2 * CACHE * 8 + 500_000

@@ -81,9 +81,10 @@ def attention(
     batch, heads, tokens, dim = query.shape
     key_heads = key.shape[1]
     shared = heads // key_heads
-    scale = dim**-0.5 if scaling is None else scaling
-    rows = query.clone(memory_format=torch.contiguous_format).view(batch, key_heads, shared * tokens, dim)
-    scores = torch.matmul(rows, key.transpose(2, 3)) * scale
+    # Before the product: there the run half takes the factor into its attention.
+    scaled = query * (dim**-0.5 if scaling is None else scaling)
+    rows = scaled.clone(memory_format=torch.contiguous_format).view(batch, key_heads, shared * tokens, dim)
+    scores = torch.matmul(rows, key.transpose(2, 3))
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     mask = attention_mask if shared == 1 else attention_mask.repeat(1, 1, shared, 1)
