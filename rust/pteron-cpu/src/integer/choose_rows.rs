@@ -1,5 +1,6 @@
-//! Rows of floats that are quantised at run time, each with a scale and a zero point of its own, as
-//! `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token` do it, bit for bit.
+//! Rows of floats that are quantised at run time: each with a scale and a zero point of its own, as
+//! `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token` do it, or all with the same, as
+//! `choose_qparams.tensor` and `quantize_per_tensor.tensor` do it; bit for bit.
 
 use pteron_kernels::vector_math::{Simd, SimdTask};
 
@@ -7,6 +8,10 @@ use pteron_kernels::vector_math::{Simd, SimdTask};
 const WIDTH: usize = 16;
 /// A number added to it leaves the nearest integer, ties to even, in the lowest bits.
 const WHOLE: f64 = 6_755_399_441_055_744.0;
+/// The same for f32.
+const WHOLE_F32: f32 = 12_582_912.0;
+/// Quantised numbers beyond it, on either side, are cut off whatever the zero point is.
+const FAR: f32 = 512.0;
 
 /// Quantises rows of `length` numbers to unsigned bytes: int8 with the highest bit flipped.
 pub(super) struct ChooseRows<'a> {
@@ -32,6 +37,67 @@ impl SimdTask for ChooseRows<'_> {
             let (chosen, zero_point) = choose(range(row));
             quantise(row, chosen, zero_point, bytes);
             (*scale, *zero) = (chosen, zero_point + 128);
+        }
+    }
+}
+
+/// Finds least and greatest of zero and the numbers; NaN where one of them is.
+pub(super) struct FindRange<'a>(pub &'a [f32]);
+
+impl SimdTask for FindRange<'_> {
+    type Output = [f32; 2];
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> [f32; 2] {
+        let (low, high) = range(self.0);
+        [low, high]
+    }
+}
+
+/// The range of all of some ranges, each of which holds zero.
+pub(super) fn joined(ranges: &[[f32; 2]]) -> [f32; 2] {
+    ranges.iter().fold([0.0; 2], |[low, high], [l, h]| {
+        [if *l < low || l.is_nan() { *l } else { low }, if *h > high || h.is_nan() { *h } else { high }]
+    })
+}
+
+/// Scale, at least `least`, and zero point of int8 numbers in this range.
+pub(super) fn choose_for_all([low, high]: [f32; 2], least: f32) -> (f32, i32) {
+    let spread = (high - low) / 255.0;
+    let scale = if spread < least { least } else { spread };
+    // An infinite range makes NaN here, which PyTorch's conversion makes the least int32.
+    let steps = (low / scale).round_ties_even();
+    let steps = if steps.is_nan() { i32::MIN } else { steps as i32 };
+    (scale, (-128i32).wrapping_sub(steps).clamp(-128, 127))
+}
+
+/// Quantises rows of `length` numbers to unsigned bytes by one scale and zero point (of int8).
+pub(super) struct QuantiseRows<'a> {
+    pub rows: &'a [f32],
+    pub length: usize,
+    /// Rows `stride` bytes apart.
+    pub bytes: &'a mut [u8],
+    pub stride: usize,
+    pub scale: f32,
+    pub zero: i32,
+}
+
+impl SimdTask for QuantiseRows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (inverse, zero) = ((1.0 / f64::from(self.scale)) as f32, self.zero as f32);
+        let rows = self.rows.chunks_exact(self.length.max(1));
+        for (row, bytes) in rows.zip(self.bytes.chunks_mut(self.stride.max(1))) {
+            for (byte, x) in bytes.iter_mut().zip(row) {
+                let scaled = x * inverse;
+                let raised = if scaled < -FAR { -FAR } else { scaled };
+                let near = if raised > FAR { FAR } else { raised };
+                let moved = ((near + WHOLE_F32) - WHOLE_F32) + zero;
+                let raised = if moved < -128.0 { -128.0 } else { moved };
+                let limited = if raised > 127.0 { 127.0 } else { raised };
+                // NaN has zeros in its lowest bits, and zero is what it becomes.
+                *byte = (limited + WHOLE_F32).to_bits() as u8 ^ 0x80;
+            }
         }
     }
 }

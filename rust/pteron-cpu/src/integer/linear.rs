@@ -2,12 +2,12 @@
 //! chunk for itself; rows of floats are quantised in a phase of their own. Unsafe island.
 #![allow(unsafe_code, reason = "rows are addressed by stride, and chunks share the result")]
 
-use super::choose_rows::ChooseRows;
+use super::choose_rows::{ChooseRows, FindRange, QuantiseRows, choose_for_all, joined};
 use super::columns::Numbers;
 use super::gather::{Gather, Source};
 use super::kit::Kit;
 use super::product::{Group, Product, Rows, Split, Target, block_rows, row_stride};
-use super::spec::IntegerSpec;
+use super::spec::{IntegerInput, IntegerSpec, RowScheme};
 use crate::packed::s8_nr32k4_v1::{FORMAT, Panels};
 use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
 use pteron_kernels::grid_kernel::{GridKernel, Part, Preparation, prepared};
@@ -24,6 +24,8 @@ struct Linear {
     out: usize,
     /// Rows at most, where they are quantised at run time.
     most_rows: usize,
+    /// Where all rows have the scale that their range gives: what it is at least.
+    least_scale: Option<f32>,
 }
 
 /// Prepares a linear layer; `None` where the kernel does not take the arguments.
@@ -62,10 +64,18 @@ pub(super) fn prepare(
         true => input.shape[..input.shape.len() - 1].iter().fold(1, |m: usize, d| m.saturating_mul(*d)),
         false => 0,
     };
-    let kind = if numbers.has_rows { "rows." } else { "" };
+    let least_scale = match spec.input {
+        IntegerInput::Rows { scheme: RowScheme::PerTensor { least_scale } } => Some(least_scale),
+        _ => None,
+    };
+    let kind = match (numbers.has_rows, least_scale) {
+        (true, None) => "rows.",
+        (true, Some(_)) => "one_scale.",
+        (false, _) => "",
+    };
     let name = format!("integer.linear.{FORMAT}.{kind}{}", kit.name);
     let product = Product { kit, numbers, groups: vec![Group { panels, columns }], n, k };
-    prepared(name, Linear { product, level: SimdLevel::at_most(ctx.cpu.isa), out, most_rows })
+    prepared(name, Linear { product, level: SimdLevel::at_most(ctx.cpu.isa), out, most_rows, least_scale })
 }
 
 impl Linear {
@@ -78,17 +88,75 @@ impl Linear {
         CHOSEN.div_ceil(self.product.k.max(1))
     }
 
-    /// Bytes of quantised rows before their zero points, and before their scales.
-    fn shared_parts(&self) -> [usize; 2] {
+    /// Bytes of quantised rows before their zero points, before their scales, and before the ranges of chunks.
+    fn shared_parts(&self) -> [usize; 3] {
         let bytes = self.most_rows.saturating_mul(self.stride());
-        [bytes, bytes.saturating_add(self.most_rows.saturating_mul(size_of::<i32>()))]
+        let words = self.most_rows.saturating_mul(size_of::<i32>());
+        [bytes, bytes.saturating_add(words), bytes.saturating_add(words).saturating_add(words)]
+    }
+
+    /// Chunks of a quantising phase.
+    fn choosing_chunks(&self, rows: usize) -> usize {
+        if self.product.numbers.has_rows { rows.div_ceil(self.chosen_rows()) } else { 0 }
+    }
+
+    /// Phases before the product.
+    fn phases_before(&self) -> u32 {
+        u32::from(self.product.numbers.has_rows) + u32::from(self.least_scale.is_some())
+    }
+
+    /// Finds the range of rows `range`, those of chunk `chunk`.
+    fn find_range(&self, args: &Args<'_>, range: Range<usize>, chunk: usize, shared: *mut u8) -> Result<()> {
+        let k = self.product.k;
+        let input = args.tensor(0)?.ptr::<f32>()?;
+        let [.., ranges] = self.shared_parts();
+        // SAFETY: the rows exist in the input (`bind` counted them).
+        let rows = unsafe { std::slice::from_raw_parts(input.add(range.start * k), range.len() * k) };
+        let found = self.level.dispatch(FindRange(rows));
+        // SAFETY: the shared scratch has a range for each chunk (`scratch`), at a multiple of four; no other chunk writes it.
+        unsafe { shared.wrapping_add(ranges).cast::<[f32; 2]>().add(chunk).write(found) };
+        Ok(())
+    }
+
+    /// Quantises rows `range`, of `total` in all, by the range of all.
+    fn quantise(
+        &self,
+        args: &Args<'_>,
+        range: Range<usize>,
+        (least_scale, total): (f32, usize),
+        shared: *mut u8,
+    ) -> Result<()> {
+        let (k, stride, n) = (self.product.k, self.stride(), range.len());
+        let input = args.tensor(0)?.ptr::<f32>()?;
+        let [zeros, scales, ranges] = self.shared_parts().map(|at| shared.wrapping_add(at));
+        // SAFETY: the phase before wrote a range for each chunk, and none is written in this one.
+        let ranges =
+            unsafe { std::slice::from_raw_parts(ranges.cast::<[f32; 2]>(), self.choosing_chunks(total)) };
+        let (scale, zero) = choose_for_all(joined(ranges), least_scale);
+        // SAFETY: as in `choose`.
+        let (task, zeros, scales) = unsafe {
+            let task = QuantiseRows {
+                rows: std::slice::from_raw_parts(input.add(range.start * k), n * k),
+                length: k,
+                bytes: std::slice::from_raw_parts_mut(shared.add(range.start * stride), n * stride),
+                stride,
+                scale,
+                zero,
+            };
+            let zeros = std::slice::from_raw_parts_mut(zeros.cast::<i32>().add(range.start), n);
+            (task, zeros, std::slice::from_raw_parts_mut(scales.cast::<f32>().add(range.start), n))
+        };
+        self.level.dispatch(task);
+        zeros.fill(zero + 128);
+        scales.fill(scale);
+        Ok(())
     }
 
     /// Quantises rows `range` into the shared scratch.
     fn choose(&self, args: &Args<'_>, range: Range<usize>, shared: *mut u8) -> Result<()> {
         let (k, stride) = (self.product.k, self.stride());
         let input = args.tensor(0)?.ptr::<f32>()?;
-        let [zeros, scales] = self.shared_parts().map(|at| shared.wrapping_add(at));
+        let [zeros, scales, _] = self.shared_parts().map(|at| shared.wrapping_add(at));
         let n = range.len();
         // SAFETY: the rows exist in the input (`bind` counted them) and in the shared scratch, which has room for
         // `most_rows`; no other chunk has these rows; parts of the scratch begin at multiples of four.
@@ -113,7 +181,9 @@ impl GridKernel for Linear {
     fn scratch(&self) -> Scratch {
         let product = &self.product;
         if product.numbers.has_rows {
-            let shared = self.shared_parts()[1].saturating_add(self.most_rows.saturating_mul(4));
+            let [.., ranges] = self.shared_parts();
+            let chunks = if self.least_scale.is_some() { self.choosing_chunks(self.most_rows) } else { 0 };
+            let shared = ranges.saturating_add(chunks.saturating_mul(size_of::<[f32; 2]>()));
             return Scratch { per_worker: 0, shared };
         }
         let rows = block_rows(product.k, product.kit.max_rows());
@@ -143,18 +213,26 @@ impl GridKernel for Linear {
                 .expected(format!("at most {} rows", self.most_rows))
                 .got(rows.to_string()));
         }
+        if self.least_scale.is_some() && rows * self.product.k == 0 {
+            return Err(Error::kernel("a tensor without elements has no range to quantise").argument("input"));
+        }
         *split = Split::new(&self.product, rows);
-        let before = if self.product.numbers.has_rows { rows.div_ceil(self.chosen_rows()) } else { 0 };
-        Ok(split.grid(before, 0))
+        let before = self.choosing_chunks(rows);
+        Ok(if self.least_scale.is_some() { split.grid_behind_two(before) } else { split.grid(before, 0) })
     }
 
     fn run(&self, split: &Split, mut part: Part<'_>) -> Result<()> {
         let product = &self.product;
         let stride = self.stride();
-        if product.numbers.has_rows && part.phase == 0 {
+        if part.phase < self.phases_before() {
             let rows = self.chosen_rows();
             let first = part.chunk * rows;
-            return self.choose(part.args, first..(first + rows).min(split.rows), part.scratch.shared);
+            let (here, shared) = (first..(first + rows).min(split.rows), part.scratch.shared);
+            return match self.least_scale {
+                Some(_) if part.phase == 0 => self.find_range(part.args, here, part.chunk, shared),
+                Some(least) => self.quantise(part.args, here, (least, split.rows), shared),
+                None => self.choose(part.args, here, shared),
+            };
         }
         let chunk = split.chunk(part.chunk);
         let out_stride = product.n * product.numbers.out_bytes();
@@ -168,7 +246,7 @@ impl GridKernel for Linear {
             let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
             let (first, parameters) = if product.numbers.has_rows {
                 let shared = part.scratch.shared;
-                let [zeros, scales] = self.shared_parts().map(|at| shared.wrapping_add(at));
+                let [zeros, scales, _] = self.shared_parts().map(|at| shared.wrapping_add(at));
                 let zeros = zeros.cast::<i32>().wrapping_add(rows.start).cast_const();
                 let scales = scales.cast::<f32>().wrapping_add(rows.start).cast_const();
                 (shared.wrapping_add(rows.start * stride).cast_const(), Some((zeros, scales)))

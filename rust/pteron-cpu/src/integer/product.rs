@@ -244,6 +244,14 @@ impl Split {
         phases([before, self.chunks(), behind], self.chunk_ns)
     }
 
+    /// The phases of the product behind two of `before` chunks each.
+    pub(super) fn grid_behind_two(&self, before: usize) -> Grid {
+        match self.chunks() {
+            0 => Grid::EMPTY,
+            chunks => Grid::phases(&[before, before, chunks], self.chunk_ns),
+        }
+    }
+
     /// The part of chunk `chunk`.
     pub(super) fn chunk(&self, chunk: usize) -> ChunkRange {
         let in_group = self.row_parts * self.panel_parts;

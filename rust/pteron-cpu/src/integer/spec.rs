@@ -74,7 +74,8 @@ pub enum IntegerInput {
         /// In the range of the element type.
         zero_point: i32,
     },
-    /// An f32 tensor; every row of the last dimension has a scale and a zero point that are chosen from its numbers.
+    /// An f32 tensor; every row of the last dimension has a scale and a zero point that are chosen from its numbers, or from
+    /// those of all rows.
     Rows {
         /// How they are chosen, and how numbers become integers.
         scheme: RowScheme,
@@ -82,11 +83,17 @@ pub enum IntegerInput {
 }
 
 /// How the scale and the zero point of a row are chosen at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RowScheme {
     /// As `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token` have it: int8 from -128 to
     /// 127, scale f64, zero point added before rounding.
     PerToken,
+    /// One of each for all rows, as `quantized_decomposed::choose_qparams.tensor` and `quantize_per_tensor.tensor` have it:
+    /// int8 from -128 to 127, zero point added behind rounding. Without rows there is no range: an error.
+    PerTensor {
+        /// The scale is at least this.
+        least_scale: f32,
+    },
 }
 
 /// What is written.
@@ -114,9 +121,11 @@ impl fmt::Display for IntegerSpec {
             IntegerOperation::Linear { .. } => "integer linear",
             IntegerOperation::Convolution { .. } => "integer convolution",
         })?;
-        if matches!(self.input, IntegerInput::Rows { .. }) {
-            f.write_str(" of rows")?;
-        }
+        f.write_str(match self.input {
+            IntegerInput::PerTensor { .. } => "",
+            IntegerInput::Rows { scheme: RowScheme::PerToken } => " of rows",
+            IntegerInput::Rows { scheme: RowScheme::PerTensor { .. } } => " of rows with one scale",
+        })?;
         if self.output == IntegerOutput::Float {
             f.write_str(" to f32")?;
         }
@@ -141,6 +150,8 @@ mod tests {
             output: IntegerOutput::Float,
         };
         assert_eq!(spec.to_string(), "integer linear of rows to f32");
+        spec.input = IntegerInput::Rows { scheme: RowScheme::PerTensor { least_scale: 1e-6 } };
+        assert_eq!(spec.to_string(), "integer linear of rows with one scale to f32");
         spec.operation =
             IntegerOperation::Convolution { stride: vec![1], padding: vec![0], dilation: vec![1], groups: 1 };
         spec.input = IntegerInput::PerTensor { scale: 0.5, zero_point: 3 };

@@ -6,6 +6,7 @@
 //! no effect but their result and cannot fail on the contents of a tensor. Exact.
 
 use super::fold_constants::DEQUANTISE;
+use super::quantised::{BY_TENSOR, BY_TOKEN};
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Graph, Host, NodeId, Op};
 use pteron_core::Result;
@@ -18,13 +19,6 @@ pub(super) const RULE: Rule = Rule {
     needs: &[WEIGHTED],
     apply,
 };
-
-/// Calls that quantise rows by what they hold.
-const AT_RUN_TIME: &[&str] = &[
-    "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
-    "quantized_decomposed::quantize_per_token.out",
-    "quantized_decomposed::dequantize_per_token.out",
-];
 
 /// Operators that only copy, besides views.
 const COPIES: &[&str] = &[
@@ -67,7 +61,7 @@ fn is_pure(graph: &Graph, id: NodeId) -> bool {
         _ => {
             COPIES.contains(&node.operator.as_str())
                 || DEQUANTISE.contains(&node.operator.as_str())
-                || AT_RUN_TIME.contains(&node.operator.as_str())
+                || [BY_TOKEN, BY_TENSOR].as_flattened().contains(&node.operator.as_str())
                 || recognise(&node.operator, &graph.arg_specs(id)).is_some()
         }
     }

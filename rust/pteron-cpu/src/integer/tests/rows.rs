@@ -108,3 +108,108 @@ fn a_row_with_nan_becomes_nan_and_no_other() {
         assert!((0..3 * n).all(|i| is_nan[i] == (i / n == 1)), "{kit}");
     }
 }
+
+/// What the plain kernels make of all rows together: quantised numbers, the scale, the zero point.
+fn chosen_for_all(x: &[f32], least: f64) -> (Vec<i8>, f32, i64) {
+    let input = Tensor::of(&[x.len()], x);
+    let range = [Arg::Int(-128), Arg::Int(127)];
+    let outputs = [Tensor::output(DType::Float64, &[1]), Tensor::output(DType::Int64, &[1])];
+    let [scale, zero] = outputs.map(Arg::from);
+    let [low, high] = range.clone();
+    let args = [input.clone().into(), low, high, Arg::Double(least), Arg::Int(1), scale, zero];
+    let parameters = call("quantized_decomposed::choose_qparams.Tensor_out", &args).unwrap();
+    let [.., Arg::Tensor(scale), Arg::Tensor(zero)] = parameters.as_slice() else { panic!("two outputs") };
+    let [low, high] = range;
+    let out = Tensor::output(DType::Int8, &[x.len()]);
+    let args = [input.into(), scale.clone().into(), zero.clone().into(), low, high, Arg::Int(1), out.into()];
+    let quantised = call("quantized_decomposed::quantize_per_tensor.Tensor_out", &args).unwrap();
+    let Some(Arg::Tensor(q)) = quantised.last() else { panic!("an output") };
+    (q.values(), scale.values::<f64>()[0] as f32, zero.values::<i64>()[0])
+}
+
+/// A call of rows with one scale: its arguments.
+fn one_scale_arguments(x: &[f32], [rows, k, n]: [usize; 3]) -> Vec<CallArg> {
+    let scales: Vec<f32> = (0..n).map(|c| 0.01 + c as f32 * 1e-4).collect();
+    let bias: Vec<f32> = (0..n).map(|c| c as f32 - 10.0).collect();
+    vec![
+        CallArg::Tensor(HostTensor::new(&[rows, k], x).unwrap()),
+        CallArg::Constant(HostTensor::new(&[n, k], &bytes(n * k, 8)).unwrap()),
+        CallArg::Constant(HostTensor::new(&[n], &scales).unwrap()),
+        CallArg::Constant(HostTensor::new(&[n], &bias).unwrap()),
+        CallArg::Tensor(HostTensor::zeros(DType::Float32, &[rows, n]).unwrap()),
+    ]
+}
+
+fn one_scale(least_scale: f32) -> IntegerSpec {
+    IntegerSpec {
+        operation: IntegerOperation::Linear { is_weight_transposed: false },
+        input: IntegerInput::Rows { scheme: RowScheme::PerTensor { least_scale } },
+        has_bias: true,
+        clamp: None,
+        output: IntegerOutput::Float,
+    }
+}
+
+#[test]
+fn rows_with_one_scale_are_quantised_as_the_plain_kernels_do_it() {
+    let (eps, least) = (2f64.powi(-12), 2f32.powi(-12));
+    // Of both signs, of one sign (zero points at the ends), nothing but zeros, below the least scale, large, with one far
+    // number, halves of a step.
+    let kinds: [fn(f32) -> f32; 8] = [
+        |v| v,
+        f32::abs,
+        |v| -v.abs(),
+        |_| 0.0,
+        |v| v * 1e-6,
+        |v| v * 1e30,
+        |v| if v > 0.9 { 1e4 } else { v },
+        |v| (v * 100.0).round() / 2.0,
+    ];
+    for (kit, cpu) in kits() {
+        // The last ones have several chunks of rows to quantise.
+        for shape in [[1, 16, 33], [5, 100, 40], [30, 67, 64], [1, 1, 1], [70, 2000, 40], [3, 35_000, 5]] {
+            let [rows, k, n] = shape;
+            for kind in kinds {
+                let x: Vec<f32> = numbers(rows * k, 9).into_iter().map(kind).collect();
+                let prepare =
+                    |ctx: &PrepareContext<'_>| prepare_with(ctx, &one_scale(least), |k| k.name == kit);
+                let mut call =
+                    SingleCall::of(prepare, &cpu, one_scale_arguments(&x, shape)).unwrap().unwrap();
+                call.call().unwrap();
+                let (q, scale, zero) = chosen_for_all(&x, eps);
+                let weights = bytes(n * k, 8);
+                let want: Vec<f32> = (0..rows * n)
+                    .map(|i| {
+                        let (r, c) = (i / n, i % n);
+                        let pairs = q[r * k..(r + 1) * k].iter().zip(&weights[c * k..(c + 1) * k]);
+                        let sum: i64 = pairs.map(|(q, w)| (i64::from(*q) - zero) * i64::from(*w)).sum();
+                        sum as f32 * (scale * (0.01 + c as f32 * 1e-4)) + (c as f32 - 10.0)
+                    })
+                    .collect();
+                assert_eq!(call.output::<f32>(4).unwrap(), want, "{kit} {shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_nan_makes_all_rows_of_one_scale_nan() {
+    for (kit, cpu) in kits() {
+        let mut x = numbers(40 * 2000, 4);
+        x[77_000] = f32::NAN;
+        let prepare = |ctx: &PrepareContext<'_>| prepare_with(ctx, &one_scale(1e-6), |k| k.name == kit);
+        let args = one_scale_arguments(&x, [40, 2000, 33]);
+        let mut call = SingleCall::of(prepare, &cpu, args).unwrap().unwrap();
+        call.call().unwrap();
+        assert!(call.output::<f32>(4).unwrap().iter().all(|v| v.is_nan()), "{kit}");
+    }
+}
+
+#[test]
+fn no_rows_have_no_scale() {
+    for (kit, cpu) in kits() {
+        let prepare = |ctx: &PrepareContext<'_>| prepare_with(ctx, &one_scale(1e-6), |k| k.name == kit);
+        let mut call = SingleCall::of(prepare, &cpu, one_scale_arguments(&[], [0, 8, 33])).unwrap().unwrap();
+        assert!(call.call().unwrap_err().to_string().contains("without elements"), "{kit}");
+    }
+}

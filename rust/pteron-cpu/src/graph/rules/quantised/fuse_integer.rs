@@ -7,7 +7,10 @@
 //! is constant. The sum of products is exact and rounded once, where the separate calls round every sum: results differ
 //! by at most one quantised step, where a number lies between two.
 
-use super::{DEQUANTISE, DEQUANTISE_CHANNELS, Dequantised, Scheme, dequantised, is_plain_call, quantised};
+use super::{
+    BY_TENSOR, BY_TOKEN, DEQUANTISE, DEQUANTISE_CHANNELS, Dequantised, Scheme, dequantised, is_plain_call,
+    quantised,
+};
 use crate::epilogue::Epilogue;
 use crate::graph::rules::remove_dead::remove_dead;
 use crate::graph::rules::rule::{Rule, WEIGHTED};
@@ -113,12 +116,12 @@ fn input_of(
     let last = |t: TensorId| graph.tensor(t).spec.shape.last().copied();
     let is_product = matches!(operation, IntegerOperation::Linear { .. });
     (is_product && last(x) == last(seen)).then_some(())?;
-    let rows = rows_quantised_at_run_time(graph, seen)?;
-    Some((IntegerInput::Rows { scheme: RowScheme::PerToken }, rows, view))
+    let (scheme, rows) = rows_quantised_at_run_time(graph, seen)?;
+    Some((IntegerInput::Rows { scheme }, rows, view))
 }
 
-/// The floats whose rows are quantised by what they hold, and dequantised into `x` again.
-fn rows_quantised_at_run_time(graph: &Graph, x: TensorId) -> Option<TensorId> {
+/// The floats whose rows are quantised by what they hold, or by what all of them hold, and dequantised into `x` again.
+fn rows_quantised_at_run_time(graph: &Graph, x: TensorId) -> Option<(RowScheme, TensorId)> {
     let call = |tensor: TensorId, operator: &str| {
         let node = graph.node(graph.producer(tensor)?);
         (node.operator == operator && is_plain_call(node)).then_some(node)
@@ -127,14 +130,25 @@ fn rows_quantised_at_run_time(graph: &Graph, x: TensorId) -> Option<TensorId> {
         let code = f64::from(DType::Int8.code());
         [(from, -128.0), (from + 1, 127.0), (from + 2, code)].iter().all(|(i, v)| node.number(*i) == Some(*v))
     };
-    let back = call(x, "quantized_decomposed::dequantize_per_token.out")?;
-    let there = call(back.input(0)?, "quantized_decomposed::quantize_per_token.out")?;
-    let choice = call(there.input(1)?, "quantized_decomposed::choose_qparams_per_token_asymmetric.out")?;
+    let (back, [choosing, quantising, _]) =
+        [BY_TOKEN, BY_TENSOR].into_iter().find_map(|names| Some((call(x, names[2])?, names)))?;
+    let there = call(back.input(0)?, quantising)?;
+    let choice = call(there.input(1)?, choosing)?;
+    let code = f64::from(DType::Int8.code());
+    let scheme = if choosing == BY_TOKEN[0] {
+        (choice.number(1) == Some(code)).then_some(RowScheme::PerToken)?
+    } else {
+        let stated = [choice.number(1), choice.number(2), choice.number(4)];
+        let least_scale = choice.number(3)? as f32;
+        // A scale of nothing but zeros, and its inverse, are numbers.
+        let is_scale = (1e-30..1e30).contains(&least_scale);
+        (stated == [Some(-128.0), Some(127.0), Some(code)] && is_scale)
+            .then_some(RowScheme::PerTensor { least_scale })?
+    };
     let (floats, parameters) = (there.input(0)?, [there.input(1)?, there.input(2)?]);
     let spec = &graph.tensor(floats).spec;
     let is_alike = choice.outputs.as_slice() == parameters
         && choice.input(0) == Some(floats)
-        && choice.number(1) == Some(f64::from(DType::Int8.code()))
         && [back.input(1)?, back.input(2)?] == parameters
         && is_int8(there, 3)
         && is_int8(back, 3)
@@ -142,7 +156,7 @@ fn rows_quantised_at_run_time(graph: &Graph, x: TensorId) -> Option<TensorId> {
         && spec.dtype == DType::Float32
         && spec.dim_order.is_contiguous()
         && graph.tensor(x).spec == *spec;
-    is_alike.then_some(floats)
+    is_alike.then_some((scheme, floats))
 }
 
 type Operands = (TensorId, TensorId, Option<TensorId>);
@@ -449,6 +463,76 @@ mod tests {
         assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
         let (spec, node) = only_integer(&b);
         assert_eq!((spec.output, node.output()), (IntegerOutput::Float, Some(z)));
+    }
+
+    /// x, quantised by what it holds and dequantised, → linear; the result.
+    fn quantised_at_run_time(
+        operators: [&str; 3],
+        numbers: &[f64],
+        quantise_low: i64,
+    ) -> (Builder, TensorId) {
+        let mut b = Builder::new();
+        let x = b.border(&[4, 8]);
+        let [scale, zero] = b.results(&[1]);
+        b.cast(scale, DType::Float64);
+        b.cast(zero, DType::Int64);
+        let number = |v: &f64| Argument::Literal(crate::graph::Literal::Double(*v), None);
+        let mut args = vec![Argument::Tensor(x)];
+        args.extend(numbers.iter().map(number));
+        args.extend([scale, zero].map(Argument::Tensor));
+        b.graph.push(Node::call(operators[0], args, smallvec![scale, zero], 100));
+        let code = i64::from(DType::Int8.code());
+        let parameters = |t: TensorId| {
+            let mut args = [t, scale, zero].map(Argument::Tensor).to_vec();
+            args.extend([quantise_low, 127, code].map(Argument::int));
+            args
+        };
+        let q = b.call_with(operators[1], parameters(x), &[4, 8]);
+        b.cast(q, DType::Int8);
+        let back = b.call_with(operators[2], [parameters(q), vec![Argument::none()]].concat(), &[4, 8]);
+        let w = b.constant(&[16, 8]);
+        b.cast(w, DType::Int8);
+        let scales = b.constant(&[16]);
+        let mut args = vec![Argument::Tensor(w), Argument::Tensor(scales), Argument::none()];
+        args.extend([0, -127, 127, code].map(Argument::int));
+        args.push(Argument::none());
+        let floats = b.call_with(DEQUANTISE_CHANNELS, args, &[16, 8]);
+        let args = vec![Argument::Tensor(back), Argument::Tensor(floats), Argument::none()];
+        let y = b.call_with("aten::linear.out", args, &[4, 16]);
+        b.call("aten::multinomial.out", &[y], &[4, 16]);
+        (b, y)
+    }
+
+    #[test]
+    fn rows_are_quantised_in_the_step_of_their_layer() {
+        let code = f64::from(DType::Int8.code());
+        let by_tensor = RowScheme::PerTensor { least_scale: 0.25 };
+        for (operators, numbers, scheme) in [
+            (BY_TOKEN, vec![code], RowScheme::PerToken),
+            (BY_TENSOR, vec![-128.0, 127.0, 0.25, code], by_tensor),
+        ] {
+            let (mut b, y) = quantised_at_run_time(operators, &numbers, -128);
+            assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
+            let (spec, node) = only_integer(&b);
+            assert_eq!((spec.input, spec.output), (IntegerInput::Rows { scheme }, IntegerOutput::Float));
+            assert_eq!(node.output(), Some(y));
+            // The layer and what reads it.
+            assert_eq!(b.graph.live().count(), 2);
+        }
+    }
+
+    #[test]
+    fn other_ranges_at_run_time_stay() {
+        let code = f64::from(DType::Int8.code());
+        for (numbers, low) in [
+            ([-127.0, 127.0, 0.25, code], -128),
+            ([-128.0, 127.0, 0.25, code], -127),
+            ([-128.0, 127.0, 0.0, code], -128),
+            ([-128.0, 127.0, f64::NAN, code], -128),
+        ] {
+            let (mut b, _) = quantised_at_run_time(BY_TENSOR, &numbers, low);
+            assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0, "{numbers:?} {low}");
+        }
     }
 
     #[test]

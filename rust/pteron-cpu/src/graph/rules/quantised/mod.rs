@@ -11,6 +11,18 @@ pub(super) const QUANTISE: &str = "quantized_decomposed::quantize_per_tensor.out
 pub(super) const DEQUANTISE: &str = "quantized_decomposed::dequantize_per_tensor.out";
 pub(super) const DEQUANTISE_CHANNELS: &str = "quantized_decomposed::dequantize_per_channel.out";
 
+/// Operators that choose parameters, quantise by them and dequantise again.
+pub(super) const BY_TOKEN: [&str; 3] = [
+    "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
+    "quantized_decomposed::quantize_per_token.out",
+    "quantized_decomposed::dequantize_per_token.out",
+];
+pub(super) const BY_TENSOR: [&str; 3] = [
+    "quantized_decomposed::choose_qparams.Tensor_out",
+    "quantized_decomposed::quantize_per_tensor.Tensor_out",
+    "quantized_decomposed::dequantize_per_tensor.Tensor_out",
+];
+
 /// How the integers of a tensor stand for numbers: `(q - zero) * scale`, q from `low` to `high`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scheme {
