@@ -39,6 +39,7 @@ def _quantised(scheme: str) -> nn.Module:
         groups = quantization.granularity
         intx = quantization.IntxWeightOnlyConfig
         asymmetric = quantization.quant_primitives.MappingType.ASYMMETRIC
+        rows = groups.PerAxis(0)
         config = {
             "int8": lambda: intx(weight_dtype=torch.int8, granularity=groups.PerAxis(0)),
             "int8 groups": lambda: intx(weight_dtype=torch.int8, granularity=groups.PerGroup(64)),
@@ -46,6 +47,12 @@ def _quantised(scheme: str) -> nn.Module:
             "int4 zeros": lambda: intx(
                 weight_dtype=torch.int4, granularity=groups.PerGroup(32), mapping_type=asymmetric
             ),
+            "int4 rows": lambda: intx(weight_dtype=torch.int4, granularity=rows),
+            "int4 groups of 64": lambda: intx(weight_dtype=torch.int4, granularity=groups.PerGroup(64)),
+            "int8 activations, int4": lambda: quantization.Int8DynamicActivationIntxWeightConfig(
+                weight_dtype=torch.int4, weight_granularity=groups.PerGroup(32)
+            ),
+            "int2 groups": lambda: intx(weight_dtype=torch.int2, granularity=groups.PerGroup(32)),
             "int8 scaled behind": quantization.Int8WeightOnlyConfig,
         }[scheme]()
         quantization.quantize_(model, config)
@@ -100,13 +107,67 @@ def test_weights_stay_quantised(exporter: str, scheme: str, rows: tuple[int, int
     assert "weight-only" not in _agree(buffer, model, x, [_RULE]).plan_listing("forward")
 
 
-def test_packs_of_quantised_weights_are_stored() -> None:
-    model = _quantised("int4 groups")
+@pytest.mark.parametrize(("scheme", "packs"), [("int8 groups", 4), ("int4 groups", 4), ("int4 zeros", 6)])
+def test_packs_of_quantised_weights_are_stored(scheme: str, packs: int) -> None:
+    model = _quantised(scheme)
     x = torch.randn(1, 576)
     edge = to_edge(torch.export.export(model, (x,)))
     program = _agree(edge.to_executorch(ExecutorchBackendConfig(packed_weights=True)).buffer, model, x, [])
     assert program.pack_stats == (0, 0)
-    assert program.stored_pack_stats[0] == 4
+    assert program.stored_pack_stats[0] == packs
+
+
+# Bytes of the scales and zero points of both layers, in f32.
+_PARAMETERS = {
+    "int4 rows": 4 * (512 + 576),
+    "int4 groups": 4 * 2 * 576 * 512 // 32,
+    "int4 groups of 64": 4 * 2 * 576 * 512 // 64,
+    "int4 zeros": 2 * 4 * 2 * 576 * 512 // 32,
+    "int8 activations, int4": 4 * 2 * 576 * 512 // 32,
+    "int2 groups": 4 * 2 * 576 * 512 // 32,
+}
+
+
+class _Floats(nn.Module):
+    """The layers with weights that were dequantised before the export."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.layers = Layers().eval()
+        for name in ("up", "down"):
+            layer = getattr(model, name)
+            getattr(self.layers, name).weight = nn.Parameter(layer.weight.dequantize())
+        self.layers.up.bias = model.up.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("scheme", _PARAMETERS)
+def test_four_bits_take_four_bits_in_the_file(scheme: str) -> None:
+    model = _quantised(scheme)
+    x = torch.randn(5, 576)
+    exported = torch.export.export(model, (x,))
+    buffer = to_edge(exported).to_executorch().buffer
+    weights = 2 * 576 * 512 // 2
+    assert weights < len(buffer) - _PARAMETERS[scheme] < weights + 24_000
+    program = pteron.load(buffer)
+    assert program.operators("forward").count("quantized_decomposed::embedding_4bit.out") == 1
+    got = program.run("forward", x)
+    group = {"int4 rows": "", "int4 groups of 64": ", groups of 64"}.get(scheme, ", groups of 32")
+    assert program.plan_listing("forward").count(f"weight-only linear{group}") == 2
+    plain = pteron.load(buffer, runtime=pteron.Runtime(disabled_rules=["all"]))
+    assert "embedding_4bit" in plain.plan_listing("forward")
+    unfused = plain.run("forward", x)
+    if scheme == "int8 activations, int4":
+        # A number between two steps may fall to either side.
+        torch.testing.assert_close(got, unfused, rtol=0, atol=5e-3 * float(unfused.abs().max()))
+        return
+    # Five rows: the products with floats, rounded as `dequantize` rounds them.
+    floats = to_edge(torch.export.export(_Floats(model).eval(), (x,))).to_executorch().buffer
+    for disabled, result in (([], got), (["all"], unfused)):
+        twin = pteron.load(floats, runtime=pteron.Runtime(disabled_rules=disabled))
+        assert torch.equal(result, twin.run("forward", x)), disabled
 
 
 def test_an_input_may_be_named_as_python_names_a_function() -> None:

@@ -15,12 +15,17 @@ from pteron.exir.passes.run_graph_passes import copy_program
 
 _DEQUANTIZE = "torchao.dequantize_affine.default"
 _EMBEDDING = "aten.embedding.default"
+_VIEW = edge_op_by_name("aten", "view_copy", "default")
 #: Bits of a stored element → the operator that looks up rows, and the range of an element.
 _LOOK_UPS = {
     8: ("embedding_byte", (-128, 127)),
     4: ("embedding_4bit", (-8, 7)),
     2: ("embedding_2bit", (-2, 1)),
 }
+_TRANSPOSITIONS = frozenset(
+    f"aten.{name}" for name in ("permute_copy.default", "transpose_copy.int", "t_copy.default")
+)
+_PRODUCTS = frozenset({"aten.addmm.default", "aten.mm.default"})
 #: Of 4 bits the first element is the high half of a byte, of 2 bits the lowest quarter.
 _SHIFTS = {4: (4, 0), 2: (0, 2, 4, 6)}
 
@@ -30,13 +35,17 @@ def store_quantized_weights(program: ExportedProgram, kernels: Collection[str]) 
     quantised table, which has 8, 4 or 2 bits for an element: `quantized_decomposed.embedding_byte`,
     `embedding_4bit`, `embedding_2bit`. The numbers are the same bit for bit.
 
+    A weight of up to 4 bits that products read is packed as well: `embedding_4bit` of all its rows, which are
+    those of the look-ups' table, or else one long row: every such weight then shares a constant index of one
+    element.
+
     Stays, to be decomposed: what has no kernel in `kernels`, tables that the run computes, blocks of several
     rows, scales wider than the result.
     """
     names = {
         node.name
         for node in program.graph_module.graph.nodes
-        if _is_dequantize(node) and any(_is_lookup(user, node) for user in node.users)
+        if _is_dequantize(node) and (_is_weight(node) or any(_is_lookup(user, node) for user in node.users))
     }
     if not names:
         return program
@@ -45,7 +54,7 @@ def store_quantized_weights(program: ExportedProgram, kernels: Collection[str]) 
     replaced = False
     for node in list(changed.graph_module.graph.nodes):
         table = _table(node, constants) if node.name in names else None
-        if table is not None and table.operator in kernels:
+        if table is not None and table.operator in kernels and table.is_to_store:
             _replace(changed, node, table)
             replaced = True
     if not replaced:
@@ -68,6 +77,21 @@ class _Table:
     bits: int
 
     @property
+    def is_to_store(self) -> bool:
+        """Whether anything reads it that an operator of packed tables replaces."""
+        return self.is_packed_weight or any(_is_lookup(user, self.node) for user in self.node.users)
+
+    @property
+    def is_packed_weight(self) -> bool:
+        """Whether products read it, of float32, and two elements share a byte."""
+        return (
+            self.bits == 4
+            and _is_weight(self.node)
+            and self.scales.dtype == torch.float32
+            and self.elements.shape[1] // self.scales.shape[1] % 2 == 0
+        )
+
+    @property
     def operator(self) -> str:
         """The name of the kernel that looks rows up."""
         return f"quantized_decomposed::{_LOOK_UPS[self.bits][0]}.out"
@@ -76,6 +100,20 @@ class _Table:
 def _is_lookup(user: torch.fx.Node, table: torch.fx.Node) -> bool:
     """Whether `user` reads rows of `table`."""
     return str(user.target) == _EMBEDDING and user.args[0] is table
+
+
+def _is_weight(node: torch.fx.Node) -> bool:
+    """Whether products alone read it, besides look-ups: as the weight of a linear layer."""
+    readers = [user for user in node.users if not _is_lookup(user, node)]
+    return bool(readers) and all(_is_product(user, node) for user in readers)
+
+
+def _is_product(user: torch.fx.Node, weight: torch.fx.Node) -> bool:
+    if str(user.target) == "aten.linear.default":
+        return user.args[1] is weight
+    return str(user.target) in _TRANSPOSITIONS and all(
+        str(product.target) in _PRODUCTS and product.args[-1] is user for product in user.users
+    )
 
 
 def _is_dequantize(node: torch.fx.Node) -> bool:
@@ -104,6 +142,8 @@ def _table(node: torch.fx.Node, constants: Mapping[torch.fx.Node, torch.Tensor])
     if zeros is not None:
         zeros = _spread(zeros, shape).to(dtype) if bool(zeros.any()) else None
     bits = _bits(elements, given.get("quant_min"), given.get("quant_max"))
+    if bits == 2 and not any(_is_lookup(user, node) for user in node.users):
+        bits = 4
     return _Table(node, elements, _spread(scales, shape).to(dtype), zeros, bits)
 
 
@@ -158,21 +198,49 @@ def _packed(elements: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _replace(program: ExportedProgram, node: torch.fx.Node, table: _Table) -> None:
-    """Puts look-ups in the place of those that read what `node` makes."""
+    """Puts look-ups in the place of those that read what `node` makes, and of a weight that it makes."""
     graph = program.graph_module.graph
-    stored = [(_packed(table.elements, table.bits), node), (table.scales, node)]
-    if table.zero_points is not None:
-        stored.append((table.zero_points, node))
-    weight, scales, *zeros = add_constants(program, stored, prefix="_quantized_table")
-    name, limits = _LOOK_UPS[table.bits]
-    op = edge_op_by_name("quantized_decomposed", name, "default")
-    for lookup in [user for user in node.users if _is_lookup(user, node)]:
-        with graph.inserting_before(lookup):
-            zero_points = zeros[0] if zeros else None
-            args = (weight, scales, zero_points, *limits, lookup.args[1])
-            call = graph.call_function(op, args)
-        call.meta = dict(lookup.meta)
-        lookup.replace_all_uses_with(call)
-        graph.erase_node(lookup)
-    if not node.users:
+    lookups = [user for user in node.users if _is_lookup(user, node)]
+    if lookups:
+        stored = _add(program, table, table.elements.shape[0])
+        for lookup in lookups:
+            _look_up(lookup, table.bits, stored, lookup.args[1])
+    if table.is_packed_weight:
+        rows = table.elements.shape[0] if lookups else 1
+        if not lookups:
+            stored = _add(program, table, rows)
+        (every,) = add_constants(program, [(torch.arange(rows), node)], prefix="_quantized_rows")
+        _look_up(node, table.bits, stored, every)
+    elif not node.users:
         graph.erase_node(node)
+
+
+def _add(program: ExportedProgram, table: _Table, rows: int) -> tuple[Any, ...]:
+    """The constants of `table` in `rows` rows: elements, scales, zero points or None."""
+    stored = [
+        (_packed(table.elements, table.bits).reshape(rows, -1), table.node),
+        (table.scales.reshape(rows, -1), table.node),
+    ]
+    if table.zero_points is not None:
+        stored.append((table.zero_points.reshape(rows, -1), table.node))
+    weight, scales, *zeros = add_constants(program, stored, prefix="_quantized_table")
+    return weight, scales, zeros[0] if zeros else None
+
+
+def _look_up(replaced: torch.fx.Node, bits: int, stored: tuple[Any, ...], indices: Any) -> None:
+    """Puts the rows `indices` of the table, in the shape of `replaced`, in its place."""
+    name, limits = _LOOK_UPS[bits]
+    graph = replaced.graph
+    op = edge_op_by_name("quantized_decomposed", name, "default")
+    with graph.inserting_before(replaced):
+        call = graph.call_function(op, (*stored, *limits, indices))
+    call.meta = dict(replaced.meta)
+    shape = (*indices.meta["val"].shape, stored[0].meta["val"].shape[1] * 8 // bits)
+    if tuple(replaced.meta["val"].shape) != shape:
+        call.meta["val"] = replaced.meta["val"].reshape(shape)
+        with graph.inserting_before(replaced):
+            seen = graph.call_function(_VIEW, (call, list(replaced.meta["val"].shape)))
+        seen.meta = dict(replaced.meta)
+        call = seen
+    replaced.replace_all_uses_with(call)
+    graph.erase_node(replaced)

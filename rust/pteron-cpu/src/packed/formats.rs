@@ -8,7 +8,7 @@ use crate::linear::halves;
 use crate::weight_only;
 
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 11] = [
+pub const FORMATS: [PackedFormat; 12] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
@@ -18,6 +18,7 @@ pub const FORMATS: [PackedFormat; 11] = [
     s8_nr32k4_v1::PACKED,
     weight_only::panels::BYTES,
     weight_only::panels::NIBBLES,
+    weight_only::panels::PAIRS,
     halves::panels::BRAIN,
     halves::panels::BINARY,
 ];
@@ -54,6 +55,8 @@ mod tests {
         assert_eq!(bytes("s8_rows_nr32_v1", DType::Int8, &[3, 33]), Some(3 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::Int8, &[3, 33]), Some(2 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::UInt8, &[3, 33]), None);
+        assert_eq!(bytes("s4_pairs_nr32_v1", DType::UInt8, &[3, 33]), Some(3 * 64));
+        assert_eq!(bytes("s4_pairs_nr32_v1", DType::Int8, &[3, 33]), None);
         assert_eq!(bytes("bf16_nr32k2_v1", DType::BFloat16, &[3, 33]), Some(4 * 64 * 2));
         assert_eq!(bytes("f16_nr32_v1", DType::Float16, &[3, 33]), Some(3 * 64 * 2));
         assert_eq!(bytes("f16_nr32_v1", DType::BFloat16, &[3, 33]), None);

@@ -1,10 +1,12 @@
-//! `s8_rows_nr32_v1` and `s4_rows_nr32_v1`: packed forms of an int8 matrix B with K rows (input features) and N columns
+//! `s8_rows_nr32_v1`, `s4_rows_nr32_v1` and `s4_pairs_nr32_v1`: packed forms of an int8 matrix B with K rows (input features) and N columns
 //! (output features).
 //!
 //! - The columns are cut into ⌈N / 32⌉ *panels* of 32, in order. Columns beyond N, in the last panel, are zero.
 //! - `s8_rows_nr32_v1`: a panel is K rows of 32 bytes: row k holds `B[k, 32p .. 32p + 32]`.
 //! - `s4_rows_nr32_v1`, for matrices whose numbers all lie in -8 ..= 7: a panel is ⌈K / 2⌉ rows of 32 bytes; row i holds
 //!   `B[2i, column]` in the low four bits and `B[2i + 1, column]` in the high ones, in two's complement; zero beyond K.
+//! - `s4_pairs_nr32_v1`: the same bytes, made of a matrix of K / 2 rows whose bytes hold two numbers each, that of the even
+//!   row of B plus 8 in the high four bits, that of the odd one plus 8 in the low ones.
 //! - Panels follow one another without gaps or header. The start is 64-byte aligned.
 //!
 //! Scales and zero points are matrices of their own, [groups, N], in [`crate::packed::f32_nr32_v1`].
@@ -12,7 +14,7 @@
 use crate::packed::f32_nr32_v1::{NR, panel_count};
 use crate::packed::{PackedFormat, in_parts};
 use pteron_core::{
-    AlignedBuffer, ConstantView, CpuProfile, DType, Error, PackKey, PackStore, PackedBytes, Result,
+    AlignedBuffer, ConstantView, CpuProfile, DType, Element, Error, PackKey, PackStore, PackedBytes, Result,
 };
 use std::sync::Arc;
 
@@ -28,6 +30,13 @@ pub const NIBBLES: PackedFormat = PackedFormat {
     name: "s4_rows_nr32_v1",
     dtype: Some(DType::Int8),
     elements: |shape| matrix_bytes(Width::Nibble, shape),
+};
+
+/// Four bits for each number, two of which share a byte of the plain matrix.
+pub const PAIRS: PackedFormat = PackedFormat {
+    name: "s4_pairs_nr32_v1",
+    dtype: Some(DType::UInt8),
+    elements: |shape| matrix_bytes(Width::Byte, shape),
 };
 
 /// How many bits a number has.
@@ -82,12 +91,23 @@ pub fn get_or_pack(
     Ok((width, packed))
 }
 
+/// The shared packed copy of `view` (uint8, K / 2 rows of two numbers each and N columns, any strides): [`Width::Nibble`].
+///
+/// Errors: rank other than 2, dtype other than uint8, a view that leaves its storage, no memory.
+pub fn get_or_pack_pairs(
+    packs: &PackStore,
+    cpu: &CpuProfile,
+    view: &ConstantView<'_>,
+) -> Result<Arc<PackedBytes>> {
+    packs.get_or_pack(PackKey::new(view, PAIRS.name), || pack_pairs(cpu.load_threads, view))
+}
+
 /// The elements of a matrix, its extents and its strides, all of which lie inside.
-fn matrix<'a>(view: &ConstantView<'a>) -> Result<(&'a [i8], [usize; 2], [usize; 2])> {
+fn matrix<'a, T: Element>(view: &ConstantView<'a>) -> Result<(&'a [T], [usize; 2], [usize; 2])> {
     let (&[k, n], &[stride_k, stride_n]) = (&*view.shape, &*view.strides) else {
         return Err(Error::internal("only a matrix can be packed").got(format!("shape {}", view.shape)));
     };
-    let elements = view.elements::<i8>()?;
+    let elements = view.elements::<T>()?;
     let last = |extent: usize, stride: usize| extent.saturating_sub(1).checked_mul(stride);
     let last = last(k, stride_k)
         .zip(last(n, stride_n))
@@ -102,7 +122,7 @@ fn matrix<'a>(view: &ConstantView<'a>) -> Result<(&'a [i8], [usize; 2], [usize; 
 
 /// Do all numbers have four bits?
 fn are_nibbles(view: &ConstantView<'_>) -> Result<bool> {
-    let (elements, [k, n], [stride_k, stride_n]) = matrix(view)?;
+    let (elements, [k, n], [stride_k, stride_n]) = matrix::<i8>(view)?;
     let has_four = |x: &i8| (-8..8).contains(x);
     // Dense matrices are one run of numbers, whichever way they lie.
     if (stride_k, stride_n) == (1, k) || (stride_k, stride_n) == (n, 1) {
@@ -116,7 +136,7 @@ fn are_nibbles(view: &ConstantView<'_>) -> Result<bool> {
 const ROWS: usize = 128;
 
 fn pack(threads: usize, view: &ConstantView<'_>, width: Width) -> Result<AlignedBuffer> {
-    let (elements, [k, n], [stride_k, stride_n]) = matrix(view)?;
+    let (elements, [k, n], [stride_k, stride_n]) = matrix::<i8>(view)?;
     let nbytes = width.format().nbytes(DType::Int8, &view.shape)?;
     let mut packed = AlignedBuffer::zeroed_to_keep(nbytes)?;
     if nbytes == 0 {
@@ -131,6 +151,27 @@ fn pack(threads: usize, view: &ConstantView<'_>, width: Width) -> Result<Aligned
                         Width::Byte => panel[row * NR + lane] = x,
                         Width::Nibble => panel[row / 2 * NR + lane] |= (x & 15) << (4 * (row % 2)),
                     }
+                }
+            }
+        }
+    });
+    Ok(packed)
+}
+
+fn pack_pairs(threads: usize, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
+    let (elements, [pairs, n], [stride_pair, stride_n]) = matrix::<u8>(view)?;
+    let nbytes = PAIRS.nbytes(DType::UInt8, &view.shape)?;
+    let mut packed = AlignedBuffer::zeroed_to_keep(nbytes)?;
+    if nbytes == 0 {
+        return Ok(packed);
+    }
+    in_parts(threads, packed.as_mut_slice(), pairs * NR, &|p, panel| {
+        for first in (0..pairs).step_by(ROWS) {
+            for (lane, column) in (p * NR..n.min(p * NR + NR)).enumerate() {
+                for pair in first..pairs.min(first + ROWS) {
+                    let both = elements[pair * stride_pair + column * stride_n];
+                    // The halves change places; flipping its highest bit takes 8 from a number of four bits.
+                    panel[pair * NR + lane] = both.rotate_left(4) ^ 0x88;
                 }
             }
         }
@@ -190,6 +231,21 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_have_the_bytes_of_their_numbers() {
+        for [k, n] in [[2, 1], [300, 64], [258, 31], [0, 5], [4, 0]] {
+            let data = numbers(k * n, 8);
+            let half = |x: i8| (x + 8) as u8;
+            let pairs: Vec<i8> =
+                data.chunks(2).map(|p| (half(p[0]) << 4 | half(*p.last().unwrap())) as i8).collect();
+            let plain = pack(1, &view(&data, &[k, n], &[1, k]), Width::Nibble).unwrap();
+            let view = ConstantView { dtype: DType::UInt8, ..view(&pairs, &[k / 2, n], &[1, k / 2]) };
+            for threads in [1, 3] {
+                assert_eq!(pack_pairs(threads, &view).unwrap().as_slice(), plain.as_slice(), "{k}x{n}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Packs the weight of a product and prepares its kernel.
 
-use super::panels::get_or_pack;
+use super::panels::{Width, get_or_pack, get_or_pack_pairs};
 use super::spec::WeightOnlySpec;
 use super::weights::Weights;
 use crate::epilogue::Epilogue;
@@ -25,7 +25,6 @@ pub fn prepare(ctx: &PrepareContext<'_>, spec: &WeightOnlySpec, epilogue: &Epilo
     }
     let zeros_at = SCALES + 1;
     let constants_end = zeros_at + usize::from(spec.has_zeros);
-    let Some(quantised) = quantised_matrix(ctx, spec, numel)? else { return Ok(None) };
     let parameters = |at: usize| dense(ctx, at, DType::Float32, groups * spec.n);
     let Some(scales) = parameters(SCALES) else { return Ok(None) };
     let zeros = match spec.has_zeros {
@@ -39,7 +38,15 @@ pub fn prepare(ctx: &PrepareContext<'_>, spec: &WeightOnlySpec, epilogue: &Epilo
         |view| f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu, &seen_as(view, [groups, spec.n], [1, groups])?);
     // Two rows share a byte, and a group begins with a byte.
     let may_be_nibbles = groups == 1 || group.is_multiple_of(2);
-    let (width, quantised) = get_or_pack(ctx.packs, ctx.cpu, &quantised, may_be_nibbles)?;
+    let (width, quantised) = if spec.has_pairs {
+        let Some(pairs) = pairs_matrix(ctx, spec, numel)?.filter(|_| may_be_nibbles) else {
+            return Ok(None);
+        };
+        (Width::Nibble, get_or_pack_pairs(ctx.packs, ctx.cpu, &pairs)?)
+    } else {
+        let Some(quantised) = quantised_matrix(ctx, spec, numel)? else { return Ok(None) };
+        get_or_pack(ctx.packs, ctx.cpu, &quantised, may_be_nibbles)?
+    };
     let weights = Weights {
         width,
         quantised,
@@ -79,6 +86,20 @@ fn quantised_matrix<'a>(
     };
     let fits = view.dtype == DType::Int8 && shape == [k, n];
     fits.then(|| seen_as(view, shape, strides)).transpose()
+}
+
+/// The constant of two numbers in each byte as a matrix of K / 2 rows and N columns.
+fn pairs_matrix<'a>(
+    ctx: &PrepareContext<'a>,
+    spec: &WeightOnlySpec,
+    numel: usize,
+) -> Result<Option<ConstantView<'a>>> {
+    if !spec.k.is_multiple_of(2) || !spec.is_row_per_output {
+        return Ok(None);
+    }
+    let pairs = spec.k / 2;
+    let plain = dense(ctx, QUANTISED, DType::UInt8, numel / 2);
+    plain.map(|view| seen_as(view, [pairs, spec.n], [1, pairs])).transpose()
 }
 
 /// The constant argument `at` if it has `numel` elements of `dtype`, one behind the other.

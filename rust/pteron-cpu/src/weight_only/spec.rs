@@ -4,7 +4,8 @@ use std::fmt;
 
 /// `y = x · Wᵀ + bias`, `W = (q - zero points) * scales`.
 ///
-/// Its arguments: x (f32, rows of K elements); q (int8 constant, dense, N · K elements); the scales (f32 constant, dense, for
+/// Its arguments: x (f32, rows of K elements); q (int8 constant, dense, N · K elements; where
+/// [`WeightOnlySpec::has_pairs`], uint8, half as many); the scales (f32 constant, dense, for
 /// each column its groups side by side); where [`WeightOnlySpec::has_zeros`], the zero points (like the scales); where
 /// [`WeightOnlySpec::has_bias`], the bias (f32, N elements); what epilogues read; the output (f32).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub struct WeightOnlySpec {
     pub group: usize,
     /// Does q lie as [N, K], the rows of a linear layer's weight, and not as [K, N]?
     pub is_row_per_output: bool,
+    /// Has a byte of q two numbers, each plus 8, that of the even k in the high four bits? Then K and groups are even, and q
+    /// lies as [N, K / 2].
+    pub has_pairs: bool,
     /// Are there zero points?
     pub has_zeros: bool,
     /// Is there a bias?

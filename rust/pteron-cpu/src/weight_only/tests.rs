@@ -28,7 +28,7 @@ impl Case {
     fn new(rows: usize, [n, k, group]: [usize; 3], bits: u32, kind: usize) -> Case {
         let limit = 1i64 << (bits - 1);
         let (has_zeros, has_bias, is_row_per_output) = (kind & 1 != 0, kind & 2 != 0, kind & 4 == 0);
-        let spec = WeightOnlySpec { k, n, group, is_row_per_output, has_zeros, has_bias };
+        let spec = WeightOnlySpec { k, n, group, is_row_per_output, has_pairs: false, has_zeros, has_bias };
         let q = (0..(n * k) as i64).map(|i| ((i * 7919 + i / 13) % (2 * limit) - limit) as i8).collect();
         let zeros = (0..n * spec.groups()).map(|i| (i % 9) as f32 - 4.0).collect();
         let scales = numbers(n * spec.groups(), 3).iter().map(|v| 0.01 + v.abs() / 50.0).collect();
@@ -66,8 +66,15 @@ impl Case {
         let constant = CallArg::Constant;
         let q_shape = if is_row_per_output { [n, k] } else { [k, n] };
         let parameters = |values: &[f32]| constant(HostTensor::new(&[n, groups, 1], values).unwrap());
-        let mut args =
-            vec![self.dynamic(bound, k, &self.x), constant(HostTensor::new(&q_shape, &self.q).unwrap())];
+        let q = match self.spec.has_pairs {
+            true => {
+                let half = |x: i8| (x + 8) as u8;
+                let pairs: Vec<u8> = self.q.chunks(2).map(|p| half(p[0]) << 4 | half(p[1])).collect();
+                HostTensor::new(&[n, k / 2], &pairs).unwrap()
+            }
+            false => HostTensor::new(&q_shape, &self.q).unwrap(),
+        };
+        let mut args = vec![self.dynamic(bound, k, &self.x), constant(q)];
         args.push(parameters(&self.scales));
         if self.spec.has_zeros {
             args.push(parameters(&self.zeros));
@@ -118,6 +125,25 @@ impl Case {
             assert!(is_near, "{isa:?} {} rows, {:?}, {i}: {y} {want}", self.rows, self.spec);
         }
         assert_eq!(got.len(), self.rows * self.spec.n);
+    }
+}
+
+#[test]
+fn pairs_of_numbers_give_the_bytes_of_single_ones() {
+    let bits = |values: Option<Vec<f32>>| values.map(|v| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+    for isa in ISAS {
+        for shape in [[33, 64, 64], [70, 128, 32], [1, 2, 2], [40, 1026, 1026], [32, 260, 130]] {
+            for rows in [1, 4, 5, 40] {
+                for kind in 0..4 {
+                    let plain = Case::new(rows, shape, 4, kind);
+                    let spec = WeightOnlySpec { has_pairs: true, ..plain.spec.clone() };
+                    let pairs = Case { spec, ..plain.clone() };
+                    let run = |case: &Case| bits(case.run(isa, &Epilogue::NONE, rows, vec![]));
+                    assert_eq!(run(&pairs), run(&plain), "{isa:?} {shape:?} {rows} {kind}");
+                    pairs.check(isa, rows);
+                }
+            }
+        }
     }
 }
 

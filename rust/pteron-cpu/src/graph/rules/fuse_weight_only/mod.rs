@@ -1,6 +1,7 @@
 //! `fuse_weight_only`: a product with a dequantised constant reads the quantised one.
 //!
 //! *Before*: `w = mul(sub(to_f32(Q), z), s); y = addmm(b, x, permute(view(w)))`, or `w = dequantize_per_channel(Q, s, z)`,
+//! or `w = embedding_4bit(Q, s, z, [0, 1, ..])` with two numbers in each byte of Q,
 //! or `y = add(mul(mm(x, to_f32(Q)), s), b)`. *After*: `y = weight-only linear(x, Q, s, z, b)`.
 //!
 //! Q is an int8 constant, s and z are constants with one number for each column of the product or for each group of k of
@@ -37,6 +38,9 @@ fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
 
 fn draft(graph: &mut Graph, host: &mut dyn Host, found: &Found) -> Result<Option<Draft>> {
     let weight = &found.weight;
+    if !weight.rows_of_pairs.map_or(Ok(true), |rows| are_in_order(graph, host, rows))? {
+        return Ok(None);
+    }
     let scales = match weight.scales {
         Some(scales) => as_f32(graph, host, scales)?,
         None => ones(graph, host, weight.quantised, weight.n)?,
@@ -55,6 +59,7 @@ fn draft(graph: &mut Graph, host: &mut dyn Host, found: &Found) -> Result<Option
         n: weight.n,
         group: weight.group,
         is_row_per_output: weight.is_row_per_output,
+        has_pairs: weight.rows_of_pairs.is_some(),
         has_zeros: zeros.is_some(),
         has_bias: found.bias.is_some(),
     };
@@ -107,6 +112,12 @@ fn numbers(view: &ConstantView<'_>) -> Result<Option<Vec<f32>>> {
 fn are_all_zero(graph: &Graph, host: &dyn Host, tensor: TensorId) -> Result<bool> {
     let Some(view) = host.constant(graph, tensor) else { return Ok(false) };
     Ok(numbers(&view)?.is_some_and(|numbers| numbers.iter().all(|v| *v == 0.0)))
+}
+
+/// Is it 0, 1, 2 and so on?
+fn are_in_order(graph: &Graph, host: &dyn Host, tensor: TensorId) -> Result<bool> {
+    let Some(view) = host.constant(graph, tensor) else { return Ok(false) };
+    Ok(view.to_vec::<i64>()?.into_iter().eq(0..view.numel()? as i64))
 }
 
 /// The constant, or one of the same numbers in f32.

@@ -7,8 +7,11 @@ use pteron_core::DType;
 const TO_F32: &[&str] = &["dim_order_ops::_to_dim_order_copy.out", "aten::_to_copy.out"];
 const PER_CHANNEL: &str = "quantized_decomposed::dequantize_per_channel.out";
 
+/// Rows of a table of two numbers in a byte.
+const PAIRS: &str = "quantized_decomposed::embedding_4bit.out";
+
 /// What makes floats of a quantised constant.
-pub(super) const SOURCES: &[&str] = &[TO_F32[0], TO_F32[1], PER_CHANNEL];
+pub(super) const SOURCES: &[&str] = &[TO_F32[0], TO_F32[1], PER_CHANNEL, PAIRS];
 
 /// A product with a weight that is dequantised, and what goes into it.
 pub(super) struct Found {
@@ -44,6 +47,8 @@ pub(super) struct Weight {
     pub group: usize,
     /// Does it lie as [N, K]?
     pub is_row_per_output: bool,
+    /// Two numbers in a byte: the rows of the table that the weight has, a constant.
+    pub rows_of_pairs: Option<TensorId>,
     /// What makes floats of it, from the product on.
     chain: Vec<NodeId>,
 }
@@ -169,9 +174,19 @@ fn weight_of(graph: &Graph, mut tensor: TensorId, mut is_row_per_output: bool) -
     chain.push(id);
     let (k, n) = if is_row_per_output { (columns, rows) } else { (rows, columns) };
     let matrix = Matrix { graph, shape: &graph.tensor(tensor).spec.shape, rows, columns, is_row_per_output };
-    let mut weight =
-        Weight { quantised: tensor, scales: None, zeros: None, k, n, group: k, is_row_per_output, chain };
+    let mut weight = Weight {
+        quantised: tensor,
+        scales: None,
+        zeros: None,
+        k,
+        n,
+        group: k,
+        is_row_per_output,
+        rows_of_pairs: None,
+        chain,
+    };
     match node.operator.as_str() {
+        PAIRS => return matrix.pairs(node, &mut weight).map(|()| weight),
         PER_CHANNEL => matrix.per_channel(node, &mut weight)?,
         "aten::mul.out" => {
             let scale_at =
@@ -267,6 +282,40 @@ impl Matrix<'_> {
         weight.quantised = node.input(0)?;
         (weight.scales, weight.zeros) = (Some(scales), zeros);
         (is_by_column.contains(&axis) && self.shape.len() == 2).then_some(())
+    }
+
+    /// The arguments of `embedding_4bit`: table, scales, zero points, least and greatest number, rows. The weight is the
+    /// whole table, in rows of its own.
+    fn pairs(&self, node: &Node, weight: &mut Weight) -> Option<()> {
+        let constant = |at: usize, dtype: DType| {
+            let t = node.input(at)?;
+            let tensor = self.graph.tensor(t);
+            let fits =
+                tensor.is_constant() && tensor.spec.dtype == dtype && tensor.spec.dim_order.is_contiguous();
+            fits.then_some((t, &*tensor.spec.shape))
+        };
+        let (table, &[table_rows, bytes]) = constant(0, DType::UInt8)? else { return None };
+        let (scales, of_scales) = constant(1, DType::Float32)?;
+        let zeros = if node.is_none(2) { None } else { Some(constant(2, DType::Float32)?) };
+        let (rows, of_rows) = constant(5, DType::Int64)?;
+        let (&[scaled] | &[scaled, _]) = of_scales else { return None };
+        let (groups, numbers) = (of_scales.get(1).copied().unwrap_or(1), bytes.checked_mul(2)?);
+        let group = numbers.checked_div(groups).filter(|group| *group > 0)?;
+        let is_fitting = self.is_row_per_output
+            && *self.shape == [table_rows, numbers]
+            && *of_rows == [table_rows]
+            && scaled == table_rows
+            && zeros.is_none_or(|(_, of_zeros)| of_zeros == of_scales)
+            && [node.number(3), node.number(4)] == [Some(-8.0), Some(7.0)]
+            && group * groups == numbers
+            // Groups are within rows of the weight, and begin with a byte.
+            && self.columns.is_multiple_of(group)
+            && group.is_multiple_of(2)
+            && node.output().is_some_and(|t| self.graph.tensor(t).spec.dtype == DType::Float32);
+        (weight.quantised, weight.group) = (table, group);
+        (weight.scales, weight.zeros) = (Some(scales), zeros.map(|(zeros, _)| zeros));
+        weight.rows_of_pairs = Some(rows);
+        is_fitting.then_some(())
     }
 }
 

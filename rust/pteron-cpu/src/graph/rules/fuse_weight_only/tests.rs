@@ -1,6 +1,7 @@
 use super::*;
 use crate::graph::testing::{AnyKernel, Builder};
-use crate::graph::{Literal, Tensor, TensorMemory};
+use crate::graph::{Literal, NodeId, Tensor, TensorMemory};
+use pteron_core::{ConstantKey, Dims};
 
 const TO_F32: &str = "dim_order_ops::_to_dim_order_copy.out";
 
@@ -68,6 +69,7 @@ fn groups_with_zero_points_behind_a_view_and_a_permute() {
             n: 16,
             group: 32,
             is_row_per_output: true,
+            has_pairs: false,
             has_zeros: true,
             has_bias: true,
         };
@@ -173,4 +175,92 @@ fn per_channel_on_the_axis_of_the_columns() {
             assert_eq!([parameter(2), parameter(3)], [DType::Float32; 2]);
         }
     }
+}
+
+/// Every constant holds these numbers.
+struct Holds(Vec<i64>);
+
+impl Host for Holds {
+    fn can_prepare(&mut self, _: &Graph, _: &Draft) -> Result<bool> {
+        Ok(true)
+    }
+    fn constant(&self, _: &Graph, _: TensorId) -> Option<ConstantView<'_>> {
+        Some(ConstantView {
+            key: ConstantKey { origin: 0, offset: 0, nbytes: 8 * self.0.len() as u64 },
+            data: bytemuck::cast_slice(&self.0),
+            dtype: DType::Int64,
+            offset: 0,
+            shape: Dims::new(&[self.0.len()]).unwrap(),
+            strides: Dims::new(&[1]).unwrap(),
+        })
+    }
+    fn add_constant(
+        &mut self,
+        graph: &mut Graph,
+        recipe: &str,
+        sources: &[TensorId],
+        spec: TensorSpec,
+        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<TensorId>> {
+        AnyKernel.add_constant(graph, recipe, sources, spec, make)
+    }
+    fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>> {
+        AnyKernel.evaluate(graph, node)
+    }
+}
+
+/// The weight [16, 64] as `rows` rows of a table of pairs with `groups` groups in each, seen by `addmm` as [64, 16].
+fn pairs(b: &mut Builder, rows: usize, groups: usize, limits: [i64; 2]) -> TensorId {
+    let numbers = 16 * 64 / rows;
+    let q = constant(b, DType::UInt8, &[rows, numbers / 2]);
+    let (scales, zeros) = (b.constant(&[rows, groups]), b.constant(&[rows, groups]));
+    let every = constant(b, DType::Int64, &[rows]);
+    let mut args = vec![Argument::Tensor(q), Argument::Tensor(scales), Argument::Tensor(zeros)];
+    args.extend(limits.map(Argument::int));
+    args.push(Argument::Tensor(every));
+    let mut w = b.call_with("quantized_decomposed::embedding_4bit.out", args, &[rows, numbers]);
+    if rows != 16 {
+        w = view(b, w, &[16, 64], &[16, 64]);
+    }
+    permute(b, w, &[64, 16])
+}
+
+#[test]
+fn tables_of_pairs_are_read_as_they_are() {
+    // In rows of the weight, and in one row; a scale for each 32 numbers, and for each row.
+    for (rows, groups, group) in [(16, 2, 32), (16, 1, 64), (1, 32, 32), (1, 16, 64)] {
+        let mut b = Builder::new();
+        let (x, bias) = (b.border(&[4, 64]), b.constant(&[16]));
+        let w = pairs(&mut b, rows, groups, [-8, 7]);
+        let y = addmm(&mut b, bias, x, w, 1);
+        assert_eq!(apply(&mut b.graph, &mut Holds((0..rows as i64).collect())).unwrap(), 1);
+        let (spec, arguments) = spec_of(&b, y);
+        assert_eq!((spec.k, spec.n, spec.group, arguments), (64, 16, group, if rows == 1 { 5 } else { 6 }));
+        assert!(spec.has_pairs && spec.is_row_per_output && spec.has_bias);
+        assert_eq!(b.graph.live().count(), 1);
+    }
+}
+
+#[test]
+fn parts_of_tables_and_odd_groups_stay() {
+    let other_rows: Vec<i64> = (1..17).collect();
+    let in_order: Vec<i64> = (0..16).collect();
+    for (groups, limits, held) in [
+        (2, [-8, 7], other_rows),
+        (2, [-7, 7], in_order.clone()),
+        // No number of each group; groups of one number; groups that two rows share.
+        (3, [-8, 7], in_order.clone()),
+        (64, [-8, 7], in_order.clone()),
+    ] {
+        let mut b = Builder::new();
+        let (x, bias) = (b.border(&[4, 64]), b.constant(&[16]));
+        let w = pairs(&mut b, 16, groups, limits);
+        addmm(&mut b, bias, x, w, 1);
+        assert_eq!(apply(&mut b.graph, &mut Holds(held)).unwrap(), 0, "{groups} {limits:?}");
+    }
+    let mut b = Builder::new();
+    let (x, bias) = (b.border(&[4, 64]), b.constant(&[16]));
+    let w = pairs(&mut b, 1, 8, [-8, 7]);
+    addmm(&mut b, bias, x, w, 1);
+    assert_eq!(apply(&mut b.graph, &mut Holds(vec![0])).unwrap(), 0);
 }
