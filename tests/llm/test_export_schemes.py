@@ -37,7 +37,7 @@ def _ids() -> torch.Tensor:
     return torch.randint(3, VOCABULARY, (1, _TOKENS), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight"])
+@pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight", "int8-dynamic"])
 def test_schemes(scheme: str, tmp_path: Path) -> None:
     model = _tied()
     quantised = copy.deepcopy(model)

@@ -35,6 +35,10 @@ def quantise(model: Any, scheme: str) -> None:
 
 def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any:
     ao = torchao("quantization")
+    if scheme == "int8-dynamic" and isinstance(module, nn.Linear) and not is_rows:
+        return ao.Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=torch.int8, weight_granularity=ao.PerAxis(0)
+        )
     is_divided = module.weight.shape[1] % _GROUP == 0
     if scheme == "int4-weight" and isinstance(module, nn.Linear) and is_divided and not is_rows:
         return ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(_GROUP))

@@ -202,6 +202,7 @@ def _splice(program: ExportedProgram, module: torch.fx.GraphModule, parts: _Part
     inner = parts.program.graph_module.graph
     outputs = list(inner.output_node().args[0])
     twins = _operand_twins(program, module, parts)
+    order = {node: index for index, node in enumerate(module.graph.nodes)}
     replaced: dict[torch.fx.Node, torch.fx.Node] = {}
 
     def in_place(part: torch.fx.Node) -> torch.fx.Node:
@@ -214,9 +215,31 @@ def _splice(program: ExportedProgram, module: torch.fx.GraphModule, parts: _Part
             for part in _cone(inner, [outputs[index] for index in indices]):
                 if part not in twins:
                     copied = module.graph.node_copy(part, in_place)
+                    _read_before(copied, part, call, twins, order)
                     copied.meta = {k: v for k, v in part.meta.items() if k not in _ORIGIN} | origin
                     twins[part] = copied
         replaced |= _replace(call, [in_place(outputs[index]) for index in indices])
+
+
+def _read_before(
+    copied: torch.fx.Node,
+    part: torch.fx.Node,
+    call: torch.fx.Node,
+    twins: dict[torch.fx.Node, torch.fx.Node],
+    order: dict[torch.fx.Node, int],
+) -> None:
+    """An extent is read from an operand of `call` where the parts read it from one that comes later.
+
+    The parts of all calls have one reading of an extent that their operands share, from any of them.
+    """
+    read = part.args[0] if part.target is torch.ops.aten.sym_size.int else None
+    if not isinstance(read, torch.fx.Node) or order.get(twins[read], -1) < order[call]:
+        return
+    for operand in call.all_input_nodes:
+        for dim, extent in enumerate(getattr(operand.meta["val"], "shape", ())):
+            if str(extent) == str(part.meta["val"]):
+                copied.args = (operand, dim)
+                return
 
 
 def _operand_twins(
