@@ -83,7 +83,7 @@ test-all: test test-models test-huggingface test-isa ## all tests, those of many
 	PTERON_OPS=all $(PYTEST) $(PARALLEL) --dist load tests/ops/test_op_db.py tests/ops/test_edge_variants.py
 	cargo test --release --workspace --exclude pteron-python --quiet -- --ignored
 
-test-huggingface: $(VENV)/.installed ## transformers' exporters over pteron: ten architectures, folders run without torch (some minutes)
+test-huggingface: $(VENV)/.installed ## transformers' exporters over pteron: ten architectures, folders run without torch (half an hour on a busy machine)
 	PTERON_HUGGINGFACE=1 $(PYTEST) $(PARALLEL) --dist loadscope tests/huggingface
 
 test-llm: $(VENV)/.installed ## pteron.llm.export over every family of tests/llm/tiny_models.py, against eager (some minutes)
@@ -95,7 +95,7 @@ test-models: $(VENV)/.installed ## every architecture of tests/models/transforme
 test-isa: $(VENV)/.installed ## operators and models at every instruction set, ours (PTERON_ISA) and eager PyTorch's
 	$(BIN)/python -m tests.isa_matrix -q --benchmark-disable $(PARALLEL) tests/ops tests/models/test_models.py
 
-test-executorch: $(VENV)/.installed ## ExecuTorch's own suites from its wheel, through pteron.compat (half an hour; SUITES= names some)
+test-executorch: $(VENV)/.installed ## ExecuTorch's own suites from its wheel, through pteron.compat (a quarter of an hour; SUITES= names some)
 	$(BIN)/python -m tests.executorch_suites $(SUITES)
 
 TORCH ?= 2.15.0

@@ -37,15 +37,21 @@ def difference(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float
 
 
 def compare(folder: Path, flow: str, model: str) -> dict[str, Any]:
-    """The differences of one model's two files."""
+    """The differences of one model's two files; what the runtime says of those that it cannot run."""
     outcome: dict[str, Any] = {}
-    results = {}
+    results, stops = {}, {}
     for side in ("ours", "theirs"):
         stem = folder_of(folder, flow, side) / model.replace(" ", "_")
         calls = torch.load(stem.with_suffix(".pt"))
         expected = [output for call in calls for output in call["outputs"]]
-        results[side] = results_of(stem.with_suffix(".pte"), calls)
-        outcome[side] = difference(results[side], expected)
+        try:
+            results[side] = results_of(stem.with_suffix(".pte"), calls)
+        except RuntimeError as error:
+            stops[side] = str(error)
+        else:
+            outcome[side] = difference(results[side], expected)
+    if stops:
+        return {"stops": stops}
     pairs = zip(results["ours"], results["theirs"], strict=True)
     outcome["same numbers"] = all(torch.equal(one, other) for one, other in pairs)
     return outcome
