@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import zipfile
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +102,15 @@ def execute(options: argparse.Namespace) -> int:
     values = read_inputs(options.input, ours.inputs(method), options.seed)
     if options.save_values is not None:
         with progress("compare") as shown, new_file(options.save_values) as file:
-            shown.show("saving values")
-            save_values(file, ours, values, method, num_threads=options.threads)
+            done = partial(shown.show, "saving values")
+            save_values(file, ours, values, method, num_threads=options.threads, done=done)
         if not has_other and options.reference is None:
             print(f"written: {options.save_values}")
             return 0
     with progress("compare") as shown:
-        shown.show("running both sides")
-        found = _compare(options, settings, ours, method, values)
+        done = partial(shown.show, "running and comparing")
+        done()
+        found = _compare(options, settings, ours, method, values, done)
     differs = any(not errors.relative <= options.rtol for errors in found.outputs.values())
     if options.save_failing is not None:
         _save_failing(options, ours, method, values, found)
@@ -132,16 +135,17 @@ def _compare(
     ours: pteron.Program,
     method: str,
     values: list[Any],
+    done: Callable[[float], None],
 ) -> Comparison:
     try:
         if options.reference is not None:
             with open(options.reference, "rb") as file:
-                return compare_saved(ours, file, values, method, num_threads=options.threads)
+                return compare_saved(ours, file, values, method, num_threads=options.threads, done=done)
         theirs = _other(options, settings)
         if method not in theirs.methods:
             raise UsageError(f"the other program has no method {method!r}")
         threads = (options.threads, settings.get("threads"))
-        return compare(ours, theirs, values, method, num_threads=threads)
+        return compare(ours, theirs, values, method, num_threads=threads, done=done)
     except zipfile.BadZipFile as e:
         raise UsageError(f"{options.reference}: not an .npz file, or a damaged one ({e})") from None
     except ValueError as e:

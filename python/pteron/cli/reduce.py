@@ -77,7 +77,7 @@ def execute(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="pteron-reduce-") as folder, progress("reduce") as shown:
         check = _Check(options, method, parts, Path(folder), shown, _Log(log, _key(options, content)))
         try:
-            units = reduce_units(len(parts.units), check)
+            units = reduce_units(len(parts.units), check, check.expect)
         except ValueError as e:
             raise UsageError(f"{options.program}: {e}") from None
     found = parts.cut(units)
@@ -160,6 +160,12 @@ class _Check:
         self._shown, self.log = shown, log
         self._signature: tuple[Any, ...] | None = None
         self._least = len(parts.units)
+        #: Checks of this process, and how many there are yet at most.
+        self._done, self._left = 0, 0
+
+    def expect(self, left: int) -> None:
+        """How many checks there are yet at most, with the next one."""
+        self._left = left
 
     def __call__(self, units: tuple[int, ...]) -> bool:
         name = _ranges(units)
@@ -168,8 +174,10 @@ class _Check:
         is_first = self._signature is None and not (self._options.against or self._options.check)
         if known is None or is_first:
             self._shown.show(
-                f"{self._least} of {len(self._parts.units)} units, check {len(self.log.tried) + 1}"
+                f"{self._least} of {len(self._parts.units)} units, check {len(self.log.tried) + 1}",
+                self._done / (self._done + self._left) if self._left else None,
             )
+            self._done += 1
             part = self._parts.cut(units)
             known = part is not None and self._fails(part)
             self.log.note(name, known)

@@ -242,6 +242,8 @@ def _keep(path: Path, key: str, found: MachineCeiling) -> None:
         with os.fdopen(handle, "w") as file:
             file.write(text)
         os.replace(name, path)
-    except OSError:
+    except BaseException as e:
         if name is not None:
             Path(name).unlink(missing_ok=True)
+        if not isinstance(e, OSError):
+            raise

@@ -7,7 +7,7 @@ import math
 import tempfile
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -124,10 +124,11 @@ def compare(
     method: str = "forward",
     *,
     num_threads: Sequence[int | None] = (None, None),
+    done: Callable[[float], None] = lambda _: None,
 ) -> Comparison:
     """Runs both on the same inputs and compares outputs, and every value that both write where their
     instructions are the same. Values of `theirs` are kept in a temporary folder, not in memory. What a
-    fused step writes is what the last of its calls does.
+    fused step writes is what the last of its calls does. `done` is told the share of all steps that ran.
 
     `theirs` with `Runtime(disabled_rules=["all"])` writes every value of the file: what the rewrites of
     `ours` keep is then compared.
@@ -140,9 +141,9 @@ def compare(
     plans = describe_plan(ours, method), describe_plan(theirs, method)
     are_aligned = _calls(plans[0]) == _calls(plans[1])
     with tempfile.TemporaryDirectory(prefix="pteron-compare-") as folder:
-        store = _Store(ValueFiles(Path(folder)))
+        store = _Store(ValueFiles(Path(folder)), lambda share: done(share / 2))
         reference = _run(theirs, plans[1], arguments, num_threads[1], store if are_aligned else None)
-        watch = _Compared(store) if are_aligned else None
+        watch = _Compared(store, lambda share: done((1 + share) / 2)) if are_aligned else None
         result = _run(ours, plans[0], arguments, num_threads[0], watch)
         values = () if watch is None else tuple(_located(plans[0], Sources(ours, method), watch))
     specs = ours.outputs(method)
@@ -161,9 +162,11 @@ def save_values(
     method: str = "forward",
     *,
     num_threads: int | None = None,
+    done: Callable[[float], None] = lambda _: None,
 ) -> None:
     """Writes the outputs of a run, by name, and every value that it writes as an .npz file, one after the
-    other: what `compare_saved` takes, on another machine or with a later version.
+    other: what `compare_saved` takes, on another machine or with a later version. `done` is told the share of
+    all steps that ran.
 
     Raises:
         PteronError: those of loading and calling the method.
@@ -171,7 +174,7 @@ def save_values(
     plan = describe_plan(program, method)
     with zipfile.ZipFile(file, "w") as archive:
         files = _Archive(archive)
-        results = _run(program, plan, list(inputs), num_threads, _Store(files))
+        results = _run(program, plan, list(inputs), num_threads, _Store(files, done))
         for spec, result in zip(program.outputs(method), results, strict=True):
             if result is not None:
                 files.put(spec.name, np.asarray(result))
@@ -185,9 +188,10 @@ def compare_saved(
     method: str = "forward",
     *,
     num_threads: int | None = None,
+    done: Callable[[float], None] = lambda _: None,
 ) -> Comparison:
     """Runs the program and compares with an .npz file: outputs by name, and, where `save_values` wrote it for
-    the same instructions, every value.
+    the same instructions, every value. `done` is told the share of all steps that ran.
 
     Raises:
         PteronError: those of loading and calling the method.
@@ -199,7 +203,7 @@ def compare_saved(
         files = _Archive(archive)
         calls = files.get(CALLS_KEY)
         is_aligned = calls is not None and calls.tobytes() == _digest(plan)
-        watch = _Compared(_Store(files)) if is_aligned else None
+        watch = _Compared(_Store(files), done) if is_aligned else None
         results = _run(program, plan, list(inputs), num_threads, watch)
         outputs = {}
         for spec, result in zip(program.outputs(method), results, strict=True):
@@ -225,13 +229,17 @@ def _calls(plan: MethodDescription) -> Any:
 class _Values(ABC):
     """A tracer that hands on each value with the call that writes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, done: Callable[[float], None]) -> None:
         self.steps: tuple[Step, ...] = ()
+        self._done, self._count = done, 0
         self._rounds: dict[tuple[int, int], int] = {}
         self._written: tuple[int, int] = (-1, 0)
 
     def step_begin(self, step: TracedStep) -> None:
         self._written = (step.index, 0)
+        # Steps of loops run again, so that this may be too much.
+        self._done(min(self._count / len(self.steps), 1.0))
+        self._count += 1
 
     def value(self, step: TracedStep, position: int, value: Any) -> None:
         calls = self.steps[step.index].calls
@@ -291,8 +299,8 @@ def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 class _Store(_Values):
     """Keeps values."""
 
-    def __init__(self, files: ValueFiles | _Archive) -> None:
-        super().__init__()
+    def __init__(self, files: ValueFiles | _Archive, done: Callable[[float], None] = lambda _: None) -> None:
+        super().__init__(done)
         self._files = files
 
     def take(self, key: Key, step: TracedStep, array: npt.NDArray[Any]) -> None:
@@ -310,8 +318,8 @@ def _name(key: Key) -> str:
 class _Compared(_Values):
     """Compares values with those of a store."""
 
-    def __init__(self, store: _Store) -> None:
-        super().__init__()
+    def __init__(self, store: _Store, done: Callable[[float], None]) -> None:
+        super().__init__(done)
         self._store = store
         self.found: list[tuple[Key, int, str, tuple[int, ...], Errors]] = []
 
