@@ -91,6 +91,19 @@ def test_streamed_chat(generator: Generator, client: Any) -> None:
     assert all(len(one.top_logprobs) == 2 for one in logprobs)
 
 
+def test_answers_by_a_schema(client: Any) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {**schema, **CLOSED}}}
+    found = client.chat.completions.create(
+        model="small", messages=MESSAGES, max_tokens=40, response_format=form
+    )
+    assert json.loads(found.choices[0].message.content)["ok"] in (True, False)
+    assert found.choices[0].finish_reason == "stop"
+
+
+CLOSED = {"additionalProperties": False}
+
+
 def test_completions(generator: Generator, client: Any) -> None:
     expected = generator.generate(PROMPT, max_new_tokens=8, logprobs=1)
     tokens = generator.tokenizer.encode(PROMPT)
@@ -113,7 +126,7 @@ def test_completions(generator: Generator, client: Any) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "parts that are texts"),
         ({"n": 2}, "n is not supported"),
         ({"tools": [{"type": "function"}]}, "tools is not supported"),
-        ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
+        ({"response_format": {"type": "xml"}}, "response_format takes"),
         ({"temperature": -1}, "temperature"),
         ({"max_tokens": "many"}, "max_tokens is no number"),
         ({"messages": [{"role": "user", "content": "long " * 300}]}, "does not fit into the cache"),

@@ -40,6 +40,9 @@ class GenerationConfig:
             `pteron.llm.speculation`.
         num_assistant_tokens: tokens that the draft guesses at a time, where the generator has one (5); 0:
         none.
+        json_schema: the text is JSON that follows it. `grammar`: the text follows a grammar in Lark's
+        notation.
+            Both need `pip install "pteron[grammar]"`, and end where they are complete.
     """
 
     max_new_tokens: int | None = None
@@ -62,6 +65,8 @@ class GenerationConfig:
     deadline: float | None = None
     prompt_lookup_num_tokens: int = 0
     num_assistant_tokens: int = 5
+    json_schema: Mapping[str, Any] | str | None = None
+    grammar: str | None = None
 
     def with_changes(self, changes: Mapping[str, Any]) -> GenerationConfig:
         """These settings with others. TypeError for a name that is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from pteron.errors import InputError
@@ -13,6 +13,7 @@ from pteron.llm.chat_template import ChatTemplate, Message, open_template
 from pteron.llm.conversation import Conversation, restore
 from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult
+from pteron.llm.grammar import Grammars, GrammarState
 from pteron.llm.model_folder import ModelFolder, damaged
 from pteron.llm.speculation import DraftModel, PromptLookup, Proposer
 from pteron.llm.token_stream import Plan, TokenStream
@@ -214,6 +215,7 @@ class Generator:
             tokenizer=self.tokenizer,
             proposer=self._proposer(config, draft),
             most_in_call=self.folder.signature.chunk,
+            grammar=self._grammar(config),
         )
 
     def _proposer(self, config: GenerationConfig, draft: CacheSession | None) -> Proposer | None:
@@ -223,6 +225,22 @@ class Generator:
             return None
         self._check_positions()
         return PromptLookup(config.prompt_lookup_num_tokens)
+
+    def _grammar(self, config: GenerationConfig) -> GrammarState | None:
+        if config.json_schema is None and config.grammar is None:
+            return None
+        if config.ignore_eos or (config.json_schema is not None and config.grammar is not None):
+            raise InputError("a text follows one schema or one grammar, to its end")
+        if config.json_schema is not None:
+            return self._grammars.of_schema(config.json_schema)
+        return self._grammars.of_lark(str(config.grammar))
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        known = [token for token in self.folder.eos_ids if token < self.tokenizer.size]
+        if not known:
+            raise InputError("the model has no token that ends a text, so a grammar has no end")
+        return Grammars(self.tokenizer, min(known), self.folder.signature.vocabulary)
 
     def _check_positions(self) -> None:
         if self.folder.all_positions_method is None or not self.folder.can_rewind:

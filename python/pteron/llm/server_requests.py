@@ -28,7 +28,7 @@ _KNOWN = {
     *_SETTINGS,
     *_IGNORED,
     *("messages", "prompt", "max_tokens", "max_completion_tokens", "stop", "logit_bias", "logprobs"),
-    *("top_logprobs", "n", "echo", "best_of", "suffix"),
+    *("response_format", "top_logprobs", "n", "echo", "best_of", "suffix"),
 }
 # Others than these values of a field ask for what is not here.
 _ONLY: Mapping[str, tuple[Any, ...]] = {
@@ -105,6 +105,9 @@ def _settings(body: Mapping[str, Any], is_chat: bool, most_tokens: int) -> dict[
             found["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
         except (AttributeError, TypeError, ValueError):
             raise RequestError(400, "logit_bias maps tokens to numbers", "logit_bias") from None
+    form = body.get("response_format")
+    if form is not None:
+        found["json_schema"] = _schema(form)
     if is_chat and body.get("logprobs"):
         found["logprobs"] = _checked(body.get("top_logprobs") or 0, (int,), "top_logprobs")
     elif not is_chat and body.get("logprobs") is not None:
@@ -118,6 +121,18 @@ def _checked(value: Any, kinds: tuple[type, ...], name: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise RequestError(400, f"{name} is no number", name)
     return value
+
+
+def _schema(form: Any) -> Any:
+    """The schema of a response_format; any object where it is "json_object"."""
+    match form:
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return schema
+        case {"type": "text"}:
+            return None
+    raise RequestError(400, "response_format takes text, json_object or json_schema", "response_format")
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
