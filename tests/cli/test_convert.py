@@ -53,6 +53,18 @@ def test_packs_are_those_of_the_exporter(model_file: Path, command: Command, tmp
     np.testing.assert_array_equal(program.run("forward", X), expected)
     assert program.pack_stats == (0, 0)
     assert program.stored_pack_stats[0] == 2
+    nbytes = sum(len(data) for key, data in program.named_data.items() if key.startswith("pteron.packed"))
+    facts = command("info", packed, "--json").json
+    assert (facts["packs"], facts["packed_bytes"]) == (2, nbytes)
+    assert "2 packed weights" in command("info", packed).out
+    assert "packed weights" not in command("info", model_file).out
+    parts = command("size", packed, "--json").json["parts"]
+    assert parts["packed weights"] == nbytes
+    assert sum(parts.values()) == packed.stat().st_size
+    found = {one["what"]: one for one in command("diff", model_file, packed, "--json").json}
+    assert set(found) == {"file bytes", "packed weights"}
+    assert found["packed weights"]["old"] is None
+    assert found["packed weights"]["new"].startswith("2, ")
     plain = tmp_path / "plain.pte"
     assert command("pack", packed, "--remove", "-o", plain).code == 0
     assert plain.read_bytes() == model_file.read_bytes()

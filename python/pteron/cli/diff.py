@@ -13,6 +13,7 @@ from pteron.cli.arguments import add_json, print_json
 from pteron.cli.failure import about
 from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import ProgramDescription, TensorValue, describe
+from pteron.devtools.program_file import is_pack
 
 EXAMPLE = "pteron diff old.pte new.pte"
 
@@ -63,8 +64,16 @@ def _facts(path: Path) -> dict[str, Any]:
         backends = Counter(delegate["backend"] for delegate in method.delegates)
         facts |= {f"{name}: delegates of {backend}": count for backend, count in sorted(backends.items())}
         facts |= _weights(name, file, part)
-    facts |= {f"named data {key}": _digest(bytes(value)) for key, value in program.named_data.items()}
+    packs = {key: value for key, value in program.named_data.items() if is_pack(key)}
+    if packs:
+        facts["packed weights"] = f"{len(packs) - 1}, {_digest(b''.join(map(_content, packs.items())))}"
+    named = {key: value for key, value in program.named_data.items() if key not in packs}
+    facts |= {f"named data {key}": _digest(bytes(value)) for key, value in named.items()}
     return facts
+
+
+def _content(entry: tuple[str, memoryview]) -> bytes:
+    return entry[0].encode() + hashlib.sha256(entry[1]).digest()
 
 
 def _weights(name: str, file: ProgramDescription, content: memoryview) -> dict[str, Any]:

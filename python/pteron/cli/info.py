@@ -9,6 +9,7 @@ import pteron
 from pteron.cli.arguments import add_json, add_program, load, print_json
 from pteron.cli.missing import missing_backends, missing_operators
 from pteron.devtools.description import ProgramDescription, describe
+from pteron.devtools.program_file import PACKED_KEY, is_pack
 from pteron.devtools.text_table import size_text
 
 EXAMPLE = "pteron info model.pte"
@@ -41,6 +42,8 @@ def summary(program: pteron.Program, file_bytes: int) -> dict[str, Any]:
         "constant_bytes": file.constant_bytes,
         "delegate_bytes": _delegate_bytes(file),
         "named_data": file.named_data,
+        "packs": sum(is_pack(key) and key != PACKED_KEY for key in file.named_data),
+        "packed_bytes": sum(nbytes for key, nbytes in file.named_data.items() if is_pack(key)),
         "methods": {name: _method(program, file, name) for name in program.methods},
         "missing_operators": missing_operators(program),
         "missing_backends": missing_backends(program),
@@ -80,6 +83,11 @@ def text(facts: dict[str, Any]) -> str:
         f" constants {size_text(facts['constant_bytes'])}, delegates {size_text(facts['delegate_bytes'])},"
         f" named data {size_text(sum(facts['named_data'].values()))}"
     ]
+    if facts["packs"]:
+        lines.append(
+            f"{facts['packs']} packed weights, {size_text(facts['packed_bytes'])} of the named data:"
+            " load does not pack them again"
+        )
     for name, method in facts["methods"].items():
         lines.append(f"method {name}")
         for role in ("inputs", "outputs", "state"):

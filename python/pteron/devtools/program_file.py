@@ -92,6 +92,11 @@ class ProgramFile:
         return len(packs)
 
 
+def is_pack(key: str) -> bool:
+    """Whether named data of this key belong to packed weights: one pack, or the list of them."""
+    return key == PACKED_KEY or key.startswith(f"{PACKED_KEY}.")
+
+
 def read_program(program: Program, content: bytes) -> ProgramFile:
     """The objects of `program`, which was loaded from `content`. Stored bytes are views of `content`.
 

@@ -12,6 +12,7 @@ from pteron._native import Program
 from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import MethodDescription, ProgramDescription, TensorValue, describe
 from pteron.devtools.html_table import html_table
+from pteron.devtools.program_file import is_pack
 from pteron.devtools.sources import Sources
 from pteron.devtools.text_table import size_text
 
@@ -96,7 +97,10 @@ def size_report(program: Program, content: bytes, *, depth: int = 3) -> SizeRepo
         "weights": sum(end - start for start, end in stored),
         "delegates": sum(delegates.values()),
         "named data": sum(n for key, n in file.named_data.items() if not key.startswith(OURS)),
-        "debug, interface, packs": sum(n for key, n in file.named_data.items() if key.startswith(OURS)),
+        "packed weights": sum(n for key, n in file.named_data.items() if is_pack(key)),
+        "debug, interface": sum(
+            n for key, n in file.named_data.items() if key.startswith(OURS) and not is_pack(key)
+        ),
     }
     rest = len(part) - sum(parts.values())
     if rest > 0:
