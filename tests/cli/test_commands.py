@@ -159,7 +159,9 @@ def test_a_failed_write_leaves_nothing(model_file: Path, command: Command, tmp_p
 
 def test_strip_and_diff(model_file: Path, command: Command, tmp_path: Path) -> None:
     small = tmp_path / "small.pte"
-    assert command("strip", model_file, "-o", small).code == 0
+    sizes = command("strip", model_file, "-o", small, "--json").json
+    assert sizes == {"old_bytes": model_file.stat().st_size, "new_bytes": small.stat().st_size}
+    assert " -> " in command("strip", model_file, "-o", small).out
     assert small.stat().st_size < model_file.stat().st_size
     assert command("diff", model_file, model_file).out == "no difference\n"
     found = command("diff", model_file, small, "--json")

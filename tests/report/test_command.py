@@ -31,6 +31,8 @@ def test_a_program_alone(encoder: Path, command: Command, tmp_path: Path) -> Non
     assert data["programs"][0]["name"] == "encoder.pte"
     assert "ns" not in data["runs"][0]
     first = (tmp_path / "a.html").read_bytes()
+    shown = command("report", encoder, "-o", tmp_path / "a.html", "--json").json
+    assert shown == {"file": str(tmp_path / "a.html"), "bytes": len(first)}
     page(command, tmp_path / "a.html", "report", encoder)
     assert (tmp_path / "a.html").read_bytes() == first
 

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pteron
-from pteron.cli.arguments import add_method, add_program, add_runtime, load, method_of, write_file
+from pteron.cli.arguments import (
+    add_json,
+    add_method,
+    add_program,
+    add_runtime,
+    load,
+    method_of,
+    print_json,
+    write_file,
+)
 from pteron.cli.ceiling import MEASURE, OFF, add_ceiling, ceiling_of, given_ceiling
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
@@ -50,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_ceiling(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, help="write to this file")
+    add_json(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -67,7 +77,10 @@ def execute(options: argparse.Namespace) -> int:
     subjects = [_subject(options, at, file, len(files)) for at, file in enumerate(files)]
     done = built(subjects, ceiling)
     write_file(options.output, done.html)
-    print(f"{options.output}: {size_text(len(done.html))}")
+    if options.json:
+        print_json({"file": str(options.output), "bytes": len(done.html.encode())})
+    else:
+        print(f"{options.output}: {size_text(len(done.html))}")
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import pteron
-from pteron.cli.arguments import write_file
+from pteron.cli.arguments import add_json, print_json, write_file
 from pteron.cli.failure import about
 from pteron.devtools.text_table import size_text
 
@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("program", type=Path, help="a .pte file")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    add_json(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -25,5 +26,8 @@ def execute(options: argparse.Namespace) -> int:
     with about(options.program):
         stripped = pteron.strip(content)
     write_file(options.output, stripped)
-    print(f"{size_text(len(content))} -> {size_text(len(stripped))}")
+    if options.json:
+        print_json({"old_bytes": len(content), "new_bytes": len(stripped)})
+    else:
+        print(f"{size_text(len(content))} -> {size_text(len(stripped))}")
     return 0
