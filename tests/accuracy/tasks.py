@@ -1,4 +1,4 @@
-"""What networks are measured by: a model, inputs to calibrate with and of the task, a score of the results."""
+"""What networks are measured by: a model, inputs to calibrate with and of the task, a score of results."""
 
 from __future__ import annotations
 
