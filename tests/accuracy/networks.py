@@ -147,6 +147,9 @@ def trained(name: str, folder: Path) -> nn.Module:
     """The network, trained, in evaluation mode; weights are kept in `folder` until this file changes."""
     torch.manual_seed(0)
     network = NETWORKS[name]()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 0.1  # MobileNetV3's 0.01 takes longer than this training to see the images
     stamp = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
     kept = folder / f"{name.replace(' ', '_')}_{stamp}.pt"
     if kept.exists():
