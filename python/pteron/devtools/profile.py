@@ -7,13 +7,14 @@ import io
 import json
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 from typing import Any
 
-from pteron._native import Method, Program, TracedStep
+from pteron._native import Method, Program, StepTimer
 from pteron.devtools.ceiling import Ceiling, MachineCeiling
 from pteron.devtools.chrome_trace import chrome_trace
 from pteron.devtools.data_frames import pandas_or_error
@@ -339,16 +340,20 @@ def profile(
     arguments = list(inputs)
     for _ in range(warmup):
         session.execute(arguments)
-    plain, traced, watch = [], [], _Watch()
+    plain, traced, timer = [], [], StepTimer()
     for _ in range(runs):
         plain.append(_time(session, arguments, None))
-        traced.append(_time(session, arguments, watch))
+        traced.append(_time(session, arguments, timer))
     file = describe(program).methods[method]
-    steps = step_profiles(plan, file, sources, watch.times)
-    events = tuple(_events(plan, sources, watch.events))
-    intervals = tuple(
-        Interval(step, start - watch.origin, end - watch.origin) for step, start, end in watch.intervals
-    )
+    found = timer.intervals()
+    origin = found[0][1] if found else 0
+    # An interval holds one reading of the clock, which the step did not take.
+    cost, times = StepTimer.clock_cost(), defaultdict[int, list[int]](list)
+    for step, start, end in found:
+        times[step].append(max(end - start - cost, 0))
+    steps = step_profiles(plan, file, sources, times)
+    events = tuple(_events(plan, sources, timer.delegate_events()))
+    intervals = tuple(Interval(step, start - origin, end - origin) for step, start, end in found)
     threads = num_threads if num_threads is not None else _default_threads()
     flows = tuple(_flows(plan))
     most = ceiling.of(plan) if isinstance(ceiling, MachineCeiling) else ceiling
@@ -383,34 +388,7 @@ def _flows(plan: MethodDescription) -> Iterator[tuple[int, int]]:
         yield from ((writer, at) for writer in writers if writer is not None)
 
 
-class _Watch:
-    """The tracer: two readings of the clock per step, taken as close to the step as a tracer is."""
-
-    def __init__(self) -> None:
-        self.times: dict[int, list[int]] = {}
-        self.intervals: list[tuple[int, int, int]] = []
-        #: Step, backend, identifier, times of the delegate, number of the interval that is to come.
-        self.events: list[tuple[int, str, int | str, int, int, int]] = []
-        self.origin = 0
-        self._start = 0
-
-    def step_begin(self, step: TracedStep) -> None:
-        self._start = time.perf_counter_ns()
-        self.origin = self.origin or self._start
-
-    def step_end(self, step: TracedStep, error: str | None) -> None:
-        end = time.perf_counter_ns()
-        index = step.index
-        self.times.setdefault(index, []).append(end - self._start)
-        self.intervals.append((index, self._start, end))
-
-    def delegate_event(
-        self, step: TracedStep, backend: str, identifier: int | str, start: int, end: int, metadata: Any
-    ) -> None:
-        self.events.append((step.index, backend, identifier, start, end, len(self.intervals)))
-
-
-def _time(session: Method, arguments: Sequence[Any], tracer: _Watch | None) -> int:
+def _time(session: Method, arguments: Sequence[Any], tracer: StepTimer | None) -> int:
     start = time.perf_counter_ns()
     session.execute(arguments, tracer=tracer)
     return time.perf_counter_ns() - start
