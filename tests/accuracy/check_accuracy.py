@@ -15,6 +15,9 @@ import pytest
 from tests.accuracy.engines import in_eager, in_executorch, in_onnxruntime, in_pteron, quantised
 from tests.accuracy.tasks import KEPT, TASKS
 
+# The peers and the recurrent cells of PyTorch warn of this and that.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 COLUMNS = ("network", "float32", "int8, eager", "int8, pteron", "ExecuTorch", "ONNX Runtime")
 #: Samples that may fall on the other side: sums of integers are exact, sums of floats are rounded in some
 #: order, and a number between two quantised ones becomes either.

