@@ -53,6 +53,7 @@ BEHIND = {
     "a packed format does not hold tensors of this shape",
     "a packed format does not hold this element type",
     "a packed weight has the wrong size",
+    "a constant of 16-bit floats is not aligned to them",
     "constant is misaligned for its dtype",
     "constant view leaves its storage",
     "convolution weight leaves its storage",
