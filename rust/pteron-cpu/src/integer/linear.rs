@@ -133,7 +133,8 @@ impl Linear {
         let ranges =
             unsafe { std::slice::from_raw_parts(ranges.cast::<[f32; 2]>(), self.choosing_chunks(total)) };
         let (scale, zero) = choose_for_all(joined(ranges), least_scale);
-        // SAFETY: as in `choose`.
+        // SAFETY: the rows exist in the input (`bind` counted them); the shared scratch has bytes, a zero point and a scale
+        // for each row (`scratch`), and no other chunk writes those of these rows.
         let (task, zeros, scales) = unsafe {
             let task = QuantiseRows {
                 rows: std::slice::from_raw_parts(input.add(range.start * k), n * k),
