@@ -92,6 +92,8 @@ def make_files(folder: Path, name: str, is_int8: bool) -> None:
     model = PUBLISHED[name]()
     module = model.module
     if is_int8:
+        import executorch.kernels.quantized  # noqa: F401  (out variants of what the plain file calls)
+
         module = quantized(module, model.arguments)
     for i, argument in enumerate(model.arguments):
         np.save(folder / f"{name}.input{i}.npy", argument.numpy())
