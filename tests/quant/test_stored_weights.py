@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import pteron
 from pteron.exir import to_edge
 from tests.quant.flows import FLOWS
+from tests.support.own_interpreter import run_alone
 
 pytest.importorskip("torchao", reason="needs torchao")
 
@@ -97,3 +98,20 @@ def test_what_is_decomposed_keeps_an_input_called_input() -> None:
     quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4))
     program = pteron.load(lowered(model, (torch.randn(2, 32),)))
     assert [spec.name for spec in program.inputs("forward")] == ["input"]
+
+
+@pytest.mark.peer
+def test_the_peer_is_imported_behind_an_export_that_named_its_operators() -> None:
+    pytest.importorskip("executorch.exir")
+    run_alone(
+        """
+        import torch, pteron.exir
+        table, scales = torch.ones(4, 8, dtype=torch.int8), torch.ones(4, 1)
+        look_up = torch.ops.quantized_decomposed.embedding_byte
+        def call():
+            return look_up(table, scales, None, -128, 127, torch.tensor([1, 2]))
+        ours = call()
+        import executorch.exir.passes.quant_fusion_pass
+        assert torch.equal(ours, call())
+        """
+    )

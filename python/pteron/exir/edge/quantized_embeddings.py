@@ -6,7 +6,7 @@ Rows of `weight` hold the table, several elements in a byte: of 4 bits the first
 one column for each group of elements in it. The result has `dtype`, else that of the scales.
 
 Not imported while nobody asks for these operators: ExecuTorch's own package defines them too, and torch takes
-one definition of a name.
+one definition of a name. Where that package is imported later, these stay.
 """
 
 from __future__ import annotations
@@ -128,6 +128,22 @@ def _define(operator: str, overload: str) -> None:
     library.impl(f"{operator}{overload}", compute, "CompositeExplicitAutograd")
 
 
+def _keep(names: frozenset[str]) -> None:
+    """Lets a later module define and implement operators of these names, to no effect."""
+    library: Any = quantized_decomposed_lib
+    define, impl = library.define, library.impl
+
+    def define_others(schema: str, *args: Any, **kwargs: Any) -> Any:
+        name = schema.partition("(")[0].strip()
+        return name if name in names else define(schema, *args, **kwargs)
+
+    def implement_others(name: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if name in names else impl(name, *args, **kwargs)
+
+    library.define, library.impl = define_others, implement_others
+
+
 for _operator in _TABLES:
     for _overload in _OVERLOADS:
         _define(_operator, _overload)
+_keep(frozenset(operator + overload for operator in _TABLES for overload in _OVERLOADS))
