@@ -125,7 +125,7 @@ $(VENDORS)/.packages: pyproject.toml | $(UV)
 	$(UV) pip install --quiet --python $(VENDORS)/bin/python --group vendors
 	@touch $@
 
-test-vendors: $(VENV)/.installed $(VENDORS)/.packages ## vendors' compilers from ExecuTorch's wheel, beside ExecuTorch (half an hour)
+test-vendors: $(VENV)/.installed $(VENDORS)/.packages ## vendors' compilers from ExecuTorch's wheel, beside ExecuTorch (a quarter of an hour)
 	$(UV) pip install --quiet --python $(VENDORS)/bin/python --no-deps --force-reinstall target/wheels/*.whl
 	$(VENDORS)/bin/python -m pytest -q tests/vendors/check_imports.py tests/vendors/check_vendors.py
 
