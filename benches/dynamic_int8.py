@@ -1,0 +1,74 @@
+"""Linear layers of PT2E's dynamic int8: in integers, with the rule that fuses them off, and in float32.
+
+    python benches/dynamic_int8.py [--rows 1 128] [--threads 1]
+
+Eight layers of 768 x 3072 with GELU between them, quantised by `PteronQuantizer(is_dynamic=True)`. The three
+run in turn in one process; printed is the shortest of 15 calls each, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+from timing import cpu_model
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+import pteron
+from pteron.exir import to_edge
+from pteron.quant import PteronQuantizer
+
+CALLS = 15
+WIDTH, INNER, PAIRS = 768, 3072, 4
+
+
+def network() -> nn.Module:
+    """Blocks as transformers have them between attention."""
+    pairs = ((nn.Linear(WIDTH, INNER), nn.GELU(), nn.Linear(INNER, WIDTH)) for _ in range(PAIRS))
+    return nn.Sequential(*(layer for pair in pairs for layer in pair)).eval()
+
+
+def exported(module: nn.Module, x: torch.Tensor) -> bytes:
+    """The program file."""
+    return to_edge(torch.export.export(module, (x,))).to_executorch().buffer
+
+
+def quantised(module: nn.Module, x: torch.Tensor) -> nn.Module:
+    """The network with weights per channel, inputs quantised in each call."""
+    prepared = prepare_pt2e(torch.export.export(module, (x,)).module(), PteronQuantizer(is_dynamic=True))
+    prepared(x)
+    converted: nn.Module = convert_pt2e(prepared)
+    return converted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 128])
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    print(f"{cpu_model()}, {options.threads} threads")
+    for rows in options.rows:
+        torch.manual_seed(0)
+        module, x = network(), torch.randn(rows, WIDTH)
+        integers, floats = exported(quantised(module, x), x), exported(module, x)
+        calls = {}
+        for name, file, rules in (
+            ("int8", integers, []),
+            ("unfused", integers, ["fuse_integer"]),
+            ("f32", floats, []),
+        ):
+            runtime = pteron.Runtime(num_threads=options.threads, disabled_rules=rules)
+            calls[name] = pteron.load(file, runtime=runtime).load_method("forward")
+        best = dict.fromkeys(calls, float("inf"))
+        for _ in range(CALLS):
+            for name, method in calls.items():
+                start = time.perf_counter()
+                method.execute([x.numpy()])
+                best[name] = min(best[name], time.perf_counter() - start)
+        print(f"{rows} rows: " + ", ".join(f"{name} {1e3 * t:.2f} ms" for name, t in best.items()))
+
+
+if __name__ == "__main__":
+    main()
