@@ -215,6 +215,9 @@ def test_completion_knows_commands_options_and_choices(command: Command) -> None
     assert "--assert-deterministic" in complete("pteron bench --")
     assert complete("pteron profile --by op") == ["operator"]
     assert complete("pteron completion z") == ["zsh"]
+    named = {one["name"]: one for one in command("completion", "fish", "--json").json["commands"]}
+    assert len(named) == len(COMMANDS)
+    assert any("--assert-deterministic" in option["names"] for option in named["bench"]["options"])
     for shell in ("zsh", "fish"):
         text = command("completion", shell).out
         assert all(module.__name__.rpartition(".")[2].replace("_", "-") in text for module in COMMANDS)

@@ -58,6 +58,15 @@ def test_packs_are_those_of_the_exporter(model_file: Path, command: Command, tmp
     assert (facts["packs"], facts["packed_bytes"]) == (2, nbytes)
     assert "2 packed weights" in command("info", packed).out
     assert "packed weights" not in command("info", model_file).out
+    checked = command("check", packed)
+    assert checked.out.splitlines()[1] == (
+        "2 of 2 packed weights of the file are used here, 0 more are packed at load"
+    )
+    assert command("check", packed, "--json").json == {
+        "faults": [],
+        "packs": {"stored": 2, "used": 2, "made": 0},
+    }
+    assert command("check", model_file, "--json").json["packs"] is None
     parts = command("size", packed, "--json").json["parts"]
     assert parts["packed weights"] == nbytes
     assert sum(parts.values()) == packed.stat().st_size

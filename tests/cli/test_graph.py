@@ -97,6 +97,20 @@ def test_a_picture_has_every_node_in_its_frame(path: Path, command: Command) -> 
             assert all(end <= start for end, (start, _) in zip(ends, sorted(row)[1:], strict=False))
 
 
+@pytest.mark.parametrize("path", [LOOPS, BLOCK], ids=lambda path: path.stem)
+def test_json_has_what_the_graphs_have(path: Path, command: Command) -> None:
+    data = command("graph", path, "--json").json
+    program = pteron.load(path)
+    method = "forward" if "forward" in program.methods else program.methods[0]
+    found = graphs(program, path.read_bytes(), method)
+    assert [one["name"] for one in data] == [graph.name for graph in found]
+    for one, graph in zip(data, found, strict=True):
+        assert [node["id"] for node in one["nodes"]] == [node.id for node in graph.nodes]
+        assert [[edge["source"] for edge in node["edges"]] for node in one["nodes"]] == [
+            [edge.source for edge in node.edges] for node in graph.nodes
+        ]
+
+
 def test_model_explorer_has_modules_as_layers(model_file: Path, command: Command, tmp_path: Path) -> None:
     data = command("graph", model_file, "--plan", "--format", "model-explorer").json
     assert set(data) == {"label", "graphs"}

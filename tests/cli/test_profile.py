@@ -86,6 +86,15 @@ def test_formats(model_file: Path, found: Profile, command: Command, tmp_path: P
     assert len(rows) == len(found.steps)
     assert float(rows[0]["ns"]) > 0
     assert float(rows[-1]["cumulated"]) == pytest.approx(1.0)
+    lines = command(
+        "profile", model_file, "--runs", 2, "--by", "module", "--format", "jsonl"
+    ).out.splitlines()
+    objects = [json.loads(line) for line in lines]
+    assert [one["cumulated"] for one in objects] == pytest.approx(
+        list(itertools.accumulate(one["share"] for one in objects))
+    )
+    assert {one["name"] for one in objects} == {row.name for row in found.by("module")}
+    assert objects[0].keys() == rows[0].keys()
     data = command("profile", model_file, "--runs", 2, "--json").json
     assert [len(step["ns"]) for step in data["steps"]] == [2] * len(found.steps)
     trace = tmp_path / "trace.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -220,3 +221,15 @@ def test_a_report_is_a_table() -> None:
         "b      conv2d  float32     40   40         as asked",
         "int8: weights of 440 bytes in 150, error of the outputs 50.00%",
     ]
+
+
+def test_weights_and_conversions_count_for_their_layers() -> None:
+    """A captured quantised model has nodes that torch.export gives to a class of its own."""
+    model, quantized = calibrated()
+    program = pteron.load(bytes(pteron.export(quantized, image()).buffer))
+    content = json.loads(bytes(program.named_data["pteron.debug"]))
+    layers = {name for name, _ in model.named_modules()}
+    modules = {entry["module"] for entry in content["methods"]["forward"]["handles"].values()}
+    assert modules <= layers | {"Network"}
+    weights = {layer.name for layer in report_of(quantized).layers}
+    assert weights <= modules

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from pteron.cli.arguments import print_json
 
 EXAMPLE = 'eval "$(pteron completion bash)"'
 
@@ -36,11 +38,16 @@ class Completed:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("shell", choices=sorted(WRITERS), help="the shell")
+    parser.add_argument("--json", action="store_true", help="print the commands and their options as JSON")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Prints the script."""
-    print("\n".join(WRITERS[options.shell](list(commands()))))
+    found = list(commands())
+    if options.json:
+        print_json({"shell": options.shell, "commands": [asdict(one) for one in found]})
+    else:
+        print("\n".join(WRITERS[options.shell](found)))
     return 0
 
 

@@ -1,7 +1,8 @@
 """Show where the time of a call goes: by step, operator, module, source line, kernel or backend.
 
 The times are those of steps between two readings of the clock; what tracing adds to a call is printed. A
-trace opens in Perfetto (https://ui.perfetto.dev), a speedscope file at https://www.speedscope.app.
+trace opens in Perfetto (https://ui.perfetto.dev), a speedscope file at https://www.speedscope.app. json is
+one document with every step and call, jsonl has an object for each line of the table.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pteron.devtools.profile import GROUPS, Profile, profile
 from pteron.devtools.report import Subject
 
 EXAMPLE = "pteron profile model.pte --by module"
-FORMATS = ("table", "json", "csv", "chrome", "speedscope", "html")
+FORMATS = ("table", "json", "jsonl", "csv", "chrome", "speedscope", "html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +95,8 @@ def render(found: Profile, form: str, group: str, most: int | None) -> str:
     """The profile in one of the formats."""
     if form == "json":
         return json.dumps(found.to_dict(), indent=2)
+    if form == "jsonl":
+        return found.to_json_lines(group)
     if form == "csv":
         return found.to_csv(group)
     if form == "chrome":

@@ -216,6 +216,26 @@ class Profile:
             writer.writerow([row.name, f"{row.nanoseconds:.0f}", *shares, *work])
         return out.getvalue()
 
+    def to_json_lines(self, group: str = "step") -> str:
+        """The groups as JSON lines, named as columns of `to_csv`; "ceiling" is null where not known."""
+        rows = self.by(group)
+        return "".join(
+            json.dumps(
+                {
+                    "name": row.name,
+                    "ns": row.nanoseconds,
+                    "share": row.share,
+                    "cumulated": cumulated,
+                    "calls": row.calls,
+                    "flops": row.flops,
+                    "bytes": row.nbytes,
+                    "ceiling": row.ceiling,
+                }
+            )
+            + "\n"
+            for row, cumulated in zip(rows, accumulate(row.share for row in rows), strict=True)
+        )
+
     def to_chrome_trace(self) -> str:
         """The timeline in the trace event format: opens in Perfetto and in Chrome's `about:tracing`.
 

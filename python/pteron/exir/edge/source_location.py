@@ -16,6 +16,10 @@ _FRAME = re.compile(
 _TORCH_DIRECTORY = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 # The path that runs a lowered module is no part of the model either.
 _MACHINERY = (_TORCH_DIRECTORY, os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
+#: The class that non-strict export puts around what it captures, of which nodes without a module are.
+_EXPORTS_OWN_MODULE = "_aot_export_non_strict.<locals>.Wrapper"
+#: So many nodes are looked at for a module, so that graphs without any stay linear.
+_MOST_NEARBY = 64
 _LAYERS_DIRECTORY = os.path.join(_TORCH_DIRECTORY, "nn", "modules") + os.sep
 
 
@@ -42,7 +46,25 @@ def root_class(node: torch.fx.Node) -> str | None:
     for path, kind in (node.meta.get("nn_module_stack") or {}).values():
         if path in ("", "L['self']"):
             # A class, or its qualified name after the graph was copied or read from a file.
-            return str(getattr(kind, "__qualname__", kind)).rpartition(".")[2]
+            name = str(getattr(kind, "__qualname__", kind))
+            return None if name.endswith(_EXPORTS_OWN_MODULE) else name.rpartition(".")[2]
+    return None
+
+
+def module_nearby(node: torch.fx.Node) -> str | None:
+    """The module of the nearest node that has one: of those that read the values of `node`, else of those
+    that it reads. A quantiser's nodes have none; what converts the input or the weight of a layer is a part
+    of it.
+    """
+    for is_user in (True, False):
+        seen, waiting = {node}, [node]
+        for one in waiting:
+            module = _module_of(one) or root_class(one)
+            if module:
+                return module
+            fresh = [other for other in (one.users if is_user else one.all_input_nodes) if other not in seen]
+            seen.update(fresh)
+            waiting += fresh[: _MOST_NEARBY - len(waiting)]
     return None
 
 

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.debug_handles import debug_handles, origin_of
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload
-from pteron.exir.edge.source_location import root_class, source_location
+from pteron.exir.edge.source_location import module_nearby, root_class, source_location
 
 DEBUG_KEY = "pteron.debug"
 
@@ -65,15 +65,16 @@ def handle_table(program: ExportedProgram, files: SourceFiles) -> dict[str, dict
                 continue
             for handle in debug_handles(node):
                 if str(handle) not in table:
-                    table[str(handle)] = _entry(origin_of(node, handle), files)
+                    table[str(handle)] = _entry(node, origin_of(node, handle), files)
     return table
 
 
-def _entry(node: torch.fx.Node, files: SourceFiles) -> dict[str, Any]:
+def _entry(at: torch.fx.Node, node: torch.fx.Node, files: SourceFiles) -> dict[str, Any]:
+    """What is known of `node`, which stands in the graph itself or is one that `at` stands for."""
     location = source_location(node)
     entry: dict[str, Any] = {"operator": source_operator(node)}
     # The model itself has no path; its class says more than an empty text.
-    module = location.module or root_class(node)
+    module = location.module or root_class(node) or module_nearby(at)
     if module is not None:
         entry["module"] = module
     if location.file is not None:
