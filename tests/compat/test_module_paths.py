@@ -15,7 +15,12 @@ from pteron.compat.refused_paths import REFUSED, REFUSED_NAMES
 from tests.support.own_interpreter import output_of, run_alone
 
 #: Modules of the table that belong to the run half; everything else needs torch and is there today.
-RUN_HALF = {"extension.pybindings.portable_lib", "runtime"}
+RUN_HALF = {
+    "extension.llm.runner",
+    "extension.llm.runner._llm_runner",
+    "extension.pybindings.portable_lib",
+    "runtime",
+}
 
 #: What examples import from each path.
 NAMES = {
@@ -40,6 +45,8 @@ NAMES = {
     "export.target_recipes": ["get_android_recipe", "get_ios_recipe"],
     "export.types": ["StageType"],
     "export.utils": ["is_supported_platform_for_coreml_lowering"],
+    "extension.llm.runner": ["GenerationConfig", "Stats", "TextLLMRunner"],
+    "extension.llm.runner._llm_runner": ["GenerationConfig", "Stats", "TextLLMRunner"],
     "exir.tensor_layout": ["TensorLayout"],
     "exir._serialize._serialize": ["serialize_for_executorch"],
     "exir.passes.quant_fusion_pass": ["QuantFusionPass", "quant_fusion_and_const_prop_pass"],

@@ -379,6 +379,8 @@ MODULE_PATHS: dict[str, tuple[Source, ...]] = {
     "export.target_recipes": (f"{_RECIPES}.target_recipes",),
     "export.types": ((f"{_RECIPES}.recipe_parts", {"StageType": "StageType"}),),
     "export.utils": (f"{_RECIPES}.target_recipes",),
+    "extension.llm.runner": ("pteron.compat.llm_runner",),
+    "extension.llm.runner._llm_runner": ("pteron.compat.llm_runner",),
     "extension.pybindings.portable_lib": ("pteron.compat.portable_lib",),
     "runtime": ("pteron.runtime",),
 }

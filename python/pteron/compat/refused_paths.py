@@ -16,6 +16,7 @@ REPLACED = (
     "devtools.inspector",
     "exir",
     "export",
+    "extension.llm.runner",
     "extension.pybindings",
     "runtime",
 )
@@ -44,6 +45,7 @@ FROM_WHEEL = {
     "exir.tests": _TESTS,
     "exir.verification.test": _TESTS,
     "export.tests": _TESTS,
+    "extension.llm.runner.test": _TESTS,
     "extension.pybindings.test": _TESTS,
     "runtime.test": _TESTS,
 }

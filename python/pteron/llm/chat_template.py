@@ -120,10 +120,11 @@ def open_template(folder: Path, config: Mapping[str, Any]) -> ChatTemplate | Non
         return None
     if not isinstance(source, str) or len(source) > _MOST_CHARACTERS:
         raise damaged("tokenizer_config.json", "its chat_template is no text, or too long")
-    return ChatTemplate(source, _special(config))
+    return ChatTemplate(source, special_texts(config))
 
 
-def _special(config: Mapping[str, Any]) -> dict[str, str]:
+def special_texts(config: Mapping[str, Any]) -> dict[str, str]:
+    """Texts of special tokens that a tokenizer_config.json states, by names such as "eos_token"."""
     found = {}
     for name, token in config.items():
         content = token.get("content") if isinstance(token, dict) else token

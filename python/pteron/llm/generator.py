@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from pteron.errors import InputError
 from pteron.llm.cache_session import CacheSession, SessionPool
-from pteron.llm.chat_template import ChatTemplate, Message, open_template
+from pteron.llm.chat_template import ChatTemplate, Message, open_template, special_texts
 from pteron.llm.conversation import Conversation, restore
 from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult
 from pteron.llm.grammar import Grammars, GrammarState
-from pteron.llm.model_folder import ModelFolder, damaged
+from pteron.llm.model_folder import ModelFolder, damaged, read_json
 from pteron.llm.speculation import DraftModel, PromptLookup, Proposer
 from pteron.llm.token_stream import Plan, TokenStream
 from pteron.llm.tokenizer import Tokenizer, open_tokenizer
@@ -43,8 +44,15 @@ class Generator:
         idle_caches: int = 2,
         config: GenerationConfig | None = None,
         draft: str | os.PathLike[str] | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
+        data: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
-        """Opens a folder: `model.pte` beside the files of a tokenizer and of a configuration.
+        """Opens a folder: `model.pte` beside the files of a tokenizer and of a configuration. Or a program
+        alone, by its path, with its `data` files: what it needs to know is in its constant methods, and
+        `tokenizer` is needed.
+
+        `tokenizer`: a file of one, or a folder with one and its tokenizer_config.json and chat template;
+        None: that of the folder.
 
         `threads`: of a call (default: all). `prefill_chunk`: tokens of a prompt in one call at most, between
         two chances to stop. `idle_caches`: caches that are kept for prompts with the same beginning.
@@ -55,10 +63,14 @@ class Generator:
         ImportError where the tokenizer's package is missing, InputError where the tokenizer is another
         model's.
         """
-        self.folder = ModelFolder(folder)
+        self.folder = ModelFolder(folder, data)
         if self.folder.signature.batch != 1:
             raise damaged("model.pte", f"it takes {self.folder.signature.batch} sequences in a call, not one")
-        self.tokenizer: Tokenizer = open_tokenizer(self.folder.path, self.folder.tokenizer_config)
+        place = self.folder.path if tokenizer is None else Path(tokenizer)
+        beside, stated = place.parent if place.is_file() else place, self.folder.tokenizer_config
+        if tokenizer is not None:
+            stated = read_json(beside / "tokenizer_config.json")
+        self.tokenizer: Tokenizer = open_tokenizer(place, stated)
         vocabulary = self.folder.signature.vocabulary
         if self.tokenizer.size > vocabulary:
             raise InputError(
@@ -66,7 +78,8 @@ class Generator:
                 expected=f"tokens below {vocabulary}, as the program has logits",
                 got=f"tokens up to {self.tokenizer.size - 1}",
             )
-        self.template: ChatTemplate | None = open_template(self.folder.path, self.folder.tokenizer_config)
+        self.template: ChatTemplate | None = open_template(beside, stated)
+        self._special = special_texts(stated)
         self.config = config or GenerationConfig()
         self._new_session = partial(CacheSession, self.folder, threads, prefill_chunk)
         self._pool = SessionPool(self._new_session, idle_caches)
@@ -81,6 +94,17 @@ class Generator:
     def max_seq_len(self) -> int:
         """Tokens of prompt and text together."""
         return self.folder.max_seq_len
+
+    @cached_property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end a text: as the program or the configurations state, else the tokenizer's."""
+        return self.folder.eos_ids or frozenset(self._token_of("eos_token"))
+
+    @cached_property
+    def bos_id(self) -> int | None:
+        """The token that begins a text, from the same places; None where none is stated."""
+        found = self.folder.bos_id
+        return found if found is not None else next(iter(self._token_of("bos_token")), None)
 
     def generate(
         self, prompt: Prompt, *, max_new_tokens: int | None = None, **settings: Any
@@ -151,8 +175,8 @@ class Generator:
             tokens = self.tokenizer.encode(text, add_special_tokens=False)
         else:
             tokens = list(prompt)  # type: ignore[arg-type]
-        if not tokens and self.folder.bos_id is not None:
-            tokens = [self.folder.bos_id]
+        if not tokens and self.bos_id is not None:
+            tokens = [self.bos_id]
         self._check(tokens)
         return tokens
 
@@ -201,7 +225,7 @@ class Generator:
         stated = self.folder.generation_config
         # The last token of a text is never computed, so that one more than the cache takes fits.
         room = self.max_seq_len - len(tokens) + 1
-        eos = frozenset() if config.ignore_eos else self.folder.eos_ids
+        eos = frozenset() if config.ignore_eos else self.eos_ids
         return Plan(
             prompt=tokens,
             sampling=config.sampling(stated),
@@ -237,10 +261,14 @@ class Generator:
 
     @cached_property
     def _grammars(self) -> Grammars:
-        known = [token for token in self.folder.eos_ids if token < self.tokenizer.size]
+        known = [token for token in self.eos_ids if token < self.tokenizer.size]
         if not known:
             raise InputError("the model has no token that ends a text, so a grammar has no end")
         return Grammars(self.tokenizer, min(known), self.folder.signature.vocabulary)
+
+    def _token_of(self, name: str) -> list[int]:
+        found = self.tokenizer.special.get(self._special.get(name, ""))
+        return [] if found is None else [found]
 
     def _check_positions(self) -> None:
         if self.folder.all_positions_method is None or not self.folder.can_rewind:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,30 +48,40 @@ class Signature:
 
 
 class ModelFolder:
-    """What a folder states, checked when it is opened.
+    """What a folder, or a program alone, states: checked when it is opened.
 
     Attributes:
-        path: the folder. `program`: its program, loaded.
+        path: the folder. `program`: its program, loaded from `program_path` and `data_files`.
         signature: how `forward` is called.
         config, generation_config, tokenizer_config: the JSON files of these names; empty where there is none.
         constants: what the program's constant methods give, by name.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Opens the folder. FileNotFoundError without a program, ProgramError where something is damaged."""
-        self.path = Path(path)
+    def __init__(
+        self, path: str | os.PathLike[str], data_files: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
+        """Opens the folder, or the program of this path with these data files: JSON files beside it count
+        only where the folder is what was named.
+
+        FileNotFoundError without a program, ProgramError where something is damaged.
+        """
+        named = Path(path)
+        is_program = named.is_file()
+        self.path = named.parent if is_program else named
         if not self.path.is_dir():
             raise FileNotFoundError(2, "there is no such folder", str(self.path))
-        file = self.path / PROGRAM
-        self.data_files = sorted(self.path.glob("*.ptd"))
-        self.program = pteron.load(file, data=self.data_files or None)
+        self.program_path = named if is_program else self.path / PROGRAM
+        self.data_files = [Path(each) for each in data_files] or (
+            [] if is_program else sorted(self.path.glob("*.ptd"))
+        )
+        self.program = pteron.load(self.program_path, data=self.data_files or None)
         if _METHOD not in self.program.methods:
             raise damaged(PROGRAM, f"no method {_METHOD}")
         self.signature = _signature(self.program, _METHOD)
-        self.config = read_json(self.path / "config.json")
-        self.generation_config = read_json(self.path / "generation_config.json")
-        self.tokenizer_config = read_json(self.path / "tokenizer_config.json")
-        self.constants = dict(_constants(self.program))
+        names = ("config.json", "generation_config.json", "tokenizer_config.json")
+        stated = [{} if is_program else read_json(self.path / name) for name in names]
+        self.config, self.generation_config, self.tokenizer_config = stated
+        self.constants: dict[str, Any] = dict(_constants(self.program))
 
     @cached_property
     def max_seq_len(self) -> int:
@@ -129,7 +139,7 @@ class ModelFolder:
     def fingerprint(self) -> str:
         """Tells this program from others: SHA-256 over samples of its files and their sizes."""
         digest = hashlib.sha256()
-        for path in (self.path / PROGRAM, *self.data_files):
+        for path in (self.program_path, *self.data_files):
             size = path.stat().st_size
             digest.update(f"{path.name}:{size};".encode())
             with path.open("rb") as file:

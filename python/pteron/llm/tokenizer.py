@@ -280,23 +280,27 @@ class _Splitter:
             text = text[at + len(name) :]
 
 
-def open_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of a folder, by the first of these files: tokenizer.json, *.tiktoken, tokenizer.model,
-    spiece.model. A tokenizer.model may be SentencePiece's or a tiktoken file.
+def open_tokenizer(place: Path, config: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a file, or of a folder by the first of these: tokenizer.json, *.tiktoken,
+    tokenizer.model, spiece.model. A tokenizer.model may be SentencePiece's or a tiktoken file.
 
     Raises FileNotFoundError without one, ImportError without its package, ProgramError for a damaged file.
     """
-    fast = folder / "tokenizer.json"
-    if fast.exists():
-        return FastTokenizer(fast)
-    for path in (*sorted(folder.glob("*.tiktoken")), folder / "tokenizer.model", folder / "spiece.model"):
-        if path.exists():
-            return (
-                TiktokenTokenizer(path, config)
-                if _is_tiktoken(path)
-                else SentencePieceTokenizer(path, config)
-            )
-    raise FileNotFoundError(2, "the folder has no tokenizer.json, tokenizer.model or *.tiktoken", str(folder))
+    files = [place]
+    if not place.is_file():
+        names = ("tokenizer.model", "spiece.model")
+        files = [
+            place / "tokenizer.json",
+            *sorted(place.glob("*.tiktoken")),
+            *(place / name for name in names),
+        ]
+    path = next((file for file in files if file.exists()), None)
+    if path is None:
+        what = "the folder has no tokenizer.json, tokenizer.model or *.tiktoken"
+        raise FileNotFoundError(2, what, str(place))
+    if path.suffix == ".json":
+        return FastTokenizer(path)
+    return TiktokenTokenizer(path, config) if _is_tiktoken(path) else SentencePieceTokenizer(path, config)
 
 
 def _is_tiktoken(path: Path) -> bool:
