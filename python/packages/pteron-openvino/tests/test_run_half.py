@@ -17,7 +17,9 @@ from torch import nn
 
 import pteron
 import pteron_openvino
-from pteron.exir import to_edge_transform_and_lower
+from pteron.exir import ExecutorchBackendConfig, to_edge, to_edge_transform_and_lower
+from pteron.exir.backend.partitioner import DelegationSpec
+from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
 from pteron_openvino import BACKEND, OpenvinoPartitioner, register
 
 X = torch.randn(4, 32, generator=torch.Generator().manual_seed(0))
@@ -198,6 +200,26 @@ def test_results_are_written_in_place(net: bytes, runtime: pteron.Runtime) -> No
     assert result is out
     with torch.no_grad():
         assert np.allclose(out, Net()(X), atol=1e-5)
+
+
+def test_what_lies_elsewhere_is_bound_again(runtime: pteron.Runtime) -> None:
+    rows = torch.export.Dim("rows", min=1, max=8)
+    exported = torch.export.export(Net().eval(), (X,), dynamic_shapes={"x": {0: rows}})
+    manager = to_edge(exported).to_backend(DelegationSpec(BACKEND, []))
+    # Inputs and results in the caller's memory.
+    planning = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
+    file = manager.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning)).buffer
+    method = load(file, runtime)
+    given = [(X * n).numpy() for n in range(3)] + [X[:2].numpy()]
+    with torch.no_grad():
+        expected = [Net()(torch.from_numpy(x)).numpy() for x in given]
+    into = [np.empty_like(result) for result in expected]
+    for at in (0, 0, 1, 0, 2, 3, 3, 0):
+        (fresh,) = method.execute([given[at]])
+        assert np.allclose(fresh, expected[at], atol=1e-4)
+        into[at].fill(np.nan)
+        method.execute([given[at]], outputs=[into[at]])
+        assert np.allclose(into[at], expected[at], atol=1e-4)
 
 
 def test_methods_share_constants(runtime: pteron.Runtime) -> None:

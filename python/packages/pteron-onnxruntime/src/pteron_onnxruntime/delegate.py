@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
-import queue
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime
 
 import pteron
 from pteron_onnxruntime.blob import BlobError, Head
 from pteron_onnxruntime.memory import TYPES, Array, address, numpy_type
 from pteron_onnxruntime.settings import Settings
+from pteron_onnxruntime.watch import WATCH
 
 if TYPE_CHECKING:
     from pteron._native import ExecuteContext
     from pteron_onnxruntime.compiled import Compiled
 
-#: How often a call is asked whether it was stopped, in seconds.
-_ASK_EVERY = 0.005
+Place = tuple[int, tuple[int, ...]]
 
 
 class OnnxRuntimeDelegate:
     """Runs the model on the caller's memory: inputs and results are bound, not copied.
 
-    A result whose extents are known only after the call is copied. A call that follows a short one of the
-    same extents is not asked whether it was stopped.
+    A result whose extents are known only after the call is copied. What lies where it lay in the call before
+    stays bound.
     """
 
     def __init__(self, compiled: Compiled, head: Head, settings: Settings, first_states: list[Array]) -> None:
@@ -43,8 +40,8 @@ class OnnxRuntimeDelegate:
         self._first = first_states
         self._states = [first.copy() for first in first_states]
         self._next = [np.empty_like(first) for first in first_states]
-        self._quick_extents: list[tuple[int, ...]] | None = None
-        self._long_calls: queue.SimpleQueue[Any] | None = None
+        # By name, what is bound: the address, and the extents.
+        self._bound: dict[str, Place] = {}
 
     def execute(
         self, ctx: ExecuteContext, inputs: tuple[Any, ...], outputs: tuple[pteron.Tensor, ...]
@@ -57,11 +54,10 @@ class OnnxRuntimeDelegate:
         # `held` keeps copies of arguments that are not dense until the call is over.
         held = [_dense(value) for value in inputs]
         extents = [array.shape for array in held]
-        self._bind_inputs(self._binding, held)
+        self._bind_states(self._binding)
+        self._bind_inputs(self._binding, held, self._bound)
         spare = [self._bind_result(at, output, extents) for at, output in enumerate(outputs)]
-        begun = time.perf_counter()
-        self._run(ctx, extents)
-        self._quick_extents = extents if time.perf_counter() - begun < _ASK_EVERY else None
+        self._run(ctx)
         if ctx.is_traced and self._settings.profile:
             self._report(ctx, held)
         self._states, self._next = self._next, self._states
@@ -69,20 +65,20 @@ class OnnxRuntimeDelegate:
             if spare[at] is not _IN_PLACE:
                 self._copy_result(at, output, spare[at])
 
-    def destroy(self) -> None:
-        """Ends the thread that watches long calls."""
-        if self._long_calls is not None:
-            self._long_calls.put(None)
-
-    def _bind_inputs(self, binding: Any, held: list[Array]) -> None:
-        count = len(self._head.states)
+    def _bind_states(self, binding: Any) -> None:
         for at, state in enumerate(self._head.states):
             kind = TYPES[state.dtype][0]
             binding.bind_input(self._input_names[at], "cpu", 0, kind, state.shape, address(self._states[at]))
             new = address(self._next[at])
-            self._binding.bind_output(self._output_names[at], "cpu", 0, kind, state.shape, new)
-        for at, (array, dtype) in enumerate(zip(held, self._head.inputs, strict=True), count):
-            binding.bind_input(self._input_names[at], "cpu", 0, TYPES[dtype][0], array.shape, address(array))
+            binding.bind_output(self._output_names[at], "cpu", 0, kind, state.shape, new)
+
+    def _bind_inputs(self, binding: Any, held: list[Array], bound: dict[str, Place]) -> None:
+        names = self._input_names[len(self._head.states) :]
+        for name, array, dtype in zip(names, held, self._head.inputs, strict=True):
+            place = (address(array), array.shape)
+            if bound.get(name) != place:
+                binding.bind_input(name, "cpu", 0, TYPES[dtype][0], place[1], place[0])
+                bound[name] = place
 
     def _bind_result(self, at: int, output: pteron.Tensor, extents: list[tuple[int, ...]]) -> Array | None:
         """Binds the memory of a result, or a spare where it is not dense; None: ONNX Runtime allocates it."""
@@ -90,13 +86,16 @@ class OnnxRuntimeDelegate:
         shape = self._shape(at, extents)
         if shape is None:
             self._binding.bind_output(name, "cpu")
+            self._bound.pop(name, None)
             return None
         if shape != output.shape:
             output.resize(shape)
         array = np.asarray(output)
         spare = _IN_PLACE if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-        place = address(array if spare is _IN_PLACE else spare)
-        self._binding.bind_output(name, "cpu", 0, TYPES[self._head.outputs[at]][0], shape, place)
+        place = (address(array if spare is _IN_PLACE else spare), shape)
+        if self._bound.get(name) != place:
+            self._binding.bind_output(name, "cpu", 0, TYPES[self._head.outputs[at]][0], shape, place[0])
+            self._bound[name] = place
         return spare
 
     def _shape(self, at: int, extents: list[tuple[int, ...]]) -> tuple[int, ...] | None:
@@ -122,24 +121,16 @@ class OnnxRuntimeDelegate:
             array = np.asarray(output)
         np.copyto(array, spare)
 
-    def _run(self, ctx: ExecuteContext, extents: list[tuple[int, ...]]) -> None:
-        session = self._compiled.session
-        if extents == self._quick_extents:
-            session.run_with_iobinding(self._binding)
-            return
-        options, is_over = onnxruntime.RunOptions(), threading.Event()
-        if self._long_calls is None:
-            self._long_calls = queue.SimpleQueue()
-            threading.Thread(target=_watch, args=(self._long_calls,), daemon=True).start()
-        self._long_calls.put((ctx, options, is_over))
+    def _run(self, ctx: ExecuteContext) -> None:
+        options = WATCH.begin(ctx)
         try:
-            session.run_with_iobinding(self._binding, options)
+            self._compiled.session.run_with_iobinding(self._binding, options)
         except Exception as error:  # ONNX Runtime's have no base of their own
             if options.terminate:
                 raise pteron.Cancelled("the call was stopped within ONNX Runtime") from error
             raise
         finally:
-            is_over.set()
+            WATCH.end(options)
 
     def get_state(self) -> dict[str, Array]:
         """Buffers by name, copied."""
@@ -164,7 +155,8 @@ class OnnxRuntimeDelegate:
         with tempfile.TemporaryDirectory() as folder:
             session = self._compiled.profiled(folder)
             binding = session.io_binding()
-            self._bind_inputs(binding, held)
+            self._bind_states(binding)
+            self._bind_inputs(binding, held, {})
             for name in self._output_names:
                 binding.bind_output(name, "cpu")
             for _ in range(2):
@@ -188,20 +180,6 @@ class OnnxRuntimeDelegate:
 
 #: Stands for "ONNX Runtime writes to the memory of the result".
 _IN_PLACE: Array = np.empty(0, np.uint8)
-
-
-def _watch(long_calls: queue.SimpleQueue[Any]) -> None:
-    """Asks, on a thread of its own, whether calls were stopped: they stay on the thread of their caller."""
-    while (call := long_calls.get()) is not None:
-        ctx, options, is_over = call
-        while not is_over.wait(_ASK_EVERY):
-            try:
-                options.terminate = ctx.is_cancelled()
-            except RuntimeError:  # the call has ended in between
-                break
-            if options.terminate:
-                break
-        del call, ctx, options, is_over
 
 
 def _dense(value: Any) -> Array:

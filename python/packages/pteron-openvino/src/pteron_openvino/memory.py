@@ -22,6 +22,11 @@ TYPES: dict[str, ov.Type] = {
 }
 
 
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Where the bytes of an array are."""
+    return int(array.__array_interface__["data"][0])
+
+
 class _Bytes:
     """The bytes of an array. Without a reference to it: a delegate may keep nothing of a call's arguments.
 
@@ -34,7 +39,7 @@ class _Bytes:
         self.__array_interface__ = {
             "shape": (array.nbytes,),
             "typestr": "|u1",
-            "data": (array.__array_interface__["data"][0], False),
+            "data": (address(array), False),
             "version": 3,
         }
 
