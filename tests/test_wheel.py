@@ -37,8 +37,9 @@ def test_wheel_is_abi3_and_small(wheel: Path) -> None:
     assert "pteron/_native.abi3.so" in names
     assert "pteron/py.typed" in names
     assert "pteron/_native.pyi" in names
-    assert "pteron/include/pteron_backend.h" in names
+    assert {"pteron/include/pteron_backend.h", "pteron/include/pteron_backend.rs"} <= set(names)
     assert "pteron/plugins/templates/c/src/module/_run.c.in" in names
+    assert "pteron/plugins/templates/rust/rust/border.rs.in" in names
     assert "pteron/devtools/report/assets/report.css" in names
     assert not [n for n in names if n.startswith(("examples/", "tests/"))]
 

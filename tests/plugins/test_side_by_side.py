@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pteron
+from pteron.plugins.brought_along import Linkage, linkage, refuse_swapped
 from tests.plugins.packages import run_python, written_package
 
 SOURCE = Path(__file__).with_name("versioned.c")
@@ -43,8 +44,8 @@ def _compile(*arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _install(site: Path, name: str, version: int, kind: str) -> None:
-    """The package of a plugin that brings the dependency of that version."""
+def _install(site: Path, name: str, version: int, kind: str, soname: str | None = None) -> None:
+    """The package of a plugin that brings the dependency of that version; its name says so unless given."""
     package = site / f"plugin_{name.lower()}"
     package.mkdir(parents=True)
     part = package / "part.c"
@@ -53,7 +54,7 @@ def _install(site: Path, name: str, version: int, kind: str) -> None:
     if kind == "linked in":
         options.append(part)
     else:
-        library = package / f"libshared_part.so.{version}"
+        library = package / (soname or f"libshared_part.so.{version}")
         _compile(f"-Wl,-soname,{library.name}", "-o", library, part)
         options += [library, "-Wl,-rpath,$ORIGIN"]
     if kind == "extension module":
@@ -83,6 +84,44 @@ def test_each_plugin_sees_its_own_version(kind: str, tmp_path: Path) -> None:
         "One plugin-one 1.0 native True",
         "Two plugin-two 2.0 native True",
     ]
+
+
+@pytest.mark.parametrize("kind", ["extension module", "library"])
+def test_a_plugin_does_not_run_with_the_library_of_another(kind: str, tmp_path: Path) -> None:
+    _install(tmp_path, "One", 1, kind, "libshared_part.so")
+    _install(tmp_path, "Two", 2, kind, "libshared_part.so")
+    status, text = run_python("-c", PROGRAM, ROOT, site=tmp_path)
+    assert status == 1
+    ours, theirs = (tmp_path / f"plugin_{name}" for name in ("one", "two"))
+    assert text.splitlines()[-1] == (
+        f"OSError: {ours}/_run.so brings along libshared_part.so, and another library of this name is "
+        f"loaded already: {theirs}/libshared_part.so; the system's loader keeps one of a name in a process, "
+        "so the plugin would run with that one. Give the library a name of its own where the plugin is built "
+        "(auditwheel repair does, or patchelf --set-soname before linking), or load the plugins in "
+        "processes of their own"
+    )
+
+
+def test_plugins_may_bring_the_same_library(tmp_path: Path) -> None:
+    _install(tmp_path, "One", 1, "library", "libshared_part.so")
+    _install(tmp_path, "Two", 1, "library", "libshared_part.so")
+    status, text = run_python("-c", PROGRAM, ROOT, site=tmp_path)
+    assert status == 0, text
+    assert text.splitlines()[:3] == ["One 101.0", "Two 101.0", "One 201.0"]
+
+
+def test_files_that_are_no_libraries_bring_nothing(tmp_path: Path) -> None:
+    source, library = tmp_path / "part.c", tmp_path / "part.so"
+    source.write_text("int part;")
+    _compile("-Wl,-soname,libpart.so.7", "-Wl,-rpath,$ORIGIN/lib:/opt/lib", "-o", library, source)
+    whole, said = library.read_bytes(), linkage(library)
+    assert (said.soname, said.folders) == ("libpart.so.7", ("$ORIGIN/lib", "/opt/lib"))
+    cut = tmp_path / "cut.so"
+    for length in (0, 4, 30, 63, 100, 300, 1000, len(whole) // 2):
+        cut.write_bytes(whole[:length])
+        assert linkage(cut).soname in (None, "libpart.so.7")
+        refuse_swapped(cut)
+    assert linkage(tmp_path / "missing.so") == linkage(source) == Linkage(None, (), ())
 
 
 def test_symbols_that_are_global_would_not_stay_apart(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def runtime(site: Path) -> pteron.Runtime:
 def test_the_header_comes_with_the_package() -> None:
     header = Path(pteron.get_include()) / "pteron_backend.h"
     assert header.read_bytes() == (PLUGIN / "include" / "pteron_backend.h").read_bytes()
+    assert header.with_suffix(".rs").read_bytes() == (PLUGIN / "src" / "abi.rs").read_bytes()
     assert pteron.plugins.get_include() == pteron.get_include()
 
 

@@ -58,7 +58,7 @@ def details(*, runtime: _native.Runtime | None = None) -> tuple[InstalledBackend
     partitioners = {(point.name, package_of(point)) for point in points(PARTITIONERS)}
     found = []
     for point in points(GROUP):
-        path, interface = _run_half(point)
+        path, interface = run_half(point)
         name, version = (point.dist.name, point.dist.version) if point.dist else ("unknown", "unknown")
         found.append(
             InstalledBackend(
@@ -113,7 +113,7 @@ def _offers(group: str) -> dict[str, str]:
     return {name: ", ".join(packages) for name, packages in offers.items()}
 
 
-def _run_half(point: EntryPoint) -> tuple[Path | None, int | None]:
+def run_half(point: EntryPoint) -> tuple[Path | None, int | None]:
     """The file of the run half, and the version of the C interface if it is a library of that."""
     module = _module_file(point.module)
     if module is None:

@@ -22,11 +22,16 @@ def open_library(path: str | os.PathLike[str]) -> Any:
 
     For libraries that do not know Python. The library stays until the process ends.
 
-    Raises: OSError where the system cannot open it or it lacks the function.
+    Raises:
+        OSError: the system cannot open it, it lacks the function, or it would run with a library that another
+            plugin has brought along, in place of its own of the same name (`docs/how-to/backend-guide.md`).
     """
     # Imported here: the interpreter's own part of ctypes is seldom needed.
     import ctypes
 
+    from pteron.plugins.brought_along import refuse_swapped
+
+    refuse_swapped(Path(path))
     library = ctypes.CDLL(os.fspath(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     try:
         function = library[_FUNCTION]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pteron import _native
-from pteron.plugins.installed import GROUP, PARTITIONERS, installed, package_of, points
+from pteron.plugins.installed import GROUP, PARTITIONERS, installed, package_of, points, run_half
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -37,11 +37,20 @@ def load(
 
     Raises:
         LookupError: no installed package offers it, or several do and `distribution` names none of them.
+        OSError: it would run with a library that another plugin has brought along, in place of its own of the
+            same name.
         Exception: what the import raises comes out.
     """
-    _native.register_backend(
-        name, _object(GROUP, "backend", name, distribution), runtime=runtime, replace=replace
-    )
+    point = _chosen(GROUP, "backend", name, distribution)
+    library, interface = run_half(point)
+    if library is not None and interface is not None:
+        # Imported here: no program without native plugins needs it.
+        from pteron.plugins.brought_along import refuse_swapped
+
+        refuse_swapped(library)
+    with _local_symbols():
+        backend = point.load()
+    _native.register_backend(name, backend, runtime=runtime, replace=replace)
 
 
 def load_needed(program: _native.Program, *, runtime: _native.Runtime | None = None) -> tuple[str, ...]:
@@ -68,13 +77,8 @@ def load_partitioner(name: str, *, distribution: str | None = None) -> Any:
 
     Raises: as `load`.
     """
-    return _object(PARTITIONERS, "partitioner", name, distribution)
-
-
-def _object(group: str, noun: str, name: str, distribution: str | None) -> Any:
-    """The object of an entry point."""
     with _local_symbols():
-        return _chosen(group, noun, name, distribution).load()
+        return _chosen(PARTITIONERS, "partitioner", name, distribution).load()
 
 
 def _chosen(group: str, noun: str, name: str, distribution: str | None) -> EntryPoint:

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 #: Languages of the run half, with what templates say of them.
 LANGUAGES = {
-    "c": {"kind": "native", "run_half": "_run.c", "how": "a library in C", "damaged": "64"},
-    "python": {"kind": "Python", "run_half": "run.py", "how": "NumPy", "damaged": "64"},
+    "c": {"kind": "native", "run_half": "src/module/_run.c", "how": "a library in C", "damaged": "64"},
+    "python": {"kind": "Python", "run_half": "src/module/run.py", "how": "NumPy", "damaged": "64"},
+    "rust": {"kind": "native", "run_half": "rust/", "how": "a library in Rust", "damaged": "64"},
 }
+#: Files of pteron that a package gets a copy of, by language: where to, and which of `pteron/include`.
+_COPIED = {"rust": {"rust/pteron_backend.rs": "pteron_backend.rs"}}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_.][A-Za-z0-9]+)*")
 
 
@@ -47,6 +50,9 @@ def new_package(name: str, directory: Path, language: str = "c") -> list[Path]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(_filled(template.read_text(encoding="utf-8"), words), encoding="utf-8")
             written.append(file)
+    for place, name in _COPIED.get(language, {}).items():
+        (directory / place).write_bytes((files("pteron") / "include" / name).read_bytes())
+        written.append(directory / place)
     return sorted(written)
 
 
@@ -61,7 +67,8 @@ def _words(name: str, language: str) -> dict[str, str]:
     camel = "".join(part[0].upper() + part[1:] for part in parts)
     words = LANGUAGES[language] | {"distribution": name, "module": module, "Class": camel}
     words["Backend"] = f"{camel}Backend"
-    words["run_half"] = f"src/{module}/{words['run_half']}"
+    words["libraries"] = ", and so does `LIBRARIES` of setup.py" if language == "c" else ""
+    words["run_half"] = words["run_half"].replace("module", module)
     # A crash of native code on a damaged blob is to be a finding, not the end of the tests.
     words["isolate"] = f'"{module}:register"' if words["kind"] == "native" else "None"
     return words

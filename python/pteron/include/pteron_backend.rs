@@ -1,0 +1,1 @@
+../../../rust/pteron-plugin/src/abi.rs
