@@ -39,6 +39,14 @@ COUNT_COLOURS = """(selector => {
   return [...found].map(([key, count]) => [key, count]);
 })"""
 MARK = 0xD6336C
+#: How many boxes of the graph are not whole in its frame.
+OUTSIDE = """(() => {
+  const frame = document.querySelector("#graph svg.graph").getBoundingClientRect();
+  return [...document.querySelectorAll("#graph svg.graph .box, #graph svg.graph .group")].filter((one) => {
+    const box = one.getBoundingClientRect();
+    return box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom;
+  }).length;
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -302,11 +310,17 @@ def test_on_paper(browser: Browser, files: dict[str, bytes], tmp_path: Path) -> 
     browser.prefer("dark")
     press(browser, "modules", "Open all")
     rows = browser.run("Number(document.querySelector('[role=treegrid]').getAttribute('aria-rowcount'))")
+    outside = browser.run(f"{OUTSIDE}()")
+    assert outside > 0
     browser.run("dispatchEvent(new Event('beforeprint'))")
     assert browser.run("document.querySelectorAll('#modules .rows .row').length") == min(rows - 1, 400)
     assert browser.run("document.documentElement.dataset.theme") == "light"
+    # Everything of the graph is inside of its frame, and nothing is squeezed to the width of the paper.
+    assert browser.run(f"{OUTSIDE}()") == 0
+    assert browser.run("[...document.querySelectorAll('canvas')].map(one => one.clientWidth)") == [700] * 4
     browser.run("dispatchEvent(new Event('afterprint'))")
     assert browser.run("document.documentElement.dataset.theme") == "dark"
+    assert browser.run(f"{OUTSIDE}()") == outside
     browser.pdf(PICTURES / "encoder.pdf")
     assert (PICTURES / "encoder.pdf").stat().st_size > 20_000
 

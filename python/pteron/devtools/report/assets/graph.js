@@ -24,6 +24,7 @@ class GraphPane {
     on("selection", () => this.follow());
     on("search", () => this.mark());
     this.rebuild();
+    PANES.push(this);
   }
   arrow(label) {
     this.head = `arrow-${label.replace(/\W+/g, "-")}`;
@@ -274,6 +275,20 @@ class GraphPane {
     this.origin = [Math.max(8, (view.width - width * this.scale) / 2), 8];
     this.place();
   }
+  // On paper all boxes that are open, on one page if they can be read there; what was in sight comes back.
+  print(isPrinting) {
+    if (isPrinting) {
+      const { width, height } = this.tree.root;
+      this.kept ??= [this.scale, this.origin, this.root.style.height];
+      this.scale = Math.min(1, PAPER.width / (width + 16), Math.max(0.6, PAPER.height / (height + 20)));
+      this.origin = [(PAPER.width - width * this.scale) / 2, 8];
+      this.root.style.height = `${height * this.scale + 20}px`;
+    } else if (this.kept) {
+      [this.scale, this.origin, this.root.style.height] = this.kept;
+      this.kept = null;
+    }
+    this.place();
+  }
   place() {
     this.content.setAttribute("transform", `translate(${this.origin[0]} ${this.origin[1]}) scale(${this.scale})`);
   }
@@ -323,6 +338,10 @@ class GraphPane {
     chooseInstruction(run, Math.max(0, Math.min(this.layer.count - 1, from + distance)));
   }
 }
+
+const PANES = [];
+// Within the margins of A4 and Letter, in CSS pixels; report.css has the same width.
+const PAPER = { width: 700, height: 780 };
 
 function graphView() {
   const view = section("graph", "Graph", "What reads what. A dashed box is a fused step, around the instructions that it replaces; a dashed edge is a jump. Click a sign to open or close a box.", [

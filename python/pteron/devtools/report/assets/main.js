@@ -58,11 +58,13 @@ function main() {
   document.documentElement.dataset.ready = "true";
 }
 
-// On paper: light colours, all rows of the table that are open.
+// On paper: light colours, all rows of the table that are open, all boxes of the graph, labels as wide as letters are.
 function print(isPrinting, table) {
   theme.isPrinting = isPrinting;
   theme.update();
+  document.documentElement.toggleAttribute("data-paper", isPrinting);
   emit("view");
+  for (const one of PANES) one.print(isPrinting);
   for (const one of CANVASES) { one.isStale = true; one.paint(); }
   if (isPrinting) table.paint(true);
 }
