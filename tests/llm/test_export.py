@@ -84,6 +84,7 @@ def test_all_logits_share_the_cache_and_the_folder_is_whole(tmp_path: Path) -> N
     assert stated["get_max_seq_len"] == CACHE
     assert stated["get_eos_id"] == 2
     assert stated["get_bos_id"] == 1
+    assert stated["get_max_context_len"] == stated["get_max_seq_len"]
     assert (stated["get_n_layers"], stated["get_n_kv_heads"], stated["get_head_dim"]) == (2, 2, 8)
     assert stated["use_kv_cache"] is True
     assert stated["get_dtype"] == 6

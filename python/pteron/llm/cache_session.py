@@ -126,7 +126,13 @@ class CacheSession:
         return found
 
     def set_state(self, tokens: Sequence[int], state: Mapping[str, Any]) -> None:
-        """Puts back what `tokens` and `state` gave; nothing changes where the buffers do not fit."""
+        """Puts back what `tokens` and `state` gave; nothing changes where the buffers do not fit.
+
+        A cache that cannot be read stays empty: the next call computes the tokens again.
+        """
+        if not self._folder.has_named_state:
+            self.rewind(0)
+            return
         self._methods["forward"].set_state(state)
         self._tokens, self._is_harmed = list(tokens), False
 

@@ -58,6 +58,7 @@ def constant_methods(
     caches = [each for each in buffers if each is not None]
     stated = {
         "get_max_seq_len": max_seq_len,
+        "get_max_context_len": max_seq_len,
         "get_vocab_size": model.get_output_embeddings().weight.shape[0],
         "get_n_layers": config.num_hidden_layers,
         "get_n_kv_heads": caches[0][0].shape[1],

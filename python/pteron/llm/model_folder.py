@@ -128,12 +128,20 @@ class ModelFolder:
         """May tokens at the end of a cache be forgotten by going on at an earlier position?
 
         So it is where every buffer has a row for each position, or is a counter. States of recurrences and
-        windows shorter than the cache hold sums of all tokens. The constant method `can_rewind` overrules.
+        windows shorter than the cache hold sums of all tokens. Programs of ExecuTorch's tools name no
+        buffers, so that nothing is known of them. The constant method `can_rewind` overrules.
         """
         stated = self.constants.get("can_rewind")
         if isinstance(stated, bool):
             return stated
+        if not self.has_named_state and self.signature.positions != "none":
+            return False
         return all(_has_rows(buffer, self.max_seq_len) for buffer in self.program.buffers(_METHOD))
+
+    @cached_property
+    def has_named_state(self) -> bool:
+        """Can the cache be read and written, buffer by buffer? Else its copies are computed again."""
+        return bool(self.program.buffers(_METHOD))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -191,7 +199,9 @@ def _signature(program: pteron.Program, method: str) -> Signature:
     if isinstance(tokens, int) and tokens != 1:
         raise damaged(PROGRAM, f"{method} takes {tokens} tokens in every call; export the number as dynamic")
     chunk = tokens if isinstance(tokens, int) else tokens.max
-    batch = shapes[0][0] if isinstance(shapes[0][0], int) else shapes[0][0].min
+    # ExecuTorch's exporter states extents from 0 up to the largest.
+    rows = shapes[0][0]
+    batch = rows if isinstance(rows, int) else 1 if 1 in rows else rows.min
     if len(shapes) == 1:
         positions = "none"
     else:
