@@ -46,6 +46,22 @@ def test_check_finds_every_missing_kernel(model_file: Path, command: Command, tm
     assert "missing here: a kernel for none::relu.out" in info.out
 
 
+def test_kernels_says_why_others_declined(command: Command, tmp_path: Path) -> None:
+    class Products(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return (x @ y).double().cumsum(0)
+
+    path = tmp_path / "products.pte"
+    exported = torch.export.export(Products(), (torch.ones(3, 4), torch.ones(4, 5)))
+    path.write_bytes(to_edge(exported).to_executorch().buffer)
+    rows = command("kernels", path, "--json").json
+    declined = next(row["declined"] for row in rows if "gemm" in row["kernel"])
+    assert {"kernel": "f32_column", "why": "takes a dense float32 matrix and one column"} in declined
+    assert all(one["why"] for row in rows for one in row["declined"])
+    assert "declined since" in command("kernels", path).out
+    assert "takes one dense float32 row" in command("kernels", path).out
+
+
 def test_check_names_a_cut_file(model_file: Path, command: Command, tmp_path: Path) -> None:
     cut = tmp_path / "cut.pte"
     cut.write_bytes(model_file.read_bytes()[:-4000])

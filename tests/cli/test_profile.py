@@ -14,9 +14,10 @@ import pytest
 import torch
 
 import pteron
+from pteron._native import StepTimer
 from pteron.devtools.description import describe, describe_plan
 from pteron.devtools.flops import flops
-from pteron.devtools.profile import GROUPS, Profile, profile
+from pteron.devtools.profile import GROUPS, Profile, _excess, profile
 from pteron.exir import to_edge
 from tests.cli.conftest import Command
 
@@ -38,6 +39,25 @@ def test_every_projection_has_the_same_total(found: Profile) -> None:
         assert sum(row.share for row in rows) == pytest.approx(1.0)
         assert sum(row.flops for row in rows) == sum(step.flops for step in found.steps)
         assert sum(row.calls for row in rows) == len(found.steps)
+
+
+def test_steps_do_not_take_longer_than_calls_without_a_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepTimer, "clock_cost", staticmethod(lambda: 20))
+    calls = [(0, 1000), (2000, 3000), (4000, 9000)]
+    intervals = [
+        (step, begin + 400 * step, begin + 400 * step + 320) for begin, _ in calls for step in (0, 1)
+    ]
+    # The steps of a call take 2 x 300 ns, which is no longer than the call without a tracer.
+    assert _excess(intervals, calls, 700) == 20
+    # Here they take 100 ns too much, 50 in each.
+    assert _excess(intervals, calls, 500) == 70
+    assert _excess([], calls, 500) == 20
+
+
+def test_what_no_step_takes_is_outside(found: Profile) -> None:
+    steps = sum(sum(step.nanoseconds) for step in found.steps) / 5
+    assert found.outside == max(found.nanoseconds - steps, 0)
+    assert found.to_dict()["outside_ns"] == found.outside
 
 
 def test_steps_know_their_modules_and_lines(found: Profile) -> None:

@@ -86,8 +86,9 @@ def test_init_is_told_everything() -> None:
         delegate_method("Sum", blob=b"payload", specs=specs), named_data={"weights": b"\x01\x02\x03\x04"}
     )
     program = pteron.load(data, runtime=_runtime(Sum=backend))
-    program.load_method(backend_options={"Sum": {"b": True, "i": 3, "s": "x"}})
+    program.load_method(backend_options={"Sum": {"b": True, "i": 3, "s": "x"}}, num_threads=1)
     ctx, processed, compile_specs = backend.told[0]
+    assert ctx.num_threads == 1
     assert isinstance(processed, memoryview)
     assert processed.readonly
     assert bytes(processed) == b"payload"
@@ -208,6 +209,18 @@ def test_failing_execute_is_the_cause_and_the_method_lives_on() -> None:
         assert error.__cause__.__traceback__ is not None
     fail[0] = False
     np.testing.assert_array_equal(method(X, Y), X)
+
+
+def test_what_a_stopped_delegate_raises_is_the_cause() -> None:
+    def execute(self: Any, ctx: Any, inputs: Any, outputs: Any) -> None:
+        method.cancel()
+        assert ctx.is_cancelled()
+        raise Failure("told to stop")
+
+    method = _method(execute)
+    with pytest.raises(pteron.Cancelled) as caught:
+        method(X, Y)
+    assert isinstance(caught.value.__cause__, Failure)
 
 
 def test_source_line_comes_from_the_debug_table_of_the_delegate() -> None:

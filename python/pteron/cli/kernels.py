@@ -1,8 +1,11 @@
-"""Show the steps that load makes of a method: the kernel of each, what it covers, where it comes from."""
+"""Show the steps that load makes of a method: the kernel of each, what it covers, where it comes from, and
+why the kernels that were asked before it declined.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from pteron.cli.arguments import (
@@ -43,6 +46,7 @@ def execute(options: argparse.Namespace) -> int:
             "instructions": list(step.instructions),
             "result": _result(plan, step),
             "modules": [source.module for source in sources.of(step) if source.module],
+            "declined": [{"kernel": kernel, "why": why} for kernel, why in step.declined],
         }
         for step in plan.steps
     ]
@@ -60,7 +64,23 @@ def execute(options: argparse.Namespace) -> int:
         for row in rows
     ]
     print(table(("step", "kernel", "operators", "result", "module"), cells), end="")
+    declined = list(_declined(plan))
+    if declined:
+        print("\nkernels that were asked before:")
+        print(table(("operator", "kernel", "declined since", "steps"), declined), end="")
     return 0
+
+
+def _declined(plan: MethodDescription) -> Iterator[tuple[str, str, str, str]]:
+    """Operator, kernel, reason and steps, each once."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for step in plan.steps:
+        for kernel, why in step.declined:
+            found.setdefault((step.operator or "", kernel, why or "the call is not its case"), []).append(
+                step.index
+            )
+    for key, steps in found.items():
+        yield *key, ", ".join(map(str, steps))
 
 
 def _operators(plan: MethodDescription, step: Step) -> list[str]:

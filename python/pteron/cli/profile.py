@@ -1,6 +1,6 @@
 """Show where the time of a call goes: by step, operator, module, source line, kernel or backend.
 
-The times are those of steps between two readings of the clock; what tracing adds to a call is printed. A
+The times are those of steps; what a call takes outside of them and what tracing adds to it are printed. A
 trace opens in Perfetto (https://ui.perfetto.dev), a speedscope file at https://www.speedscope.app. json is
 one document with every step and call, jsonl has an object for each line of the table.
 """
@@ -114,6 +114,6 @@ def render(found: Profile, form: str, group: str, most: int | None) -> str:
     return (
         found.table(group, most)
         + f"\n{found.method}, {found.num_threads} threads, median of {len(found.calls)} calls:"
-        f" {found.nanoseconds / 1e3:.1f} us; steps {steps / 1e3:.1f} us; tracing adds {found.overhead:.1%}\n"
-        + ceiling
+        f" {found.nanoseconds / 1e3:.1f} us; steps {steps / 1e3:.1f} us,"
+        f" outside of them {found.outside / 1e3:.1f} us; tracing adds {found.overhead:.1%}\n" + ceiling
     )

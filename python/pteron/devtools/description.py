@@ -57,7 +57,8 @@ class Step:
 
     `calls` are indices into the plan's calls, `instructions` those of the file, `parts` triples of delegate,
     node and debug handle for what load made of a delegate. `reads` and `writes` are bytes at the largest
-    shapes.
+    shapes, `written` the tensors that it writes. `declined` are the kernels that were asked before this one,
+    by variant, and what each says about that (None: nothing).
     """
 
     index: int
@@ -70,6 +71,8 @@ class Step:
     parts: tuple[tuple[int, int, int], ...]
     reads: int
     writes: int
+    written: tuple[int, ...] = ()
+    declined: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,4 +184,6 @@ def _step(index: int, step: dict[str, Any]) -> Step:
         parts=tuple((delegate, node, handle) for delegate, node, handle in step["parts"]),
         reads=step.get("reads", 0),
         writes=step.get("writes", 0),
+        written=tuple(step.get("written", ())),
+        declined=tuple((variant, why) for variant, why in step.get("declined", ())),
     )

@@ -63,16 +63,15 @@ def step_accesses(plan: MethodDescription) -> list[Access]:
     seen: set[int] = set()
     found = []
     for step in plan.steps:
-        args = results_last(step)
         calls = [plan.calls[at] for at in step.calls]
-        leaves = list(_leaves(plan, args))
+        leaves = list(_leaves(plan, step.args))
         delegate = next((call for call in calls if call.delegate is not None), None)
         if delegate is None:
-            count = _written(step, leaves)
+            writes = tuple(tensor for tensor in leaves if tensor.index in step.written)
+            reads = tuple(tensor for tensor in leaves if tensor.index not in step.written)
         else:
-            count = _delegate_outputs(plan, delegate, leaves, seen)
+            reads, writes = _split(plan, step.args, leaves, _delegate_outputs(plan, delegate, leaves, seen))
         seen.update(tensor.index for tensor in leaves)
-        reads, writes = _split(plan, args, leaves, count)
         reads += tuple(_leaves(plan, [call.condition for call in calls if call.condition is not None]))
         jumps = [first_step.get(call.jump) for call in calls if call.jump is not None]
         found.append(Access(reads, writes, jumps[0] if jumps else None))
@@ -80,12 +79,10 @@ def step_accesses(plan: MethodDescription) -> list[Access]:
 
 
 def results_last(step: Step) -> tuple[int, ...]:
-    """The arguments of a step with its results behind all others: a fused sum is read from an argument that
-    load puts behind the result.
+    """The arguments of a step with those that it writes behind all others, as those of calls are: load puts
+    what a fused step adds behind the result.
     """
-    if " + residual" in (step.operator or ""):
-        return (step.args[-1], *step.args[:-1])
-    return step.args
+    return tuple(sorted(step.args, key=lambda arg: arg in step.written))
 
 
 def flow_of(method: MethodDescription, accesses: Sequence[Access]) -> Flow:
@@ -119,16 +116,6 @@ def _leaves(method: MethodDescription, args: Iterable[int]) -> Iterator[TensorVa
     found = [tensor for arg in args for tensor in method.leaves(arg)]
     last = {tensor.index: at for at, tensor in enumerate(found)}
     return (tensor for at, tensor in enumerate(found) if last[tensor.index] == at)
-
-
-def _written(step: Step, leaves: list[TensorValue]) -> int:
-    """How many of the last tensors of a step are its results: those that make up what it writes."""
-    rest = step.writes
-    for count, tensor in enumerate(reversed(leaves)):
-        if rest <= 0:
-            return count
-        rest -= tensor.nbytes
-    return len(leaves) if step.writes else 0
 
 
 def _delegate_outputs(

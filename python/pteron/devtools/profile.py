@@ -7,6 +7,7 @@ import io
 import json
 import statistics
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,7 +106,8 @@ class Profile:
     """Times of a method's steps.
 
     `calls` are the nanoseconds of each measured call without a tracer, `traced_calls` those with it: the
-    difference is what measuring costs. `flows` are pairs of steps: one writes a tensor that the other reads.
+    difference is what measuring costs. Times of steps are without it: with `outside` they make up a call.
+    `flows` are pairs of steps: one writes a tensor that the other reads.
     `ceiling` is what the machine can do at most, if it is known.
     """
 
@@ -128,6 +130,14 @@ class Profile:
     def overhead(self) -> float:
         """What tracing adds to a call, as a share of it."""
         return statistics.median(self.traced_calls) / self.nanoseconds - 1.0
+
+    @property
+    def outside(self) -> float:
+        """The nanoseconds of a call that are no step's: checking and binding what it is given, giving out
+        what it returns.
+        """
+        steps = sum(sum(step.nanoseconds) for step in self.steps) / len(self.traced_calls)
+        return max(self.nanoseconds - steps, 0.0)
 
     def by(self, group: str) -> list[Row]:
         """The steps in groups, the longest first. The times of all groups together are those of all steps.
@@ -186,6 +196,7 @@ class Profile:
             "call_ns": list(self.calls),
             "traced_call_ns": list(self.traced_calls),
             "overhead": self.overhead,
+            "outside_ns": self.outside,
             "ceiling": None if self.ceiling is None else self.ceiling.to_dict(),
             "steps": [_step_dict(step) for step in self.steps],
             "delegate_events": [
@@ -362,22 +373,22 @@ def profile(
         session.execute(arguments)
     plain, traced, timer = [], [], StepTimer()
     for _ in range(runs):
-        plain.append(_time(session, arguments, None))
+        plain.append(_length(_time(session, arguments, None)))
         traced.append(_time(session, arguments, timer))
     file = describe(program).methods[method]
     found = timer.intervals()
     origin = found[0][1] if found else 0
-    # An interval holds one reading of the clock, which the step did not take.
-    cost, times = StepTimer.clock_cost(), defaultdict[int, list[int]](list)
+    cost, times = _excess(found, traced, statistics.median(plain)), defaultdict[int, list[int]](list)
     for step, start, end in found:
-        times[step].append(max(end - start - cost, 0))
+        times[step].append(max(round(end - start - cost), 0))
     steps = step_profiles(plan, file, sources, times)
     events = tuple(_events(plan, sources, timer.delegate_events()))
     intervals = tuple(Interval(step, start - origin, end - origin) for step, start, end in found)
     threads = num_threads if num_threads is not None else _default_threads()
     flows = tuple(_flows(plan))
     most = ceiling.of(plan) if isinstance(ceiling, MachineCeiling) else ceiling
-    return Profile(method, threads, tuple(plain), tuple(traced), steps, events, intervals, flows, most)
+    traced_calls = tuple(map(_length, traced))
+    return Profile(method, threads, tuple(plain), traced_calls, steps, events, intervals, flows, most)
 
 
 def step_profiles(
@@ -408,10 +419,31 @@ def _flows(plan: MethodDescription) -> Iterator[tuple[int, int]]:
         yield from ((writer, at) for writer in writers if writer is not None)
 
 
-def _time(session: Method, arguments: Sequence[Any], tracer: StepTimer | None) -> int:
+def _time(session: Method, arguments: Sequence[Any], tracer: StepTimer | None) -> tuple[int, int]:
     start = time.perf_counter_ns()
     session.execute(arguments, tracer=tracer)
-    return time.perf_counter_ns() - start
+    return start, time.perf_counter_ns()
+
+
+def _length(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
+
+
+def _excess(
+    intervals: Sequence[tuple[int, int, int]], traced: Sequence[tuple[int, int]], plain: float
+) -> float:
+    """What each interval has too much, in nanoseconds: a reading of the clock at least. The steps of a traced
+    call that take longer together than a call without tracer do so since they are watched (a reading of the
+    clock ends the overlap of a step with its neighbours), each by as much as the others.
+    """
+    cost = StepTimer.clock_cost()
+    starts = [start for _, start, _ in intervals]
+    sums, counts = [], []
+    for begin, end in traced:
+        own = intervals[bisect_left(starts, begin) : bisect_left(starts, end)]
+        sums.append(sum(max(stop - start - cost, 0) for _, start, stop in own))
+        counts.append(len(own))
+    return cost + max(statistics.median(sums) - plain, 0) / max(statistics.median(counts), 1)
 
 
 def _default_threads() -> int:

@@ -47,6 +47,8 @@ pub struct InitContext<'a> {
     pub options: &'a [(String, BackendOption)],
     /// Named blobs of the program and its data files.
     pub named_data: Arc<dyn NamedData>,
+    /// Threads that a call of the session may use at most, the calling one included; at least 1.
+    pub num_threads: usize,
 }
 
 /// One input of a delegate call.

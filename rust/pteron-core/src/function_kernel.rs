@@ -226,7 +226,7 @@ mod tests {
                 load_threads: 1,
             },
         );
-        let ctx = PrepareContext { args: &[], packs: &packs, cpu: &cpu };
+        let ctx = PrepareContext::new(&[], &packs, &cpu);
         assert!(kernel.prepare(&ctx).unwrap().is_none());
         let prepared = kernel.prepare_call(&ctx, &schema.unwrap()).unwrap().unwrap();
         let mut bound = prepared.new_bound();

@@ -7,6 +7,7 @@
 
 use crate::{Args, BindArgs, ConstantView, CpuProfile, PackStore, Result, Schema, TensorSpec};
 use std::any::Any;
+use std::cell::Cell;
 
 /// What `prepare` knows about one argument.
 #[allow(
@@ -78,9 +79,28 @@ pub struct PrepareContext<'a> {
     pub packs: &'a PackStore,
     /// The processor to prepare for.
     pub cpu: &'a CpuProfile,
+    /// What [`PrepareContext::decline`] was told last.
+    declined: Cell<Option<&'static str>>,
 }
 
-impl PrepareContext<'_> {
+impl<'a> PrepareContext<'a> {
+    /// For one call: its arguments, the store of packed weights, the processor.
+    pub fn new(args: &'a [ArgSpec<'a>], packs: &'a PackStore, cpu: &'a CpuProfile) -> Self {
+        PrepareContext { args, packs, cpu, declined: Cell::new(None) }
+    }
+
+    /// Leaves the call to the next kernel: what [`Kernel::prepare`] returns then. Tools show `why`, a phrase that
+    /// states what the kernel takes, or what the call has that it does not take.
+    pub fn decline<T>(&self, why: &'static str) -> Result<Option<T>> {
+        self.declined.set(Some(why));
+        Ok(None)
+    }
+
+    /// Why the kernel that was asked last declined, if it said so.
+    pub fn take_declined(&self) -> Option<&'static str> {
+        self.declined.take()
+    }
+
     /// The spec of the tensor at `i`, if it is one.
     pub fn tensor(&self, i: usize) -> Option<&TensorSpec> {
         self.args.get(i).and_then(ArgSpec::tensor)

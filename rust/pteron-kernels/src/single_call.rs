@@ -284,7 +284,7 @@ fn prepare_for(
         Returned::Number => specs.push(ArgSpec::None),
         Returned::Argument(i) => specs.push(describe(i)?),
     }
-    prepare(&PrepareContext { args: &specs, packs: setting.packs, cpu: setting.cpu })
+    prepare(&PrepareContext::new(&specs, setting.packs, setting.cpu))
 }
 
 /// Prepares `kernel` for a call that is not run; `None` when the kernel leaves it to others.

@@ -74,6 +74,9 @@ struct pteron_init {
    * memory meanwhile. Both are missing in hosts of the first version: struct_size then ends before them. */
   void *(*keep_data)(void *host);
   void (*release_data)(void *kept); /* once for each keep_data, from any thread */
+  /* Threads that a call of the delegate may use at most, the calling one included. Missing in hosts before 0.2: then
+   * struct_size ends before it. */
+  size_t num_threads;
 };
 
 /* Element types are the numbers of the file format (schema/scalar_type.fbs):

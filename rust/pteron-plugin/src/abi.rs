@@ -84,6 +84,8 @@ pub struct PteronInit {
     pub keep_data: Option<unsafe extern "C" fn(host: *mut c_void) -> *mut c_void>,
     /// Ends what `keep_data` gave, once, from any thread.
     pub release_data: Option<unsafe extern "C" fn(kept: *mut c_void)>,
+    /// Threads that a call may use at most, the calling one included; 0 in hosts that do not say.
+    pub num_threads: usize,
 }
 
 /// A tensor. `dtype` is the file format's number of the element type (float32 is 6).
@@ -292,6 +294,7 @@ impl PteronInit {
         named_data: None,
         keep_data: None,
         release_data: None,
+        num_threads: 0,
     };
 }
 

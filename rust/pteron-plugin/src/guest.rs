@@ -106,8 +106,12 @@ pub(crate) unsafe extern "C" fn init(
             });
             let options = options.collect::<Result<Vec<_>>>()?;
             let data = Arc::new(HostData::of(&init));
-            let ctx =
-                InitContext { method: text(&init.method)?, options: &options, named_data: data.clone() };
+            let ctx = InitContext {
+                method: text(&init.method)?,
+                options: &options,
+                named_data: data.clone(),
+                num_threads: init.num_threads.max(1),
+            };
             let made =
                 catch_unwind(AssertUnwindSafe(|| backend(plugin).init(&ctx, bytes(&init.processed), &specs)));
             let made = match made {

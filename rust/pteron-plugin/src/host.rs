@@ -221,6 +221,7 @@ impl Backend for PluginBackend {
             named_data: Some(named_data),
             keep_data: Some(keep_data),
             release_data: Some(release_data),
+            num_threads: ctx.num_threads,
         };
         let make = self.table.0.init.ok_or_else(|| Error::internal("a checked table has lost a function"))?;
         let (mut delegate, mut num_outputs) = (std::ptr::null_mut(), usize::MAX);

@@ -41,7 +41,8 @@ fn assertions() -> String {
         host,
         named_data,
         keep_data,
-        release_data
+        release_data,
+        num_threads
     );
     same!(c, PteronTensor, "pteron_tensor", data, dtype, ndim, shape, strides, nbytes);
     same!(c, PteronArg, "pteron_arg", kind, tensor, number, real, text);

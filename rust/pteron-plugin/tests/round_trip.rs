@@ -109,7 +109,7 @@ impl Backend for Backends {
             b"refuse" => return Err(Error::delegate("a bad blob")),
             _ => {}
         }
-        assert_eq!(ctx.method, "forward");
+        assert_eq!((ctx.method, ctx.num_threads), ("forward", 3));
         assert!(processed == b"blob" || processed == b"counting");
         assert_eq!(specs, [CompileSpec { key: "k".into(), value: vec![0, 255] }]);
         assert_eq!(
@@ -144,7 +144,8 @@ fn made(backend: &PluginBackend, blob: &[u8]) -> Result<Box<dyn Delegate>> {
         ("b".to_string(), BackendOption::Int(-7)),
         ("c".to_string(), BackendOption::String("ü".into())),
     ];
-    let ctx = InitContext { method: "forward", options: &options, named_data: Arc::new(Data) };
+    let ctx =
+        InitContext { method: "forward", options: &options, named_data: Arc::new(Data), num_threads: 3 };
     backend.init(&ctx, blob, &[CompileSpec { key: "k".into(), value: vec![0, 255] }])
 }
 
@@ -312,6 +313,7 @@ impl Backend for Keeper {
         Availability::Available
     }
     fn init(&self, ctx: &InitContext<'_>, _: &[u8], _: &[CompileSpec]) -> Result<Box<dyn Delegate>> {
+        assert_eq!(ctx.num_threads, 1, "what a host of the first version leaves out is one");
         self.0.lock().unwrap().push(ctx.named_data.clone());
         Ok(Box::new(Doubling(Arc::new(Data), None)))
     }
@@ -326,7 +328,7 @@ fn named_data_are_the_hosts_bytes_and_stay_as_long_as_they_are_kept() {
     let data: Arc<dyn NamedData> = Arc::new(Weights(vec![7; 1000]));
     let place = data.get("weights").unwrap().as_ptr();
     for _ in 0..2 {
-        let ctx = InitContext { method: "forward", options: &[], named_data: data.clone() };
+        let ctx = InitContext { method: "forward", options: &[], named_data: data.clone(), num_threads: 1 };
         drop(backend.init(&ctx, b"", &[]).unwrap());
     }
     drop(data);
@@ -373,6 +375,7 @@ fn named_data_of_a_host_of_the_first_version_are_copied() {
         named_data: Some(early_named_data),
         keep_data: Some(beyond_the_end),
         release_data: None,
+        num_threads: 7,
     };
     let (mut delegate, mut num_outputs) = (std::ptr::null_mut(), 0);
     let mut error = PteronError { host: std::ptr::null_mut(), set: None };

@@ -158,6 +158,7 @@ fn init_arguments<'py>(
         options: options.unbind(),
         compile_specs: PyTuple::new(py, pairs)?.unbind(),
         named_data: ctx.named_data.clone(),
+        num_threads: ctx.num_threads,
     };
     // A copy: Python code keeps views of the blob as it likes.
     let processed = PyMemoryView::from(python_bytes(py, processed)?.as_any())?;
@@ -171,6 +172,7 @@ pub struct BackendInitContext {
     options: Py<PyDict>,
     compile_specs: Py<PyTuple>,
     named_data: Arc<dyn NamedData>,
+    num_threads: usize,
 }
 
 #[pymethods]
@@ -191,6 +193,12 @@ impl BackendInitContext {
     #[getter]
     fn compile_specs<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
         self.compile_specs.bind(py).clone()
+    }
+
+    /// Threads that a call of the method may use at most, the calling one included.
+    #[getter]
+    fn num_threads(&self) -> usize {
+        self.num_threads
     }
 
     /// A named blob that travels with the program; KeyError when there is none of that name.

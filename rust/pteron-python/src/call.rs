@@ -134,5 +134,17 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 /// raises stops the run.
 fn poll_signals() -> Result<()> {
     Python::attach(|py| py.check_signals())
-        .map_err(|raised| Error::cancelled("a signal handler stopped the run").cause(raised))
+        .map_err(|raised| Error::cancelled("a signal handler stopped the run").cause(SignalRaised(raised)))
 }
+
+/// What a signal handler raised: the cause of an error that the caller never sees.
+#[derive(Debug)]
+pub struct SignalRaised(pub PyErr);
+
+impl std::fmt::Display for SignalRaised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for SignalRaised {}

@@ -1,5 +1,6 @@
 //! From [`pteron_core::Error`] to the exception classes of `pteron.errors`.
 
+use crate::call::SignalRaised;
 use pteron_core::error::{ErrorDetail, printable};
 use pteron_core::{Error, ErrorKind};
 use pyo3::exceptions::{PyException, PyFileNotFoundError};
@@ -44,15 +45,16 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         detail.hint = Some(offer);
     }
     let text = detail.to_string();
-    let cause = match detail.cause.take() {
-        Some(cause) => match cause.downcast::<PyErr>() {
+    let cause = match detail.cause.take().map(|cause| cause.downcast::<SignalRaised>()) {
+        Some(Ok(signal)) => return signal.0,
+        Some(Err(other)) => match other.downcast::<PyErr>() {
             Ok(raised) => Some(*raised),
             Err(other) => other.downcast::<std::io::Error>().ok().map(|e| PyErr::from(*e)),
         },
         None => None,
     };
     if let Some(raised) = &cause
-        && (kind == ErrorKind::Cancelled || !raised.is_instance_of::<PyException>(py))
+        && !raised.is_instance_of::<PyException>(py)
     {
         return raised.clone_ref(py);
     }

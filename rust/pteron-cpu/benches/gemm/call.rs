@@ -66,7 +66,7 @@ impl Call {
     fn new(isa: Isa, operator: &str, args: &[ArgSpec<'_>], specs: &[TensorSpec]) -> Call {
         let cpu = cpu_detect::profile_for(isa).expect("available");
         let packs = PackStore::new();
-        let ctx = PrepareContext { args, packs: &packs, cpu: &cpu };
+        let ctx = PrepareContext::new(args, &packs, &cpu);
         let prepared = pteron_cpu::linear::prepare_linear_like(&ctx, operator, &Default::default())
             .expect("prepares")
             .expect("is taken by the fast kernel");
@@ -108,7 +108,7 @@ impl Call {
         ];
         let cpu = cpu_detect::profile_for(isa).expect("available");
         let packs = PackStore::new();
-        let ctx = PrepareContext { args: &args, packs: &packs, cpu: &cpu };
+        let ctx = PrepareContext::new(&args, &packs, &cpu);
         let prepared = prepare(&ctx, &Default::default()).expect("prepares")?;
         Some(Call::of(prepared, &[&x, &w, &b, &out], &[3, 4, 5, 6, 7, 8]))
     }

@@ -55,9 +55,13 @@ impl DenseConvolution {
         epilogue: &Epilogue,
         [is_input_interleaved, is_output_interleaved]: [bool; 2],
     ) -> Preparation {
-        let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
-        let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
-        let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
+        let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
+            return ctx.decline("the weight is no constant");
+        };
+        let Some(input) = ctx.tensor(INPUT) else { return ctx.decline("an argument is no tensor") };
+        let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else {
+            return ctx.decline("the weight lies in a way that has no packed format");
+        };
         let level = SimdLevel::at_most(ctx.cpu.isa);
         let name = format!("convolution.{}.{}", super::f32_conv_nr32_v1::FORMAT, level.isa().name());
         framed(

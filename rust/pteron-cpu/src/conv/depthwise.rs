@@ -89,15 +89,17 @@ impl Depthwise {
         geometry: Geometry,
         epilogue: &Epilogue,
     ) -> Result<Option<Self>> {
-        let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
-        let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
+        let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
+            return ctx.decline("the weight is no constant");
+        };
+        let Some(input) = ctx.tensor(INPUT) else { return ctx.decline("an argument is no tensor") };
         let repeated = match geometry.out_channels {
             1 => 0,
             multiplier => input.shape.numel()?.saturating_mul(multiplier),
         };
         // The table of addresses is part of the scratch: windows of absurd size are for other kernels.
         if geometry.in_channels != 1 || geometry.is_transposed || geometry.taps() > 4096 {
-            return Ok(None);
+            return ctx.decline("takes depthwise convolutions of at most 4,096 taps that are not transposed");
         }
         let weights =
             ctx.packs.get_or_pack(PackKey::new(weight, INTERLEAVED_FORMAT), || interleaved(weight))?;

@@ -62,14 +62,16 @@ pub fn prepare(
 ) -> Preparation {
     let bound = ctx.tensor(super::geometry::INPUT).and_then(|t| geometry.extents(&t.shape).ok());
     let (Some(bound), 1, 1..=2) = (bound, geometry.out_channels, geometry.spatial_rank) else {
-        return Ok(None);
+        return ctx.decline("takes at most two dimensions without channel multiplier");
     };
-    let Some(depthwise) = Depthwise::new(ctx, geometry, epilogue)? else { return Ok(None) };
+    let Some(depthwise) = Depthwise::new(ctx, geometry, epilogue)? else {
+        return ctx.decline("takes depthwise convolutions with a constant weight");
+    };
     let name = format!("{}.planes", depthwise.name());
     let mut prepared = DepthwisePlanes { depthwise, is_input_interleaved, is_output_interleaved, floats: 0 };
     prepared.floats = match prepared.floats_of_rows(&bound) {
         Some([least, _]) if least <= MOST_FLOATS => least.max(FLOATS),
-        _ => return Ok(None),
+        _ => return ctx.decline("a band of the input does not fit the caches"),
     };
     framed(name, prepared)
 }

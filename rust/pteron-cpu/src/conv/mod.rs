@@ -109,7 +109,7 @@ fn choose(
 /// or wrong, or a memory order is neither row-major nor channels-last.
 pub fn prepare_convolution(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Preparation {
     let Some(Call { geometry, extents, is_interleaved: [from, to] }) = call(ctx, epilogue) else {
-        return Ok(None);
+        return ctx.decline("takes a constant float32 weight, known numbers, row-major or channels-last");
     };
     let lanes = SimdLevel::at_most(ctx.cpu.isa).lanes();
     let prepared = match choose(&geometry, &extents, [from, to], epilogue.residual.is_some(), lanes) {
@@ -129,6 +129,6 @@ pub fn prepare_convolution(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Pre
 /// The kernels of this family.
 pub static KERNELS: &[EngineKernel] =
     &[engine_kernel("aten::convolution.out", "f32", |ctx| match geometry::has_margins_apart(ctx) {
-        true => Ok(None),
+        true => ctx.decline("the padding differs at the two ends of a dimension"),
         false => prepare_convolution(ctx, &Epilogue::NONE),
     })];

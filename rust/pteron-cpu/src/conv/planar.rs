@@ -50,13 +50,17 @@ pub fn prepare(
     epilogue: &Epilogue,
     [is_input_interleaved, is_output_interleaved]: [bool; 2],
 ) -> Preparation {
-    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
-    let Some(input) = ctx.tensor(INPUT) else { return Ok(None) };
-    let Ok(extents) = geometry.extents(&input.shape) else { return Ok(None) };
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
+        return ctx.decline("the weight is no constant");
+    };
+    let Some(input) = ctx.tensor(INPUT) else { return ctx.decline("an argument is no tensor") };
+    let Ok(extents) = geometry.extents(&input.shape) else {
+        return ctx.decline("the window does not fit the input");
+    };
     let is_pointwise = geometry.is_pointwise() && !is_input_interleaved;
     let band = if is_pointwise { None } else { Band::new(&geometry, &extents) };
     if geometry.is_transposed || (band.is_none() && !is_pointwise) {
-        return Ok(None);
+        return ctx.decline("the convolution is transposed, or a band of its input does not fit the caches");
     }
     let (format, panel_width, packed) = match geometry.out_channels < PANEL {
         true => {
@@ -69,7 +73,9 @@ pub fn prepare(
             f32_conv_nr32_v1::packed(ctx.packs, ctx.cpu, weight, &geometry)?,
         ),
     };
-    let Some(weights) = packed else { return Ok(None) };
+    let Some(weights) = packed else {
+        return ctx.decline("the weight lies in a way that has no packed format");
+    };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let kind = if is_pointwise { "pointwise" } else { "planes" };
     let name = format!("convolution.{format}.{kind}.{}", level.isa().name());

@@ -31,8 +31,12 @@ struct Pointwise {
 /// Prepares a pointwise convolution of one group whose weight is constant and whose tensors are
 /// channels-last.
 pub fn prepare(ctx: &PrepareContext<'_>, geometry: Geometry, epilogue: &Epilogue) -> Preparation {
-    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
-    let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
+        return ctx.decline("the weight is no constant");
+    };
+    let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else {
+        return ctx.decline("the weight lies in a way that has no packed format");
+    };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("convolution.{FORMAT}.product.{}", level.isa().name());
     framed(

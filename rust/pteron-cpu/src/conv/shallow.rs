@@ -46,17 +46,23 @@ pub fn prepare(
     epilogue: &Epilogue,
     is_input_interleaved: bool,
 ) -> Preparation {
-    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
+        return ctx.decline("the weight is no constant");
+    };
     let bound = ctx.tensor(INPUT).and_then(|t| geometry.extents(&t.shape).ok());
-    let (Some(bound), 1, 1..=2) = (bound, geometry.groups, geometry.spatial_rank) else { return Ok(None) };
+    let (Some(bound), 1, 1..=2) = (bound, geometry.groups, geometry.spatial_rank) else {
+        return ctx.decline("takes one group and at most two dimensions");
+    };
     if geometry.is_transposed {
-        return Ok(None);
+        return ctx.decline("the convolution is transposed");
     }
     let floats = match Copy::floats_of_rows(&geometry, &bound) {
         Some([least, _]) if least <= MOST_FLOATS => least.max(FLOATS),
-        _ => return Ok(None),
+        _ => return ctx.decline("a band of the input does not fit the caches"),
     };
-    let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
+    let Some(weights) = packed(ctx.packs, ctx.cpu, weight, &geometry)? else {
+        return ctx.decline("the weight lies in a way that has no packed format");
+    };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("convolution.{FORMAT}.shallow.{}", level.isa().name());
     framed(

@@ -26,7 +26,7 @@ pub fn prepare_linear_like(ctx: &PrepareContext<'_>, op: &str, epilogue: &Epilog
         })?;
     // Such a product sums in an order of its own, and a fused step gives the bytes of the separate ones.
     if signature.operator == MM.operator && (matrix_vector::takes(ctx, true) || vector_matrix::takes(ctx)) {
-        return Ok(None);
+        return ctx.decline("a product of one row or column sums in an order of its own");
     }
     prepare_with(ctx, signature, epilogue)
 }
@@ -55,15 +55,21 @@ pub(crate) fn prepare_source(
 ) -> Preparation {
     let SourceProduct { source, k, n, constants, bias, out } = product;
     let signature = Signature { left: 0, right: constants.start, addend: bias, out, ..LINEAR };
-    let (Some(left), Some(to)) = (ctx.tensor(signature.left), ctx.tensor(out)) else { return Ok(None) };
+    let (Some(left), Some(to)) = (ctx.tensor(signature.left), ctx.tensor(out)) else {
+        return ctx.decline("an argument is no tensor");
+    };
     let fits = is_plain(left)
         && is_plain(to)
         && left.shape.last() == Some(&k)
         && to.shape.len() == left.shape.len()
         && epilogue_fits(ctx, epilogue, to);
-    let Some((addend, factors)) = addend(ctx, signature).filter(|_| fits) else { return Ok(None) };
+    let Some((addend, factors)) = addend(ctx, signature).filter(|_| fits) else {
+        return ctx.decline("takes dense float32 rows that fit the weight");
+    };
     let rows = left.shape.split_last().map_or(&[][..], |(_, rows)| rows);
-    let Some(m) = rows.iter().try_fold(1usize, |m, d| m.checked_mul(*d)) else { return Ok(None) };
+    let Some(m) = rows.iter().try_fold(1usize, |m, d| m.checked_mul(*d)) else {
+        return ctx.decline("the shape is too large");
+    };
     let right = RightHand::Source { source, k, n, constants };
     let tiles = TileSet::for_isa(ctx.cpu.isa);
     prepared(
@@ -89,7 +95,7 @@ fn prepare_with(ctx: &PrepareContext<'_>, signature: Signature, epilogue: &Epilo
     let (Some(left), Some(right), Some(out)) =
         (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
     else {
-        return Ok(None);
+        return ctx.decline("an argument is no tensor");
     };
     let right_rank = signature.rank.unwrap_or(2);
     let left_fits = signature.rank.map_or(!left.shape.is_empty(), |r| left.shape.len() == r);
@@ -99,14 +105,16 @@ fn prepare_with(ctx: &PrepareContext<'_>, signature: Signature, epilogue: &Epilo
         || out.shape.len() != left.shape.len()
         || !epilogue_fits(ctx, epilogue, out)
     {
-        return Ok(None);
+        return ctx.decline("takes dense float32 matrices");
     }
-    let Some((addend, factors)) = addend(ctx, signature) else { return Ok(None) };
+    let Some((addend, factors)) = addend(ctx, signature) else {
+        return ctx.decline("what is added does not fit the output, or a factor is not known at load");
+    };
     let is_batched = signature.rank == Some(3);
     let last = left.shape.len() - 1;
     let batch = if is_batched { left.shape[0] } else { 1 };
     let m = left.shape[usize::from(is_batched)..last].iter().try_fold(1usize, |m, d| m.checked_mul(*d));
-    let (Some(m), k) = (m, left.shape[last]) else { return Ok(None) };
+    let (Some(m), k) = (m, left.shape[last]) else { return ctx.decline("the shape is too large") };
     let n = right.shape.iter().rev().nth(usize::from(signature.is_right_transposed)).copied().unwrap_or(0);
     let right_hand = match ctx.args.get(signature.right).and_then(|a| a.constant()) {
         Some(constant) if right_rank == 2 => {

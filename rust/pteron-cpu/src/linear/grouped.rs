@@ -62,7 +62,7 @@ pub(super) fn takes(ctx: &PrepareContext<'_>, out: usize) -> Result<bool> {
 fn prepare(ctx: &PrepareContext<'_>, out: usize) -> Preparation {
     let is_single = ctx.tensor(0).is_some_and(|t| t.dtype == DType::Float32);
     if !is_single || !takes(ctx, out)? {
-        return Ok(None);
+        return ctx.decline("takes dense float32");
     }
     let tiles = TileSet::for_isa(ctx.cpu.isa);
     let constant = ctx.args.get(1).and_then(|a| a.constant());

@@ -34,7 +34,7 @@ pub(super) fn takes(ctx: &PrepareContext<'_>, is_matrix: bool) -> bool {
 
 fn prepare(ctx: &PrepareContext<'_>, is_matrix: bool) -> Preparation {
     if !takes(ctx, is_matrix) {
-        return Ok(None);
+        return ctx.decline("takes a dense float32 matrix and one column");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("matrix_vector.f32.{}", level.isa().name());

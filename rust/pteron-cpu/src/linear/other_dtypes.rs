@@ -56,7 +56,7 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
     let (Some(left), Some(right), Some(out)) =
         (ctx.tensor(signature.left), ctx.tensor(signature.right), ctx.tensor(signature.out))
     else {
-        return Ok(None);
+        return ctx.decline("an argument is no tensor");
     };
     let dtype = left.dtype;
     let addend = signature.addend.filter(|i| ctx.tensor(*i).is_some());
@@ -83,7 +83,9 @@ fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
         Some((beta, alpha)) => factor(beta).zip(factor(alpha)),
         None => Some((1.0, 1.0)),
     };
-    let Some((beta, alpha)) = factors.filter(|_| fits) else { return Ok(None) };
+    let Some((beta, alpha)) = factors.filter(|_| fits) else {
+        return ctx.decline("takes dense tensors of one dtype but float32, whose factors are known at load");
+    };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = match is_widened {
         true => format!("gemm.{}_{}.{}", dtype.name(), result.name(), level.isa().name()),

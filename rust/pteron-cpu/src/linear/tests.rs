@@ -78,7 +78,7 @@ pub(super) fn prepare(
 ) -> Option<Box<dyn Prepared>> {
     let specs: Vec<ArgSpec<'_>> = args.iter().map(Arg::spec).collect();
     let cpu = cpu_detect::profile_for(isa).unwrap();
-    prepare_linear_like(&PrepareContext { args: &specs, packs, cpu: &cpu }, op, &epilogue).unwrap()
+    prepare_linear_like(&PrepareContext::new(&specs, packs, &cpu), op, &epilogue).unwrap()
 }
 
 /// Binds and runs as the executor would; the last argument is the output.
@@ -338,7 +338,7 @@ fn other_cases_are_left_to_the_next_kernel() {
         if op.contains("addmm") {
             args.splice(3..3, numbers.map(|x| ArgSpec::Double(Some(x))));
         }
-        let ctx = PrepareContext { args: &args, packs: &packs, cpu: &cpu };
+        let ctx = PrepareContext::new(&args, &packs, &cpu);
         prepare_linear_like(&ctx, op, &Epilogue::NONE).unwrap().is_some()
     };
     let addmm = |bias: &[usize]| vec![tensor(bias), tensor(&[2, 3]), tensor(&[3, 4]), tensor(&[2, 4])];
@@ -362,7 +362,7 @@ fn shapes_that_do_not_fit_are_errors_that_say_so() {
     assert!(e.contains("aten::mm.out") && e.contains("5 columns") && e.contains("[2, 3]"), "{e}");
     let packs = PackStore::new();
     let cpu = cpu_detect::profile_for(Isa::Portable).unwrap();
-    let ctx = PrepareContext { args: &[], packs: &packs, cpu: &cpu };
+    let ctx = PrepareContext::new(&[], &packs, &cpu);
     let e = prepare_linear_like(&ctx, "aten::relu.out", &Epilogue::NONE).err().unwrap().to_string();
     assert!(e.contains("aten::relu.out"), "{e}");
 }

@@ -37,7 +37,7 @@ pub(super) fn takes(ctx: &PrepareContext<'_>) -> bool {
 
 fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     if !takes(ctx) {
-        return Ok(None);
+        return ctx.decline("takes one dense float32 row and a matrix that is no constant");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("vector_matrix.f32.{}", level.isa().name());

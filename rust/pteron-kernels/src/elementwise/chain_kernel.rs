@@ -26,9 +26,11 @@ pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
         stored => Some(stored),
     };
     let operands: Option<Vec<Stored>> = (0..inputs).map(stored).collect();
-    let (Some(operands), Some(stored_out)) = (operands, stored(inputs)) else { return Ok(None) };
+    let (Some(operands), Some(stored_out)) = (operands, stored(inputs)) else {
+        return ctx.decline("takes dtypes of chains");
+    };
     if inputs == 0 || ctx.args.len() != inputs + 1 {
-        return Ok(None);
+        return ctx.decline("takes as many tensors as the chain has operands");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("elementwise[{chain}].{}", level.isa().name());
@@ -46,9 +48,13 @@ pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
 
 /// Prepares a call that `recognise` knows as a function of one operand, whose numbers are known at load; `None` for others.
 pub(crate) fn prepare_unary(ctx: &PrepareContext<'_>, recognise: RecogniseFn) -> Preparation {
-    let Some(call) = recognise(ctx.args) else { return Ok(None) };
+    let Some(call) = recognise(ctx.args) else {
+        return ctx.decline("a number is not known at load, or this form is no function of a chain");
+    };
     let stored = |i: usize| Stored::or_quantised(ctx.tensor(i)?.dtype);
-    let (Some(operand), Some(stored_out)) = (stored(0), stored(call.out)) else { return Ok(None) };
+    let (Some(operand), Some(stored_out)) = (stored(0), stored(call.out)) else {
+        return ctx.decline("takes dtypes of chains");
+    };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("{}.{}", call.function.name(), level.isa().name());
     let body = ChainBody(Arc::new(Chain::unary(call.function)?));

@@ -100,10 +100,14 @@ fn direct_of<F: Pointwise<N>, A: Half, const N: usize>() -> Option<DirectFn> {
 /// Prepares `F` when all operands are of one float dtype, and so is the output (bool for a predicate).
 pub fn prepare<F: Pointwise<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
     // With a condition in front, the dtype is that of the operand behind it.
-    let Some(dtype) = ctx.tensor(usize::from(F::HAS_CONDITION)).map(|t| t.dtype) else { return Ok(None) };
-    let Some(stored) = Stored::of(dtype).filter(|s| *s != Stored::Bool) else { return Ok(None) };
+    let Some(dtype) = ctx.tensor(usize::from(F::HAS_CONDITION)).map(|t| t.dtype) else {
+        return ctx.decline("an argument is no tensor");
+    };
+    let Some(stored) = Stored::of(dtype).filter(|s| *s != Stored::Bool) else {
+        return ctx.decline("takes floats");
+    };
     if !fits::<F, N>(ctx.args, dtype) {
-        return Ok(None);
+        return ctx.decline("takes operands and output of one float dtype, in orders that it can walk");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let mut operands = vec![stored; N];

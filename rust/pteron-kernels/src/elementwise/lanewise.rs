@@ -131,7 +131,7 @@ pub(crate) fn integers<F: OfIntegers<N>, const N: usize>(ctx: &PrepareContext<'_
         Some(DType::Int16) => prepare::<F, i16, N>(ctx),
         Some(DType::Int8) => prepare::<F, i8, N>(ctx),
         Some(DType::UInt8) => prepare::<F, u8, N>(ctx),
-        _ => Ok(None),
+        _ => ctx.decline("takes integers"),
     }
 }
 
@@ -244,7 +244,7 @@ pub(crate) fn prepare<F: Lanewise<T, N>, T: Element, const N: usize>(
         && ctx.tensor(ctx.args.len() - 1).is_some_and(|t| t.dtype == F::Out::DTYPE)
         && F::accepts(ctx.args);
     if !fits {
-        return Ok(None);
+        return ctx.decline("takes operands of one dtype and the output of its result's");
     }
     let level = SimdLevel::at_most(if F::COST >= WIDE { ctx.cpu.isa } else { ctx.cpu.isa.min(Isa::Avx2) });
     let name = format!("{}.{}.{}", F::NAME, T::DTYPE.name(), level.isa().name());

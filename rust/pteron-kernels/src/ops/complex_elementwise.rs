@@ -137,7 +137,7 @@ macro_rules! kernels {
         pub(crate) fn $name(ctx: &PrepareContext<'_>) -> Preparation {
             const PLACES: Places = Places { inputs: $inputs, out: $out };
             if !is_complex(ctx, PLACES.inputs) {
-                return Ok(None);
+                return ctx.decline("takes complex tensors");
             }
             check(ctx, PLACES.inputs, $out, DType::$dtype)?;
             Routine::prepare(|args| bind(args, PLACES), |$args, _| $store($args, PLACES, $f))

@@ -20,7 +20,7 @@ fn prepare(
     f: fn(Number, Number, Number, &Scalars<Number>) -> Number,
 ) -> Preparation {
     if !is_complex(ctx, positions.inputs) {
-        return Ok(None);
+        return ctx.decline("takes complex tensors");
     }
     check(ctx, positions.inputs, positions.out, result)?;
     complex(ctx, positions, Dtypes { common: DType::Complex64, result }, f)

@@ -55,7 +55,7 @@ fn log_add(sum: Number, v: Number) -> Number {
 
 fn prepare<const OUT: usize>(ctx: &PrepareContext<'_>, run: crate::routine::RunFn) -> Preparation {
     if !is_complex(ctx, &[OUT]) {
-        return Ok(None);
+        return ctx.decline("takes complex tensors");
     }
     Routine::prepare(bind::<OUT>, run)
 }
@@ -70,7 +70,7 @@ pub(crate) fn cumprod(ctx: &PrepareContext<'_>) -> Preparation {
 
 pub(crate) fn logcumsumexp(ctx: &PrepareContext<'_>) -> Preparation {
     if !is_complex(ctx, &[0]) {
-        return Ok(None);
+        return ctx.decline("takes complex tensors");
     }
     same_dtype(ctx, 0, 2)?;
     prepare::<2>(ctx, |args, _| scan::<2>(args, number(f64::NEG_INFINITY, 0.0), log_add))

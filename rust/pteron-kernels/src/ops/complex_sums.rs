@@ -32,7 +32,7 @@ fn reduce(args: &Args<'_>, set: u32, out: usize, is_mean: bool) -> Result<()> {
 
 pub(crate) fn by_dims(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
     if !is_complex(ctx, &[0]) {
-        return Ok(None);
+        return ctx.decline("takes complex tensors");
     }
     check(ctx, &[0], 4, DType::Complex64)?;
     fn bind(args: &mut BindArgs<'_>) -> Result<()> {
@@ -48,7 +48,7 @@ pub(crate) fn by_dims(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
 
 pub(crate) fn over_all(ctx: &PrepareContext<'_>, is_mean: bool) -> Preparation {
     if !is_complex(ctx, &[0]) {
-        return Ok(None);
+        return ctx.decline("takes complex tensors");
     }
     check(ctx, &[0], 2, DType::Complex64)?;
     let run: crate::routine::RunFn = if is_mean {

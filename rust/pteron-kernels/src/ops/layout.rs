@@ -83,7 +83,7 @@ fn prepare_reshape(ctx: &PrepareContext<'_>) -> Preparation {
     // In another memory order the elements depend on the logical order, which the plain kernel walks.
     match ctx.tensor(0).is_some_and(|t| t.dim_order.is_contiguous()) {
         true => view_copy::prepare(ctx, "view_copy", 2, reshape),
-        false => Ok(None),
+        false => ctx.decline("takes a row-major input"),
     }
 }
 

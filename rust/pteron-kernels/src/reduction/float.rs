@@ -26,10 +26,10 @@ struct FloatFold {
 
 /// The kernel for input and output of one float dtype, if it takes the call.
 pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) -> Preparation {
-    let Some(dtype) = ctx.tensor(0).map(|t| t.dtype) else { return Ok(None) };
+    let Some(dtype) = ctx.tensor(0).map(|t| t.dtype) else { return ctx.decline("an argument is no tensor") };
     let is_float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
     if !is_float || ctx.tensor(out).is_none_or(|t| t.dtype != dtype) {
-        return Ok(None);
+        return ctx.decline("takes input and output of float32 or of one 16-bit float");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };

@@ -80,7 +80,9 @@ pub fn fold_kernel<F: Fold>(
         Some(dims) if dims.is_innermost(ctx) || !fold.needs_rows() => {
             framed(name.join("."), FoldKernel { dims, out, fold })
         }
-        _ => Ok(None),
+        _ => ctx.decline(
+            "takes reduced dimensions that are neighbours in memory; where it needs rows, the innermost ones",
+        ),
     }
 }
 

@@ -122,7 +122,7 @@ fn of_dtype<C: Combine<T>, T: Element>(
 ) -> Preparation {
     let has = |i: usize, dtype: DType| ctx.tensor(i).is_some_and(|t| t.dtype == dtype);
     if !(has(0, T::DTYPE) && has(out, C::Out::DTYPE)) {
-        return Ok(None);
+        return ctx.decline("takes other dtypes");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa.min(Isa::Avx2));
     let name = [operator, T::DTYPE.name(), level.isa().name()];
@@ -136,7 +136,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) 
             $( if let Some(prepared) = of_dtype::<$combination, $t>(ctx, kind.name(), out, form)? {
                 return Ok(Some(prepared));
             } )*
-            Ok(None)
+            ctx.decline("takes other dtypes")
         } };
     }
     match kind {
@@ -145,14 +145,14 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) 
         Kind::Product => first!(Product: f64, i64, i32, i16, i8, u8, Bool8),
         Kind::Max => first!(Largest: f64, i64, i32, i16, i8, u8),
         Kind::Min => first!(Smallest: f64, i64, i32, i16, i8, u8),
-        Kind::LogSumExp => Ok(None),
+        Kind::LogSumExp => ctx.decline("takes other dtypes"),
     }
 }
 
 /// The kernel for Euclidean norms of float32 and float64, if it takes the call.
 pub fn prepare_norm(ctx: &PrepareContext<'_>, out: usize, form: DimsArg) -> Preparation {
     if ctx.args.get(1).and_then(|order| order.number()) != Some(2.0) {
-        return Ok(None);
+        return ctx.decline("takes the Euclidean norm");
     }
     match of_dtype::<Norm, f32>(ctx, "norm", out, form)? {
         None => of_dtype::<Norm, f64>(ctx, "norm", out, form),

@@ -80,10 +80,12 @@ struct ViewCopy {
 
 /// Prepares the copy of `view_of` argument 0 into output `out` for dtypes of 1, 2, 4 or 8 bytes.
 pub fn prepare(ctx: &PrepareContext<'_>, name: &'static str, out: usize, view_of: ViewOf) -> Preparation {
-    let (Some(from), Some(to)) = (ctx.tensor(0), ctx.tensor(out)) else { return Ok(None) };
+    let (Some(from), Some(to)) = (ctx.tensor(0), ctx.tensor(out)) else {
+        return ctx.decline("an argument is no tensor");
+    };
     let element_size = from.dtype.size();
     if from.dtype != to.dtype || !matches!(element_size, 1 | 2 | 4 | 8) {
-        return Ok(None);
+        return ctx.decline("takes one dtype of 1, 2, 4 or 8 bytes");
     }
     framed(name, ViewCopy { level: SimdLevel::at_most(ctx.cpu.isa), element_size, out, view_of })
 }

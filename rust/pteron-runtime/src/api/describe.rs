@@ -170,11 +170,19 @@ fn step(code: &MethodCode, at: usize, step: &Step) -> String {
         .list("handles", place.handles.iter())
         .list("parts", place.parts.iter().map(|p| json!([p.delegate, p.node, p.handle])));
     let Action::Kernel(kernel) = &step.action else { return out.end() };
-    let (mut reads, mut writes) = (0usize, 0usize);
+    let (mut reads, mut writes, mut written) = (0usize, 0usize, vec![]);
     for role in tensor_roles(&code.ir, &kernel.schema, &step.args) {
         let nbytes = code.ir.tensor(role.value).and_then(|t| t.spec.nbytes().ok()).unwrap_or_default();
         let sum = if role.is_output { &mut writes } else { &mut reads };
         *sum = sum.saturating_add(nbytes);
+        if role.is_output {
+            written.push(role.value.0);
+        }
     }
-    out.field("operator", &*kernel.operator).field("reads", reads).field("writes", writes).end()
+    out.field("operator", &*kernel.operator)
+        .field("reads", reads)
+        .field("writes", writes)
+        .list("written", written.iter())
+        .list("declined", kernel.declined.iter().map(|d| json!([&*d.variant, d.why])))
+        .end()
 }

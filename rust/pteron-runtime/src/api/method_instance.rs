@@ -92,7 +92,7 @@ impl MethodInstance {
             session.random = RandomStream::new(seed);
         }
         let replaced_backends = code.runtime.replaced_backends();
-        session.delegates = init_delegates(&code, &options.backend_options)?;
+        session.delegates = init_delegates(&code, &options.backend_options, max_threads)?;
         let open_calls = check_calls(&code, &session.delegates)?;
         let outputs = session.delegates.outputs();
         let is_stateful = crate::load::state_analysis::is_stateful(&code.ir, &code.steps, &outputs)

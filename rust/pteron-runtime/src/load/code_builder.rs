@@ -4,12 +4,10 @@
 use crate::ir::{MethodIr, Placement, StepIr, StepKind};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators};
 use crate::load::kernel_registry::KernelRegistry;
-use crate::load::prepare::Preparer;
+use crate::load::prepare::{Chosen, Preparer};
 use crate::load::step::{Action, KernelStep, Step};
 use crate::step_effects::{MemoryMap, tensor_roles};
-use pteron_core::{
-    AliasRule, Error, Instruction, Prepared, Result, Schema, Scratch, ValueId, memory_reserve,
-};
+use pteron_core::{AliasRule, Error, Instruction, Result, Schema, Scratch, ValueId, memory_reserve};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -78,14 +76,15 @@ impl<'a> CodeBuilder<'a> {
                     "" => None,
                     name => Some(self.operator_named(name)?),
                 };
-                let mut prepared = self.preparer.plan(plan, args)?;
-                if let (None, true, Some(op)) = (&prepared, plan.is_call(), &op) {
-                    prepared = Some(self.preparer.call(op, args)?);
+                let prepared = self.preparer.plan(plan, args)?;
+                let mut chosen = prepared.map(|prepared| Chosen { prepared, declined: Box::default() });
+                if let (None, true, Some(op)) = (&chosen, plan.is_call(), &op) {
+                    chosen = Some(self.preparer.call(op, args)?);
                 }
-                let prepared =
-                    prepared.ok_or_else(|| Error::internal("a plan that was accepted finds no kernel"))?;
+                let chosen =
+                    chosen.ok_or_else(|| Error::internal("a plan that was accepted finds no kernel"))?;
                 let schema = Arc::new(plan.schema(op.as_ref().map(|o| &*o.schema), args.len()));
-                (self.kernel(prepared, &plan.to_string(), schema), args.clone())
+                (self.kernel(chosen, &plan.to_string(), schema), args.clone())
             }
             StepKind::Instruction(Instruction::Kernel { operator, args }) => {
                 let op = self
@@ -93,9 +92,8 @@ impl<'a> CodeBuilder<'a> {
                     .get(*operator as usize)
                     .and_then(Option::as_ref)
                     .ok_or_else(|| Error::internal("an operator was not resolved"))?;
-                let prepared =
-                    self.preparer.call(op, args).map_err(|e| e.operator(op.schema.name.as_str()))?;
-                (self.kernel(prepared, &op.schema.name, op.schema.clone()), args.clone())
+                let chosen = self.preparer.call(op, args).map_err(|e| e.operator(op.schema.name.as_str()))?;
+                (self.kernel(chosen, &op.schema.name, op.schema.clone()), args.clone())
             }
             StepKind::Instruction(Instruction::Delegate { delegate, args }) => {
                 (Action::Delegate { delegate: *delegate }, args.clone())
@@ -122,7 +120,8 @@ impl<'a> CodeBuilder<'a> {
         Ok(ResolvedOperator { kernels, schema })
     }
 
-    fn kernel(&mut self, prepared: Box<dyn Prepared>, operator: &str, schema: Arc<Schema>) -> Action {
+    fn kernel(&mut self, chosen: Chosen, operator: &str, schema: Arc<Schema>) -> Action {
+        let Chosen { prepared, declined } = chosen;
         let state = self.kernel_count;
         self.kernel_count = state.saturating_add(1);
         Action::Kernel(KernelStep {
@@ -135,6 +134,7 @@ impl<'a> CodeBuilder<'a> {
             is_rebound: true,
             has_bound_check: false,
             overlap_check: None,
+            declined,
             prepared,
         })
     }

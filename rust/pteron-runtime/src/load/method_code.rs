@@ -258,7 +258,7 @@ impl Loader for BuildLoader<'_> {
 
     fn can_prepare(&self, plan: &PlanSpec, args: &[ArgSpec<'_>]) -> Result<bool> {
         // A pack is made when the plan is settled: rules that come later may want another one.
-        Ok(plan.prepare(&PrepareContext { args, packs: &self.trial, cpu: self.cpu })?.is_some())
+        Ok(plan.prepare(&PrepareContext::new(args, &self.trial, self.cpu))?.is_some())
     }
 
     fn arg_spec<'s>(&'s self, ir: &'s MethodIr, folded: &'s [FoldedConstant], value: ValueId) -> ArgSpec<'s> {

@@ -8,6 +8,20 @@ use pteron_core::{ArgSpec, CpuProfile, Error, PackStore, PrepareContext, Prepare
 use pteron_cpu::plan::PlanSpec;
 use std::collections::HashSet;
 
+/// The kernel of a call.
+pub(crate) struct Chosen {
+    pub prepared: Box<dyn Prepared>,
+    /// The kernels that were asked before it, in order.
+    pub declined: Box<[Declined]>,
+}
+
+/// A kernel that left a call to the next one.
+pub(crate) struct Declined {
+    pub variant: Box<str>,
+    /// What it says about that: static text of the kernel.
+    pub why: Option<&'static str>,
+}
+
 /// What preparing a call needs to know about its method.
 #[derive(Clone, Copy)]
 pub(crate) struct Preparer<'a> {
@@ -21,14 +35,16 @@ pub(crate) struct Preparer<'a> {
 
 impl<'a> Preparer<'a> {
     /// The kernel for a call of an operator. An error when none takes the arguments.
-    pub(crate) fn call(&self, operator: &ResolvedOperator, args: &[ValueId]) -> Result<Box<dyn Prepared>> {
+    pub(crate) fn call(&self, operator: &ResolvedOperator, args: &[ValueId]) -> Result<Chosen> {
         let specs = self.arg_specs(args);
-        let ctx = PrepareContext { args: &specs, packs: self.packs, cpu: self.cpu };
+        let ctx = PrepareContext::new(&specs, self.packs, self.cpu);
+        let mut declined = vec![];
         for kernel in operator.kernels.kernels() {
             if let Some(prepared) = kernel.prepare_call(&ctx, &operator.schema)? {
                 self.constants.release_packed(&specs, &*prepared);
-                return Ok(prepared);
+                return Ok(Chosen { prepared, declined: declined.into() });
             }
+            declined.push(Declined { variant: kernel.variant().into(), why: ctx.take_declined() });
         }
         Err(Error::kernel("no kernel takes these arguments").got(self.describe(&specs)).hint(
             match is_complex(&specs) && !pteron_kernels::features::is_on("complex") {
@@ -43,7 +59,7 @@ impl<'a> Preparer<'a> {
     /// The kernel of a plan, if there is one for these arguments.
     pub(crate) fn plan(&self, plan: &PlanSpec, args: &[ValueId]) -> Result<Option<Box<dyn Prepared>>> {
         let specs = self.arg_specs(args);
-        let prepared = plan.prepare(&PrepareContext { args: &specs, packs: self.packs, cpu: self.cpu })?;
+        let prepared = plan.prepare(&PrepareContext::new(&specs, self.packs, self.cpu))?;
         if let Some(prepared) = &prepared {
             self.constants.release_packed(&specs, &**prepared);
         }

@@ -1,5 +1,6 @@
 //! The executable: what a session does, one after the other.
 
+use crate::load::prepare::Declined;
 use crate::step_effects::{ArgumentRole, Operation};
 use pteron_core::{AliasRule, Prepared, Schema, ValueId};
 use smallvec::SmallVec;
@@ -51,6 +52,8 @@ pub(crate) struct KernelStep {
     /// Where load could not rule out a forbidden overlap: the role of each tensor argument, for a
     /// check before every run.
     pub overlap_check: Option<Box<[ArgumentRole]>>,
+    /// The kernels that were asked before this one, for tools.
+    pub declined: Box<[Declined]>,
 }
 
 impl Step {

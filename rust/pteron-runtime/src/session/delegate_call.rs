@@ -90,6 +90,7 @@ impl SessionDelegates {
 pub(crate) fn init_delegates(
     code: &MethodCode,
     options: &HashMap<String, Vec<(String, BackendOption)>>,
+    num_threads: usize,
 ) -> Result<SessionDelegates> {
     check_options(code, options)?;
     let mut out = Vec::new();
@@ -121,6 +122,7 @@ pub(crate) fn init_delegates(
             method: &code.ir.name,
             options: options.get(&def.backend).map(Vec::as_slice).unwrap_or_default(),
             named_data: Arc::new(DelegateData::new(code.data.clone(), &code.ir.name, i)),
+            num_threads,
         };
         let made = catch_unwind(AssertUnwindSafe(|| {
             let delegate = backend.init(&ctx, blob, &def.specs)?;

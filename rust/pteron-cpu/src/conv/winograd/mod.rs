@@ -78,13 +78,17 @@ fn is_fit(geometry: &Geometry, extents: &Extents) -> bool {
 /// Prepares a convolution as [`super::prepare_convolution`] does; `None` for one that the method is not for.
 pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Preparation {
     let Some(Call { geometry, extents, is_interleaved: [true, true] }) = call(ctx, epilogue) else {
-        return Ok(None);
+        return ctx.decline("takes channels-last tensors and a constant float32 weight");
     };
-    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else { return Ok(None) };
+    let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
+        return ctx.decline("the weight is no constant");
+    };
     if !is_fit(&geometry, &extents) {
-        return Ok(None);
+        return ctx.decline("takes 3x3 windows of stride 1 with enough channels and tiles");
     }
-    let Some(weights) = weights::packed(ctx.packs, ctx.cpu, weight, &geometry)? else { return Ok(None) };
+    let Some(weights) = weights::packed(ctx.packs, ctx.cpu, weight, &geometry)? else {
+        return ctx.decline("the weight lies in a way that has no packed format");
+    };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("convolution.winograd_2x2_3x3.{}", level.isa().name());
     framed(

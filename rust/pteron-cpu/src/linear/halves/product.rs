@@ -48,11 +48,13 @@ pub(super) struct Problem {
 /// The kernel for a dense left-hand matrix and a constant right-hand one of one 16-bit type.
 pub(super) fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Preparation {
     let (Some(left), Some(out)) = (ctx.tensor(signature.left), ctx.tensor(signature.out)) else {
-        return Ok(None);
+        return ctx.decline("an argument is no tensor");
     };
-    let Some(constant) = ctx.args.get(signature.right).and_then(|a| a.constant()) else { return Ok(None) };
+    let Some(constant) = ctx.args.get(signature.right).and_then(|a| a.constant()) else {
+        return ctx.decline("the weight is no constant");
+    };
     let dtype = left.dtype;
-    let Some(form) = Form::of(dtype) else { return Ok(None) };
+    let Some(form) = Form::of(dtype) else { return ctx.decline("takes bfloat16 or float16") };
     let addend = signature.addend.filter(|i| ctx.tensor(*i).is_some());
     let is_plain = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == dtype && t.dim_order.is_contiguous());
     let rank_fits = signature.rank.map_or(!left.shape.is_empty(), |rank| left.shape.len() == rank);
@@ -68,7 +70,9 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Prepara
         Some((beta, alpha)) => factor(beta).zip(factor(alpha)),
         None => Some((1.0, 1.0)),
     };
-    let Some((beta, alpha)) = factors.filter(|_| fits) else { return Ok(None) };
+    let Some((beta, alpha)) = factors.filter(|_| fits) else {
+        return ctx.decline("takes dense tensors of one 16-bit float whose factors are known at load");
+    };
     let mut view = *constant;
     if signature.is_right_transposed {
         view.shape.reverse();

@@ -22,10 +22,10 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, out: usize) -> Preparation {
     use DType::{BFloat16, Float16, Float64, Int8, Int16, Int32, Int64, UInt8};
     let dtype = ctx.tensor(0).map(|t| t.dtype);
     let Some(dtype @ (Float64 | Float16 | BFloat16 | Int64 | Int32 | Int16 | Int8 | UInt8)) = dtype else {
-        return Ok(None);
+        return ctx.decline("takes float64, 16-bit floats and integers");
     };
     if !takes(ctx, out)? {
-        return Ok(None);
+        return ctx.decline("takes dense tensors of one dtype");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("gemm_groups.{}.{}", dtype.name(), level.isa().name());

@@ -206,10 +206,14 @@ fn conversion(from: DType, to: DType) -> Option<RunFn> {
 
 /// The kernel of a conversion of this file.
 pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
-    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
-    let Some(run) = conversion(input.dtype, out.dtype) else { return Ok(None) };
+    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else {
+        return ctx.decline("an argument is no tensor");
+    };
+    let Some(run) = conversion(input.dtype, out.dtype) else {
+        return ctx.decline("no fast conversion between these dtypes");
+    };
     if input.dim_order != out.dim_order {
-        return Ok(None);
+        return ctx.decline("takes one memory order");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("cast.{}_to_{}.{}", input.dtype.name(), out.dtype.name(), level.isa().name());

@@ -21,10 +21,16 @@ pub(super) struct MatrixRows {
 }
 
 pub(super) fn prepare<const IS_LOWER: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    let (Some(from), Some(to)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
+    let (Some(from), Some(to)) = (ctx.tensor(0), ctx.tensor(OUT)) else {
+        return ctx.decline("an argument is no tensor");
+    };
     let is_row_major = from.dim_order.is_contiguous() && to.dim_order.is_contiguous();
     let name = if IS_LOWER { "tril.copy" } else { "triu.copy" };
-    if from.dtype == to.dtype && is_row_major { framed(name, Triangle::<IS_LOWER>) } else { Ok(None) }
+    if from.dtype == to.dtype && is_row_major {
+        framed(name, Triangle::<IS_LOWER>)
+    } else {
+        ctx.decline("takes one dtype in row-major order")
+    }
 }
 
 impl MatrixRows {

@@ -20,9 +20,12 @@ pub fn prepare(ctx: &PrepareContext<'_>, out: usize, form: DimsArg) -> Preparati
     // An empty list of dimensions reduces nothing here, unlike in sums.
     let has_no_dims = matches!(ctx.args.get(1), Some(ArgSpec::IntList(dims)) if dims.is_empty());
     if !is_bool(0) || !is_bool(out) || has_no_dims {
-        return Ok(None);
+        return ctx.decline("takes bool and a list of dimensions that is not empty");
     }
-    ReducedDims::neighbours(ctx, out, form).map_or(Ok(None), |dims| framed("any.bool", Any { dims, out }))
+    ReducedDims::neighbours(ctx, out, form).map_or_else(
+        || ctx.decline("takes reduced dimensions that are neighbours in memory"),
+        |dims| framed("any.bool", Any { dims, out }),
+    )
 }
 
 /// Any byte that is not zero? Eight at a time.

@@ -22,13 +22,17 @@ pub(super) struct Table {
 pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let (Some(weight), Some(indices), Some(out)) = (ctx.tensor(WEIGHT), ctx.tensor(INDICES), ctx.tensor(OUT))
     else {
-        return Ok(None);
+        return ctx.decline("an argument is no tensor");
     };
     let fits = weight.dtype == out.dtype
         && weight.shape.len() == 2
         && matches!(indices.dtype, DType::Int64 | DType::Int32)
         && [weight, indices, out].into_iter().all(|t| t.dim_order.is_contiguous());
-    if fits { framed("embedding.rows", Embedding) } else { Ok(None) }
+    if fits {
+        framed("embedding.rows", Embedding)
+    } else {
+        ctx.decline("takes a row-major matrix of the output's dtype and row-major int32 or int64 indices")
+    }
 }
 
 impl UnitKernel for Embedding {
@@ -57,9 +61,13 @@ fn take_rows<I: Element + Into<i64>>(table: &Table, chunk: &mut Chunk<'_, '_>) -
     let indices = chunk.input_units::<I>(INDICES, 1)?.as_slice()?;
     let weight = chunk.input_bytes(WEIGHT)?.as_slice()?;
     let out = chunk.output_bytes(OUT, bytes)?.into_slice()?;
-    for (i, index) in indices.iter().enumerate() {
-        let row = table_row((*index).into(), first + i, table.rows)?;
-        out[i * bytes..][..bytes].copy_from_slice(&weight[row * bytes..][..bytes]);
+    let row = |i: usize, index: I| table_row(index.into(), first + i, table.rows);
+    if bytes == 0 {
+        return indices.iter().enumerate().try_for_each(|(i, index)| row(i, *index).map(drop));
+    }
+    for ((i, index), to) in indices.iter().enumerate().zip(out.chunks_exact_mut(bytes)) {
+        let at = row(i, *index)? * bytes;
+        to.copy_from_slice(&weight[at..at + bytes]);
     }
     Ok(())
 }

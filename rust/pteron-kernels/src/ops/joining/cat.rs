@@ -20,13 +20,13 @@ pub(super) struct OutputRows {
 
 pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let (Some(ArgSpec::TensorList(inputs)), Some(out)) = (ctx.args.first(), ctx.tensor(OUT)) else {
-        return Ok(None);
+        return ctx.decline("an argument is no tensor");
     };
     let is_alike = |t: &Option<TensorSpec>| {
         t.as_ref().is_some_and(|t| t.dtype == out.dtype && t.dim_order == out.dim_order)
     };
     if inputs.is_empty() || !inputs.iter().all(is_alike) {
-        return Ok(None);
+        return ctx.decline("takes inputs of the output's dtype and memory order");
     }
     framed("cat.copy", Cat)
 }

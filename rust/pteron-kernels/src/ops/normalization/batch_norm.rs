@@ -39,14 +39,16 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let is_f32_or_absent = |i: usize| matches!(ctx.args.get(i), Some(ArgSpec::None)) || is_f32(i);
     let fits = [INPUT, RUNNING_MEAN, RUNNING_VAR, OUT].into_iter().all(is_f32)
         && [WEIGHT, BIAS].into_iter().all(is_f32_or_absent);
-    let (Some(input), Some(out)) = (ctx.tensor(INPUT), ctx.tensor(OUT)) else { return Ok(None) };
+    let (Some(input), Some(out)) = (ctx.tensor(INPUT), ctx.tensor(OUT)) else {
+        return ctx.decline("an argument is no tensor");
+    };
     let order = input.dim_order.as_slice();
     let is_channels_last = order.len() > 2 && order.last() == Some(&1) && order.first() == Some(&0);
     if !fits || order.len() < 2 || input.dim_order != out.dim_order {
-        return Ok(None);
+        return ctx.decline("takes float32 with at least 2 dimensions in one memory order");
     }
     if !(input.dim_order.is_contiguous() || is_channels_last) {
-        return Ok(None);
+        return ctx.decline("takes row-major or channels-last tensors");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("batch_norm.f32.{}", level.isa().name());

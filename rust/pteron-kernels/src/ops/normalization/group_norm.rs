@@ -41,7 +41,7 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain)
         && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
     if !fits {
-        return Ok(None);
+        return ctx.decline("takes float32 in row-major order");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     framed(format!("group_norm.f32.{}", level.isa().name()), GroupNorm { level })

@@ -27,18 +27,22 @@ struct LayerNorm {
 
 /// The kernel for floats in row-major order, if it takes the call.
 pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
-    let Some(dtype) = ctx.tensor(INPUT).map(|t| t.dtype) else { return Ok(None) };
+    let Some(dtype) = ctx.tensor(INPUT).map(|t| t.dtype) else {
+        return ctx.decline("an argument is no tensor");
+    };
     let is_plain = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == dtype && t.dim_order.is_contiguous());
     let is_plain_or_absent = |i: usize| matches!(ctx.args.get(i), Some(ArgSpec::None)) || is_plain(i);
     let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain)
         && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
-    let Some(ArgSpec::IntList(normalized)) = ctx.args.get(NORMALIZED_SHAPE) else { return Ok(None) };
+    let Some(ArgSpec::IntList(normalized)) = ctx.args.get(NORMALIZED_SHAPE) else {
+        return ctx.decline("the normalised shape is not known at load");
+    };
     let is_float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
     // Rows of nothing have a mean that is not a number.
     let shape = ctx.tensor(INPUT).map(|t| t.shape).unwrap_or(Dims::EMPTY);
     let is_nothing = shape.iter().rev().take(normalized.len()).any(|e| *e == 0);
     if !fits || !is_float || normalized.is_empty() || is_nothing {
-        return Ok(None);
+        return ctx.decline("takes float32 or one 16-bit float, row-major, and rows that are not empty");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };

@@ -38,11 +38,17 @@ pub(super) struct PaddedRows {
 }
 
 pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
-    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
+    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else {
+        return ctx.decline("an argument is no tensor");
+    };
     let is_f32 = [input, out].iter().all(|t| t.dtype == DType::Float32);
     let is_alike = input.dim_order == out.dim_order && !input.shape.is_empty();
     let is_number = matches!(ctx.args.get(2), Some(ArgSpec::Int(_) | ArgSpec::Double(_)));
-    if is_f32 && is_alike && is_number { framed("constant_pad_nd.rows", Pad) } else { Ok(None) }
+    if is_f32 && is_alike && is_number {
+        framed("constant_pad_nd.rows", Pad)
+    } else {
+        ctx.decline("takes float32 in one memory order and a fill value")
+    }
 }
 
 impl PaddedRows {

@@ -32,12 +32,16 @@ const ADAPTIVE_OUT: usize = 2;
 
 /// The kernel of fixed windows for f32, if it takes the call.
 pub fn prepare_fixed(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
-    let Some(window) = Window::of(ctx, rank, None, 4) else { return Ok(None) };
-    let Some(ArgSpec::Bool(Some(counts_padding))) = ctx.args.get(5) else { return Ok(None) };
+    let Some(window) = Window::of(ctx, rank, None, 4) else {
+        return ctx.decline("the window is not known at load");
+    };
+    let Some(ArgSpec::Bool(Some(counts_padding))) = ctx.args.get(5) else {
+        return ctx.decline("`count_include_pad` is not known at load");
+    };
     let divisor = match ctx.args.get(6) {
         Some(ArgSpec::None) => None,
         Some(ArgSpec::Int(Some(d))) if *d != 0 => Some(*d as f32),
-        _ => return Ok(None),
+        _ => return ctx.decline("the divisor is zero or not known at load"),
     };
     prepare(ctx, Windows::Fixed { window, counts_padding: *counts_padding, divisor }, rank, FIXED_OUT)
 }
@@ -49,12 +53,14 @@ pub fn prepare_adaptive(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
             prepare(ctx, Windows::Adaptive, rank, ADAPTIVE_OUT)
         }
         // One number for all dimensions.
-        _ => Ok(None),
+        _ => ctx.decline("takes one output size for each dimension"),
     }
 }
 
 fn prepare(ctx: &PrepareContext<'_>, windows: Windows, rank: usize, out: usize) -> Preparation {
-    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(out)], rank) else { return Ok(None) };
+    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(out)], rank) else {
+        return ctx.decline("takes float32, row-major or channels-last throughout");
+    };
     let row_length = match (&windows, ctx.tensor(0)) {
         (Windows::Fixed { window, .. }, Some(input)) if !is_interleaved && window.kernel[2] <= WIDEST => {
             window.extents(&input.shape).map_or(0, |e| e.output[2].min(LONGEST).next_multiple_of(MAX_LANES))

@@ -22,14 +22,22 @@ struct MaxPool {
 
 /// The kernel for f32, if it takes the call.
 pub fn prepare(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
-    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(OUT)], rank) else { return Ok(None) };
-    let (Some(input), Some(indices)) = (ctx.tensor(0), ctx.tensor(INDICES)) else { return Ok(None) };
-    let Some(window) = Window::of(ctx, rank, Some(4), 5) else { return Ok(None) };
-    let Ok(extents) = window.extents(&input.shape) else { return Ok(None) };
+    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(OUT)], rank) else {
+        return ctx.decline("takes float32, row-major or channels-last throughout");
+    };
+    let (Some(input), Some(indices)) = (ctx.tensor(0), ctx.tensor(INDICES)) else {
+        return ctx.decline("an argument is no tensor");
+    };
+    let Some(window) = Window::of(ctx, rank, Some(4), 5) else {
+        return ctx.decline("the window is not known at load");
+    };
+    let Ok(extents) = window.extents(&input.shape) else {
+        return ctx.decline("the window does not fit the input");
+    };
     // Places travel as i32.
     let is_small = i32::try_from(extents.input_pixels()).is_ok();
     if indices.dtype != DType::Int64 || indices.dim_order != input.dim_order || !is_small {
-        return Ok(None);
+        return ctx.decline("takes int64 indices in the input's memory order, of at most 2^31 places");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("max_pool{rank}d.f32.{}", level.isa().name());

@@ -46,11 +46,13 @@ struct MaxPool<T> {
 /// The kernel for `input, kernel_size, stride, padding, dilation, ceil_mode, out`; `None` for other dtypes, and for tensors
 /// that are not all row-major or all channels-last.
 pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
-    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
+    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else {
+        return ctx.decline("an argument is no tensor");
+    };
     let rank = match input.shape.len() {
         4 => 2,
         5 => 3,
-        _ => return Ok(None),
+        _ => return ctx.decline("takes 4 or 5 dimensions"),
     };
     let is_interleaved = input.dim_order.is_channels_last();
     let is_alike = out.dtype == input.dtype
@@ -59,10 +61,11 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
         && (is_interleaved || input.dim_order.is_contiguous());
     let is_known = matches!(ctx.args.get(5), Some(ArgSpec::Bool(Some(_))));
     let Some(window) = Window::of(ctx, rank, Some(4), 5).filter(|_| is_alike && is_known) else {
-        return Ok(None);
+        return ctx
+            .decline("takes one dtype, row-major or channels-last throughout, and a window known at load");
     };
     if window.extents(&input.shape).is_err() {
-        return Ok(None);
+        return ctx.decline("the window does not fit the input");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("max_pool{rank}d.values.{}.{}", input.dtype, level.isa().name());
@@ -70,7 +73,7 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
         DType::Float32 => framed(name, pool::<f32>(level, window, is_interleaved)),
         DType::Int8 => framed(name, pool::<i8>(level, window, is_interleaved)),
         DType::UInt8 => framed(name, pool::<u8>(level, window, is_interleaved)),
-        _ => Ok(None),
+        _ => ctx.decline("takes float32, int8 and uint8"),
     }
 }
 

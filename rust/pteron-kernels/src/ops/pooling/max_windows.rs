@@ -46,6 +46,9 @@ impl SimdTask for MaxWindows<'_> {
 /// No place: larger than any.
 const NOWHERE: u32 = u32::MAX;
 
+/// Most places of a window that are kept in a list.
+const MOST_LISTED: usize = 64;
+
 /// Takes `v` at `place` where it beats `best`.
 #[inline(always)]
 fn challenge<S: Simd>(s: S, (best, places): (S::F, S::F), v: S::F, place: S::F) -> (S::F, S::F) {
@@ -68,7 +71,7 @@ impl MaxWindows<'_> {
 
     /// Lines (first places) of the input that windows of output row (oz, oy) read, in order.
     #[inline(always)]
-    fn lines(&self, oz: usize, oy: usize) -> impl Iterator<Item = usize> {
+    fn lines(&self, oz: usize, oy: usize) -> impl Iterator<Item = usize> + Clone {
         let taps = self.window.kernel[0] * self.window.kernel[1];
         (0..taps).filter_map(move |k| {
             let z = self.window.position(&self.extents, 0, oz, k / self.window.kernel[1])?;
@@ -140,32 +143,60 @@ impl MaxWindows<'_> {
     /// It exists, and is the one at (image, oz, oy).
     #[inline(always)]
     unsafe fn interleaved_row<S: Simd>(&self, s: S, row: usize, [image, oz, oy]: [usize; 3]) {
-        let channels = self.extents.channels;
-        let out_width = self.extents.output[2];
         let first_pixel = image * self.extents.input_pixels();
-        for ox in 0..out_width {
-            let first = s.of_bits(s.splat_i(self.first_place([oz, oy, ox])));
-            for c in (0..channels).step_by(S::LANES) {
-                let n = S::LANES.min(channels - c);
-                let mut state = (s.splat(f32::NEG_INFINITY), first);
-                // SAFETY: positions lie inside the image, channels c..c + n exist.
-                unsafe {
-                    for line in self.lines(oz, oy) {
-                        for kx in 0..self.window.kernel[2] {
-                            let Some(x) = self.window.position(&self.extents, 2, ox, kx) else { continue };
-                            let place = line + x;
-                            let v = s
-                                .load_up_to(self.input.as_ptr().add((first_pixel + place) * channels + c), n);
-                            state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
-                        }
-                    }
-                    let at = (row * out_width + ox) * channels + c;
-                    s.store_up_to(self.out.as_ptr().add(at), state.0, n);
-                    let mut places = [0f32; MAX_LANES];
-                    s.store(places.as_mut_ptr(), state.1);
-                    for (j, p) in places.iter().enumerate().take(n) {
-                        *self.indices.as_ptr().add(at + j) = i64::from(p.to_bits());
-                    }
+        for ox in 0..self.extents.output[2] {
+            let first = self.first_place([oz, oy, ox]);
+            let inside = self.lines(oz, oy).flat_map(|line| {
+                let x = move |kx| self.window.position(&self.extents, 2, ox, kx);
+                (0..self.window.kernel[2]).filter_map(move |kx| Some(line + x(kx)?))
+            });
+            // Found once for all channels where a list holds them.
+            let (mut listed, mut count) = ([0; MOST_LISTED], 0);
+            let is_listed = self.window.kernel.iter().product::<usize>() <= MOST_LISTED;
+            for (slot, place) in listed.iter_mut().zip(inside.clone()).filter(|_| is_listed) {
+                (*slot, count) = (place, count + 1);
+            }
+            let pixel = row * self.extents.output[2] + ox;
+            // SAFETY: places lie inside the image, and the pixel exists.
+            unsafe {
+                match is_listed {
+                    true => self.pixel(s, first_pixel, first, listed[..count].iter().copied(), pixel),
+                    false => self.pixel(s, first_pixel, first, inside, pixel),
+                }
+            }
+        }
+    }
+
+    /// All channels of one pixel of the output.
+    ///
+    /// # Safety
+    /// It exists, and `inside` are places of the image whose first pixel is given.
+    #[inline(always)]
+    unsafe fn pixel<S: Simd>(
+        &self,
+        s: S,
+        first_pixel: usize,
+        first_place: i32,
+        inside: impl Iterator<Item = usize> + Clone,
+        pixel: usize,
+    ) {
+        let channels = self.extents.channels;
+        let (input, out, indices) = (self.input.as_ptr(), self.out.as_ptr(), self.indices.as_ptr());
+        for c in (0..channels).step_by(S::LANES) {
+            let n = S::LANES.min(channels - c);
+            let mut state = (s.splat(f32::NEG_INFINITY), s.of_bits(s.splat_i(first_place)));
+            // SAFETY: the caller's places and pixel; channels c..c + n exist.
+            unsafe {
+                for place in inside.clone() {
+                    let v = s.load_up_to(input.add((first_pixel + place) * channels + c), n);
+                    state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
+                }
+                let at = pixel * channels + c;
+                s.store_up_to(out.add(at), state.0, n);
+                let mut places = [0f32; MAX_LANES];
+                s.store(places.as_mut_ptr(), state.1);
+                for (j, p) in places.iter().enumerate().take(n) {
+                    *indices.add(at + j) = i64::from(p.to_bits());
                 }
             }
         }

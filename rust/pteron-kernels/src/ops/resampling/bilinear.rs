@@ -74,16 +74,16 @@ const LONGEST_ROW: usize = 1 << 16;
 /// The kernel for f32, if it takes the call.
 pub fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(form.out)], 2) else {
-        return Ok(None);
+        return ctx.decline("takes float32, row-major or channels-last throughout");
     };
     let (Some(out), Some(ArgSpec::Bool(_))) =
         (ctx.tensor(form.out), form.align.and_then(|i| ctx.args.get(i)))
     else {
-        return Ok(None);
+        return ctx.decline("an argument is no tensor or no bool");
     };
     // Extents of an empty tensor may be anything; the table of columns is made without asking.
     if out.shape[3] > LONGEST_ROW {
-        return Ok(None);
+        return ctx.decline("rows of the output are longer than 65,536 columns");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("upsample_bilinear2d.f32.{}", level.isa().name());

@@ -37,15 +37,21 @@ struct Problem {
 
 /// The kernel for floats, if it takes the call.
 pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
-    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else { return Ok(None) };
-    let Some(ArgSpec::Int(Some(dim))) = ctx.args.get(1) else { return Ok(None) };
+    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else {
+        return ctx.decline("an argument is no tensor");
+    };
+    let Some(ArgSpec::Int(Some(dim))) = ctx.args.get(1) else {
+        return ctx.decline("the dimension is not known at load");
+    };
     // PyTorch refuses it on the CPU, and so does the plain kernel.
     if !matches!(ctx.args.get(2), Some(ArgSpec::Bool(Some(false)))) {
-        return Ok(None);
+        return ctx.decline("`half_to_float` is not false");
     }
     let rank = input.shape.len();
     let dim = if *dim < 0 { dim + rank as i64 } else { *dim };
-    let Some(dim) = usize::try_from(dim).ok().filter(|d| *d < rank) else { return Ok(None) };
+    let Some(dim) = usize::try_from(dim).ok().filter(|d| *d < rank) else {
+        return ctx.decline("the dimension is out of range");
+    };
     let is_innermost = input.dim_order.as_slice().last().is_some_and(|d| usize::from(*d) == dim);
     let fits = match input.dtype {
         DType::Float32 => true,
@@ -53,7 +59,8 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
         _ => false,
     };
     if !fits || out.dtype != input.dtype || input.dim_order != out.dim_order {
-        return Ok(None);
+        return ctx
+            .decline("takes float32, or 16-bit floats along the innermost dimension, in one memory order");
     }
     let length = input.shape[dim];
     let scratch = if input.dtype == DType::Float32 { 0 } else { CHUNK.saturating_add(length) };
