@@ -31,6 +31,7 @@ from pteron.exir.passes.insert_write_backs import insert_write_backs
 from pteron.exir.passes.keep_operands_for_fusion import keep_operands_for_fusion
 from pteron.exir.passes.legalize_portable_dim_order import legalize_portable_dim_order
 from pteron.exir.passes.lift_body_constants import lift_body_constants
+from pteron.exir.passes.mark_shared_state import mark_shared_state
 from pteron.exir.passes.normalize_layouts import normalize_layouts
 from pteron.exir.passes.optimizations import optimize_programs
 from pteron.exir.passes.pass_list import Condition, Row, Scope, Stage
@@ -177,6 +178,7 @@ FUNCTIONAL: Stage[ToExecutorch] = Stage(
         Row(store_float8_as_bfloat16),
         Row(settle_constants),
         Row(tag_trained_weights, when=_EXTERNAL_WEIGHTS),
+        Row(mark_shared_state, scope=Scope.FILE),
         Row(
             optimize_programs,
             when=_OPTIMIZES,

@@ -9,6 +9,7 @@ from pteron.llm.export_call import export
 from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult, Timings, TokenLogprob
 from pteron.llm.generator import Generator
+from pteron.llm.text2text import Text2TextGenerator
 from pteron.llm.token_stream import TokenStream
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "GenerationConfig",
     "GenerationResult",
     "Generator",
+    "Text2TextGenerator",
     "Timings",
     "TokenLogprob",
     "TokenStream",

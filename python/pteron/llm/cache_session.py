@@ -20,17 +20,20 @@ from pteron.llm.model_folder import ModelFolder, damaged
 Remaining = Callable[[], "float | None"]
 
 
-def _no_limit() -> None:
-    return None
+def no_limit() -> None:
+    """A call may take any time."""
 
 
 class CacheSession:
     """A cache. One thread uses it at a time."""
 
+    #: Methods beside those of the decoder that share its state.
+    further_methods: tuple[str, ...] = ()
+
     def __init__(self, folder: ModelFolder, threads: int | None, chunk: int) -> None:
         self._folder = folder
         self._signature = folder.signature
-        names = ["forward"]
+        names = ["forward", *self.further_methods]
         if folder.all_positions_method not in (None, "forward"):
             names.append(str(folder.all_positions_method))
         if len(names) > 1:
@@ -72,7 +75,7 @@ class CacheSession:
         return min(len(self._tokens), len(tokens))
 
     def prefill(
-        self, tokens: Sequence[int], remaining: Remaining = _no_limit
+        self, tokens: Sequence[int], remaining: Remaining = no_limit
     ) -> tuple[npt.NDArray[np.float32], int]:
         """The logits behind these tokens, and how many of them were in the cache before.
 
@@ -86,7 +89,7 @@ class CacheSession:
         assert logits is not None
         return logits, kept
 
-    def extend(self, tokens: Sequence[int], remaining: Remaining = _no_limit) -> npt.NDArray[np.float32]:
+    def extend(self, tokens: Sequence[int], remaining: Remaining = no_limit) -> npt.NDArray[np.float32]:
         """Puts tokens behind those of the cache; logits [vocabulary] of the last one, until the next call.
 
         At most as many tokens as one call takes.
@@ -95,7 +98,7 @@ class CacheSession:
         row: npt.NDArray[np.float32] = self._float(self._run("forward", tokens, remaining, outputs))[-1]
         return row
 
-    def extend_all(self, tokens: Sequence[int], remaining: Remaining = _no_limit) -> npt.NDArray[np.float32]:
+    def extend_all(self, tokens: Sequence[int], remaining: Remaining = no_limit) -> npt.NDArray[np.float32]:
         """The same with the logits of each of these tokens, [tokens, vocabulary]."""
         method = self._folder.all_positions_method
         assert method is not None

@@ -70,7 +70,7 @@ def attention(
 
     ExportError for what a family adds to attention that is not known here.
     """
-    _note(module)
+    note(module)
     unknown = [name for name in ("s_aux", "position_bias", "cache") if kwargs.get(name) is not None]
     if unknown or attention_mask is None:
         raise ExportError(
@@ -93,7 +93,8 @@ def attention(
     return result.permute(0, 3, 1, 2, 4).flatten(2, 3), None
 
 
-def _note(module: nn.Module) -> None:
+def note(module: nn.Module) -> None:
+    """Adds the class of a module to those that `recorded_calls` collects."""
     names = _calls.get()
     if names is not None:
         names.append(type(module).__name__)

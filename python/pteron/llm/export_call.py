@@ -25,12 +25,18 @@ def export(
     all_logits: bool = False,
     batch_size: int = 1,
     packed_weights: bool = False,
+    max_source_len: int | None = None,
 ) -> ExportedLanguageModel:
-    """A causal language model of transformers to a folder that runs without torch and transformers.
+    """A language model of transformers to a folder that runs without torch and transformers.
 
     The program's method `forward(input_ids int64 [batch_size, S], cache_position int64 [S])` gives the
     logits of the last position, float32 [batch_size, 1, vocabulary]; S is 1 to `max_seq_len`. The cache is
     state of the program: a session has its own, and a prompt may come in chunks.
+
+    An encoder-decoder has a method `encode` beside it, which takes the source once: `source` int64
+    [batch_size, N] with N from 1 to `max_source_len` for one of texts, float32 [batch_size, bands, frames]
+    for Whisper. It gives the last hidden state, float32 [batch_size, rows, width], and keeps keys and values
+    of every decoder layer as state, which `forward` reads (`Program.load_methods(["encode", "forward"])`).
 
     Args:
         model: a model of transformers in evaluation mode, or the folder of one. It is not changed.
@@ -48,13 +54,15 @@ def export(
             [batch_size, S, vocabulary]. It shares weights and cache (`Program.load_methods`).
         batch_size: sequences in a call, all at the same positions.
         packed_weights: store weights as this engine reads them, too, so that load packs nothing.
+        max_source_len: tokens of a source at most, for encoder-decoders of texts. Whisper's is in its
+            configuration.
 
     Raises:
         ImportError: torch, transformers or torchao is not installed.
-        ExportError: the model is in training mode, is not decoder-only, keeps a state other than keys and
-            values, or attends in a way that is not known; `max_seq_len` is more than its positions.
+        ExportError: the model is in training mode, keeps a state other than keys and values, or attends in a
+            way that is not known; `max_seq_len` or `max_source_len` is more than its positions.
         TypeError: `model` is not of transformers.
-        ValueError: `max_seq_len`, `batch_size`, `scheme` or `dtype` is none of the above.
+        ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `scheme` or `dtype` is none of the above.
     """
     exporter = import_module("pteron.llm.export_model")
     made: ExportedLanguageModel = exporter.export_model(
@@ -67,5 +75,6 @@ def export(
         all_logits=all_logits,
         batch_size=batch_size,
         packed_weights=packed_weights,
+        max_source_len=max_source_len,
     )
     return made

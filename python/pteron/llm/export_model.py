@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
 from pteron.llm import export_attention
 from pteron.llm.export_cache import Buffers, cache_over
-from pteron.llm.export_call import Scheme
-from pteron.llm.export_folder import (
-    PROGRAM,
-    ExportedLanguageModel,
-    constant_methods,
-    has_tokenizer,
-    write_configurations,
-    write_tokenizer,
-)
+from pteron.llm.export_encoder_decoder import export_encoder_decoder
+from pteron.llm.export_folder import ExportedLanguageModel, constant_methods
 from pteron.llm.export_rotary import use_tables
+from pteron.llm.export_stages import (
+    OTHER_WAY,
+    check_positions,
+    check_settings,
+    copied,
+    does_attention_itself,
+    opened,
+    tokenizer_of,
+    write_folder,
+)
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: Tokens of the example that is traced; another number than any extent of a small model's weights.
 _EXAMPLE = 3
-_OTHER_WAY = "export its stages: pteron.integrations.transformers, PteronExporter().export_for_generation"
 
 
 class _WithCache(nn.Module):
@@ -61,6 +61,7 @@ def export_model(
     folder: str | os.PathLike[str],
     *,
     max_seq_len: int,
+    max_source_len: int | None,
     tokenizer: Any,
     scheme: str | None,
     dtype: str | None,
@@ -69,12 +70,25 @@ def export_model(
     packed_weights: bool,
 ) -> ExportedLanguageModel:
     """`pteron.llm.export`; the arguments are described there."""
-    _check_settings(max_seq_len, scheme, dtype, batch_size)
+    check_settings({"max_seq_len": max_seq_len, "batch_size": batch_size}, scheme, dtype)
     if isinstance(model, (str, os.PathLike)):
-        source = Path(model)
-        tokenizer = source if tokenizer is None and has_tokenizer(source) else tokenizer
-        loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype or "auto")
-        model = loaded.eval()
+        tokenizer = tokenizer_of(Path(model), tokenizer)
+        model = opened(model, dtype)
+    if isinstance(model, PreTrainedModel) and model.config.is_encoder_decoder:
+        return export_encoder_decoder(
+            model,
+            folder,
+            max_seq_len=max_seq_len,
+            max_source_len=max_source_len,
+            tokenizer=tokenizer,
+            scheme=scheme,
+            dtype=dtype,
+            all_logits=all_logits,
+            batch_size=batch_size,
+            packed_weights=packed_weights,
+        )
+    if max_source_len is not None:
+        raise ValueError("llm.export(max_source_len=...): only an encoder-decoder has a source")
     _check_model(model, max_seq_len)
     with torch.no_grad():
         prepared = _prepared(model, max_seq_len, scheme, dtype)
@@ -89,23 +103,7 @@ def export_model(
                 packed_weights=packed_weights,
             )
         )
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    path = place / PROGRAM
-    program.save(path)
-    write_configurations(model, place)
-    write_tokenizer(tokenizer, place)
-    return ExportedLanguageModel(place, path, path.stat().st_size, metadata)
-
-
-def _check_settings(max_seq_len: int, scheme: str | None, dtype: str | None, batch_size: int) -> None:
-    for name, value in (("max_seq_len", max_seq_len), ("batch_size", batch_size)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"llm.export({name}=...): expected a number from 1 up, got {value!r}")
-    if scheme is not None and scheme not in get_args(Scheme):
-        raise ValueError(f"llm.export(scheme=...): expected one of {get_args(Scheme)}, got {scheme!r}")
-    if dtype is not None and dtype not in _DTYPES:
-        raise ValueError(f"llm.export(dtype=...): expected one of {tuple(_DTYPES)}, got {dtype!r}")
+    return write_folder(program, model, folder, tokenizer, metadata)
 
 
 def _check_model(model: Any, max_seq_len: int) -> None:
@@ -114,10 +112,10 @@ def _check_model(model: Any, max_seq_len: int) -> None:
     name = type(model).__name__
     if model.training:
         raise ExportError(f"llm.export: {name} is in training mode", hint="call model.eval() before")
-    if model.config.is_encoder_decoder or not model.can_generate():
+    if not model.can_generate():
         raise ExportError(
             f"llm.export: {name} is no decoder-only model with a head for the next token",
-            hint=_OTHER_WAY,
+            hint=OTHER_WAY,
         )
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
@@ -125,25 +123,13 @@ def _check_model(model: Any, max_seq_len: int) -> None:
         raise ExportError(
             f"llm.export: {name} keeps states of recurrences or convolutions beside keys and values"
             + (f" (layers {sorted(kinds)})" if kinds else ""),
-            hint=_OTHER_WAY,
+            hint=OTHER_WAY,
         )
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and max_seq_len > positions:
-        raise ExportError(
-            f"llm.export: {name} has positions for fewer tokens",
-            argument="max_seq_len",
-            expected=f"at most {positions}",
-            got=str(max_seq_len),
-        )
+    check_positions(name, getattr(config, "max_position_embeddings", None), max_seq_len)
 
 
 def _prepared(model: Any, max_seq_len: int, scheme: str | None, dtype: str | None) -> Any:
-    """A model with the same weights whose modules may be replaced; quantised layers have their own."""
-    shared: dict[int, Tensor] = {id(buffer): buffer for buffer in model.buffers()}
-    for parameter in model.parameters():
-        is_kept = dtype is None or parameter.dtype == _DTYPES[dtype]
-        shared[id(parameter)] = parameter if is_kept else nn.Parameter(parameter.to(_DTYPES[dtype or ""]))
-    prepared = copy.deepcopy(model, shared)
+    prepared = copied(model, dtype)
     if scheme is not None:
         from pteron.llm.export_quantised import quantise
 
@@ -151,7 +137,7 @@ def _prepared(model: Any, max_seq_len: int, scheme: str | None, dtype: str | Non
     try:
         prepared.set_attn_implementation(export_attention.NAME)
     except ValueError as error:
-        raise _does_attention_itself(prepared) from error
+        raise does_attention_itself(prepared) from error
     use_tables(prepared, max_seq_len)
     return prepared
 
@@ -164,16 +150,8 @@ def _probed(model: Any, batch_size: int, max_seq_len: int) -> Buffers:
         _, cache = _logits(model, ids, torch.zeros(1, dtype=torch.int64), [None] * layers, max_seq_len, 1)
     found = [(layer.keys, layer.values) if layer.is_initialized else None for layer in cache.layers]
     if not any(found) or len(calls) < sum(each is not None for each in found):
-        raise _does_attention_itself(model)
+        raise does_attention_itself(model)
     return [each and (torch.zeros_like(each[0]), torch.zeros_like(each[1])) for each in found]
-
-
-def _does_attention_itself(model: Any) -> ExportError:
-    return ExportError(
-        f"llm.export: {type(model).__name__} does not take its attention and its cache from transformers' "
-        "interfaces",
-        hint=_OTHER_WAY,
-    )
 
 
 def _logits(

@@ -18,7 +18,7 @@ from pteron.llm.grammar import Grammars, GrammarState
 from pteron.llm.model_folder import ModelFolder, damaged, read_json
 from pteron.llm.speculation import DraftModel, PromptLookup, Proposer
 from pteron.llm.token_stream import Plan, TokenStream
-from pteron.llm.tokenizer import Tokenizer, open_tokenizer
+from pteron.llm.tokenizer import Tokenizer, open_tokenizer_for
 
 #: A text, its tokens, or the messages of a conversation.
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -64,20 +64,18 @@ class Generator:
         model's.
         """
         self.folder = ModelFolder(folder, data)
+        if "encode" in self.folder.program.methods:
+            raise InputError(
+                "the folder holds an encoder-decoder",
+                hint="open it with pteron.llm.Text2TextGenerator, or pteron.llm.Transcriber for speech",
+            )
         if self.folder.signature.batch != 1:
             raise damaged("model.pte", f"it takes {self.folder.signature.batch} sequences in a call, not one")
         place = self.folder.path if tokenizer is None else Path(tokenizer)
         beside, stated = place.parent if place.is_file() else place, self.folder.tokenizer_config
         if tokenizer is not None:
             stated = read_json(beside / "tokenizer_config.json")
-        self.tokenizer: Tokenizer = open_tokenizer(place, stated)
-        vocabulary = self.folder.signature.vocabulary
-        if self.tokenizer.size > vocabulary:
-            raise InputError(
-                "the tokenizer is another model's",
-                expected=f"tokens below {vocabulary}, as the program has logits",
-                got=f"tokens up to {self.tokenizer.size - 1}",
-            )
+        self.tokenizer: Tokenizer = open_tokenizer_for(self.folder, place, stated)
         self.template: ChatTemplate | None = open_template(beside, stated)
         self._special = special_texts(stated)
         self.config = config or GenerationConfig()

@@ -14,8 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pteron.errors import InputError
 from pteron.llm.extras import needed
-from pteron.llm.model_folder import damaged
+from pteron.llm.model_folder import ModelFolder, damaged
 
 #: What stands for bytes that are no text, yet or at all.
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -301,6 +302,24 @@ def open_tokenizer(place: Path, config: Mapping[str, Any]) -> Tokenizer:
     if path.suffix == ".json":
         return FastTokenizer(path)
     return TiktokenTokenizer(path, config) if _is_tiktoken(path) else SentencePieceTokenizer(path, config)
+
+
+def open_tokenizer_for(
+    folder: ModelFolder, place: Path | None = None, config: Mapping[str, Any] | None = None
+) -> Tokenizer:
+    """The tokenizer of a model: that of its folder, or the one at `place`, of which `config` states more.
+
+    InputError where it is another model's; else as `open_tokenizer`.
+    """
+    tokenizer = open_tokenizer(place or folder.path, folder.tokenizer_config if config is None else config)
+    vocabulary = folder.signature.vocabulary
+    if tokenizer.size > vocabulary:
+        raise InputError(
+            "the tokenizer is another model's",
+            expected=f"tokens below {vocabulary}, as the program has logits",
+            got=f"tokens up to {tokenizer.size - 1}",
+        )
+    return tokenizer
 
 
 def _is_tiktoken(path: Path) -> bool:

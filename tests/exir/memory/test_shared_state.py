@@ -159,3 +159,30 @@ def test_buffers_that_are_not_alike_are_not_shared() -> None:
     other.cache.fill_(3)
     with pytest.raises(ExportError, match="another initial value"):
         _lowered(_edge({"append": Cache(), "fill": other}))
+
+
+class _Pair(nn.Module):
+    """Two buffers that are equal at first; one method updates one of them, the other computes from both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("left", torch.zeros(2, 3))
+        self.register_buffer("right", torch.zeros(2, 3))
+
+    def put(self, x: torch.Tensor) -> torch.Tensor:
+        self.left.copy_(x)
+        self.right.copy_(x * 2)
+        return x.sum()
+
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.left.t().reshape(3, 2) + x @ self.right.t().reshape(3, 2)
+
+
+def test_nothing_is_folded_from_the_initial_value_of_a_buffer_that_another_method_updates() -> None:
+    model, x = _Pair(), torch.arange(6.0).reshape(2, 3)
+    edge = to_edge({name: export(_Method(model, name), (x,)) for name in ("put", "product")})
+    methods = pteron.load(_lowered(edge).buffer).load_methods()
+    for factor in (1.0, -2.0):
+        methods["put"].execute([x * factor])
+        (got,) = methods["product"].execute([torch.eye(3)[:2]])
+        torch.testing.assert_close(torch.as_tensor(got), 3 * factor * x.t()[:2])

@@ -16,6 +16,8 @@ from pteron.exir.edge.propagate_values import fake_mode_of
 CONSTANT_TAG = "constant_tag"
 #: The data file of tensors whose settings name none.
 DEFAULT_TAG = "_default_external_constant"
+#: Of a placeholder's meta: a method of the file updates this buffer, so it may be state of all (True).
+UPDATED_ELSEWHERE = "updated_elsewhere"
 
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _UPDATES = tuple(kind for kind in OutputKind if kind.name.endswith("_MUTATION"))
@@ -51,8 +53,8 @@ def updated_placeholders(program: ExportedProgram) -> set[torch.fx.Node]:
 
 
 def constant_values(program: ExportedProgram) -> dict[torch.fx.Node, torch.Tensor]:
-    """Placeholder → tensor for each parameter, buffer and constant that no run changes; those that a pass
-    put into a data file stay as they are, and are left out.
+    """Placeholder → tensor for each parameter, buffer and constant that no run of any method changes;
+    those that a pass put into a data file stay as they are, and are left out.
     """
     placeholders = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
     updated = updated_placeholders(program)
@@ -60,7 +62,7 @@ def constant_values(program: ExportedProgram) -> dict[torch.fx.Node, torch.Tenso
     for spec, node in zip(program.graph_signature.input_specs, placeholders, strict=True):
         if spec.kind not in _STORED or spec.target is None or node in updated:
             continue
-        if node.meta.get(CONSTANT_TAG) is not None:
+        if node.meta.get(CONSTANT_TAG) is not None or node.meta.get(UPDATED_ELSEWHERE):
             continue
         store = program.state_dict if spec.target in program.state_dict else program.constants
         value = store.get(spec.target)
