@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from pteron.cli import COMMANDS, arguments
 from pteron.exir import ExecutorchBackendConfig, to_edge
 from tests.cli.conftest import Command, Network
 
+#: Needs a backend that no package brings.
+DELEGATES = Path(__file__).resolve().parents[1] / "corpus" / "seeds" / "delegates.pte"
 #: How each command is called on a program; `{out}` is the file that it writes.
 CALLS = {
     "info": "{p}",
@@ -118,6 +121,68 @@ def test_inputs_that_do_not_fit(
     done = command(*call(name, model_file, tmp_path / "out"), "-i", text)
     assert_one_line(done.code, "", done.err)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_backend_that_is_not_here(name: str, command: Command, tmp_path: Path) -> None:
+    done = command(*call(name, DELEGATES, tmp_path / "out"))
+    if name not in {"check", *CALLING}:
+        assert done.code == 0  # Load alone says what the command shows.
+        return
+    assert "BackendWithCompilerDemo" in done.out + done.err
+    assert_one_line(done.code, done.out, done.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bench --duration nan",
+        "bench --duration inf",
+        "bench --threads 1 0",
+        "bench --warmup -1",
+        "profile --runs 0",
+        "profile --most -1",
+        "profile --threads x",
+        "report --runs -1",
+        "compare --against rules=all --rtol nan",
+        "compare --against rules=all --threads 0",
+        "run --atol -1",
+        "run --seed -1",
+        "reduce --timeout 0",
+        "bisect-rewrites --runs 0",
+        "size --depth 0",
+        "info --no-such-option",
+    ],
+)
+def test_numbers_out_of_range(words: str, model_file: Path, command: Command, tmp_path: Path) -> None:
+    name, *rest = words.split()
+    done = command(*call(name, model_file, tmp_path / "out"), *rest)
+    assert done.code == 2
+    assert_one_line(done.code, "", done.err)
+    assert rest[-1] in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_file_that_grows_too_large(name: str, model_file: Path, command: Command, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        done = command(*call(name, model_file, tmp_path / "out"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.code == 2
+    assert "File too large" in done.err
+    assert_one_line(done.code, "", done.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_passes_leaves_no_log(model_file: Path, command: Command, tmp_path: Path) -> None:
+    done = command("reduce", model_file, "--command", "true", "-o", tmp_path / "part.pte")
+    assert done.code == 2
+    assert "does not fail" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(params=["a folder", "no folder", "below a file", "full"])

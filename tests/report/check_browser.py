@@ -44,7 +44,8 @@ OUTSIDE = """(() => {
   const frame = document.querySelector("#graph svg.graph").getBoundingClientRect();
   return [...document.querySelectorAll("#graph svg.graph .box, #graph svg.graph .group")].filter((one) => {
     const box = one.getBoundingClientRect();
-    return box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom;
+    return box.left < frame.left || box.right > frame.right || box.top < frame.top
+      || box.bottom > frame.bottom;
   }).length;
 })"""
 

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pteron
 from pteron.cli import (
@@ -67,9 +68,16 @@ COMMANDS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong; argparse itself prints the whole usage before."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"pteron: {message} (`{self.prog} --help` shows what it takes)\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    whole = argparse.ArgumentParser(prog="pteron", description="Look into, run and measure .pte programs.")
+    whole = _Parser(prog="pteron", description="Look into, run and measure .pte programs.")
     whole.add_argument("--version", action="version", version=f"pteron {pteron.__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:

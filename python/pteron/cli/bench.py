@@ -35,6 +35,7 @@ from pteron.cli.arguments import (
 from pteron.cli.ceiling import add_ceiling, ceiling_of, given_ceiling
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.cli.numbers import count, count_or_zero, seconds
 from pteron.cli.progress import progress
 from pteron.cli.tables import table
 from pteron.devtools.ceiling import Ceiling
@@ -52,12 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_method(parser)
     add_inputs(parser)
     add_runtime(parser)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="threads of a session")
-    parser.add_argument("--streams", type=int, nargs="+", default=[1], help="sessions that run at once")
+    parser.add_argument("--threads", type=count, nargs="+", default=[1], help="threads of a session")
+    parser.add_argument("--streams", type=count, nargs="+", default=[1], help="sessions that run at once")
     parser.add_argument(
-        "--duration", type=float, default=2.0, help="seconds of steady calls for each setting"
+        "--duration", type=seconds, default=2.0, help="seconds of steady calls for each setting"
     )
-    parser.add_argument("--warmup", type=int, default=5, help="calls before them")
+    parser.add_argument("--warmup", type=count_or_zero, default=5, help="calls before them")
     add_ceiling(parser)
     parser.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier --json output")
     parser.add_argument(
@@ -69,8 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """1 where a setting became slower, or results are not the same."""
-    if options.duration <= 0 or min([*options.threads, *options.streams]) < 1 or options.warmup < 0:
-        raise UsageError("--duration, --threads and --streams must be positive, --warmup not negative")
     given_ceiling(options)
     if options.worker:
         print(json.dumps(_measure(options)))

@@ -25,8 +25,8 @@ from pteron.cli.arguments import (
     method_of,
     print_json,
 )
-from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.cli.numbers import count
 from pteron.cli.progress import progress
 from pteron.cli.tables import table
 from pteron.devtools.compare import errors
@@ -41,15 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
     add_isa(parser)
     add_backends(parser)
-    parser.add_argument("--threads", type=int, default=1, help="threads of a call (default 1)")
-    parser.add_argument("--runs", type=int, default=10, help="timed calls of each side")
+    parser.add_argument("--threads", type=count, default=1, help="threads of a call (default 1)")
+    parser.add_argument("--runs", type=count, default=10, help="timed calls of each side")
     add_json(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Prints a row for each rewrite that applies to the program."""
-    if options.runs < 1 or options.threads < 1:
-        raise UsageError("--runs and --threads must be positive")
     program = load(options)
     method = method_of(program, options.method)
     values = read_inputs(options.input, program.inputs(method), options.seed)

@@ -35,6 +35,7 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, npz, read_inputs
+from pteron.cli.numbers import count, count_or_zero, tolerance
 from pteron.cli.progress import progress
 from pteron.cli.tables import table
 from pteron.devtools.compare import Comparison, Errors, compare, compare_saved, save_values
@@ -59,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_method(parser)
     add_inputs(parser)
     add_runtime(parser)
-    parser.add_argument("--threads", type=int, help="threads of our side")
-    parser.add_argument("--rtol", type=float, default=1e-5, help="largest error, of the largest element")
-    parser.add_argument("--most", type=int, default=10, help="print so many values at most, the worst")
+    parser.add_argument("--threads", type=count, help="threads of our side")
+    parser.add_argument("--rtol", type=tolerance, default=1e-5, help="largest error, of the largest element")
+    parser.add_argument("--most", type=count_or_zero, default=10, help="print so many values, the worst")
     parser.add_argument(
         "--reference",
         type=Path,

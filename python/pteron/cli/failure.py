@@ -16,6 +16,7 @@ HELP = {
     errno.EROFS: "name a place that can be written",
     errno.ENOSPC: "free some space, or name another place",
     errno.EDQUOT: "free some space, or name another place",
+    errno.EFBIG: "the limit on the size of files is lower (ulimit -f), or name another place",
     errno.EISDIR: "name a file",
     errno.ENOTDIR: "check the path",
     errno.ENAMETOOLONG: "name it shorter",

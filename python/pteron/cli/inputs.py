@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from pteron import DimRange, ValueSpec
 from pteron.cli.failure import UsageError
+from pteron.cli.numbers import count_or_zero
 
 _GENERATED = re.compile(
     r"(?P<name>[^=]+)=(?P<shape>\d+(?:x\d+)*|scalar)?(?::(?P<dtype>[a-z]+\d*))?(?::(?P<low>[^:]+?)\.\.(?P<high>[^:]+))?"
@@ -47,7 +48,7 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         help="a file (.npz and .safetensors by name, .npy in order), or one input made up, such as"
         " x=1x3x224x224:float32:0..1; may be repeated. Others are made up at their largest sizes",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what is made up")
+    parser.add_argument("--seed", type=count_or_zero, default=0, help="of what is made up")
 
 
 def read_inputs(texts: Sequence[str], specs: Sequence[ValueSpec], seed: int) -> list[Any]:

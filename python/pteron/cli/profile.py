@@ -20,8 +20,8 @@ from pteron.cli.arguments import (
     write_file,
 )
 from pteron.cli.ceiling import add_ceiling, ceiling_of
-from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.cli.numbers import count, count_or_zero
 from pteron.cli.report import built
 from pteron.devtools.graph.model_explorer import node_data
 from pteron.devtools.profile import GROUPS, Profile, profile
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
     add_runtime(parser)
     parser.add_argument("--by", choices=GROUPS, default="step", help="what a line stands for")
-    parser.add_argument("--most", type=int, help="print so many lines at most")
-    parser.add_argument("--runs", type=int, default=20, help="measured calls")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a call (default 1)")
+    parser.add_argument("--most", type=count_or_zero, help="print so many lines at most")
+    parser.add_argument("--runs", type=count, default=20, help="measured calls")
+    parser.add_argument("--threads", type=count, default=1, help="threads of a call (default 1)")
     parser.add_argument("--format", choices=FORMATS, default="table", help="what is written")
     add_ceiling(parser)
     parser.add_argument(
@@ -57,8 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Prints or writes the profile."""
-    if options.runs < 1:
-        raise UsageError("--runs must be 1 at least")
     program = load(options)
     method = method_of(program, options.method)
     values = read_inputs(options.input, program.inputs(method), options.seed)

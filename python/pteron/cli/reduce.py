@@ -36,6 +36,7 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, npz, read_inputs
+from pteron.cli.numbers import seconds, tolerance
 from pteron.cli.progress import Progress, progress
 from pteron.devtools.reduction import reduce_units
 from pteron.devtools.sub_program import SubProgram, SubPrograms
@@ -52,9 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", action="append", default=[], metavar="SETTING=VALUE", help="as for pteron compare"
     )
-    parser.add_argument("--rtol", type=float, default=1e-5, help="with --against: largest error")
+    parser.add_argument("--rtol", type=tolerance, default=1e-5, help="with --against: largest error")
     parser.add_argument("--command", dest="check", help="a command; it fails with another code than 0")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds of a check; longer fails")
+    parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds of a check; longer fails")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the program to write")
     add_json(parser)
 
@@ -79,6 +80,8 @@ def execute(options: argparse.Namespace) -> int:
         try:
             units = reduce_units(len(parts.units), check, check.expect)
         except ValueError as e:
+            # The whole program passes: there is nothing to go on with.
+            log.unlink(missing_ok=True)
             raise UsageError(f"{options.program}: {e}") from None
     found = parts.cut(units)
     assert found is not None, "a part that failed could be made"

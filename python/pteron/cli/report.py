@@ -26,6 +26,7 @@ from pteron.cli.arguments import (
 from pteron.cli.ceiling import MEASURE, OFF, add_ceiling, ceiling_of, given_ceiling
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, read_inputs
+from pteron.cli.numbers import count, count_or_zero
 from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.profile import profile
 from pteron.devtools.report import MeasurementError, Report, Subject, report
@@ -41,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_method(parser)
     add_inputs(parser)
     add_runtime(parser)
-    parser.add_argument("--runs", type=int, default=0, help="measured calls of each program (default 0)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a call (default 1)")
+    parser.add_argument("--runs", type=count_or_zero, default=0, help="measured calls of each program")
+    parser.add_argument("--threads", type=count, default=1, help="threads of a call (default 1)")
     parser.add_argument(
         "--profile",
         type=Path,

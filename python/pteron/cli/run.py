@@ -22,6 +22,7 @@ from pteron.cli.arguments import (
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, npz, read_inputs, read_npz
+from pteron.cli.numbers import count, tolerance
 
 EXAMPLE = "pteron run model.pte -i x=1x8:float32:0..1 --save outputs.npz"
 
@@ -32,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_method(parser)
     add_inputs(parser)
     add_runtime(parser)
-    parser.add_argument("--threads", type=int, help="threads of the run")
+    parser.add_argument("--threads", type=count, help="threads of the run")
     parser.add_argument("--save", type=Path, metavar="FILE.npz", help="write the outputs by name")
     parser.add_argument("--check-outputs", type=Path, metavar="FILE.npz", help="compare with these outputs")
     parser.add_argument("--cases", action="store_true", help="run the test cases that the file brings along")
-    parser.add_argument("--rtol", type=float, default=1e-5, help="relative tolerance")
-    parser.add_argument("--atol", type=float, default=1e-8, help="absolute tolerance")
+    parser.add_argument("--rtol", type=tolerance, default=1e-5, help="relative tolerance")
+    parser.add_argument("--atol", type=tolerance, default=1e-8, help="absolute tolerance")
     add_json(parser)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pteron.cli.arguments import add_json, add_program, load, print_json
+from pteron.cli.numbers import count
 from pteron.devtools.size_report import SizeReport, size_report
 from pteron.devtools.text_table import size_text, text_table
 
@@ -14,7 +15,7 @@ EXAMPLE = "pteron size model.pte --depth 2"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     add_program(parser)
-    parser.add_argument("--depth", type=int, default=3, help="module paths are cut to so many parts")
+    parser.add_argument("--depth", type=count, default=3, help="module paths are cut to so many parts")
     add_json(parser)
 
 
