@@ -16,6 +16,7 @@ from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult
 from pteron.llm.grammar import Grammars, GrammarState
 from pteron.llm.model_folder import ModelFolder, damaged, read_json
+from pteron.llm.side_by_side import available_threads, generate_all
 from pteron.llm.speculation import DraftModel, PromptLookup, Proposer
 from pteron.llm.token_stream import Plan, TokenStream
 from pteron.llm.tokenizer import Tokenizer, open_tokenizer_for
@@ -79,8 +80,11 @@ class Generator:
         self.template: ChatTemplate | None = open_template(beside, stated)
         self._special = special_texts(stated)
         self.config = config or GenerationConfig()
+        self._threads, self._chunk, self._idle_caches = threads, prefill_chunk, idle_caches
         self._new_session = partial(CacheSession, self.folder, threads, prefill_chunk)
         self._pool = SessionPool(self._new_session, idle_caches)
+        # Of texts side by side, by the threads of a session.
+        self._side_pools: dict[int, SessionPool] = {}
         self._drafts: SessionPool | None = None
         self._draft: Generator | None = None
         if draft is not None:
@@ -116,6 +120,40 @@ class Generator:
             a setting is out of range; what the program raises. The next call works.
         """
         return self.stream(prompt, max_new_tokens=max_new_tokens, **settings).result
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        parallel: int | None = None,
+        max_new_tokens: int | None = None,
+        **settings: Any,
+    ) -> list[GenerationResult]:
+        """The texts behind several prompts of any lengths, each as `generate` gives it alone.
+
+        `parallel`: texts at a time (default: the threads of a call); they share the weights, and divide the
+        threads. A text that ends makes room for the next prompt. With a `seed` all texts have it.
+
+        Raises what `generate` raises: for prompts that cannot be used before anything is computed, and where
+        one text fails, when the others have been cancelled.
+        """
+        changes = {"max_new_tokens": max_new_tokens, **settings}
+        if max_new_tokens is None:
+            del changes["max_new_tokens"]
+        tools, variables = changes.pop("tools", None), changes.pop("template_variables", None)
+        self.config.with_changes(changes)
+        tokens = [self.tokens_of(prompt, tools, variables) for prompt in prompts]
+        if parallel is not None and (isinstance(parallel, bool) or parallel < 1):
+            raise InputError("texts at a time", argument="parallel", expected="from 1 up", got=repr(parallel))
+        threads = self._threads or available_threads()
+        at_once = max(1, min(parallel or threads, len(tokens)))
+        pool = self._side_pool(max(1, threads // at_once))
+
+        def begin(prompt: list[int]) -> TokenStream:
+            session = pool.take(prompt)
+            return self.stream_in(session, prompt, changes, lambda _: pool.give(session))
+
+        return generate_all(begin, tokens, at_once)
 
     def stream(self, prompt: Prompt, *, max_new_tokens: int | None = None, **settings: Any) -> TokenStream:
         """The same text piece by piece, as an iterator or asynchronous iterator; `cancel` ends it."""
@@ -218,6 +256,12 @@ class Generator:
         except BaseException:
             give_back(None)
             raise
+
+    def _side_pool(self, threads: int) -> SessionPool:
+        if threads not in self._side_pools:
+            new = partial(CacheSession, self.folder, threads, self._chunk)
+            self._side_pools[threads] = SessionPool(new, max(self._idle_caches, 1))
+        return self._side_pools[threads]
 
     def _plan(self, tokens: list[int], config: GenerationConfig, draft: CacheSession | None) -> Plan:
         stated = self.folder.generation_config
