@@ -60,6 +60,24 @@ def test_what_no_step_takes_is_outside(found: Profile) -> None:
     assert found.to_dict()["outside_ns"] == found.outside
 
 
+def test_threads_that_help_have_a_timeline_of_their_own() -> None:
+    model = torch.nn.Sequential(*[torch.nn.Linear(768, 768) for _ in range(8)])
+    exported = torch.export.export(model.eval(), (torch.randn(256, 768),))
+    runtime = pteron.Runtime(num_threads=2)
+    program = pteron.load(to_edge(exported).to_executorch().buffer, runtime=runtime)
+    found = profile(program, [np.ones((256, 768), np.float32)], runs=5, num_threads=2)
+    assert {one.thread for one in found.helpers} == {1}
+    for one in found.helpers:
+        # Inside of the step that it helped with.
+        same = [of for of in found.timeline if of.step == one.step]
+        assert any(of.start <= one.start <= one.end <= of.end for of in same)
+    trace = json.loads(found.to_chrome_trace())["traceEvents"]
+    assert len([event for event in trace if event.get("cat") == "helper"]) == len(found.helpers)
+    assert "helper 1" in [event["args"]["name"] for event in trace if event["name"] == "thread_name"]
+    alone = profile(program, [np.ones((256, 768), np.float32)], runs=1, num_threads=1)
+    assert not alone.helpers
+
+
 def test_steps_know_their_modules_and_lines(found: Profile) -> None:
     modules = {row.name for row in found.by("module")}
     assert {"first.0", "head"} <= modules

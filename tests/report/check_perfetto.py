@@ -84,7 +84,7 @@ def test_everything_of_a_trace_arrives(server: str, monkeypatch: pytest.MonkeyPa
         counts = browser.run(COUNTS)
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
         browser.screenshot(PICTURE)
-    assert counts["slices"] == [len(found.timeline), 0]
+    assert counts["slices"] == [len(found.timeline) + len(found.helpers), 0]
     assert counts["counters"] == [len(found.timeline), max(step.live_bytes for step in found.steps)]
     assert counts["flows"] == [len(found.flows), 0]
     assert counts["errors"] == [0, 0]

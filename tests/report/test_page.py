@@ -152,6 +152,7 @@ def test_times_are_those_of_the_profile(files: dict[str, bytes], measured: Profi
     for ns, step in zip(run["ns"], measured.steps, strict=True):
         assert ns == np.median(step.nanoseconds)
     assert len(run["timeline"]) == 3 * len(measured.steps)
+    assert run["helpers"] == [[one.step, one.thread, one.start, one.end] for one in measured.helpers]
     assert any("of the time is in" in text for text in run["advice"])
     with_ceiling = report([subject(files, profiles={"": measured})], Ceiling(1e6, 1e6)).html
     assert any("of this machine's ceiling" in text for text in data_of(with_ceiling)["runs"][0]["advice"])
@@ -177,6 +178,7 @@ def test_long_timelines_are_cut_at_whole_calls(files: dict[str, bytes], measured
         (lambda saved: saved["steps"][0].update(ns=["<b>"]), "no count"),
         (lambda saved: saved["steps"][0].update(ns=[-1]), "no count"),
         (lambda saved: saved.update(timeline=[[99999, 0, 1]]), "of no step"),
+        (lambda saved: saved.update(helpers=[[0, 0, 0, 1]]), "of no step or thread"),
         (lambda saved: saved.update(call_ns=[]), "not the output of pteron profile"),
         (lambda saved: saved.update(traced_call_ns=[]), "not the output of pteron profile"),
     ],

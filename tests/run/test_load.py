@@ -120,9 +120,14 @@ def test_a_program_describes_itself() -> None:
     assert (bytes(blob), blob.readonly) == (b"abc", True)
 
 
-def test_reprs() -> None:
-    program = pteron.load(build(add_method(), add_method(name="encode")))
-    assert repr(program) == "pteron.Program(methods: forward, encode)"
+def test_reprs(tmp_path: Path) -> None:
+    data = build(add_method(), add_method(name="encode"))
+    program = pteron.load(data)
+    signature = "(x: float32[2, 3], y: float32[2, 3]) -> float32[2, 3]"
+    assert repr(program) == f"pteron.Program, {len(data)} bytes\n  forward{signature}\n  encode{signature}"
+    path = tmp_path / "model.pte"
+    path.write_bytes(data)
+    assert repr(pteron.load(path)).startswith(f"pteron.Program of {path}, {len(data)} bytes\n")
     assert repr(program.load_method("encode")) == (
         "pteron.Method encode(x: float32[2, 3], y: float32[2, 3]) -> float32[2, 3]"
     )

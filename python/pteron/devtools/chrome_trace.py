@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pteron.devtools.profile import Interval, Profile
 
-#: The track of the thread that calls; those of delegates follow.
+#: The track of the thread that calls; those of its helpers follow, then those of delegates.
 CALLER = 1
 _PROCESS = 1
 
@@ -17,12 +17,15 @@ _PROCESS = 1
 def chrome_trace(profile: Profile) -> str:
     """The trace as JSON; times in microseconds from the first measured call on."""
     backends = list(dict.fromkeys(event.backend for event in profile.events))
-    tracks = {backend: CALLER + 1 + at for at, backend in enumerate(backends)}
+    threads = max((one.thread for one in profile.helpers), default=0)
+    tracks = {backend: CALLER + threads + 1 + at for at, backend in enumerate(backends)}
     events = [
         _named("process_name", CALLER, f"pteron {profile.method}"),
         _named("thread_name", CALLER, "steps"),
+        *(_named("thread_name", CALLER + at, f"helper {at}") for at in range(1, threads + 1)),
         *(_named("thread_name", track, f"delegate {backend}") for backend, track in tracks.items()),
         *_steps(profile),
+        *_helpers(profile),
         *_memory(profile),
         *_delegates(profile, tracks),
         *_flows(profile),
@@ -54,6 +57,21 @@ def _steps(profile: Profile) -> Iterator[dict[str, Any]]:
                 "flops": step.flops,
                 "bytes": step.nbytes,
             },
+        }
+
+
+def _helpers(profile: Profile) -> Iterator[dict[str, Any]]:
+    for interval in profile.helpers:
+        step = profile.steps[interval.step]
+        yield {
+            "ph": "X",
+            "pid": _PROCESS,
+            "tid": CALLER + interval.thread,
+            "name": step.operator,
+            "cat": "helper",
+            "ts": interval.start / 1e3,
+            "dur": (interval.end - interval.start) / 1e3,
+            "args": {"step": step.step.index, "kernel": step.step.name},
         }
 
 

@@ -101,6 +101,13 @@ class Interval:
     end: int
 
 
+@dataclass(frozen=True)
+class HelperInterval(Interval):
+    """A stretch in which thread number `thread` (1 and more; the caller is 0) helped with a step."""
+
+    thread: int
+
+
 @dataclass(frozen=True, repr=False)
 class Profile:
     """Times of a method's steps.
@@ -108,7 +115,8 @@ class Profile:
     `calls` are the nanoseconds of each measured call without a tracer, `traced_calls` those with it: the
     difference is what measuring costs. Times of steps are without it: with `outside` they make up a call.
     `flows` are pairs of steps: one writes a tensor that the other reads.
-    `ceiling` is what the machine can do at most, if it is known.
+    `ceiling` is what the machine can do at most, if it is known. `helpers` is the timeline of the threads of
+    the pool, `timeline` that of the thread that calls.
     """
 
     method: str
@@ -120,6 +128,7 @@ class Profile:
     timeline: tuple[Interval, ...]
     flows: tuple[tuple[int, int], ...] = ()
     ceiling: Ceiling | None = None
+    helpers: tuple[HelperInterval, ...] = ()
 
     @property
     def nanoseconds(self) -> float:
@@ -212,6 +221,7 @@ class Profile:
                 for event in self.events
             ],
             "timeline": [[one.step, one.start, one.end] for one in self.timeline],
+            "helpers": [[one.step, one.thread, one.start, one.end] for one in self.helpers],
         }
 
     def to_csv(self, group: str = "step") -> str:
@@ -250,9 +260,9 @@ class Profile:
     def to_chrome_trace(self) -> str:
         """The timeline in the trace event format: opens in Perfetto and in Chrome's `about:tracing`.
 
-        Steps are on the thread of the call, what delegates report on a track for each backend; memory is a
-        counter, and flows lead from the step that writes a tensor to those that read it, in the first
-        measured call.
+        Steps are on the thread of the call, the parts of them that other threads did on tracks of theirs,
+        what delegates report on a track for each backend; memory is a counter, and flows lead from the step
+        that writes a tensor to those that read it, in the first measured call.
         """
         return chrome_trace(self)
 
@@ -388,7 +398,12 @@ def profile(
     flows = tuple(_flows(plan))
     most = ceiling.of(plan) if isinstance(ceiling, MachineCeiling) else ceiling
     traced_calls = tuple(map(_length, traced))
-    return Profile(method, threads, tuple(plain), traced_calls, steps, events, intervals, flows, most)
+    helpers = tuple(
+        HelperInterval(step, start - origin, end - origin, thread)
+        for step, thread, start, end in timer.helpers()
+    )
+    times_of_calls = tuple(plain), traced_calls
+    return Profile(method, threads, *times_of_calls, steps, events, intervals, flows, most, helpers)
 
 
 def step_profiles(

@@ -5,6 +5,7 @@
 use crate::{Pool, stop_word};
 use pteron_core::{AlignedBuffer, Args, Bound, Error, Grid, Prepared, Result, Scratch, WorkerScratch};
 use std::sync::atomic::AtomicU32;
+pub use worker_times::{WorkerSpan, WorkerTimes};
 
 /// Phases with less estimated work than this (nanoseconds) run on the caller alone.
 pub const MIN_PARALLEL_NS: u64 = 20_000;
@@ -82,6 +83,8 @@ pub struct Executor<'a> {
     /// Asked by the calling thread, and by it alone, between chunks; an error stops the run. Not asked in calls
     /// that are one chunk.
     pub watch: Option<&'a dyn Fn() -> Result<()>>,
+    /// Told when helpers work, in calls that somebody watches.
+    pub workers: Option<&'a WorkerTimes>,
 }
 
 /// Lets the chunks of a region carry the question, which only the calling thread asks.
@@ -171,7 +174,7 @@ impl Executor<'_> {
     ) -> Result<()> {
         let scratch = &*scratch;
         let (pool, stop, question) = (self.pool, self.stop, &CallersQuestion(self.watch));
-        pool.run(threads, chunks, &|chunk, worker| {
+        let run = |chunk, worker| {
             stop_word::check(stop)?;
             if worker == 0 {
                 // SAFETY: worker 0 is the thread that called.
@@ -180,7 +183,11 @@ impl Executor<'_> {
             // SAFETY: the pool gives a worker index to one thread at a time, and the exclusive borrow of
             // the scratch is held by our caller; the rest is the contract of `run_bound`.
             unsafe { prepared.run(bound, args, phase, chunk, &mut scratch.worker(worker)?) }
-        })
+        };
+        let Some(times) = self.workers else { return pool.run(threads, chunks, &run) };
+        let result = pool.run(threads, chunks, &|chunk, worker| times.chunk(worker, || run(chunk, worker)));
+        times.end_phase();
+        result
     }
 
     /// Threads that a phase is worth.
@@ -194,6 +201,8 @@ impl Executor<'_> {
         self.max_threads.min(self.pool.threads()).min(worth).min(chunks as usize)
     }
 }
+
+mod worker_times;
 
 #[cfg(test)]
 mod tests;

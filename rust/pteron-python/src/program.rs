@@ -16,6 +16,7 @@ use pteron_runtime::{MethodOptions, Program as Loaded};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A loaded program: immutable, and shared by all methods loaded from it. Made by `pteron.load`.
@@ -23,6 +24,8 @@ use std::sync::Arc;
 pub struct Program {
     program: Arc<Loaded>,
     interfaces: Vec<Arc<MethodInterface>>,
+    /// The file that it was loaded from, if it was one.
+    path: Option<PathBuf>,
 }
 
 /// Loads a program.
@@ -49,7 +52,7 @@ pub fn load(
     let py = source.py();
     let runtime = Runtime::or_shared(py, runtime)?;
     let limits = Limits::of_parameter(limits)?;
-    let (source, _) = file_source(source, mmap, "source", ".pte")?;
+    let (source, path) = file_source(source, mmap, "source", ".pte")?;
     let data = data_sources(data, mmap)?;
     let program = call::detached_result(py, || Loaded::load_with_data(&runtime, source, data, limits))?;
     let program = program.or_raise(py)?;
@@ -59,7 +62,7 @@ pub fn load(
         .map(|name| MethodInterface::new(py, &program, name).map(Arc::new))
         .collect::<Result<Vec<_>>>()
         .or_raise(py)?;
-    Ok(Program { program, interfaces })
+    Ok(Program { program, interfaces, path })
 }
 
 /// The method that is meant where none is named.
@@ -376,8 +379,10 @@ impl Program {
     }
 
     fn __repr__(&self) -> String {
-        let methods = self.interfaces.iter().map(|i| pteron_core::error::printable(&i.name));
-        format!("pteron.Program(methods: {})", methods.collect::<Vec<_>>().join(", "))
+        let path = self.path.as_ref().map(|path| printable(&path.to_string_lossy()));
+        let of = path.map_or(String::new(), |path| format!(" of {path}"));
+        let methods = self.interfaces.iter().map(|i| format!("\n  {}", i.signature()));
+        format!("pteron.Program{of}, {} bytes{}", self.program.file_bytes(), methods.collect::<String>())
     }
 }
 

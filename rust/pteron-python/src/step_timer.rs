@@ -32,6 +32,13 @@ impl StepTimer {
         self.lock().steps().iter().map(|s| (s.step, ns(s.begin), ns(s.end))).collect()
     }
 
+    /// Step, thread (1 and more), begin and end of each stretch in which a thread of the pool helped with a step, in
+    /// nanoseconds of `time.perf_counter_ns`.
+    fn helpers(&self) -> Vec<(usize, usize, u64, u64)> {
+        let ns = |since: std::time::Duration| self.origin_ns.saturating_add(since.as_nanos() as u64);
+        self.lock().helpers().iter().map(|h| (h.step, h.worker, ns(h.begin), ns(h.end))).collect()
+    }
+
     /// What delegates have reported: step, backend, identifier, begin and end on the delegate's clock, and the number
     /// of the step's interval.
     fn delegate_events<'py>(&self, py: Python<'py>) -> PyResult<Vec<Part<'py>>> {

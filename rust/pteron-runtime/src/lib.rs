@@ -51,7 +51,7 @@ pub use session::cancel::CancelHandle;
 pub use session::input_value::{InputValue, TensorInput};
 pub use session::memory::{Export, Memory};
 pub use session::output_value::{LentBytes, LentTensor, OutputBuffer, OutputValue, Outputs};
-pub use session::step_times::{PartId, PartTime, StepTime, StepTimes};
+pub use session::step_times::{HelperTime, PartId, PartTime, StepTime, StepTimes};
 pub use session::tracer::{Allocation, StepInfo, Tracer};
 
 /// The README's Rust snippets compile.

@@ -9,6 +9,8 @@ from typing import Any
 from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.description import MethodDescription
 
+#: Threads that a saved profile may have.
+MOST_THREADS = 1024
 #: Intervals of the timeline that a report holds; whole calls, one at least.
 MOST_INTERVALS = 20_000
 
@@ -50,6 +52,7 @@ def run_data(plan: MethodDescription, saved: Mapping[str, Any]) -> dict[str, Any
                 for event in saved.get("delegate_events", ())
             ],
             "timeline": timeline,
+            "helpers": list(_helpers(saved.get("helpers", ()), timeline, len(steps))),
             "ceiling": _ceiling(saved.get("ceiling")),
             "inside": list(_inside(saved.get("delegate_events", ()), timeline)),
         }
@@ -93,6 +96,17 @@ def _timeline(intervals: Sequence[Any], steps: int, calls: int) -> list[list[int
         raise TypeError("an interval of the timeline is of no step")
     whole = max(len(known) // max(calls, 1), 1)
     return known[: max(MOST_INTERVALS // whole, 1) * whole]
+
+
+def _helpers(intervals: Sequence[Any], timeline: Sequence[Sequence[int]], steps: int) -> Iterator[list[int]]:
+    """What other threads did in the calls of the timeline: step, thread, start, end."""
+    last = max((end for _, _, end in timeline), default=0)
+    for interval in intervals:
+        known = [_whole(value) for value in interval]
+        if len(known) != 4 or known[0] >= steps or not 0 < known[1] <= MOST_THREADS:
+            raise TypeError("an interval of a helper is of no step or thread")
+        if known[2] <= last:
+            yield known
 
 
 def _inside(events: Sequence[Any], timeline: Sequence[Sequence[int]]) -> Iterator[list[Any]]:

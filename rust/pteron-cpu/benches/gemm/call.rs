@@ -142,7 +142,7 @@ impl Call {
 
     pub fn run(&mut self, pool: &Pool, max_threads: usize) {
         let stop = AtomicU32::new(stop_word::RUNNING);
-        let executor = Executor { pool, max_threads, stop: &stop, watch: None };
+        let executor = Executor { pool, max_threads, stop: &stop, watch: None, workers: None };
         // SAFETY: as in `bind`, and the grid and scratch belong to this call.
         unsafe {
             let args = Args::new(&self.values, &self.ids);

@@ -53,7 +53,7 @@ fn run(kernel: &TwoPhases, pool: &Pool, max_threads: usize, stop: u32) -> Result
     let grid = kernel.bind(&mut unsafe { BindArgs::new(&mut values, &[]) }, &mut bound)?;
     let mut scratch = SessionScratch::new(max_threads, largest_scratch([kernel.scratch(), Scratch::NONE]))?;
     let stop = AtomicU32::new(stop);
-    let executor = Executor { pool, max_threads, stop: &stop, watch: None };
+    let executor = Executor { pool, max_threads, stop: &stop, watch: None, workers: None };
     // SAFETY: bound just now, scratch of the declared size, no tensors.
     unsafe { executor.run_bound(kernel, &bound, &Args::new(&values, &[]), &grid, &mut scratch) }
 }
@@ -79,7 +79,7 @@ fn phases_are_ordered_with_any_number_of_threads() {
 fn small_work_stays_on_the_caller() {
     let pool = Pool::new(4);
     let stop = AtomicU32::new(0);
-    let executor = Executor { pool: &pool, max_threads: 4, stop: &stop, watch: None };
+    let executor = Executor { pool: &pool, max_threads: 4, stop: &stop, watch: None, workers: None };
     assert_eq!(executor.threads_for(100, 10), 1);
     assert_eq!(executor.threads_for(1, 10_000_000), 1);
     assert_eq!(executor.threads_for(10, 2_500), 2);

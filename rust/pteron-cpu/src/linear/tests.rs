@@ -125,7 +125,7 @@ pub(super) fn execute_with_output(
     let grid = prepared.bind(&mut unsafe { BindArgs::new(&mut values, &ids) }, &mut bound)?;
     let mut scratch = SessionScratch::new(threads, prepared.scratch())?;
     let (pool, stop) = (Pool::new(threads), AtomicU32::new(stop_word::RUNNING));
-    let executor = Executor { pool: &pool, max_threads: threads, stop: &stop, watch: None };
+    let executor = Executor { pool: &pool, max_threads: threads, stop: &stop, watch: None, workers: None };
     // SAFETY: as above; grid, bound and scratch belong to this call.
     unsafe { executor.run_bound(prepared, &bound, &Args::new(&values, &ids), &grid, &mut scratch)? };
     let out = values.get(out).and_then(Value::as_tensor).unwrap().view();

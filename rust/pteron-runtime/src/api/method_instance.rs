@@ -230,14 +230,17 @@ impl MethodInstance {
         if let Some(tracer) = &mut tracer {
             session.input_allocations(&mut |allocation| tracer.allocation(allocation));
         }
+        let max_threads = options.num_threads.unwrap_or(self.max_threads).min(self.max_threads);
+        let workers = tracer.as_mut().and_then(|tracer| tracer.worker_times(max_threads));
         let mut run = Run {
             code,
             cancel: &self.cancel,
             executor: Executor {
                 pool: code.runtime.pool(),
-                max_threads: options.num_threads.unwrap_or(self.max_threads).min(self.max_threads),
+                max_threads,
                 stop: self.cancel.word(),
                 watch: callers_watch.is_some().then_some(&between_chunks),
+                workers: workers.as_deref(),
             },
             budget: budget.full,
             full_budget: budget.full,

@@ -173,6 +173,11 @@ impl Program {
         within_memory_limit(|| Ok(describe::plan(&code)))
     }
 
+    /// Bytes of the program file, without data files.
+    pub fn file_bytes(&self) -> usize {
+        self.data.file_bytes()
+    }
+
     /// The kernel of every step of a method, in order.
     pub fn kernels(&self, method: &str) -> Result<Vec<String>> {
         let code = self.code(method)?;

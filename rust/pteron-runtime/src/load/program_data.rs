@@ -55,6 +55,11 @@ impl ProgramData {
         &self.file
     }
 
+    /// Bytes of the program file.
+    pub(crate) fn file_bytes(&self) -> usize {
+        self.storage.bytes().len()
+    }
+
     pub(crate) fn external(&self) -> &ExternalFiles {
         &self.external
     }

@@ -2,6 +2,8 @@
 
 use super::tracer::{StepInfo, Tracer};
 use pteron_core::{DelegateEvent, Error, EventId};
+use pteron_cpu::executor::{WorkerSpan, WorkerTimes};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// When a step ran, since the origin of its [`StepTimes`].
@@ -41,6 +43,19 @@ pub struct PartTime {
     pub interval: usize,
 }
 
+/// When a thread of the pool helped with a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HelperTime {
+    /// Index of the step.
+    pub step: usize,
+    /// The thread, 1 and more.
+    pub worker: usize,
+    /// Beginning of its first chunk of a phase.
+    pub begin: Duration,
+    /// End of its last.
+    pub end: Duration,
+}
+
 /// Watches any number of calls, one after the other. A step takes two readings of the clock, and its time holds one of
 /// them ([`StepTimes::clock_cost`]).
 #[derive(Debug, Clone)]
@@ -49,12 +64,15 @@ pub struct StepTimes {
     open: Duration,
     steps: Vec<StepTime>,
     parts: Vec<PartTime>,
+    workers: Option<Arc<WorkerTimes>>,
+    helpers: Vec<HelperTime>,
 }
 
 impl StepTimes {
     /// No times yet; they count from `origin`.
     pub fn since(origin: Instant) -> StepTimes {
-        StepTimes { origin, open: Duration::ZERO, steps: Vec::new(), parts: Vec::new() }
+        let (steps, parts, helpers) = (Vec::new(), Vec::new(), Vec::new());
+        StepTimes { origin, open: Duration::ZERO, steps, parts, workers: None, helpers }
     }
 
     /// Steps in the order in which they ended.
@@ -67,10 +85,16 @@ impl StepTimes {
         &self.parts
     }
 
+    /// When other threads than the caller's worked.
+    pub fn helpers(&self) -> &[HelperTime] {
+        &self.helpers
+    }
+
     /// Adds what another one has seen since the same origin.
     pub fn append(&mut self, other: StepTimes) {
         let before = self.steps.len();
         self.steps.extend(other.steps);
+        self.helpers.extend(other.helpers);
         self.parts.extend(
             other.parts.into_iter().map(|p| PartTime { interval: p.interval.saturating_add(before), ..p }),
         );
@@ -93,6 +117,18 @@ impl Tracer for StepTimes {
     fn step_end(&mut self, step: &StepInfo<'_>, _: Option<&Error>) {
         let end = self.origin.elapsed();
         self.steps.push(StepTime { step: step.step, begin: self.open, end });
+        let spans = self.workers.as_ref().map(|workers| workers.take()).unwrap_or_default();
+        self.helpers.extend(spans.into_iter().map(|WorkerSpan { worker, begin, end }| HelperTime {
+            step: step.step,
+            worker,
+            begin,
+            end,
+        }));
+    }
+
+    fn worker_times(&mut self, threads: usize) -> Option<Arc<WorkerTimes>> {
+        self.workers = (threads > 1).then(|| Arc::new(WorkerTimes::since(self.origin, threads)));
+        self.workers.clone()
     }
 
     fn delegate_event(&mut self, step: &StepInfo<'_>, backend: &str, event: &DelegateEvent<'_>) {

@@ -2,6 +2,8 @@
 
 use crate::DelegatePart;
 use pteron_core::{ArgView, DelegateEvent, Error};
+use pteron_cpu::executor::WorkerTimes;
+use std::sync::Arc;
 
 /// One step of the executable.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +64,11 @@ pub trait Tracer {
     /// methods.
     fn stops_run(&mut self) -> bool {
         false
+    }
+    /// Where the threads that help with kernels note when they do, for a call on up to `threads` threads. Asked
+    /// before the first step; `None`: nobody wants to know.
+    fn worker_times(&mut self, _threads: usize) -> Option<Arc<WorkerTimes>> {
+        None
     }
     /// Argument number `position` of the step, which it has written; tensors are valid during the call only.
     fn value(&mut self, _step: &StepInfo<'_>, _position: usize, _value: ArgView<'_>) {}
