@@ -9,12 +9,19 @@ import pytest
 
 from pteron.llm import Generator
 from tests.llm.recipe_folder import RecipeFolder, write_folder
+from tests.llm.speech_folder import write_speech_folder
 
 
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> RecipeFolder:
     """The folder of a small model, with the model."""
     return write_folder(tmp_path_factory.mktemp("llm"))
+
+
+@pytest.fixture(scope="session")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> RecipeFolder:
+    """The folder of a small Whisper, with the model."""
+    return write_speech_folder(tmp_path_factory.mktemp("speech"))
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from pteron.cli import (
     run,
     size,
     strip,
+    transcribe,
 )
 from pteron.cli.failure import UsageError, one_line
 
@@ -62,6 +63,7 @@ COMMANDS = (
     convert,
     generate,
     chat,
+    transcribe,
     plugins,
     knobs,
     completion,

@@ -11,15 +11,20 @@ from pteron.llm.generation_result import GenerationResult, Timings, TokenLogprob
 from pteron.llm.generator import Generator
 from pteron.llm.text2text import Text2TextGenerator
 from pteron.llm.token_stream import TokenStream
+from pteron.llm.transcriber import Hearing, Segment, Transcriber, Transcript
 
 __all__ = [
     "Conversation",
     "GenerationConfig",
     "GenerationResult",
     "Generator",
+    "Hearing",
+    "Segment",
     "Text2TextGenerator",
     "Timings",
     "TokenLogprob",
     "TokenStream",
+    "Transcriber",
+    "Transcript",
     "export",
 ]

@@ -6,6 +6,7 @@ they are buffers. `forward` is the decoder over these buffers and a cache of its
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -35,6 +36,8 @@ from pteron.llm.export_stages import (
 
 #: Tokens of the examples that are traced; other numbers than any extent of a small model's weights.
 _EXAMPLE, _SOURCE = 3, 7
+#: Samples from one column of a spectrogram to the next.
+_HOP = 160
 
 
 class _State(nn.Module):
@@ -151,7 +154,8 @@ def export_encoder_decoder(
                 packed_weights=packed_weights,
             )
         )
-    return write_folder(program, model, folder, tokenizer, metadata)
+    others = [] if frames is None else [("preprocessor_config.json", _spectrogram(prepared, frames))]
+    return write_folder(program, model, folder, tokenizer, metadata, others)
 
 
 def _frames(model: Any) -> int | None:
@@ -166,6 +170,21 @@ def _frames(model: Any) -> int | None:
         )
     columns: int = model.config.max_source_positions * encoder.conv1.stride[0] * encoder.conv2.stride[0]
     return columns
+
+
+def _spectrogram(model: Any, frames: int) -> str:
+    """How sounds become spectrograms, as transformers states it; but for bands and length all of Whisper's
+    are made alike.
+    """
+    stated = {
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "feature_size": model.get_encoder().num_mel_bins,
+        "sampling_rate": 16_000,
+        "n_fft": 400,
+        "hop_length": _HOP,
+        "chunk_length": frames * _HOP // 16_000,
+    }
+    return json.dumps(stated, indent=2)
 
 
 def _rows_of_source(model: Any, given: int | None, frames: int | None) -> int | None:
