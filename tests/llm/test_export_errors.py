@@ -33,8 +33,12 @@ def test_other_models(tmp_path: Path) -> None:
         export(nn.Linear(2, 2).eval(), tmp_path)
     with pytest.raises(pteron.ExportError, match="LlamaModel is no decoder-only model with a head"):
         export(LlamaModel(llama().config).eval(), tmp_path)
-    with pytest.raises(pteron.ExportError, match=r"Mamba.* keeps states of recurrences"):
-        export(mamba(), tmp_path)
+    with pytest.raises(pteron.ExportError, match=r"Mamba2.* keeps states of recurrences"):
+        export(mamba("Mamba2", num_heads=4, head_dim=16, n_groups=1), tmp_path)
+    with pytest.raises(pteron.ExportError, match=r"all_logits=True.*takes one token in a call"):
+        export(mamba(), tmp_path, all_logits=True)
+    with pytest.raises(pteron.ExportError, match="training mode"):
+        export(mamba().train(), tmp_path)
 
 
 def test_settings(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 QUICK = ("llama", "gpt2", "gemma2")
 
 
-def mamba() -> Any:
+def mamba(name: str = "Mamba", **settings: Any) -> Any:
     """States of a recurrence."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
-    return _made("Mamba", vocab_size=VOCABULARY, **sizes)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "initializer_range": 0.5}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    return _made(name, **{"vocab_size": VOCABULARY, **sizes, **ends, **settings})

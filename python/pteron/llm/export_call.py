@@ -38,6 +38,8 @@ def export(
     for Whisper. It gives the last hidden state, float32 [batch_size, rows, width], and keeps keys and values
     of every decoder layer as state, which `forward` reads (`Program.load_methods(["encode", "forward"])`).
 
+    A state-space model (Mamba) takes one token in a call, S = 1, and its state cannot go back.
+
     Args:
         model: a model of transformers in evaluation mode, or the folder of one. It is not changed.
         folder: where `model.pte`, `config.json`, `generation_config.json` and the tokenizer's files go; it

@@ -27,6 +27,8 @@ _TOKENIZER_FILES = (
     "tekken.json",
 )
 _TOKENIZER_ENDINGS = (".model", ".tiktoken")
+#: Extents of keys or values: batch, heads, positions, dim.
+_HEADED = 4
 #: Numbers of element types in program files.
 _DTYPES = {torch.float16: 5, torch.float32: 6, torch.bfloat16: 15}
 
@@ -61,14 +63,15 @@ def constant_methods(
         "get_max_context_len": max_seq_len,
         "get_vocab_size": model.get_output_embeddings().weight.shape[0],
         "get_n_layers": config.num_hidden_layers,
-        "get_n_kv_heads": caches[0][0].shape[1],
-        "get_head_dim": caches[0][0].shape[3],
         "get_max_batch_size": batch_size,
         "use_kv_cache": True,
         "use_sdpa_with_kv_cache": False,
         "enable_dynamic_shape": True,
         "get_dtype": _DTYPES[caches[0][0].dtype],
     }
+    shape = caches[0][0].shape
+    if len(shape) == _HEADED:  # States of recurrences have no heads.
+        stated |= {"get_n_kv_heads": shape[1], "get_head_dim": shape[3]}
     begin, ends = (_token_ids(model, f"{name}_token_id") for name in ("bos", "eos"))
     if begin:
         stated["get_bos_id"] = begin[0]

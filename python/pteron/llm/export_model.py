@@ -18,6 +18,7 @@ from pteron.llm import export_attention
 from pteron.llm.export_cache import Buffers, cache_over
 from pteron.llm.export_encoder_decoder import export_encoder_decoder
 from pteron.llm.export_folder import ExportedLanguageModel, constant_methods
+from pteron.llm.export_recurrent import export_recurrent, is_recurrent
 from pteron.llm.export_rotary import use_tables
 from pteron.llm.export_stages import (
     OTHER_WAY,
@@ -89,6 +90,18 @@ def export_model(
         )
     if max_source_len is not None:
         raise ValueError("llm.export(max_source_len=...): only an encoder-decoder has a source")
+    if isinstance(model, PreTrainedModel) and is_recurrent(model):
+        return export_recurrent(
+            model,
+            folder,
+            max_seq_len=max_seq_len,
+            tokenizer=tokenizer,
+            scheme=scheme,
+            dtype=dtype,
+            all_logits=all_logits,
+            batch_size=batch_size,
+            packed_weights=packed_weights,
+        )
     _check_model(model, max_seq_len)
     with torch.no_grad():
         prepared = _prepared(model, max_seq_len, scheme, dtype)

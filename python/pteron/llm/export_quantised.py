@@ -15,19 +15,19 @@ _GROUP = 32
 _INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
 
 
-#: Tables of positions that models index themselves.
-_INDEXED = ("embed_positions", "relative_attention_bias")
+#: Tables of positions that models index, and weights that they multiply by, themselves.
+_OWN = ("embed_positions", "relative_attention_bias", "dt_proj")
 
 
 def quantise(model: Any, scheme: str) -> None:
-    """Quantise the weights of linear layers and embeddings of `model`, but for tables of positions.
+    """Quantise the weights of linear layers and embeddings of `model`, but for `_OWN`.
 
     ExportError where a weight is not float32.
     """
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     is_tied = head.weight is table.weight
     for name, module in list(model.named_modules()):
-        if not isinstance(module, (nn.Linear, nn.Embedding)) or name.endswith(_INDEXED):
+        if not isinstance(module, (nn.Linear, nn.Embedding)) or name.endswith(_OWN):
             continue
         if module.weight.dtype != torch.float32:
             raise ExportError(
