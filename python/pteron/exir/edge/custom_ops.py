@@ -8,6 +8,7 @@ library behind those has a name of its own: the operator's library stays as its 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ _KNOWN = frozenset(
 
 # torch.library has no annotations.
 _library: Any = torch.library.Library(LIBRARY_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-# Operators of our library → the operators that they stand for.
+# Operators of our library (out variants, functional forms) → the operators that they stand for.
 _shown: dict[str, str] = {}
 
 
@@ -90,6 +91,57 @@ def refusal(op: OpOverload) -> str | None:
     return None
 
 
+def changed_arguments(op: OpOverload) -> list[torch.Argument]:
+    """The arguments that `op` writes to, in the order of its schema."""
+    return [argument for argument in op._schema.arguments if _is_written(argument)]
+
+
+@functools.cache
+def functional_form(op: OpOverload) -> OpOverload | None:
+    """An operator that computes what `op` does and changes no argument: its results are those of `op`, then
+    the new values of the arguments that `op` changes. None where these are lists or may be absent, or a
+    result is no tensor.
+    """
+    schema, changed = op._schema, changed_arguments(op)
+    shares = [a for a in (*schema.arguments, *schema.returns) if a.alias_info is not None]
+    if any(str(value.type) != "Tensor" for value in (*changed, *schema.returns)) or len(shares) > len(
+        changed
+    ):
+        return None
+    name = schema.name.replace("::", "_") + f"_functional_{len(_shown)}"
+    text = str(schema)
+    inside = re.sub(r"\(\w+!\)", "", text[text.index("(") + 1 : text.rindex(") -> ")])
+    returned = ", ".join(["Tensor"] * (len(schema.returns) + len(changed)))
+    full = name if op._overloadname == "default" else f"{name}.{op._overloadname}"
+    _library.define(f"{full}({inside}) -> ({returned})")
+    _library.impl(full, _on_copies(op), "CompositeExplicitAutograd")
+    _shown[name] = schema.name
+    made: OpOverload = getattr(
+        getattr(getattr(torch.ops, LIBRARY_NAMESPACE), name), op._overloadname or "default"
+    )
+    return made
+
+
+def _on_copies(op: OpOverload) -> Callable[..., Any]:
+    changed = [(at, a.name) for at, a in enumerate(op._schema.arguments) if _is_written(a)]
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        given, copies = list(args), []
+        for at, name in changed:
+            copy = (given[at] if at < len(given) else kwargs[name]).clone()
+            copies.append(copy)
+            if at < len(given):
+                given[at] = copy
+            else:
+                kwargs[name] = copy
+        result = op(*given, **kwargs)
+        results = [result] if isinstance(result, torch.Tensor) else list(result or ())
+        both = (*results, *copies)
+        return both[0] if len(both) == 1 else both
+
+    return compute
+
+
 def _is_written(argument: torch.Argument) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
@@ -104,12 +156,13 @@ def made_out_variant(op: OpOverload) -> OpOverload:
     reason = refusal(op)
     if reason is not None:
         raise MissingOutVariantError(f"{op} cannot be called from a program: it {reason}", operator=str(op))
-    name = op._schema.name.replace("::", "_") + f"_{len(_shown)}"
+    shown = _shown.get(op._schema.name.removeprefix(f"{LIBRARY_NAMESPACE}::"), op._schema.name)
+    name = shown.replace("::", "_") + f"_{len(_shown)}"
     overload = "out" if op._overloadname == "default" else f"{op._overloadname}_out"
     names, declared, returned = _outputs(op._schema)
     _library.define(f"{name}.{overload}({_arguments(op._schema)}{declared}) -> {returned}")
     _library.impl(f"{name}.{overload}", _implementation(op, names), "CompositeExplicitAutograd")
-    _shown[name] = op._schema.name
+    _shown[name] = shown
     made: OpOverload = getattr(getattr(getattr(torch.ops, LIBRARY_NAMESPACE), name), overload)
     return made
 

@@ -20,7 +20,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tre
 
 from pteron.errors import MissingOutVariantError
 from pteron.exir.edge.control_flow import control_flow_of, graph_modules, is_control_flow, loop_operators
-from pteron.exir.edge.custom_ops import is_custom, is_custom_name, refusal
+from pteron.exir.edge.custom_ops import functional_form, is_custom, is_custom_name, refusal
 from pteron.exir.edge.delegate_call import is_delegate_call
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, emitted_name
 from pteron.exir.edge.extent_bounds import extent_bounds
@@ -133,7 +133,7 @@ def _node_problems(
         return
     if node.target in _FUNCTIONALIZED:
         op: Any = node.args[0]
-        yield str(op), refusal(op) or "changes its arguments"
+        yield str(op), _whole_tensors(op) or refusal(op) or "changes its arguments"
         return
     if isinstance(node.target, HigherOrderOperator):
         yield name, "this higher-order operator cannot be emitted"
@@ -143,6 +143,16 @@ def _node_problems(
         yield name, problem
     elif emitted is not None and emitted not in kernels and not (takes_custom and is_custom_name(emitted)):
         yield name, f"the target has no kernel {emitted}; {_without_kernel(emitted)}"
+
+
+def _whole_tensors(op: OpOverload) -> str | None:
+    """What is wrong with a call of a custom operator that may change whole tensors."""
+    if not is_custom(op) or functional_form(op) is None:
+        return None
+    return (
+        "changes a part of a tensor here, or one tensor by two arguments; let it change a whole tensor, or "
+        "return the new value, and copy that where it belongs in the model (tensor[...].copy_(...))"
+    )
 
 
 def _emitted_operator(node: torch.fx.Node) -> tuple[str | None, str | None]:
