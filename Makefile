@@ -18,7 +18,7 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 .PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-accuracy test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
-	bench-models bench-ops bench-page bench-quant bench-xnnpack clean
+	bench-models bench-ops bench-page bench-llm bench-quant bench-xnnpack clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -332,6 +332,18 @@ $(QUANT)/.packages: pyproject.toml | $(UV)
 
 bench-quant: $(VENV)/.installed $(VENV)/.bench-packages $(QUANT)/.packages ## int8 models against ONNX Runtime, OpenVINO and ExecuTorch (an hour; MODELS= names some)
 	$(BIN)/python benches/quantised_models.py $(MODELS) --peers $(QUANT)/bin/python
+
+LLM := $(VENV)-bench-llm
+
+# llama.cpp has no wheel: it is built for this machine's processor, with a C++ compiler.
+$(LLM)/.packages: pyproject.toml | $(UV)
+	@echo "installing peers that run language models into $(LLM), llama.cpp from its sources"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(LLM)
+	$(UV) pip install --quiet --python $(LLM)/bin/python --group bench-llm
+	@touch $@
+
+bench-llm: $(VENV)/.installed $(VENV)/.bench-packages $(LLM)/.packages ## language models against llama.cpp, ONNX Runtime GenAI, OpenVINO GenAI (hours; MODELS= names some)
+	$(BIN)/python benches/llm_speed.py $(MODELS) --peers $(LLM)/bin/python
 
 bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
 	cargo bench -q -p pteron-cpu --bench gemm
