@@ -57,7 +57,7 @@ ENGINES = {
     "pteron packed": Engine("pteron packed", False, False, SCHEMES),
     "llama.cpp": Engine("gguf", True, True, SCHEMES),
     "onnxruntime": Engine("onnxruntime", False, True, ("f32", "int8", "int4")),
-    "openvino": Engine("gguf", True, True, SCHEMES),
+    "openvino": Engine("gguf", True, True, ("int8", "int4")),
 }
 #: What an engine imports, so that neither load nor memory counts it.
 MODULES = {
