@@ -15,6 +15,8 @@ import torch
 
 import pteron
 from pteron._native import StepTimer
+from pteron.cli.inputs import read_inputs
+from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.description import describe, describe_plan
 from pteron.devtools.flops import flops
 from pteron.devtools.profile import GROUPS, Profile, _excess, profile
@@ -22,6 +24,11 @@ from pteron.exir import to_edge
 from tests.cli.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = {
+    "loops": ROOT / "tests" / "corpus" / "seeds" / "loops.pte",
+    "state": ROOT / "tests" / "corpus" / "seeds" / "cache.pte",
+    "xnnpack": ROOT / "rust" / "pteron-xnnpack" / "tests" / "programs" / "block.pte",
+}
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +83,48 @@ def test_threads_that_help_have_a_timeline_of_their_own() -> None:
     assert "helper 1" in [event["args"]["name"] for event in trace if event["name"] == "thread_name"]
     alone = profile(program, [np.ones((256, 768), np.float32)], runs=1, num_threads=1)
     assert not alone.helpers
+
+
+@pytest.mark.parametrize("name", ["loops", "state", "xnnpack"])
+def test_every_form_has_the_total_of_the_steps(name: str) -> None:
+    path = PROGRAMS[name]
+    program = pteron.load(path)
+    values = read_inputs([], program.inputs(), 0)
+    found = profile(program, values, runs=3, warmup=0, num_threads=1, ceiling=Ceiling(100.0, 10.0))
+    total = sum(sum(step.nanoseconds) for step in found.steps) / 3
+    calls = sum(len(step.nanoseconds) for step in found.steps) / 3
+    assert total > 0
+    least = []
+    for group in GROUPS:
+        lines = [json.loads(line) for line in found.to_json_lines(group).splitlines()]
+        table = list(csv.DictReader(io.StringIO(found.to_csv(group))))
+        for one, nanoseconds in (
+            (found.by(group), sum(row.nanoseconds for row in found.by(group))),
+            (lines, sum(row["ns"] for row in lines)),
+        ):
+            assert len(one) == len(table)
+            assert nanoseconds == pytest.approx(total)
+        assert sum(float(row["ns"]) for row in table) == pytest.approx(total, abs=len(table))
+        assert sum(row["calls"] for row in lines) == pytest.approx(calls)
+        least.append(sum(row["ceiling"] * row["ns"] for row in lines))
+    assert least == pytest.approx([found.least] * len(GROUPS))
+    whole = found.to_dict()
+    assert sum(sum(step["ns"]) for step in whole["steps"]) / 3 == pytest.approx(total)
+    # Intervals of traces hold one reading of the clock each, which is no time of the step.
+    traced = sum(end - start for _, start, end in whole["timeline"]) / 3
+    events = json.loads(found.to_chrome_trace())["traceEvents"]
+    steps = [event["dur"] for event in events if event["ph"] == "X" and "kernel" in event["args"]]
+    assert sum(steps) * 1e3 / 3 == pytest.approx(traced)
+    (scope,) = json.loads(found.to_speedscope())["profiles"]
+    spent, stack = 0.0, []
+    for event in scope["events"]:
+        if event["type"] == "O":
+            stack.append(event["at"])
+        else:
+            start = stack.pop()
+            spent += 0.0 if stack else event["at"] - start
+    assert spent / 3 == pytest.approx(traced)
+    assert traced >= total
 
 
 def test_steps_know_their_modules_and_lines(found: Profile) -> None:

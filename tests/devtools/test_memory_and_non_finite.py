@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +14,9 @@ import pteron
 from pteron.devtools import first_non_finite, memory_report
 from pteron.devtools.description import describe_plan
 from pteron.devtools.live_memory import live_bytes
-from pteron.devtools.profile import profile
+from pteron.devtools.profile import Profile, profile
+from pteron.devtools.report import Subject
+from pteron.devtools.size_report import size_report
 from pteron.exir import to_edge
 from tests.devtools.recorded_model import captured
 
@@ -104,3 +109,25 @@ def test_objects_show_what_they_are() -> None:
     assert "forward: 6 instructions, 0 delegates, " in repr(manager)
     measured = profile(pteron.load(manager.buffer), [x.numpy()], runs=2)
     assert repr(measured).startswith("<Profile of forward: 4 steps, ")
+    sizes = size_report(pteron.load(manager.buffer), manager.buffer)
+    assert repr(sizes).startswith("<SizeReport: ")
+    assert str(sum(sizes.modules.values())) in str(sizes)
+    memory = memory_report(pteron.load(manager.buffer))
+    assert repr(memory).startswith("<MemoryReport of forward: ")
+    assert f"<td>{memory.at_peak[0].nbytes:,}</td>" in memory._repr_html_()
+
+
+def test_tools_are_called_by_their_names_in_the_package() -> None:
+    tools: Any = pteron.devtools  # A type checker knows a module, which nobody calls.
+    exported, x = captured()
+    content = bytes(to_edge(exported).to_executorch().buffer)
+    program = pteron.load(content)
+    measured = tools.profile(program, [x.numpy()], runs=1)
+    assert type(measured) is Profile
+    assert tools.size_report(program, content) == size_report(program, content)
+    plain = pteron.load(content, runtime=pteron.Runtime(disabled_rules=["all"]))
+    assert tools.compare(program, plain, [x.numpy()]).values
+    page = tools.report([Subject("model.pte", program, content)])
+    assert page.html.startswith("<!")
+    assert inspect.signature(tools.profile) == inspect.signature(profile)
+    assert {"profile", "compare", "memory_report", "size_report", "Inspector"} <= set(dir(tools))

@@ -72,7 +72,7 @@ def test_two_programs_and_errors(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--runs", "-1"], "must not be negative"),
+        (["--runs", "-1"], "'-1' is below 0"),
         (["--ceiling", "0,1"], "must be positive"),
         (["--ceiling", "nan,1"], "must be positive"),
         (["--ceiling", "1"], "not measure, off, or two numbers"),

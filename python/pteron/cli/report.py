@@ -65,8 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Writes the report."""
-    if options.runs < 0:
-        raise UsageError("--runs must not be negative")
     files = [options.program, *options.others]
     if options.profile and options.runs:
         raise UsageError("--profile has saved measurements, --runs takes new ones: give one of them")

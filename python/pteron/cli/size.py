@@ -6,8 +6,7 @@ import argparse
 
 from pteron.cli.arguments import add_json, add_program, load, print_json
 from pteron.cli.numbers import count
-from pteron.devtools.size_report import SizeReport, size_report
-from pteron.devtools.text_table import size_text, text_table
+from pteron.devtools.size_report import size_report
 
 EXAMPLE = "pteron size model.pte --depth 2"
 
@@ -26,23 +25,5 @@ def execute(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report.to_dict())
     else:
-        print(text(report), end="")
+        print(report, end="")
     return 0
-
-
-def text(report: SizeReport) -> str:
-    """The sizes as tables."""
-    rows = [(name, str(nbytes), f"{nbytes / report.file_bytes:.1%}") for name, nbytes in report.parts.items()]
-    out = text_table(("part", "bytes", "share"), [*rows, ("file", str(report.file_bytes), "100.0%")])
-    for title, sizes in (
-        ("module", report.modules),
-        ("dtype", report.dtypes),
-        ("delegate", report.delegates),
-    ):
-        if sizes:
-            order = sorted(sizes.items(), key=lambda item: -item[1])
-            out += "\n" + text_table((title, "bytes"), [(name, str(nbytes)) for name, nbytes in order])
-    for duplicate in report.duplicates:
-        names = ", ".join(duplicate.names)
-        out += f"\nstored {len(duplicate.names)} times: {names} ({size_text(duplicate.nbytes)})"
-    return out + ("\n" if report.duplicates else "")

@@ -1,6 +1,8 @@
 """Tools that explain a program: profiles, comparisons, sizes, records of runs, test cases.
 
 `Inspector`, `ETRecord` and their like have ExecuTorch's names. Nothing is imported before it is asked for.
+`profile`, `compare`, `report` and `size_report` are modules that can be called like their function:
+`pteron.devtools.profile(program, inputs)`.
 """
 
 from importlib import import_module
@@ -21,10 +23,19 @@ _HOMES = {
     "write_etdump": "pteron.devtools.etdump",
 }
 
-__all__ = sorted(_HOMES)
+#: Modules that can be called like their function.
+_CALLABLE = ("compare", "profile", "report", "size_report")
+
+__all__ = sorted([*_HOMES, *_CALLABLE])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
+    if name in _CALLABLE:
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron._native import Program, TracedStep
+from pteron.devtools.callable_module import make_callable
 from pteron.devtools.description import MethodDescription, Step, describe_plan
 from pteron.devtools.sources import Source, Sources
 
@@ -357,3 +358,6 @@ def _located(plan: MethodDescription, sources: Sources, watch: _Compared) -> Ite
             shape=shape,
             errors=found,
         )
+
+
+make_callable(__name__)

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from pteron._native import Method, Program, StepTimer
+from pteron.devtools.callable_module import make_callable
 from pteron.devtools.ceiling import Ceiling, MachineCeiling
 from pteron.devtools.chrome_trace import chrome_trace
 from pteron.devtools.data_frames import pandas_or_error
@@ -548,3 +549,6 @@ _NAMES: dict[str, Callable[[StepProfile], str]] = {
     "kernel": lambda step: step.step.name,
     "backend": lambda step: step.backend or "(none)",
 }
+
+
+make_callable(__name__)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 from pteron._native import Program
 from pteron.devtools.description import MethodDescription, describe, describe_plan
+from pteron.devtools.html_table import html_table
 from pteron.devtools.lifetimes import flow_of, step_accesses
 from pteron.devtools.live_memory import live_bytes
 from pteron.devtools.sources import Sources
@@ -26,7 +28,7 @@ class LiveTensor:
     line: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryReport:
     """Bytes of one session of a method; `str()` of it is a table.
 
@@ -48,18 +50,36 @@ class MemoryReport:
         """Everything, as JSON has it."""
         return asdict(self)
 
-    def __str__(self) -> str:
-        head = (
+    def __repr__(self) -> str:
+        return (
+            f"<MemoryReport of {self.method}: {self.peak_bytes:,} bytes in use at step {self.peak_step},"
+            f" a session takes {self.session_bytes:,}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.text, f"{each.nbytes:,}", each.written_by, each.module, each.line) for each in self.at_peak
+        ]
+        shares = [each.nbytes / max(self.peak_bytes, 1) for each in self.at_peak]
+        heads = ("tensor", "bytes", "written by", "module", "line")
+        table = html_table(f"in use at step {self.peak_step}", heads, rows, shares) if rows else ""
+        return f"<p>{escape(self._head())}</p>{table}"
+
+    def _head(self) -> str:
+        return (
             f"method {self.method}: {sum(self.arenas):,} bytes planned "
             f"({sum(self.file_arenas):,} in the file), "
             f"{self.peak_bytes:,} in use at step {self.peak_step}; a session takes {self.session_bytes:,}, "
-            f"constants {self.constant_bytes:,}\n"
+            f"constants {self.constant_bytes:,}"
         )
+
+    def __str__(self) -> str:
         rows = [
             (f"{each.nbytes:,}", each.text, each.written_by, each.module, each.line)
             for each in self.at_peak[:_MOST_SHOWN]
         ]
-        return head + (text_table(("bytes", "tensor", "written by", "module", "line"), rows) if rows else "")
+        table = text_table(("bytes", "tensor", "written by", "module", "line"), rows) if rows else ""
+        return f"{self._head()}\n{table}"
 
 
 def memory_report(program: Program, method: str = "forward") -> MemoryReport:

@@ -10,11 +10,12 @@ from typing import Any
 
 from pteron._native import Program
 from pteron.devtools.bundle_part import program_part
+from pteron.devtools.callable_module import make_callable
 from pteron.devtools.description import MethodDescription, ProgramDescription, TensorValue, describe
 from pteron.devtools.html_table import html_table
 from pteron.devtools.program_file import is_pack
 from pteron.devtools.sources import Sources
-from pteron.devtools.text_table import size_text
+from pteron.devtools.text_table import size_text, text_table
 
 #: Named data of ours that is no weight.
 OURS = "pteron."
@@ -28,9 +29,9 @@ class Duplicate:
     nbytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SizeReport:
-    """Bytes of a program file.
+    """Bytes of a program file; `str()` of it is tables.
 
     `parts` make up the whole file. `modules`, `dtypes` are of the constants and initial contents in the file,
     each range of bytes counted once; `delegates` are blobs by backend.
@@ -53,6 +54,30 @@ class SizeReport:
             "delegates": self.delegates,
             "duplicates": [{"names": list(d.names), "nbytes": d.nbytes} for d in self.duplicates],
         }
+
+    def __repr__(self) -> str:
+        largest = max(self.modules, key=self.modules.__getitem__, default="")
+        most = f", most in {largest}" if largest else ""
+        return (
+            f"<SizeReport: {size_text(self.file_bytes)}, {size_text(self.parts['weights'])} of weights{most}>"
+        )
+
+    def __str__(self) -> str:
+        shares = [(name, n, f"{n / max(self.file_bytes, 1):.1%}") for name, n in self.parts.items()]
+        rows = [*shares, ("file", self.file_bytes, "100.0%")]
+        tables = [text_table(("part", "bytes", "share"), [(name, str(n), share) for name, n, share in rows])]
+        for title, sizes in (
+            ("module", self.modules),
+            ("dtype", self.dtypes),
+            ("delegate", self.delegates),
+        ):
+            if sizes:
+                order = sorted(sizes.items(), key=lambda item: -item[1])
+                tables.append(text_table((title, "bytes"), [(name, str(nbytes)) for name, nbytes in order]))
+        for one in self.duplicates:
+            names = ", ".join(one.names)
+            tables.append(f"stored {len(one.names)} times: {names} ({size_text(one.nbytes)})\n")
+        return "\n".join(tables)
 
     def _repr_html_(self) -> str:
         tables = []
@@ -160,3 +185,6 @@ def find_duplicates(
     for (nbytes, _), same in found.items():
         if len(same) > 1:
             yield Duplicate(tuple(same), nbytes)
+
+
+make_callable(__name__)

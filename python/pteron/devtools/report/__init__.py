@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pteron._native import Program
+from pteron.devtools.callable_module import make_callable
 from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.profile import Profile
 from pteron.devtools.report import advice
@@ -109,3 +110,6 @@ def report(subjects: Sequence[Subject], ceiling: Ceiling | None = None) -> Repor
             }
         )
     )
+
+
+make_callable(__name__)
