@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pteron.cli.failure import UsageError
-from pteron.cli.numbers import count, count_or_zero
 
 if TYPE_CHECKING:
     from pteron.llm import GenerationResult, Generator
@@ -25,7 +24,7 @@ _NUMBERS = {
 def add_generation(parser: argparse.ArgumentParser) -> None:
     """The folder, and settings of a generation."""
     parser.add_argument("folder", type=Path, help="a folder with model.pte and its tokenizer")
-    parser.add_argument("--max-new-tokens", type=count, help="most tokens of the text")
+    parser.add_argument("--max-new-tokens", type=int, help="most tokens of the text")
     for name, (kind, text) in _NUMBERS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=text)
     parser.add_argument(
@@ -33,13 +32,9 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ignore-eos", action="store_true", help="go on behind tokens that end a text")
     parser.add_argument(
-        "--prompt-lookup",
-        type=count_or_zero,
-        default=0,
-        metavar="N",
-        help="guess N tokens from earlier ones",
+        "--prompt-lookup", type=int, default=0, metavar="N", help="guess N tokens from earlier places"
     )
-    parser.add_argument("--threads", type=count, help="threads of the model")
+    parser.add_argument("--threads", type=int, help="threads of the model")
     parser.add_argument("--stats", action="store_true", help="print times to standard error")
 
 
