@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule, Node
 
+from pteron.quant.fold_padding import fold_padding
 from pteron.quant.integer_regions import (
     CAT,
     CHOOSES,
@@ -43,11 +44,12 @@ class PteronQuantizer(Base):
     Integers get: convolutions (1-d, 2-d) and linear layers, with batch norm and relu; products of two
     activations (attention that is written with `matmul`); sums, products, concatenation, pooling and
     activations that stand between those. Concatenation and max pooling have one scale for all that they
-    read and write, and so has what only moves elements. Weights are int8 from -127 to 127, symmetric, with
-    a scale for each output channel; activations int8 from -128 to 127 with a scale and a zero point for
-    each tensor; biases stay float32. A result is quantised only where an operator with integers reads it:
-    norms, softmax and the model's outputs read floats. Left in float, too: recurrent layers,
-    `scaled_dot_product_attention`, transposed and 3-d convolutions.
+    read and write, and so has what only moves elements. Zeros around an image become the padding of the
+    convolutions that read it, where both sides have as many. Weights are int8 from -127 to 127,
+    symmetric, with a scale for each output channel; activations int8 from -128 to 127 with a scale and a
+    zero point for each tensor; biases stay float32. A result is quantised only where an operator with
+    integers reads it: norms, softmax and the model's outputs read floats. Left in float, too: recurrent
+    layers, `scaled_dot_product_attention`, transposed and 3-d convolutions.
 
     Args:
         per_channel: a scale for each output channel of a weight; False: one for the weight.
@@ -79,6 +81,12 @@ class PteronQuantizer(Base):
         self._leave = frozenset(leave)
         self._activation = _activation_spec(is_dynamic, is_qat)
         self._weight = _weight_spec(per_channel, is_qat)
+
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Zeros around images become the padding of convolutions, in place; before `annotate`."""
+        fold_padding(model.graph)
+        model.recompile()
+        return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate the nodes of a captured graph, in place. `prepare_pt2e` calls this."""
