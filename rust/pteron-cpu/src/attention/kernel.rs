@@ -3,7 +3,8 @@
 //!
 //! A chunk walks the keys in blocks. Each block is packed once, then for a few rows at a time: scores,
 //! weights, weighted sums into the output. Blocks depend on the shape alone and every row is computed by
-//! itself, so results do not depend on chunks or threads.
+//! itself, so results do not depend on chunks or threads. A block ends behind the last key that the mask shows to anybody:
+//! what is left out would have weights of zero.
 #![allow(
     unsafe_code,
     reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
@@ -14,6 +15,7 @@ use super::key_value_panels::{ScaleQueries, pack_keys, pack_values};
 use super::problem::{MaskKind, Problem, Strides};
 use super::products::{DirectScores, DirectSums, TiledProduct};
 use super::scores::{BlockMask, Normalise, ScoreBlock};
+use super::seen_keys::SeenKeys;
 use super::spec::AttentionSpec;
 use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
 use crate::gemm::{TileSet, part};
@@ -120,22 +122,50 @@ impl Attention {
     unsafe fn run_unit(&self, unit: &Unit<'_>, rows: Range<usize>) {
         let p = unit.problem;
         let blocks = p.keys.div_ceil(KEY_BLOCK);
+        let mut is_first = true;
         for i in 0..blocks {
             let keys = part(p.keys, blocks, i);
+            let parts = row_blocks(p.rows, &rows, self.rows_together());
+            // SAFETY: the unit's pointers are those of a call whose shapes are in its problem, as the caller promises.
+            let seen = parts.fold(0, |seen, block| unsafe { self.seen(unit, &keys, &block, seen) });
+            if seen == 0 {
+                continue;
+            }
+            let keys = keys.start..keys.start + seen;
             // SAFETY: the block is inside the keys; the scratch was sized for it.
             unsafe {
                 if !unit.is_direct {
                     unit.pack(self.level, &keys);
                 }
                 for block in row_blocks(p.rows, &rows, self.rows_together()) {
-                    self.run_block(unit, &keys, &block);
+                    self.run_block(unit, &keys, &block, is_first);
                 }
             }
+            is_first = false;
         }
         for block in row_blocks(p.rows, &rows, self.rows_together()) {
-            // SAFETY: these rows were computed above, or there are no keys.
-            unsafe { self.finish(unit, &block, blocks == 0) };
+            // SAFETY: the rows are inside the output; they were computed above, or nothing was seen.
+            unsafe {
+                if is_first {
+                    unit.begin(&block);
+                }
+                self.finish(unit, &block, blocks == 0);
+            }
         }
+    }
+
+    /// Keys of `keys`, from the first on, behind which the mask hides the others from all rows of `block`; `at_least`, if that
+    /// is more.
+    ///
+    /// # Safety
+    /// As [`Attention::run_unit`].
+    unsafe fn seen(&self, unit: &Unit<'_>, keys: &Range<usize>, block: &RowBlock, at_least: usize) -> usize {
+        self.level.dispatch(SeenKeys {
+            mask: unit.mask_at(block.head, block.rows.start, keys.start),
+            rows: block.rows.len(),
+            keys: keys.len(),
+            at_least,
+        })
     }
 
     /// A multiple of the tallest tile.
@@ -147,12 +177,17 @@ impl Attention {
     ///
     /// # Safety
     /// As [`Attention::run_unit`]; `keys` are packed unless the unit is direct.
-    unsafe fn run_block(&self, unit: &Unit<'_>, keys: &Range<usize>, block: &RowBlock) {
+    unsafe fn run_block(&self, unit: &Unit<'_>, keys: &Range<usize>, block: &RowBlock, is_first: bool) {
         let (p, b) = (unit.problem, unit.buffers);
         let rows = block.rows.len();
-        let seen = p.visible(block.rows.end - 1).saturating_sub(keys.start).min(keys.len());
-        // The first block always writes the output.
-        if seen == 0 && keys.start > 0 {
+        let visible = p.visible(block.rows.end - 1).saturating_sub(keys.start);
+        // SAFETY: as this function asks for.
+        let seen = unsafe { self.seen(unit, keys, block, 0) }.min(visible);
+        if seen == 0 {
+            if is_first {
+                // SAFETY: the rows are inside the output, as the caller promises.
+                unsafe { unit.begin(block) };
+            }
             return;
         }
         let stride = keys.len().next_multiple_of(NR) + SCORE_PADDING;
@@ -176,14 +211,14 @@ impl Attention {
                 keys: seen,
                 mask: unit.mask_at(block.head, block.rows.start, keys.start),
                 limit: p.first_limit.map(|l| (l + block.rows.start).saturating_sub(keys.start)),
-                is_first: keys.start == 0,
+                is_first,
                 largest: b.largest.add(block.slot),
                 sum: b.sum.add(block.slot),
                 out,
                 out_stride: p.out.row,
                 width: p.width,
             });
-            self.sums(unit, keys, seen, rows, stride, out);
+            self.sums(unit, keys, [seen, rows, stride], out, is_first);
         }
     }
 
@@ -226,10 +261,9 @@ impl Attention {
         &self,
         unit: &Unit<'_>,
         keys: &Range<usize>,
-        seen: usize,
-        rows: usize,
-        stride: usize,
+        [seen, rows, stride]: [usize; 3],
         out: *mut f32,
+        is_first: bool,
     ) {
         let (p, b) = (unit.problem, unit.buffers);
         if unit.is_direct {
@@ -243,7 +277,7 @@ impl Attention {
                 width: p.width,
                 out,
                 out_stride: p.out.row,
-                is_first: keys.start == 0,
+                is_first,
             });
         }
         let product = TiledProduct {
@@ -256,7 +290,7 @@ impl Attention {
             c: out,
             c_stride: p.out.row,
             columns: p.width,
-            is_first: keys.start == 0,
+            is_first,
         };
         // SAFETY: weights, packed values and output have the rows, keys and width stated, as the caller
         // promises of the block and its buffers.
@@ -271,10 +305,6 @@ impl Attention {
         unsafe {
             let out = unit.out_at(block.head, block.rows.start);
             if has_no_keys {
-                // A sum over nothing.
-                for row in 0..block.rows.len() {
-                    out.add(row * p.out.row).write_bytes(0, p.width);
-                }
                 return;
             }
             self.level.dispatch(Normalise {
@@ -337,6 +367,23 @@ impl Unit<'_> {
                 BlockMask::Added(self.mask.cast::<f32>().wrapping_add(offset), m.row, m.element)
             }
             MaskKind::Kept => BlockMask::Kept(self.mask.wrapping_add(offset), m.row, m.element),
+        }
+    }
+
+    /// Makes the rows of `block` those of a sum over nothing.
+    ///
+    /// # Safety
+    /// The rows are inside the output.
+    unsafe fn begin(&self, block: &RowBlock) {
+        let (p, b) = (self.problem, self.buffers);
+        let out = self.out_at(block.head, block.rows.start);
+        for row in 0..block.rows.len() {
+            // SAFETY: the rows are inside the output, as the caller promises; the buffers have room for every row of a chunk.
+            unsafe {
+                out.add(row * p.out.row).write_bytes(0, p.width);
+                *b.largest.add(block.slot + row) = f32::NEG_INFINITY;
+                *b.sum.add(block.slot + row) = 0.0;
+            }
         }
     }
 

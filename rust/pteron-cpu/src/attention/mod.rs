@@ -5,7 +5,8 @@
 //! `key_value_panels`, `products`, `scores` (packing, the two products, the softmax between them).
 //!
 //! Queries, keys, values and output may have any order of batch, heads and rows, so that the transposes
-//! around attention in a model vanish.
+//! around attention in a model vanish. Keys that the mask hides from all rows of a block are not read (`seen_keys`): NaN and
+//! infinities in them have no effect.
 
 mod chunk_grid;
 mod kernel;
@@ -14,6 +15,7 @@ mod prepare;
 mod problem;
 mod products;
 mod scores;
+mod seen_keys;
 mod spec;
 #[cfg(test)]
 mod tests;

@@ -309,6 +309,37 @@ fn rows_that_see_nothing() {
 }
 
 #[test]
+fn keys_that_nobody_sees_are_not_read() {
+    // The first keys behind which nothing is seen, and in front of which: a cache, and one with a window.
+    for ([l, s], seen) in
+        [([1, 700], 0..130), ([3, 512], 0..33), ([40, 1500], 0..700), ([5, 1500], 1100..1203)]
+    {
+        let shows = |i: usize, j: usize| seen.contains(&j) && (j + l < seen.end + i + 1 || i + 1 == l);
+        let kept: Vec<bool> = (0..l * s).map(|at| shows(at / s, at % s)).collect();
+        let added = kept.iter().map(|k| if *k { 0.25 } else { f32::NEG_INFINITY }).collect();
+        for mask in [Mask::Kept([1, 1, l, s], kept), Mask::Added([1, 1, l, s], added)] {
+            let case = Case { mask, ..Case::new(1, 2, 2, [l, s, 48, 48]) };
+            case.check("hidden");
+            let mut strange = case.clone();
+            // Whole blocks in front of what is seen, and everything behind it.
+            let hidden = |j: usize| j >= seen.end || j + 600 < seen.start;
+            for (j, (k, v)) in
+                strange.key.values.chunks_mut(48).zip(strange.value.values.chunks_mut(48)).enumerate()
+            {
+                if hidden(j % s) {
+                    (k[1], v[2]) = (f32::NAN, f32::INFINITY);
+                }
+            }
+            for isa in ISAS {
+                let bits =
+                    |c: &Case| c.run(isa, false).map(|v| v.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+                assert_eq!(bits(&case), bits(&strange), "{isa:?} {l} of {s}");
+            }
+        }
+    }
+}
+
+#[test]
 fn nan_and_infinity_reach_exactly_their_rows() {
     for [l, s] in [[4, 6], [20, 500]] {
         for (special, in_query) in [(f32::NAN, true), (f32::NAN, false), (f32::INFINITY, true)] {

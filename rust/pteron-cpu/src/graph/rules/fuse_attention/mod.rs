@@ -7,7 +7,7 @@
 //! Permutes, copies, views and factors on the way to the first product, on the way to the second, and
 //! behind it are taken in as far as they only rearrange; a mask that is `where(seen, 0, -inf)` is read as
 //! `seen`. Results differ from those of the separate steps by rounding, within 1e-5 of the largest
-//! output; NaN, infinities and rows that see nothing come out as in the steps.
+//! output; NaN, infinities and rows that see nothing come out as in the steps, but that keys which a mask hides are not read.
 //!
 //! Where shapes can change, the views that are left out state theirs in lists of integers: the step takes
 //! these and checks them whenever it is bound.

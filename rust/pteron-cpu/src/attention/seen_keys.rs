@@ -1,0 +1,68 @@
+//! How many keys of a block a mask lets anybody see: a cache is masked behind its filled part, and what nobody sees is not
+//! read. Unsafe island.
+#![allow(unsafe_code, reason = "rows of masks are addressed by stride")]
+
+use super::scores::BlockMask;
+use pteron_kernels::vector_math::{Simd, SimdTask};
+
+/// The number of first keys of a block behind which every row adds -inf, at least `at_least`.
+pub(super) struct SeenKeys {
+    pub mask: BlockMask,
+    pub rows: usize,
+    pub keys: usize,
+    pub at_least: usize,
+}
+
+impl SimdTask for SeenKeys {
+    type Output = usize;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> usize {
+        let mut seen = self.at_least.min(self.keys);
+        for row in 0..self.rows {
+            // SAFETY: `mask` points to the entries of `rows` rows and `keys` keys, as the kernel promises of a block; a stride
+            // of zero from key to key says that a row has one entry.
+            seen = unsafe {
+                match self.mask {
+                    BlockMask::None => self.keys,
+                    BlockMask::Added(mask, by_row, 0) if *mask.add(row * by_row) == f32::NEG_INFINITY => seen,
+                    BlockMask::Kept(mask, by_row, 0) if *mask.add(row * by_row) == 0 => seen,
+                    BlockMask::Added(_, _, 0) | BlockMask::Kept(_, _, 0) => self.keys,
+                    BlockMask::Added(mask, by_row, _) => {
+                        let mask = mask.add(row * by_row);
+                        let lowest = s.splat(f32::NEG_INFINITY);
+                        let is_seen = |at: usize| s.any(s.not(s.eq(s.load(mask.add(at)), lowest)));
+                        let one = |at: usize| *mask.add(at) != f32::NEG_INFINITY;
+                        last(seen, self.keys, S::LANES, is_seen, one)
+                    }
+                    BlockMask::Kept(mask, by_row, _) => {
+                        let mask = mask.add(row * by_row);
+                        let is_seen = |at: usize| s.any(s.load_bools(mask.add(at), S::LANES));
+                        last(seen, self.keys, S::LANES, is_seen, |at| *mask.add(at) != 0)
+                    }
+                }
+            };
+            if seen == self.keys {
+                break;
+            }
+        }
+        seen
+    }
+}
+
+/// Behind the last of `from..to` that is seen, or `from`: looks at `lanes` at a time from the end, then at each one.
+#[inline(always)]
+fn last(
+    from: usize,
+    mut to: usize,
+    lanes: usize,
+    are_seen: impl Fn(usize) -> bool,
+    is_seen: impl Fn(usize) -> bool,
+) -> usize {
+    while to >= from + lanes && !are_seen(to - lanes) {
+        to -= lanes;
+    }
+    while to > from && !is_seen(to - 1) {
+        to -= 1;
+    }
+    to
+}
