@@ -186,6 +186,7 @@ PLUGINS = {
 # packed weights that the kept calls, of fixed shapes and one value, do not have. `kernel_args` of
 # rust/pteron-fuzz meets them, and unit tests beside the kernels assert many.
 KERNELS = {
+    "an RMS norm has a weight for each element of a row",
     "an index into a dimension without elements",
     "a block of attention is too large to address",
     "a dimension is too long",
@@ -244,6 +245,7 @@ KERNELS = {
     "probabilities are floats",
     "random counts are floats",
     "repeats are int32 or int64",
+    "shapes do not fit for a rotary embedding",
     "strides must not be negative",
     "tensors without dimensions do not concatenate",
     "the batch has too many items",

@@ -21,6 +21,7 @@ pub mod linear;
 pub mod packed;
 pub mod plan;
 pub mod pool;
+pub mod rotary;
 pub mod stop_word;
 pub mod weight_only;
 

@@ -142,7 +142,7 @@ fn check(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn rewrites_change_no_result() {
-    check(0..120);
+    check(0..190);
 }
 
 /// The elements in the order that buffers have.

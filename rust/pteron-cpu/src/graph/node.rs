@@ -3,7 +3,9 @@
 use super::argument::{Argument, Literal};
 use super::ids::TensorId;
 use crate::epilogue::Epilogue;
+use crate::rotary::Rotary;
 use pteron_kernels::elementwise::chain::Chain;
+use pteron_kernels::ops::normalization::rms_norm::RmsNorm;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -34,6 +36,10 @@ pub enum Op {
     Integer(Box<crate::integer::IntegerSpec>),
     /// A product with a weight that stays quantised: its arguments are what the description says.
     WeightOnly(Box<crate::weight_only::WeightOnlySpec>),
+    /// An RMS norm over the last dimension. Arguments: x, the weight if it has one, the result.
+    RmsNorm(RmsNorm),
+    /// A rotary embedding. Arguments: x, the cosines, the sines, the result.
+    Rotary(Rotary),
     /// The largest elements of windows, without their places. Arguments: those of `max_pool2d_with_indices` or
     /// `max_pool3d_with_indices` without the indices.
     MaxPool,

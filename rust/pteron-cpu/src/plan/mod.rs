@@ -42,6 +42,8 @@ impl PlanSpec {
             Op::Attention(spec) => crate::attention::prepare_attention(ctx, spec),
             Op::Elementwise(chain) => pteron_kernels::elementwise::chain_kernel::prepare(ctx, chain),
             Op::Integer(spec) => crate::integer::prepare(ctx, spec),
+            Op::RmsNorm(norm) => pteron_kernels::ops::normalization::rms_norm::prepare(ctx, norm),
+            Op::Rotary(rotary) => crate::rotary::prepare(ctx, rotary),
             Op::MaxPool => pteron_kernels::ops::pooling::max_values::prepare(ctx),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
             Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
@@ -85,6 +87,12 @@ impl fmt::Display for PlanSpec {
         }
         if let Op::WeightOnly(spec) = &self.op {
             write!(f, "{spec}")?;
+        }
+        if let Op::RmsNorm(norm) = &self.op {
+            write!(f, "{norm}")?;
+        }
+        if let Op::Rotary(rotary) = &self.op {
+            write!(f, "{rotary}")?;
         }
         if self.op == Op::MaxPool {
             f.write_str("max pool")?;

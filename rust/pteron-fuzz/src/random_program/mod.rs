@@ -4,6 +4,7 @@
 mod attention;
 mod elementwise;
 mod loops;
+mod norms;
 mod pictures;
 mod placement;
 mod products;
@@ -244,7 +245,9 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(23) {
+        match self.rng.below(25) {
+            24 => self.rotary(x),
+            23 => self.rms_norm(x),
             22 => self.quantised_layer(),
             21 => self.quantised_product(x),
             20 => self.scaled_by_known(x),

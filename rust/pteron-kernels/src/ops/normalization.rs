@@ -20,6 +20,7 @@ mod batch_norm;
 mod fast_tests;
 mod group_norm;
 mod layer_norm;
+pub mod rms_norm;
 #[allow(unsafe_code, reason = "a SIMD task")]
 mod tasks;
 

@@ -10,6 +10,8 @@ mod fuse_attention;
 mod fuse_chain;
 mod fuse_clamp;
 mod fuse_residual;
+mod fuse_rms_norm;
+mod fuse_rotary;
 mod fuse_tail;
 mod fuse_weight_only;
 mod quantised;
@@ -31,6 +33,9 @@ pub const RULES: &[Rule] = &[
     quantised::move_dequantise::RULE,
     quantised::fuse_integer::RULE,
     fuse_attention::RULE,
+    // Before those that would take its calls into products and chains.
+    fuse_rms_norm::RULE,
+    fuse_rotary::RULE,
     remove_copies::RULE,
     // Before the one that would fold weights into floats.
     fuse_weight_only::RULE,

@@ -54,6 +54,8 @@ fn is_pure(graph: &Graph, id: NodeId) -> bool {
         | Op::Integer(_)
         | Op::WeightOnly(_)
         | Op::MaxPool
+        | Op::RmsNorm(_)
+        | Op::Rotary(_)
         | Op::Convolution
         | Op::PaddedConvolution
         | Op::Winograd

@@ -3,7 +3,7 @@
 use super::group_norm::Grouping;
 use crate::chunk::{ChunkOf, ChunkOfMut};
 use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
-use crate::reduction::moments::moments;
+use crate::reduction::moments::{moments, sum_of};
 use crate::vector_math::{Simd, SimdTask};
 
 /// Rows of a layer norm.
@@ -54,6 +54,52 @@ impl<T: Source + Sink> SimdTask for LayerRows<'_, T> {
                     };
                     store_up_to(s, y.add(i), v, m);
                     i += m;
+                }
+            }
+        }
+    }
+}
+
+/// Rows of an RMS norm.
+pub struct RmsRows<'a, T, W> {
+    pub input: &'a [T],
+    /// One number for each element of a row.
+    pub weight: Option<&'a [W]>,
+    pub eps: f32,
+    /// Is a row rounded to its type before the weight?
+    pub rounds: bool,
+    pub out: &'a mut [T],
+    /// Elements of a row.
+    pub length: usize,
+}
+
+impl<T: Source + Sink, W: Source> SimdTask for RmsRows<'_, T, W> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let n = self.length;
+        assert!(self.weight.is_none_or(|w| w.len() >= n), "too few weights");
+        let weight = self.weight.map(<[W]>::as_ptr);
+        for (x, y) in self.input.chunks_exact(n).zip(self.out.chunks_exact_mut(n)) {
+            let (x, y) = (x.as_ptr(), y.as_mut_ptr());
+            // SAFETY: `x` and `y` are the start of `n` elements, by the slices they were taken from, and there are as many
+            // weights, by the assertion; i + m ≤ n.
+            unsafe {
+                let mean = (sum_of(s, x, n, |v| s.mul(v, v)) / n as f64) as f32;
+                let factor = s.splat(1.0 / (mean + self.eps).sqrt());
+                for i in (0..n).step_by(S::LANES) {
+                    let m = S::LANES.min(n - i);
+                    let v = s.mul(load_up_to(s, x.add(i), m), factor);
+                    let Some(w) = weight else {
+                        store_up_to(s, y.add(i), v, m);
+                        continue;
+                    };
+                    let mut v = v;
+                    if self.rounds {
+                        store_up_to(s, y.add(i), v, m);
+                        v = load_up_to(s, y.add(i), m);
+                    }
+                    store_up_to(s, y.add(i), s.mul(v, load_up_to(s, w.add(i), m)), m);
                 }
             }
         }

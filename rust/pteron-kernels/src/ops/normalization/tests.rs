@@ -1,9 +1,11 @@
 //! Norms on every instruction set against f64 arithmetic.
 
+use super::rms_norm::{self, RmsNorm};
 use super::{batch_norm, group_norm, layer_norm};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
-use pteron_core::{DType, DimOrder, Isa, kernel::PrepareFn};
+use half::{bf16, f16};
+use pteron_core::{DType, DimOrder, Element, Isa, kernel::PrepareFn};
 
 const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
@@ -164,4 +166,87 @@ fn group_norm_per_image_and_group() {
             }
         }
     }
+}
+
+/// `y` of rows of `n` elements, with weights of type `W`.
+fn rms<T: Element + From<Half>, W: Element + From<Half>>(
+    isa: Isa,
+    norm: RmsNorm,
+    x: &[f32],
+    w: &[f32],
+) -> Option<Vec<T>> {
+    let n = w.len();
+    let rows = x.len() / n;
+    let of = |v: &[f32]| v.iter().map(|v| T::from(Half(*v))).collect::<Vec<T>>();
+    let mut args = vec![CallArg::Tensor(HostTensor::new(&[rows, n], &of(x)).unwrap())];
+    if norm.has_weight {
+        let w: Vec<W> = w.iter().map(|v| W::from(Half(*v))).collect();
+        args.push(CallArg::Tensor(HostTensor::new(&[n], &w).unwrap()));
+    }
+    args.push(CallArg::Tensor(HostTensor::zeros(T::DTYPE, &[rows, n]).unwrap()));
+    let out = args.len() - 1;
+    let mut call = SingleCall::of(|ctx| rms_norm::prepare(ctx, &norm), &profile(isa)?, args).unwrap().unwrap();
+    call.call().unwrap();
+    Some(call.output::<T>(out).unwrap())
+}
+
+/// A number that becomes an element of a test.
+struct Half(f32);
+impl From<Half> for f32 {
+    fn from(v: Half) -> f32 {
+        v.0
+    }
+}
+impl From<Half> for bf16 {
+    fn from(v: Half) -> bf16 {
+        bf16::from_f32(v.0)
+    }
+}
+impl From<Half> for f16 {
+    fn from(v: Half) -> f16 {
+        f16::from_f32(v.0)
+    }
+}
+
+#[test]
+fn rms_norm_rows_of_every_type() {
+    for isa in ISAS {
+        for (rows, n) in [(1, 1), (3, 7), (200, 576), (2, 4099), (0, 8)] {
+            let (x, w) = (numbers(rows * n, 1), numbers(n, 2));
+            for (has_weight, rounds) in [(false, false), (true, false), (true, true)] {
+                let norm = RmsNorm { eps: 1e-5, has_weight, rounds };
+                let want = |i: usize| {
+                    let row = &x[i / n * n..][..n];
+                    let mean = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / n as f64;
+                    let w = if has_weight { w[i % n] } else { 1.0 };
+                    f64::from(x[i]) / (mean + 1e-5).sqrt() * f64::from(w)
+                };
+                let check = |got: Vec<f64>, step: f64| {
+                    assert_eq!(got.len(), x.len());
+                    for (i, got) in got.into_iter().enumerate() {
+                        // Input, weight and result are rounded, and the row between if it is.
+                        let bound = 4.0 * step * (1.0 + want(i).abs());
+                        assert!((got - want(i)).abs() <= bound, "{isa:?} {i}: {got} {}", want(i));
+                    }
+                };
+                let Some(y) = rms::<f32, f32>(isa, norm, &x, &w) else { continue };
+                check(y.into_iter().map(f64::from).collect(), 1e-6);
+                let half = [rms::<f16, f16>(isa, norm, &x, &w), rms::<f16, f32>(isa, norm, &x, &w)];
+                half.into_iter().flatten().for_each(|y| check(y.iter().map(|v| v.to_f64()).collect(), 5e-4));
+                let brain = [rms::<bf16, bf16>(isa, norm, &x, &w), rms::<bf16, f32>(isa, norm, &x, &w)];
+                brain.into_iter().flatten().for_each(|y| check(y.iter().map(|v| v.to_f64()).collect(), 4e-3));
+            }
+        }
+    }
+}
+
+#[test]
+fn rms_norm_refuses_weights_of_other_rows() {
+    let norm = RmsNorm { eps: 1e-5, has_weight: true, rounds: false };
+    let args = vec![tensor(&[2, 3], &[1.0; 6]), tensor(&[4], &[1.0; 4]), zero(&[2, 3])];
+    let prepare = |ctx: &pteron_core::PrepareContext<'_>| rms_norm::prepare(ctx, &norm);
+    let mut call = SingleCall::of(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().unwrap();
+    assert!(call.bind().unwrap_err().to_string().contains("3 weights"));
+    let args = vec![zero(&[2, 3]), CallArg::Tensor(HostTensor::zeros(DType::Int8, &[3]).unwrap()), zero(&[2, 3])];
+    assert!(SingleCall::of(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().is_none());
 }
