@@ -84,6 +84,7 @@ MOVES = frozenset(
         aten.detach.default,
     }
 )
+PADS = frozenset({aten.pad.default, aten.constant_pad_nd.default})
 
 
 @dataclass
@@ -124,12 +125,23 @@ def integer_regions(graph: Graph, is_wanted: Callable[[Node], bool]) -> list[Reg
     return list(found.values())
 
 
+def is_pad_by_zeros(node: Node) -> bool:
+    """Does it put zeros, or nothing, around a tensor?"""
+    rest: Any = (*node.args[2:], *node.kwargs.values())
+    return node.target in PADS and all(each is None or each == "constant" or each == 0 for each in rest)
+
+
 def moves_behind(node: Node) -> Iterator[Node]:
     """What only moves elements of `node`, in graph order."""
     for user in node.users:
-        if user.target in MOVES and user.args[0] is node:
+        if _is_move(user) and user.args[0] is node:
             yield user
             yield from moves_behind(user)
+
+
+def _is_move(node: Node) -> bool:
+    """Does it only move elements? Zeros around an image are part of that: every scheme has a zero."""
+    return node.op == "call_function" and (node.target in MOVES or is_pad_by_zeros(node))
 
 
 def _is_product(node: Node) -> bool:
@@ -185,14 +197,14 @@ def _only_reader(node: Node, targets: frozenset[Any]) -> Node:
 def _readers(node: Node) -> Iterator[Node]:
     """Who reads `node`, through what only moves elements."""
     for user in node.users:
-        if user.target in MOVES:
+        if _is_move(user):
             yield from _readers(user)
         else:
             yield user
 
 
 def _source(node: Node) -> Node:
-    while node.op == "call_function" and node.target in MOVES:
+    while _is_move(node):
         before = node.args[0]
         assert isinstance(before, Node)  # moves have one tensor
         node = before

@@ -7,6 +7,7 @@
 //!   instead, as XNNPACK does with its int32 biases;
 //! - rows with scales of their own, s\[r\]: `sum * (s[r] * sw[c]) + bias[c]`, limited.
 
+use super::dots::Narrowing;
 use super::spec::{IntegerInput, IntegerOutput, IntegerSpec};
 use super::tile::Ending;
 use crate::packed::s8_nr32k4_v1::NR;
@@ -43,10 +44,10 @@ pub(super) struct Numbers {
     /// Limits of results in units of the output, without its zero point.
     pub low: f32,
     pub high: f32,
-    /// The zero point of a quantised output.
-    pub out_zero: Option<i32>,
-    /// The bits that make bytes of an output's type of int8's.
-    pub out_flip: u8,
+    /// Are all results numbers of i32 before they are limited?
+    pub is_bounded: bool,
+    /// How results become bytes, of a quantised output.
+    pub narrowing: Option<Narrowing>,
 }
 
 /// What each of some columns is computed with, each kind from a cache line on; zeros for columns that do not exist.
@@ -134,6 +135,8 @@ impl Numbers {
         let Some((output_scale, out_zero, [low, high])) = output_numbers(spec, output.dtype) else {
             return Ok(None);
         };
+        let is_unsigned = output.dtype == DType::UInt8;
+        let narrowing = out_zero.map(|zero| Narrowing::new(zero, is_unsigned, [low, high]));
         let has_rows = matches!(spec.input, IntegerInput::Rows { .. });
         if has_rows && output_scale.is_some() {
             return Ok(None);
@@ -149,8 +152,8 @@ impl Numbers {
             has_rows,
             low,
             high,
-            out_zero,
-            out_flip: if output.dtype == DType::UInt8 { 0x80 } else { 0 },
+            is_bounded: false,
+            narrowing,
         };
         if output_scale.is_some() {
             let most = i64::from(i32::MAX) - LARGEST_PRODUCT * k as i64;
@@ -160,7 +163,17 @@ impl Numbers {
             let (_, factor, bias) = numbers.column(c, 0);
             factor.is_finite() && bias.is_finite()
         });
+        numbers.is_bounded = (0..channels).all(|c| numbers.is_in_i32(c, k));
         Ok(is_sound.then_some(numbers))
+    }
+
+    /// Are all results of a column of `k` products numbers of i32, with room to spare for rounding?
+    fn is_in_i32(&self, c: usize, k: usize) -> bool {
+        let (_, factor, bias) = self.column(c, 0);
+        let multiple = self.multiples.as_ref().map_or(0, |m| i64::from(m[c].unsigned_abs()));
+        // The zero point takes at most what the products give.
+        let most = (2 * LARGEST_PRODUCT * k as i64 + multiple) as f64;
+        most * f64::from(factor) + f64::from(bias.abs()) < f64::from(1 << 30)
     }
 
     /// The bias of a column as a whole multiple of its factor, at most `most` of them.
@@ -201,12 +214,22 @@ impl Numbers {
 
     /// What is written, where rows have no scales of their own.
     pub(super) fn ending(&self) -> Ending {
-        self.out_zero.map_or(Ending::Floats, Ending::Bytes)
+        self.narrowing.map_or(Ending::Floats, Ending::Bytes)
     }
 
     /// Bytes of an output element.
     pub(super) fn out_bytes(&self) -> usize {
-        if self.out_zero.is_some() { 1 } else { size_of::<f32>() }
+        if self.narrowing.is_some() { 1 } else { size_of::<f32>() }
+    }
+}
+
+impl Narrowing {
+    /// With the zero point and the limits before it is added, which lie in the range of the output's type.
+    fn new(zero: i32, is_unsigned: bool, [low, high]: [f32; 2]) -> Narrowing {
+        let zero = if is_unsigned { zero - 128 } else { zero };
+        let byte = |limit: f32| (limit as i32 + zero) as i8;
+        let flip = if is_unsigned { 0x80 } else { 0 };
+        Narrowing { zero: zero as i16, low: byte(low), high: byte(high), flip }
     }
 }
 

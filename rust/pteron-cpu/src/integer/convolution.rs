@@ -9,15 +9,20 @@ use super::planes::{Phase, Reordered, Tensors};
 use super::product::{Group, Product, Rows, Split, Target, block_rows, row_stride};
 use super::window::Call;
 use crate::conv::geometry::Extents;
-use crate::packed::s8_nr32k4_v1::{FORMAT, Panels};
+use crate::packed::s8_nr32k4_v1::{FORMAT, Panels, QUAD};
 use pteron_core::{Args, BindArgs, ConstantView, Dims, Error, Grid, PrepareContext, Result, Scratch};
 use pteron_kernels::grid_kernel::{GridKernel, Part, Preparation, prepared};
 
 /// Groups at most: each has packed weights of its own.
 const MOST_GROUPS: usize = 64;
+/// Bytes of a row at most up to which rows of a block lie without gaps, where they do so in the input: longer ones could
+/// push each other out of the first-level cache.
+const SHORT_ROW: usize = 256;
 
 struct Convolution {
     product: Product,
+    /// Bytes between the rows of a block.
+    stride: usize,
     call: Call,
     reordered: Reordered,
 }
@@ -53,8 +58,12 @@ pub(super) fn prepare(
     let reordered = Reordered::new(ctx, call, &numbers)?;
     let kind = if geometry.is_pointwise() { "pointwise" } else { "window" };
     let name = format!("integer.convolution.{FORMAT}.{kind}.{}", kit.name);
-    let product = Product { kit, numbers, groups, n, k: geometry.depth() };
-    prepared(name, Convolution { product, call, reordered })
+    let k = geometry.depth();
+    let is_dense =
+        geometry.is_pointwise() && geometry.groups == 1 && k.is_multiple_of(QUAD) && k <= SHORT_ROW;
+    let stride = if is_dense { k } else { row_stride(k) };
+    let product = Product { kit, numbers, groups, n, k };
+    prepared(name, Convolution { product, stride, call, reordered })
 }
 
 /// The weights of group `g`, [O, I, spatial], as [spatial, I, O].
@@ -83,7 +92,7 @@ impl Convolution {
         block: &mut [u8],
     ) -> Result<()> {
         let (product, geometry) = (&self.product, &self.call.geometry);
-        let stride = row_stride(product.k);
+        let stride = self.stride;
         let chunk = bound.split.chunk(chunk);
         let out_stride = geometry.total_out_channels() * product.numbers.out_bytes();
         let Tensors { input, flip, out } = self.reordered.tensors(args, shared)?;
@@ -109,7 +118,7 @@ impl Convolution {
             let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
             let rows = Rows { first: block.as_ptr(), stride, count: rows.len(), parameters: None };
             // SAFETY: the input has the windows of these pixels (`bind` computed the extents from its shape), the scratch
-            // room for a block of rows, whole quads of them since rows are multiples of a cache line apart; the output has
+            // room for a block of rows, whole quads of them since rows are multiples of a quad apart; the output has
             // a row of all channels for each pixel and overlaps nothing (alias rule `None`); the kit is one of this
             // processor.
             unsafe {

@@ -17,12 +17,18 @@ use std::ops::Range;
 const MOST_TAPS: usize = 1024;
 /// Output bytes of a chunk, about.
 const CHUNK: usize = 32 << 10;
-struct Depthwise {
+/// Channels that one kit computes.
+struct Blocks {
     kit: &'static Kit,
+    blocks: Vec<Block>,
+}
+
+struct Depthwise {
     call: Call,
     numbers: Numbers,
     reordered: Reordered,
-    blocks: Vec<Block>,
+    /// The first has all channels but for a rest.
+    parts: Vec<Blocks>,
     window: Window,
     /// Are there fewer channels than a block has, so that they are computed in memory with room for one?
     is_narrow: bool,
@@ -66,30 +72,52 @@ pub(super) fn takes(call: &Call) -> bool {
     in_channels == 1 && out_channels == 1 && groups > 1 && call.geometry.taps() <= MOST_TAPS
 }
 
-/// Prepares a depthwise convolution that [`takes`] says is one.
+/// Prepares a depthwise convolution that [`takes`] says is one; `kits` are those that may be used, best first.
 pub(super) fn prepare(
     ctx: &PrepareContext<'_>,
     call: Call,
     numbers: Numbers,
-    kit: &'static Kit,
+    kits: &[&'static Kit],
 ) -> Preparation {
-    let Some(weight) = ctx.args.get(1).and_then(|a| a.constant()) else {
+    // Vectors that are wider than the channels would be empty in part.
+    let fitting = kits.iter().find(|kit| kit.channels <= call.geometry.groups).or(kits.first());
+    let (Some(weight), Some(kit)) = (ctx.args.get(1).and_then(|a| a.constant()), fitting) else {
         return Ok(None);
     };
     // Row-major [C, 1, window].
     let weights = weight.to_vec::<i8>()?;
     let (channels, window) = (call.geometry.groups, Window::new(&call.geometry));
-    let lanes = kit.channels;
-    let mut blocks = Vec::new();
-    for start in (0..channels).step_by(lanes) {
+    let mut parts: Vec<Blocks> = Vec::new();
+    for (start, kit) in starts(channels, kit, kits) {
         // The last block begins earlier instead of ending later.
-        let channel = start.min(channels.saturating_sub(lanes));
-        blocks.push(block(&numbers, kit, &weights, channels, window, channel)?);
+        let channel = start.min(channels.saturating_sub(kit.channels));
+        let block = block(&numbers, kit, &weights, channels, window, channel)?;
+        match parts.last_mut() {
+            Some(part) if std::ptr::eq(part.kit, kit) => part.blocks.push(block),
+            _ => parts.push(Blocks { kit, blocks: vec![block] }),
+        }
     }
     let name = format!("integer.convolution.depthwise.{}", kit.name);
-    let is_narrow = channels < lanes;
+    let is_narrow = channels < kit.channels;
     let reordered = Reordered::new(ctx, call, &numbers)?;
-    prepared(name, Depthwise { kit, call, numbers, reordered, blocks, window, is_narrow })
+    prepared(name, Depthwise { call, numbers, reordered, parts, window, is_narrow })
+}
+
+/// Where each block of channels starts, and the kit that computes it: `kit`, but for channels at the end that another one
+/// with shorter vectors computes in less time.
+fn starts(
+    channels: usize,
+    kit: &'static Kit,
+    kits: &[&'static Kit],
+) -> impl Iterator<Item = (usize, &'static Kit)> {
+    let rest = channels % kit.channels;
+    let time = |kit: &Kit| kit.channels * 1000 / kit.products_per_ns;
+    let fits = |other: &&&'static Kit| (rest..=channels).contains(&other.channels);
+    let last =
+        kits.iter().filter(fits).min_by_key(|other| time(other)).filter(|other| time(other) < time(kit));
+    let last = *last.unwrap_or(&kit);
+    let is_rest = move |start: usize| channels - start < kit.channels;
+    (0..channels).step_by(kit.channels).map(move |start| (start, if is_rest(start) { last } else { kit }))
 }
 
 /// The block that begins with `channel`.
@@ -126,9 +154,19 @@ impl Depthwise {
         self.call.geometry.groups
     }
 
+    /// The kit of most channels.
+    fn kit(&self) -> Option<&'static Kit> {
+        self.parts.first().map(|part| part.kit)
+    }
+
+    /// Channels of its blocks.
+    fn lanes(&self) -> usize {
+        self.kit().map_or(1, |kit| kit.channels)
+    }
+
     /// Bytes of a row of zero points, of the gathered taps and of the results of a narrow call.
     fn scratch_parts(&self) -> [usize; 3] {
-        let lanes = self.kit.channels;
+        let lanes = self.lanes();
         let zeros = self.channels().max(lanes);
         match self.is_narrow {
             true => [zeros, self.window.taps * lanes, lanes * size_of::<f32>()],
@@ -206,35 +244,40 @@ impl Depthwise {
         let (numbers, channels) = (&self.numbers, self.channels());
         let step = channels * numbers.out_bytes();
         let mut pixels = Pixels {
-            blocks: &self.blocks,
+            blocks: &[],
             taps: memory.table,
             count,
             column_step: if self.window.has_columns { self.call.geometry.stride[2] } else { 0 },
             flip,
             low: numbers.low,
             high: numbers.high,
-            // Bytes are limited as signed numbers.
-            zero: numbers.out_zero.map(|z| z - i32::from(numbers.out_flip)),
-            out_flip: numbers.out_flip,
+            is_bounded: numbers.is_bounded,
+            narrowing: numbers.narrowing,
             out,
             step,
         };
         if !self.is_narrow {
-            // SAFETY: the caller promises the taps and the output for all channels, which every block lies within; the kit
-            // is one of this processor.
-            return unsafe { (self.kit.pixels)(&pixels) };
+            for part in &self.parts {
+                pixels.blocks = &part.blocks;
+                // SAFETY: the caller promises the taps and the output for all channels, which every block lies within; the
+                // kit is one of this processor.
+                unsafe { (part.kit.pixels)(&pixels) };
+            }
+            return;
         }
+        let Some(part) = self.parts.first() else { return };
+        pixels.blocks = &part.blocks;
         pixels.taps = memory.gathered_table;
         (pixels.count, pixels.out) = (1, memory.results.as_mut_ptr());
         for i in 0..count {
-            for (tap, room) in memory.table.iter().zip(memory.gathered.chunks_exact_mut(self.kit.channels)) {
+            for (tap, room) in memory.table.iter().zip(memory.gathered.chunks_exact_mut(part.kit.channels)) {
                 // SAFETY: the caller promises the channels of the tap; there is room for a block's.
                 unsafe { tap.channels(i, 0).copy_to_nonoverlapping(room.as_mut_ptr(), channels) };
             }
             // SAFETY: taps and results have room for a whole block; the caller promises the output for its channels; the
             // kit is one of this processor.
             unsafe {
-                (self.kit.pixels)(&pixels);
+                (part.kit.pixels)(&pixels);
                 memory.results.as_ptr().copy_to_nonoverlapping(out.add(i * step), step);
             }
         }
@@ -266,7 +309,7 @@ impl GridKernel for Depthwise {
         let lines = CHUNK.div_ceil(line).max(1);
         *bound = Bound { extents, lines };
         // A fifth of what products of matrices reach.
-        let work = lines * line * self.window.taps * 5 / self.kit.products_per_ns;
+        let work = lines * line * self.window.taps * 5 / self.kit().map_or(1, |kit| kit.products_per_ns);
         match extents.images * extents.pixels() {
             0 => Ok(Grid::EMPTY),
             _ => {
@@ -293,7 +336,7 @@ impl GridKernel for Depthwise {
         let gathered = part.take_scratch::<u8>(gathered_bytes)?;
         let Tensors { input, flip, out } = self.reordered.tensors(part.args, shared)?;
         zeros.fill(self.numbers.zero as u8 ^ flip);
-        for (tap, room) in gathered_table.iter_mut().zip(gathered.chunks_exact(self.kit.channels)) {
+        for (tap, room) in gathered_table.iter_mut().zip(gathered.chunks_exact(self.lanes())) {
             *tap = Tap { first: room.as_ptr() as usize, step: 0 };
         }
         let mut memory = Memory { table, gathered_table, gathered, results };

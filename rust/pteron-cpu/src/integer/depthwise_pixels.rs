@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride")]
 
 use super::columns::Columns;
-use super::dots::Dots;
+use super::dots::{Dots, Narrowing};
 use pteron_core::AlignedBuffer;
 
 /// Taps that a dot product takes.
@@ -48,10 +48,10 @@ pub(super) struct Pixels<'a> {
     pub flip: u8,
     pub low: f32,
     pub high: f32,
-    /// What is written: bytes with this zero point, or floats.
-    pub zero: Option<i32>,
-    /// The bits of a byte that are flipped after it was limited to -128 and 127.
-    pub out_flip: u8,
+    /// Are all results numbers of i32 before they are limited?
+    pub is_bounded: bool,
+    /// How bytes are made of the results; none where floats are written.
+    pub narrowing: Option<Narrowing>,
     /// The first channel of the first pixel; pixels are `step` bytes apart.
     pub out: *mut u8,
     pub step: usize,
@@ -80,8 +80,9 @@ pub(super) unsafe fn pixels<D: Dots>(p: &Pixels<'_>) {
         };
         // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
         unsafe {
-            match p.column_step {
-                1 | 2 if p.taps.len() == 3 * QUAD => columns::<D>(p, block),
+            match (p.column_step, p.is_bounded) {
+                (1 | 2, true) if p.taps.len() == 3 * QUAD => columns::<D, true>(p, block),
+                (1 | 2, false) if p.taps.len() == 3 * QUAD => columns::<D, false>(p, block),
                 _ => quads::<D>(p, block),
             }
         }
@@ -110,7 +111,7 @@ unsafe fn quads<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
             for q in 0..p.taps.len() / QUAD {
                 add::<D>(&mut sums, column::<D>(p, block, q, i), block, q);
             }
-            write::<D>(p, block, sums, i);
+            write::<D, false>(p, block, sums, i);
         }
     }
 }
@@ -118,9 +119,9 @@ unsafe fn quads<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
 /// The pixels from left to right, which have two columns of three in common, or one.
 ///
 /// # Safety
-/// As [`pixels`]; the taps are three quads.
+/// As [`pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
 #[inline(always)]
-unsafe fn columns<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
+unsafe fn columns<D: Dots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters) {
     // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
     unsafe {
         let (mut left, mut middle) = (column::<D>(p, block, 0, 0), column::<D>(p, block, 1, 0));
@@ -130,7 +131,7 @@ unsafe fn columns<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
             add::<D>(&mut sums, left, block, 0);
             add::<D>(&mut sums, middle, block, 1);
             add::<D>(&mut sums, right, block, 2);
-            write::<D>(p, block, sums, i);
+            write::<D, BOUNDED>(p, block, sums, i);
             if p.column_step == 1 {
                 (left, middle) = (middle, right);
             } else if i + 1 < p.count {
@@ -176,31 +177,30 @@ unsafe fn add<D: Dots>(sums: &mut Sums<D>, [a, b, c, d]: [D::Inputs; 4], block: 
     }
 }
 
-/// Writes the block's channels of pixel `i`.
+/// Writes the block's channels of pixel `i`. `BOUNDED`: limits are those of bytes alone, where bytes are written.
 ///
 /// # Safety
 /// As [`pixels`].
 #[inline(always)]
-unsafe fn write<D: Dots>(p: &Pixels<'_>, block: &Parameters, sums: Sums<D>, i: usize) {
+unsafe fn write<D: Dots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters, sums: Sums<D>, i: usize) {
     let out = p.out.wrapping_add(i * p.step);
     // SAFETY: the caller promises the channels of the block in the output.
     unsafe {
-        match p.zero {
-            Some(zero) => {
-                let zero = D::splat_i(zero);
+        match p.narrowing {
+            Some(narrowing) => {
                 let whole = [
-                    D::add_i(D::nearest(real::<D>(p, block, 0, sums[0])), zero),
-                    D::add_i(D::nearest(real::<D>(p, block, 1, sums[1])), zero),
-                    D::add_i(D::nearest(real::<D>(p, block, 2, sums[2])), zero),
-                    D::add_i(D::nearest(real::<D>(p, block, 3, sums[3])), zero),
+                    D::nearest(real::<D, BOUNDED>(p, block, 0, sums[0])),
+                    D::nearest(real::<D, BOUNDED>(p, block, 1, sums[1])),
+                    D::nearest(real::<D, BOUNDED>(p, block, 2, sums[2])),
+                    D::nearest(real::<D, BOUNDED>(p, block, 3, sums[3])),
                 ];
-                D::store_channels(out.wrapping_add(block.channel), whole, p.out_flip);
+                D::store_channels(out.wrapping_add(block.channel), whole, narrowing);
             }
             None => {
                 let out = out.cast::<f32>().wrapping_add(block.channel);
                 for (v, sums) in sums.into_iter().enumerate() {
                     let mut lanes = [0f32; 16];
-                    D::store(lanes.as_mut_ptr(), real::<D>(p, block, v, sums), D::LANES);
+                    D::store(lanes.as_mut_ptr(), real::<D, false>(p, block, v, sums), D::LANES);
                     for (lane, x) in lanes.iter().enumerate().take(D::LANES) {
                         *out.add(D::channel_of(v, lane)) = *x;
                     }
@@ -210,18 +210,23 @@ unsafe fn write<D: Dots>(p: &Pixels<'_>, block: &Parameters, sums: Sums<D>, i: u
     }
 }
 
-/// Vector `v` of a block as real numbers, limited.
+/// Vector `v` of a block as real numbers; limited, if not `BOUNDED`.
 ///
 /// # Safety
 /// As [`pixels`].
 #[inline(always)]
-unsafe fn real<D: Dots>(p: &Pixels<'_>, block: &Parameters, v: usize, sums: D::Sums) -> D::F {
+unsafe fn real<D: Dots, const BOUNDED: bool>(
+    p: &Pixels<'_>,
+    block: &Parameters,
+    v: usize,
+    sums: D::Sums,
+) -> D::F {
     let at = v * D::LANES;
     // SAFETY: the caller promises the instruction set; a block has four vectors of each parameter.
     unsafe {
         let sum = D::add_i(D::lanes(sums), D::load_i(block.start.add(at)));
         let factor = D::load(block.factor.add(at));
         let real = D::add(D::mul(D::to_float(sum), factor), D::load(block.bias.add(at)));
-        D::clamp(real, D::splat(p.low), D::splat(p.high))
+        if BOUNDED { real } else { D::clamp(real, D::splat(p.low), D::splat(p.high)) }
     }
 }

@@ -51,6 +51,10 @@ pub(super) type GatherFn = unsafe fn(&Gather<'_>);
 #[inline(always)]
 pub(super) unsafe fn gather<D: Dots>(g: &Gather<'_>) {
     match g.source {
+        Source::Rows(step) if step == g.length && g.stride == g.length => {
+            // SAFETY: the caller promises these rows, which lie without gaps, and their places, which do, too.
+            unsafe { D::copy(g.input.wrapping_add(g.first * step), g.to, g.count * g.length, g.flip) };
+        }
         Source::Rows(step) => {
             for i in 0..g.count {
                 let from = g.input.wrapping_add((g.first + i) * step);
@@ -63,12 +67,20 @@ pub(super) unsafe fn gather<D: Dots>(g: &Gather<'_>) {
             let (mut x, rest) = (g.first % width, g.first / width);
             let (mut y, mut image) = (rest % height, rest / height);
             let mut line = Line::new(geometry, extents, y);
-            for i in 0..g.count {
-                // SAFETY: the caller promises that the window exists and that its row can be written.
-                unsafe {
-                    window::<D>(g, geometry, extents, &line, [image, x], g.to.wrapping_add(i * g.stride));
-                }
-                x += 1;
+            let mut i = 0;
+            while i < g.count {
+                let to = g.to.wrapping_add(i * g.stride);
+                // SAFETY: the caller promises that the windows exist and that their rows can be written.
+                let done = unsafe {
+                    match short::<D>(g, geometry, extents, &line, [image, x], g.count - i, to) {
+                        0 => {
+                            window::<D>(g, geometry, extents, &line, [image, x], to);
+                            1
+                        }
+                        many => many,
+                    }
+                };
+                (i, x) = (i + done, x + done);
                 if x < width {
                     continue;
                 }
@@ -111,6 +123,56 @@ fn inside(start: usize, padding: usize, step: usize, count: usize, size: usize) 
     first..below(size + padding).max(first)
 }
 
+/// Windows with short lines that lie inside the image, side by side, from column `x` on: `most` at most, how many. None
+/// where they are other windows, or the input ends too soon behind them.
+///
+/// # Safety
+/// As [`gather`]; the first output pixel exists, `to` has room for `most` rows.
+#[inline(always)]
+unsafe fn short<D: Dots>(
+    g: &Gather<'_>,
+    geometry: &Geometry,
+    extents: &Extents,
+    line: &Line,
+    [image, x]: [usize; 2],
+    most: usize,
+    to: *mut u8,
+) -> usize {
+    let (channels, total) = (geometry.in_channels, geometry.total_in_channels());
+    let [_, kernel_height, kernel_width] = geometry.kernel;
+    let [_, height, width] = extents.input;
+    let length = kernel_width * channels;
+    let pieces = length.div_ceil(PIECE);
+    let is_short = channels == total && geometry.dilation[2] == 1 && (1..=MOST_PIECES).contains(&pieces);
+    let is_whole = line.rows.len() == kernel_height && line.whole.contains(&x);
+    let has_room = (kernel_height - 1) * length + pieces * PIECE <= g.stride;
+    if !(is_short && is_whole && has_room) {
+        return 0;
+    }
+    let left = x * geometry.stride[2] - geometry.padding[2];
+    let first = ((image * height + line.top - geometry.padding[1]) * width + left) * total;
+    let (step, line_step) = (geometry.stride[2] * total, geometry.dilation[1] * width * total);
+    let end = first + (kernel_height - 1) * line_step + pieces * PIECE;
+    let Some(room) = g.readable.checked_sub(end) else { return 0 };
+    let count = most.min(line.whole.end - x).min(extents.output[2] - x).min(room / step + 1);
+    for i in 0..count {
+        let (mut from, mut to) = (g.input.wrapping_add(first + i * step), to.wrapping_add(i * g.stride));
+        for _ in 0..kernel_height {
+            // Bytes behind a line are overwritten by the next one, or lie behind the row.
+            // SAFETY: the last piece of the last line of the last window ends inside the input and before the next row, as
+            // was just asked, and so do all others.
+            unsafe {
+                D::copy_16(from, to, g.flip);
+                if pieces == 2 {
+                    D::copy_16(from.wrapping_add(PIECE), to.wrapping_add(PIECE), g.flip);
+                }
+            }
+            (from, to) = (from.wrapping_add(line_step), to.wrapping_add(length));
+        }
+    }
+    count
+}
+
 /// One window.
 ///
 /// # Safety
@@ -134,25 +196,6 @@ unsafe fn window<D: Dots>(
     };
     let length = kernel_width * channels;
     let is_run = channels == total && geometry.dilation[2] == 1;
-    let pieces = length.div_ceil(PIECE);
-    if is_run && pieces <= MOST_PIECES && columns.len() == kernel_width && line.rows.len() == kernel_height {
-        let first = (image * height + line.top - geometry.padding[1]) * width + left - geometry.padding[2];
-        let (first, step) = (first * total, geometry.dilation[1] * width * total);
-        let last = (kernel_height - 1) * step;
-        let has_room = (kernel_height - 1) * length + pieces * PIECE <= g.stride;
-        if has_room && first + last + pieces * PIECE <= g.readable {
-            for ky in 0..kernel_height {
-                // Bytes behind a line are overwritten by the next one, or lie behind the row.
-                for at in (0..pieces * PIECE).step_by(PIECE) {
-                    let (from, to) = (first + ky * step + at, ky * length + at);
-                    // SAFETY: the last piece of the last line ends inside the input and before the next row, as was just
-                    // asked, and so do all others.
-                    unsafe { D::copy_16(g.input.add(from), to_row.add(to), g.flip) };
-                }
-            }
-            return;
-        }
-    }
     // SAFETY: lines and columns in range lie inside the image; the parts of a row are its bytes, once each.
     unsafe {
         let to = to_row;

@@ -63,9 +63,7 @@ fn prepare_with(
         return Ok(None);
     };
     if depthwise::takes(&call) {
-        // Vectors that are wider than the channels would be empty in part.
-        let fitting = allowed().find(|kit| kit.channels <= geometry.groups).unwrap_or(best);
-        return depthwise::prepare(ctx, call, numbers, fitting);
+        return depthwise::prepare(ctx, call, numbers, &allowed().collect::<Vec<_>>());
     }
     convolution::prepare(ctx, call, numbers, best)
 }

@@ -179,6 +179,18 @@ impl Planes {
     /// # Safety
     /// Both tensors have the extents, one byte per element, and do not overlap.
     unsafe fn interleave(&self, chunk: usize, from: *const u8, to: *mut u8) {
+        if self.channels == 3 {
+            let (image, first, count) = self.place(chunk);
+            // SAFETY: the caller promises the planes and the pixels of all images, of which these are some; no other chunk
+            // writes to these pixels.
+            unsafe {
+                let plane =
+                    |c: usize| std::slice::from_raw_parts(from.add(image + c * self.pixels + first), count);
+                let to = to.add(image + first * 3).cast::<[u8; 3]>();
+                let pixels = std::slice::from_raw_parts_mut(to, count);
+                return three_planes([plane(0), plane(1), plane(2)], pixels, self.flip);
+            }
+        }
         self.each(chunk, |plane, last| {
             // SAFETY: `each` names elements of the two tensors that the caller promises.
             unsafe { *to.add(last) = *from.add(plane) ^ self.flip }
@@ -201,5 +213,12 @@ impl Planes {
                 }
             }
         });
+    }
+}
+
+/// The pixels of three planes, flipped.
+fn three_planes([red, green, blue]: [&[u8]; 3], pixels: &mut [[u8; 3]], flip: u8) {
+    for (((pixel, r), g), b) in pixels.iter_mut().zip(red).zip(green).zip(blue) {
+        *pixel = [r ^ flip, g ^ flip, b ^ flip];
     }
 }

@@ -160,6 +160,7 @@ impl Product {
             bias: group_parts.columns.bias(column),
             low: numbers.low,
             high: numbers.high,
+            is_bounded: numbers.is_bounded,
             ending,
             out: target.out.wrapping_add(range.start * target.stride + offset),
             stride: target.stride,

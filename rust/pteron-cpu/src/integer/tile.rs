@@ -5,7 +5,7 @@
 //! live in registers) depends on the optimisation settings of a build.
 #![allow(unsafe_code, reason = "tiles read rows and panels and write results by address")]
 
-use super::dots::Dots;
+use super::dots::{Dots, Narrowing};
 use crate::gemm::tile::{forget, prefetch};
 use crate::packed::s8_nr32k4_v1::{NR, QUAD};
 use std::hint::black_box;
@@ -177,6 +177,8 @@ pub(super) struct Finish {
     /// Limits of the result, before the zero point is added.
     pub low: f32,
     pub high: f32,
+    /// Are all results numbers of i32 before they are limited?
+    pub is_bounded: bool,
     pub ending: Ending,
     /// The first result; rows are `stride` bytes apart.
     pub out: *mut u8,
@@ -186,8 +188,8 @@ pub(super) struct Finish {
 /// What is written.
 #[derive(Clone, Copy)]
 pub(super) enum Ending {
-    /// Bytes: the nearest integers, with this added.
-    Bytes(i32),
+    /// Bytes, of the nearest integers.
+    Bytes(Narrowing),
     /// Floats.
     Floats,
     /// Floats of rows that have a scale and a zero point each; `start` is then multiplied with the zero point, the
@@ -209,7 +211,9 @@ pub(super) unsafe fn finish<D: Dots>(f: &Finish) {
     // written.
     unsafe {
         match f.ending {
-            Ending::Bytes(zero) => bytes::<D>(f, zero),
+            Ending::Bytes(narrowing) if f.columns < NR => part_of_bytes::<D>(f, narrowing),
+            Ending::Bytes(narrowing) if f.is_bounded => bytes::<D, true>(f, narrowing),
+            Ending::Bytes(narrowing) => bytes::<D, false>(f, narrowing),
             Ending::Floats => floats::<D>(f),
             Ending::Rows { zeros, scales } => row_floats::<D>(f, zeros, scales),
         }
@@ -248,6 +252,22 @@ impl<D: Dots> Columns<D> {
         }
     }
 
+    /// The integers nearest to the results of the sums from `sums` on.
+    ///
+    /// # Safety
+    /// The processor has the instruction set; there is a vector of sums.
+    #[inline(always)]
+    unsafe fn whole<const BOUNDED: bool>(self, sums: *const i32) -> D::I {
+        // SAFETY: the caller promises the instruction set and the sums.
+        unsafe {
+            let sums = D::add_i(D::load_i(sums), self.start);
+            if BOUNDED {
+                return D::nearest(D::add(D::mul(D::to_float(sums), self.factor), self.bias));
+            }
+            D::nearest(self.real(sums, self.factor))
+        }
+    }
+
     /// The results of sums, whose start has been added.
     ///
     /// # Safety
@@ -259,12 +279,59 @@ impl<D: Dots> Columns<D> {
     }
 }
 
-/// Bytes of all rows.
+/// Bytes of all rows and a whole panel. `BOUNDED`: as [`Finish::is_bounded`]; limits are then those of bytes alone.
 ///
 /// # Safety
 /// As [`finish`].
 #[inline(always)]
-unsafe fn bytes<D: Dots>(f: &Finish, zero: i32) {
+unsafe fn bytes<D: Dots, const BOUNDED: bool>(f: &Finish, narrowing: Narrowing) {
+    const { assert!(NR == 4 * D::LANES || NR == 2 * D::LANES) };
+    // SAFETY: the caller promises sums and parameters for whole panels, and results for the rows; the second of two rows is
+    // the first one again where there is no other.
+    unsafe {
+        if NR == 4 * D::LANES {
+            let columns = [
+                Columns::<D>::load(f, 0),
+                Columns::<D>::load(f, D::LANES),
+                Columns::<D>::load(f, 2 * D::LANES),
+                Columns::<D>::load(f, 3 * D::LANES),
+            ];
+            for row in 0..f.rows {
+                let sums = f.sums.wrapping_add(row * NR);
+                let whole = [
+                    columns[0].whole::<BOUNDED>(sums),
+                    columns[1].whole::<BOUNDED>(sums.wrapping_add(D::LANES)),
+                    columns[2].whole::<BOUNDED>(sums.wrapping_add(2 * D::LANES)),
+                    columns[3].whole::<BOUNDED>(sums.wrapping_add(3 * D::LANES)),
+                ];
+                let to = f.out.wrapping_add(row * f.stride);
+                D::store_halves([to, to.wrapping_add(NR / 2)], whole, narrowing);
+            }
+            return;
+        }
+        let columns = [Columns::<D>::load(f, 0), Columns::<D>::load(f, D::LANES)];
+        for row in (0..f.rows).step_by(2) {
+            let rows = [row, (row + 1).min(f.rows - 1)];
+            let sums = rows.map(|row| f.sums.wrapping_add(row * NR));
+            let whole = [
+                columns[0].whole::<BOUNDED>(sums[0]),
+                columns[1].whole::<BOUNDED>(sums[0].wrapping_add(D::LANES)),
+                columns[0].whole::<BOUNDED>(sums[1]),
+                columns[1].whole::<BOUNDED>(sums[1].wrapping_add(D::LANES)),
+            ];
+            D::store_halves(rows.map(|row| f.out.wrapping_add(row * f.stride)), whole, narrowing);
+        }
+    }
+}
+
+/// Bytes of all rows and a part of a panel.
+///
+/// # Safety
+/// As [`finish`].
+#[inline(always)]
+unsafe fn part_of_bytes<D: Dots>(f: &Finish, narrowing: Narrowing) {
+    // What is stored are the lowest bytes, and flipping the highest bit of one adds 128.
+    let zero = i32::from(narrowing.zero) + i32::from(narrowing.flip);
     for column in (0..f.columns).step_by(D::LANES) {
         // SAFETY: the caller promises sums for whole panels, and results for the rows and columns.
         unsafe {

@@ -19,11 +19,11 @@ pub(super) const RULE: Rule = Rule {
     apply,
 };
 
-const PAD: &str = "aten::constant_pad_nd.out";
+pub(super) const PAD: &str = "aten::constant_pad_nd.out";
 
 // Positions among the arguments of the pad.
-const PADS: usize = 1;
-const FILL: usize = 2;
+pub(super) const PADS: usize = 1;
+pub(super) const FILL: usize = 2;
 // And of the convolution.
 const PADDING: usize = 4;
 const TRANSPOSED: usize = 6;
@@ -55,14 +55,9 @@ fn find(graph: &Graph, convolution: NodeId) -> Option<(NodeId, crate::graph::Dra
     }
     let padded = node.input(0)?;
     let pad = graph.sole_producer(padded)?;
-    let image = image_of(graph, graph.node(pad))?;
+    let image = image_of(graph, graph.node(pad), 0.0)?;
     let margins = margins(graph.node(pad).ints(PADS)?, graph.tensor(padded).spec.shape.len())?;
-    let own = own_margins(node, margins[0].len())?;
-    let mut sides = [vec![], vec![]];
-    for (sum, (added, own)) in sides.iter_mut().zip(margins.iter().zip(&own)) {
-        *sum = added.iter().zip(own).map(|(a, b)| a.checked_add(*b)).collect::<Option<Vec<i64>>>()?;
-    }
-    let [before, behind] = sides;
+    let [before, behind] = added(&margins, &own_margins(node, margins[0].len())?)?;
     let mut draft = node.draft();
     draft.args[0] = Argument::Tensor(image);
     (draft.op, draft.args[PADDING]) = if before == behind {
@@ -86,16 +81,23 @@ fn own_margins(node: &Node, spatial: usize) -> Option<[Vec<i64>; 2]> {
     }
 }
 
-/// What a pad by zeros pads.
-fn image_of(graph: &Graph, pad: &Node) -> Option<TensorId> {
+/// The sums of margins; `None` where one cannot be counted.
+pub(super) fn added(margins: &[Vec<i64>; 2], own: &[Vec<i64>; 2]) -> Option<[Vec<i64>; 2]> {
+    let side =
+        |i: usize| margins[i].iter().zip(&own[i]).map(|(a, b)| a.checked_add(*b)).collect::<Option<_>>();
+    Some([side(0)?, side(1)?])
+}
+
+/// What a pad by `fill` pads.
+pub(super) fn image_of(graph: &Graph, pad: &Node, fill: f64) -> Option<TensorId> {
     let image = pad.input(0)?;
     let is_alike = graph.tensor(image).spec.dim_order == graph.tensor(pad.output()?).spec.dim_order;
-    (pad.operator == PAD && pad.number(FILL) == Some(0.0) && is_alike).then_some(image)
+    (pad.operator == PAD && pad.number(FILL) == Some(fill) && is_alike).then_some(image)
 }
 
 /// The margins before and behind each spatial dimension, outermost first, of a list that has them in pairs, innermost
 /// first.
-fn margins(pads: &[i64], rank: usize) -> Option<[Vec<i64>; 2]> {
+pub(super) fn margins(pads: &[i64], rank: usize) -> Option<[Vec<i64>; 2]> {
     let spatial = rank.checked_sub(2)?;
     if !pads.len().is_multiple_of(2) {
         return None;

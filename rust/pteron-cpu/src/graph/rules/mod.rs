@@ -29,6 +29,8 @@ pub use rule::Rule;
 /// All rules in order.
 pub const RULES: &[Rule] = &[
     drop_indices::RULE,
+    // Before those that look at what a call that quantises reads.
+    quantised::move_quantise::RULE,
     // Before weights are folded into floats.
     quantised::move_dequantise::RULE,
     quantised::fuse_integer::RULE,

@@ -2,10 +2,11 @@
 //!
 //! *Before*: `y = permute_copy(x); z = relu(x)`, `y` unread. *After*: `z = relu(x)`.
 //!
-//! Applies to views, copies, elementwise functions, matrix products, convolutions and constants that are dequantised: calls that have
-//! no effect but their result and cannot fail on the contents of a tensor. Exact.
+//! Applies to views, copies, pads by known margins, elementwise functions, matrix products, convolutions and constants that are
+//! dequantised: calls that have no effect but their result and cannot fail on the contents of a tensor. Exact.
 
 use super::fold_constants::DEQUANTISE;
+use super::fold_padding::{PAD, PADS};
 use super::quantised::{BY_TENSOR, BY_TOKEN};
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Graph, Host, NodeId, Op};
@@ -62,6 +63,7 @@ fn is_pure(graph: &Graph, id: NodeId) -> bool {
         | Op::Clamp { .. } => true,
         _ => {
             COPIES.contains(&node.operator.as_str())
+                || (node.operator == PAD && node.ints(PADS).is_some())
                 || DEQUANTISE.contains(&node.operator.as_str())
                 || [BY_TOKEN, BY_TENSOR].as_flattened().contains(&node.operator.as_str())
                 || recognise(&node.operator, &graph.arg_specs(id)).is_some()

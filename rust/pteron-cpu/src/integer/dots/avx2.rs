@@ -1,6 +1,6 @@
 //! [`Dots`] with 256 bits: plain AVX2, which widens bytes to 16 bits so that no sum saturates, and AVX-VNNI.
 
-use super::vectors::Dots;
+use super::vectors::{Dots, Narrowing};
 use std::arch::x86_64::*;
 
 const LANES: usize = 8;
@@ -190,16 +190,45 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
-        unsafe fn store_channels(p: *mut u8, v: [__m256i; 4], flip: u8) {
+        unsafe fn store_channels(p: *mut u8, v: [__m256i; 4], narrowing: Narrowing) {
             // Packing goes lane by lane of 128 bits, as the interleaving did.
             // SAFETY: the caller promises AVX2 and `4 * LANES` writable bytes.
+            unsafe { _mm256_storeu_si256(p.cast(), narrowed(v, narrowing)) }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
+        unsafe fn store_halves(to: [*mut u8; 2], v: [__m256i; 4], narrowing: Narrowing) {
+            // SAFETY: the caller promises AVX2 and `2 * LANES` writable bytes at each pointer.
             unsafe {
-                let words = [_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3])];
-                let bytes = _mm256_packs_epi16(words[0], words[1]);
-                _mm256_storeu_si256(p.cast(), _mm256_xor_si256(bytes, _mm256_set1_epi8(flip as i8)));
+                let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+                let bytes = _mm256_permutevar8x32_epi32(narrowed(v, narrowing), order);
+                _mm_storeu_si128(to[0].cast(), _mm256_castsi256_si128(bytes));
+                _mm_storeu_si128(to[1].cast(), _mm256_extracti128_si256::<1>(bytes));
             }
         }
     };
+}
+
+/// Bytes of four vectors, lane by lane of 128 bits: four of each vector.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn narrowed(v: [__m256i; 4], narrowing: Narrowing) -> __m256i {
+    let Narrowing { zero, low, high, flip } = narrowing;
+    // Every step saturates, so numbers beyond the limits end at them.
+    // SAFETY: the caller promises AVX2.
+    unsafe {
+        let zero = _mm256_set1_epi16(zero);
+        let words = [
+            _mm256_adds_epi16(_mm256_packs_epi32(v[0], v[1]), zero),
+            _mm256_adds_epi16(_mm256_packs_epi32(v[2], v[3]), zero),
+        ];
+        let bytes = _mm256_packs_epi16(words[0], words[1]);
+        let limited = _mm256_min_epi8(_mm256_max_epi8(bytes, _mm256_set1_epi8(low)), _mm256_set1_epi8(high));
+        _mm256_xor_si256(limited, _mm256_set1_epi8(flip as i8))
+    }
 }
 
 /// Bytes in 16 bits: those of the lower half, those of the upper half.

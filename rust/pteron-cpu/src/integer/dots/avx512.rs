@@ -1,7 +1,7 @@
 //! [`Dots`] with 512 bits: AVX-512 BW, which widens bytes to 16 bits so that no sum saturates, and AVX-512 VNNI.
 
 use super::avx2::Avx2;
-use super::vectors::Dots;
+use super::vectors::{Dots, Narrowing};
 use std::arch::x86_64::*;
 
 const LANES: usize = 16;
@@ -178,16 +178,45 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
-        unsafe fn store_channels(p: *mut u8, v: [__m512i; 4], flip: u8) {
+        unsafe fn store_channels(p: *mut u8, v: [__m512i; 4], narrowing: Narrowing) {
             // Packing goes lane by lane of 128 bits, as the interleaving did.
             // SAFETY: the caller promises AVX-512 and `4 * LANES` writable bytes.
+            unsafe { _mm512_storeu_si512(p.cast(), narrowed(v, narrowing)) }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
+        unsafe fn store_halves(to: [*mut u8; 2], v: [__m512i; 4], narrowing: Narrowing) {
+            // SAFETY: the caller promises AVX-512 and `2 * LANES` writable bytes at each pointer.
             unsafe {
-                let words = [_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3])];
-                let bytes = _mm512_packs_epi16(words[0], words[1]);
-                _mm512_storeu_si512(p.cast(), _mm512_xor_si512(bytes, _mm512_set1_epi8(flip as i8)));
+                let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+                let bytes = _mm512_permutexvar_epi32(order, narrowed(v, narrowing));
+                _mm256_storeu_si256(to[0].cast(), _mm512_castsi512_si256(bytes));
+                _mm256_storeu_si256(to[1].cast(), _mm512_extracti64x4_epi64::<1>(bytes));
             }
         }
     };
+}
+
+/// Bytes of four vectors, lane by lane of 128 bits: four of each vector.
+///
+/// # Safety
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn narrowed(v: [__m512i; 4], narrowing: Narrowing) -> __m512i {
+    let Narrowing { zero, low, high, flip } = narrowing;
+    // Every step saturates, so numbers beyond the limits end at them.
+    // SAFETY: the caller promises AVX-512.
+    unsafe {
+        let zero = _mm512_set1_epi16(zero);
+        let words = [
+            _mm512_adds_epi16(_mm512_packs_epi32(v[0], v[1]), zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(v[2], v[3]), zero),
+        ];
+        let bytes = _mm512_packs_epi16(words[0], words[1]);
+        let limited = _mm512_min_epi8(_mm512_max_epi8(bytes, _mm512_set1_epi8(low)), _mm512_set1_epi8(high));
+        _mm512_xor_si512(limited, _mm512_set1_epi8(flip as i8))
+    }
 }
 
 /// Bytes in 16 bits: those of the lower half, those of the upper half.

@@ -17,4 +17,4 @@ pub(super) use avx2::{Avx2, AvxVnni};
 #[cfg(target_arch = "x86_64")]
 pub(super) use avx512::{Avx512, Avx512Vnni};
 pub(super) use portable::Portable;
-pub(super) use vectors::Dots;
+pub(super) use vectors::{Dots, Narrowing};

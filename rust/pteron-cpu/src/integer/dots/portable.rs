@@ -1,6 +1,6 @@
 //! [`Dots`] in plain Rust.
 
-use super::vectors::Dots;
+use super::vectors::{Dots, Narrowing};
 
 const LANES: usize = 8;
 
@@ -155,11 +155,19 @@ impl Dots for Portable {
         vector * LANES + lane
     }
     #[inline(always)]
-    unsafe fn store_channels(p: *mut u8, v: [Self::I; 4], flip: u8) {
+    unsafe fn store_channels(p: *mut u8, v: [Self::I; 4], narrowing: Narrowing) {
+        // SAFETY: the caller promises `4 * LANES` writable bytes.
+        unsafe { Self::store_halves([p, p.add(2 * LANES)], v, narrowing) }
+    }
+    #[inline(always)]
+    unsafe fn store_halves(to: [*mut u8; 2], v: [Self::I; 4], narrowing: Narrowing) {
+        let Narrowing { zero, low, high, flip } = narrowing;
         for (i, v) in v.into_iter().enumerate() {
-            let bytes = map(v, v, |v, _| v as u8 ^ flip);
-            // SAFETY: the caller promises `4 * LANES` writable bytes.
-            unsafe { p.add(i * LANES).copy_from_nonoverlapping(bytes.as_ptr(), LANES) }
+            let limited =
+                |v: i32| v.saturating_add(i32::from(zero)).clamp(i32::from(low), i32::from(high)) as u8;
+            let bytes = map(v, v, |v, _| limited(v) ^ flip);
+            // SAFETY: the caller promises `2 * LANES` writable bytes at each pointer.
+            unsafe { to[i / 2].add(i % 2 * LANES).copy_from_nonoverlapping(bytes.as_ptr(), LANES) }
         }
     }
 }

@@ -1,5 +1,17 @@
 //! What integer products ask of an instruction set.
 
+/// How whole numbers become bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::integer) struct Narrowing {
+    /// Added to the numbers.
+    pub zero: i16,
+    /// Limits, as signed bytes.
+    pub low: i8,
+    pub high: i8,
+    /// The bits that are flipped at the end: those that make bytes of the output's type of signed ones.
+    pub flip: u8,
+}
+
 /// Vectors of `LANES` columns.
 ///
 /// Methods are unsafe since the processor has to have the instruction set; those that take pointers read or write what
@@ -109,8 +121,12 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4];
     /// The channel, of the `4 * LANES` that [`Dots::interleave`] reads, in lane `lane` of vector `vector`.
     fn channel_of(vector: usize, lane: usize) -> usize;
-    /// Stores `4 * LANES` bytes in the order of channels: numbers from -128 to 127, flipped.
+    /// Stores `4 * LANES` numbers as bytes in the order of channels.
     /// # Safety
     /// The processor has the instruction set; `4 * LANES` bytes are writable.
-    unsafe fn store_channels(p: *mut u8, v: [Self::I; 4], flip: u8);
+    unsafe fn store_channels(p: *mut u8, v: [Self::I; 4], narrowing: Narrowing);
+    /// Stores `4 * LANES` numbers as bytes in their order: two vectors of them from each pointer on.
+    /// # Safety
+    /// The processor has the instruction set; `2 * LANES` bytes are writable at each.
+    unsafe fn store_halves(to: [*mut u8; 2], v: [Self::I; 4], narrowing: Narrowing);
 }

@@ -107,7 +107,8 @@ fn schemes(channels: usize, depth: usize) -> Vec<Scheme> {
     let spread = 0.02 * (depth as f32).sqrt();
     let bias: Vec<f32> = (0..channels).map(|c| (c as f32 * 0.7).sin() * spread * 20.0).collect();
     let whole: Vec<f32> = per_channel.iter().map(|s| 0.02 * s * 37.0).collect();
-    let quantised = |zero_point, low, high| IntegerOutput::Quantised { scale: spread, zero_point, low, high };
+    let scaled = |scale, zero_point, low, high| IntegerOutput::Quantised { scale, zero_point, low, high };
+    let quantised = |zero_point, low, high| scaled(spread, zero_point, low, high);
     let plain = Scheme {
         is_unsigned: [false; 2],
         scale: 0.02,
@@ -123,6 +124,9 @@ fn schemes(channels: usize, depth: usize) -> Vec<Scheme> {
         Scheme { bias: Some(whole), clamp: Some((0.0, f32::INFINITY)), zero: 127, ..plain.clone() },
         Scheme { bias: None, weight_scales: vec![0.004], output: IntegerOutput::Float, ..plain.clone() },
         Scheme { clamp: Some((-spread, 6.0)), output: IntegerOutput::Float, ..plain.clone() },
+        // Results beyond 16 bits, and beyond 32.
+        Scheme { output: scaled(spread / 300.0, 99, -100, 127), ..plain.clone() },
+        Scheme { is_unsigned: [false, true], output: scaled(spread * 1e-9, 40, 0, 250), ..plain.clone() },
         Scheme { output: quantised(0, -127, 100), ..plain },
     ]
 }

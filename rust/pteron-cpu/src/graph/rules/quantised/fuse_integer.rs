@@ -9,7 +9,7 @@
 
 use super::{
     BY_TENSOR, BY_TOKEN, DEQUANTISE, DEQUANTISE_CHANNELS, Dequantised, Scheme, dequantised, is_plain_call,
-    quantised,
+    margins_of_zeros::without_padding, quantised,
 };
 use crate::epilogue::Epilogue;
 use crate::graph::rules::remove_dead::remove_dead;
@@ -90,6 +90,10 @@ fn layer(graph: &Graph, id: NodeId) -> Option<Layer> {
         ((weight, _), operation) => (weight, operation),
     };
     let (input, x, view) = input_of(graph, x, &operation)?;
+    let (x, operation) = match without_padding(graph, &input, x, &operation) {
+        Some((image, operation)) => (image, operation),
+        None => (x, operation),
+    };
     let shape = &graph.tensor(weight.integers).spec.shape;
     let channels = match operation {
         IntegerOperation::Linear { is_weight_transposed: true } => shape.get(1),

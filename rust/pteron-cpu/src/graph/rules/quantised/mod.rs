@@ -2,7 +2,9 @@
 //! are known at load.
 
 pub(super) mod fuse_integer;
+mod margins_of_zeros;
 pub(super) mod move_dequantise;
+pub(super) mod move_quantise;
 
 use crate::graph::{Argument, Graph, Node, NodeId, TensorId};
 use pteron_core::DType;
@@ -99,12 +101,12 @@ fn is_plain_call(node: &Node) -> bool {
     node.epilogue.is_none() && node.written_values.is_empty() && !node.is_removed
 }
 
-/// The arguments of a call of [`DEQUANTISE`] like `like`, from `quantised` to `out`.
-fn dequantise_arguments(like: &Node, quantised: TensorId, out: TensorId) -> Vec<Argument> {
+/// The arguments of a call of [`QUANTISE`] or [`DEQUANTISE`] like `like`, from `from` to `out`.
+fn moved_arguments(like: &Node, from: TensorId, out: TensorId) -> Vec<Argument> {
     let mut args = like.args.clone();
     if let (Some(first), Some(last)) = (like.input(0), like.output()) {
         args.iter_mut().for_each(|a| match a {
-            Argument::Tensor(t) if *t == first => *t = quantised,
+            Argument::Tensor(t) if *t == first => *t = from,
             Argument::Tensor(t) if *t == last => *t = out,
             _ => {}
         });

@@ -8,7 +8,7 @@
 //! the order of numbers, and quantising gives back the integer it came from. Saves three quarters of the bytes, and other
 //! rules see integers on both sides of what they fuse.
 
-use super::{DEQUANTISE, Dequantised, QUANTISE, dequantise_arguments, dequantised, quantised};
+use super::{DEQUANTISE, Dequantised, QUANTISE, dequantised, moved_arguments, quantised};
 use crate::epilogue::Epilogue;
 use crate::graph::rules::rule::Rule;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
@@ -101,7 +101,7 @@ fn swap(graph: &mut Graph, host: &mut dyn Host, id: NodeId, found: Dequantised) 
     let after = Draft {
         op: Op::Opaque,
         operator: DEQUANTISE.into(),
-        args: dequantise_arguments(graph.node(found.node), integers, out),
+        args: moved_arguments(graph.node(found.node), integers, out),
         outputs: smallvec![out],
         epilogue: Epilogue::NONE,
     };
