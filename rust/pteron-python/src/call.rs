@@ -1,7 +1,7 @@
 //! One call into the runtime: detached from the interpreter, interruptible, with panics caught.
 //! Unsafe island (the closure carries raw pointers to another state of the same thread).
 
-use crate::errors::to_python;
+use crate::errors::{SignalRaised, to_python};
 use crate::input::{Argument, Arguments, OutputMemory};
 use crate::parameter;
 use crate::step_timer::Observer;
@@ -136,15 +136,3 @@ fn poll_signals() -> Result<()> {
     Python::attach(|py| py.check_signals())
         .map_err(|raised| Error::cancelled("a signal handler stopped the run").cause(SignalRaised(raised)))
 }
-
-/// What a signal handler raised: the cause of an error that the caller never sees.
-#[derive(Debug)]
-pub struct SignalRaised(pub PyErr);
-
-impl std::fmt::Display for SignalRaised {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for SignalRaised {}

@@ -1,6 +1,5 @@
 //! From [`pteron_core::Error`] to the exception classes of `pteron.errors`.
 
-use crate::call::SignalRaised;
 use pteron_core::error::{ErrorDetail, printable};
 use pteron_core::{Error, ErrorKind};
 use pyo3::exceptions::{PyException, PyFileNotFoundError};
@@ -34,6 +33,18 @@ fn errors_module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     Ok(MODULE.get_or_try_init(py, || PyModule::import(py, "pteron.errors").map(Bound::unbind))?.bind(py))
 }
+
+/// What a signal handler raised: the cause of an error that the caller never sees.
+#[derive(Debug)]
+pub struct SignalRaised(pub PyErr);
+
+impl std::fmt::Display for SignalRaised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for SignalRaised {}
 
 /// The exception for `error`, with its fields and its cause. What a signal handler raised, and
 /// exceptions that ask the process to stop (KeyboardInterrupt, SystemExit), come out unchanged.
