@@ -1,6 +1,6 @@
 //! Layers between calls that quantise and dequantise, as exporters write them.
 //!
-//! Only the method's input is quantised: what has been computed differs by its last bit between settings, and lies between
+//! Only the method's input is quantised, or the input with zeros in front: what has been computed differs by its last bit between settings, and lies between
 //! two integers now and then.
 
 use super::{Generator, MAX_ROWS, WIDTHS};
@@ -16,7 +16,8 @@ impl Generator<'_> {
         let width = self.nodes[0].width;
         let scale = [0.015_625, 0.1][self.rng.below(2)];
         let zero = self.rng.below(7) as i64 - 3;
-        let q = self.quantised(0, scale, zero);
+        let x = if self.rng.one_in(3) { self.moved_along(0) } else { 0 };
+        let q = self.quantised(x, scale, zero);
         let mut x = self.dequantised(q, scale, zero);
         if self.rng.one_in(2) {
             let there = self.view(x, 3, &[-1, 1, width as i64]);
@@ -29,6 +30,17 @@ impl Generator<'_> {
             let x = if self.rng.one_in(3) { self.pick() } else { x };
             self.layer(x);
         }
+    }
+
+    /// With zeros in front, and as much less behind; at times with none.
+    fn moved_along(&mut self, x: usize) -> usize {
+        self.touch(x);
+        let by = self.rng.below(3) as i64;
+        let (pads, fill) = (self.ints(&[by, -by]), self.value(ValueDraft::Double(0.0)));
+        let out = self.node(self.nodes[x].width, 2);
+        let args = vec![self.nodes[x].value, pads, fill, self.nodes[out].value];
+        self.call("aten::constant_pad_nd", "out", args);
+        out
     }
 
     fn quantised(&mut self, x: usize, scale: f64, zero: i64) -> usize {
