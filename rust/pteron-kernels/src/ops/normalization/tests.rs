@@ -185,7 +185,8 @@ fn rms<T: Element + From<Half>, W: Element + From<Half>>(
     }
     args.push(CallArg::Tensor(HostTensor::zeros(T::DTYPE, &[rows, n]).unwrap()));
     let out = args.len() - 1;
-    let mut call = SingleCall::of(|ctx| rms_norm::prepare(ctx, &norm), &profile(isa)?, args).unwrap().unwrap();
+    let mut call =
+        SingleCall::of(|ctx| rms_norm::prepare(ctx, &norm), &profile(isa)?, args).unwrap().unwrap();
     call.call().unwrap();
     Some(call.output::<T>(out).unwrap())
 }
@@ -247,6 +248,7 @@ fn rms_norm_refuses_weights_of_other_rows() {
     let prepare = |ctx: &pteron_core::PrepareContext<'_>| rms_norm::prepare(ctx, &norm);
     let mut call = SingleCall::of(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().unwrap();
     assert!(call.bind().unwrap_err().to_string().contains("3 weights"));
-    let args = vec![zero(&[2, 3]), CallArg::Tensor(HostTensor::zeros(DType::Int8, &[3]).unwrap()), zero(&[2, 3])];
+    let args =
+        vec![zero(&[2, 3]), CallArg::Tensor(HostTensor::zeros(DType::Int8, &[3]).unwrap()), zero(&[2, 3])];
     assert!(SingleCall::of(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().is_none());
 }
