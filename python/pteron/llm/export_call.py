@@ -67,9 +67,7 @@ def export(
         ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `scheme` or `dtype` is none of the above.
     """
     exporter = import_module("pteron.llm.export_model")
-    made: ExportedLanguageModel = exporter.export_model(
-        model,
-        folder,
+    settings = exporter.Settings(
         max_seq_len=max_seq_len,
         tokenizer=tokenizer,
         scheme=scheme,
@@ -79,4 +77,5 @@ def export(
         packed_weights=packed_weights,
         max_source_len=max_source_len,
     )
+    made: ExportedLanguageModel = exporter.export_model(model, folder, settings)
     return made

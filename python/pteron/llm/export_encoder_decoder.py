@@ -27,6 +27,7 @@ from pteron.llm.export_cache import Buffers
 from pteron.llm.export_cross_attention import SourceLayer, StartedLayer, causal_mask, use_bias_tables
 from pteron.llm.export_folder import ExportedLanguageModel, constant_methods
 from pteron.llm.export_stages import (
+    Settings,
     check_positions,
     check_settings,
     copied,
@@ -118,32 +119,23 @@ class _LastRows(nn.Module):
 
 
 def export_encoder_decoder(
-    model: Any,
-    folder: str | os.PathLike[str],
-    *,
-    max_seq_len: int,
-    max_source_len: int | None,
-    tokenizer: Any,
-    scheme: str | None,
-    dtype: str | None,
-    all_logits: bool,
-    batch_size: int,
-    packed_weights: bool,
+    model: Any, folder: str | os.PathLike[str], settings: Settings
 ) -> ExportedLanguageModel:
     """`pteron.llm.export` of an encoder-decoder; the arguments are described there."""
+    max_seq_len, batch_size = settings.max_seq_len, settings.batch_size
     frames = _frames(model)
-    rows = _rows_of_source(model, max_source_len, frames)
-    check_settings({"max_seq_len": max_seq_len, "max_source_len": rows}, scheme, dtype)
+    rows = _rows_of_source(model, settings.max_source_len, frames)
+    check_settings({"max_source_len": rows}, settings.scheme, settings.dtype)
     assert rows is not None
     _check_model(model, max_seq_len)
     with torch.no_grad():
-        prepared = _prepared(model, max_seq_len, rows, scheme, dtype)
+        prepared = _prepared(model, max_seq_len, rows, settings.scheme, settings.dtype)
         example = _source(prepared, batch_size, frames, min(_SOURCE, rows))
         own, source = _probed(prepared, example, max_seq_len, rows)
         assert own[0] is not None
         mask = None if frames else torch.full((1, 1, 1, rows), -math.inf, dtype=own[0][0].dtype)
         methods = {"forward": _decoder(_Decode(prepared, own, source, mask, 1), batch_size, max_seq_len)}
-        if all_logits:
+        if settings.all_logits:
             every = _Decode(prepared, own, source, mask, 0)
             methods["forward_all"] = _decoder(every, batch_size, max_seq_len)
         methods["encode"] = _encoder(_Encode(prepared, own, source, mask, 0), example, rows)
@@ -151,11 +143,11 @@ def export_encoder_decoder(
         program = to_edge_transform_and_lower(methods, constant_methods=metadata).to_executorch(
             ExecutorchBackendConfig(
                 memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True),
-                packed_weights=packed_weights,
+                packed_weights=settings.packed_weights,
             )
         )
     others = [] if frames is None else [("preprocessor_config.json", _spectrogram(prepared, frames))]
-    return write_folder(program, model, folder, tokenizer, metadata, others)
+    return write_folder(program, model, folder, settings.tokenizer, metadata, others)
 
 
 def _frames(model: Any) -> int | None:
@@ -190,13 +182,8 @@ def _spectrogram(model: Any, frames: int) -> str:
 def _rows_of_source(model: Any, given: int | None, frames: int | None) -> int | None:
     if frames is None:
         positions = getattr(model.config, "max_position_embeddings", None)
-        if isinstance(given, int) and isinstance(positions, int) and given > positions:
-            raise ExportError(
-                f"llm.export: {type(model).__name__} has positions for fewer tokens",
-                argument="max_source_len",
-                expected=f"at most {positions}",
-                got=str(given),
-            )
+        if isinstance(given, int):
+            check_positions(type(model).__name__, positions, given, "max_source_len")
         return given
     rows = int(model.config.max_source_positions)
     if given not in (None, rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pteron.llm.export_recurrent import export_recurrent, is_recurrent
 from pteron.llm.export_rotary import use_tables
 from pteron.llm.export_stages import (
     OTHER_WAY,
+    Settings,
     check_positions,
     check_settings,
     copied,
@@ -57,66 +59,34 @@ class _WithCache(nn.Module):
         return _logits(self.model, input_ids, cache_position, buffers, self.max_seq_len, self.kept)[0]
 
 
-def export_model(
-    model: Any,
-    folder: str | os.PathLike[str],
-    *,
-    max_seq_len: int,
-    max_source_len: int | None,
-    tokenizer: Any,
-    scheme: str | None,
-    dtype: str | None,
-    all_logits: bool,
-    batch_size: int,
-    packed_weights: bool,
-) -> ExportedLanguageModel:
+def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings) -> ExportedLanguageModel:
     """`pteron.llm.export`; the arguments are described there."""
-    check_settings({"max_seq_len": max_seq_len, "batch_size": batch_size}, scheme, dtype)
+    max_seq_len, batch_size = settings.max_seq_len, settings.batch_size
+    check_settings({"max_seq_len": max_seq_len, "batch_size": batch_size}, settings.scheme, settings.dtype)
     if isinstance(model, (str, os.PathLike)):
-        tokenizer = tokenizer_of(Path(model), tokenizer)
-        model = opened(model, dtype)
+        settings = replace(settings, tokenizer=tokenizer_of(Path(model), settings.tokenizer))
+        model = opened(model, settings.dtype)
     if isinstance(model, PreTrainedModel) and model.config.is_encoder_decoder:
-        return export_encoder_decoder(
-            model,
-            folder,
-            max_seq_len=max_seq_len,
-            max_source_len=max_source_len,
-            tokenizer=tokenizer,
-            scheme=scheme,
-            dtype=dtype,
-            all_logits=all_logits,
-            batch_size=batch_size,
-            packed_weights=packed_weights,
-        )
-    if max_source_len is not None:
+        return export_encoder_decoder(model, folder, settings)
+    if settings.max_source_len is not None:
         raise ValueError("llm.export(max_source_len=...): only an encoder-decoder has a source")
     if isinstance(model, PreTrainedModel) and is_recurrent(model):
-        return export_recurrent(
-            model,
-            folder,
-            max_seq_len=max_seq_len,
-            tokenizer=tokenizer,
-            scheme=scheme,
-            dtype=dtype,
-            all_logits=all_logits,
-            batch_size=batch_size,
-            packed_weights=packed_weights,
-        )
+        return export_recurrent(model, folder, settings)
     _check_model(model, max_seq_len)
     with torch.no_grad():
-        prepared = _prepared(model, max_seq_len, scheme, dtype)
+        prepared = _prepared(model, max_seq_len, settings.scheme, settings.dtype)
         buffers = _probed(prepared, batch_size, max_seq_len)
         methods = {"forward": _captured(prepared, buffers, batch_size, max_seq_len, 1)}
-        if all_logits:
+        if settings.all_logits:
             methods["forward_all"] = _captured(prepared, buffers, batch_size, max_seq_len, 0)
         metadata = constant_methods(model, buffers, max_seq_len, batch_size)
         program = to_edge_transform_and_lower(methods, constant_methods=metadata).to_executorch(
             ExecutorchBackendConfig(
-                memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=all_logits),
-                packed_weights=packed_weights,
+                memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=settings.all_logits),
+                packed_weights=settings.packed_weights,
             )
         )
-    return write_folder(program, model, folder, tokenizer, metadata)
+    return write_folder(program, model, folder, settings.tokenizer, metadata)
 
 
 def _check_model(model: Any, max_seq_len: int) -> None:

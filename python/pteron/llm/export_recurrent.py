@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from pteron.llm.export_folder import ExportedLanguageModel, constant_methods
-from pteron.llm.export_stages import copied, write_folder
+from pteron.llm.export_stages import Settings, copied, write_folder
 
 #: States of a layer: the last inputs of its convolution, and that of its recurrence.
 _States = list[tuple[Tensor, Tensor]]
@@ -69,44 +69,33 @@ def is_recurrent(model: Any) -> bool:
     return isinstance(model.config, MambaConfig)
 
 
-def export_recurrent(
-    model: Any,
-    folder: str | os.PathLike[str],
-    *,
-    max_seq_len: int,
-    tokenizer: Any,
-    scheme: str | None,
-    dtype: str | None,
-    all_logits: bool,
-    batch_size: int,
-    packed_weights: bool,
-) -> ExportedLanguageModel:
+def export_recurrent(model: Any, folder: str | os.PathLike[str], settings: Settings) -> ExportedLanguageModel:
     """`pteron.llm.export` of a Mamba; the arguments are described there."""
     name = type(model).__name__
     if model.training:
         raise ExportError(f"llm.export: {name} is in training mode", hint="call model.eval() before")
     if model.get_output_embeddings() is None:
         raise ExportError(f"llm.export: {name} has no head for the next token")
-    if all_logits:
+    if settings.all_logits:
         raise ExportError(
             f"llm.export(all_logits=True): {name} takes one token in a call, and its state cannot go back"
         )
     with torch.no_grad():
-        prepared = copied(model, dtype)
-        if scheme is not None:
+        prepared = copied(model, settings.dtype)
+        if settings.scheme is not None:
             from pteron.llm.export_quantised import quantise
 
-            quantise(prepared, scheme)
-        ids = torch.zeros(batch_size, 1, dtype=torch.int64)
+            quantise(prepared, settings.scheme)
+        ids = torch.zeros(settings.batch_size, 1, dtype=torch.int64)
         states = _probed(prepared, ids)
         example = (ids, torch.zeros(1, dtype=torch.int64))
         captured = torch.export.export(_WithStates(prepared, states).eval(), example, strict=False)
-        metadata = constant_methods(model, states, max_seq_len, batch_size)
+        metadata = constant_methods(model, states, settings.max_seq_len, settings.batch_size)
         metadata |= {"enable_dynamic_shape": False, "can_rewind": False}
         program = to_edge_transform_and_lower(captured, constant_methods=metadata).to_executorch(
-            ExecutorchBackendConfig(packed_weights=packed_weights)
+            ExecutorchBackendConfig(packed_weights=settings.packed_weights)
         )
-    return write_folder(program, model, folder, tokenizer, metadata)
+    return write_folder(program, model, folder, settings.tokenizer, metadata)
 
 
 def _probed(model: Any, ids: Tensor) -> _States:

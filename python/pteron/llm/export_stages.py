@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +24,21 @@ from pteron.llm.export_folder import (
     write_tokenizer,
 )
 
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of `pteron.llm.export`, which describes them."""
+
+    max_seq_len: int
+    max_source_len: int | None
+    tokenizer: Any
+    scheme: str | None
+    dtype: str | None
+    all_logits: bool
+    batch_size: int
+    packed_weights: bool
+
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 #: What a user may do with a model that is refused.
 OTHER_WAY = "export its stages: pteron.integrations.transformers, PteronExporter().export_for_generation"
@@ -39,14 +55,14 @@ def check_settings(lengths: dict[str, int | None], scheme: str | None, dtype: st
         raise ValueError(f"llm.export(dtype=...): expected one of {tuple(DTYPES)}, got {dtype!r}")
 
 
-def check_positions(name: str, positions: Any, max_seq_len: int) -> None:
-    """ExportError where the model has positions for fewer tokens."""
-    if isinstance(positions, int) and max_seq_len > positions:
+def check_positions(name: str, positions: Any, length: int, argument: str = "max_seq_len") -> None:
+    """ExportError where the model has positions for fewer tokens than the argument says."""
+    if isinstance(positions, int) and length > positions:
         raise ExportError(
             f"llm.export: {name} has positions for fewer tokens",
-            argument="max_seq_len",
+            argument=argument,
             expected=f"at most {positions}",
-            got=str(max_seq_len),
+            got=str(length),
         )
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from pteron.quant.integer_regions import CONVOLUTIONS
+from pteron.quant.integer_regions import CONVOLUTIONS, is_pad_by_zeros
 
 _aten = torch.ops.aten
-_PADS = frozenset({_aten.pad.default, _aten.constant_pad_nd.default})
 #: Position of the padding among a convolution's arguments.
 _PADDING = 4
 
@@ -25,7 +24,7 @@ def fold_padding(graph: Graph) -> None:
     Pads by nothing go. Others go where only convolutions read them that have as many zeros on both sides of
     each dimension; what a convolution has itself is added.
     """
-    pads = [node for node in graph.nodes if _is_pad_by_zeros(node)]
+    pads = [node for node in graph.nodes if is_pad_by_zeros(node)]
     for node in pads:
         if all(isinstance(each, int) and each == 0 for each in node.args[1]):
             node.replace_all_uses_with(node.args[0])
@@ -41,12 +40,6 @@ def fold_padding(graph: Graph) -> None:
             args[0], args[_PADDING] = node.args[0], padding
             user.args = tuple(args)
         graph.erase_node(node)
-
-
-def _is_pad_by_zeros(node: Node) -> bool:
-    """Does it put zeros, or nothing, around a tensor?"""
-    rest: Any = (*node.args[2:], *node.kwargs.values())
-    return node.target in _PADS and all(each is None or each == "constant" or each == 0 for each in rest)
 
 
 def _margins(pads: Any) -> list[int] | None:
