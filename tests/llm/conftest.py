@@ -10,6 +10,7 @@ import pytest
 from pteron.llm import Generator
 from tests.llm.recipe_folder import RecipeFolder, write_folder
 from tests.llm.speech_folder import write_speech_folder
+from tests.llm.vision_folder import write_vision_folder
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +23,12 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> RecipeFolder:
 def speech(tmp_path_factory: pytest.TempPathFactory) -> RecipeFolder:
     """The folder of a small Whisper, with the model."""
     return write_speech_folder(tmp_path_factory.mktemp("speech"))
+
+
+@pytest.fixture(scope="session")
+def vision(tmp_path_factory: pytest.TempPathFactory) -> RecipeFolder:
+    """The folder of a small model that takes images, with the model."""
+    return write_vision_folder(tmp_path_factory.mktemp("vision"))
 
 
 @pytest.fixture

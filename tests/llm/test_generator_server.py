@@ -123,7 +123,7 @@ def test_completions(generator: Generator, client: Any) -> None:
     ("settings", "text"),
     [
         ({"messages": []}, "at least one message"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "parts that are texts"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "texts and images"),
         ({"n": 2}, "n is not supported"),
         ({"tools": [{"type": "function"}]}, "tools is not supported"),
         ({"response_format": {"type": "xml"}}, "response_format takes"),
@@ -156,7 +156,9 @@ def test_paths_and_methods(client: Any) -> None:
     assert caught.value.status_code == 405
 
 
-async def _called(application: App, body: Any, gone_after: int | None = None) -> list[dict[str, Any]]:
+async def called(
+    application: App, body: Any, path: str = "/v1/completions", gone_after: int | None = None
+) -> list[dict[str, Any]]:
     """What the application sends for a request; the client goes after so many messages."""
     sent: list[dict[str, Any]] = []
     requests = [{"type": "http.request", "body": json.dumps(body).encode()}]
@@ -173,7 +175,7 @@ async def _called(application: App, body: Any, gone_after: int | None = None) ->
         if gone_after is not None and len(sent) >= gone_after:
             gone.set()
 
-    scope = {"type": "http", "path": "/v1/completions", "method": "POST"}
+    scope = {"type": "http", "path": path, "method": "POST"}
     await application(scope, receive, send)
     return sent
 
@@ -185,20 +187,20 @@ def _body(message: Any) -> Any:
 def test_a_client_that_goes_stops_the_model(generator: Generator) -> None:
     application = app(generator, max_new_tokens=90)
     request = {"prompt": PROMPT, "stream": True, "logit_bias": {"1": -100}}
-    whole = asyncio.run(_called(application, request))
-    cut = asyncio.run(_called(application, request, gone_after=3))
+    whole = asyncio.run(called(application, request))
+    cut = asyncio.run(called(application, request, gone_after=3))
     assert len(cut) < len(whole) // 2
-    assert asyncio.run(_called(application, request))[-3]["body"] is not None
+    assert asyncio.run(called(application, request))[-3]["body"] is not None
 
 
 def test_limits(generator: Generator) -> None:
     async def many() -> list[int]:
         application = app(generator, concurrency=1, queue=1)
-        calls = [_called(application, {"prompt": PROMPT, "max_tokens": 5}) for _ in range(5)]
+        calls = [called(application, {"prompt": PROMPT, "max_tokens": 5}) for _ in range(5)]
         return sorted(sent[0]["status"] for sent in await asyncio.gather(*calls))
 
     assert asyncio.run(many()) == [200, 200, 429, 429, 429]
-    late = asyncio.run(_called(app(generator, deadline=1e-9), {"prompt": PROMPT}))
+    late = asyncio.run(called(app(generator, deadline=1e-9), {"prompt": PROMPT}))
     assert _body(late[1])["choices"][0] == {
         "index": 0,
         "finish_reason": "length",
@@ -206,6 +208,6 @@ def test_limits(generator: Generator) -> None:
         "text": "",
     }
     begin = time.perf_counter()
-    few = asyncio.run(_called(app(generator, max_new_tokens=3), {"prompt": PROMPT, "max_tokens": 80}))
+    few = asyncio.run(called(app(generator, max_new_tokens=3), {"prompt": PROMPT, "max_tokens": 80}))
     assert _body(few[1])["usage"]["completion_tokens"] == 3
     assert time.perf_counter() - begin < 10

@@ -31,7 +31,9 @@ def write_cache(
     messages: Sequence[Mapping[str, Any]],
     state: Mapping[str, npt.NDArray[Any]],
 ) -> None:
-    """Writes a file under another name, which takes its place when all is written; OSError else."""
+    """Writes a file under another name, which takes its place when all is written; OSError else.
+
+    InputError where messages (with images in them) are more than 64 MB."""
     buffers = {
         name: {"dtype": array.dtype.name, "shape": array.shape, "bytes": array.nbytes}
         for name, array in state.items()
@@ -44,11 +46,14 @@ def write_cache(
         "messages": list(messages),
         "buffers": buffers,
     }
+    line = json.dumps(header).encode() + b"\n"
+    if len(line) > _MOST_HEADER:
+        raise InputError("the messages of a conversation are too long for a file", got=f"{len(line)} bytes")
     target = Path(path)
     handle, name = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(header).encode() + b"\n")
+            file.write(line)
             for array in state.values():
                 file.write(np.ascontiguousarray(array).tobytes())
         os.replace(name, target)

@@ -149,13 +149,14 @@ class CacheSession:
                 expected=f"at most {self._folder.max_seq_len} tokens",
                 got=f"{begin + count} tokens",
             )
+        name, first = self._call(name, tokens, remaining)
         match self._signature.positions:
             case "none":
-                inputs = [np.array([[*self._tokens, *tokens]], np.int64)]
+                inputs = [first]
             case "start":
-                inputs = [np.array([tokens], np.int64), np.array([begin], np.int64)]
+                inputs = [first, np.array([begin], np.int64)]
             case _:
-                inputs = [np.array([tokens], np.int64), np.arange(begin, begin + count)]
+                inputs = [first, np.arange(begin, begin + count)]
         seconds = remaining()
         self._is_harmed = True
         results = self._methods[name].execute(inputs, outputs=outputs, deadline=seconds)
@@ -163,6 +164,11 @@ class CacheSession:
         self._tokens += tokens
         logits = np.asarray(results[-1])
         return logits.reshape(-1, logits.shape[-1])
+
+    def _call(self, name: str, tokens: Sequence[int], _remaining: Remaining) -> tuple[str, npt.NDArray[Any]]:
+        """The method that puts these tokens behind those of the cache, and its first input."""
+        given = tokens if self._signature.positions != "none" else [*self._tokens, *tokens]
+        return name, np.array([given], np.int64)
 
     def _float(self, logits: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         if logits.dtype.kind != "f" and logits.dtype.name != "bfloat16":

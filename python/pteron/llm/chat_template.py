@@ -18,7 +18,7 @@ from typing import Any
 
 from pteron.errors import InputError, ProgramError
 from pteron.llm.extras import needed
-from pteron.llm.model_folder import damaged
+from pteron.llm.model_folder import damaged, read_json
 
 #: A message: {"role": "user", "content": "..."}; templates may look at further keys.
 Message = Mapping[str, Any]
@@ -101,11 +101,11 @@ class ChatTemplate:
 
 
 def open_template(folder: Path, config: Mapping[str, Any]) -> ChatTemplate | None:
-    """The template of a folder: chat_template.jinja, or "chat_template" of tokenizer_config.json, where a
-    list of several has one named "default". None where there is none.
+    """The template of a folder: chat_template.jinja, or "chat_template" of chat_template.json or of
+    tokenizer_config.json, where a list of several has one named "default". None where there is none.
     """
     file = folder / "chat_template.jinja"
-    source: Any = config.get("chat_template")
+    source: Any = read_json(folder / "chat_template.json").get("chat_template", config.get("chat_template"))
     if file.exists():
         if file.stat().st_size > _MOST_CHARACTERS:
             raise damaged(file.name, "it is too long")

@@ -12,6 +12,7 @@ from pteron.llm.cache_file import read_cache, write_cache
 from pteron.llm.cache_session import CacheSession
 from pteron.llm.chat_template import Message
 from pteron.llm.generation_result import GenerationResult
+from pteron.llm.pictures import storable
 from pteron.llm.token_stream import TokenStream
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Conversation:
         with self._idle():
             fingerprint = self._generator.folder.fingerprint
             state = self._session.state()
-            write_cache(path, fingerprint, self._session.tokens, self._messages, state)
+            write_cache(path, fingerprint, self._session.tokens, storable(self._messages), state)
 
     def _idle(self) -> _Idle:
         return _Idle(self._turn)
@@ -115,7 +116,9 @@ def restore(generator: Generator, path: str | os.PathLike[str], settings: Mappin
     """The conversation that `Conversation.save` wrote."""
     tokens, messages, state = read_cache(path, generator.folder.fingerprint)
     vocabulary = generator.folder.signature.vocabulary
-    if len(tokens) > generator.max_seq_len or any(not 0 <= token < vocabulary for token in tokens):
+    # Rows of images are negative numbers.
+    ids = [token for token in tokens if token >= 0 or generator.vision is None]
+    if len(tokens) > generator.max_seq_len or any(not 0 <= token < vocabulary for token in ids):
         raise InputError("the file of a conversation has tokens that the model does not know")
     session = generator.new_session()
     if state.keys() != session.state().keys():

@@ -38,6 +38,11 @@ def export(
     for Whisper. It gives the last hidden state, float32 [batch_size, rows, width], and keeps keys and values
     of every decoder layer as state, which `forward` reads (`Program.load_methods(["encode", "forward"])`).
 
+    A model with an image encoder (Idefics 3, SmolVLM) has methods by ExecuTorch's names beside `forward`:
+    `vision_encoder` (float32 [1, 3, edge, edge] to float32 [1, rows, width]), `token_embedding` (int64
+    [batch_size, S] to float32 [batch_size, S, width]), and `text_decoder`, which takes embeddings where
+    `forward` takes tokens. `tokenizer` may be a processor then, which says how images are prepared.
+
     A state-space model (Mamba) takes one token in a call, S = 1, and its state cannot go back.
 
     Args:

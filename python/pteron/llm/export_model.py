@@ -32,6 +32,7 @@ from pteron.llm.export_stages import (
     tokenizer_of,
     write_folder,
 )
+from pteron.llm.export_vision import attention, positions_of, preprocessor, takes_images, vision_methods
 
 #: Tokens of the example that is traced; another number than any extent of a small model's weights.
 _EXAMPLE = 3
@@ -52,11 +53,23 @@ class _WithCache(nn.Module):
                 self.register_buffer(f"{name}_{index}", buffer, persistent=False)
 
     def forward(self, input_ids: Tensor, cache_position: Tensor) -> Tensor:
+        return self.logits({"input_ids": input_ids}, cache_position)
+
+    def logits(self, given: dict[str, Tensor], positions: Tensor) -> Tensor:
+        """Those behind tokens or their embeddings, by the name of the model's argument."""
         buffers = [
             (getattr(self, f"key_{index}"), getattr(self, f"value_{index}")) if has_cache else None
             for index, has_cache in enumerate(self._has_cache)
         ]
-        return _logits(self.model, input_ids, cache_position, buffers, self.max_seq_len, self.kept)[0]
+        return _logits(self.model, given, positions, buffers, self.max_seq_len, self.kept)[0]
+
+
+class _OfEmbeddings(_WithCache):
+    """The same with embeddings, float32 [batch, tokens, width], in the place of tokens."""
+
+    def forward(self, inputs_embeds: Tensor, cache_position: Tensor) -> Tensor:
+        dtype: torch.dtype = self.model.dtype  # type: ignore[assignment]
+        return self.logits({"inputs_embeds": inputs_embeds.to(dtype)}, cache_position)
 
 
 def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings) -> ExportedLanguageModel:
@@ -76,17 +89,29 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
     with torch.no_grad():
         prepared = _prepared(model, max_seq_len, settings.scheme, settings.dtype)
         buffers = _probed(prepared, batch_size, max_seq_len)
-        methods = {"forward": _captured(prepared, buffers, batch_size, max_seq_len, 1)}
+        ids = torch.zeros(batch_size, min(_EXAMPLE, max_seq_len), dtype=torch.int64)
+        methods = {"forward": _captured(_WithCache(prepared, buffers, max_seq_len, 1), ids, max_seq_len)}
         if settings.all_logits:
-            methods["forward_all"] = _captured(prepared, buffers, batch_size, max_seq_len, 0)
+            every = _WithCache(prepared, buffers, max_seq_len, 0)
+            methods["forward_all"] = _captured(every, ids, max_seq_len)
+        others = []
+        if takes_images(model):
+            positions = positions_of(model, prepared.dtype)
+            methods |= vision_methods(prepared, positions, batch_size, max_seq_len)
+            decoder = _OfEmbeddings(prepared, buffers, max_seq_len, 1)
+            example = torch.zeros(
+                batch_size, min(_EXAMPLE, max_seq_len), prepared.get_input_embeddings().embedding_dim
+            )
+            methods["text_decoder"] = _captured(decoder, example, max_seq_len)
+            others.append(preprocessor(model, settings.tokenizer))
         metadata = constant_methods(model, buffers, max_seq_len, batch_size)
         program = to_edge_transform_and_lower(methods, constant_methods=metadata).to_executorch(
             ExecutorchBackendConfig(
-                memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=settings.all_logits),
+                memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=len(methods) > 1),
                 packed_weights=settings.packed_weights,
             )
         )
-    return write_folder(program, model, folder, settings.tokenizer, metadata)
+    return write_folder(program, model, folder, settings.tokenizer, metadata, others)
 
 
 def _check_model(model: Any, max_seq_len: int) -> None:
@@ -118,7 +143,7 @@ def _prepared(model: Any, max_seq_len: int, scheme: str | None, dtype: str | Non
 
         quantise(prepared, scheme)
     try:
-        prepared.set_attn_implementation(export_attention.NAME)
+        prepared.set_attn_implementation(attention(model))
     except ValueError as error:
         raise does_attention_itself(prepared) from error
     use_tables(prepared, max_seq_len)
@@ -130,7 +155,8 @@ def _probed(model: Any, batch_size: int, max_seq_len: int) -> Buffers:
     layers = model.config.get_text_config().num_hidden_layers
     ids = torch.zeros(batch_size, 1, dtype=torch.int64)
     with export_attention.recorded_calls() as calls:
-        _, cache = _logits(model, ids, torch.zeros(1, dtype=torch.int64), [None] * layers, max_seq_len, 1)
+        first = torch.zeros(1, dtype=torch.int64)
+        _, cache = _logits(model, {"input_ids": ids}, first, [None] * layers, max_seq_len, 1)
     found = [(layer.keys, layer.values) if layer.is_initialized else None for layer in cache.layers]
     if not any(found) or len(calls) < sum(each is not None for each in found):
         raise does_attention_itself(model)
@@ -138,11 +164,11 @@ def _probed(model: Any, batch_size: int, max_seq_len: int) -> Buffers:
 
 
 def _logits(
-    model: Any, input_ids: Tensor, positions: Tensor, buffers: Buffers, max_seq_len: int, kept: int
+    model: Any, given: dict[str, Tensor], positions: Tensor, buffers: Buffers, max_seq_len: int, kept: int
 ) -> tuple[Tensor, Any]:
     cache = cache_over(buffers, positions, max_seq_len)
     outputs = model(
-        input_ids=input_ids,
+        **given,
         position_ids=positions[None],
         past_key_values=cache,
         use_cache=True,
@@ -151,12 +177,12 @@ def _logits(
     return outputs.logits.float(), cache
 
 
-def _captured(
-    model: nn.Module, buffers: Buffers, batch_size: int, max_seq_len: int, kept: int
-) -> ExportedProgram:
-    tokens = min(_EXAMPLE, max_seq_len)
-    example = (torch.zeros(batch_size, tokens, dtype=torch.int64), torch.arange(tokens))
+def _captured(module: nn.Module, example: Tensor, max_seq_len: int) -> ExportedProgram:
+    """The program of a module that takes `example`, tokens or embeddings [batch, tokens, ...], and their
+    positions.
+    """
     length = Dim("tokens", min=1, max=max_seq_len)
-    shapes = {"input_ids": {1: length}, "cache_position": {0: length}} if max_seq_len > 1 else None
-    wrapped = _WithCache(model, buffers, max_seq_len, kept).eval()
-    return torch.export.export(wrapped, example, dynamic_shapes=shapes, strict=False)
+    name = "input_ids" if example.dtype == torch.int64 else "inputs_embeds"
+    shapes = {name: {1: length}, "cache_position": {0: length}} if max_seq_len > 1 else None
+    given = (example, torch.arange(example.shape[1]))
+    return torch.export.export(module.eval(), given, dynamic_shapes=shapes, strict=False)

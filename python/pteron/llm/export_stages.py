@@ -11,7 +11,13 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
+)
 
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchProgramManager
@@ -73,6 +79,10 @@ def opened(source: str | os.PathLike[str], dtype: str | None) -> Any:
     if config.is_encoder_decoder:
         is_speech = type(config) in AutoModelForSpeechSeq2Seq._model_mapping
         kind = AutoModelForSpeechSeq2Seq if is_speech else AutoModelForSeq2SeqLM
+    elif (
+        type(config) not in kind._model_mapping and type(config) in AutoModelForImageTextToText._model_mapping
+    ):
+        kind = AutoModelForImageTextToText
     return kind.from_pretrained(source, dtype=dtype or "auto").eval()
 
 

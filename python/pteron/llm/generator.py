@@ -16,10 +16,12 @@ from pteron.llm.generation_config import GenerationConfig
 from pteron.llm.generation_result import GenerationResult
 from pteron.llm.grammar import Grammars, GrammarState
 from pteron.llm.model_folder import ModelFolder, damaged, read_json
+from pteron.llm.pictures import PromptTokens, has_images, ids_of, without_pictures
 from pteron.llm.side_by_side import available_threads, generate_all
 from pteron.llm.speculation import DraftModel, PromptLookup, Proposer
 from pteron.llm.token_stream import Plan, TokenStream
 from pteron.llm.tokenizer import Tokenizer, open_tokenizer_for
+from pteron.llm.vision import Vision, VisionSession, takes_images
 
 #: A text, its tokens, or the messages of a conversation.
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -33,6 +35,7 @@ class Generator:
 
     Attributes:
         folder: the program and what its files state. `tokenizer`, `template`: of the folder.
+        vision: how the model takes images; None where it takes none.
         config: settings of calls that say nothing else.
     """
 
@@ -79,10 +82,10 @@ class Generator:
         self.tokenizer: Tokenizer = open_tokenizer_for(self.folder, place, stated)
         self.template: ChatTemplate | None = open_template(beside, stated)
         self._special = special_texts(stated)
+        self.vision = Vision(self.folder, self.tokenizer) if takes_images(self.folder) else None
         self.config = config or GenerationConfig()
         self._threads, self._chunk, self._idle_caches = threads, prefill_chunk, idle_caches
-        self._new_session = partial(CacheSession, self.folder, threads, prefill_chunk)
-        self._pool = SessionPool(self._new_session, idle_caches)
+        self._pool = SessionPool(self.new_session, idle_caches)
         # Of texts side by side, by the threads of a session.
         self._side_pools: dict[int, SessionPool] = {}
         self._drafts: SessionPool | None = None
@@ -207,8 +210,10 @@ class Generator:
         if isinstance(prompt, str):
             tokens = self.tokenizer.encode(prompt)
         elif prompt and isinstance(prompt[0], Mapping):
-            text = self.render(prompt, tools=tools, **(template_variables or {}))  # type: ignore[arg-type]
-            tokens = self.tokenizer.encode(text, add_special_tokens=False)
+            variables = {"tools": tools, **(template_variables or {})}
+            tokens = self._tokens_of_messages(prompt, variables)  # type: ignore[arg-type]
+        elif isinstance(prompt, PromptTokens):
+            tokens = prompt
         else:
             tokens = list(prompt)  # type: ignore[arg-type]
         if not tokens and self.bos_id is not None:
@@ -225,9 +230,12 @@ class Generator:
             )
         return self.template.render(messages, **variables)
 
-    def new_session(self) -> CacheSession:
-        """A cache of its own."""
-        return self._new_session()
+    def new_session(self, threads: int | None = None) -> CacheSession:
+        """A cache of its own. `threads`: of its calls; None: those of the generator."""
+        chosen = threads or self._threads
+        if self.vision is not None:
+            return VisionSession(self.folder, self.vision, chosen, self._chunk)
+        return CacheSession(self.folder, chosen, self._chunk)
 
     def stream_in(
         self,
@@ -257,9 +265,20 @@ class Generator:
             give_back(None)
             raise
 
+    def _tokens_of_messages(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> list[int]:
+        if self.vision is not None:
+            plain, pictures = without_pictures(messages)
+            return self.vision.tokens(self.render(plain, **variables), pictures, self.tokenizer)
+        if has_images(messages):
+            raise InputError(
+                "the model takes no images",
+                hint="export one that does: docs/how-to/export-language-models.md names the families",
+            )
+        return self.tokenizer.encode(self.render(messages, **variables), add_special_tokens=False)
+
     def _side_pool(self, threads: int) -> SessionPool:
         if threads not in self._side_pools:
-            new = partial(CacheSession, self.folder, threads, self._chunk)
+            new = partial(self.new_session, threads)
             self._side_pools[threads] = SessionPool(new, max(self._idle_caches, 1))
         return self._side_pools[threads]
 
@@ -339,7 +358,7 @@ class Generator:
                 hint="shorten the prompt, or export the model with a larger max_seq_len",
             )
         vocabulary = self.folder.signature.vocabulary
-        for token in tokens:
+        for token in ids_of(tokens):
             if not isinstance(token, int) or not 0 <= token < vocabulary:
                 raise InputError(
                     "the prompt has a token that the model does not know",

@@ -100,7 +100,7 @@ class App:
             stream = await asyncio.to_thread(self.generator.stream, request.prompt, **settings)
         except InputError as error:
             raise RequestError(400, str(error), error.argument) from None
-        except PteronError as error:
+        except (PteronError, ImportError) as error:
             raise RequestError(500, str(error)) from None
         answers = Answers(request, self._name, self.generator.tokenizer)
         watcher = asyncio.ensure_future(_cancel_when_gone(receive, stream))

@@ -146,12 +146,31 @@ def _message(message: Any) -> dict[str, Any]:
         raise RequestError(400, "a message has a role and a content", "messages")
     content = message.get("content")
     if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
-        known = [text for text in texts if isinstance(text, str)]
-        content = "".join(known) if len(known) == len(texts) else None
-    if not isinstance(content, str):
-        raise RequestError(400, "the content of a message is a text, or parts that are texts", "messages")
+        parts = [_part(part) for part in content]
+        texts = [part["text"] for part in parts if part["type"] == "text"]
+        content = "".join(texts) if len(texts) == len(parts) else parts
+    elif not isinstance(content, str):
+        raise _no_content()
     return {**message, "content": content}
+
+
+def _part(part: Any) -> dict[str, Any]:
+    """A text, or an image that the request itself holds: a server opens neither files nor addresses."""
+    match part:
+        case {"text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image_url", "image_url": {"url": str(url)}} if url.startswith("data:"):
+            return {"type": "image_url", "image_url": {"url": url}}
+        case {"type": "image_url", "image_url": {"url": str()}}:
+            raise RequestError(
+                400, "the URL of an image begins with data: (others are not opened)", "messages"
+            )
+    raise _no_content()
+
+
+def _no_content() -> RequestError:
+    what = "the content of a message is a text, or parts that are texts and images"
+    return RequestError(400, what, "messages")
 
 
 def _prompt(value: Any) -> str | list[int]:

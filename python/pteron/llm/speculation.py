@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.llm.cache_session import CacheSession, Remaining
+from pteron.llm.pictures import ids_of
 
 
 class Proposer(Protocol):
@@ -55,7 +56,7 @@ class Decoder:
     def first(self, prompt: Sequence[int], remaining: Remaining) -> npt.NDArray[np.float32]:
         """The logits behind a prompt."""
         logits, self.reused = self._session.prefill(prompt, remaining)
-        self._tokens = list(prompt)
+        self._tokens = ids_of(prompt)
         return logits
 
     def after(self, token: int, remaining: Remaining) -> npt.NDArray[np.float32]:

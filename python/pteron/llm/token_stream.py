@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pteron.errors import Cancelled, DeadlineExceeded
 from pteron.llm.cache_session import CacheSession
 from pteron.llm.generation_result import GenerationResult, Timings, TokenLogprob
+from pteron.llm.pictures import ids_of
 from pteron.llm.sampling import SamplingParameters, TokenCounts, log_probabilities, processed, sample
 from pteron.llm.speculation import Decoder, Proposer
 from pteron.llm.stop_strings import StopStrings
@@ -172,7 +173,7 @@ class TokenStream(Iterator[str]):
     def _tokens(self) -> Iterator[int]:
         """Tokens one by one; says in `_found` why they end."""
         plan, found = self._plan, self._found
-        counts = TokenCounts(plan.sampling, plan.prompt)
+        counts = TokenCounts(plan.sampling, ids_of(plan.prompt))
         logits = self._decoder.first(plan.prompt, self._remaining)
         found.prefill = time.perf_counter() - self._begin
         for place in range(plan.most_tokens):
