@@ -5,6 +5,9 @@ protocol. `export` goes the other way, from a PyTorch model to a `.pte` file; it
 it, `pteron.exir`, need `pip install "pteron[export]"`.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from pteron import native_classes as native_classes  # completes the native classes
 from pteron import plugins
 from pteron._native import (
     DimRange,
@@ -15,7 +18,6 @@ from pteron._native import (
     Tensor,
     ValueSpec,
     __version__,
-    load,
     register_backend,
     register_kernel,
     strip,
@@ -41,8 +43,15 @@ from pteron.errors import (
 )
 from pteron.export_call import export
 from pteron.plugins import get_include
+from pteron.program_source import load
+
+if TYPE_CHECKING:
+    from pteron import metrics
+    from pteron.pooled_call import Call
+    from pteron.predictor import Predictor
 
 __all__ = [
+    "Call",
     "Cancelled",
     "DeadlineExceeded",
     "DelegateError",
@@ -61,6 +70,7 @@ __all__ = [
     "MissingBackendError",
     "MissingOperatorError",
     "OutputsInUseError",
+    "Predictor",
     "Program",
     "ProgramError",
     "PteronError",
@@ -71,8 +81,23 @@ __all__ = [
     "export",
     "get_include",
     "load",
+    "metrics",
     "plugins",
     "register_backend",
     "register_kernel",
     "strip",
 ]
+
+# What most programs do without, and `import pteron` therefore too.
+_LATE = {"Call": "pteron.pooled_call", "Predictor": "pteron.predictor", "metrics": "pteron.metrics"}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name that is imported when it is first used."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(_LATE[name])
+    found = globals()[name] = module if name == "metrics" else getattr(module, name)
+    return found

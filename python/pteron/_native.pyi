@@ -10,6 +10,7 @@ from typing_extensions import Buffer, CapsuleType
 
 from pteron.bundled import CaseResult, TestCase
 from pteron.errors import PteronError
+from pteron.pooled_call import Call
 
 __all__ = [
     "BackendInitContext",
@@ -94,6 +95,8 @@ class Program:
         num_threads: int | None = None,
         tracer: object | None = None,
     ) -> list[Any]: ...
+    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Call: ...
+    async def run_async(self, method: str, /, *args: Any, **kwargs: Any) -> Any: ...
     def buffers(self, method: str = "forward") -> tuple[ValueSpec, ...]: ...
     def load_method(
         self,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pteron import _native
 from pteron.errors import InputError, PteronError
+from pteron.program_source import load
 from pteron.scalar_types import SCALAR_TYPES
 from pteron.torch_form import outputs_without_tensor_inputs
 
@@ -388,5 +389,5 @@ class Runtime:
         """
         if not isinstance(verification, Verification):
             raise TypeError(f"verification must be a pteron.runtime.Verification, got {verification!r}")
-        program = _native.load(data, data=data_path)
+        program = load(data, data=data_path)
         return Program(program, recorder_of(program, enable_etdump, debug_buffer_size))

@@ -109,16 +109,17 @@ def test_import_adds_little_to_numpy() -> None:
 def test_the_public_names() -> None:
     assert pteron.__version__ == pteron._native.__version__
     assert pteron.__all__ == [
-        *("Cancelled", "DeadlineExceeded", "DelegateError", "DimRange", "ExportError"),
+        *("Call", "Cancelled", "DeadlineExceeded", "DelegateError", "DimRange", "ExportError"),
         *("ExternalDataError", "InputError", "InputTypeError", "InternalError", "KernelError"),
         *("LimitExceeded", "Limits", "Method", "MethodBusy", "MethodNotFoundError"),
-        *("MissingBackendError", "MissingOperatorError", "OutputsInUseError", "Program"),
+        *("MissingBackendError", "MissingOperatorError", "OutputsInUseError", "Predictor", "Program"),
         *("ProgramError", "PteronError", "Runtime", "Tensor", "ValueSpec"),
         *(
             "__version__",
             "export",
             "get_include",
             "load",
+            "metrics",
             "plugins",
             "register_backend",
             "register_kernel",
