@@ -186,6 +186,7 @@ PLUGINS = {
 # packed weights that the kept calls, of fixed shapes and one value, do not have. `kernel_args` of
 # rust/pteron-fuzz meets them, and unit tests beside the kernels assert many.
 KERNELS = {
+    "a line is too large to address",
     "an RMS norm has a weight for each element of a row",
     "an index into a dimension without elements",
     "a block of attention is too large to address",
@@ -262,11 +263,13 @@ KERNELS = {
     "the matrix has elements that are not finite",
     "the operator needs floats, bool or complex64",
     "the operator takes floats",
+    "the order of rows and heads must be known",
     "the output must be row-major",
     "the output must have one dimension more than its slices",
     "the output's dtype does not hold the numbers",
     "the reduction and include_self must be constants",
     "the result is too large",
+    "the scores of a query are too large to address",
     "the side to search from is not clear",
     "the singular values did not converge",
     "the sizes are too large",

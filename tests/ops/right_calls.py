@@ -35,7 +35,44 @@ ROWS = {"in": "float32", "shape": [2, 3, 4]}
 CHANNELS = {"in": "float32", "shape": [3]}
 # Operators that the cases do not call (`CALLED_ELSEWHERE` of test_operator_coverage.py), as far as chance
 # does not find calls of them.
+QUERY = {"in": "float32", "shape": [1, 2, 4, 3]}
+CACHE = {"in": "float32", "shape": [1, 5, 2, 3]}
+NEW_ROWS = {"in": "float32", "shape": [1, 2, 2, 3]}
+UPDATED = {"out": "float32", "shape": [1, 5, 2, 3]}
+ONE = {"out": "float32", "shape": [1]}
+ATTENDED = {"out": "float32", "shape": [1, 2, 4, 3]}
+
+
+def _quantised(rows: int, heads: int) -> list[Any]:
+    """Zero points and scales of rows of heads."""
+    return [{"in": dtype, "shape": [1, rows, heads, 1]} for dtype in ("int8", "float32")]
+
+
 OTHERS: list[Call] = [
+    ("llama::update_cache.out", [NEW_ROWS, UPDATED, 1, ONE]),
+    (
+        "llama::update_cache_with_indices.out",
+        [NEW_ROWS, UPDATED, 0, {"in": "int64", "shape": [1, 2], "fill": 3}, ONE],
+    ),
+    ("llama::custom_sdpa.out", [QUERY, CACHE, CACHE, 1, None, 0.0, True, None, ATTENDED]),
+    (
+        "llama::sdpa_with_kv_cache.out",
+        [QUERY, NEW_ROWS, NEW_ROWS, UPDATED, UPDATED, 1, 2, None, 0.0, True, None, ATTENDED],
+    ),
+    (
+        "llama::custom_quantized_sdpa.out",
+        [
+            *({**QUERY, "in": "int8"}, {**CACHE, "in": "int8"}, {**CACHE, "in": "int8"}),
+            *(1, None, 0.0, True, None),
+            *(*_quantised(2, 4), *_quantised(5, 2), *_quantised(5, 2)),
+            *(False, ATTENDED),
+        ],
+    ),
+    (
+        "llama::fast_hadamard_transform.out",
+        [{"in": "float32", "shape": [2, 8]}, {"out": "float32", "shape": [2, 8]}],
+    ),
+    ("llama::fallback.out", [{"in": "float32", "shape": [3]}, {"out": "float32", "shape": [3]}]),
     ("aten::_local_scalar_dense", [{"in": "float32", "shape": [1]}]),
     (
         "aten::_native_batch_norm_legit.out",

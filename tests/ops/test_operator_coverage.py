@@ -25,6 +25,18 @@ CALLED_ELSEWHERE = {
     "aten::copy_": "in place: tests of state",
     "aten::index_put_": "as above",
     "aten::_native_batch_norm_legit.out": "changes its running statistics: tests beside the kernel",
+    **dict.fromkeys(
+        [
+            "llama::custom_quantized_sdpa.out",
+            "llama::custom_sdpa.out",
+            "llama::fallback.out",
+            "llama::fast_hadamard_transform.out",
+            "llama::sdpa_with_kv_cache.out",
+            "llama::update_cache.out",
+            "llama::update_cache_with_indices.out",
+        ],
+        "of ExecuTorch's libraries: tests beside the kernel, tests/llm/test_custom_ops.py",
+    ),
     "aten::empty.out": "contents are not defined",
     "aten::empty_like.out": "contents are not defined",
     "aten::empty_strided.out": "contents are not defined",

@@ -144,6 +144,9 @@ pub struct SchemaArg {
     pub kind: ArgKind,
     /// Is it written (`Tensor(a!)`)?
     pub is_output: bool,
+    /// Is it written and read: `self` of an in-place operator, or one that inputs stand behind, as behind the cache of
+    /// `update_cache`? Outputs alone stand behind all inputs.
+    pub is_updated: bool,
 }
 
 /// An operator's out-variant.
@@ -171,18 +174,25 @@ impl Schema {
         if !rest.trim().is_empty() {
             return Err(bad("something between arguments and returns"));
         }
-        let mut args = Vec::new();
+        let mut args: Vec<SchemaArg> = Vec::new();
+        let mut is_behind_star = false;
         for part in split_top(inside) {
             let part = part.trim();
+            is_behind_star |= part == "*";
             if part.is_empty() || part == "*" {
                 continue;
             }
             let declaration = part.split('=').next().unwrap_or(part).trim();
             let (kind, name) = declaration.rsplit_once(' ').ok_or_else(|| bad("argument without a name"))?;
+            let is_output = kind.contains('!');
+            if !is_output {
+                args.iter_mut().for_each(|before| before.is_updated |= before.is_output && !is_behind_star);
+            }
             args.push(SchemaArg {
                 name: name.to_string(),
                 kind: ArgKind::parse(kind.trim()).ok_or_else(|| bad(&format!("unknown type '{kind}'")))?,
-                is_output: kind.contains('!'),
+                is_output,
+                is_updated: is_output && args.is_empty(),
             });
         }
         let returns = text[arrow + 2..].trim();
@@ -202,6 +212,11 @@ impl Schema {
     pub fn instruction_arity(&self) -> usize {
         let has_list_output = self.args.iter().any(|a| a.is_output && a.kind == ArgKind::TensorList);
         self.args.len() + usize::from(self.returns > 0 || has_list_output)
+    }
+
+    /// Is any argument updated?
+    pub fn updates(&self) -> bool {
+        self.args.iter().any(|a| a.is_updated)
     }
 
     /// Positions of the written arguments.
@@ -266,6 +281,25 @@ mod tests {
         .unwrap();
         assert_eq!((s.args[3].kind, s.args[3].is_output, s.returns), (ArgKind::TensorList, true, 0));
         assert_eq!(s.instruction_arity(), 5);
+    }
+
+    #[test]
+    fn arguments_that_inputs_stand_behind_are_updated() {
+        let updated = |text: &str| {
+            let s = Schema::parse(text).unwrap();
+            let found: Vec<usize> = (0..s.args.len()).filter(|i| s.args[*i].is_updated).collect();
+            assert_eq!(s.updates(), !found.is_empty());
+            found
+        };
+        assert!(
+            updated("a::b.out(Tensor x, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))")
+                .is_empty()
+        );
+        assert_eq!(updated("a::b_(Tensor(a!) self) -> Tensor(a!)"), [0]);
+        assert_eq!(
+            updated("a::b.out(Tensor v, Tensor(a!) c, SymInt s, *, Tensor(b!) out) -> Tensor(b!)"),
+            [1]
+        );
     }
 
     #[test]

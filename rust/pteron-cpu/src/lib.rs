@@ -39,6 +39,7 @@ static FAMILIES: &[&[EngineKernel]] = &[
     linear::grouped::KERNELS,
     linear::halves::KERNELS,
     linear::other_dtypes::KERNELS,
+    attention::cached::KERNELS,
     #[cfg(feature = "convolution")]
     conv::KERNELS,
 ];

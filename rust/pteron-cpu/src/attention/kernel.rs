@@ -21,7 +21,7 @@ use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
 use crate::gemm::{TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
 use pteron_core::{BindArgs, CpuProfile, Error, Grid, Result, Scratch};
-use pteron_kernels::grid_kernel::{GridKernel, Part, Preparation, prepared};
+use pteron_kernels::grid_kernel::{GridKernel, Part};
 use pteron_kernels::vector_math::SimdLevel;
 use std::ops::Range;
 
@@ -101,9 +101,10 @@ struct RowBlock {
 }
 
 impl Attention {
-    pub(super) fn prepared(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> Preparation {
+    /// The kernel, and its name.
+    pub(super) fn new(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> (String, Attention) {
         let (tiles, level) = (TileSet::for_isa(cpu.isa), SimdLevel::at_most(cpu.isa));
-        prepared(format!("attention.f32.{}", tiles.isa.name()), Attention { spec, tiles, level, scratch })
+        (format!("attention.f32.{}", tiles.isa.name()), Attention { spec, tiles, level, scratch })
     }
 
     fn buffers(&self, scratch: &mut [f32]) -> Buffers {

@@ -8,6 +8,7 @@
 //! around attention in a model vanish. Keys that the mask hides from all rows of a block are not read (`seen_keys`): NaN and
 //! infinities in them have no effect.
 
+pub(crate) mod cached;
 mod chunk_grid;
 mod kernel;
 mod key_value_panels;

@@ -2,8 +2,8 @@
 
 use super::kernel::{Attention, ScratchPlan};
 use super::spec::{AttentionSpec, Axes, Operand};
-use pteron_core::{DType, PrepareContext, TensorSpec};
-use pteron_kernels::grid_kernel::Preparation;
+use pteron_core::{DType, PrepareContext, Result, TensorSpec};
+use pteron_kernels::grid_kernel::{Preparation, prepared};
 
 /// Prepares the attention of `spec` over the arguments of `ctx`.
 ///
@@ -11,6 +11,17 @@ use pteron_kernels::grid_kernel::Preparation;
 /// elements are not innermost in memory, a mask that is neither f32 nor bool or whose keys are not).
 /// Errors: blocks that cannot be addressed.
 pub fn prepare_attention(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Preparation {
+    match attention_of(ctx, spec)? {
+        Some((name, attention)) => prepared(name, attention),
+        None => Ok(None),
+    }
+}
+
+/// The kernel of [`prepare_attention`], and its name.
+pub(super) fn attention_of(
+    ctx: &PrepareContext<'_>,
+    spec: &AttentionSpec,
+) -> Result<Option<(String, Attention)>> {
     let (Some(query), Some(key), Some(value), Some(out)) = (
         operand(ctx, &spec.query),
         operand(ctx, &spec.key),
@@ -32,7 +43,7 @@ pub fn prepare_attention(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Prep
     let depth = extent(query, spec.query.axes.element);
     let width = extent(value, spec.value.axes.element);
     let scratch = ScratchPlan::new(keys, depth, width)?;
-    Attention::prepared(spec.clone(), ctx.cpu, scratch)
+    Ok(Some(Attention::new(spec.clone(), ctx.cpu, scratch)))
 }
 
 /// The f32 tensor of an operand, if each of its dimensions is one of the operand's axes.

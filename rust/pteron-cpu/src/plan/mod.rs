@@ -61,7 +61,12 @@ impl PlanSpec {
 
     /// Names and roles of `count` arguments. `base`: the schema of the operator, if it has one.
     pub fn schema(&self, base: Option<&Schema>, count: usize) -> Schema {
-        let argument = |name: String, is_output: bool| SchemaArg { name, kind: ArgKind::Tensor, is_output };
+        let argument = |name: String, is_output: bool| SchemaArg {
+            name,
+            kind: ArgKind::Tensor,
+            is_output,
+            is_updated: false,
+        };
         let mut args = base.map_or_else(Vec::new, |s| s.args.clone());
         let own_inputs = count.saturating_sub(self.outputs as usize);
         while args.len() < count {

@@ -108,6 +108,8 @@ pub static OPERATORS: &[Operator] = &[
     // From and to a device that has the same memory.
     kernel("et_copy::_h2d_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
     kernel("et_copy::_d2h_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", duplicate::<1>),
+    // What a partitioner of ExecuTorch puts where a value goes on undelegated.
+    kernel("llama::fallback.out(Tensor input, *, Tensor(a!) output) -> Tensor(a!)", duplicate::<1>),
     copy_row!("aten::detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "detach_copy", 1),
     copy_row!("aten::lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", "lift_fresh_copy", 1),
     kernel(
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn copies_between_devices_are_copies() {
-        for operator in ["et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out"] {
+        for operator in ["et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out", "llama::fallback.out"] {
             let y = run_out(operator, &[Tensor::of(&[2], &[1i32, -2]).into()], DType::Int32, &[2]).unwrap();
             assert_eq!(y.values::<i32>(), [1, -2]);
         }

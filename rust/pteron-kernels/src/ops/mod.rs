@@ -36,7 +36,7 @@ families! {
         masked_choice, copy, scalar_prim, tensor_prim, layout,
         joining, sums, extremes, softmax, normalization, matrix, grouped_matrix, creation, indexing, scattering,
         advanced_indexing, padding, data_dependent, channels, distances, number_pairs, running_results,
-        flat_positions, exponents, embedding_bag, index_reduce,
+        flat_positions, exponents, embedding_bag, index_reduce, cache_update, cached_attention, hadamard,
     }
     #[cfg(feature = "convolution")]
     { convolution, deformed_convolution }
@@ -51,7 +51,7 @@ families! {
     #[cfg(feature = "training")]
     { batch_norm_training, pooling_backward, convolution_backward, norm_backward, embedding_backward }
     #[cfg(feature = "quantized")]
-    { quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic }
+    { quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic, quantized_attention }
     #[cfg(feature = "linear_algebra")]
     { lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential }
     #[cfg(feature = "random")]

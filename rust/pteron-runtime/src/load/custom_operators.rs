@@ -143,7 +143,7 @@ pub(crate) fn schema_of_call(ir: &MethodIr, operator: &str, args: &[ValueId]) ->
             (true, 1) => "out".to_string(),
             (true, _) => format!("out{}", at.saturating_sub(first_output)),
         };
-        SchemaArg { name, kind, is_output }
+        SchemaArg { name, kind, is_output, is_updated: false }
     };
     Ok(Schema {
         name: operator.to_string(),

@@ -58,6 +58,5 @@ fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, region: &By
 
 /// Does the kernel write all of its outputs, whatever was there?
 fn writes_all(kernel: &KernelStep) -> bool {
-    let works_on_self = kernel.schema.args.first().is_some_and(|a| a.is_output);
-    kernel.alias != AliasRule::Update && !works_on_self
+    kernel.alias != AliasRule::Update && !kernel.schema.updates()
 }

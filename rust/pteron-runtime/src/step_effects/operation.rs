@@ -127,9 +127,9 @@ impl<'a> Operation<'a> {
             Operation::Kernel { schema: Some(schema), args, .. } => {
                 for (i, v) in args.iter().enumerate() {
                     // Behind the schema's arguments: an output again, or a scalar result.
-                    let is_output = schema.args.get(i).is_none_or(|a| a.is_output);
-                    // An output in front of the inputs is `self` of an in-place operator.
-                    add(i, *v, !is_output || i == 0, is_output);
+                    let (is_output, is_updated) =
+                        schema.args.get(i).map_or((true, false), |a| (a.is_output, a.is_updated));
+                    add(i, *v, !is_output || is_updated, is_output);
                 }
             }
             Operation::Delegate { outputs, args } => {

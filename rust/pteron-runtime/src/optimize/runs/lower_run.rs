@@ -111,10 +111,8 @@ impl<'a> Lowering<'a> {
 
     /// Does the call write its outputs and nothing else, at places that are known?
     fn is_plain(&self, i: usize, schema: &Schema) -> bool {
-        // An output in front of the inputs is `self` of an in-place operator.
-        let is_in_place = schema.args.first().is_some_and(|a| a.is_output);
         let is_known = |value: ValueId| matches!(self.effects.location(value), Location::At(_));
-        !is_in_place && self.effects.step(i).writes.iter().all(|w| is_known(w.value))
+        !schema.updates() && self.effects.step(i).writes.iter().all(|w| is_known(w.value))
     }
 
     fn is_view(&self, base: ValueId, out: ValueId) -> bool {
