@@ -30,8 +30,9 @@ BUDGETS = {
     "tests/format": 5.0,
     "tests/huggingface": 400.0,
     # Six small decoders, seven encoder-decoders of two methods each and two state-space models are exported;
-    # one model is trained; hostile templates run into their bounds.
-    "tests/llm": 320.0,
+    # one model is trained; hostile templates run into their bounds; ExecuTorch exports five
+    # decoders, four with its custom operators.
+    "tests/llm": 400.0,
     "tests/models": 160.0,
     "tests/ops": 300.0,
     # Three packages are built and pass the conformance test, in processes of their own; one compiles a crate.

@@ -1,4 +1,4 @@
-"""Custom operators that change their arguments: called by their functional forms."""
+"""Custom operators that change their arguments: called by their functional forms, or said in PyTorch's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from pteron.exir.decompose.cache_updates import cache_updates
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.custom_ops import changed_arguments, functional_form, is_custom
 
@@ -28,15 +29,22 @@ def call_functional_forms(program: ExportedProgram) -> None:
 
 def _replace(node: torch.fx.Node) -> None:
     op: Any = node.args[0]
-    form = functional_form(op) if isinstance(op, OpOverload) and is_custom(op) else None
+    spelled = cache_updates(op) if isinstance(op, OpOverload) else None
+    is_other = spelled is None and isinstance(op, OpOverload) and is_custom(op)
+    form = functional_form(op) if is_other else None
     kwargs: dict[str, Any] = dict(node.kwargs)
     bases = kwargs.pop("_all_bases")
     names = [argument.name for argument in changed_arguments(op)]
     places: list[Any] = [kwargs.get(f"_{name}_base_index") for name in names]
     is_part = any(f"_{name}_{suffix}" in kwargs for name in names for suffix in _VIEWED)
-    if form is None or is_part or sorted(map(str, places)) != sorted(map(str, range(len(bases)))):
+    if is_part or sorted(map(str, places)) != sorted(map(str, range(len(bases)))):
         return
     given = kwargs | {name: bases[place] for name, place in zip(names, places, strict=True)}
+    if spelled is not None:
+        _spell_out(node, spelled, given, places)
+        return
+    if form is None:
+        return
     arguments = op._schema.arguments
     args = [given[argument.name] for argument in arguments if not argument.kwarg_only]
     keywords = {argument.name: given[argument.name] for argument in arguments if argument.kwarg_only}
@@ -56,3 +64,28 @@ def _replace(node: torch.fx.Node) -> None:
         else:
             user.args = (call, at)
     node.graph.erase_node(node)
+
+
+def _spell_out(node: torch.fx.Node, spelled: Any, given: dict[str, Any], places: list[int]) -> None:
+    """Puts what `spelled` writes in the place of a call: one result, then the new values of caches."""
+    graph = node.graph
+    before = set(graph.nodes)
+    with graph.inserting_before(node):
+        result, caches = spelled(graph, given)
+        results = {1 + place: cache for place, cache in zip(places, caches, strict=True)}
+        if result is None:
+            # It stands for the cache in the graph; its contents are nobody's.
+            fake = node.meta["val"][0]
+            result = graph.call_function(torch.ops.aten.full.default, ([1], 0), {"dtype": fake.dtype})
+            result.meta["val"] = fake
+        results[0] = result
+    for made in graph.nodes:
+        if made not in before:
+            made.meta = {**node.meta, "val": made.meta["val"]}
+    for user in list(node.users):
+        taken: Any = user.args[1]
+        user.replace_all_uses_with(results[taken])
+        graph.erase_node(user)
+    graph.erase_node(node)
+    if not result.users:
+        graph.erase_node(result)
