@@ -41,7 +41,8 @@ BUDGETS = {
     "tests/report": 20.0,
     # Some thirty flows are converted and exported, here and in ExecuTorch; training takes twenty seconds.
     "tests/quant": 110.0,
-    "tests/run": 140.0,
+    # Pools of worker processes are started in every way, and each imports NumPy.
+    "tests/run": 165.0,
     # Small backends are lowered and run; damaged blobs are loaded in processes of their own.
     "tests/testing": 25.0,
     # ExecuTorch lowers and runs every case.
