@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import Any, Final, Protocol, Self, TypeAlias, final
 
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
@@ -73,6 +73,8 @@ _File: TypeAlias = _Path | Buffer | _BinaryFile
 
 @final
 class Program:
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: object, /) -> Self: ...
     @property
     def methods(self) -> tuple[str, ...]: ...
     @property
@@ -236,6 +238,8 @@ class Runtime:
 
 @final
 class Limits:
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: object, /) -> Self: ...
     def __new__(
         cls,
         *,
@@ -261,6 +265,8 @@ class Limits:
 
 @final
 class ValueSpec:
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: object, /) -> Self: ...
     @property
     def name(self) -> str: ...
     @property
@@ -282,6 +288,8 @@ class ValueSpec:
 
 @final
 class DimRange:
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: object, /) -> Self: ...
     @property
     def min(self) -> int: ...
     @property

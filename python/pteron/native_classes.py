@@ -52,8 +52,12 @@ def _refuse_method(self: _native.Method) -> NoReturn:
     )
 
 
-def _itself(self: Any, memo: object = None) -> Any:
+def _copied(self: Any) -> Any:
     """It never changes, so that it is its own copy."""
+    return self
+
+
+def _deep_copied(self: Any, memo: object, /) -> Any:
     return self
 
 
@@ -86,8 +90,8 @@ _METHODS: tuple[tuple[type, str, Callable[..., Any]], ...] = (
     (_native.Program, "run_async", _run_async),
     (_native.Limits, "__reduce__", _reduce_limits),
     (_native.Method, "__reduce__", _refuse_method),
-    *((immutable, "__copy__", _itself) for immutable in _IMMUTABLE),
-    *((immutable, "__deepcopy__", _itself) for immutable in _IMMUTABLE),
+    *((immutable, "__copy__", _copied) for immutable in _IMMUTABLE),
+    *((immutable, "__deepcopy__", _deep_copied) for immutable in _IMMUTABLE),
 )
 
 for _class, _name, _function in _METHODS:
