@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +50,14 @@ CALLING = [
     name for name in ("run", "bench", "profile", "compare", "reduce", "bisect-rewrites") if name in CALLS
 ]
 WRITING = [name for name, call in CALLS.items() if "{out}" in call]
+#: Other files that commands write, or several of them.
+MORE_WRITING = {
+    "profile --node-data": "{p} --runs 1 --node-data {out}",
+    "compare --save-failing": "{p} --against rules=all --rtol 0 --save-failing {out}",
+    "convert --external": "{p} --external {out}.ptd -o {out}",
+}
+#: Who owns nothing.
+NOBODY = 65534
 BAD = ("missing", "no folder", "below a file", "a folder", "empty", "text", "cut", "damaged", "no weights")
 
 
@@ -76,6 +87,14 @@ def bad_files(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 def call(name: str, program: Path, out: Path) -> list[str]:
     """The command line of a command."""
     return [name, *(part.format(p=program, out=out) for part in CALLS[name].split())]
+
+
+def written_by(name: str, program: Path, out: Path) -> list[str]:
+    """As `call`, of `MORE_WRITING` too."""
+    if name in CALLS:
+        return call(name, program, out)
+    words = MORE_WRITING[name].format(p=program, out=out).split()
+    return [name.partition(" ")[0], *words]
 
 
 def assert_one_line(code: int, out: str, err: str) -> None:
@@ -164,14 +183,23 @@ def test_numbers_out_of_range(words: str, model_file: Path, command: Command, tm
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", WRITING)
-def test_a_file_that_grows_too_large(name: str, model_file: Path, command: Command, tmp_path: Path) -> None:
+@contextmanager
+def files_of_at_most(nbytes: int) -> Iterator[None]:
+    """Larger files cannot be written inside."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
     try:
-        done = command(*call(name, model_file, tmp_path / "out"))
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("call_of", [*WRITING, *MORE_WRITING])
+def test_a_file_that_grows_too_large(
+    call_of: str, model_file: Path, command: Command, tmp_path: Path
+) -> None:
+    with files_of_at_most(64):
+        done = command(*written_by(call_of, model_file, tmp_path / "out"))
     assert done.code == 2
     assert "File too large" in done.err
     assert_one_line(done.code, "", done.err)
@@ -212,17 +240,68 @@ def test_places_that_cannot_be_written(
     assert str(bad_place) in done.err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-@pytest.mark.parametrize("name", WRITING)
-def test_a_folder_without_permission(name: str, model_file: Path, command: Command, tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder that every user reaches: those of pytest are of one user alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        yield Path(folder)
+
+
+@contextmanager
+def without_privilege() -> Iterator[None]:
+    """The superuser may write everywhere: another user does what is inside."""
+    is_superuser = os.geteuid() == 0
+    if is_superuser:
+        os.seteuid(NOBODY)
     try:
-        done = command(*call(name, model_file, tmp_path / "out"))
-        assert done.code == 2
-        assert "Permission denied" in done.err
-        assert_one_line(done.code, "", done.err)
+        yield
     finally:
-        tmp_path.chmod(0o700)
+        if is_superuser:
+            os.seteuid(0)
+
+
+def import_modules(words: list[str], command: Command) -> None:
+    """The other user may not be able to read them later. (A reduction looks at files before it begins.)"""
+    if words[0] != "reduce":
+        command(*words)
+
+
+@pytest.mark.parametrize("call_of", [*WRITING, *MORE_WRITING])
+def test_a_folder_without_permission(
+    call_of: str, model_file: Path, command: Command, open_place: Path
+) -> None:
+    program = shutil.copy(model_file, open_place / "model.pte")
+    (open_place / "ours").mkdir()
+    words = written_by(call_of, program, open_place / "ours" / "out")
+    import_modules(words, command)
+    shutil.rmtree(open_place / "ours")
+    (open_place / "ours").mkdir(mode=0o555)
+    with without_privilege():
+        done = command(*words)
+    assert done.code == 2
+    assert "Permission denied: change its permissions" in done.err
+    assert_one_line(done.code, "", done.err)
+    assert list((open_place / "ours").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "bench" or os.geteuid() != 0])
+def test_a_program_that_may_not_be_read(
+    name: str, model_file: Path, command: Command, open_place: Path
+) -> None:
+    program = shutil.copy(model_file, open_place / "model.pte")
+    words = call(name, program, open_place / "out")
+    import_modules(words, command)
+    for path in open_place.iterdir():
+        if path.name.startswith("out"):
+            path.unlink()
+    program.chmod(0)
+    with without_privilege():
+        done = command(*words)
+    assert_one_line(done.code, done.out, done.err)
+    assert "Permission denied" in done.out + done.err
+    assert str(program) in done.out + done.err
+    assert [path.name for path in open_place.iterdir()] == ["model.pte"]
 
 
 def test_standard_output_on_a_full_disk(model_file: Path) -> None:
@@ -237,6 +316,50 @@ def test_standard_output_on_a_full_disk(model_file: Path) -> None:
         )
     assert_one_line(done.returncode, "", done.stderr)
     assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("sizes", [(10, 1000), (1000, 10)])
+def test_of_several_files_all_are_written_or_none(sizes: tuple[int, int], tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    paths[0].write_text("as it was")
+    contents = {path: b"x" * size for path, size in zip(paths, sizes, strict=True)}
+    with files_of_at_most(100), pytest.raises(OSError, match="File too large") as raised:
+        arguments.write_files(contents)
+    assert raised.value.filename == str(paths[sizes.index(1000)])
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert paths[0].read_text() == "as it was"
+    arguments.write_files(contents)
+    assert [path.stat().st_size for path in paths] == list(sizes)
+
+
+def test_both_files_of_a_conversion_or_none(model_file: Path, command: Command, tmp_path: Path) -> None:
+    words = written_by("convert --external", model_file, tmp_path / "out")
+    assert command(*words).code == 0
+    sizes = sorted(path.stat().st_size for path in tmp_path.iterdir())
+    assert len(sizes) == 2
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with files_of_at_most(sizes[0]):
+        done = command(*words)
+    assert done.code == 2
+    assert "File too large" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["reduce --against rules=all -o part.npz", "compare --against rules=all --save-failing part.npz"],
+)
+def test_inputs_need_a_name_of_their_own(
+    words: str, model_file: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, *rest = words.split()
+    done = command(name, model_file, *rest)
+    assert done.code == 2
+    assert "part.npz: the inputs are written to this name" in done.err
+    assert_one_line(done.code, "", done.err)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

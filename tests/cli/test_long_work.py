@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import pteron
+from pteron import _native
 from pteron.cli import compare as compare_command
 from pteron.cli.progress import Progress
 from pteron.devtools import compare as module
@@ -84,6 +85,7 @@ def test_comparisons_tell_the_share_of_their_steps(model_file: Path) -> None:
         ["compare", "--against", "rules=all"],
         ["reduce", "--command", "false", "-o", "part.pte"],
         ["bench", "--duration", "0.02", "--threads", "1", "2", "--ceiling", "off"],
+        ["pack", "-o", "packed.pte"],
     ],
     ids=lambda words: words[0],
 )
@@ -98,6 +100,46 @@ def test_commands_pass_the_share_on(
     known = [share for share in shares if share is not None]
     assert any(0 < share < 1 for share in known)
     assert all(0 <= share < 1 for share in known)
+
+
+def test_packing_tells_the_bytes_of_weights(model_file: Path) -> None:
+    content = model_file.read_bytes()
+    told: list[tuple[int, int]] = []
+    packs = _native.pack_weights(content, lambda done, total: told.append((done, total)))
+    assert [name for name, _ in packs] == [name for name, _ in _native.pack_weights(content)]
+    # Weights and biases of the convolution and of the linear layer, as float32.
+    total = 4 * (8 * 3 * 3 * 3 + 8 + 4 * 288 + 4)
+    assert {of for _, of in told} == {total}
+    done = [share for share, _ in told]
+    assert done == sorted(done)
+    assert 0 < done[0] < done[-1] == total
+
+
+def _stopped(*_: object) -> None:
+    raise LookupError("enough")
+
+
+def test_what_its_progress_raises_ends_the_packing(model_file: Path) -> None:
+    content = model_file.read_bytes()
+    with pytest.raises(LookupError, match="enough"):
+        _native.pack_weights(content, _stopped)
+    with pytest.raises(KeyboardInterrupt):
+        _native.pack_weights(content, _interrupt)
+
+
+def test_a_signal_ends_the_packing_of_the_command(
+    model_file: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    def show(_: Progress, text: str, share: float | None = None) -> None:
+        shown.append(text)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "show", show)
+    assert command("pack", model_file, "-o", tmp_path / "out").code == 130
+    assert len(shown) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def _interrupt(*_: object, **__: object) -> None:

@@ -19,7 +19,7 @@ from pteron.cli.inputs import read_inputs
 from pteron.devtools.ceiling import Ceiling
 from pteron.devtools.description import describe, describe_plan
 from pteron.devtools.flops import flops
-from pteron.devtools.profile import GROUPS, Profile, _excess, profile
+from pteron.devtools.profile import GROUPS, Profile, _excess, profile, step_times
 from pteron.exir import to_edge
 from tests.cli.conftest import Command
 
@@ -61,9 +61,26 @@ def test_steps_do_not_take_longer_than_calls_without_a_tracer(monkeypatch: pytes
     assert _excess([], calls, 500) == 20
 
 
-def test_what_no_step_takes_is_outside(found: Profile) -> None:
+def test_a_traced_call_in_which_the_machine_did_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepTimer, "clock_cost", staticmethod(lambda: 0))
+    calls = [(at * 10_000, at * 10_000 + 9_000) for at in range(5)]
+    # Two steps of 100 and 300 ns; in the last call another 3,600 ns pass in the second one.
+    intervals = [
+        one for begin, _ in calls for one in ((0, begin, begin + 100), (1, begin + 100, begin + 400))
+    ]
+    intervals[-1] = 1, intervals[-1][1], intervals[-1][2] + 3_600
+    assert step_times(intervals, calls, 500) == {0: [100] * 4 + [12], 1: [300] * 4 + [487]}
+    assert step_times([], calls, 500) == {}
+
+
+@pytest.mark.parametrize("name", ["network", *PROGRAMS])
+def test_steps_and_what_is_outside_of_them_make_up_a_call(name: str, found: Profile) -> None:
+    if name != "network":
+        program = pteron.load(PROGRAMS[name])
+        found = profile(program, read_inputs([], program.inputs(), 0), runs=5, num_threads=1)
     steps = sum(sum(step.nanoseconds) for step in found.steps) / 5
-    assert found.outside == max(found.nanoseconds - steps, 0)
+    assert 0 < steps <= found.nanoseconds
+    assert steps + found.outside == pytest.approx(found.nanoseconds)
     assert found.to_dict()["outside_ns"] == found.outside
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from pteron.cli import main
 from pteron.llm import Generator
+from pteron.llm.token_stream import TokenStream
 from tests.llm.recipe_folder import ROOT, RecipeFolder
 
 PROMPT = "Every step"
@@ -72,6 +73,35 @@ def test_chat_answers_line_by_line(
         "chat", recipe.folder, "--max-new-tokens", 5, "--restore", saved, given="And then?\n"
     )
     assert (code, out) == (0, answers[1] + "\n")
+
+
+def test_chat_prints_a_line_of_json_for_each_answer(
+    recipe: RecipeFolder, generator: Generator, command: Command
+) -> None:
+    chat = generator.conversation(max_new_tokens=5)
+    expected = [chat.send(line) for line in ("Why?", "And then?")]
+    options = ("chat", recipe.folder, "--max-new-tokens", 5, "--json")
+    code, out, err = command(*options, given="Why?\n/help\nAnd then?\n")
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert (code, len(answers)) == (0, 2)
+    for answer, one in zip(answers, expected, strict=True):
+        assert (answer["role"], answer["text"]) == ("assistant", one.text)
+        assert answer["tokens"] == list(one.tokens)
+        assert (answer["finish_reason"], answer["prompt_tokens"]) == (one.finish_reason, one.prompt_tokens)
+    assert err.startswith("commands: ")
+
+
+def test_an_answer_that_ctrl_c_ends_is_a_line_too(
+    recipe: RecipeFolder, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(stream: TokenStream) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TokenStream, "__next__", interrupted)
+    options = ("chat", recipe.folder, "--max-new-tokens", 5, "--json")
+    code, out, _ = command(*options, given="Why?\n")
+    answer = json.loads(out)
+    assert (code, answer["finish_reason"], answer["text"]) == (0, "cancelled", "")
 
 
 def test_a_message_that_fails_does_not_end_the_chat(recipe: RecipeFolder, command: Command) -> None:

@@ -7,8 +7,8 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -124,18 +124,42 @@ def write_file(path: Path, content: bytes | str) -> None:
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
-    data = content.encode() if isinstance(content, str) else content
-    target = path.resolve()
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if target.exists() and not target.is_file():
-        try:
-            target.write_bytes(data)
-        except OSError as e:
-            raise OSError(e.errno, e.strerror, str(path)) from None
-        return
-    with new_file(path) as file:
-        file.write(data)
+    write_files({path: content.encode() if isinstance(content, str) else content})
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """As `write_file`, several files: they take their names when all of them are written.
+
+    Raises:
+        OSError: one cannot be written; nothing is left behind.
+    """
+    with ExitStack() as stack:
+        for path, content in contents.items():
+            target = path.resolve()
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            if target.exists() and not target.is_file():
+                try:
+                    target.write_bytes(content)
+                except OSError as e:
+                    raise OSError(e.errno, e.strerror, str(path)) from None
+                continue
+            file = stack.enter_context(new_file(path))
+            file.write(content)
+            # What a full disk refuses is to be known before any file has its name.
+            file.flush()
+
+
+def inputs_beside(path: Path) -> Path:
+    """Where the inputs of a program that is written to `path` go.
+
+    Raises:
+        UsageError: to the same file.
+    """
+    inputs = path.with_suffix(".npz")
+    if inputs == path:
+        raise UsageError(f"{path}: the inputs are written to this name; name the program .pte")
+    return inputs
 
 
 def check_writable(path: Path) -> None:

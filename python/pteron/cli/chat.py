@@ -1,12 +1,15 @@
 """Talk with the language model of a folder: a line is a message, an answer follows.
 
 /save FILE and /restore FILE keep a conversation, /new begins another, /quit (or the end of the input) ends.
-Ctrl-C ends an answer, and between answers the command.
+Ctrl-C ends an answer, and between answers the command. With --json an answer is one line, an object with its
+text, its tokens and what they took.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_generation(parser)
     parser.add_argument("--system", metavar="TEXT", help="what the system says first")
     parser.add_argument("--restore", type=Path, metavar="FILE", help="go on with a conversation of /save")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each answer")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Until the input ends. What goes wrong with a message is said, and the conversation goes on."""
     talk = _Talk(options)
-    is_terminal = sys.stdin.isatty()
+    is_terminal = sys.stdin.isatty() and not options.json
     while True:
         if is_terminal:
             print("> ", end="", flush=True)
@@ -73,12 +77,19 @@ class _Talk:
 
     def _answer(self, message: str) -> None:
         stream = self._chat.stream(message)
+        pieces: list[str] = []
         try:
             for piece in stream:
-                print(piece, end="", flush=True)
+                pieces.append(piece)
+                if not self._options.json:
+                    print(piece, end="", flush=True)
         except KeyboardInterrupt:
             stream.close()
+            known = {"text": "".join(pieces), "tokens": stream.tokens, "finish_reason": "cancelled"}
         else:
+            known = dataclasses.asdict(stream.result)
             if self._options.stats:
                 print(f"\n{statistics(stream.result)}", end="", file=sys.stderr)
+        if self._options.json:
+            print(json.dumps({"role": "assistant", **known}), end="")
         print(flush=True)

@@ -26,12 +26,13 @@ from pteron.cli.arguments import (
     add_program,
     add_runtime,
     check_writable,
+    inputs_beside,
     load,
     method_of,
     new_file,
     print_json,
     runtime,
-    write_file,
+    write_files,
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, npz, read_inputs
@@ -97,6 +98,8 @@ def execute(options: argparse.Namespace) -> int:
     for path in (options.save_values, options.save_failing):
         if path is not None:
             check_writable(path)
+    if options.save_failing is not None:
+        inputs_beside(options.save_failing)
     settings = _settings(options.against)
     ours = load(options)
     method = method_of(ours, options.method)
@@ -106,7 +109,10 @@ def execute(options: argparse.Namespace) -> int:
             done = partial(shown.show, "saving values")
             save_values(file, ours, values, method, num_threads=options.threads, done=done)
         if not has_other and options.reference is None:
-            print(f"written: {options.save_values}")
+            if options.json:
+                print_json({"written": str(options.save_values)})
+            else:
+                print(f"written: {options.save_values}")
             return 0
     with progress("compare") as shown:
         done = partial(shown.show, "running and comparing")
@@ -171,8 +177,8 @@ def _save_failing(
         raise UsageError(
             f"step {value.step} cannot be a program of its own; pteron reduce finds one that can"
         )
-    write_file(options.save_failing, part.content)
-    write_file(options.save_failing.with_suffix(".npz"), npz(part.inputs))
+    inputs = inputs_beside(options.save_failing)
+    write_files({options.save_failing: part.content, inputs: npz(part.inputs)})
 
 
 def _first(found: Comparison, options: argparse.Namespace, differs: bool) -> int:

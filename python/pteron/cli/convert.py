@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pteron
-from pteron.cli.arguments import add_json, add_program, load, print_json, write_file
+from pteron.cli.arguments import add_json, add_program, load, print_json, write_files
 from pteron.cli.failure import UsageError, about
 from pteron.devtools.convert import NARROW, move_in, move_out, narrow
 from pteron.devtools.program_file import PACKED_KEY, read_program
@@ -62,7 +62,7 @@ def execute(options: argparse.Namespace) -> int:
         _load(result, sources)
     facts["new_bytes"] = len(result)
     facts["packs_dropped"] = was_packed and not any(n.key == PACKED_KEY for n in file.table.named_data)
-    _write(options, result, data)
+    write_files({options.output: result} | ({} if data is None else {options.external: data}))
     if options.json:
         print_json(facts)
     else:
@@ -78,19 +78,6 @@ def _load(content: bytes, data: list[Any]) -> None:
             program.load_method(method)
         except pteron.MissingBackendError:
             continue
-
-
-def _write(options: argparse.Namespace, program: bytes, data: bytes | None) -> None:
-    """Both files or none."""
-    is_new = data is not None and not options.external.exists()
-    if data is not None:
-        write_file(options.external, data)
-    try:
-        write_file(options.output, program)
-    except BaseException:
-        if is_new:
-            options.external.unlink()
-        raise
 
 
 def _text(facts: dict[str, Any]) -> str:

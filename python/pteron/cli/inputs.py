@@ -32,6 +32,9 @@ _SAFETENSORS = {
     "I32": "<i4",
     "I16": "<i2",
     "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
     "U8": "|u1",
     "BOOL": "|b1",
 }
@@ -146,11 +149,20 @@ def read_safetensors(path: Path) -> dict[str, npt.NDArray[Any]]:
             if name == "__metadata__":
                 continue
             start, end = entry["data_offsets"]
-            content = np.frombuffer(data[8 + size + start : 8 + size + end], _SAFETENSORS[entry["dtype"]])
+            kind = _bfloat16(path) if entry["dtype"] == "BF16" else _SAFETENSORS[entry["dtype"]]
+            content = np.frombuffer(data[8 + size + start : 8 + size + end], kind)
             out[name] = content.reshape(entry["shape"])
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as e:
         raise UsageError(f"{path}: not a safetensors file that NumPy can hold ({e})") from None
     return out
+
+
+def _bfloat16(path: Path) -> Any:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise UsageError(f"{path}: NumPy has no bfloat16 of its own: pip install ml_dtypes") from None
+    return ml_dtypes.bfloat16
 
 
 def _generated(text: str, known: dict[str, ValueSpec], random: np.random.Generator) -> tuple[str, Any]:

@@ -56,6 +56,12 @@ def knobs() -> list[Knob]:
             "(not set)",
             "0 or 1: show the progress of an export never or always",
         ),
+        Knob(
+            "XDG_CACHE_HOME",
+            os.environ.get("XDG_CACHE_HOME", "(not set)"),
+            "~/.cache",
+            "folder of the folder `pteron` with the measured ceilings (on a Mac always ~/Library/Caches)",
+        ),
         Knob("Runtime(isa=)", runtime.isa, "the best of the processor", "instruction set of a runtime"),
         Knob(
             "Runtime(num_threads=)",

@@ -34,8 +34,12 @@ def execute(options: argparse.Namespace) -> int:
     with about(options.program):
         if not options.remove:
             with progress("pack") as shown:
-                shown.show("packing weights")
-                packs = file.pack()
+                packs = file.pack(
+                    lambda done, total: shown.show(
+                        f"{size_text(done)} of {size_text(total)} of weights",
+                        done / total if done < total else None,
+                    )
+                )
         elif file.drop_named(PACKED_KEY):
             packs = 0
         else:

@@ -27,12 +27,14 @@ from pteron.cli.arguments import (
     add_program,
     add_runtime,
     check_writable,
+    inputs_beside,
     load,
     method_of,
     print_json,
     runtime,
     runtime_arguments,
     write_file,
+    write_files,
 )
 from pteron.cli.failure import UsageError
 from pteron.cli.inputs import add_inputs, npz, read_inputs
@@ -65,6 +67,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.against and options.check is not None:
         raise UsageError("--against and --command are two checks: give one")
     check_writable(options.output)
+    inputs_beside(options.output)
     content = options.program.read_bytes()
     program = load(options)
     method = method_of(program, options.method)
@@ -106,12 +109,11 @@ def _report(options: argparse.Namespace, method: str, found: SubProgram, tried: 
             f"{len(found.instructions)} instructions are left after {tried} checks:"
             f" {', '.join(map(str, found.instructions))} ({', '.join(operators) or 'delegates'})"
         )
-        print(f"written: {options.output}, {options.output.with_suffix('.npz')}")
+        print(f"written: {options.output}, {inputs_beside(options.output)}")
 
 
 def _write(output: Path, found: SubProgram) -> None:
-    write_file(output, found.content)
-    write_file(output.with_suffix(".npz"), npz(found.inputs))
+    write_files({output: found.content, inputs_beside(output): npz(found.inputs)})
 
 
 def _key(options: argparse.Namespace, content: bytes) -> str:

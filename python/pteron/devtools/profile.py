@@ -7,7 +7,7 @@ import io
 import json
 import statistics
 import time
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -389,10 +389,7 @@ def profile(
     file = describe(program).methods[method]
     found = timer.intervals()
     origin = found[0][1] if found else 0
-    cost, times = _excess(found, traced, statistics.median(plain)), defaultdict[int, list[int]](list)
-    for step, start, end in found:
-        times[step].append(max(round(end - start - cost), 0))
-    steps = step_profiles(plan, file, sources, times)
+    steps = step_profiles(plan, file, sources, step_times(found, traced, statistics.median(plain)))
     events = tuple(_events(plan, sources, timer.delegate_events()))
     intervals = tuple(Interval(step, start - origin, end - origin) for step, start, end in found)
     threads = num_threads if num_threads is not None else _default_threads()
@@ -453,13 +450,44 @@ def _excess(
     clock ends the overlap of a step with its neighbours), each by as much as the others.
     """
     cost = StepTimer.clock_cost()
-    starts = [start for _, start, _ in intervals]
     sums, counts = [], []
-    for begin, end in traced:
-        own = intervals[bisect_left(starts, begin) : bisect_left(starts, end)]
+    for own in _by_call(intervals, traced):
         sums.append(sum(max(stop - start - cost, 0) for _, start, stop in own))
         counts.append(len(own))
     return cost + max(statistics.median(sums) - plain, 0) / max(statistics.median(counts), 1)
+
+
+def step_times(
+    intervals: Sequence[tuple[int, int, int]], traced: Sequence[tuple[int, int]], plain: float
+) -> dict[int, list[int]]:
+    """The nanoseconds of each step, a number for each time that it ran, without what watching adds.
+
+    Those of one call are together at most `plain`, what a call without tracer takes: where the machine did
+    something else in a traced call, all of its steps are shorter in proportion. So steps and what is outside
+    of them make up a call, on a busy machine too.
+    """
+    cost, times = _excess(intervals, traced, plain), defaultdict[int, list[int]](list)
+    for own in _by_call(intervals, traced):
+        lengths = [max(end - start - cost, 0.0) for _, start, end in own]
+        scale = min(plain / total, 1.0) if (total := sum(lengths)) else 1.0
+        for (step, _, _), length in zip(own, lengths, strict=True):
+            times[step].append(int(length * scale))
+    return times
+
+
+def _by_call(
+    intervals: Sequence[tuple[int, int, int]], traced: Sequence[tuple[int, int]]
+) -> Iterator[Sequence[tuple[int, int, int]]]:
+    """The intervals of each traced call: those that ended before it did, but behind the end of the last one.
+
+    The clock of intervals is set by Python's, as well as a call of it allows.
+    """
+    ends = [end for _, _, end in intervals]
+    first = 0
+    for _, end in traced:
+        last = bisect_right(ends, end)
+        yield intervals[first:last]
+        first = last
 
 
 def _default_threads() -> int:

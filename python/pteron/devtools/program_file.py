@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,14 +77,17 @@ class ProgramFile:
         self.table.named_data = kept
         return dropped
 
-    def pack(self) -> int:
+    def pack(self, progress: Callable[[int, int], object] | None = None) -> int:
         """Stores the weights packed, as load would pack them, beside the plain ones; the number of packs.
+
+        `progress` is called with (bytes of weights that are done, bytes of weights in all); what it raises
+        ends the work.
 
         Raises:
             PteronError: a method cannot be loaded, or its constants are in data files.
         """
         self.drop_named(PACKED_KEY)
-        index, *packs = _native.pack_weights(self.to_bytes())
+        index, *packs = _native.pack_weights(self.to_bytes(), progress)
         if packs:
             self.table.named_data += [named(key, data, PACK_ALIGNMENT) for key, data in (index, *packs)]
             # Debug information stays last, so that stripping it shortens the file.

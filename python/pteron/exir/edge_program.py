@@ -19,7 +19,10 @@ from pteron.exir.edge.verify import EdgeDialectVerifier, verify
 from pteron.exir.pass_order import CAPTURED, TO_CORE_ATEN, TO_EDGE, ToEdge
 from pteron.exir.passes.pass_list import run_stage
 from pteron.exir.passes.refuse_broken_quantisation import refuse_broken_quantisation
-from pteron.exir.progress import step
+from pteron.exir.progress import part, step
+
+#: Shares of the time, for the expected one: most is PyTorch's decompositions (benches/lowering_speed.py).
+_CAPTURED_SHARE, _CORE_SHARE = 0.05, 0.75
 
 
 def edge_program(
@@ -48,16 +51,20 @@ def edge_program(
         whole |= kept_for_backends(program)
     to_edge = ToEdge(config, frozenset(whole), wanted)
     step(f"{method!r}: {len(program.graph.nodes):,} nodes to core ATen")
-    captured = run_stage(CAPTURED, {method: program}, to_edge)
-    if wanted.where:
-        # Filters choose among calls, so all of them have to be there.
-        captured = {method: decompose_around(captured[method], whole | wanted.all, method)}
-    core = run_stage(TO_CORE_ATEN, captured, to_edge)
-    if config._check_ir_validity:
-        verify(core[method], CORE_ATEN, method=method, exceptions=whole | wanted.all | SCALAR_OPS_OF_ONE_NODE)
+    with part(_CAPTURED_SHARE):
+        captured = run_stage(CAPTURED, {method: program}, to_edge)
+    with part(_CORE_SHARE):
+        if wanted.where:
+            # Filters choose among calls, so all of them have to be there.
+            captured = {method: decompose_around(captured[method], whole | wanted.all, method)}
+        core = run_stage(TO_CORE_ATEN, captured, to_edge)
+        if config._check_ir_validity:
+            exceptions = whole | wanted.all | SCALAR_OPS_OF_ONE_NODE
+            verify(core[method], CORE_ATEN, method=method, exceptions=exceptions)
     step(f"{method!r}: {len(core[method].graph.nodes):,} nodes to the edge dialect")
-    edge = run_stage(TO_EDGE, core, to_edge)[method]
-    if config._check_ir_validity:
-        verify(edge, EDGE, method=method)
+    with part(1.0 - _CAPTURED_SHARE - _CORE_SHARE):
+        edge = run_stage(TO_EDGE, core, to_edge)[method]
+        if config._check_ir_validity:
+            verify(edge, EDGE, method=method)
     refuse_lost_dimensions(edge, method)
     return edge

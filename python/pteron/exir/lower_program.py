@@ -26,12 +26,19 @@ from pteron.exir.pass_order import FUNCTIONAL, INTO_MEMORY, PLAN, ToExecutorch
 from pteron.exir.passes.find_problems import located_problems
 from pteron.exir.passes.pass_list import run_stage
 from pteron.exir.passes.problem import Problem, problems_text
-from pteron.exir.progress import step
+from pteron.exir.progress import part, reach, step
 from pteron.exir.serialize.check_load import check_load
 from pteron.exir.serialize.serialize_program import add_packed_weights
 from pteron.exir.target.kernel_lists import EXECUTORCH_PORTABLE
 
 _log = logging.getLogger(__name__)
+
+#: Shares of the time, for the expected one; the rest is emission (`lowering_report` has those of a model).
+_PASSES_SHARE, _PLAN_SHARE = 0.4, 0.4
+#: Of the plan: what comes before the places in memory.
+_WRITTEN_SHARE = 0.7
+#: Of the whole, where weights are packed.
+_PACKING_SHARE = 0.3
 
 
 def lowering_of(
@@ -56,11 +63,14 @@ def lower_programs(
     """
     lowering = lowering_of(config, edge_config)
     step(f"passes over {sum(len(program.graph.nodes) for program in programs.values()):,} nodes")
-    functional = functional_programs(programs, lowering)
-    _raise_problems(functional, lowering.kernels, config)
+    packing = _PACKING_SHARE if config.packed_weights else 0.0
+    with part(_PASSES_SHARE * (1.0 - packing)):
+        functional = functional_programs(programs, lowering)
+        _raise_problems(functional, lowering.kernels, config)
     for name, program in programs.items():
         _warn_of_input_updates(program, name)
-    planned = plan_programs(functional, lowering)
+    with part(_PLAN_SHARE * (1.0 - packing)):
+        planned = plan_programs(functional, lowering)
     _check_unplanned_buffers(programs, config)
     step("values and instructions")
     with recorded_emission(program for program, _ in planned.values()):
@@ -76,7 +86,14 @@ def lower_programs(
     _warn_of_custom_operators(emitted, config)
     if config.packed_weights:
         _refuse_packs_beside_devices(emitted)
-        add_packed_weights(emitted.program, config.serialization_options())
+        reach(1.0 - packing)
+        step("packed weights")
+        with part(packing):
+            add_packed_weights(
+                emitted.program,
+                config.serialization_options(),
+                lambda done, total: reach(done / max(total, 1)),
+            )
     return emitted, {name: program for name, (program, _) in planned.items()}
 
 
@@ -211,8 +228,9 @@ def plan_programs(
     written: dict[str, ExportedProgram] = {}
     for name, program in programs.items():
         step(f"memory plan of {name!r}, {len(program.graph.nodes):,} nodes")
-        written |= run_stage(INTO_MEMORY, {name: program}, lowering)
-        verify(written[name], OUT_VARIANT, method=name)
+        with part(_WRITTEN_SHARE / len(programs)):
+            written |= run_stage(INTO_MEMORY, {name: program}, lowering)
+            verify(written[name], OUT_VARIANT, method=name)
     planned = run_stage(PLAN, written, lowering)
     for name, program in planned.items():
         verify(program, PLANNED, method=name)

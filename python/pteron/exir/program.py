@@ -28,7 +28,7 @@ from pteron.exir.lowering_report import LoweringReport, LoweringStep, Recorder, 
 from pteron.exir.method_map import DEFAULT_METHOD, programs_by_method
 from pteron.exir.passes.in_edge_dialect import in_edge_dialect
 from pteron.exir.passes.run_graph_passes import GraphPass, graph_passes, run_held_passes
-from pteron.exir.progress import progress_of, step
+from pteron.exir.progress import part, progress_of, step
 
 if TYPE_CHECKING:
     from pteron.devtools.etrecord import ETRecord
@@ -62,7 +62,10 @@ def to_edge(
     config = explicit_settings(compile_config, EdgeCompileConfig, "to_edge(compile_config=...)")
     named = programs_by_method(programs, "to_edge")
     with recording() as done:
-        edge = {name: edge_program(program, config, name) for name, program in named.items()}
+        edge = {}
+        for name, program in named.items():
+            with part(1 / len(named)):
+                edge[name] = edge_program(program, config, name)
     manager = EdgeProgramManager(edge, constant_methods, config, done.steps)
     if generate_etrecord:
         manager.begin_etrecord(named)

@@ -20,7 +20,12 @@ from pteron.exir.pass_order import CAPTURED, ToEdge
 from pteron.exir.passes.pass_list import run_stage
 from pteron.exir.passes.run_graph_passes import GraphPass
 from pteron.exir.program import EdgeProgramManager
-from pteron.exir.progress import progress_of
+from pteron.exir.progress import part, progress_of
+
+#: Share of the time, for the expected one; the rest is delegation.
+_EDGE_SHARE = 0.7
+#: Of the edge program: the decomposition that partitioners look at.
+_CHOICE_SHARE = 0.3
 
 Choice = Partitioner | type[Partitioner] | DelegationSpec
 
@@ -47,16 +52,19 @@ def to_edge_transform_and_lower(
     )
     named = programs_by_method(programs, "to_edge_transform_and_lower")
     choices = _by_method(partitioner, named)
-    manager = to_edge_for(choices, named, config, constant_methods)
+    most = max((len(listed) for listed in choices.values()), default=0)
+    with part(_EDGE_SHARE if most else 1.0):
+        manager = to_edge_for(choices, named, config, constant_methods)
     if generate_etrecord:
         manager.begin_etrecord(named)
     if transform_passes is not None:
         manager = manager.transform(transform_passes)
         manager.record_transformed()
-    for index in range(max((len(listed) for listed in choices.values()), default=0)):
-        manager = manager.delegated_without_report(
-            {name: listed[index] for name, listed in choices.items() if index < len(listed)}
-        )
+    for index in range(most):
+        with part((1.0 - _EDGE_SHARE) / most):
+            manager = manager.delegated_without_report(
+                {name: listed[index] for name, listed in choices.items() if index < len(listed)}
+            )
     manager.log_delegation()
     return manager
 
@@ -71,10 +79,10 @@ def to_edge_for(
     whole; nothing is delegated yet.
     """
     with recording() as done:
-        edge = {
-            name: _edge_program(program, config, name, partitioners.get(name, ()))
-            for name, program in programs.items()
-        }
+        edge = {}
+        for name, program in programs.items():
+            with part(1 / len(programs)):
+                edge[name] = _edge_program(program, config, name, partitioners.get(name, ()))
     return EdgeProgramManager(edge, constant_methods, config, done.steps)
 
 
@@ -84,12 +92,13 @@ def _edge_program(
     preserved = PreservedOperators()
     if choices:
         captured = run_stage(CAPTURED, {method: program}, ToEdge(config, frozenset(), preserved))[method]
-        with torch_failures_named(method):
+        with part(_CHOICE_SHARE), torch_failures_named(method):
             program = captured.run_decompositions({})
     for choice in choices:
         program = choice.transform_for_pre_decomposition(program)
         preserved.add(*choice.ops_to_not_decompose(program))
-    return edge_program(program, config, method, preserved)
+    with part(1.0 - _CHOICE_SHARE if choices else 1.0):
+        return edge_program(program, config, method, preserved)
 
 
 def _by_method(partitioner: Any, named: Mapping[str, ExportedProgram]) -> dict[str, list[Partitioner]]:

@@ -133,6 +133,10 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 /// Runs pending signal handlers (on the main thread; elsewhere there are none to run). What a handler
 /// raises stops the run.
 fn poll_signals() -> Result<()> {
-    Python::attach(|py| py.check_signals())
-        .map_err(|raised| Error::cancelled("a signal handler stopped the run").cause(SignalRaised(raised)))
+    Python::attach(|py| py.check_signals()).map_err(stopped)
+}
+
+/// The error that ends a run because of what Python code raised; the caller gets that unchanged.
+pub fn stopped(raised: PyErr) -> Error {
+    Error::cancelled("a signal handler stopped the run").cause(SignalRaised(raised))
 }

@@ -180,6 +180,11 @@ impl Method {
     fn __repr__(&self) -> String {
         describe(&self.interface)
     }
+
+    /// The same for notebooks, as tables.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pteron.devtools.interface_html")?.call_method1("method_html", (slf,))
+    }
 }
 
 /// Runs a callee with the exported structure.

@@ -384,6 +384,14 @@ impl Program {
         let methods = self.interfaces.iter().map(|i| format!("\n  {}", i.signature()));
         format!("pteron.Program{of}, {} bytes{}", self.program.file_bytes(), methods.collect::<String>())
     }
+
+    /// The same for notebooks, as tables.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let program = slf.get();
+        let path = program.path.as_ref().map(|path| path.to_string_lossy());
+        let page = slf.py().import("pteron.devtools.interface_html")?;
+        page.call_method1("program_html", (slf, path, program.program.file_bytes()))
+    }
 }
 
 /// A list or tuple of method names.

@@ -21,8 +21,10 @@ type Part<'py> = (usize, String, Bound<'py, PyAny>, u64, u64, usize);
 impl StepTimer {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let origin_ns = py.import("time")?.call_method0("perf_counter_ns")?.extract()?;
+        let clock = py.import("time")?.getattr("perf_counter_ns")?;
+        let before: u64 = clock.call0()?.extract()?;
         let origin = Instant::now();
+        let origin_ns = before.midpoint(clock.call0()?.extract()?);
         Ok(StepTimer { origin, origin_ns, times: Mutex::new(StepTimes::since(origin)) })
     }
 

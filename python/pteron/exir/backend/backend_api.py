@@ -29,6 +29,7 @@ from pteron.exir.backend.partition_calls import (
 from pteron.exir.backend.partitioner import DelegationSpec, Partitioner, as_partitioner
 from pteron.exir.backend.recorded_partitions import recorded_backend, recorded_partition
 from pteron.exir.edge.verify import EdgeDialectVerifier
+from pteron.exir.progress import reach, step
 
 __all__ = [
     "MethodCompileSpec",
@@ -39,6 +40,9 @@ __all__ = [
     "to_backend",
     "validation_disabled",
 ]
+
+#: Share of the time, for the expected one; the rest is what backends do.
+_PARTITION_SHARE = 0.4
 
 
 def program_of(held: Any) -> ExportedProgram:
@@ -270,7 +274,8 @@ def _lower_methods(methods: MethodProgramsPartitionerSpec) -> dict[str, Any]:
     tagged: dict[str, ExportedProgram] = {}
     # Of each backend, the partitions of each method.
     calls_of: dict[str, dict[str, list[torch.fx.Node]]] = {}
-    for method, choice in methods.method_to_partitioner.items():
+    for at, (method, choice) in enumerate(methods.method_to_partitioner.items()):
+        reach(_PARTITION_SHARE * at / len(methods.method_to_partitioner))
         with recorded_partition(program_of(held[method]), choice, method) as parts:
             tagged[method], tags = tag_program(program_of(held[method]), as_partitioner(choice))
             for spec in tags.values():
@@ -278,7 +283,9 @@ def _lower_methods(methods: MethodProgramsPartitionerSpec) -> dict[str, Any]:
             parts += in_graph_order(cut_partitions(tagged[method], tags))
         for call in parts:
             calls_of.setdefault(call.meta["backend_id"], {}).setdefault(method, []).append(call)
-    for backend_id, calls in calls_of.items():
+    for at, (backend_id, calls) in enumerate(calls_of.items()):
+        reach(_PARTITION_SHARE + (1.0 - _PARTITION_SHARE) * at / len(calls_of))
+        step(f"{backend_id}: {sum(map(len, calls.values())):,} partitions")
         with recorded_backend(backend_id, calls):
             lower_all_submodules_to_backend(backend_id, calls, tagged)
     return {

@@ -26,6 +26,7 @@ from pteron.exir.export.example_check import CheckResult, check_example
 from pteron.exir.export.export_report import ExportReport
 from pteron.exir.passes.refuse_broken_quantisation import refuse_observers
 from pteron.exir.program import EdgeProgramManager
+from pteron.exir.progress import part, progress_of, step
 from pteron.exir.to_edge_transform_and_lower import to_edge_transform_and_lower
 
 _TRAINING = "the model is in training mode, and is exported so; model.eval() leaves out dropout and the like"
@@ -65,19 +66,26 @@ class ExportResult:
         return pteron.load(self.buffer, data=dict(self.program._tensor_data) or None)
 
 
+#: Shares of the time of the stages, for the expected one.
+_SHARES = {"capture": 0.35, "to edge": 0.4, "to executorch": 0.2, "check": 0.05}
+
+
 class _Stages:
     """The seconds that each stage takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_captured: bool) -> None:
         self.seconds: dict[str, float] = {}
+        self._whole = 1.0 - (_SHARES["capture"] if is_captured else 0.0)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         started = time.monotonic()
-        yield
+        with part(_SHARES[name] / self._whole):
+            yield
         self.seconds[name] = time.monotonic() - started
 
 
+@progress_of("export")
 def export_model(
     model: Any,
     args: tuple[Any, ...],
@@ -98,7 +106,8 @@ def export_model(
     config = explicit_settings(backend_config, ExecutorchBackendConfig, "export(backend_config=...)")
     if packed_weights is not None:
         config = dataclasses.replace(config, packed_weights=packed_weights)
-    stages = _Stages()
+    stages = _Stages(isinstance(model, ExportedProgram))
+    step("capture")
     with stages.stage("capture"):
         captured, notes = _captured(model, args, kwargs, dynamic_shapes, strict)
         exported, extents = with_limits(captured, default_max)
@@ -108,6 +117,7 @@ def export_model(
         )
     with stages.stage("to executorch"):
         program = edge.to_executorch(config)
+    step("check on the example")
     with stages.stage("check"):
         found = (
             _check(exported, args, kwargs, program, tolerance)

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 
 from pteron.exir.lowering_report import StageRecord
 from pteron.exir.passes.exported_program_pass import ExportedProgramPassResult
+from pteron.exir.progress import reach
 
 Settings = TypeVar("Settings")
 
@@ -80,9 +81,9 @@ def run_stage(
     """
     current = dict(programs)
     steps = StageRecord(current, stage.name)
-    for row in stage.rows:
-        if row.when is not None and not row.when.holds(settings):
-            continue
+    rows = [row for row in stage.rows if row.when is None or row.when.holds(settings)]
+    for at, row in enumerate(rows):
+        reach(at / len(rows))
         if row.scope is Scope.FILE:
             with steps.of(row.name, "", is_list=row.is_list) as done:
                 changed = row.run(current, *row.arguments(settings, ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pteron.exir.emit.debug_table import DEBUG_KEY
@@ -70,16 +70,18 @@ def lay_out_data_file(entries: Sequence[DataFileEntry], *, segment_alignment: in
 PACK_ALIGNMENT = 64
 
 
-def add_packed_weights(program: Program, options: dict[str, Any]) -> None:
+def add_packed_weights(
+    program: Program, options: dict[str, Any], progress: Callable[[int, int], object] | None = None
+) -> None:
     """Add to the named data of `program` what load would pack, in place: packs and their index.
 
     The native loader prepares the program to find out, so a pack is stored exactly where load asks for one.
-    `options` are those of `serialize_program`; the program must be written with the same ones. Raises what
-    loading the program raises.
+    `options` are those of `serialize_program`; the program must be written with the same ones. `progress` is
+    told the bytes of weights that are done, and those of all. Raises what loading the program raises.
     """
     from pteron import _native
 
-    index, *packs = _native.pack_weights(serialize_program(program, **options))
+    index, *packs = _native.pack_weights(serialize_program(program, **options), progress)
     if packs:
         program.named_data += [NamedData(key, data, PACK_ALIGNMENT) for key, data in (index, *packs)]
         # Debug information stays last, so that stripping it shortens the file.

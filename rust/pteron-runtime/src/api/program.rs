@@ -4,6 +4,7 @@ use crate::api::builds::Builds;
 use crate::api::describe;
 use crate::api::fork_lock::ForkLock;
 use crate::api::method_instance::MethodInstance;
+use crate::load::build_progress::{Watch, share_of, stored_bytes};
 use crate::load::external_file::ExternalFiles;
 use crate::load::interface::{INTERFACE_KEY, Interface};
 use crate::load::method_code::{BuildInput, MethodCode};
@@ -242,8 +243,22 @@ impl Program {
     ///
     /// Errors: those of preparing a method.
     pub fn pack_all(&self) -> Result<PackedWeights> {
-        for method in &self.data.file().methods {
-            self.code(&method.name)?;
+        self.pack_all_watched(&|_, _| Ok(()))
+    }
+
+    /// As [`Program::pack_all`]; after each step of each method `watch` is told (bytes of weights that are done,
+    /// bytes of weights in all).
+    ///
+    /// Errors: those of preparing a method; what `watch` returns, which ends the work.
+    pub fn pack_all_watched(&self, watch: &dyn Fn(u64, u64) -> Result<()>) -> Result<PackedWeights> {
+        let methods = &self.data.file().methods;
+        let total = methods.iter().fold(0u64, |sum, method| sum.saturating_add(stored_bytes(method)));
+        let mut before = 0u64;
+        for method in methods {
+            let bytes = stored_bytes(method);
+            let within = |done, of| watch(before.saturating_add(share_of(bytes, done, of)), total);
+            self.code_watched(&method.name, Some(&within))?;
+            before = before.saturating_add(bytes);
         }
         catching(|| PackedWeights::new(self.packs.made(), self.data.file()))
     }
@@ -275,6 +290,10 @@ impl Program {
 
     /// The executable of a method, built the first time.
     pub(crate) fn code(&self, name: &str) -> Result<Arc<MethodCode>> {
+        self.code_watched(name, None)
+    }
+
+    fn code_watched(&self, name: &str, watch: Option<Watch<'_>>) -> Result<Arc<MethodCode>> {
         let (def, entry) = self.method(name)?;
         if self.builds.is_cut_off() {
             let built = entry.code.lock_within(Duration::ZERO).and_then(|slot| slot.clone());
@@ -302,6 +321,7 @@ impl Program {
                 delegate_buffers: entry.delegate_buffers.clone(),
                 delegate_outputs: entry.delegate_outputs.clone(),
                 limits: &self.limits,
+                watch,
             })
         });
         let code = Arc::new(built.map_err(|e| e.method(name))?);

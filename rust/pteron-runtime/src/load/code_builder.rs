@@ -2,6 +2,7 @@
 //! every run, where views and moves point, and which overlaps need a look at run time.
 
 use crate::ir::{MethodIr, Placement, StepIr, StepKind};
+use crate::load::build_progress::{BuildProgress, Watch};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators};
 use crate::load::kernel_registry::KernelRegistry;
 use crate::load::prepare::{Chosen, Preparer};
@@ -48,13 +49,23 @@ impl<'a> CodeBuilder<'a> {
     }
 
     /// Adds all steps. `entries`: the step where the code of each instruction that can be jumped to begins.
-    pub(crate) fn add_steps(&mut self, steps: &[StepIr], entries: &[u32]) -> Result<()> {
+    /// `watch`: who is told how far this is.
+    pub(crate) fn add_steps(
+        &mut self,
+        steps: &[StepIr],
+        entries: &[u32],
+        watch: Option<Watch<'_>>,
+    ) -> Result<()> {
+        let mut progress = watch.map(|watch| BuildProgress::new(self.ir(), steps, watch));
         for step in steps {
             memory_reserve::check()?;
             self.add(step).map_err(|e| {
                 let first = step.covers.first().copied().unwrap_or_default();
                 e.method(self.ir().name.as_str()).instruction(first as usize)
             })?;
+            if let Some(progress) = &mut progress {
+                progress.note(step)?;
+            }
         }
         if u32::try_from(self.steps.len()).is_err() {
             return Err(Error::limit("the method has too many instructions"));

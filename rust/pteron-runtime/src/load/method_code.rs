@@ -2,6 +2,7 @@
 //! all its sessions.
 
 use crate::ir::{FoldedConstant, MethodIr, StepIr};
+use crate::load::build_progress::Watch;
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators, check_instructions, resolve_operators};
 use crate::load::code_builder::{BuiltCode, CodeBuilder};
 use crate::load::constants::Constants;
@@ -76,6 +77,8 @@ pub(crate) struct BuildInput<'a> {
     pub delegate_buffers: Arc<[(usize, Vec<String>)]>,
     pub delegate_outputs: Arc<[(usize, usize)]>,
     pub limits: &'a Limits,
+    /// Who is told how far the preparation of steps is.
+    pub watch: Option<Watch<'a>>,
 }
 
 impl MethodCode {
@@ -195,7 +198,7 @@ impl Made {
             cpu: input.runtime.cpu(),
         };
         let mut builder = CodeBuilder::new(preparer, &operators, &registry);
-        builder.add_steps(&optimized, &entries)?;
+        builder.add_steps(&optimized, &entries, input.watch)?;
         let built = builder.finish()?;
         let input_rules = input_rules(ir, &input.inputs, &built.copied_inputs)?;
         let layout = SessionLayout::new(ir, &built, &written, preparer)?;

@@ -4,6 +4,7 @@
 //! Unsafe island: `storage`.
 
 pub(crate) mod backend_registry;
+pub(crate) mod build_progress;
 pub(crate) mod call_check;
 pub(crate) mod code_builder;
 pub(crate) mod constants;
