@@ -18,7 +18,7 @@ PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -n
 .PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-accuracy test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
-	bench-models bench-ops bench-page bench-llm bench-quant bench-xnnpack clean
+	bench-models bench-ops bench-page bench-embeddings bench-llm bench-quant bench-xnnpack clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -344,6 +344,17 @@ $(LLM)/.packages: pyproject.toml | $(UV)
 
 bench-llm: $(VENV)/.installed $(VENV)/.bench-packages $(LLM)/.packages ## language models against llama.cpp, ONNX Runtime GenAI, OpenVINO GenAI (hours; MODELS= names some)
 	$(BIN)/python benches/llm_speed.py $(MODELS) --peers $(LLM)/bin/python
+
+EMBEDDINGS := $(VENV)-bench-embeddings
+
+$(EMBEDDINGS)/.packages: pyproject.toml | $(UV)
+	@echo "installing sentence-transformers with ONNX Runtime into $(EMBEDDINGS)"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(EMBEDDINGS)
+	$(UV) pip install --quiet --python $(EMBEDDINGS)/bin/python --group bench-embeddings
+	@touch $@
+
+bench-embeddings: $(VENV)/.installed $(EMBEDDINGS)/.packages ## text embeddings against sentence-transformers with ONNX Runtime and with torch (some minutes)
+	$(BIN)/python benches/text_embeddings.py --peers $(EMBEDDINGS)/bin/python
 
 bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
 	cargo bench -q -p pteron-cpu --bench gemm

@@ -44,7 +44,7 @@ CALLS = {
     "convert": "{p} --weights float16 -o {out}",
 }
 #: Commands that take no program, or a folder (tests/llm/test_generator_command.py).
-OTHERS = {"chat", "completion", "generate", "knobs", "plugins", "transcribe"}
+OTHERS = {"chat", "completion", "export-embeddings", "generate", "knobs", "plugins", "transcribe"}
 #: Those that load methods, with inputs that may be wrong.
 CALLING = [
     name for name in ("run", "bench", "profile", "compare", "reduce", "bisect-rewrites") if name in CALLS

@@ -437,6 +437,18 @@ LANGUAGE_MODELS = {
     "{...} is no WAV file",
     "{...} is no image that Pillow reads",
 }
+# Texts and settings of embeddings, which need an exported model: tests/embeddings.
+EMBEDDINGS = {
+    "give prompt or prompt_name, not both",
+    "text {...} has no tokens",
+    "text {...} has surrogates, which are no characters",
+    "text {...} is no str",
+    "the model has no prompt of this name",
+    "the prompt has surrogates, which are no characters",
+    "the vectors do not fit together",
+    "these are no texts",
+    "{...} is out of range",
+}
 NOT_CALLED = (
     PROGRAMS
     | TABLES
@@ -446,6 +458,7 @@ NOT_CALLED = (
     | BUNDLES
     | DELEGATES
     | EXPANDED
+    | EMBEDDINGS
     | LANGUAGE_MODELS
     | PLUGINS
     | KERNELS

@@ -20,12 +20,12 @@ _OWN = ("embed_positions", "relative_attention_bias", "dt_proj")
 
 
 def quantise(model: Any, scheme: str) -> None:
-    """Quantise the weights of linear layers and embeddings of `model`, but for `_OWN`.
+    """Quantise weights of linear layers and embeddings of `model`, which may have no head, but for `_OWN`.
 
     ExportError where a weight is not float32.
     """
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
-    is_tied = head.weight is table.weight
+    is_tied = head is not None and head.weight is table.weight
     for name, module in list(model.named_modules()):
         if not isinstance(module, (nn.Linear, nn.Embedding)) or name.endswith(_OWN):
             continue

@@ -119,6 +119,21 @@ class FastTokenizer(Tokenizer):
         self._inner.no_truncation()
         self._inner.no_padding()
 
+    @property
+    def inner(self) -> Any:
+        """The tokenizer of the package."""
+        return self._inner
+
+    def limit(self, most: int, side: str) -> None:
+        """From now on texts of more than `most` tokens lose those at `side`, "left" or "right", special
+        tokens around them excepted.
+        """
+        self._inner.enable_truncation(most, direction=side)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode` for each text."""
+        return [found.ids for found in self._inner.encode_batch_fast(texts)]
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """As `Tokenizer.encode`."""
         ids: list[int] = self._inner.encode(text, add_special_tokens=add_special_tokens).ids
