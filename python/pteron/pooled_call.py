@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import Cancelled, DeadlineExceeded
+from pteron.errors import Cancelled, DeadlineExceeded, InputError
 from pteron.metrics import CallCounts
 from pteron.recipe import label_of
 from pteron.thread_cap import processors, threads_of_environment
@@ -28,6 +28,8 @@ __all__ = ["IDLE", "Call"]
 
 #: Sessions of a method that are kept between calls.
 IDLE = 2
+# Errors after which a session is used again.
+_HARMLESS = (Cancelled, DeadlineExceeded, InputError)
 # Seconds between two tries to stop a call, of which the first may come before it runs.
 _RETRY = 0.002
 
@@ -195,12 +197,23 @@ class Call:
                         hint="submit it again",
                     )
                 self._session = session
-            return session(*args, **kwargs)
-        finally:
-            with self._lock:
-                self._session = None
-            self._arguments = (), {}
+            result = session(*args, **kwargs)
+        except _HARMLESS:
+            self._let_go()
             sessions.give_back(session)
+            raise
+        else:
+            self._let_go()
+            sessions.give_back(session)
+            return result
+        finally:
+            self._let_go()  # after any other error the session is dropped: a delegate of it may be damaged
+
+    def _let_go(self) -> None:
+        """From here on `cancel` does not reach the session, which another call may have by then."""
+        with self._lock:
+            self._session = None
+        self._arguments = (), {}
 
 
 def _looked_at(outcome: asyncio.Future[Any]) -> None:

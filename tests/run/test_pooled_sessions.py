@@ -12,7 +12,13 @@ import pytest
 
 import pteron
 from pteron.pooled_call import _PROCESS, IDLE
-from tests.support.programs import add_method, announced_endless_method, build, counter_method
+from tests.support.programs import (
+    add_method,
+    announced_endless_method,
+    build,
+    counter_method,
+    delegate_method,
+)
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -129,6 +135,20 @@ def test_calls_that_were_cancelled_leave_no_trace_in_the_next(
         np.testing.assert_array_equal(add.submit("forward", X, X).result(60), X + X)
     counters = pteron.metrics.counters()["program, forward"]
     assert counters.stopped >= 20
+
+
+def test_a_session_whose_delegate_failed_is_not_used_again() -> None:
+    class Failing(Announcing):
+        def execute(self, ctx: Any, inputs: Any, outputs: Any) -> None:
+            raise ValueError("cannot compute")
+
+    runtime = pteron.Runtime()
+    pteron.register_backend("Failing", Failing(), runtime=runtime)
+    program = pteron.load(build(delegate_method("Failing")), runtime=runtime)
+    for _ in range(3):
+        with pytest.raises(pteron.DelegateError, match="cannot compute"):
+            program.submit("forward", X, X).result(60)
+        assert idle_sessions(program) == 0
 
 
 def test_idle_sessions_are_few_and_go_with_the_program() -> None:
