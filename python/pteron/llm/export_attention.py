@@ -18,6 +18,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from pteron.errors import ExportError
+from pteron.llm.export_ragged import shared_rows
 
 NAME = "pteron_cache"
 
@@ -51,8 +52,11 @@ def causal_mask(
     """
     if attention_mask is not None:
         raise ExportError("llm.export: the model makes a padding mask of its own, which has no place here")
-    first = torch.zeros((), dtype=torch.int64)
-    seen = mask_function(first, first, q_offset[:, None], torch.arange(kv_length)[None, :])
+    first, rows = torch.zeros((), dtype=torch.int64), shared_rows()
+    positions = torch.arange(kv_length) if rows is None else rows.positions
+    seen = mask_function(first, first, q_offset[:, None], positions[None, :])
+    if rows is not None:
+        seen = rows.restrict(seen)
     return torch.where(seen, 0.0, -math.inf).to(dtype)[None, None]
 
 

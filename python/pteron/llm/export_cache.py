@@ -18,14 +18,21 @@ Buffers = Sequence[tuple[Tensor, Tensor] | None]
 
 
 class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Keys and values of one layer, written in place at `positions`, int64 [tokens]."""
+    """Keys and values of one layer, written in place at `rows` by tokens of `positions`, int64 [tokens]."""
 
     is_compileable = True
     is_sliding = False
 
-    def __init__(self, buffers: tuple[Tensor, Tensor] | None, positions: Tensor, max_seq_len: int) -> None:
+    def __init__(
+        self,
+        buffers: tuple[Tensor, Tensor] | None,
+        positions: Tensor,
+        max_seq_len: int,
+        rows: Tensor | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.positions, self.max_seq_len = positions, max_seq_len
+        self.rows = positions if rows is None else rows
         if buffers is not None:
             self.keys, self.values = buffers
             self.is_initialized = True
@@ -45,8 +52,8 @@ class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         keys, values = self.keys, self.values
         assert keys is not None
         assert values is not None
-        keys.index_copy_(2, self.positions, key_states)
-        values.index_copy_(2, self.positions, value_states)
+        keys.index_copy_(2, self.rows, key_states)
+        values.index_copy_(2, self.rows, value_states)
         return keys, values
 
     def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
@@ -62,6 +69,9 @@ class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return self.max_seq_len
 
 
-def cache_over(buffers: Buffers, positions: Tensor, max_seq_len: int) -> Cache:
-    """A cache for one call. It is made in `forward`, so that a capture sees buffers of the module."""
-    return Cache(layers=[PositionedLayer(each, positions, max_seq_len) for each in buffers])
+def cache_over(buffers: Buffers, positions: Tensor, max_seq_len: int, rows: Tensor | None = None) -> Cache:
+    """A cache for one call. It is made in `forward`, so that a capture sees buffers of the module.
+
+    `rows`: where keys and values go, int64 [tokens]; None: at their positions.
+    """
+    return Cache(layers=[PositionedLayer(each, positions, max_seq_len, rows) for each in buffers])

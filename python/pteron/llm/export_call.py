@@ -26,6 +26,7 @@ def export(
     batch_size: int = 1,
     packed_weights: bool = False,
     max_source_len: int | None = None,
+    ragged: bool = False,
 ) -> ExportedLanguageModel:
     """A language model of transformers to a folder that runs without torch and transformers.
 
@@ -63,13 +64,16 @@ def export(
         packed_weights: store weights as this engine reads them, too, so that load packs nothing.
         max_source_len: tokens of a source at most, for encoder-decoders of texts. Whisper's is in its
             configuration.
+        ragged: a further method `forward_ragged` takes tokens of several sequences, whatever their lengths,
+            which share the `max_seq_len` rows of the cache: `Generator.generate_batch` uses it. For decoders.
 
     Raises:
         ImportError: torch, transformers or torchao is not installed.
         ExportError: the model is in training mode, keeps a state other than keys and values, or attends in a
             way that is not known; `max_seq_len` or `max_source_len` is more than its positions.
         TypeError: `model` is not of transformers.
-        ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `scheme` or `dtype` is none of the above.
+        ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `scheme` or `dtype` is none of the above;
+            `ragged` is given for something else than a decoder with a `batch_size` of 1.
     """
     exporter = import_module("pteron.llm.export_model")
     settings = exporter.Settings(
@@ -81,6 +85,7 @@ def export(
         batch_size=batch_size,
         packed_weights=packed_weights,
         max_source_len=max_source_len,
+        ragged=ragged,
     )
     made: ExportedLanguageModel = exporter.export_model(model, folder, settings)
     return made

@@ -19,6 +19,7 @@ from pteron.llm import export_attention
 from pteron.llm.export_cache import Buffers, cache_over
 from pteron.llm.export_encoder_decoder import export_encoder_decoder
 from pteron.llm.export_folder import ExportedLanguageModel, constant_methods
+from pteron.llm.export_ragged import RowOwners, capture_ragged, sharing
 from pteron.llm.export_recurrent import export_recurrent, is_recurrent
 from pteron.llm.export_rotary import use_tables
 from pteron.llm.export_stages import (
@@ -55,13 +56,23 @@ class _WithCache(nn.Module):
     def forward(self, input_ids: Tensor, cache_position: Tensor) -> Tensor:
         return self.logits({"input_ids": input_ids}, cache_position)
 
-    def logits(self, given: dict[str, Tensor], positions: Tensor) -> Tensor:
-        """Those behind tokens or their embeddings, by the name of the model's argument."""
+    def logits(
+        self,
+        given: dict[str, Tensor],
+        positions: Tensor,
+        kept: int | Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Those behind tokens or their embeddings, by the name of the model's argument.
+
+        `kept`: other positions than those of the module, by number. `rows`: of the cache; None: as positions.
+        """
         buffers = [
             (getattr(self, f"key_{index}"), getattr(self, f"value_{index}")) if has_cache else None
             for index, has_cache in enumerate(self._has_cache)
         ]
-        return _logits(self.model, given, positions, buffers, self.max_seq_len, self.kept)[0]
+        cache = cache_over(buffers, positions, self.max_seq_len, rows)
+        return _logits(self.model, given, positions, cache, self.kept if kept is None else kept)
 
 
 class _OfEmbeddings(_WithCache):
@@ -72,6 +83,20 @@ class _OfEmbeddings(_WithCache):
         return self.logits({"inputs_embeds": inputs_embeds.to(dtype)}, cache_position)
 
 
+class _Ragged(_WithCache):
+    """`forward_ragged`, see `pteron.llm.export_ragged`."""
+
+    def __init__(self, model: nn.Module, buffers: Buffers, max_seq_len: int) -> None:
+        super().__init__(model, buffers, max_seq_len, 1)
+        self.owners = RowOwners(max_seq_len)
+
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, cache_position: Tensor, cache_row: Tensor, sequence: Tensor, last: Tensor
+    ) -> Tensor:
+        with sharing(self.owners.write(cache_row, cache_position, sequence)):
+            return self.logits({"input_ids": input_ids}, cache_position, last, cache_row)
+
+
 def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings) -> ExportedLanguageModel:
     """`pteron.llm.export`; the arguments are described there."""
     max_seq_len, batch_size = settings.max_seq_len, settings.batch_size
@@ -79,6 +104,11 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
     if isinstance(model, (str, os.PathLike)):
         settings = replace(settings, tokenizer=tokenizer_of(Path(model), settings.tokenizer))
         model = opened(model, settings.dtype)
+    is_other = isinstance(model, PreTrainedModel) and (model.config.is_encoder_decoder or is_recurrent(model))
+    if settings.ragged and (is_other or batch_size != 1):
+        raise ValueError(
+            "llm.export(ragged=True): for decoders with batch_size 1, whose sequences share a cache"
+        )
     if isinstance(model, PreTrainedModel) and model.config.is_encoder_decoder:
         return export_encoder_decoder(model, folder, settings)
     if settings.max_source_len is not None:
@@ -94,6 +124,8 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
         if settings.all_logits:
             every = _WithCache(prepared, buffers, max_seq_len, 0)
             methods["forward_all"] = _captured(every, ids, max_seq_len)
+        if settings.ragged:
+            methods["forward_ragged"] = capture_ragged(_Ragged(prepared, buffers, max_seq_len), max_seq_len)
         others = []
         if takes_images(model):
             positions = positions_of(model, prepared.dtype)
@@ -156,7 +188,8 @@ def _probed(model: Any, batch_size: int, max_seq_len: int) -> Buffers:
     ids = torch.zeros(batch_size, 1, dtype=torch.int64)
     with export_attention.recorded_calls() as calls:
         first = torch.zeros(1, dtype=torch.int64)
-        _, cache = _logits(model, {"input_ids": ids}, first, [None] * layers, max_seq_len, 1)
+        cache: Any = cache_over([None] * layers, first, max_seq_len)
+        _logits(model, {"input_ids": ids}, first, cache, 1)
     found = [(layer.keys, layer.values) if layer.is_initialized else None for layer in cache.layers]
     if not any(found) or len(calls) < sum(each is not None for each in found):
         raise does_attention_itself(model)
@@ -164,9 +197,8 @@ def _probed(model: Any, batch_size: int, max_seq_len: int) -> Buffers:
 
 
 def _logits(
-    model: Any, given: dict[str, Tensor], positions: Tensor, buffers: Buffers, max_seq_len: int, kept: int
-) -> tuple[Tensor, Any]:
-    cache = cache_over(buffers, positions, max_seq_len)
+    model: Any, given: dict[str, Tensor], positions: Tensor, cache: Any, kept: int | Tensor
+) -> Tensor:
     outputs = model(
         **given,
         position_ids=positions[None],
@@ -174,7 +206,8 @@ def _logits(
         use_cache=True,
         logits_to_keep=kept,
     )
-    return outputs.logits.float(), cache
+    logits: Tensor = outputs.logits
+    return logits.float()
 
 
 def _captured(module: nn.Module, example: Tensor, max_seq_len: int) -> ExportedProgram:

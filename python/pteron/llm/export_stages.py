@@ -43,6 +43,7 @@ class Settings:
     all_logits: bool
     batch_size: int
     packed_weights: bool
+    ragged: bool
 
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -17,6 +17,7 @@ from pteron.llm.generation_result import GenerationResult
 from pteron.llm.grammar import Grammars, GrammarState
 from pteron.llm.model_folder import ModelFolder, damaged, read_json
 from pteron.llm.pictures import PromptTokens, has_images, ids_of, without_pictures
+from pteron.llm.shared_cache import METHOD, SharedCache
 from pteron.llm.side_by_side import available_threads, generate_all
 from pteron.llm.speculation import DraftModel, PromptLookup, Proposer
 from pteron.llm.token_stream import Plan, TokenStream
@@ -134,8 +135,10 @@ class Generator:
     ) -> list[GenerationResult]:
         """The texts behind several prompts of any lengths, each as `generate` gives it alone.
 
-        `parallel`: texts at a time (default: the threads of a call); they share the weights, and divide the
-        threads. A text that ends makes room for the next prompt. With a `seed` all texts have it.
+        `parallel`: texts at a time; a text that ends makes room for the next prompt. Where the program has a
+        method `forward_ragged`, they share its cache, and a call computes the next tokens of all (default: 8
+        texts, fewer where the cache holds fewer). Else they have caches of their own and divide the threads
+        (default: as many as threads). With a `seed` all texts have it.
 
         Raises what `generate` raises: for prompts that cannot be used before anything is computed, and where
         one text fails, when the others have been cancelled.
@@ -148,6 +151,8 @@ class Generator:
         tokens = [self.tokens_of(prompt, tools, variables) for prompt in prompts]
         if parallel is not None and (isinstance(parallel, bool) or parallel < 1):
             raise InputError("texts at a time", argument="parallel", expected="from 1 up", got=repr(parallel))
+        if self._shared is not None:
+            return generate_all(partial(self._join, changes), tokens, max(1, min(parallel or 8, len(tokens))))
         threads = self._threads or available_threads()
         at_once = max(1, min(parallel or threads, len(tokens)))
         pool = self._side_pool(max(1, threads // at_once))
@@ -275,6 +280,21 @@ class Generator:
                 hint="export one that does: docs/how-to/export-language-models.md names the families",
             )
         return self.tokenizer.encode(self.render(messages, **variables), add_special_tokens=False)
+
+    @cached_property
+    def _shared(self) -> SharedCache | None:
+        # Rows of images do not come by this method.
+        if METHOD not in self.folder.program.methods or self.vision is not None:
+            return None
+        return SharedCache(self.folder, self._threads, self._chunk)
+
+    def _join(self, changes: Mapping[str, Any], prompt: list[int]) -> TokenStream:
+        """The text behind a prompt, in the cache that several texts share."""
+        shared, config = self._shared, self.config.with_changes(changes)
+        assert shared is not None
+        most = config.new_tokens(self.folder.generation_config, self.max_seq_len - len(prompt) + 1)
+        session = shared.join(len(prompt) + most)
+        return self.stream_in(session, prompt, changes, lambda _: shared.leave(session))
 
     def _side_pool(self, threads: int) -> SessionPool:
         if threads not in self._side_pools:
