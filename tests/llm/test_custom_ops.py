@@ -1,9 +1,12 @@
-"""`torch.ops.llama` without ExecuTorch: captured by torch.export, lowered, run; caches written in place."""
+"""`torch.ops.llama`, of ExecuTorch and without it: captured, lowered, run; caches written in place."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,18 @@ import pytest
 import torch
 
 import pteron
-import pteron.llm.custom_ops
 from pteron.errors import KernelError
 from pteron.exir import to_edge
+
+# Set in the process in which ExecuTorch is not installed, as far as imports can tell.
+HIDDEN = "PTERON_TEST_WITHOUT_EXECUTORCH"
+if os.environ.get(HIDDEN):
+    sys.modules["executorch"] = None  # type: ignore[assignment]
+
+with warnings.catch_warnings():
+    # Of ExecuTorch's imports.
+    warnings.simplefilter("ignore")
+    from pteron.llm import custom_ops as ours
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
@@ -160,18 +172,27 @@ def test_calls_that_do_not_fit_are_refused() -> None:
     query, key, value = tensors(2, 4, 2, 1)
     mask = torch.zeros(2, 2)
     for call in (
-        lambda: LLAMA.update_cache(key, key.clone(), 1),
-        lambda: LLAMA.update_cache_with_indices(key, key.clone(), 0, torch.tensor([[0, -1]])),
-        lambda: LLAMA.custom_sdpa(query, key, value, 1, None, 0.0, True),
-        lambda: LLAMA.custom_sdpa(query, key, value, 0, mask, 0.0, True),
-        lambda: LLAMA.custom_sdpa(query, key, value, 0, None, 0.5, False),
-        lambda: LLAMA.fast_hadamard_transform(torch.zeros(12)),
+        lambda: ours.update_cache(key, key.clone(), 1),
+        lambda: ours.update_cache_with_indices(key, key.clone(), 0, torch.tensor([[0, -1]])),
+        lambda: ours.custom_sdpa(query, key, value, 1, None, 0.0, True),
+        lambda: ours.custom_sdpa(query, key, value, 0, mask, 0.0, True),
+        lambda: ours.custom_sdpa(query, key, value, 0, None, 0.5, False),
+        lambda: ours.fast_hadamard_transform(torch.zeros(12)),
     ):
         with pytest.raises(RuntimeError):
             call()
 
 
+@pytest.mark.skipif(HIDDEN in os.environ, reason="this is that process")
+def test_all_of_it_without_executorch() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__))]
+    settings = os.environ | {HIDDEN: "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=settings)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
 @pytest.mark.peer
+@pytest.mark.skipif(HIDDEN in os.environ, reason="ExecuTorch is not there")
 def test_they_compute_what_executorchs_do() -> None:
     """In a process of its own: operators are registered once."""
     pytest.importorskip("executorch.extension.llm.custom_ops")

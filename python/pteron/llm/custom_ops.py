@@ -1,15 +1,16 @@
 """ExecuTorch's operators of language models, `torch.ops.llama`, without ExecuTorch: caches that are written
 in place, and attention over their filled part.
 
-Import this module before a model that calls them is captured. Operators that are registered already, by
-`executorch.extension.llm.custom_ops.custom_ops`, are left as they are; where both are used, theirs is
-imported first, since it fails on operators that it finds. Shapes: queries and new rows [B, S, heads, D],
-caches [B, capacity, heads, D]. The functions compute what the runtime's kernels do, for capture and for
-comparison, and raise `RuntimeError` for what those refuse.
+Import this module before a model that calls them is captured. Where ExecuTorch is installed it imports
+ExecuTorch's own, which fail on operators that are registered already. Shapes: queries and new rows
+[B, S, heads, D], caches [B, capacity, heads, D]. The functions compute what the runtime's kernels do, for
+capture and for comparison, and raise `RuntimeError` for what those refuse.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -222,7 +223,10 @@ def _into(compute: Callable[..., torch.Tensor], name: str) -> Callable[..., torc
 
 
 def _register() -> Any:
-    """The library of what nobody has registered."""
+    """The library of what nobody has registered: of all operators where ExecuTorch is not installed."""
+    for theirs in ("op_fallback", "custom_ops"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(f"executorch.extension.llm.custom_ops.{theirs}")
     # torch.library has no annotations.
     library: Any = torch.library.Library("llama", "FRAGMENT")  # type: ignore[no-untyped-call]
     for name, (compute, fake) in _COMPUTED.items():
