@@ -59,6 +59,9 @@ def test_steps_do_not_take_longer_than_calls_without_a_tracer(monkeypatch: pytes
     # Here they take 100 ns too much, 50 in each.
     assert _excess(intervals, calls, 500) == 70
     assert _excess([], calls, 500) == 20
+    # So much is not what watching adds: the machine was busy.
+    slow = [(0, begin, begin + 9_000) for begin in (0, 10_000, 20_000)]
+    assert _excess(slow, [(begin, end) for _, begin, end in slow], 500) == 1020
 
 
 def test_a_traced_call_in_which_the_machine_did_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +72,9 @@ def test_a_traced_call_in_which_the_machine_did_something_else(monkeypatch: pyte
         one for begin, _ in calls for one in ((0, begin, begin + 100), (1, begin + 100, begin + 400))
     ]
     intervals[-1] = 1, intervals[-1][1], intervals[-1][2] + 3_600
-    assert step_times(intervals, calls, 500) == {0: [100] * 4 + [12], 1: [300] * 4 + [487]}
+    assert step_times(intervals, calls, 500) == {0: [100] * 4 + [10], 1: [300] * 4 + [390]}
+    # A call of fewer steps is shorter than the others.
+    assert step_times(intervals[1:], calls, 500)[1][0] == 300
     assert step_times([], calls, 500) == {}
 
 

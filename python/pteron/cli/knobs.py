@@ -56,6 +56,15 @@ def knobs() -> list[Knob]:
             "(not set)",
             "0 or 1: show the progress of an export never or always",
         ),
+        *(
+            Knob(
+                name,
+                os.environ.get(name, "(not set)"),
+                "(not set)",
+                f"most threads of a `Predictor` and of `run_async`{rest}",
+            )
+            for name, rest in (("PTERON_NUM_THREADS", ""), ("OMP_NUM_THREADS", ", without the former"))
+        ),
         Knob(
             "XDG_CACHE_HOME",
             os.environ.get("XDG_CACHE_HOME", "(not set)"),

@@ -442,6 +442,10 @@ def _length(span: tuple[int, int]) -> int:
     return span[1] - span[0]
 
 
+#: Nanoseconds that watching adds to a step at most: more is a machine that was busy.
+_MOST_WATCHED = 1000.0
+
+
 def _excess(
     intervals: Sequence[tuple[int, int, int]], traced: Sequence[tuple[int, int]], plain: float
 ) -> float:
@@ -454,7 +458,8 @@ def _excess(
     for own in _by_call(intervals, traced):
         sums.append(sum(max(stop - start - cost, 0) for _, start, stop in own))
         counts.append(len(own))
-    return cost + max(statistics.median(sums) - plain, 0) / max(statistics.median(counts), 1)
+    watched = max(statistics.median(sums) - plain, 0) / max(statistics.median(counts), 1)
+    return cost + min(watched, _MOST_WATCHED)
 
 
 def step_times(
@@ -462,14 +467,19 @@ def step_times(
 ) -> dict[int, list[int]]:
     """The nanoseconds of each step, a number for each time that it ran, without what watching adds.
 
-    Those of one call are together at most `plain`, what a call without tracer takes: where the machine did
-    something else in a traced call, all of its steps are shorter in proportion. So steps and what is outside
-    of them make up a call, on a busy machine too.
+    Those of one call are together the median of all calls, and at most `plain`, what a call without tracer
+    takes: where the machine did something else, all steps of the call change in proportion. So steps and what
+    is outside of them make up a call, on a busy machine too. Calls of fewer steps are not stretched.
     """
     cost, times = _excess(intervals, traced, plain), defaultdict[int, list[int]](list)
-    for own in _by_call(intervals, traced):
-        lengths = [max(end - start - cost, 0.0) for _, start, end in own]
-        scale = min(plain / total, 1.0) if (total := sum(lengths)) else 1.0
+    calls = list(_by_call(intervals, traced))
+    lengths_of = [[max(end - start - cost, 0.0) for _, start, end in own] for own in calls]
+    typical = min(statistics.median(map(sum, lengths_of)), plain)
+    most = max(map(len, calls))
+    for own, lengths in zip(calls, lengths_of, strict=True):
+        scale = typical / (sum(lengths) or 1.0)
+        if len(own) < most:
+            scale = min(scale, 1.0)
         for (step, _, _), length in zip(own, lengths, strict=True):
             times[step].append(int(length * scale))
     return times
