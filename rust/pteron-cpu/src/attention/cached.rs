@@ -14,7 +14,7 @@ use pteron_kernels::ops::cached_attention::{
 
 /// Attention of one of these operators; `updates`: keys and values are written into the caches first.
 struct Cached {
-    attention: Attention,
+    attention: Attention<f32>,
     form: Form,
 }
 
@@ -77,7 +77,7 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     let Some(spec) = spec(ctx, form) else {
         return ctx.decline("takes constant settings");
     };
-    let Some((name, attention)) = attention_of(ctx, &spec)? else {
+    let Some((name, attention)) = attention_of::<f32>(ctx, &spec)? else {
         return ctx.decline("takes float32");
     };
     prepared(name, Cached { attention, form })

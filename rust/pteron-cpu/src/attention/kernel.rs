@@ -11,7 +11,7 @@
 )]
 
 use super::chunk_grid::MAX_CHUNK_ROWS;
-use super::key_value_panels::{ScaleQueries, pack_keys, pack_values};
+use super::key_value_panels::{ScaleQueries, WidenRows, pack_keys, pack_values};
 use super::problem::{MaskKind, Problem, Strides};
 use super::products::{DirectScores, DirectSums, TiledProduct};
 use super::scores::{BlockMask, Normalise, ScoreBlock};
@@ -20,16 +20,25 @@ use super::spec::AttentionSpec;
 use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
 use crate::gemm::{TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
-use pteron_core::{BindArgs, CpuProfile, Error, Grid, Result, Scratch};
+use pteron_core::{BindArgs, CpuProfile, Element, Error, Grid, Result, Scratch};
+use pteron_kernels::elementwise::operand::{Convert, Sink, Source};
 use pteron_kernels::grid_kernel::{GridKernel, Part};
 use pteron_kernels::vector_math::SimdLevel;
+use std::marker::PhantomData;
 use std::ops::Range;
 
-pub(super) struct Attention {
+/// An element of queries, keys, values and output: f32, or 16 bits, which become f32 when they are read.
+pub(super) trait Number: Source + Sink + Element {}
+impl Number for f32 {}
+impl Number for half::bf16 {}
+impl Number for half::f16 {}
+
+pub(super) struct Attention<T> {
     spec: AttentionSpec,
     tiles: &'static TileSet,
     level: SimdLevel,
     scratch: ScratchPlan,
+    element: PhantomData<T>,
 }
 
 /// Elements of each part of a worker's scratch, from upper bounds.
@@ -39,15 +48,20 @@ pub(super) struct ScratchPlan {
     values: usize,
     queries: usize,
     scores: usize,
+    /// A block of keys or values as f32, and the sums of a chunk's rows: for elements of 16 bits.
+    widened: usize,
+    sums: usize,
 }
 
 impl ScratchPlan {
-    /// For at most `keys` keys of `depth` elements and values of `width`; an error when that cannot be
+    /// For at most `keys` keys of `depth` elements and values of `width`, f32 or not; an error when that cannot be
     /// addressed.
-    pub(super) fn new(keys: usize, depth: usize, width: usize) -> Result<ScratchPlan> {
+    pub(super) fn new(keys: usize, depth: usize, width: usize, is_f32: bool) -> Result<ScratchPlan> {
         let block = keys.min(KEY_BLOCK).next_multiple_of(NR);
         let plan = || {
             Some(ScratchPlan {
+                widened: if is_f32 { 0 } else { block.checked_mul(depth.max(width))? },
+                sums: if is_f32 { 0 } else { MAX_CHUNK_ROWS.checked_mul(width)? },
                 keys: block.checked_mul(depth)?,
                 values: block.checked_mul(width.checked_next_multiple_of(NR)?)?,
                 queries: ROW_BLOCK.checked_mul(depth)?.checked_next_multiple_of(16)?,
@@ -62,7 +76,7 @@ impl ScratchPlan {
 
     fn elements(&self) -> Option<usize> {
         let all = self.keys.checked_add(self.values)?.checked_add(self.queries)?.checked_add(self.scores)?;
-        let all = all.checked_add(2 * MAX_CHUNK_ROWS)?;
+        let all = all.checked_add(2 * MAX_CHUNK_ROWS)?.checked_add(self.widened)?.checked_add(self.sums)?;
         all.checked_mul(size_of::<f32>()).filter(|bytes| isize::try_from(*bytes).is_ok())?;
         Some(all)
     }
@@ -76,15 +90,17 @@ struct Buffers {
     scores: *mut f32,
     largest: *mut f32,
     sum: *mut f32,
+    widened: *mut f32,
+    sums: *mut f32,
 }
 
 /// A batch and a key head, with the tensors of the call.
-struct Unit<'a> {
+struct Unit<'a, T> {
     problem: &'a Problem,
-    query: *const f32,
-    key: *const f32,
-    value: *const f32,
-    out: *mut f32,
+    query: *const T,
+    key: *const T,
+    value: *const T,
+    out: *mut T,
     mask: *const u8,
     batch: usize,
     key_head: usize,
@@ -100,11 +116,13 @@ struct RowBlock {
     slot: usize,
 }
 
-impl Attention {
+impl<T: Number> Attention<T> {
     /// The kernel, and its name.
-    pub(super) fn new(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> (String, Attention) {
+    pub(super) fn new(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> (String, Attention<T>) {
         let (tiles, level) = (TileSet::for_isa(cpu.isa), SimdLevel::at_most(cpu.isa));
-        (format!("attention.f32.{}", tiles.isa.name()), Attention { spec, tiles, level, scratch })
+        let element = if T::IS_F32 { "f32" } else { T::DTYPE.name() };
+        let name = format!("attention.{element}.{}", tiles.isa.name());
+        (name, Attention { spec, tiles, level, scratch, element: PhantomData })
     }
 
     fn buffers(&self, scratch: &mut [f32]) -> Buffers {
@@ -113,14 +131,17 @@ impl Attention {
         let queries = values.wrapping_add(self.scratch.values);
         let scores = queries.wrapping_add(self.scratch.queries);
         let largest = scores.wrapping_add(self.scratch.scores);
-        Buffers { keys, values, queries, scores, largest, sum: largest.wrapping_add(MAX_CHUNK_ROWS) }
+        let sum = largest.wrapping_add(MAX_CHUNK_ROWS);
+        let widened = sum.wrapping_add(MAX_CHUNK_ROWS);
+        let sums = widened.wrapping_add(self.scratch.widened);
+        Buffers { keys, values, queries, scores, largest, sum, widened, sums }
     }
 
     /// Computes `rows` of the unit's rows.
     ///
     /// # Safety
     /// The unit's pointers are those of a call whose shapes are in its problem.
-    unsafe fn run_unit(&self, unit: &Unit<'_>, rows: Range<usize>) {
+    unsafe fn run_unit(&self, unit: &Unit<'_, T>, rows: Range<usize>) {
         let p = unit.problem;
         let blocks = p.keys.div_ceil(KEY_BLOCK);
         let mut is_first = true;
@@ -160,7 +181,13 @@ impl Attention {
     ///
     /// # Safety
     /// As [`Attention::run_unit`].
-    unsafe fn seen(&self, unit: &Unit<'_>, keys: &Range<usize>, block: &RowBlock, at_least: usize) -> usize {
+    unsafe fn seen(
+        &self,
+        unit: &Unit<'_, T>,
+        keys: &Range<usize>,
+        block: &RowBlock,
+        at_least: usize,
+    ) -> usize {
         self.level.dispatch(SeenKeys {
             mask: unit.mask_at(block.head, block.rows.start, keys.start),
             rows: block.rows.len(),
@@ -178,7 +205,7 @@ impl Attention {
     ///
     /// # Safety
     /// As [`Attention::run_unit`]; `keys` are packed unless the unit is direct.
-    unsafe fn run_block(&self, unit: &Unit<'_>, keys: &Range<usize>, block: &RowBlock, is_first: bool) {
+    unsafe fn run_block(&self, unit: &Unit<'_, T>, keys: &Range<usize>, block: &RowBlock, is_first: bool) {
         let (p, b) = (unit.problem, unit.buffers);
         let rows = block.rows.len();
         let visible = p.visible(block.rows.end - 1).saturating_sub(keys.start);
@@ -204,7 +231,7 @@ impl Attention {
                 to: b.queries,
             });
             self.scores(unit, keys.start, seen, rows, stride);
-            let out = unit.out_at(block.head, block.rows.start);
+            let (out, out_stride) = unit.sums_at(block);
             self.level.dispatch(ScoreBlock {
                 scores: b.scores,
                 stride,
@@ -216,16 +243,16 @@ impl Attention {
                 largest: b.largest.add(block.slot),
                 sum: b.sum.add(block.slot),
                 out,
-                out_stride: p.out.row,
+                out_stride,
                 width: p.width,
             });
-            self.sums(unit, keys, [seen, rows, stride], out, is_first);
+            self.sums(unit, keys, [seen, rows, stride], (out, out_stride), is_first);
         }
     }
 
     /// # Safety
     /// As [`Attention::run_block`]; the queries are in their buffer.
-    unsafe fn scores(&self, unit: &Unit<'_>, first: usize, seen: usize, rows: usize, stride: usize) {
+    unsafe fn scores(&self, unit: &Unit<'_, T>, first: usize, seen: usize, rows: usize, stride: usize) {
         let (p, b) = (unit.problem, unit.buffers);
         if unit.is_direct {
             return self.level.dispatch(DirectScores {
@@ -260,10 +287,10 @@ impl Attention {
     /// As [`Attention::run_block`]; the weights are in the buffer of the scores.
     unsafe fn sums(
         &self,
-        unit: &Unit<'_>,
+        unit: &Unit<'_, T>,
         keys: &Range<usize>,
         [seen, rows, stride]: [usize; 3],
-        out: *mut f32,
+        (out, out_stride): (*mut f32, usize),
         is_first: bool,
     ) {
         let (p, b) = (unit.problem, unit.buffers);
@@ -277,7 +304,7 @@ impl Attention {
                 count: seen,
                 width: p.width,
                 out,
-                out_stride: p.out.row,
+                out_stride,
                 is_first,
             });
         }
@@ -289,7 +316,7 @@ impl Attention {
             b: b.values,
             panel_stride: keys.len() * NR,
             c: out,
-            c_stride: p.out.row,
+            c_stride: out_stride,
             columns: p.width,
             is_first,
         };
@@ -300,22 +327,28 @@ impl Attention {
 
     /// # Safety
     /// As [`Attention::run_unit`].
-    unsafe fn finish(&self, unit: &Unit<'_>, block: &RowBlock, has_no_keys: bool) {
+    unsafe fn finish(&self, unit: &Unit<'_, T>, block: &RowBlock, has_no_keys: bool) {
         let p = unit.problem;
-        // SAFETY: the rows are inside the output.
+        // SAFETY: the rows are inside the output, and their sums in the scratch that 16 bits have.
         unsafe {
-            let out = unit.out_at(block.head, block.rows.start);
-            if has_no_keys {
+            let (sums, stride) = unit.sums_at(block);
+            if !has_no_keys {
+                self.level.dispatch(Normalise {
+                    out: sums,
+                    out_stride: stride,
+                    width: p.width,
+                    rows: block.rows.len(),
+                    sum: unit.buffers.sum.add(block.slot),
+                    keep_zero: self.spec.empty_row == super::EmptyRow::Zero,
+                });
+            }
+            if T::IS_F32 {
                 return;
             }
-            self.level.dispatch(Normalise {
-                out,
-                out_stride: p.out.row,
-                width: p.width,
-                rows: block.rows.len(),
-                sum: unit.buffers.sum.add(block.slot),
-                keep_zero: self.spec.empty_row == super::EmptyRow::Zero,
-            });
+            for row in 0..block.rows.len() {
+                let to = unit.out_at(block.head, block.rows.start + row);
+                self.level.dispatch(Convert { from: sums.add(row * stride).cast_const(), to, n: p.width });
+            }
         }
     }
 }
@@ -342,22 +375,32 @@ fn at(s: &Strides, batch: usize, head: usize, row: usize, element: usize) -> usi
     batch * s.batch + head * s.head + row * s.row + element * s.element
 }
 
-impl Unit<'_> {
+impl<T: Number> Unit<'_, T> {
     /// Head of the queries.
     fn query_head(&self, head: usize) -> usize {
         self.key_head * self.problem.group + head
     }
-    fn query_at(&self, head: usize, row: usize) -> *const f32 {
+    fn query_at(&self, head: usize, row: usize) -> *const T {
         self.query.wrapping_add(at(&self.problem.query, self.batch, self.query_head(head), row, 0))
     }
-    fn out_at(&self, head: usize, row: usize) -> *mut f32 {
+    fn out_at(&self, head: usize, row: usize) -> *mut T {
         self.out.wrapping_add(at(&self.problem.out, self.batch, self.query_head(head), row, 0))
     }
-    fn key_at(&self, key: usize) -> *const f32 {
+    fn key_at(&self, key: usize) -> *const T {
         self.key.wrapping_add(at(&self.problem.key, self.batch, self.key_head, key, 0))
     }
-    fn value_at(&self, key: usize) -> *const f32 {
+    fn value_at(&self, key: usize) -> *const T {
         self.value.wrapping_add(at(&self.problem.value, self.batch, self.key_head, key, 0))
+    }
+    /// Where the sums of a block's rows are kept, and how far apart: in the output itself if it is f32.
+    fn sums_at(&self, block: &RowBlock) -> (*mut f32, usize) {
+        match T::IS_F32 {
+            true => (self.out_at(block.head, block.rows.start).cast(), self.problem.out.row),
+            false => {
+                let width = self.problem.width;
+                (self.buffers.sums.wrapping_add(block.slot * width), width)
+            }
+        }
     }
     fn mask_at(&self, head: usize, row: usize, key: usize) -> BlockMask {
         let m = &self.problem.mask;
@@ -366,6 +409,12 @@ impl Unit<'_> {
             MaskKind::None => BlockMask::None,
             MaskKind::Added => {
                 BlockMask::Added(self.mask.cast::<f32>().wrapping_add(offset), m.row, m.element)
+            }
+            MaskKind::AddedBrain => {
+                BlockMask::AddedBrain(self.mask.cast::<half::bf16>().wrapping_add(offset), m.row, m.element)
+            }
+            MaskKind::AddedBinary => {
+                BlockMask::AddedBinary(self.mask.cast::<half::f16>().wrapping_add(offset), m.row, m.element)
             }
             MaskKind::Kept => BlockMask::Kept(self.mask.wrapping_add(offset), m.row, m.element),
         }
@@ -377,11 +426,11 @@ impl Unit<'_> {
     /// The rows are inside the output.
     unsafe fn begin(&self, block: &RowBlock) {
         let (p, b) = (self.problem, self.buffers);
-        let out = self.out_at(block.head, block.rows.start);
+        let (out, stride) = self.sums_at(block);
         for row in 0..block.rows.len() {
             // SAFETY: the rows are inside the output, as the caller promises; the buffers have room for every row of a chunk.
             unsafe {
-                out.add(row * p.out.row).write_bytes(0, p.width);
+                out.add(row * stride).write_bytes(0, p.width);
                 *b.largest.add(block.slot + row) = f32::NEG_INFINITY;
                 *b.sum.add(block.slot + row) = 0.0;
             }
@@ -394,15 +443,36 @@ impl Unit<'_> {
         let (p, b) = (self.problem, self.buffers);
         // SAFETY: the keys are inside the tensors and the buffers have room for them, as the caller promises.
         unsafe {
-            let strides = (p.key.row, p.key.element);
-            pack_keys(level, self.key_at(keys.start), strides, keys.len(), p.depth, b.keys);
-            let strides = (p.value.row, p.value.element);
-            pack_values(level, self.value_at(keys.start), strides, keys.len(), p.width, b.values);
+            let (key, strides) = self.as_f32(level, self.key_at(keys.start), &p.key, [keys.len(), p.depth]);
+            pack_keys(level, key, strides, keys.len(), p.depth, b.keys);
+            let (value, strides) =
+                self.as_f32(level, self.value_at(keys.start), &p.value, [keys.len(), p.width]);
+            pack_values(level, value, strides, keys.len(), p.width, b.values);
         }
+    }
+
+    /// Some rows as f32, with the strides of rows and elements: where they lie, or widened in the scratch.
+    ///
+    /// # Safety
+    /// The rows are there; the scratch has room for them.
+    unsafe fn as_f32(
+        &self,
+        level: SimdLevel,
+        from: *const T,
+        strides: &Strides,
+        [rows, n]: [usize; 2],
+    ) -> (*const f32, (usize, usize)) {
+        if T::IS_F32 {
+            return (from.cast(), (strides.row, strides.element));
+        }
+        let to = self.buffers.widened;
+        let rows = WidenRows { from, row: strides.row, element: strides.element, rows, n, to };
+        level.dispatch(rows);
+        (to.cast_const(), (n, 1))
     }
 }
 
-impl GridKernel for Attention {
+impl<T: Number> GridKernel for Attention<T> {
     type Problem = Problem;
 
     fn scratch(&self) -> Scratch {
@@ -416,7 +486,7 @@ impl GridKernel for Attention {
 
     fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Problem) -> Result<Grid> {
         let (mut found, out) = Problem::of(&self.spec, &args.args())?;
-        let needed = ScratchPlan::new(found.keys, found.depth, found.width)?;
+        let needed = ScratchPlan::new(found.keys, found.depth, found.width, T::IS_F32)?;
         if needed.elements() > self.scratch.elements() {
             return Err(Error::kernel("attention is larger than it was prepared for")
                 .expected(format!("{:?}", self.scratch))
@@ -439,10 +509,10 @@ impl GridKernel for Attention {
         for unit in units {
             let unit = Unit {
                 problem,
-                query: args.tensor(self.spec.query.argument)?.ptr::<f32>()?,
-                key: args.tensor(self.spec.key.argument)?.ptr::<f32>()?,
-                value: args.tensor(self.spec.value.argument)?.ptr::<f32>()?,
-                out: args.output(self.spec.out.argument)?.ptr::<f32>()?,
+                query: args.tensor(self.spec.query.argument)?.ptr::<T>()?,
+                key: args.tensor(self.spec.key.argument)?.ptr::<T>()?,
+                value: args.tensor(self.spec.value.argument)?.ptr::<T>()?,
+                out: args.output(self.spec.out.argument)?.ptr::<T>()?,
                 mask,
                 batch: unit / problem.key_heads,
                 key_head: unit % problem.key_heads,

@@ -6,6 +6,8 @@
 
 use crate::packed::f32_nr32_v1::NR;
 use crate::packed::pack_block;
+use pteron_kernels::elementwise::operand::{Source, load_up_to};
+use pteron_kernels::vector_math::simd::MAX_LANES;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 
 /// Packs `keys` rows of `depth` elements transposed: panel p holds keys 32p.., row d of it element d.
@@ -110,8 +112,8 @@ impl SimdTask for TransposePanel {
 }
 
 /// Copies `rows` queries of `depth` elements, multiplied by `factor`, densely.
-pub(super) struct ScaleQueries {
-    pub from: *const f32,
+pub(super) struct ScaleQueries<T> {
+    pub from: *const T,
     pub row: usize,
     pub element: usize,
     pub rows: usize,
@@ -120,7 +122,7 @@ pub(super) struct ScaleQueries {
     pub to: *mut f32,
 }
 
-impl SimdTask for ScaleQueries {
+impl<T: Source> SimdTask for ScaleQueries<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -130,10 +132,59 @@ impl SimdTask for ScaleQueries {
                 let n = S::LANES.min(self.depth - d);
                 // SAFETY: `n` elements of a row that exists, and room for them.
                 unsafe {
-                    let x = s.load_strided(self.from.add(r * self.row + d * self.element), self.element, n);
+                    let x = strided(s, self.from.add(r * self.row + d * self.element), self.element, n);
                     s.store_up_to(self.to.add(r * self.depth + d), s.mul(x, factor), n);
                 }
             }
         }
+    }
+}
+
+/// Copies `rows` rows of `n` elements as f32, densely.
+pub(super) struct WidenRows<T> {
+    pub from: *const T,
+    pub row: usize,
+    pub element: usize,
+    pub rows: usize,
+    pub n: usize,
+    pub to: *mut f32,
+}
+
+impl<T: Source> SimdTask for WidenRows<T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for r in 0..self.rows {
+            for d in (0..self.n).step_by(S::LANES) {
+                let n = S::LANES.min(self.n - d);
+                // SAFETY: `n` elements of a row that exists, and room for them.
+                unsafe {
+                    let x = strided(s, self.from.add(r * self.row + d * self.element), self.element, n);
+                    s.store_up_to(self.to.add(r * self.n + d), x, n);
+                }
+            }
+        }
+    }
+}
+
+/// `n` elements, `stride` apart.
+///
+/// # Safety
+/// They are readable.
+#[inline(always)]
+unsafe fn strided<S: Simd, T: Source>(s: S, from: *const T, stride: usize, n: usize) -> S::F {
+    // SAFETY: the caller promises the elements, and no others are touched; the block has every lane.
+    unsafe {
+        if stride == 1 || n <= 1 {
+            return load_up_to(s, from, n);
+        }
+        if T::IS_F32 {
+            return s.load_strided(from.cast(), stride, n);
+        }
+        let mut block = [0f32; MAX_LANES];
+        for (i, slot) in block.iter_mut().enumerate().take(n) {
+            *slot = (*from.add(i * stride)).number();
+        }
+        s.load(block.as_ptr())
     }
 }

@@ -1,4 +1,5 @@
-//! Scaled dot-product attention in f32: `softmax(scale · Q Kᵀ + mask) V` without the matrix of scores.
+//! Scaled dot-product attention: `softmax(scale · Q Kᵀ + mask) V` without the matrix of scores. Everything between the
+//! tensors is f32; elements of 16 bits are widened when they are read, and a result is rounded once.
 //!
 //! Layers: `spec` (what is computed, where the arguments are) → `problem` (checked shapes) →
 //! `chunk_grid` (heads × groups of rows) → `kernel` (blocks of keys, blocks of rows) →

@@ -1,27 +1,36 @@
 //! Decides whether a call is one that the fused kernel takes.
 
-use super::kernel::{Attention, ScratchPlan};
+use super::kernel::{Attention, Number, ScratchPlan};
 use super::spec::{AttentionSpec, Axes, Operand};
 use pteron_core::{DType, PrepareContext, Result, TensorSpec};
 use pteron_kernels::grid_kernel::{Preparation, prepared};
 
 /// Prepares the attention of `spec` over the arguments of `ctx`.
 ///
-/// `Ok(None)`: not a case for this kernel (a dtype other than f32, ranks that do not fit, an output whose
-/// elements are not innermost in memory, a mask that is neither f32 nor bool or whose keys are not).
+/// `Ok(None)`: not a case for this kernel (element types other than f32, bfloat16 and float16 or several of them, ranks that do
+/// not fit, an output whose elements are not innermost in memory, a mask of another type than these and bool or whose keys are
+/// not innermost).
 /// Errors: blocks that cannot be addressed.
 pub fn prepare_attention(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Preparation {
-    match attention_of(ctx, spec)? {
-        Some((name, attention)) => prepared(name, attention),
-        None => Ok(None),
+    fn of<T: Number>(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Preparation {
+        match attention_of::<T>(ctx, spec)? {
+            Some((name, attention)) => prepared(name, attention),
+            None => Ok(None),
+        }
+    }
+    match ctx.tensor(spec.query.argument).map(|query| query.dtype) {
+        Some(DType::Float32) => of::<f32>(ctx, spec),
+        Some(DType::BFloat16) => of::<half::bf16>(ctx, spec),
+        Some(DType::Float16) => of::<half::f16>(ctx, spec),
+        _ => ctx.decline("takes queries of f32, bfloat16 and float16"),
     }
 }
 
-/// The kernel of [`prepare_attention`], and its name.
-pub(super) fn attention_of(
+/// The kernel of [`prepare_attention`] for elements `T`, and its name.
+pub(super) fn attention_of<T: Number>(
     ctx: &PrepareContext<'_>,
     spec: &AttentionSpec,
-) -> Result<Option<(String, Attention)>> {
+) -> Result<Option<(String, Attention<T>)>> {
     let (Some(query), Some(key), Some(value), Some(out)) = (
         operand(ctx, &spec.query),
         operand(ctx, &spec.key),
@@ -30,6 +39,9 @@ pub(super) fn attention_of(
     ) else {
         return Ok(None);
     };
+    if [query, key, value, out].iter().any(|t| t.dtype != T::DTYPE) {
+        return ctx.decline("queries, keys, values and output have one element type");
+    }
     let innermost = |t: &TensorSpec, axis: usize| {
         t.dim_order.as_slice().last().is_some_and(|last| usize::from(*last) == axis)
     };
@@ -42,13 +54,13 @@ pub(super) fn attention_of(
     let keys = if key.is_dynamic() { usize::MAX / 2 } else { extent(key, spec.key.axes.row) };
     let depth = extent(query, spec.query.axes.element);
     let width = extent(value, spec.value.axes.element);
-    let scratch = ScratchPlan::new(keys, depth, width)?;
+    let scratch = ScratchPlan::new(keys, depth, width, T::IS_F32)?;
     Ok(Some(Attention::new(spec.clone(), ctx.cpu, scratch)))
 }
 
-/// The f32 tensor of an operand, if each of its dimensions is one of the operand's axes.
+/// The tensor of an operand, if each of its dimensions is one of the operand's axes.
 fn operand<'a>(ctx: &'a PrepareContext<'_>, operand: &Operand) -> Option<&'a TensorSpec> {
-    ctx.tensor(operand.argument).filter(|t| t.dtype == DType::Float32 && covers(&operand.axes, t.shape.len()))
+    ctx.tensor(operand.argument).filter(|t| covers(&operand.axes, t.shape.len()))
 }
 
 /// Is every one of `rank` dimensions named exactly once?
@@ -65,7 +77,7 @@ fn covers(axes: &Axes, rank: usize) -> bool {
 
 fn mask_fits(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> bool {
     let Some(mask) = spec.mask.and_then(|at| ctx.tensor(at)) else { return true };
-    matches!(mask.dtype, DType::Float32 | DType::Bool)
+    matches!(mask.dtype, DType::Float32 | DType::BFloat16 | DType::Float16 | DType::Bool)
         && mask.shape.len() <= 4
         && mask.dim_order.is_contiguous()
 }

@@ -20,6 +20,10 @@ pub(super) enum MaskKind {
     None,
     /// f32.
     Added,
+    /// bfloat16.
+    AddedBrain,
+    /// float16.
+    AddedBinary,
     /// bool, true: seen.
     Kept,
 }
@@ -289,6 +293,8 @@ fn mask(spec: &AttentionSpec, args: &Args<'_>, to: [usize; 4]) -> Result<(MaskKi
     };
     let kind = match tensor.dtype() {
         DType::Bool => MaskKind::Kept,
+        DType::BFloat16 => MaskKind::AddedBrain,
+        DType::Float16 => MaskKind::AddedBinary,
         _ => MaskKind::Added,
     };
     let (shape, rank) = (tensor.shape(), tensor.rank());

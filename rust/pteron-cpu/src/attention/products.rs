@@ -7,6 +7,7 @@
 
 use crate::gemm::{Fetch, Tile, TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
+use pteron_kernels::elementwise::operand::{Source, load_up_to};
 use pteron_kernels::vector_math::{Simd, SimdTask};
 
 /// C = A·B or C += A·B over packed panels of B.
@@ -68,11 +69,11 @@ impl TiledProduct {
 }
 
 /// Scores of a few queries against keys that lie as rows.
-pub(super) struct DirectScores {
+pub(super) struct DirectScores<T> {
     /// Dense rows of `depth` elements.
     pub queries: *const f32,
     pub rows: usize,
-    pub keys: *const f32,
+    pub keys: *const T,
     pub key_stride: usize,
     pub count: usize,
     pub depth: usize,
@@ -80,7 +81,7 @@ pub(super) struct DirectScores {
     pub stride: usize,
 }
 
-impl SimdTask for DirectScores {
+impl<T: Source> SimdTask for DirectScores<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -100,19 +101,19 @@ impl SimdTask for DirectScores {
 /// # Safety
 /// `n` elements behind both.
 #[inline(always)]
-unsafe fn dot<S: Simd>(s: S, a: *const f32, b: *const f32, n: usize) -> f32 {
+unsafe fn dot<S: Simd, T: Source>(s: S, a: *const f32, b: *const T, n: usize) -> f32 {
     let (mut even, mut odd) = (s.zero(), s.zero());
     let mut i = 0;
     // SAFETY: i + m ≤ n.
     unsafe {
         while i + 2 * S::LANES <= n {
-            even = s.fma(s.load(a.add(i)), s.load(b.add(i)), even);
-            odd = s.fma(s.load(a.add(i + S::LANES)), s.load(b.add(i + S::LANES)), odd);
+            even = s.fma(s.load(a.add(i)), T::load(s, b.add(i)), even);
+            odd = s.fma(s.load(a.add(i + S::LANES)), T::load(s, b.add(i + S::LANES)), odd);
             i += 2 * S::LANES;
         }
         while i < n {
             let m = S::LANES.min(n - i);
-            even = s.fma(s.load_up_to(a.add(i), m), s.load_up_to(b.add(i), m), even);
+            even = s.fma(s.load_up_to(a.add(i), m), load_up_to(s, b.add(i), m), even);
             i += m;
         }
     }
@@ -120,11 +121,11 @@ unsafe fn dot<S: Simd>(s: S, a: *const f32, b: *const f32, n: usize) -> f32 {
 }
 
 /// Sums of weighted values for a few queries, values lying as rows.
-pub(super) struct DirectSums {
+pub(super) struct DirectSums<T> {
     pub weights: *const f32,
     pub stride: usize,
     pub rows: usize,
-    pub values: *const f32,
+    pub values: *const T,
     pub value_stride: usize,
     pub count: usize,
     pub width: usize,
@@ -137,7 +138,7 @@ pub(super) struct DirectSums {
 /// Vectors of a value that are summed side by side.
 const SIDE_BY_SIDE: usize = 4;
 
-impl SimdTask for DirectSums {
+impl<T: Source> SimdTask for DirectSums<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -159,7 +160,7 @@ impl SimdTask for DirectSums {
     }
 }
 
-impl DirectSums {
+impl<T: Source> DirectSums<T> {
     /// `n` elements from `e` on; whole vectors unless `N` is 1.
     ///
     /// # Safety
@@ -184,13 +185,13 @@ impl DirectSums {
                 let weight = s.splat(*weights.add(i));
                 let value = self.values.add(i * self.value_stride + e);
                 for (v, sum) in even.iter_mut().enumerate() {
-                    *sum = s.fma(weight, s.load_up_to(value.add(v * S::LANES), lanes), *sum);
+                    *sum = s.fma(weight, load_up_to(s, value.add(v * S::LANES), lanes), *sum);
                 }
                 if i + 1 < self.count {
                     let weight = s.splat(*weights.add(i + 1));
                     let value = value.add(self.value_stride);
                     for (v, sum) in odd.iter_mut().enumerate() {
-                        *sum = s.fma(weight, s.load_up_to(value.add(v * S::LANES), lanes), *sum);
+                        *sum = s.fma(weight, load_up_to(s, value.add(v * S::LANES), lanes), *sum);
                     }
                 }
                 i += 2;

@@ -10,6 +10,7 @@
     reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
 )]
 
+use pteron_kernels::elementwise::operand::{Source, load_up_to};
 use pteron_kernels::vector_math::exp::exp;
 use pteron_kernels::vector_math::simd::MAX_LANES;
 use pteron_kernels::vector_math::{Simd, SimdTask};
@@ -20,6 +21,9 @@ pub(super) enum BlockMask {
     None,
     /// f32; strides from row to row, and from key to key (0 or 1).
     Added(*const f32, usize, usize),
+    /// Likewise, in 16 bits.
+    AddedBrain(*const half::bf16, usize, usize),
+    AddedBinary(*const half::f16, usize, usize),
     /// bool, false: -inf is added; strides likewise.
     Kept(*const u8, usize, usize),
 }
@@ -107,22 +111,14 @@ impl ScoreBlock {
                         max = s.max(max, s.load(x.add(i)));
                     }
                 }
-                BlockMask::Added(mask, by_row, 0) => {
-                    let more = s.splat(if n > 0 { *mask.add(row * by_row) } else { 0.0 });
-                    for i in (0..n).step_by(S::LANES) {
-                        let v = s.add(s.load(x.add(i)), more);
-                        s.store_up_to(x.add(i), v, n - i);
-                        max = s.max(max, s.load(x.add(i)));
-                    }
+                BlockMask::Added(mask, by_row, by_key) => {
+                    max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
                 }
-                BlockMask::Added(mask, by_row, _) => {
-                    let mask = mask.add(row * by_row);
-                    for i in (0..n).step_by(S::LANES) {
-                        // Lanes beyond `n` stay -inf: zero is added to them.
-                        let v = s.add(s.load(x.add(i)), s.load_up_to(mask.add(i), n - i));
-                        s.store(x.add(i), v);
-                        max = s.max(max, v);
-                    }
+                BlockMask::AddedBrain(mask, by_row, by_key) => {
+                    max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
+                }
+                BlockMask::AddedBinary(mask, by_row, by_key) => {
+                    max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
                 }
                 BlockMask::Kept(mask, by_row, by_key) => {
                     let mask = mask.add(row * by_row);
@@ -143,6 +139,39 @@ impl ScoreBlock {
         }
         s.reduce_max(max)
     }
+}
+
+/// Adds one row of a mask, `by_key` from key to key (0 or 1), to `n` scores; the largest, by lanes.
+///
+/// # Safety
+/// The row has `n` keys, or one where `by_key` is 0; `x` has whole vectors.
+#[inline(always)]
+unsafe fn add_mask<S: Simd, M: Source>(
+    s: S,
+    (mask, by_key): (*const M, usize),
+    x: *mut f32,
+    n: usize,
+) -> S::F {
+    let mut max = s.splat(f32::NEG_INFINITY);
+    // SAFETY: the caller promises the keys of the mask and the scores.
+    unsafe {
+        if by_key == 0 {
+            let more = s.splat(if n > 0 { (*mask).number() } else { 0.0 });
+            for i in (0..n).step_by(S::LANES) {
+                let v = s.add(s.load(x.add(i)), more);
+                s.store_up_to(x.add(i), v, n - i);
+                max = s.max(max, s.load(x.add(i)));
+            }
+            return max;
+        }
+        for i in (0..n).step_by(S::LANES) {
+            // Lanes beyond `n` stay -inf: zero is added to them.
+            let v = s.add(s.load(x.add(i)), load_up_to(s, mask.add(i), n - i));
+            s.store(x.add(i), v);
+            max = s.max(max, v);
+        }
+    }
+    max
 }
 
 /// Numbers of the lanes.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "rows of masks are addressed by stride")]
 
 use super::scores::BlockMask;
+use pteron_kernels::elementwise::operand::Source;
 use pteron_kernels::vector_math::{Simd, SimdTask};
 
 /// The number of first keys of a block behind which every row adds -inf, at least `at_least`.
@@ -24,15 +25,16 @@ impl SimdTask for SeenKeys {
             seen = unsafe {
                 match self.mask {
                     BlockMask::None => self.keys,
-                    BlockMask::Added(mask, by_row, 0) if *mask.add(row * by_row) == f32::NEG_INFINITY => seen,
                     BlockMask::Kept(mask, by_row, 0) if *mask.add(row * by_row) == 0 => seen,
-                    BlockMask::Added(_, _, 0) | BlockMask::Kept(_, _, 0) => self.keys,
-                    BlockMask::Added(mask, by_row, _) => {
-                        let mask = mask.add(row * by_row);
-                        let lowest = s.splat(f32::NEG_INFINITY);
-                        let is_seen = |at: usize| s.any(s.not(s.eq(s.load(mask.add(at)), lowest)));
-                        let one = |at: usize| *mask.add(at) != f32::NEG_INFINITY;
-                        last(seen, self.keys, S::LANES, is_seen, one)
+                    BlockMask::Kept(_, _, 0) => self.keys,
+                    BlockMask::Added(mask, by_row, by_key) => {
+                        last_added(s, (mask.add(row * by_row), by_key), seen, self.keys)
+                    }
+                    BlockMask::AddedBrain(mask, by_row, by_key) => {
+                        last_added(s, (mask.add(row * by_row), by_key), seen, self.keys)
+                    }
+                    BlockMask::AddedBinary(mask, by_row, by_key) => {
+                        last_added(s, (mask.add(row * by_row), by_key), seen, self.keys)
                     }
                     BlockMask::Kept(mask, by_row, _) => {
                         let mask = mask.add(row * by_row);
@@ -47,6 +49,28 @@ impl SimdTask for SeenKeys {
         }
         seen
     }
+}
+
+/// [`last`] for a row of a mask that is added, `by_key` from key to key (0 or 1).
+///
+/// # Safety
+/// The row has `to` keys, or one where `by_key` is 0.
+#[inline(always)]
+unsafe fn last_added<S: Simd, M: Source>(
+    s: S,
+    (mask, by_key): (*const M, usize),
+    from: usize,
+    to: usize,
+) -> usize {
+    // SAFETY: `last` asks for keys below `to` alone, whole vectors of them where it asks for vectors.
+    let one = |at: usize| unsafe { (*mask.add(at)).number() != f32::NEG_INFINITY };
+    if by_key == 0 {
+        return if one(0) { to } else { from };
+    }
+    let lowest = s.splat(f32::NEG_INFINITY);
+    // SAFETY: as above.
+    let is_seen = |at: usize| unsafe { s.any(s.not(s.eq(M::load(s, mask.add(at)), lowest))) };
+    last(from, to, S::LANES, is_seen, one)
 }
 
 /// Behind the last of `from..to` that is seen, or `from`: looks at `lanes` at a time from the end, then at each one.

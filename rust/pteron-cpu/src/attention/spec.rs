@@ -88,16 +88,16 @@ pub struct ShapeCheck {
 /// `softmax(scale · Q Kᵀ + mask) V` per batch and head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionSpec {
-    /// f32, L queries of D elements.
+    /// L queries of D elements: f32, bfloat16 or float16, as keys, values and output are.
     pub query: Operand,
-    /// f32, S keys of D elements; as many heads as the queries, or a divisor of that.
+    /// S keys of D elements; as many heads as the queries, or a divisor of that.
     pub key: Operand,
-    /// f32, S values of any number of elements; as many heads as the keys.
+    /// S values of any number of elements; as many heads as the keys.
     pub value: Operand,
-    /// f32 (added) or bool (true: seen), broadcast to `[batch, head, L, S]`; `None` or an argument that is
+    /// A float (added) or bool (true: seen), broadcast to `[batch, head, L, S]`; `None` or an argument that is
     /// absent: no mask.
     pub mask: Option<usize>,
-    /// f32, L rows; its elements lie side by side.
+    /// L rows; its elements lie side by side.
     pub out: Operand,
     /// Factor of the scores.
     pub scale: f32,

@@ -1,5 +1,6 @@
+use super::kernel::Number;
 use super::*;
-use pteron_core::{Bool8, DType, Isa};
+use pteron_core::{Bool8, Isa};
 use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_kernels::testing::numbers;
 
@@ -47,10 +48,10 @@ impl Logical {
         (dims, places)
     }
 
-    fn tensor(&self) -> CallArg {
+    fn tensor<T: Number>(&self) -> CallArg {
         let (dims, places) = self.stored();
-        let mut data = vec![0.0; self.values.len()];
-        places.iter().zip(&self.values).for_each(|(at, v)| data[*at] = *v);
+        let mut data = vec![T::of_number(0.0); self.values.len()];
+        places.iter().zip(&self.values).for_each(|(at, v)| data[*at] = T::of_number(*v));
         CallArg::Tensor(HostTensor::new(&dims, &data).unwrap())
     }
 }
@@ -166,10 +167,28 @@ impl Case {
         Logical::new([batch, heads, l, self.value.shape[3]], self.out, 1)
     }
 
+    /// With the numbers that `T` has.
+    fn rounded<T: Number>(&self) -> Case {
+        let mut case = self.clone();
+        let round = |values: &mut Vec<f32>| values.iter_mut().for_each(|v| *v = T::of_number(*v).number());
+        [&mut case.query, &mut case.key, &mut case.value].into_iter().for_each(|t| round(&mut t.values));
+        if let Mask::Added(_, values) = &mut case.mask {
+            round(values);
+        }
+        case
+    }
+
     fn call(&self, isa: Isa) -> Option<SingleCall> {
+        self.call_as::<f32>(isa)
+    }
+
+    fn call_as<T: Number>(&self, isa: Isa) -> Option<SingleCall> {
         let mask = match &self.mask {
             Mask::None => CallArg::None,
-            Mask::Added(shape, values) => CallArg::Tensor(HostTensor::new(shape, values).unwrap()),
+            Mask::Added(shape, values) => {
+                let values: Vec<T> = values.iter().map(|v| T::of_number(*v)).collect();
+                CallArg::Tensor(HostTensor::new(shape, &values).unwrap())
+            }
             Mask::Kept(shape, values) => {
                 let values: Vec<Bool8> = values.iter().map(|v| Bool8::from(*v)).collect();
                 CallArg::Tensor(HostTensor::new(shape, &values).unwrap())
@@ -177,11 +196,11 @@ impl Case {
         };
         let (dims, _) = self.out().stored();
         let args = vec![
-            self.query.tensor(),
-            self.key.tensor(),
-            self.value.tensor(),
+            self.query.tensor::<T>(),
+            self.key.tensor::<T>(),
+            self.value.tensor::<T>(),
             mask,
-            CallArg::Tensor(HostTensor::zeros(DType::Float32, &dims).unwrap()),
+            CallArg::Tensor(HostTensor::zeros(T::DTYPE, &dims).unwrap()),
         ];
         let spec = self.spec();
         let prepare = |ctx: &pteron_core::PrepareContext<'_>| prepare_attention(ctx, &spec);
@@ -189,12 +208,45 @@ impl Case {
     }
 
     fn run(&self, isa: Isa, is_reversed: bool) -> Option<Vec<f32>> {
-        let mut call = self.call(isa)?;
+        self.run_as::<f32>(isa, is_reversed)
+    }
+
+    fn run_as<T: Number>(&self, isa: Isa, is_reversed: bool) -> Option<Vec<f32>> {
+        let mut call = self.call_as::<T>(isa)?;
         let grid = call.bind().unwrap();
         call.run(grid, is_reversed).unwrap();
-        let stored = call.output::<f32>(4).unwrap();
+        let stored = call.output::<T>(4).unwrap();
         let (_, places) = self.out().stored();
-        Some(places.iter().map(|at| stored[*at]).collect())
+        Some(places.iter().map(|at| stored[*at].number()).collect())
+    }
+
+    /// Against f64 over the numbers that `T` has: within `rounding` of a result, half a unit of its last place.
+    fn check_as<T: Number>(&self, rounding: f64, what: &str) {
+        let case = self.rounded::<T>();
+        let want = case.expected();
+        for isa in ISAS {
+            let Some(got) = case.run_as::<T>(isa, false) else { continue };
+            assert_eq!(got.len(), want.len());
+            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+                let is_close = if w.is_nan() {
+                    g.is_nan()
+                } else {
+                    (f64::from(*g) - w).abs() <= 4e-6 + rounding * w.abs()
+                };
+                assert!(is_close, "{what} {isa:?} element {i}: {g}, expected {w}");
+            }
+            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            assert_eq!(
+                bits(got),
+                bits(case.run_as::<T>(isa, true).unwrap()),
+                "{what} {isa:?}: another order"
+            );
+        }
+    }
+
+    fn check_halves(&self, what: &str) {
+        self.check_as::<half::bf16>(0.003_92, what);
+        self.check_as::<half::f16>(0.000_489, what);
     }
 
     fn check(&self, what: &str) {
@@ -235,6 +287,40 @@ const SHAPES: [[usize; 4]; 12] = [
 fn agrees_with_f64_for_all_shapes() {
     for shape in SHAPES {
         Case::new(1, 2, 2, shape).check(&format!("{shape:?}"));
+    }
+}
+
+#[test]
+fn halves_are_widened_and_results_rounded_once() {
+    let keys_transposed = Axes { batch: Some(0), head: Some(1), row: 3, element: 2 };
+    for shape in SHAPES {
+        Case::new(1, 2, 2, shape).check_halves(&format!("{shape:?}"));
+        let mut case = Case::new(1, 4, 2, shape);
+        case.causality = Causality::FromTopLeft;
+        case.check_halves(&format!("grouped, causal {shape:?}"));
+        (case.query.axes, case.key.axes, case.value.axes) =
+            (Axes::ROWS_FIRST, keys_transposed, Axes::ROWS_FIRST);
+        case.out = Axes::ROWS_FIRST;
+        case.check_halves(&format!("other orders {shape:?}"));
+    }
+    for shape in [[0, 4, 8, 8], [4, 0, 8, 8], [4, 4, 0, 8], [4, 4, 8, 0]] {
+        Case::new(1, 2, 2, shape).check_halves(&format!("{shape:?}"));
+    }
+}
+
+#[test]
+fn halves_have_masks_of_their_type_and_of_bools() {
+    for [l, s, d, e] in [[1, 700, 16, 16], [30, 500, 16, 16], [2, 40, 16, 16]] {
+        for mask in [[1, 1, l, s], [1, 1, 1, s], [1, 2, l, 1], [1, 1, 1, 1]] {
+            let n = mask.iter().product();
+            let mut case = Case { empty_row: EmptyRow::NaN, ..Case::new(1, 2, 2, [l, s, d, e]) };
+            let added = numbers(n, 11);
+            case.mask = Mask::Kept(mask, added.iter().map(|v| *v > -0.3).collect());
+            case.check_halves(&format!("kept {mask:?}"));
+            let hidden = |v: &f32| if *v > 0.3 { f32::NEG_INFINITY } else { *v };
+            case.mask = Mask::Added(mask, added.iter().map(hidden).collect());
+            case.check_halves(&format!("added {mask:?}"));
+        }
     }
 }
 

@@ -63,6 +63,14 @@ impl Builder {
         self.graph.tensors[tensor.index()].spec.dtype = dtype;
         tensor
     }
+    /// Says that every tensor but those of `except` has elements of `dtype`.
+    pub fn cast_all(&mut self, dtype: DType, except: &[TensorId]) {
+        let kept = except.iter().map(|t| (*t, self.graph.tensor(*t).spec.dtype)).collect::<Vec<_>>();
+        self.graph.tensors.iter_mut().for_each(|t| t.spec.dtype = dtype);
+        for (tensor, dtype) in kept {
+            self.cast(tensor, dtype);
+        }
+    }
     /// `q` dequantised by `scale` and a zero point of 3.
     pub fn dequantise(&mut self, q: TensorId, scale: f64, shape: &[usize]) -> TensorId {
         let mut args = vec![Argument::Tensor(q)];

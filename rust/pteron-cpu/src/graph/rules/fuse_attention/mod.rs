@@ -6,7 +6,8 @@
 //!
 //! Permutes, copies, views and factors on the way to the first product, on the way to the second, and
 //! behind it are taken in as far as they only rearrange; a mask that is `where(seen, 0, -inf)` is read as
-//! `seen`. Results differ from those of the separate steps by rounding, within 1e-5 of the largest
+//! `seen`. In models of 16-bit floats, casts stand before and behind the softmax: they go, too, and nothing between the products
+//! is rounded to 16 bits any more. Results differ from those of the separate steps by rounding, within 1e-5 of the largest
 //! output; NaN, infinities and rows that see nothing come out as in the steps, but that keys which a mask hides are not read.
 //!
 //! Where shapes can change, the views that are left out state theirs in lists of integers: the step takes
@@ -65,6 +66,8 @@ enum Reach {
 /// What was found so far.
 struct Pattern {
     reach: Reach,
+    /// Of the operands.
+    dtype: DType,
     extents: Extents,
     scale: f64,
     /// Nodes that are replaced.
@@ -82,6 +85,7 @@ impl Pattern {
     fn new(reach: Reach, empty_row: EmptyRow) -> Self {
         Pattern {
             reach,
+            dtype: DType::Float32,
             extents: Extents::default(),
             scale: 1.0,
             nodes: Vec::new(),
@@ -99,7 +103,8 @@ impl Pattern {
             4 => smallvec![Extent::Batch, Extent::Heads, Extent::Rows, Extent::Keys],
             _ => return None,
         };
-        if graph.tensor(found.weights).spec.dtype != DType::Float32 {
+        self.dtype = graph.tensor(found.weights).spec.dtype;
+        if !matches!(self.dtype, DType::Float32 | DType::BFloat16 | DType::Float16) {
             return None;
         }
         let (first, mask) = self.scores(graph, found.scores, &layout)?;
@@ -198,9 +203,7 @@ impl Pattern {
     ) -> Option<Found> {
         let mut tensor = graph.node(product).input(position)?;
         loop {
-            if graph.tensor(tensor).spec.dtype != DType::Float32
-                || !self.extents.unify(graph, tensor, &layout)
-            {
+            if graph.tensor(tensor).spec.dtype != self.dtype || !self.extents.unify(graph, tensor, &layout) {
                 return None;
             }
             // Past a split of heads there are rows as a linear layer leaves them.
@@ -375,7 +378,8 @@ impl Pattern {
 }
 
 fn is_product(node: &Node) -> bool {
-    node.op == Op::Linear && node.operator == "aten::bmm.out" && node.epilogue.is_none()
+    // Of 16 bits it is no `Op::Linear`.
+    matches!(node.op, Op::Linear | Op::Opaque) && node.operator == "aten::bmm.out" && node.epilogue.is_none()
 }
 
 /// Does the node write memory, other than a view?

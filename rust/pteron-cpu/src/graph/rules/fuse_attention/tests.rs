@@ -4,6 +4,7 @@ use crate::graph::Literal;
 use crate::graph::testing::{AnyKernel, Builder};
 use pteron_core::TensorSpec;
 
+const CAST: &str = "dim_order_ops::_to_dim_order_copy.out";
 const VIEW: &str = "executorch_prim::et_view.default";
 
 /// Attention of 2 heads over 5 queries and 7 keys, step by step.
@@ -14,6 +15,7 @@ struct Steps {
     late_scale: bool,
     joined: bool,
     batch: usize,
+    dtype: DType,
 }
 
 fn permute(b: &mut Builder, t: TensorId, order: [i64; 4]) -> TensorId {
@@ -39,7 +41,15 @@ fn flags(t: TensorId, dim: i64, flag: bool) -> Vec<Argument> {
 
 impl Steps {
     fn new() -> Self {
-        Steps { b: Builder::new(), mask: true, safe: true, late_scale: false, joined: false, batch: 3 }
+        Steps {
+            b: Builder::new(),
+            mask: true,
+            safe: true,
+            late_scale: false,
+            joined: false,
+            batch: 3,
+            dtype: DType::Float32,
+        }
     }
 
     /// Writes the run; names what the tests look at.
@@ -69,7 +79,10 @@ impl Steps {
             let args = vec![Argument::Tensor(x), Argument::Tensor(mask), Argument::int(1)];
             x = b.call_with("aten::add.out", args, &scores);
         }
-        let mut w = b.call_with("aten::_softmax.out", flags(x, -1, false), &scores);
+        let is_half = self.dtype != DType::Float32;
+        let wide = if is_half { b.call(CAST, &[x], &scores) } else { x };
+        let softmax = b.call_with("aten::_softmax.out", flags(wide, -1, false), &scores);
+        let mut w = if is_half { b.call(CAST, &[softmax], &scores) } else { softmax };
         b.name("scores", x).name("weights", w);
         if self.safe {
             w = safe(b, x, w, &scores);
@@ -83,6 +96,8 @@ impl Steps {
         y = view(b, y, &[n, h, l, d]);
         y = permute(b, y, [0, 2, 1, 3]);
         b.name("y", y);
+        let wide = [wide, softmax];
+        b.cast_all(self.dtype, if is_half { &wide } else { &[] });
         self.b
     }
 }
@@ -130,6 +145,26 @@ fn the_whole_decomposition_is_one_step() {
     }
     assert!(spec.checks.is_empty());
     assert_eq!(node.covers.len(), 22);
+}
+
+#[test]
+fn floats_of_16_bits_lose_the_casts_around_the_softmax() {
+    for dtype in [DType::BFloat16, DType::Float16] {
+        for safe in [false, true] {
+            let mut b = Steps { dtype, safe, ..Steps::new() }.write();
+            let found = fused(&mut b);
+            let [(spec, node)] = found.as_slice() else { panic!("one step: {found:?}") };
+            assert_eq!(b.graph.live().count(), 1);
+            assert_eq!(inputs(node), ["q", "k", "v", "mask"].map(|n| b.get(n)));
+            assert_eq!(node.output(), Some(b.get("y")));
+            assert_eq!(spec.empty_row, if safe { EmptyRow::Zero } else { EmptyRow::NaN });
+        }
+    }
+    // A softmax in 16 bits, or one whose weights stay f32, is another computation.
+    let mut b = Steps { dtype: DType::BFloat16, safe: false, ..Steps::new() }.write();
+    let weights = b.get("weights");
+    b.cast(weights, DType::Float32);
+    assert!(fused(&mut b).is_empty());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::attention::EmptyRow;
 use crate::graph::{Graph, Host, Node, NodeId, TensorId};
+use pteron_core::DType;
 
 /// A softmax over the last dimension.
 pub(super) struct Weights {
@@ -31,12 +32,44 @@ pub(super) fn weights(graph: &Graph, host: &dyn Host, id: NodeId) -> Option<Weig
         "aten::div.out" => decomposed(graph, id)?,
         _ => return None,
     };
-    if let Some((out, nodes)) = zeroed(graph, host, &found) {
-        found.weights = out;
-        found.empty_row = EmptyRow::Zero;
-        found.nodes.extend(nodes);
+    found.take_zeroed(graph, host);
+    if let Some((scores, weights, casts)) = narrow(graph, &found) {
+        (found.scores, found.weights) = (scores, weights);
+        found.nodes.extend(casts);
+        found.take_zeroed(graph, host);
     }
     Some(found)
+}
+
+impl Weights {
+    /// Takes in what makes rows that see nothing zero.
+    fn take_zeroed(&mut self, graph: &Graph, host: &dyn Host) {
+        if let Some((out, nodes)) = zeroed(graph, host, self) {
+            self.weights = out;
+            self.empty_row = EmptyRow::Zero;
+            self.nodes.extend(nodes);
+        }
+    }
+}
+
+/// Scores and weights of 16 bits around a softmax in f32, with the casts between them.
+fn narrow(graph: &Graph, found: &Weights) -> Option<(TensorId, TensorId, [NodeId; 2])> {
+    let dtype = |t: TensorId| graph.tensor(t).spec.dtype;
+    let widening = graph.producer(found.scores).filter(|id| is_cast(graph.node(*id)))?;
+    let scores = graph.node(widening).input(0)?;
+    let narrowing = graph.only_reader(found.weights).filter(|id| is_cast(graph.node(*id)))?;
+    let weights = graph.node(narrowing).output()?;
+    let fits = dtype(found.scores) == DType::Float32
+        && matches!(dtype(scores), DType::BFloat16 | DType::Float16)
+        && dtype(weights) == dtype(scores)
+        && graph.tensor(scores).spec.shape == graph.tensor(found.scores).spec.shape
+        && graph.tensor(weights).spec.shape == graph.tensor(found.weights).spec.shape;
+    fits.then_some((scores, weights, [widening, narrowing]))
+}
+
+fn is_cast(node: &Node) -> bool {
+    matches!(node.operator.as_str(), "dim_order_ops::_to_dim_order_copy.out" | "aten::_to_copy.out")
+        && node.epilogue.is_none()
 }
 
 fn is_last(graph: &Graph, tensor: TensorId, dim: f64) -> bool {
