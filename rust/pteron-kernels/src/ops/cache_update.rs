@@ -79,7 +79,11 @@ fn put_rows_at(args: &Args<'_>) -> Result<()> {
     for i in 0..batch.saturating_mul(rows) {
         let (b, row) = (i / rows, i % rows);
         let begins = |strides: &Dims, row: usize| {
-            signed(b.checked_mul(strides[0]).zip(row.checked_mul(strides[1])).and_then(|(a, c)| a.checked_add(c)))
+            signed(
+                b.checked_mul(strides[0])
+                    .zip(row.checked_mul(strides[1]))
+                    .and_then(|(a, c)| a.checked_add(c)),
+            )
         };
         copy.run_at(&value, begins(from, row)?, &mut cache, begins(to, place(i)?)?)?;
     }
@@ -121,7 +125,11 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     Routine::prepare(
         |args| bind(args, false),
         |args, _| {
-            put_rows(&args.tensor(VALUE)?, &mut args.output(CACHE)?, usize::try_from(args.int(START)?).unwrap_or(0))?;
+            put_rows(
+                &args.tensor(VALUE)?,
+                &mut args.output(CACHE)?,
+                usize::try_from(args.int(START)?).unwrap_or(0),
+            )?;
             put_nothing(args, OUT[0])
         },
     )

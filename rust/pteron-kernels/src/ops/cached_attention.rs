@@ -14,7 +14,7 @@ use crate::ops::cache_update::{check_room, check_rows, put_rows};
 use crate::ops::layout::same_dtype;
 use crate::routine::dtype_of;
 use crate::shape::{check_rank, check_same};
-use pteron_core::{Args, ArgSpec, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result, Scratch};
+use pteron_core::{ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result, Scratch};
 
 /// Where the arguments of an operator stand; those of the mask, dropout, causality and scale follow each other.
 #[derive(Debug, Clone, Copy)]
@@ -131,12 +131,15 @@ impl Problem {
         let is_causal = args.bool(form.causal())?;
         let (rows, capacity) = (query[row], keys[row]);
         if args.double(form.mask + 1)? != 0.0 {
-            return Err(Error::kernel("attention with dropout does not run").argument("drpout_p").expected("0"));
+            return Err(Error::kernel("attention with dropout does not run")
+                .argument("drpout_p")
+                .expected("0"));
         }
         let (count, first_limit) = match args.optional_tensor(form.mask)? {
             Some(_) if is_causal => return Err(both_masks()),
             Some(mask) => {
-                check_same("the mask", &[rows, capacity], mask.shape()).map_err(|e| e.argument("attn_mask"))?;
+                check_same("the mask", &[rows, capacity], mask.shape())
+                    .map_err(|e| e.argument("attn_mask"))?;
                 (capacity, None)
             }
             None => {
@@ -167,7 +170,8 @@ impl Problem {
         if self.group == 0 || self.rows == 0 || self.depth == 0 {
             return Grid::EMPTY;
         }
-        let products = self.group.saturating_mul(self.rows).saturating_mul(self.keys).saturating_mul(self.depth);
+        let products =
+            self.group.saturating_mul(self.rows).saturating_mul(self.keys).saturating_mul(self.depth);
         Grid::chunks(self.batch.saturating_mul(self.key_heads), products)
     }
 }
@@ -237,7 +241,8 @@ pub(crate) fn row_at(strides: &Dims, form: Form, [batch, head, row]: [usize; 3])
 /// Scratch elements for a call: `lines` lines of the depth, and a score for each key.
 pub(crate) fn scratch_elements(depth: usize, keys: usize, lines: usize) -> Result<usize> {
     let elements = depth.checked_mul(lines).and_then(|n| n.checked_add(keys));
-    let fits = |n: &usize| n.checked_mul(size_of::<f32>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    let fits =
+        |n: &usize| n.checked_mul(size_of::<f32>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
     elements.filter(fits).ok_or_else(|| Error::limit("the scores of a query are too large to address"))
 }
 
@@ -249,19 +254,22 @@ struct CachedAttention {
 impl CachedAttention {
     fn attend(&self, p: &Problem, part: &mut Part<'_>) -> Result<()> {
         let (args, form) = (part.args, self.form);
-        let [query, key, value] = [0, form.keys, form.values()].map(|i| args.tensor(i).and_then(Reader::<f32>::new));
+        let [query, key, value] =
+            [0, form.keys, form.values()].map(|i| args.tensor(i).and_then(Reader::<f32>::new));
         let (query, key, value) = (query?, key?, value?);
         let mask = args.optional_tensor(form.mask)?.map(Reader::<f32>::new).transpose()?;
         let mut out = Writer::<f32>::new(args.output(form.out)?)?;
         let [(q_strides, q_step), (k_strides, k_step), (v_strides, v_step), (o_strides, o_step)] =
-            [query.meta(), key.meta(), value.meta(), out.meta()].map(|m| (m.strides(), m.strides()[3] as isize));
+            [query.meta(), key.meta(), value.meta(), out.meta()]
+                .map(|m| (m.strides(), m.strides()[3] as isize));
         let (scores, sum) = (part.take_scratch(p.keys)?, part.take_scratch::<f32>(p.depth)?);
         let [q_line, line] = [part.take_scratch(p.depth)?, part.take_scratch(p.depth)?];
         let (batch, key_head) = (part.chunk / p.key_heads, part.chunk % p.key_heads);
         for i in 0..p.group * p.rows {
             let (head, row) = (key_head * p.group + i / p.rows, i % p.rows);
             let q = query.block(row_at(q_strides, form, [batch, head, row]), q_step, p.depth, q_line)?;
-            let weights = scores.get_mut(..p.visible(row)).ok_or_else(|| Error::internal("too few scores"))?;
+            let weights =
+                scores.get_mut(..p.visible(row)).ok_or_else(|| Error::internal("too few scores"))?;
             for (j, score) in weights.iter_mut().enumerate() {
                 let k = key.block(row_at(k_strides, form, [batch, key_head, j]), k_step, p.depth, line)?;
                 *score = dot(q, k) * p.scale;

@@ -110,7 +110,8 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let extent = ctx.tensor(0).and_then(|t| t.shape.last().copied()).unwrap_or(1);
     let bytes = extent.checked_mul(size_of::<f32>());
-    let bytes = bytes.ok_or_else(|| Error::limit("a line is too large to address").got(extent.to_string()))?;
+    let bytes =
+        bytes.ok_or_else(|| Error::limit("a line is too large to address").got(extent.to_string()))?;
     Routine::prepare_with_scratch(bytes, bind, run)
 }
 
@@ -140,7 +141,8 @@ mod tests {
             let y = transformed(&[2, n], &x).unwrap();
             for (line, got) in x.chunks(n).zip(y.chunks(n)) {
                 for (i, got) in got.iter().enumerate() {
-                    let sum: f64 = line.iter().enumerate().map(|(j, v)| sylvester(i, j) * f64::from(*v)).sum();
+                    let sum: f64 =
+                        line.iter().enumerate().map(|(j, v)| sylvester(i, j) * f64::from(*v)).sum();
                     assert!((f64::from(*got) - sum / (n as f64).sqrt()).abs() < 1e-4);
                 }
             }

@@ -10,7 +10,7 @@ use crate::grid_kernel::{GridKernel, Part, Preparation, prepared};
 use crate::operator::{Operator, kernel};
 use crate::ops::cached_attention::{Form, Problem, check_call, row_at, scratch_elements, soft_maximum};
 use crate::shape::check_same;
-use pteron_core::{Args, ArgSpec, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result, Scratch};
+use pteron_core::{ArgSpec, Args, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result, Scratch};
 
 const FORM: Form = Form { keys: 1, start: 3, mask: 4, out: 15, row_axis: 1, updates: false };
 /// Zero points of queries, keys and values; the scales of each stand behind its zero points.
@@ -104,7 +104,8 @@ impl QuantizedAttention {
         for i in 0..p.group * p.rows {
             let (head, row) = (key_head * p.group + i / p.rows, i % p.rows);
             let q = query.line(form, [batch, head, row])?;
-            let weights = scores.get_mut(..p.visible(row)).ok_or_else(|| Error::internal("too few scores"))?;
+            let weights =
+                scores.get_mut(..p.visible(row)).ok_or_else(|| Error::internal("too few scores"))?;
             let hides = mask.map(|mask| mask.get(row * p.keys..).unwrap_or_default());
             for (j, score) in weights.iter_mut().enumerate() {
                 *score = q.dot(&key.line(form, [batch, key_head, j])?) * p.scale;
@@ -164,7 +165,9 @@ fn check_tensors(ctx: &PrepareContext<'_>) -> Result<()> {
                 .argument(at.to_string())
                 .expected(format!("a contiguous tensor of {dtype}"))
                 .got(ctx.tensor(at).map_or_else(|| "None".to_string(), |t| t.dtype.to_string()))
-                .hint("quantise queries, keys and values to int8 with a scale and a zero point for each row"));
+                .hint(
+                    "quantise queries, keys and values to int8 with a scale and a zero point for each row",
+                ));
         }
     }
     Ok(())
@@ -174,7 +177,9 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     check_call(ctx, FORM)?;
     check_tensors(ctx)?;
     let form = match ctx.args.get(HEADS_FIRST) {
-        Some(ArgSpec::Bool(Some(is_heads_first))) => Form { row_axis: 1 + usize::from(*is_heads_first), ..FORM },
+        Some(ArgSpec::Bool(Some(is_heads_first))) => {
+            Form { row_axis: 1 + usize::from(*is_heads_first), ..FORM }
+        }
         _ => {
             return Err(Error::kernel("the order of rows and heads must be known")
                 .argument("is_seq_at_dim_2")
@@ -209,7 +214,8 @@ mod tests {
     fn drawn(rows: usize, heads: usize, seed: u64, heads_first: bool) -> Drawn {
         let [first, second] = if heads_first { [heads, rows] } else { [rows, heads] };
         let stored: Vec<i8> = numbers(6 * rows * heads, seed).iter().map(|v| (v * 31.0) as i8).collect();
-        let scales: Vec<f32> = numbers(rows * heads, seed + 1).iter().map(|v| v.abs() / 400.0 + 0.005).collect();
+        let scales: Vec<f32> =
+            numbers(rows * heads, seed + 1).iter().map(|v| v.abs() / 400.0 + 0.005).collect();
         let zeros: Vec<i8> = numbers(rows * heads, seed + 2).iter().map(|v| (v * 8.0) as i8).collect();
         let meaning = |i: usize| (f32::from(stored[i]) - f32::from(zeros[i / 6])) * scales[i / 6];
         let values: Vec<f32> = (0..stored.len()).map(meaning).collect();
@@ -221,7 +227,12 @@ mod tests {
         }
     }
 
-    fn quantised(parts: &[Drawn; 3], start: i64, mask: Option<&Tensor>, heads_first: bool) -> Result<Vec<f32>> {
+    fn quantised(
+        parts: &[Drawn; 3],
+        start: i64,
+        mask: Option<&Tensor>,
+        heads_first: bool,
+    ) -> Result<Vec<f32>> {
         let tensor = |t: &Tensor| Arg::Tensor(t.clone());
         let mut args: Vec<Arg> = parts.iter().map(|p| tensor(&p.numbers)).collect();
         args.extend([start.into(), mask.map_or(Arg::None, tensor)]);

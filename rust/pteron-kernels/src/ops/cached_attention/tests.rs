@@ -17,8 +17,7 @@ struct Case {
     is_causal: bool,
 }
 
-const CASE: Case =
-    Case { rows: 3, capacity: 8, heads: 4, key_heads: 2, depth: 5, start: 2, is_causal: true };
+const CASE: Case = Case { rows: 3, capacity: 8, heads: 4, key_heads: 2, depth: 5, start: 2, is_causal: true };
 
 impl Case {
     fn values(&self, rows: usize, heads: usize, seed: u64) -> Vec<f32> {
@@ -26,7 +25,8 @@ impl Case {
     }
 
     fn tensors(&self) -> [Tensor; 3] {
-        let tensor = |rows, heads, seed| Tensor::of(&[1, rows, heads, self.depth], &self.values(rows, heads, seed));
+        let tensor =
+            |rows, heads, seed| Tensor::of(&[1, rows, heads, self.depth], &self.values(rows, heads, seed));
         [
             tensor(self.rows, self.heads, 1),
             tensor(self.capacity, self.key_heads, 2),
@@ -128,7 +128,8 @@ fn halves_are_computed_in_float32() {
         let values: Vec<bf16> = t.values::<f32>().into_iter().map(bf16::from_f32).collect();
         Tensor::of(t.shape(), &values)
     });
-    let got: Vec<f32> = CASE.call(rounded, None).unwrap().values::<bf16>().iter().map(|v| v.to_f32()).collect();
+    let got: Vec<f32> =
+        CASE.call(rounded, None).unwrap().values::<bf16>().iter().map(|v| v.to_f32()).collect();
     let hidden = |row: usize, key: usize| if key > row + 2 { f64::NEG_INFINITY } else { 0.0 };
     assert_near(&got, &CASE.expected(5, hidden), 2e-2);
 }
@@ -157,8 +158,10 @@ fn caches_are_written_before_they_are_read() {
     let [query, key, value] = CASE.tensors();
     let new = |seed| Tensor::of(&[1, 3, 2, 5], &CASE.values(3, 2, seed));
     let with_caches = |length: i64| {
-        let mut args: Vec<Arg> =
-            [query.clone(), new(7), new(8), key.clone(), value.clone()].into_iter().map(Arg::Tensor).collect();
+        let mut args: Vec<Arg> = [query.clone(), new(7), new(8), key.clone(), value.clone()]
+            .into_iter()
+            .map(Arg::Tensor)
+            .collect();
         args.extend([CASE.start.into(), length.into()]);
         args.extend(CASE.settings(None));
         args.push(Tensor::output(DType::Float32, query.shape()).into());
