@@ -68,7 +68,7 @@ unsafe fn last_added<S: Simd, M: Source>(
         return if one(0) { to } else { from };
     }
     let lowest = s.splat(f32::NEG_INFINITY);
-    // SAFETY: as above.
+    // SAFETY: `last` asks for vectors that end at or below `to`, which the row has.
     let is_seen = |at: usize| unsafe { s.any(s.not(s.eq(M::load(s, mask.add(at)), lowest))) };
     last(from, to, S::LANES, is_seen, one)
 }
