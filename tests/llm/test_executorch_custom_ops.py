@@ -13,6 +13,7 @@ import torch
 
 import pteron
 from pteron.errors import KernelError
+from tests.llm.executorch_llama import random_llama
 
 _IGNORED = ("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings(*_IGNORED)]
@@ -31,29 +32,16 @@ OPERATORS = {
 
 def eager(kind: str) -> Any:
     """ExecuTorch's Llama with random weights and its source transformations."""
-    llama = pytest.importorskip("executorch.examples.models.llama.llama_transformer")
-    from executorch.examples.models.llama.model_args import ModelArgs
-    from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
-
-    arguments = ModelArgs(
-        dim=64,
-        hidden_dim=128,
+    model = random_llama(
+        std=0.2,
         n_layers=1,
-        n_heads=4,
-        n_kv_heads=2,
         vocab_size=VOCABULARY,
         max_seq_len=CHUNK + 1,
         max_context_len=CACHE,
-        use_kv_cache=True,
-        enable_dynamic_shape=True,
         use_sdpa_with_kv_cache_op=True,
     )
-    torch.manual_seed(0)
-    model = llama.construct_transformer(arguments).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(std=0.2)
+    from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
+
     model = custom_kv_cache.replace_kv_cache_with_custom_kv_cache(sdpa.replace_sdpa_with_custom_op(model))
     if kind == "quantised cache":
         model = custom_kv_cache.replace_kv_cache_with_quantized_kv_cache(model)

@@ -13,6 +13,7 @@ from pteron.compat.llm_runner import GenerationConfig, TextLLMRunner
 from pteron.errors import InputError
 from pteron.llm import Generator
 from pteron.llm.tokenizer import open_tokenizer
+from tests.llm.executorch_llama import random_llama
 from tests.llm.recipe_folder import TEMPLATE, trained_tokenizer
 
 _IGNORED = ("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -25,26 +26,9 @@ PROMPT = "The files of a program are checked when they are loaded, and a prompt 
 @pytest.fixture(scope="module")
 def eager() -> Any:
     """ExecuTorch's Llama with random weights, which says ASCII alone."""
-    llama = pytest.importorskip("executorch.examples.models.llama.llama_transformer")
-    arguments = pytest.importorskip("executorch.examples.models.llama.model_args").ModelArgs(
-        dim=64,
-        hidden_dim=128,
-        n_layers=2,
-        n_heads=4,
-        n_kv_heads=2,
-        vocab_size=VOCABULARY,
-        max_seq_len=CHUNK + 1,
-        max_context_len=CACHE,
-        use_kv_cache=True,
-        enable_dynamic_shape=True,
+    return random_llama(
+        std=0.4, n_layers=2, vocab_size=VOCABULARY, max_seq_len=CHUNK + 1, max_context_len=CACHE
     )
-    torch.manual_seed(0)
-    model = llama.construct_transformer(arguments).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(std=0.4)
-    return model
 
 
 @pytest.fixture(scope="module")
