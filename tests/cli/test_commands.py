@@ -259,6 +259,9 @@ def test_knobs_and_plugins(command: Command) -> None:
 def test_usage(command: Command) -> None:
     assert command().code == 2
     assert command("nothing").code == 2
+    unknown = command("info", "model.pte", "--colour")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "unrecognized arguments: --colour (`pteron info --help` shows" in unknown.err
     assert command("--version").out == f"pteron {pteron.__version__}\n"
     for module in COMMANDS:
         done = command(module.__name__.rpartition(".")[2].replace("_", "-"), "--help")

@@ -95,13 +95,16 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(one)
-        one.set_defaults(execute=module.execute)
+        one.set_defaults(execute=module.execute, refuse=one.error)
     return whole
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code."""
-    options = parser().parse_args(arguments)
+    options, unknown = parser().parse_known_args(arguments)
+    if unknown:
+        # By the command's own parser, whose help says what it takes.
+        options.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = options.execute(options)
         sys.stdout.flush()
