@@ -1,11 +1,14 @@
 """Files that ExecuTorch lowered to XNNPACK, run here and in ExecuTorch: alternating processes, medians.
 
-    python benches/xnnpack_files.py [MODEL ...] [--threads 1 2] [--pairs 5] [--int8] [--plain]
+    python benches/xnnpack_files.py [MODEL ...] [--threads 1 2] [--pairs 5] [--int8] [--plain] [--processor]
 
 Both engines run the same file, each in a fresh process on `threads` processors with no other import.
 Printed per model and threads: the time of a call, of loading the program and its method from the page cache,
-and the most memory that the process had beyond what it had after its imports. `--int8` quantises the models
-statically, per channel, first. `--plain` adds our run of the same model lowered without a partitioner.
+and the most memory that the process had beyond what was resident after its imports, until then and with
+calls. Every process reads the file before it measures, so that none of them finds it cold. `--int8` quantises
+the models statically, per channel, first. `--plain` adds our run of the same model lowered without a
+partitioner. `--processor` measures the time that processors worked for the process, which says more on a busy
+machine.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from model_speed import most_resident
+from resident import Memory
 from results import Tables, add_json_option
 from timing import cpu_model, median_ms
 
@@ -34,6 +37,9 @@ COLUMNS = [
     "peer",
     "ratio",
     "load, ms",
+    "peer",
+    "ratio",
+    "loading, MiB",
     "peer",
     "ratio",
     "memory, MiB",
@@ -56,7 +62,26 @@ def session(engine: str, path: Path, threads: int) -> Callable[[list[Any]], Any]
     return lambda tensors: ours.execute(tensors)[0]
 
 
-def worker(engine: str, folder: Path, name: str, threads: int, seconds: float) -> dict[str, float]:
+def warm(path: Path) -> None:
+    """Has the system hold the file in its page cache."""
+    with path.open("rb") as file:
+        while file.read(1 << 20):
+            pass
+
+
+def processor_ms(call: Callable[[], object], seconds: float) -> float:
+    """The processor time of a call, all threads together, in milliseconds."""
+    call()
+    calls, start, end = 0, time.process_time(), time.perf_counter() + seconds
+    while time.perf_counter() < end or calls < 3:
+        call()
+        calls += 1
+    return (time.process_time() - start) * 1e3 / calls
+
+
+def worker(
+    engine: str, folder: Path, name: str, threads: int, seconds: float, is_processor: bool
+) -> dict[str, float]:
     """Times one engine in this process."""
     import numpy as np
 
@@ -70,14 +95,18 @@ def worker(engine: str, folder: Path, name: str, threads: int, seconds: float) -
         arrays = [torch.from_numpy(array) for array in arrays]
     else:
         __import__("pteron")
-    before = most_resident()
-    start = time.perf_counter()
-    call = session(engine, folder / f"{name}{'.plain' if engine == 'plain' else ''}.pte", threads)
-    created = (time.perf_counter() - start) * 1e3
+    path = folder / f"{name}{'.plain' if engine == 'plain' else ''}.pte"
+    warm(path)
+    clock = time.process_time if is_processor else time.perf_counter
+    memory = Memory()
+    start = clock()
+    call = session(engine, path, threads)
+    created = (clock() - start) * 1e3
+    loaded = memory.most()
     result = np.asarray(call(arrays))
     np.save(folder / f"{name}.{engine}.npy", result)
-    run = median_ms(lambda: call(arrays), seconds)
-    return {"run": run, "load": created, "memory": most_resident() - before}
+    run = (processor_ms if is_processor else median_ms)(lambda: call(arrays), seconds)
+    return {"run": run, "load": created, "load memory": loaded, "memory": memory.most()}
 
 
 def make_files(folder: Path, name: str, is_int8: bool) -> None:
@@ -129,8 +158,10 @@ def spawn(arguments: list[str]) -> str:
     return done.stdout
 
 
-def compare(options: argparse.Namespace, folder: Path, name: str, threads: int, tables: Tables) -> float:
-    """Prints and notes one row; the ratio of the times of a call."""
+def compare(
+    options: argparse.Namespace, folder: Path, name: str, threads: int, tables: Tables
+) -> dict[str, float]:
+    """Prints and notes one row; our figures in those of the peer."""
     import numpy as np
 
     engines = ["pteron", "executorch", *(["plain"] if options.plain else [])]
@@ -138,7 +169,8 @@ def compare(options: argparse.Namespace, folder: Path, name: str, threads: int, 
     for _ in range(options.pairs):
         for engine in engines:
             arguments = [name, "--worker", engine, "--files", str(folder), "--threads", str(threads)]
-            text = spawn([*arguments, "--seconds", str(options.seconds)])
+            measure = ["--processor"] if options.processor else []
+            text = spawn([*arguments, *measure, "--seconds", str(options.seconds)])
             rows[engine].append(json.loads(text.splitlines()[-1]))
     medians = {
         engine: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
@@ -152,15 +184,17 @@ def compare(options: argparse.Namespace, folder: Path, name: str, threads: int, 
         f"{name:16} {threads}"
         f" | run {ours['run']:8.2f} {peer['run']:8.2f} ms {ours['run'] / peer['run']:5.2f}x"
         f" | load {ours['load']:7.1f} {peer['load']:7.1f} ms {ours['load'] / peer['load']:5.2f}x"
+        f" | loading {ours['load memory']:5.0f} {peer['load memory']:5.0f} MiB"
+        f" {ours['load memory'] / peer['load memory']:5.2f}x"
         f" | memory {ours['memory']:6.0f} {peer['memory']:6.0f} MiB {ours['memory'] / peer['memory']:5.2f}x"
         f" | difference {difference:.1e}{plain}",
         flush=True,
     )
     cells: list[object] = [name, threads]
-    for key, form in (("run", ".2f"), ("load", ".1f"), ("memory", ".0f")):
+    for key, form in (("run", ".2f"), ("load", ".1f"), ("load memory", ".0f"), ("memory", ".0f")):
         cells += [f"{ours[key]:{form}}", f"{peer[key]:{form}}", f"{ours[key] / peer[key]:.2f}x"]
     tables.row(*cells)
-    return ours["run"] / peer["run"]
+    return {key: ours[key] / peer[key] for key in ours}
 
 
 def main() -> None:
@@ -172,12 +206,14 @@ def main() -> None:
     parser.add_argument("--files", type=Path)
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--processor", action="store_true")
     parser.add_argument("--worker")
     parser.add_argument("--make", action="store_true")
     add_json_option(parser)
     options = parser.parse_args()
     if options.worker:
-        row = worker(options.worker, options.files, options.models[0], options.threads[0], options.seconds)
+        files, name, threads = options.files, options.models[0], options.threads[0]
+        row = worker(options.worker, files, name, threads, options.seconds, options.processor)
         print(json.dumps(row))
         return
     if options.make:
@@ -193,15 +229,16 @@ def main() -> None:
     )
     tables = Tables()
     tables.begin(COLUMNS)
-    ratios: dict[int, list[float]] = {threads: [] for threads in options.threads}
+    ratios: dict[int, list[dict[str, float]]] = {threads: [] for threads in options.threads}
     for name in options.models or list(PUBLISHED):
         if not (folder / f"{name}.pte").exists():
             spawn([name, "--make", "--files", str(folder), *(["--int8"] if options.int8 else [])])
         for threads in options.threads:
             ratios[threads].append(compare(options, folder, name, threads, tables))
     for threads, found in ratios.items():
-        mean = math.exp(statistics.fmean(map(math.log, found)))
-        print(f"geometric mean of the calls, {threads} threads: {mean:.2f}x")
+        means = {key: math.exp(statistics.fmean(math.log(row[key]) for row in found)) for key in found[0]}
+        text = ", ".join(f"{key} {mean:.2f}x" for key, mean in means.items())
+        print(f"geometric means, {threads} threads: {text}")
     tables.save(options)
 
 

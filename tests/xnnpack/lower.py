@@ -1,12 +1,13 @@
 """Lowers models with ExecuTorch and runs them there: `python -m tests.xnnpack.lower OUT`.
 
 The process imports nothing of ours. Each case becomes `OUT/NUMBER.pte` and `OUT/NUMBER.pt`, a dictionary:
-inputs of every call, what eager PyTorch and ExecuTorch's runtime made of them, the step of an int8 result,
-operators outside of delegates.
+inputs of every call, what eager PyTorch and ExecuTorch's runtime made of them (`wide`: eager in float64, of
+bfloat16), the step of an int8 result, operators outside of delegates.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from pathlib import Path
@@ -60,7 +61,8 @@ def lowered(case: Case, model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> A
     from executorch.exir import to_edge_transform_and_lower
 
     program = captured(case, model, inputs)
-    return to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
+    partitioner = XnnpackPartitioner(enable_bf16=case.is_bfloat16)
+    return to_edge_transform_and_lower(program, partitioner=[partitioner]).to_executorch()
 
 
 def run(path: Path, inputs: list[tuple[torch.Tensor, ...]]) -> list[Any]:
@@ -100,10 +102,13 @@ def write(name: str, folder: Path) -> None:
     every = calls(case, inputs)
     with torch.no_grad():
         eager = [flat(made(*one)) for one in every]
+        # The first result in float64, where dtypes are narrow.
+        wide = copy.deepcopy(made).double()(*(x.double() for x in inputs)) if case.is_bfloat16 else None
     torch.save(
         {
             "inputs": [list(one) for one in every],
             "eager": eager,
+            "wide": wide,
             "executorch": run(path, every),
             "step": step(export(made, inputs)) if case.quantized == "static" else 0.0,
             "delegates": [delegate.id for delegate in plan.delegates],

@@ -1,6 +1,7 @@
 """Models for XNNPACK's partitioner: one for each kind of node, and small networks.
 
-A model has inputs, dimensions that may change, and how it is quantised. `NODES` are modules of one operator.
+A model has inputs, dimensions that may change, and how it is quantised. `NODES` are modules of one operator,
+`INT8` those that have a form of int8.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Case:
 
     `quantized`: None, "static" or "dynamic". `sizes`: an axis of the first input whose extent changes, the
     smallest and largest, and those to run with. `leftover`: may the partitioner leave operators outside?
+    `is_bfloat16`: are weights and inputs bfloat16, which the partitioner takes when asked to?
     """
 
     build: Callable[[], nn.Module]
@@ -38,6 +40,7 @@ class Case:
     quantized: str | None = None
     sizes: tuple[int, int, int, tuple[int, ...]] | None = None
     leftover: bool = False
+    is_bfloat16: bool = False
 
 
 def image(channels: int = 4, size: int = 8) -> Callable[[], tuple[Tensor, ...]]:
@@ -223,6 +226,45 @@ def convolutions() -> nn.Module:
     )
 
 
+def int8(build: Callable[[], nn.Module], *shapes: tuple[int, ...]) -> Case:
+    """A case of static int8, large enough for rounding to show: tensors of these shapes, a wide one first."""
+    scales = [3.0, 1.0]
+    return Case(
+        build, lambda: tuple(torch.randn(s) * k for s, k in zip(shapes, scales, strict=False)), "static"
+    )
+
+
+IMAGE = (2, 16, 24, 24)
+#: A residual sum rounds otherwise in fixed point than in floats in one of 40,000 elements.
+LARGE = (4, 16, 64, 64)
+
+INT8: dict[str, Case] = {
+    "int8 Add": int8(of(lambda x, y: x + y), LARGE, LARGE),
+    "int8 Add, relu": int8(of(lambda x, y: torch.relu(x + y)), LARGE, LARGE),
+    "int8 Add, broadcast": int8(of(lambda x, y: x + y), LARGE, (16, 1, 1)),
+    "int8 Add, one value": int8(of(lambda x: x + x), IMAGE),
+    "int8 Multiply": int8(of(lambda x, y: x * y), LARGE, LARGE),
+    "int8 Multiply, relu": int8(of(lambda x, y: torch.relu(x * y)), LARGE, LARGE),
+    "int8 Concatenate2": int8(of(lambda x, y: torch.cat((x, y), 1)), IMAGE, IMAGE),
+    "int8 Conv2d": int8(lambda: nn.Conv2d(16, 32, 3, padding=1), IMAGE),
+    "int8 Conv2d, relu": int8(lambda: nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU()), IMAGE),
+    "int8 Conv2d, relu6": int8(lambda: nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU6()), IMAGE),
+    "int8 Conv2d, stride, groups": int8(lambda: nn.Conv2d(16, 32, 3, groups=4, stride=2), IMAGE),
+    "int8 Conv2d, pointwise": int8(lambda: nn.Conv2d(16, 32, 1), IMAGE),
+    "int8 Conv1d": int8(lambda: nn.Conv1d(16, 32, 3), (2, 16, 99)),
+    "int8 DepthwiseConv2d": int8(lambda: nn.Conv2d(16, 16, 3, padding=1, groups=16), IMAGE),
+    "int8 ConvTranspose2d": int8(lambda: nn.ConvTranspose2d(16, 8, 3, stride=2), IMAGE),
+    "int8 FullyConnected": int8(lambda: nn.Linear(64, 48), (128, 64)),
+    "int8 FullyConnected, relu": int8(lambda: nn.Sequential(nn.Linear(64, 48), nn.ReLU()), (128, 64)),
+    "int8 Clamp": int8(lambda: nn.Sequential(nn.Conv2d(16, 8, 1), nn.Hardtanh(-0.5, 0.5)), IMAGE),
+    "int8 MaxPooling2d": int8(lambda: nn.Sequential(nn.Conv2d(16, 8, 1), nn.MaxPool2d(2)), IMAGE),
+    "int8 GlobalAvgPooling2d": int8(
+        lambda: nn.Sequential(nn.Conv2d(16, 32, 1), nn.AdaptiveAvgPool2d(1)), (16, 16, 7, 7)
+    ),
+    "int8 StaticReshape": int8(lambda: nn.Sequential(nn.Conv2d(16, 8, 1), nn.Flatten()), IMAGE),
+    "int8 StaticSlice": int8(of(lambda x: x[:, 2:9] + x[:, 4:11]), IMAGE),
+}
+
 NETWORKS: dict[str, Case] = {
     "linear": Case(lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), matrix(3, 8)),
     "residual": Case(Residual, lambda: (torch.randn(1, 3, 16, 16),)),
@@ -246,9 +288,14 @@ NETWORKS: dict[str, Case] = {
     "dynamic int8": Case(
         lambda: nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4)), matrix(6, 32), "dynamic"
     ),
+    "bfloat16": Case(
+        lambda: nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32)).bfloat16(),
+        lambda: (torch.randn(6, 64).bfloat16(),),
+        is_bfloat16=True,
+    ),
 }
 
-CASES: dict[str, Case] = {**NODES, **NETWORKS}
+CASES: dict[str, Case] = {**NODES, **INT8, **NETWORKS}
 
 
 def file_name(case: str) -> str:

@@ -44,7 +44,10 @@ def results(program: pteron.Program, record: dict[str, Any]) -> list[list[np.nda
     return [[np.asarray(out) for out in method.execute(list(inputs))] for inputs in record["inputs"]]
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.quantized is None])
+FLOATS = [name for name, case in CASES.items() if case.quantized is None and not case.is_bfloat16]
+
+
+@pytest.mark.parametrize("name", FLOATS)
 def test_float32_is_eagers(name: str, files: Path) -> None:
     content, record = file_of(files, name)
     assert "XnnpackBackend" in record["delegates"]
@@ -61,13 +64,47 @@ def test_float32_is_eagers(name: str, files: Path) -> None:
     assert "XnnpackBackend" not in program.plan_listing("forward")
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.quantized == "static"])
-def test_static_int8_is_within_a_step_of_executorchs(name: str, files: Path) -> None:
+STATIC = [name for name, case in CASES.items() if case.quantized == "static"]
+#: Networks with a node that computes in float32 between int8 ones.
+MIXED = ["int8 mobile"]
+
+
+@pytest.mark.parametrize("name", [name for name in STATIC if name not in MIXED])
+def test_static_int8_is_executorchs(name: str, files: Path) -> None:
+    content, record = file_of(files, name)
+    assert record["step"] > 0
+    (ours,), (theirs,) = results(pteron.load(content), record), record["executorch"]
+    for mine, peer in zip(ours, theirs, strict=True):
+        share = np.mean(mine != peer.numpy())
+        assert share == 0, f"{share:.3%} of the elements differ"
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_int8_beside_floats_is_within_a_step_of_executorchs(name: str, files: Path) -> None:
     content, record = file_of(files, name)
     (ours,), (theirs,) = results(pteron.load(content), record), record["executorch"]
     for mine, peer in zip(ours, theirs, strict=True):
         steps = np.abs(mine - peer.numpy()) / record["step"]
         assert steps.max() < 1.01, f"{steps.max()} steps; {(steps > 0.5).mean():.2%} of the elements differ"
+
+
+@pytest.mark.parametrize("operator", ["fixed_point_add", "integer_mul"])
+def test_sums_and_products_of_int8_are_computed_in_integers(operator: str, files: Path) -> None:
+    content, _ = file_of(files, {"fixed_point_add": "int8 Add", "integer_mul": "int8 Multiply"}[operator])
+    assert f"pteron::{operator}.out" in pteron.load(content).plan_listing("forward")
+
+
+def test_bfloat16_is_executorchs(files: Path) -> None:
+    content, record = file_of(files, "bfloat16")
+    assert record["delegates"] == ["XnnpackBackend"]
+    assert record["operators"] == []
+    method = pteron.load(content).load_method("forward")
+    (ours,), (theirs,) = method.execute(record["inputs"][0]), record["executorch"][0]
+    assert isinstance(ours, torch.Tensor)
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    wide = record["wide"]
+    for found in (ours, theirs):
+        torch.testing.assert_close(found.double(), wide, rtol=2**-8, atol=2**-8 * float(wide.abs().max()))
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.quantized == "dynamic"])

@@ -84,6 +84,9 @@ impl Translator<'_> {
         output: usize,
         limits: (f32, f32),
     ) -> Result<()> {
+        if let Some(call) = self.integer_call(function, inputs, output)? {
+            return self.in_integers(&call, inputs, output, limits);
+        }
         let dtype = self.dtype_of(output)?;
         let [a, b] = inputs;
         let (a, b) = (self.operand(a, dtype)?, self.operand(b, dtype)?);
@@ -136,15 +139,27 @@ impl Translator<'_> {
 
     /// A call with two tensors in one order and plain arguments.
     fn two(&mut self, operator: &'static str, a: &Held, b: &Held, plain: &[usize]) -> Result<Held> {
+        self.two_with(operator, (a, &[]), (b, plain), a.dtype)
+    }
+
+    /// As [`Translator::two`], with plain arguments behind each tensor and a result of `dtype`.
+    pub(super) fn two_with(
+        &mut self,
+        operator: &'static str,
+        (a, behind_a): (&Held, &[usize]),
+        (b, behind_b): (&Held, &[usize]),
+        dtype: DType,
+    ) -> Result<Held> {
         let extents = broadcast(a, b)?;
         let longer = if a.rank() < b.rank() { b } else { a };
-        let out = self.sheet.intermediate(a.dtype, extents, longer.order, a.is_dynamic || b.is_dynamic)?;
-        self.sheet.call(operator, &[&[a.tensor, b.tensor], plain].concat(), &[out.tensor]);
+        let out = self.sheet.intermediate(dtype, extents, longer.order, a.is_dynamic || b.is_dynamic)?;
+        let args = [&[a.tensor], behind_a, &[b.tensor], behind_b].concat();
+        self.sheet.call(operator, &args, &[out.tensor]);
         Ok(out)
     }
 
     /// Two operands such that dimensions of their tensors belong together, counted from the last.
-    fn in_one_order(&mut self, a: Held, b: Held) -> Result<(Held, Held)> {
+    pub(super) fn in_one_order(&mut self, a: Held, b: Held) -> Result<(Held, Held)> {
         if a.rank() != b.rank() {
             let (shorter, longer) = if a.rank() < b.rank() { (&a, &b) } else { (&b, &a) };
             if self.sheet.as_constant(shorter).is_some() && !longer.order.is_contiguous() {

@@ -24,6 +24,7 @@ mod constants;
 mod convolution;
 mod elementwise;
 mod held;
+mod integers;
 mod matrix;
 mod pooling;
 mod quantised_rows;
