@@ -9,6 +9,8 @@
 //! and the kernel families. Nothing else may have any.
 #![deny(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub mod attention;
 pub mod conv;
 pub mod engine_kernel;

@@ -235,7 +235,7 @@ mod tests {
             (1, 0, 2, 4, 4, 1),
         ] {
             for factor in [None, Some(0.25)] {
-                for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+                for isa in Isa::ALL {
                     let rotary = Rotary { order: [0, 2, 1, 3], factor };
                     let tables = [batches, 1, s, turned];
                     let shapes: [&[usize]; 4] = [&[b, s, h, d], &tables, &tables, &[b, h, s, d]];

@@ -208,8 +208,10 @@ fn seconds(mut call: SingleCall) -> f64 {
 
 fn main() {
     let isa = cpu_detect::detect().map_or(Isa::Portable, |cpu| cpu.isa);
-    let ceiling = ceiling::operations_per_second(isa);
-    println!("{}: ceiling of dot products {:.0} GOP/s", isa.name(), ceiling / 1e9);
+    let has_tiles = product(1, 32, 64).integer(false).prepared().name().ends_with("amx");
+    let ceiling = ceiling::operations_per_second(isa, has_tiles);
+    let units = if has_tiles { "amx" } else { isa.name() };
+    println!("{units}: ceiling of dot products {:.0} GOP/s", ceiling / 1e9);
     let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     for layer in LAYERS {
         let label = layer.label();

@@ -49,6 +49,7 @@ impl ChunkGrid {
         let slower = match isa {
             Isa::Avx512 => 1,
             Isa::Avx2 => 2,
+            Isa::Neon => 4,
             Isa::Portable => 8,
         };
         let chunks = self.unit_parts.saturating_mul(self.row_parts);

@@ -4,6 +4,7 @@
     reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
 )]
 
+use crate::gemm::tile::prefetch;
 use crate::packed::f32_nr32_v1::NR;
 use crate::packed::pack_block;
 use pteron_kernels::elementwise::operand::{Source, load_up_to};
@@ -70,17 +71,9 @@ pub(super) unsafe fn pack_values(
 /// Asks for the lines of `n` elements. Rows of a head are far apart, the processor does not see them come.
 pub(super) fn prefetch_row(row: *const f32, n: usize) {
     const LINE: usize = 16;
-    #[cfg(target_arch = "x86_64")]
     for line in (0..n).step_by(LINE) {
-        // SAFETY: a hint, any address is allowed; part of the x86-64 baseline.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                row.wrapping_add(line).cast(),
-            )
-        };
+        prefetch(row.wrapping_add(line));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (row, n, LINE);
 }
 
 /// At most 32 rows of `depth` neighbours, transposed.

@@ -4,8 +4,6 @@ use pteron_core::{Bool8, Isa};
 use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_kernels::testing::numbers;
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 /// A tensor of logical [batch, head, row, element] and its order in memory.
 #[derive(Clone)]
 struct Logical {
@@ -224,7 +222,7 @@ impl Case {
     fn check_as<T: Number>(&self, rounding: f64, what: &str) {
         let case = self.rounded::<T>();
         let want = case.expected();
-        for isa in ISAS {
+        for isa in Isa::ALL {
             let Some(got) = case.run_as::<T>(isa, false) else { continue };
             assert_eq!(got.len(), want.len());
             for (i, (g, w)) in got.iter().zip(&want).enumerate() {
@@ -251,7 +249,7 @@ impl Case {
 
     fn check(&self, what: &str) {
         let want = self.expected();
-        for isa in ISAS {
+        for isa in Isa::ALL {
             let Some(got) = self.run(isa, false) else { continue };
             assert_eq!(got.len(), want.len());
             for (i, (g, w)) in got.iter().zip(&want).enumerate() {
@@ -416,7 +414,7 @@ fn keys_that_nobody_sees_are_not_read() {
                     (k[1], v[2]) = (f32::NAN, f32::INFINITY);
                 }
             }
-            for isa in ISAS {
+            for isa in Isa::ALL {
                 let bits =
                     |c: &Case| c.run(isa, false).map(|v| v.into_iter().map(f32::to_bits).collect::<Vec<_>>());
                 assert_eq!(bits(&case), bits(&strange), "{isa:?} {l} of {s}");
@@ -432,7 +430,7 @@ fn nan_and_infinity_reach_exactly_their_rows() {
             let mut case = Case::new(1, 1, 1, [l, s, 16, 16]);
             let tensor = if in_query { &mut case.query } else { &mut case.value };
             tensor.values[16 + 3] = special;
-            for isa in ISAS {
+            for isa in Isa::ALL {
                 let Some(out) = case.run(isa, false) else { continue };
                 for (i, v) in out.iter().enumerate() {
                     let hit = if in_query { i / 16 == 1 } else { i % 16 == 3 };
@@ -454,7 +452,7 @@ fn nothing_to_do() {
 
 #[test]
 fn dynamic_shapes_are_bound_again() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let large = Case::new(1, 2, 2, [64, 900, 32, 32]);
         let Some(mut call) = large.call(isa) else { continue };
         let small = Case::new(1, 2, 2, [7, 33, 32, 32]);

@@ -13,8 +13,6 @@ use pteron_kernels::testing::gelu_erf;
 use pteron_kernels::testing::numbers;
 use std::sync::Arc;
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 /// Extents are (depth, height, width); `rank` of them are those of the tensors.
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -376,7 +374,7 @@ fn check_orders(c: Case, isa: Isa, method: [PrepareFn; 3], [from_last, to_last]:
 
 #[test]
 fn every_case_in_every_memory_order() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for c in CASES {
             check(c, isa);
         }
@@ -386,7 +384,7 @@ fn every_case_in_every_memory_order() {
 /// Odd and even extents, every padding, channels that fill no vector, several blocks and groups of panels.
 #[test]
 fn fewer_products_give_the_same_sums() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for c in [
             case([32, 32], [12, 13], 3, 1, 1),
             case([64, 33], [13, 12], 3, 1, 0),
@@ -407,7 +405,7 @@ fn not_a_number_stays_in_the_tiles_that_read_it() {
     let mut spoilt = clean.clone();
     // Pixel (5, 5): tiles of rows and columns 4 and 6 read it.
     spoilt[(5 * 12 + 5) * 32] = f32::NAN;
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         let [clean, spoilt] = [&clean, &spoilt].map(|x| {
             let x = HostTensor::in_order(&[1, 32, 12, 12], c.order(true), x).unwrap();
@@ -432,7 +430,7 @@ fn not_a_number_stays_in_the_tiles_that_read_it() {
 /// Chunks in any order, and rows of images alone or in a batch, give the same bytes.
 #[test]
 fn a_batch_gives_the_bytes_of_its_images() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for is_last in [false, true] {
             for (c, has_fewer_products) in [
@@ -480,7 +478,7 @@ fn an_empty_batch_has_nothing_to_run() {
 
 #[test]
 fn one_dimension_without_bias() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         let c = Case { kernel: [1, 1, 5], padding: [0, 0, 2], ..case([6, 10], [1, 33], 1, 1, 0) };
         let (x, w) = (numbers(6 * 33, 1), numbers(10 * 6 * 5, 2));
@@ -508,7 +506,7 @@ fn one_dimension_without_bias() {
 
 #[test]
 fn nan_and_infinity_pass_through_the_clamp() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for groups in [1, 2] {
             let c = grouped(case([2, 2], [1, 2], 1, 1, 0), groups);

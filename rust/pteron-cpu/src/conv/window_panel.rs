@@ -9,6 +9,19 @@ pub const PANEL: usize = 32;
 /// Most rows of 32 that pass through the first-level cache on their way.
 const MOST_ROWS: usize = 128;
 
+/// Rows of windows on their way: 16 KiB, half of the first-level cache.
+pub(super) type Rows = [[f32; PANEL]; MOST_ROWS];
+
+/// Nothing yet.
+pub(super) const NO_ROWS: Rows = [[0f32; PANEL]; MOST_ROWS];
+
+/// How windows lie in [`Rows`]: rows from a tap to the next, and from a channel to the next.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowSteps {
+    pub tap: usize,
+    pub channel: usize,
+}
+
 /// A weight seen as [G, O, I, KH, KW] whose every element is known to be there.
 pub(super) struct WindowPanels<'a> {
     isa: Isa,
@@ -66,41 +79,90 @@ impl<'a> WindowPanels<'a> {
         Dims::new(&[inputs, height, width, PANEL])?.numel()
     }
 
+    fn taps(&self) -> usize {
+        self.shape[3] * self.shape[4]
+    }
+
+    /// Do rows of a window lie one behind the other, and windows of neighbours too, as one long matrix?
+    fn is_dense(&self) -> bool {
+        let [_, _, _, height, width] = self.shape;
+        let [_, _, input, down, across] = self.strides;
+        input == self.taps() && (height == 1 || down == width) && (width == 1 || across == 1)
+    }
+
+    /// The first element of panel `p` of group `g`, and its output channels that there are.
+    fn panel(&self, g: usize, p: usize) -> (&[f32], usize) {
+        assert!(g < self.shape[0] && p < self.count());
+        let [group, output, ..] = self.strides;
+        let columns = PANEL.min(self.shape[1] - p * PANEL);
+        (&self.data[self.offset + g * group + p * PANEL * output..], columns)
+    }
+
+    /// Most input channels at once of [`WindowPanels::windows`]: none where a window has more taps than fit.
+    pub fn most_windows(&self) -> usize {
+        MOST_ROWS.checked_div(self.taps()).unwrap_or_default()
+    }
+
+    /// The windows of panel `p` of group `g` for `count` input channels from `start` on, outputs beyond the last as
+    /// zeros, and how they lie. There are at most [`WindowPanels::most_windows`] of them.
+    pub fn windows(&self, g: usize, p: usize, start: usize, count: usize, rows: &mut Rows) -> RowSteps {
+        let taps = self.taps();
+        assert!(count <= self.most_windows() && start + count <= self.shape[2]);
+        let (first, columns) = self.panel(g, p);
+        let [_, output, input, ..] = self.strides;
+        if count == 0 {
+            return RowSteps { tap: 1, channel: taps };
+        }
+        if self.is_dense() {
+            let from = first[start * taps..].as_ptr();
+            // SAFETY: the view lies in `data` (checked in `new`), so all elements of this panel do; element
+            // (channel, tap) is at `channel * taps + tap`, and `rows` has room for them (asserted); `isa` is this
+            // processor's.
+            unsafe {
+                pack_block(self.isa, from, (1, output), count * taps, columns, rows.as_mut_ptr().cast())
+            };
+            return RowSteps { tap: 1, channel: taps };
+        }
+        for (tap, rows) in rows.chunks_exact_mut(count).take(taps).enumerate() {
+            let from = first[self.tap_at(tap) + start * input..].as_ptr();
+            // SAFETY: as above; a tap of `count` channels is `count` rows.
+            unsafe {
+                pack_block(self.isa, from, (input, output), count, columns, rows.as_mut_ptr().cast());
+            }
+        }
+        RowSteps { tap: count, channel: 1 }
+    }
+
+    /// Where a tap is from the first of its window, in elements.
+    fn tap_at(&self, tap: usize) -> usize {
+        let ([.., width], [.., down, across]) = (self.shape, self.strides);
+        tap / width * down + tap % width * across
+    }
+
     /// Panel `p` of group `g`, outputs beyond the last as zeros. `to` has [`WindowPanels::panel_floats`].
     pub fn copy(&self, g: usize, p: usize, to: &mut [f32]) {
-        let [groups, outputs, inputs, height, width] = self.shape;
-        let taps = height * width;
-        assert!(g < groups && p < self.count() && to.len() == taps * inputs * PANEL);
+        let (inputs, taps) = (self.shape[2], self.taps());
+        assert!(to.len() == taps * inputs * PANEL);
         if to.is_empty() {
             return;
         }
-        let [group, output, input, down, across] = self.strides;
-        let columns = PANEL.min(outputs - p * PANEL);
-        let first = &self.data[self.offset + g * group + p * PANEL * output..];
-        // Rows of a window one behind the other, windows of neighbours too: one long matrix.
-        let is_dense = input == taps && (height == 1 || down == width) && (width == 1 || across == 1);
-        if taps == 1 || !is_dense || taps > MOST_ROWS {
+        if taps == 1 || !self.is_dense() || taps > MOST_ROWS {
+            let ((first, columns), [_, output, input, ..]) = (self.panel(g, p), self.strides);
             for (tap, rows) in to.chunks_exact_mut(inputs * PANEL).enumerate() {
-                let at = tap / width * down + tap % width * across;
                 // SAFETY: the view lies in `data` (checked in `new`), so all elements of this panel do; `rows` has
                 // 32 elements for each of them; `isa` is this processor's.
                 unsafe {
-                    let strides = (input, output);
-                    pack_block(self.isa, first[at..].as_ptr(), strides, inputs, columns, rows.as_mut_ptr());
+                    let from = first[self.tap_at(tap)..].as_ptr();
+                    pack_block(self.isa, from, (input, output), inputs, columns, rows.as_mut_ptr());
                 }
             }
             return;
         }
-        let mut rows = [[0f32; PANEL]; MOST_ROWS];
-        let most = MOST_ROWS / taps;
+        let mut rows = NO_ROWS;
+        let most = self.most_windows();
         for start in (0..inputs).step_by(most) {
             let count = most.min(inputs - start);
-            let from = first[start * taps..].as_ptr();
-            // SAFETY: as above; element (channel, tap) is at `channel * taps + tap`, and there are at most
-            // `MOST_ROWS` of them.
-            unsafe {
-                pack_block(self.isa, from, (1, output), count * taps, columns, rows.as_mut_ptr().cast())
-            };
+            self.windows(g, p, start, count, &mut rows);
             for (i, window) in rows.chunks_exact(taps).take(count).enumerate() {
                 for (tap, row) in window.iter().enumerate() {
                     let at = (tap * inputs + start + i) * PANEL;

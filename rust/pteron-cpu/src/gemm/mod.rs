@@ -11,6 +11,8 @@
 //! threads. (Plain Rust rounds products where the others fuse them, so it differs in the last bits.)
 
 mod block;
+#[cfg(target_arch = "aarch64")]
+mod neon_tile;
 mod packed_rows;
 mod panel_source;
 pub(crate) mod tile;

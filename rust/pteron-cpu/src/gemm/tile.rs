@@ -80,6 +80,7 @@ macro_rules! unrolled {
     };
     (vectors $i:ident < $n:ident $body:block) => { unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7) };
     (bases $i:ident < $n:ident $body:block) => { unrolled!(@ $i $n $body 0 1 2 3 4) };
+    (lanes $i:ident < $n:ident $body:block) => { unrolled!(@ $i $n $body 0 1 2 3) };
     (@ $i:ident $n:ident $body:block $($at:literal)*) => {
         $({
             const $i: usize = $at;
@@ -87,6 +88,8 @@ macro_rules! unrolled {
         })*
     };
 }
+#[cfg(target_arch = "aarch64")]
+pub(super) use unrolled;
 
 /// The same pointer and number, of which the compiler knows nothing: it would else keep a pointer for each
 /// row, on the stack, and load it for every multiplication. Costs no instruction.
@@ -96,7 +99,7 @@ macro_rules! unrolled {
 )]
 #[inline(always)]
 pub(crate) fn forget<T>(p: *const T, n: usize) -> (*const T, usize) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     {
         let (mut p, mut n) = (p, n);
         // SAFETY: an empty instruction sequence changes nothing.
@@ -106,7 +109,7 @@ pub(crate) fn forget<T>(p: *const T, n: usize) -> (*const T, usize) {
         }
         (p, n)
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {
         (p, n)
     }
@@ -120,6 +123,11 @@ pub(crate) fn prefetch<T>(p: *const T) {
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
     }
+    // SAFETY: a hint reads nothing and cannot fault; the instruction is in the baseline. Its intrinsic is not stable.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) p, options(readonly, nostack, preserves_flags));
+    }
     let _ = p;
 }
 
@@ -131,6 +139,11 @@ fn prefetch_level_2(p: *const f32) {
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
     }
+    // SAFETY: as in `prefetch`, a hint that reads nothing.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("prfm pldl2keep, [{0}]", in(reg) p, options(readonly, nostack, preserves_flags));
+    }
     let _ = p;
 }
 
@@ -140,7 +153,7 @@ const fn unroll(sums: usize) -> usize {
 }
 
 /// The sums of a tile.
-type Sums<V, const MR: usize, const W: usize> = [[V; W]; MR];
+pub(super) type Sums<V, const MR: usize, const W: usize> = [[V; W]; MR];
 
 /// A tile of `MR` rows by `W` vectors, `VPP` of them in each panel of B. `PACKED`: A is packed. `PAIRS`: elements of A and
 /// B are pairs of bfloat16.
@@ -305,7 +318,7 @@ unsafe fn read<S: Simd, const EDGE: bool>(s: S, t: &Tile, p: *const f32, column:
 /// # Safety
 /// As [`tile`]; `EDGE` when the tile is wider than C.
 #[inline(always)]
-unsafe fn finish<S: Simd, const MR: usize, const W: usize, const EDGE: bool>(
+pub(super) unsafe fn finish<S: Simd, const MR: usize, const W: usize, const EDGE: bool>(
     s: S,
     t: &Tile,
     mut sums: Sums<S::F, MR, W>,

@@ -2,6 +2,8 @@
 //! functions compiled for an instruction set, reachable only through [`TileSet::for_isa`].
 #![allow(unsafe_code, reason = "tiles read panels and write rows by address, and chunks share the result")]
 
+#[cfg(target_arch = "aarch64")]
+use super::neon_tile::neon_tile;
 use super::tile::{Tile, TileFn, tile};
 use crate::packed::f32_nr32_v1::NR;
 use pteron_core::Isa;
@@ -48,6 +50,8 @@ impl TileSet {
             Isa::Avx512 => &AVX512,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => &AVX2,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => &NEON,
             _ => &PORTABLE,
         }
     }
@@ -177,6 +181,19 @@ static AVX512: TileSet = TileSet {
     first_packed: 9,
     packed: variants!(avx512, 16, true; 2, 2: 9 10 11 12 13 14),
     packed_half: variants!(avx512, 16, true; 1, 1: 9 10 11 12 13 14),
+};
+
+/// 32 registers of 4 lanes, taken in pairs: 8 rows x 8 columns are 16 sums, 2 of B and 8 of A, which last for four k; 5 rows
+/// x 16 columns are 20 sums, 4 of B and 5 of A.
+#[cfg(target_arch = "aarch64")]
+static NEON: TileSet = TileSet {
+    isa: Isa::Neon,
+    narrow: variants!(neon_tile, 8, false; 4, 4: 1 2; 2, 2: 3 4 5; 1, 1: 6 7 8),
+    half: variants!(neon_tile, 8, false; 1, 1: 1 2 3 4 5 6 7 8),
+    wide: &[variants!(neon_tile, 8, false; 8, 4: 1)],
+    first_packed: 6,
+    packed: variants!(neon_tile, 8, true; 1, 1: 6 7 8),
+    packed_half: &[],
 };
 
 /// As [`AVX512`] without what few columns, few rows and a packed A would gain.

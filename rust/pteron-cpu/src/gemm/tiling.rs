@@ -112,6 +112,7 @@ impl Tiling {
         let slower = match isa {
             Isa::Avx512 => 1,
             Isa::Avx2 => 2,
+            Isa::Neon => 4,
             Isa::Portable => 8,
         };
         self.chunk_ns.saturating_mul(slower)

@@ -1,7 +1,7 @@
 //! Graphs for the tests of rules.
 
 use super::{Argument, Draft, Graph, Host, Literal, Node, NodeId, Space, Tensor, TensorId, TensorMemory};
-use pteron_core::{AlignedBuffer, ConstantView, DType, Result, TensorSpec};
+use pteron_core::{AlignedBuffer, ConstantKey, ConstantView, DType, Dims, Element, Result, TensorSpec};
 use std::collections::HashMap;
 
 /// A host that has a kernel for everything and no contents.
@@ -38,6 +38,39 @@ impl Host for AnyKernel {
             value: None,
             definition: None,
         })))
+    }
+}
+
+/// A host with a kernel for everything, of whose constants each holds these numbers.
+pub(crate) struct Holds<T>(pub Vec<T>);
+
+impl<T: Element> Host for Holds<T> {
+    fn can_prepare(&mut self, _: &Graph, _: &Draft) -> Result<bool> {
+        Ok(true)
+    }
+    fn constant(&self, _: &Graph, _: TensorId) -> Option<ConstantView<'_>> {
+        let data: &[u8] = bytemuck::cast_slice(&self.0);
+        Some(ConstantView {
+            key: ConstantKey { origin: 0, offset: 0, nbytes: data.len() as u64 },
+            data,
+            dtype: T::DTYPE,
+            offset: 0,
+            shape: Dims::new(&[self.0.len()]).unwrap(),
+            strides: Dims::new(&[1]).unwrap(),
+        })
+    }
+    fn add_constant(
+        &mut self,
+        graph: &mut Graph,
+        recipe: &str,
+        sources: &[TensorId],
+        spec: TensorSpec,
+        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<TensorId>> {
+        AnyKernel.add_constant(graph, recipe, sources, spec, make)
+    }
+    fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>> {
+        AnyKernel.evaluate(graph, node)
     }
 }
 

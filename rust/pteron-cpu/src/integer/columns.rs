@@ -160,7 +160,7 @@ impl Numbers {
             numbers.multiples = (0..channels).map(|c| numbers.multiple(c, most)).collect();
         }
         let is_sound = (0..channels).all(|c| {
-            let (_, factor, bias) = numbers.column(c, 0);
+            let (_, factor, bias) = numbers.column(c, 0, 0);
             factor.is_finite() && bias.is_finite()
         });
         numbers.is_bounded = (0..channels).all(|c| numbers.is_in_i32(c, k));
@@ -169,7 +169,7 @@ impl Numbers {
 
     /// Are all results of a column of `k` products numbers of i32, with room to spare for rounding?
     fn is_in_i32(&self, c: usize, k: usize) -> bool {
-        let (_, factor, bias) = self.column(c, 0);
+        let (_, factor, bias) = self.column(c, 0, 0);
         let multiple = self.multiples.as_ref().map_or(0, |m| i64::from(m[c].unsigned_abs()));
         // The zero point takes at most what the products give.
         let most = (2 * LARGEST_PRODUCT * k as i64 + multiple) as f64;
@@ -188,13 +188,14 @@ impl Numbers {
     }
 
     /// What is added to the sum of a column whose weights have the sum `sum`, what that is multiplied with, what is added
-    /// then. With rows of their own, the first is for a zero point of one.
-    pub(super) fn column(&self, c: usize, sum: i32) -> (i32, f32, f32) {
+    /// then. With rows of their own, the first is for a zero point of one. `shift`: what is taken from activations before they
+    /// are multiplied ([`super::kit::Kit::shift`]).
+    pub(super) fn column(&self, c: usize, sum: i32, shift: i32) -> (i32, f32, f32) {
         let (scale, bias) = (self.scales[c], self.biases[c]);
         if self.has_rows {
             return (sum.wrapping_neg(), scale, bias);
         }
-        let start = self.zero.wrapping_mul(sum).wrapping_neg();
+        let start = (self.zero - shift).wrapping_mul(sum).wrapping_neg();
         let factor = self.input_scale * scale;
         match (self.output_scale, &self.multiples) {
             (Some(out), Some(multiples)) => (start.wrapping_add(multiples[c]), factor / out, 0.0),
@@ -204,10 +205,15 @@ impl Numbers {
     }
 
     /// The columns of whole panels that hold `channels`; `sum` knows the sum of a column's weights.
-    pub(super) fn columns(&self, channels: Range<usize>, sum: impl Fn(usize) -> i32) -> Result<Columns> {
+    pub(super) fn columns(
+        &self,
+        channels: Range<usize>,
+        shift: i32,
+        sum: impl Fn(usize) -> i32,
+    ) -> Result<Columns> {
         let mut columns = Columns::new(channels.len().next_multiple_of(NR))?;
         for (i, c) in channels.enumerate() {
-            columns.set(i, self.column(c, sum(i)));
+            columns.set(i, self.column(c, sum(i), shift));
         }
         Ok(columns)
     }

@@ -52,7 +52,7 @@ pub(super) fn prepare(
     let mut groups = Vec::with_capacity(geometry.groups);
     for g in 0..geometry.groups {
         let panels = Panels::get_or_pack(ctx.packs, ctx.cpu, &outputs_last(weight, g, n)?)?;
-        let columns = numbers.columns(g * n..(g + 1) * n, |c| panels.sum(c))?;
+        let columns = numbers.columns(g * n..(g + 1) * n, kit.shift, |c| panels.sum(c))?;
         groups.push(Group { panels, columns });
     }
     let reordered = Reordered::new(ctx, call, &numbers)?;

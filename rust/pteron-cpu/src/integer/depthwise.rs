@@ -85,7 +85,7 @@ pub(super) fn prepare(
         return Ok(None);
     };
     // Row-major [C, 1, window].
-    let weights = weight.to_vec::<i8>()?;
+    let weights = weight.row_major::<i8>()?;
     let (channels, window) = (call.geometry.groups, Window::new(&call.geometry));
     let mut parts: Vec<Blocks> = Vec::new();
     for (start, kit) in starts(channels, kit, kits) {
@@ -144,7 +144,7 @@ fn block(
             packed.as_mut_slice()[(t / QUAD * lanes + lane) * QUAD + t % QUAD] = *w as u8;
         }
         let sum = window.iter().map(|w| i32::from(*w)).sum();
-        columns.set(lane, numbers.column(c, sum));
+        columns.set(lane, numbers.column(c, sum, kit.shift));
     }
     Ok(Block { channel, weights: packed, columns })
 }

@@ -6,8 +6,14 @@ use super::depthwise_pixels::{Pixels, PixelsFn, pixels};
 #[cfg(target_arch = "x86_64")]
 use super::dots::{Avx2, Avx512, Avx512Vnni, AvxVnni};
 use super::dots::{Dots, Portable};
+#[cfg(target_arch = "aarch64")]
+use super::dots::{Neon, NeonDot, NeonMixedDot};
 use super::gather::{Gather, GatherFn, gather};
-use super::tile::{Finish, FinishFn, Tile, TileFn, finish, tile};
+#[cfg(target_arch = "aarch64")]
+use super::neon_tile::{COLUMNS, Mixed, Signed, quad_tile};
+use super::tile::{Finish, FinishFn, Registers, Tile, TileFn, finish, tile};
+#[cfg(target_arch = "x86_64")]
+use crate::packed::s8_nr32k4_v1::NR;
 use pteron_core::Isa;
 
 /// The code of an instruction set.
@@ -18,8 +24,12 @@ pub(super) struct Kit {
     pub tiles: &'static [TileFn],
     /// Products of a thread, about.
     pub products_per_ns: usize,
+    /// What is taken from activations before they are multiplied.
+    pub shift: i32,
     /// Columns of a tile: a divisor of a panel's.
     pub columns: usize,
+    /// Ends a run of tiles, which set tile registers so.
+    pub leave: unsafe fn(Registers),
     pub finish: FinishFn,
     pub gather: GatherFn,
     pub pixels: PixelsFn,
@@ -32,6 +42,12 @@ pub(super) struct Kit {
 fn channel_of<D: Dots>(i: usize) -> usize {
     D::channel_of(i / D::LANES, i % D::LANES)
 }
+
+/// Of kits without tile registers.
+///
+/// # Safety
+/// None is asked for.
+unsafe fn nothing_to_leave(_: Registers) {}
 
 macro_rules! kit {
     ($module:ident, $name:literal, $dots:ty, $w:literal, $($feature:literal)?; $rate:literal; $($rows:literal)*) => {
@@ -73,7 +89,9 @@ macro_rules! kit {
                 name: $name,
                 tiles: &[$(tiles::<$rows>),*],
                 products_per_ns: $rate,
+                shift: <$dots>::SHIFT,
                 columns: $w * <$dots>::LANES,
+                leave: nothing_to_leave,
                 finish: finishing,
                 gather: gathering,
                 pixels: pixel,
@@ -97,6 +115,76 @@ kit!(
     avx512_vnni, "avx512_vnni", Avx512Vnni, 2, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"; 200;
     1 2 3 4 5 6 7 8 9 10 11 12
 );
+// The weights, which are 16 bits wide, take four registers of 32; a row's sums take four.
+#[cfg(target_arch = "aarch64")]
+kit!(neon, "neon", Neon, 1, "neon"; 20; 1 2 3 4 5);
+// Their tiles come below.
+#[cfg(target_arch = "aarch64")]
+kit!(neon_dotprod, "neon_dotprod", NeonDot, 2, "neon,dotprod"; 80; 1);
+#[cfg(target_arch = "aarch64")]
+kit!(neon_i8mm, "neon_i8mm", NeonMixedDot, 2, "neon,i8mm"; 80; 1);
+
+/// `quad_tiles!(kit, instruction, features; name: rows ...)`: the kit with tiles that multiply by a quad of a register. 5 rows
+/// x 16 columns are 20 sums, 4 registers of weights and 5 of activations, of 32.
+#[cfg(target_arch = "aarch64")]
+macro_rules! quad_tiles {
+    ($name:ident, $kit:ident, $tile:ident, $dot:ident, $feature:literal; $($rows:literal)*) => {
+        /// # Safety
+        /// As [`quad_tile`]; the processor has the instruction set.
+        #[target_feature(enable = $feature)]
+        unsafe fn $tile<const MR: usize>(t: &Tile) {
+            // SAFETY: `Kit::available` hands this out for processors that have the instruction set; the caller promises the
+            // pointers.
+            unsafe { quad_tile::<$dot, MR>(t) }
+        }
+        static $name: Kit = Kit { tiles: &[$($tile::<$rows>),*], columns: COLUMNS, ..$kit::KIT };
+    };
+}
+#[cfg(target_arch = "aarch64")]
+quad_tiles!(NEON_DOTPROD, neon_dotprod, sdot_tile, Signed, "neon,dotprod"; 1 2 3 4 5);
+#[cfg(target_arch = "aarch64")]
+quad_tiles!(NEON_I8MM, neon_i8mm, sudot_tile, Mixed, "neon,i8mm"; 1 2 3 4 5);
+
+/// A tile in tile registers.
+///
+/// # Safety
+/// As [`tile`], of whole panels; [`crate::amx::has_bytes`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn register_tile<const MR: usize>(t: &Tile) {
+    let tile = crate::amx::Tile {
+        rows: t.rows,
+        stride: t.stride,
+        cells: t.quads,
+        panel: t.panel.cast(),
+        sums: t.sums.cast(),
+        sums_stride: NR * size_of::<i32>(),
+        registers: t.registers,
+    };
+    // SAFETY: `Kit::available` hands this out where there are tile registers; quads are cells, and the caller promises the
+    // pointers.
+    unsafe { crate::amx::bytes::<MR>(&tile) }
+}
+
+/// Tiles of 5 to 32 rows in tile registers, whose loads of columns fewer rows would not pay for.
+#[cfg(target_arch = "x86_64")]
+macro_rules! register_tiles {
+    ($few:expr; $($rows:literal)*) => {
+        [$few[0], $few[1], $few[2], $few[3], $(register_tile::<$rows>),*]
+    };
+}
+#[cfg(target_arch = "x86_64")]
+static AMX_TILES: [TileFn; 32] = register_tiles!(
+    avx512_vnni::KIT.tiles;
+    5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+);
+#[cfg(target_arch = "x86_64")]
+static AMX: Kit = Kit {
+    name: "amx",
+    tiles: &AMX_TILES,
+    products_per_ns: 1500,
+    leave: crate::amx::leave,
+    ..avx512_vnni::KIT
+};
 
 impl Kit {
     /// Every kit that this processor can run, with the instruction set that has to be allowed for it; best first.
@@ -108,14 +196,25 @@ impl Kit {
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512dq");
+            let has_vnni = has_avx512 && is_x86_feature_detected!("avx512vnni");
             [
-                (has_avx512 && is_x86_feature_detected!("avx512vnni"), Isa::Avx512, &avx512_vnni::KIT),
+                (has_vnni && crate::amx::has_bytes(), Isa::Avx512, &AMX),
+                (has_vnni, Isa::Avx512, &avx512_vnni::KIT),
                 (has_avx512, Isa::Avx512, &avx512::KIT),
                 (has_avx2 && is_x86_feature_detected!("avxvnni"), Isa::Avx2, &avx_vnni::KIT),
                 (has_avx2, Isa::Avx2, &avx2::KIT),
             ]
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let others = {
+            use std::arch::is_aarch64_feature_detected as has;
+            [
+                (has!("neon") && has!("i8mm"), Isa::Neon, &NEON_I8MM),
+                (has!("neon") && has!("dotprod"), Isa::Neon, &NEON_DOTPROD),
+                (has!("neon"), Isa::Neon, &neon::KIT),
+            ]
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let others: [(bool, Isa, &'static Kit); 0] = [];
         let portable = (true, Isa::Portable, &portable::KIT);
         others

@@ -59,7 +59,7 @@ pub(super) fn prepare(
         return Ok(None);
     };
     let panels = Panels::get_or_pack(ctx.packs, ctx.cpu, &view)?;
-    let columns = numbers.columns(0..n, |c| panels.sum(c))?;
+    let columns = numbers.columns(0..n, kit.shift, |c| panels.sum(c))?;
     let most_rows = match numbers.has_rows {
         true => input.shape[..input.shape.len() - 1].iter().fold(1, |m: usize, d| m.saturating_mul(*d)),
         false => 0,

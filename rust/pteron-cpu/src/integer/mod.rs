@@ -16,6 +16,8 @@ mod dots;
 mod gather;
 mod kit;
 mod linear;
+#[cfg(target_arch = "aarch64")]
+mod neon_tile;
 mod planes;
 mod product;
 mod spec;

@@ -3,12 +3,14 @@
 
 use super::columns::{Columns, Numbers};
 use super::kit::Kit;
-use super::tile::{Ending, Finish, MOST_ROWS, Tile};
+use super::tile::{Ending, Finish, Registers, Tile};
 use crate::gemm::part;
 use crate::packed::s8_nr32k4_v1::{NR, Panels, QUAD};
 use pteron_core::Grid;
 use std::ops::Range;
 
+/// Rows of the tallest tile of any instruction set.
+pub(super) const MOST_ROWS: usize = 32;
 /// Bytes of a block of rows at most: it stays in the second-level cache while panels pass.
 const BLOCK_BYTES: usize = 192 << 10;
 /// Rows of a block at most.
@@ -92,11 +94,12 @@ impl Product {
             return;
         };
         let mut sums = Sums([0; MOST_ROWS * NR]);
+        let mut registers = None;
         let bytes = panels.len() * group_parts.panels.stride();
         let mut one = |tile: usize, panel: usize| {
             let rows_here = part(rows.count, tiles, tile);
             // SAFETY: the rows of the tile and the panel are among those that the caller promises.
-            unsafe { self.tile(group, rows, rows_here, panel, target, &mut sums) };
+            unsafe { self.tile(group, rows, rows_here, panel, target, (&mut sums, &mut registers)) };
         };
         if bytes <= SMALL_PANELS {
             for tile in 0..tiles {
@@ -107,6 +110,8 @@ impl Product {
                 (0..tiles).for_each(|tile| one(tile, panel));
             }
         }
+        // SAFETY: the setting is that of this kit's tiles, and the kit is one of this processor.
+        unsafe { (self.kit.leave)(registers) };
     }
 
     /// Some rows, at most those of a tile, times one panel.
@@ -120,7 +125,7 @@ impl Product {
         range: Range<usize>,
         panel: usize,
         target: Target,
-        Sums(sums): &mut Sums,
+        (Sums(sums), registers): (&mut Sums, &mut Registers),
     ) {
         let (Some(group_parts), Some(tile)) =
             (self.groups.get(group), range.len().checked_sub(1).and_then(|i| self.kit.tiles.get(i)))
@@ -137,6 +142,7 @@ impl Product {
                 quads: self.k.div_ceil(QUAD),
                 panel: first.wrapping_add(at * QUAD),
                 sums: sums.as_mut_ptr().wrapping_add(at),
+                registers,
             };
             // SAFETY: the kit is one of this processor; the caller promises the rows, a panel has its quads for all of
             // its columns, and there is room for the sums of the tallest tile.
@@ -278,9 +284,9 @@ impl Split {
     }
 }
 
-/// Rows of a block at most, a multiple of the tallest tile's.
+/// Rows of a block at most, a multiple of the tallest tile's: two of them at least, since panels pass once for each block.
 pub(super) fn block_rows(k: usize, max_rows: usize) -> usize {
-    let rows = (BLOCK_BYTES / row_stride(k)).clamp(max_rows, BLOCK_ROWS);
+    let rows = (BLOCK_BYTES / row_stride(k)).clamp(2 * max_rows, BLOCK_ROWS);
     rows / max_rows * max_rows
 }
 

@@ -10,11 +10,17 @@ use crate::gemm::tile::{forget, prefetch};
 use crate::packed::s8_nr32k4_v1::{NR, QUAD};
 use std::hint::black_box;
 
-/// Rows of the tallest tile of any instruction set.
-pub(super) const MOST_ROWS: usize = 12;
+/// Rows of the tallest tile whose sums are in vectors.
+const MOST_ROWS: usize = 12;
 /// Rows share base pointers in groups of this many: base, base + stride, base + 2 * stride are all addressing modes.
 const ROWS_PER_BASE: usize = 3;
 const BASES: usize = MOST_ROWS / ROWS_PER_BASE;
+
+/// What tile registers are set to in a run, where a processor has them.
+#[cfg(target_arch = "x86_64")]
+pub(super) type Registers = Option<crate::amx::Setting>;
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) type Registers = Option<()>;
 
 /// Some rows of activations times some columns of a panel.
 #[derive(Clone, Copy)]
@@ -27,6 +33,12 @@ pub(super) struct Tile {
     pub panel: *const i8,
     /// Sums, rows [`NR`] apart.
     pub sums: *mut i32,
+    /// What tile registers are set to: nothing before the first tile of a run. Others leave it as it is.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "other processors have no tile registers")
+    )]
+    pub registers: *mut Registers,
 }
 
 /// A tile compiled for an instruction set and a number of rows.
@@ -43,6 +55,8 @@ macro_rules! unrolled {
         })*
     };
 }
+#[cfg(target_arch = "aarch64")]
+pub(super) use unrolled;
 
 /// How far ahead of its use a panel is brought into the first-level cache.
 const AHEAD: usize = 1024;
@@ -378,7 +392,7 @@ unsafe fn row_floats<D: Dots>(f: &Finish, zeros: *const i32, scales: *const f32)
         unsafe {
             let columns = Columns::<D>::load(f, column);
             for row in 0..f.rows {
-                let moved = D::mul_i(columns.start, D::splat_i(*zeros.add(row)));
+                let moved = D::mul_i(columns.start, D::splat_i(*zeros.add(row) - D::SHIFT));
                 let sums = D::add_i(D::load_i(f.sums.wrapping_add(row * NR + column)), moved);
                 let real = columns.real(sums, D::mul(D::splat(*scales.add(row)), columns.factor));
                 let to = f.out.wrapping_add(row * f.stride).cast::<f32>().wrapping_add(column);

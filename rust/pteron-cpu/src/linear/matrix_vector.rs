@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn columns_agree_with_f64() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let Some(cpu) = profile(isa) else { continue };
             for [m, k] in [[1, 1], [7, 33], [4, 64], [300, 257], [5, 0], [0, 3]] {
                 let (a, b) = (numbers(m * k, 3), numbers(k, 4));

@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn rows_agree_with_f64() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let Some(cpu) = profile(isa) else { continue };
             for [k, n] in [[1, 1], [33, 7], [8, 64], [19, 2500], [0, 5], [3, 0]] {
                 let (a, b) = (numbers(k, 3), numbers(k * n, 4));

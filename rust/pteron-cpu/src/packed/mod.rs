@@ -14,4 +14,4 @@ pub(crate) mod testing;
 pub(crate) use block::pack_block;
 pub use formats::{FORMATS, packed_format};
 pub use packed_format::{DENSE, PackedFormat};
-pub(crate) use parts::in_parts;
+pub(crate) use parts::{in_parts, share};

@@ -13,16 +13,27 @@ pub(crate) fn in_parts<T: Send>(
     panel: usize,
     work: &(dyn Fn(usize, &mut [T]) + Sync),
 ) {
-    let parts = threads.min(size_of_val(&*packed) / PART_BYTES).max(1);
+    let bytes = size_of_val(&*packed);
+    share(threads, bytes, packed.chunks_exact_mut(panel).enumerate(), &|(p, panel)| work(p, panel));
+}
+
+/// As [`in_parts`] for items that are no neighbours in memory: `bytes` is what is written in all.
+pub(crate) fn share<I>(
+    threads: usize,
+    bytes: usize,
+    items: impl Iterator<Item = I> + Send,
+    work: &(dyn Fn(I) + Sync),
+) {
+    let parts = threads.min(bytes / PART_BYTES).max(1);
     if parts == 1 {
-        packed.chunks_exact_mut(panel).enumerate().for_each(|(p, panel)| work(p, panel));
+        items.for_each(work);
         return;
     }
-    let left = Mutex::new(packed.chunks_exact_mut(panel).enumerate());
+    let left = Mutex::new(items);
     let take = || left.lock().ok().and_then(|mut left| left.next());
     let pack = || {
-        while let Some((p, panel)) = take() {
-            work(p, panel);
+        while let Some(item) = take() {
+            work(item);
         }
     };
     std::thread::scope(|scope| {

@@ -12,10 +12,12 @@
 //! Unsafe island (`team.rs`).
 #![allow(unsafe_code, reason = "a caller's stack is lent to threads until the call returns")]
 
+mod environment;
 mod primitives;
 mod region;
 mod team;
 
+pub use environment::{available_processors, default_threads, threads_of_environment};
 use pteron_core::Result;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -115,12 +117,6 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pool({} threads)", self.threads)
     }
-}
-
-/// Threads a pool gets by default: the processors this process may use, as its affinity mask and its
-/// cgroup's quota say.
-pub fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_THREADS)
 }
 
 #[cfg(test)]

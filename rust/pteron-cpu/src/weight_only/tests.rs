@@ -10,8 +10,6 @@ use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_kernels::testing::{gelu_erf, numbers};
 use std::sync::Arc;
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 /// A product and its numbers.
 #[derive(Clone)]
 struct Case {
@@ -131,7 +129,7 @@ impl Case {
 #[test]
 fn pairs_of_numbers_give_the_bytes_of_single_ones() {
     let bits = |values: Option<Vec<f32>>| values.map(|v| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for shape in [[33, 64, 64], [70, 128, 32], [1, 2, 2], [40, 1026, 1026], [32, 260, 130]] {
             for rows in [1, 4, 5, 40] {
                 for kind in 0..4 {
@@ -149,7 +147,7 @@ fn pairs_of_numbers_give_the_bytes_of_single_ones() {
 
 #[test]
 fn products_agree_with_f64() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for shape in [
             [1, 1, 1],
             [33, 7, 7],
@@ -176,7 +174,7 @@ fn products_agree_with_f64() {
 
 #[test]
 fn rows_may_be_fewer_than_were_prepared_for() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for rows in [0, 1, 4, 6, 30] {
             Case::new(rows, [70, 96, 32], 4, 3).check(isa, 64);
         }
@@ -185,7 +183,7 @@ fn rows_may_be_fewer_than_were_prepared_for() {
 
 #[test]
 fn from_five_rows_on_it_is_the_product_with_the_dequantised_weight_byte_by_byte() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for (rows, bits) in [(5, 4), (60, 8)] {
             let case = Case::new(rows, [72, 770, 77], bits, 3);
             let Some(got) = case.run(isa, &Epilogue::NONE, rows, vec![]) else { continue };
@@ -208,7 +206,7 @@ fn from_five_rows_on_it_is_the_product_with_the_dequantised_weight_byte_by_byte(
 #[test]
 fn epilogues_give_the_bytes_of_separate_steps() {
     let gelu = Arc::new(Chain::unary(gelu_erf()).unwrap());
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for rows in [1, 4, 20] {
             let case = Case::new(rows, [70, 96, 32], 4, 3);
             let residual = numbers(rows * 70, 8);

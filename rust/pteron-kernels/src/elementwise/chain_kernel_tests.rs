@@ -11,8 +11,6 @@ use pteron_core::{ArgSpec, Bool8, DType, DimOrder, Isa, PrepareContext, TensorSp
 use std::cell::RefCell;
 use std::sync::Arc;
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 thread_local! {
     static CHAIN: RefCell<Option<Arc<Chain>>> = const { RefCell::new(None) };
 }
@@ -76,7 +74,7 @@ fn inputs_broadcast_in_any_way() {
         (&[0, 4], &[4], &[1, 4]),
         (&[7, 1000, 3], &[3], &[7, 1000, 3]),
     ];
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for (sa, sb, sc) in cases {
             let data = |s: &[usize], seed| numbers(s.iter().product(), seed);
             let (a, b, c) = (data(sa, 1), data(sb, 2), data(sc, 3));
@@ -104,7 +102,7 @@ fn inputs_broadcast_in_any_way() {
 
 #[test]
 fn the_output_may_be_an_input() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let (a, b) = (numbers(5000, 1), numbers(5000, 2));
         let t = |v: &[f32]| CallArg::Tensor(HostTensor::new(&[5000], v).unwrap());
         for shared in [0, 1] {
@@ -140,7 +138,7 @@ fn conditions_and_answers_are_bools() {
     };
     // `gt.Scalar` has its number between the tensors.
     let chain = chain().unwrap();
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let n = 3000;
         let (a, b) = (numbers(n, 1), numbers(n, 2));
         let c: Vec<Bool8> = (0..n).map(|i| Bool8([0, 1, 255][i % 3])).collect();
@@ -166,7 +164,7 @@ fn memory_orders_may_differ_and_shapes_change() {
     let shape = [2, 3, 20, 30];
     let n = 3600;
     let (a, b) = (numbers(n, 1), numbers(3, 2));
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let args = vec![
             CallArg::Tensor(HostTensor::new(&shape, &a).unwrap()),
             CallArg::Tensor(HostTensor::new(&[3, 1, 1], &b).unwrap()),

@@ -8,8 +8,6 @@ use crate::testing::numbers;
 use crate::vector_math::SimdLevel;
 use pteron_core::{ArgSpec, Bool8, DType, Isa, TensorSpec};
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 /// The function of `operator` with tensor arguments `operands`, then `scalars`, then an f32 output.
 fn function(operator: &str, operands: usize, scalars: &[ArgSpec<'_>]) -> Function {
     let tensor = |dtype| ArgSpec::Tensor(TensorSpec::contiguous(dtype, &[4]).unwrap(), None);
@@ -103,7 +101,7 @@ fn sample_by_kernels(isa: Isa, x: &[f32], b: &[f32]) -> Vec<f32> {
 fn chains_give_the_bytes_of_the_separate_kernels() {
     let chain = sample();
     assert_eq!(chain.to_string(), "sigmoid, mul, add, gt, pow_2, tanh, where");
-    for isa in ISAS {
+    for isa in Isa::ALL {
         if profile(isa).is_none() {
             continue;
         }
@@ -125,7 +123,7 @@ fn chains_give_the_bytes_of_the_separate_kernels() {
 #[test]
 fn a_block_inside_a_matrix_is_changed_in_place_and_nothing_else() {
     let chain = Chain::unary(crate::testing::gelu_erf()).unwrap();
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let [rows, columns, stride] = [70, 20, 33];
         let before = numbers(rows * stride, 9);
         let mut c = before.clone();

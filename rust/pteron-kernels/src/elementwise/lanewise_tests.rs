@@ -34,12 +34,10 @@ fn call<T: Element, U: Element>(
     Some(call.output::<U>(out).unwrap())
 }
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 #[test]
 fn integers_wrap_and_broadcast() {
     let a: Vec<i8> = (0..280).map(|i| (i * 37 % 256) as u8 as i8).collect();
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for n in [280, 7, 1] {
             let b: Vec<i8> = (0..n).map(|i| (i * 91 % 256) as u8 as i8).collect();
             let Some(sum) = call::<i8, i8>("aten::add.out", isa, &a, Some(&b), vec![CallArg::int(1)]) else {
@@ -64,7 +62,7 @@ fn doubles_hand_nan_on_and_round_to_even() {
     let edges = [f64::NAN, -0.0, 0.5, 1.5, -2.5, f64::INFINITY, 1e300];
     let a: Vec<f64> = (0..280).map(|i| edges[i % 7]).collect();
     let b: Vec<f64> = (0..280).map(|i| edges[(i / 7) % 7]).collect();
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(max) = call::<f64, f64>("aten::maximum.out", isa, &a, Some(&b), vec![]) else {
             continue;
         };
@@ -85,7 +83,7 @@ fn doubles_hand_nan_on_and_round_to_even() {
 fn clamped_between_either_bound() {
     let a: Vec<f64> = (0..280).map(|i| if i % 9 == 0 { f64::NAN } else { f64::from(i) - 140.0 }).collect();
     let whole: Vec<i16> = (0..280).map(|i| i - 140).collect();
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let bounds = || vec![CallArg::double(-3.5), CallArg::int(60)];
         let Some(y) = call::<f64, f64>("aten::clamp.out", isa, &a, None, bounds()) else { continue };
         for (x, y) in a.iter().zip(&y) {

@@ -4,8 +4,6 @@ use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use pteron_core::{Bool8, DType, DimOrder, Isa, kernel::PrepareFn};
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 /// The fast kernels of an operator.
 fn prepare_of(operator: &str) -> Vec<PrepareFn> {
     let row = crate::operators().find(|row| row.name() == operator).expect(operator);
@@ -84,7 +82,7 @@ fn first_that_accepts(
 
 #[test]
 fn unary_functions_agree_with_f64() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for n in [0, 1, 7, 16, 33, 40_000] {
             for case in 0..unary_cases().len() {
                 let (op, _, reference) = &unary_cases()[case];
@@ -167,7 +165,7 @@ fn arithmetic_broadcasts() {
         ("aten::maximum.out", false, f64::max),
         ("aten::minimum.out", false, f64::min),
     ];
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for (op, has_alpha, reference) in cases {
             for (sa, sb, so) in SHAPES {
                 let (a, b) = (tensor(sa, 1).1, tensor(sb, 2).1);
@@ -201,7 +199,7 @@ fn arithmetic_broadcasts() {
 
 #[test]
 fn maximum_and_minimum_keep_nan_from_either_side() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for op in ["aten::maximum.out", "aten::minimum.out"] {
             let a = HostTensor::new(&[3], &[f32::NAN, 1.0, f32::NAN]).unwrap();
@@ -226,7 +224,7 @@ fn comparisons_against_tensors_and_scalars() {
         ("gt", f32::gt),
         ("ge", f32::ge),
     ];
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for (op, reference) in cases {
             let of_tensor = prepare_of(&format!("aten::{op}.Tensor_out"))[0];
@@ -259,7 +257,7 @@ fn comparisons_against_tensors_and_scalars() {
 
 #[test]
 fn where_chooses_with_broadcasting() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for (sc, sa, so) in SHAPES.into_iter().flat_map(|(a, b, out)| [(a, b, out), (b, a, out)]) {
             for sb in [&[][..], so] {
@@ -307,7 +305,7 @@ fn memory_orders_may_differ_between_operands() {
     let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
     let shape = [2, 3, 4, 5];
     let (a, b) = (numbers(120, 1), numbers(120, 2));
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let args = || {
             vec![
                 CallArg::Tensor(HostTensor::new(&shape, &a).unwrap()),

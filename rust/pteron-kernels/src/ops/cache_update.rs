@@ -90,6 +90,11 @@ fn put_rows_at(args: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The first position of the new rows, which `bind` checked (`check_room`).
+pub(crate) fn checked_start(args: &Args<'_>, at: usize) -> Result<usize> {
+    usize::try_from(args.int(at)?).map_err(|_| Error::internal("a position was not checked"))
+}
+
 /// The result stands for the cache in PyTorch's graph; nobody reads it.
 fn put_nothing(args: &Args<'_>, out: usize) -> Result<()> {
     args.output(out)?.into_bytes().fill(0);
@@ -125,11 +130,7 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     Routine::prepare(
         |args| bind(args, false),
         |args, _| {
-            put_rows(
-                &args.tensor(VALUE)?,
-                &mut args.output(CACHE)?,
-                usize::try_from(args.int(START)?).unwrap_or(0),
-            )?;
+            put_rows(&args.tensor(VALUE)?, &mut args.output(CACHE)?, checked_start(args, START)?)?;
             put_nothing(args, OUT[0])
         },
     )

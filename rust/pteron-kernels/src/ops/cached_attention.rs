@@ -10,7 +10,7 @@
 use crate::elements::{Reader, Writer};
 use crate::grid_kernel::{GridKernel, Part, Preparation, prepared};
 use crate::operator::{Operator, kernel};
-use crate::ops::cache_update::{check_room, check_rows, put_rows};
+use crate::ops::cache_update::{check_room, check_rows, checked_start, put_rows};
 use crate::ops::layout::same_dtype;
 use crate::routine::dtype_of;
 use crate::shape::{check_rank, check_same};
@@ -202,8 +202,7 @@ pub fn check_update(args: &Args<'_>) -> Result<()> {
 ///
 /// Errors: as that.
 pub fn update_caches(args: &Args<'_>) -> Result<()> {
-    let start = usize::try_from(args.int(WITH_UPDATE.start)?);
-    let start = start.map_err(|_| Error::internal("a position was not checked"))?;
+    let start = checked_start(args, WITH_UPDATE.start)?;
     for new in [1, 2] {
         put_rows(&args.tensor(new)?, &mut args.output(new + 2)?, start)?;
     }

@@ -51,7 +51,10 @@ families! {
     #[cfg(feature = "training")]
     { batch_norm_training, pooling_backward, convolution_backward, norm_backward, embedding_backward }
     #[cfg(feature = "quantized")]
-    { quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic, quantized_attention }
+    {
+        quantize, dequantize, quantization_parameters, quantized_embedding, quantized_arithmetic, quantized_attention,
+        integer_arithmetic,
+    }
     #[cfg(feature = "linear_algebra")]
     { lu, triangular, cholesky, householder, symmetric_eigen, singular_values, matrix_exponential }
     #[cfg(feature = "random")]

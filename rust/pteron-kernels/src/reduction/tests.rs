@@ -7,8 +7,6 @@ use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::{numbers, prepare_of};
 use pteron_core::{Bool8, DType, DimOrder, Isa};
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 /// (shape, first reduced dimension, last reduced dimension).
 const CASES: [(&[usize], usize, usize); 10] = [
     (&[7], 0, 0),
@@ -41,7 +39,7 @@ fn dims(first: usize, last: usize, rank: usize) -> CallArg {
 
 #[test]
 fn sums_means_and_extremes() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for (shape, first, last) in CASES {
             for keepdim in [false, true] {
@@ -90,7 +88,7 @@ fn sums_means_and_extremes() {
 fn channels_last_mean_over_pixels() {
     let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
     let x = numbers(2 * 5 * 3 * 4, 1);
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         let args = vec![
             CallArg::Tensor(HostTensor::in_order(&[2, 5, 3, 4], nhwc, &x).unwrap()),
@@ -112,7 +110,7 @@ fn channels_last_mean_over_pixels() {
 
 #[test]
 fn extremes_keep_nan_and_refuse_nothing() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         let run = |shape: &[usize], x: &[f32], dim: i64, out: &[usize]| {
             let args = vec![
@@ -197,7 +195,7 @@ fn logarithms_of_sums_of_exponentials() {
         f32::NEG_INFINITY,
         f32::NEG_INFINITY,
     ];
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for (length, repeats) in [(3, 1), (300, 100)] {
             let rows: Vec<f32> = x.chunks(3).flat_map(|row| row.repeat(repeats)).collect();

@@ -184,7 +184,7 @@ mod tests {
         inputs.extend((0..20_000u64).map(|i| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))));
         inputs.extend((0..20_000).map(|i| 1.0 + f64::from(i - 10_000) * 3.3e-5));
         let mut out = vec![0.0; inputs.len()];
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             for function in 0..4 {
                 SimdLevel::at_most(isa).dispatch(Apply(function, &inputs, &mut out));
                 for (x, y) in inputs.iter().zip(&out) {

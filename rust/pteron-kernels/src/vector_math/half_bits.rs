@@ -108,7 +108,7 @@ mod tests {
     fn instructions_round_as_the_arithmetic_does() {
         let x: Vec<f32> = (0..1u32 << 16).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).collect();
         let (mut bits, mut back) = (vec![0; x.len()], vec![0.0; x.len()]);
-        for isa in [pteron_core::Isa::Portable, pteron_core::Isa::Avx2, pteron_core::Isa::Avx512] {
+        for isa in pteron_core::Isa::ALL {
             for is_binary in [true, false] {
                 crate::vector_math::SimdLevel::at_most(isa)
                     .dispatch(Through(&x, &mut bits, &mut back, is_binary));

@@ -19,6 +19,10 @@ impl SimdLevel {
                 return SimdLevel(Isa::Avx2);
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        if wanted >= Isa::Neon && super::neon::is_available() {
+            return SimdLevel(Isa::Neon);
+        }
         let _ = wanted;
         SimdLevel(Isa::Portable)
     }
@@ -32,7 +36,7 @@ impl SimdLevel {
     pub fn lanes(self) -> usize {
         match self.0 {
             Isa::Avx512 => 16,
-            Isa::Avx2 | Isa::Portable => 8,
+            Isa::Avx2 | Isa::Neon | Isa::Portable => 8,
         }
     }
 
@@ -44,6 +48,9 @@ impl SimdLevel {
             // SAFETY: `at_most`, the only constructor, detected the features, and AVX-512 implies AVX2 there.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx2 => unsafe { super::avx2::enter(task) },
+            // SAFETY: `at_most`, the only constructor, detected NEON.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => unsafe { super::neon::enter(task) },
             _ => task.run(super::portable::Portable),
         }
     }
@@ -58,6 +65,9 @@ impl SimdLevel {
             // SAFETY: `at_most`, the only constructor, detected AVX2, FMA and F16C.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { super::avx2::enter(task) },
+            // SAFETY: `at_most`, the only constructor, detected NEON.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => unsafe { super::neon::enter(task) },
             _ => task.run(super::portable::Portable),
         }
     }

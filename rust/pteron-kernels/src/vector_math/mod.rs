@@ -1,6 +1,6 @@
-//! Vector arithmetic: the instruction set interface [`simd::Simd`] with its three implementations, and
+//! Vector arithmetic: the instruction set interface [`simd::Simd`] with its four implementations, and
 //! the transcendental functions written against it. Measured errors in their documentation come from every
-//! 37th f32, on all three instruction sets; an ignored test checks the bounds on every f32.
+//! 37th f32, on all instruction sets of x86-64; an ignored test checks the bounds on every f32.
 
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
@@ -11,11 +11,15 @@ pub mod erf;
 pub mod exp;
 pub mod half_bits;
 pub mod hyperbolic;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod intrinsics;
 pub mod inverse_trigonometric;
 pub mod level;
 pub mod log;
+#[cfg(test)]
+mod method_tests;
+#[cfg(target_arch = "aarch64")]
+pub mod neon;
 pub mod portable;
 pub mod power;
 mod quarter_turns;

@@ -83,6 +83,8 @@ impl<S: Simd> Simd for Twice<S> {
         fnma(a: F, b: F, c: F) -> F;
         min(a: F, b: F) -> F;
         max(a: F, b: F) -> F;
+        min_nan(a: F, b: F) -> F;
+        max_nan(a: F, b: F) -> F;
         abs(a: F) -> F;
         neg(a: F) -> F;
         sqrt(a: F) -> F;

@@ -4,8 +4,6 @@ use super::simd::{Simd, SimdTask};
 use super::{SimdLevel, erf, exp, log, sigmoid, tanh};
 use pteron_core::Isa;
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 #[derive(Clone, Copy, Debug)]
 enum Function {
     Exp,
@@ -133,7 +131,7 @@ fn check_one(isa: Isa, function: Function, step: u32, block: usize) {
 /// Every function on every instruction set, each on a thread of its own.
 fn check(step: u32, block: usize) {
     std::thread::scope(|scope| {
-        for isa in ISAS {
+        for isa in Isa::ALL {
             for function in Function::ALL {
                 scope.spawn(move || check_one(isa, function, step, block));
             }
@@ -155,7 +153,7 @@ fn all_inputs_stay_within_the_documented_bounds() {
 #[test]
 fn special_values() {
     let specials = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE, 1e-45, -1e-45];
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for function in Function::ALL {
             let mut out = [0f32; 8];
             let w = worst(SimdLevel::at_most(isa), function, &specials, &mut out);

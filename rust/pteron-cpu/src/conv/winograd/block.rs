@@ -1,7 +1,7 @@
 //! A block of tiles × a group of panels: inputs are transformed, multiplied, transformed back. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
-use super::weights::{POINTS, put};
+use super::weights::POINTS;
 use super::{Split, Winograd};
 use crate::conv::f32_conv_nr32_v1::PANEL;
 use crate::conv::operands::{Operands, apply_post};
@@ -341,5 +341,18 @@ unsafe fn get<S: Simd>(s: S, from: *const f32, between: usize) -> [S::F; 4] {
             s.load(from.add(2 * between)),
             s.load(from.add(3 * between)),
         ]
+    }
+}
+
+/// # Safety
+/// Four whole vectors, `between` apart, are writable.
+#[inline(always)]
+unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usize) {
+    // SAFETY: the four vectors are those that the caller promises to be writable.
+    unsafe {
+        s.store(to, v[0]);
+        s.store(to.add(between), v[1]);
+        s.store(to.add(2 * between), v[2]);
+        s.store(to.add(3 * between), v[3]);
     }
 }

@@ -7,11 +7,9 @@
 
 use crate::conv::f32_conv_nr32_v1::{PANEL, five_dimensional};
 use crate::conv::geometry::Geometry;
-use crate::conv::window_panel::WindowPanels;
-use crate::packed::PackedFormat;
-use pteron_core::{
-    AlignedBuffer, ConstantView, CpuProfile, DType, Error, PackKey, PackStore, PackedBytes, Result,
-};
+use crate::conv::window_panel::{NO_ROWS, RowSteps, Rows, WindowPanels};
+use crate::packed::{PackedFormat, share};
+use pteron_core::{AlignedBuffer, ConstantView, CpuProfile, DType, PackKey, PackStore, PackedBytes, Result};
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::sync::Arc;
 
@@ -47,49 +45,66 @@ pub fn packed(
 fn pack(cpu: &CpuProfile, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
     let windows = WindowPanels::new(cpu.isa, view)?;
     let mut pack = AlignedBuffer::zeroed_to_keep(PACKED.nbytes(DType::Float32, &view.shape)?)?;
-    let mut panel = AlignedBuffer::zeroed(windows.panel_floats()? * size_of::<f32>())?;
-    let (inputs, all) = (view.shape[2], pack.len() / size_of::<f32>() / POINTS);
-    let level = SimdLevel::at_most(cpu.isa);
-    for p in 0..windows.count() {
-        windows.copy(0, p, panel.as_mut_elements());
-        let to = &mut pack.as_mut_elements::<f32>()[p * inputs * PANEL..];
-        level.dispatch(Transform { windows: panel.as_elements(), inputs, to, between: all })?;
+    let (inputs, count, nbytes) = (view.shape[2], windows.count(), pack.len());
+    if nbytes == 0 {
+        return Ok(pack);
     }
+    // Of every panel its matrix of each point.
+    let mut panels: Vec<Vec<&mut [f32]>> = Vec::new();
+    panels.resize_with(count, Vec::new);
+    for (i, matrix) in pack.as_mut_elements::<f32>().chunks_exact_mut(inputs * PANEL).enumerate() {
+        panels[i % count].push(matrix);
+    }
+    let level = SimdLevel::at_most(cpu.isa);
+    share(cpu.load_threads, nbytes, panels.into_iter().enumerate(), &|(p, mut points)| {
+        let mut rows = NO_ROWS;
+        let most = windows.most_windows();
+        for start in (0..inputs).step_by(most) {
+            let count = most.min(inputs - start);
+            let steps = windows.windows(0, p, start, count, &mut rows);
+            level.dispatch(Transform { rows: &rows, steps, count, start, points: &mut points });
+        }
+    });
     Ok(pack)
 }
 
-/// G·g·Gᵀ of the windows of a panel, [9, inputs, 32], to 16 matrices of `inputs` rows of 32 that are `between`
-/// floats apart.
-struct Transform<'a> {
-    windows: &'a [f32],
-    inputs: usize,
-    to: &'a mut [f32],
-    between: usize,
+/// G·g·Gᵀ of `count` windows of a panel that lie in `rows`, to rows `start` and on of the matrices of the points.
+struct Transform<'a, 'b> {
+    rows: &'a Rows,
+    steps: RowSteps,
+    count: usize,
+    start: usize,
+    points: &'a mut [&'b mut [f32]],
 }
 
-impl SimdTask for Transform<'_> {
-    type Output = Result<()>;
+impl SimdTask for Transform<'_, '_> {
+    type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> Result<()> {
-        let Transform { windows, inputs, to, between } = self;
-        let length = inputs * PANEL;
-        if windows.len() != TAPS * length || to.len() < (POINTS - 1) * between + length {
-            return Err(Error::internal("the transformed weights are too small"));
-        }
-        for at in (0..length).step_by(S::LANES) {
-            // SAFETY: every tap has `length` elements, whole vectors, and so has every point: both were checked.
-            unsafe {
-                let (from, to) = (windows.as_ptr().add(at), to.as_mut_ptr().add(at));
-                let left = column(s, from, length);
-                let middle = column(s, from.add(length), length);
-                let right = column(s, from.add(2 * length), length);
-                put(s, line(s, [left[0], middle[0], right[0]]), to, between);
-                put(s, line(s, [left[1], middle[1], right[1]]), to.add(4 * between), between);
-                put(s, line(s, [left[2], middle[2], right[2]]), to.add(8 * between), between);
-                put(s, line(s, [left[3], middle[3], right[3]]), to.add(12 * between), between);
+    fn run<S: Simd>(self, s: S) {
+        let Transform { rows, steps: RowSteps { tap, channel }, count, start, points } = self;
+        let (end, step) = ((start + count) * PANEL, tap * PANEL);
+        assert!((TAPS - 1) * tap + count.saturating_sub(1) * channel < rows.len());
+        assert!(points.len() == POINTS && points.iter().all(|matrix| matrix.len() >= end));
+        for i in 0..count {
+            let from = rows[i * channel..].as_ptr().cast::<f32>();
+            for c in (0..PANEL).step_by(S::LANES) {
+                let at = (start + i) * PANEL + c;
+                // SAFETY: the nine taps are rows of `rows`, and every matrix has the row `start + i`: both were
+                // asserted.
+                unsafe {
+                    let from = from.add(c);
+                    let left = column(s, from, step);
+                    let middle = column(s, from.add(step), step);
+                    let right = column(s, from.add(2 * step), step);
+                    for (y, points) in points.chunks_exact_mut(4).enumerate() {
+                        let point = line(s, [left[y], middle[y], right[y]]);
+                        for (matrix, v) in points.iter_mut().zip(point) {
+                            s.store(matrix.as_mut_ptr().add(at), v);
+                        }
+                    }
+                }
             }
         }
-        Ok(())
     }
 }
 
@@ -110,19 +125,6 @@ fn line<S: Simd>(s: S, [a, b, c]: [S::F; 3]) -> [S::F; 4] {
     let half = s.splat(0.5);
     let (outer, inner) = (s.add(s.mul(a, half), s.mul(c, half)), s.mul(b, half));
     [a, s.add(outer, inner), s.sub(outer, inner), c]
-}
-
-/// # Safety
-/// Four whole vectors, `between` apart, are writable.
-#[inline(always)]
-pub(super) unsafe fn put<S: Simd>(s: S, v: [S::F; 4], to: *mut f32, between: usize) {
-    // SAFETY: the four vectors are those that the caller promises to be writable.
-    unsafe {
-        s.store(to, v[0]);
-        s.store(to.add(between), v[1]);
-        s.store(to.add(2 * between), v[2]);
-        s.store(to.add(3 * between), v[3]);
-    }
 }
 
 #[cfg(test)]

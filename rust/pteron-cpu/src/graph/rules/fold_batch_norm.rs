@@ -177,7 +177,7 @@ fn folded_weight(
         return Ok(None);
     };
     let channels = rows.variance.len();
-    let values = weight.to_vec::<f32>()?;
+    let values = weight.row_major::<f32>()?;
     let mut out = AlignedBuffer::zeroed(std::mem::size_of_val(&values[..]))?;
     if channels == 0 || values.is_empty() {
         return Ok(Some(out));

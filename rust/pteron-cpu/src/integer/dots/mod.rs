@@ -9,6 +9,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 mod vectors;
 
@@ -16,5 +18,7 @@ mod vectors;
 pub(super) use avx2::{Avx2, AvxVnni};
 #[cfg(target_arch = "x86_64")]
 pub(super) use avx512::{Avx512, Avx512Vnni};
+#[cfg(target_arch = "aarch64")]
+pub(super) use neon::{Neon, NeonDot, NeonMixedDot};
 pub(super) use portable::Portable;
 pub(super) use vectors::{Dots, Narrowing};

@@ -21,6 +21,9 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     const LANES: usize;
     /// Sums that have to be under way at once, so that none waits for its own result.
     const CHAINS: usize;
+    /// What is taken from activations before they are multiplied, so that their bytes are those that the instructions take:
+    /// the sums are those of numbers this much lower.
+    const SHIFT: i32 = 0;
     /// Sums of `LANES` columns; may be in parts.
     type Sums: Copy;
     /// Quads of `LANES` columns of weights.

@@ -75,6 +75,21 @@ fn products_agree_with_plain_sums() {
     }
 }
 
+/// As high as the tiles of all kits and one more, as deep as steps of tile registers and less or more.
+#[test]
+fn tiles_of_every_height_and_depth_agree_with_plain_sums() {
+    for (kit, cpu) in kits() {
+        for rows in (1..=33).chain([48, 63, 65]) {
+            for k in [1, 4, 60, 64, 68, 96, 144, 147, 1000] {
+                let scheme = &schemes(33, k)[0];
+                let (mut call, want) = linear_call(&[rows, k], 33, false, scheme, kit, &cpu);
+                call.call().unwrap();
+                assert_eq!(results(&call, call_out(scheme), scheme), want, "{kit} {rows} x {k}");
+            }
+        }
+    }
+}
+
 /// Fewer rows than were said at load, chunks from the last to the first.
 #[test]
 fn fewer_rows_and_chunks_in_any_order_give_the_same_bytes() {

@@ -2,14 +2,16 @@
 //!
 //! Layers: [`panels`] (the packed formats, and panels back in f32) → `few_rows` (up to four rows, widened in registers) →
 //! `product` (the kernel: rows of a block, sums in f32, results rounded once). From five rows on a product is one of
-//! `crate::gemm`: of pairs of bfloat16 where the processor multiplies them (AVX-512 BF16), else of panels widened to f32.
+//! `crate::gemm`: of pairs of bfloat16 where the processor multiplies them (AMX: `in_registers`; AVX-512 BF16), else of
+//! panels widened to f32.
 //!
 //! *Numbers.* Products of 16-bit floats are exact in f32. They are added up in f32, factors and the added tensor are
-//! applied in f32, and the result is rounded once. With AVX-512 BF16 numbers and sums below 2⁻¹²⁶ count as zero, which
+//! applied in f32, and the result is rounded once. With AMX and AVX-512 BF16 numbers and sums below 2⁻¹²⁶ count as zero, which
 //! moves a sum of K products by at most `K·2⁻¹²⁶·(1 + largest |a| + largest |b|)`; f32 sums round otherwise alike. The order of a
 //! sum depends on the shape and the instruction set alone.
 
 mod few_rows;
+mod in_registers;
 pub mod panels;
 mod product;
 

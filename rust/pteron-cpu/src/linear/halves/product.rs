@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "rows and columns are addressed by stride, and chunks share the result")]
 
 use super::super::signature::Signature;
+use super::in_registers;
 use super::panels::{Form, Panels};
 use crate::gemm::{FEW_ROWS, FewRows, Gemm, Lhs, PanelSource, Rhs, TileSet, Tiling, longest_k_block, part};
 use crate::packed::f32_nr32_v1::NR;
@@ -31,6 +32,8 @@ struct HalfProduct {
     right: Panels,
     /// Are pairs of bfloat16 multiplied, and not numbers widened to f32?
     is_paired: bool,
+    /// Are they multiplied in tile registers?
+    has_registers: bool,
     tiles: &'static TileSet,
     level: SimdLevel,
     /// Tiles of rows in a block.
@@ -81,8 +84,13 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Prepara
     let right = Panels::get_or_pack(ctx.packs, ctx.cpu, &view, form)?;
     let paired = TileSet::of_pairs(ctx.cpu.isa).filter(|_| form == Form::Brain);
     let tiles = paired.unwrap_or_else(|| TileSet::for_isa(ctx.cpu.isa));
-    let paired_name = if paired.is_some() { "_bf16" } else { "" };
-    let name = format!("gemm.{}.{}{paired_name}", right.format(), tiles.isa.name());
+    let has_registers = paired.is_some() && in_registers::is_available();
+    let units = match (has_registers, paired.is_some()) {
+        (true, _) => "amx_bf16".to_string(),
+        (_, true) => format!("{}_bf16", tiles.isa.name()),
+        _ => tiles.isa.name().to_string(),
+    };
+    let name = format!("gemm.{}.{units}", right.format());
     let mut kernel = HalfProduct {
         signature,
         // With a factor of zero the added tensor does not count, NaN and all.
@@ -91,6 +99,7 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, signature: Signature) -> Prepara
         beta: beta as f32,
         right,
         is_paired: paired.is_some(),
+        has_registers,
         tiles,
         level: SimdLevel::at_most(ctx.cpu.isa),
         block_tiles: 1,
@@ -229,6 +238,19 @@ impl HalfProduct {
         (sums, panel): (&mut [f32], &mut [f32]),
     ) {
         const STRIDE: usize = PANELS * NR;
+        if self.has_registers {
+            let block = in_registers::Block {
+                rows: a,
+                stride,
+                count: rows.len(),
+                pairs: self.depth(true),
+                sums: sums.as_mut_ptr(),
+                sums_stride: STRIDE,
+            };
+            // SAFETY: tile registers are available (`prepare` asked); `a` holds whole pairs of these rows, the panels are the
+            // tiling's, and `sums` has room for these rows of `PANELS` panels and belongs to this worker.
+            return unsafe { in_registers::multiply(&block, panels.clone().map(|p| self.right.panel(p))) };
+        }
         let gemm = Gemm {
             m: p.m,
             n: self.right.n,

@@ -7,7 +7,6 @@ use pteron_kernels::elementwise::operand::Half;
 use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_kernels::testing::numbers;
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 /// Positions in [`KERNELS`].
 const ADD: usize = 0;
 const PLAIN: usize = 1;
@@ -130,7 +129,7 @@ const SIZES: [[usize; 3]; 12] = [
 
 #[test]
 fn products_agree_with_sums_in_f64() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for sizes in SIZES {
             for kernel in [ADD, PLAIN, LAYER] {
                 Case::<bf16>::new(kernel, sizes, sizes[0] % 2 == 0).check(isa, sizes[0] + 3);
@@ -143,7 +142,7 @@ fn products_agree_with_sums_in_f64() {
 #[test]
 fn a_row_has_the_bytes_that_it_has_in_any_larger_batch() {
     // From five rows on, whatever the tiles and the blocks of rows.
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let whole = Case::<bf16>::new(LAYER, [300, 40, 900], true);
         let Some(all) = whole.run(isa, 300) else { continue };
         for m in [5, 17, 60] {
@@ -160,7 +159,7 @@ fn a_row_has_the_bytes_that_it_has_in_any_larger_batch() {
 
 #[test]
 fn infinity_and_nan_reach_their_row_alone() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for m in [2, 9] {
             let mut case = Case::<bf16>::new(LAYER, [m, 33, 40], false);
             case.a[3] = bf16::INFINITY;
@@ -175,7 +174,7 @@ fn infinity_and_nan_reach_their_row_alone() {
 
 #[test]
 fn numbers_below_the_smallest_normal_one_count_within_the_stated_bound() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for m in [1, 20] {
             let (n, k) = (40, 64);
             let mut case = Case::<bf16>::new(PLAIN, [m, n, k], false);

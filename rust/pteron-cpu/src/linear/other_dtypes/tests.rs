@@ -7,7 +7,7 @@ use pteron_kernels::testing::numbers;
 
 #[test]
 fn products_of_doubles_and_halves() {
-    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for [m, n, k] in [[1, 1, 1], [5, 33, 7], [130, 40, 600], [4, 32, 0], [3, 0, 2]] {
             let a: Vec<f64> = numbers(m * k, 3).into_iter().map(f64::from).collect();
@@ -65,7 +65,7 @@ fn whole<T: Element>(isa: Isa, [m, n, k]: [usize; 3], number: fn(i64) -> T) -> O
 
 #[test]
 fn integers_wrap_at_their_width() {
-    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+    for isa in Isa::ALL {
         for [m, n, k] in [[1, 1, 1], [7, 33, 9], [200, 40, 600], [3, 5, 0]] {
             let at = |i: usize, by: i64| i as i64 * by % 251 - 60;
             let want = |i: usize| {

@@ -257,7 +257,7 @@ mod tests {
     fn floats_are_truncated_through_int64() {
         let mut x: Vec<f32> = (0..200).map(|i| (i as f32 - 100.0) * 7.7).collect();
         x.extend([300.0, -1.0, f32::NAN, 3e9, -3e9, 1e30, f32::NEG_INFINITY, -0.5, 2_147_483_648.0]);
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let Some(bytes) = cast::<f32, u8>(isa, &x) else { continue };
             let (ints, longs) = (cast::<f32, i32>(isa, &x).unwrap(), cast::<f32, i64>(isa, &x).unwrap());
             for (i, v) in x.iter().enumerate() {
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn sixteen_bits_and_bool() {
         let x: Vec<f32> = (0..333).map(|i| (i as f32 - 100.0) * 0.37).collect();
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let Some(small) = cast::<f32, f16>(isa, &x) else { continue };
             let brain = cast::<f32, bf16>(isa, &x).unwrap();
             let back = cast::<f16, f32>(isa, &small).unwrap();
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn integers_keep_their_low_bits() {
         let x: Vec<i64> = (0..77).map(|i| i * 0x1_2345_6789 - 1000).collect();
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let Some(ints) = cast::<i64, i32>(isa, &x) else { continue };
             let floats = cast::<i64, f32>(isa, &x).unwrap();
             for (i, v) in x.iter().enumerate() {

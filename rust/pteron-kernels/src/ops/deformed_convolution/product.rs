@@ -91,7 +91,7 @@ mod tests {
         let number = |i: usize| T::from_i64((i * 7 % 13) as i64 - 6);
         let weights: Vec<[T; TALL]> = (0..9).map(|r| std::array::from_fn(|o| number(r * TALL + o))).collect();
         let rows: Vec<[T; WIDTH]> = (0..9).map(|r| std::array::from_fn(|x| number(r * 5 + x))).collect();
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let level = SimdLevel::at_most(isa);
             let sums = level.dispatch(Task(&weights, &rows));
             for (o, sums) in sums.iter().enumerate() {

@@ -24,8 +24,8 @@ impl Packed {
             return Ok(Packed::None);
         }
         Ok(match dtype_of(ctx, 1)? {
-            DType::Float32 => Packed::Single(pack(&weight.to_vec::<f32>()?, outputs, groups)),
-            DType::Float64 => Packed::Double(pack(&weight.to_vec::<f64>()?, outputs, groups)),
+            DType::Float32 => Packed::Single(pack(&weight.row_major::<f32>()?, outputs, groups)),
+            DType::Float64 => Packed::Double(pack(&weight.row_major::<f64>()?, outputs, groups)),
             _ => Packed::None,
         })
     }

@@ -3,8 +3,6 @@
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use pteron_core::{DType, DimOrder, Element, Isa, Result, kernel::PrepareFn};
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 fn kernel(start: &str) -> PrepareFn {
     let mut found = crate::fast_kernels().filter(|k| k.variant == "strided" && k.schema.starts_with(start));
     found.next().expect(start).prepare
@@ -62,7 +60,7 @@ const PERMUTES: [(&[usize], &[usize]); 8] = [
 ];
 
 fn check_permutes<T: Element + TryFrom<usize> + PartialEq + std::fmt::Debug>() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for (shape, dims) in PERMUTES {
             let (out_shape, positions) = permuted(shape, dims);
             let order: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
@@ -130,7 +128,7 @@ fn copies_into_another_dim_order() {
     let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
     let shape = [2, 3, 5, 4];
     let values: Vec<f32> = (0..120).map(|i| i as f32).collect();
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         let args = vec![
             CallArg::Tensor(HostTensor::new(&shape, &values).unwrap()),

@@ -7,8 +7,6 @@ use crate::testing::numbers;
 use half::{bf16, f16};
 use pteron_core::{DType, DimOrder, Element, Isa, kernel::PrepareFn};
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 fn tensor(shape: &[usize], v: &[f32]) -> CallArg {
     CallArg::Tensor(HostTensor::new(shape, v).unwrap())
 }
@@ -39,7 +37,7 @@ fn near(got: f32, want: f64) {
 
 #[test]
 fn layer_norm_rows_with_and_without_affine() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for (rows, n) in [(1, 1), (3, 7), (200, 384), (5, 4099), (2, 16), (0, 8)] {
             for has_affine in [true, false] {
                 let x: Vec<f32> = numbers(rows * n, 1).iter().map(|v| v + 3.0).collect();
@@ -95,7 +93,7 @@ fn layer_norm_refuses_shapes_that_do_not_fit() {
 #[test]
 fn batch_norm_in_both_memory_orders() {
     let nhwc = DimOrder::new(&[0, 2, 3, 1]).unwrap();
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for [n, c, h, w] in [[2, 3, 4, 5], [1, 40, 7, 7], [2, 1, 1, 1], [0, 3, 2, 2], [1, 20, 56, 56]] {
             for (is_last, has_affine) in [(false, true), (true, true), (true, false), (false, false)] {
                 let numel = n * c * h * w;
@@ -135,7 +133,7 @@ fn batch_norm_in_both_memory_orders() {
 
 #[test]
 fn group_norm_per_image_and_group() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for ([n, c, pixels], groups) in [([2, 6, 5], 3), ([1, 32, 49], 8), ([3, 4, 1], 1)] {
             let x = numbers(n * c * pixels, 1);
             let (weight, bias) = (numbers(c, 2), numbers(c, 3));
@@ -211,7 +209,7 @@ impl From<Half> for f16 {
 
 #[test]
 fn rms_norm_rows_of_every_type() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for (rows, n) in [(1, 1), (3, 7), (200, 576), (2, 4099), (0, 8)] {
             let (x, w) = (numbers(rows * n, 1), numbers(n, 2));
             for (has_weight, rounds) in [(false, false), (true, false), (true, true)] {

@@ -5,8 +5,6 @@ use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use pteron_core::{DType, DimOrder, Isa};
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 #[derive(Debug, Clone, Copy)]
 struct Case {
     shape: [usize; 4],
@@ -69,7 +67,7 @@ fn order(is_last: bool) -> DimOrder {
 }
 
 fn each_case(mut f: impl FnMut(Isa, Case, bool, &[f32])) {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         if profile(isa).is_none() {
             continue;
         }
@@ -179,7 +177,7 @@ fn means_of_fixed_windows() {
 
 #[test]
 fn adaptive_windows_cover_the_input() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         let Some(cpu) = profile(isa) else { continue };
         for (shape, [oh, ow]) in [([2, 20, 7, 7], [1, 1]), ([1, 3, 10, 70], [3, 2]), ([1, 2, 5, 6], [7, 4])] {
             for is_last in [false, true] {
@@ -225,7 +223,7 @@ fn windows_over_volumes() {
     let mut x = numbers(n * ch * pixels, 3);
     (x[20], x[33]) = (x[21], f32::NAN);
     let list = |v: [usize; 3]| CallArg::Ints(v.map(|v| v as i64).to_vec());
-    for (isa, is_last) in ISAS.into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
+    for (isa, is_last) in Isa::ALL.into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
         let Some(cpu) = profile(isa) else { continue };
         let order = if is_last { DimOrder::new(&[0, 2, 3, 4, 1]).unwrap() } else { DimOrder::contiguous(5) };
         let input = || {

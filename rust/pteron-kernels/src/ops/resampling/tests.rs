@@ -5,8 +5,6 @@ use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
 use crate::testing::numbers;
 use pteron_core::{DType, DimOrder, Isa};
 
-const ISAS: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-
 /// Shape of the input and extents of the output.
 const CASES: [([usize; 4], [usize; 2]); 9] = [
     ([1, 3, 5, 7], [20, 28]),
@@ -103,7 +101,7 @@ fn check(
 
 #[test]
 fn weighted_sums_of_four_pixels() {
-    for isa in ISAS {
+    for isa in Isa::ALL {
         for (shape, size) in CASES {
             for (is_last, align) in [(false, false), (false, true), (true, false), (true, true)] {
                 check(isa, shape, size, is_last, align, None);

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn columns_give_what_rows_give() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             for [outer, length, inner] in [[1, 5, 1], [2, 7, 3], [1, 300, 65], [3, 2, 200], [2, 33, 16]] {
                 let x: Vec<f32> = numbers(outer * length * inner, 5).iter().map(|v| v * 10.0).collect();
                 let mut turned = vec![0.0; x.len()];
@@ -177,7 +177,7 @@ mod tests {
     fn sixteen_bits_are_rounded_once() {
         let x: Vec<bf16> = numbers(40 * 33, 3).iter().map(|v| bf16::from_f32(*v)).collect();
         let wide: Vec<f32> = x.iter().map(|v| v.to_f32()).collect();
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let Some(cpu) = profile(isa) else { continue };
             let want = run(0, isa, &[40, 33], &wide).unwrap();
             let args = vec![
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn rows_agree_with_f64() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             for (rows, n) in [(1, 1), (3, 5), (2, 16), (700, 33), (4, 128), (2, 5000), (0, 4)] {
                 let x: Vec<f32> = numbers(rows * n, 5).iter().map(|v| v * 10.0).collect();
                 for kernel in [0, 1] {
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn infinities_and_nan_as_in_eager() {
         let inf = f32::INFINITY;
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+        for isa in Isa::ALL {
             let Some(y) = run(0, isa, &[3, 3], &[-inf, 0.0, 0.0, -inf, -inf, -inf, f32::NAN, 1.0, 2.0])
             else {
                 continue;

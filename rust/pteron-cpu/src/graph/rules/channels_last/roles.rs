@@ -49,6 +49,8 @@ const TABLE: &[(&str, Role)] = &[
     ("aten::replication_pad3d.out", Role::Agnostic),
     ("aten::flip.out", Role::Agnostic),
     ("aten::roll.out", Role::Agnostic),
+    ("pteron::fixed_point_add.out", Role::Agnostic),
+    ("pteron::integer_mul.out", Role::Agnostic),
     ("aten::pixel_shuffle.out", Role::Copies),
     ("aten::pixel_unshuffle.out", Role::Copies),
     ("aten::mean.out", Role::Reduces),

@@ -1,6 +1,7 @@
 //! The contents of folded weights and biases.
 
-use pteron_core::{AlignedBuffer, ConstantView, Result};
+use pteron_core::{AlignedBuffer, ConstantView, Isa, Result};
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::fmt;
 
 /// How a constant `c` meets a result `y`.
@@ -90,10 +91,56 @@ fn operands(operand: Option<&ConstantView<'_>>, number: f64, channels: usize) ->
     })
 }
 
-/// Does `new` hold what `old` held, scaled? An overflow gives NaN where it meets a zero, and what is nearly zero
-/// has lost digits.
-fn is_faithful(old: f32, new: f32) -> bool {
-    !old.is_finite() || (new.is_finite() && (old == 0.0 || new.is_normal()))
+/// Is anything lost when `new` takes the place of `old`? An overflow gives NaN where it meets a zero, and what is
+/// nearly zero has lost digits. A number without branches, so that many are computed at once.
+fn is_lost(old: f32, new: f32) -> u32 {
+    const INFINITY: u32 = f32::INFINITY.to_bits();
+    const SMALLEST_NORMAL: u32 = f32::MIN_POSITIVE.to_bits();
+    let (old, new) = (old.abs().to_bits(), new.abs().to_bits());
+    let has_lost_digits = u32::from(old != 0) & u32::from(new < SMALLEST_NORMAL);
+    u32::from(old < INFINITY) & (u32::from(new >= INFINITY) | has_lost_digits)
+}
+
+/// `from`, multiplied by its factors, to `to`; is anything lost?
+fn scale<'a>(from: &[f32], to: &mut [f32], factors: impl Iterator<Item = &'a f64>) -> u32 {
+    let mut lost = 0;
+    for ((from, to), factor) in from.iter().zip(to).zip(factors) {
+        *to = (f64::from(*from) * factor) as f32;
+        lost |= is_lost(*from, *to);
+    }
+    lost
+}
+
+/// The rows of a weight, multiplied by the factors of their channels. Is anything lost?
+struct ScaleRows<'a> {
+    values: &'a [f32],
+    out: &'a mut [f32],
+    factors: &'a [f64],
+    filters: Filters,
+}
+
+impl SimdTask for ScaleRows<'_> {
+    type Output = bool;
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> bool {
+        let ScaleRows { values, out, factors, filters: Filters { taps, per_block, repeats, .. } } = self;
+        let (row, block) = (per_block * taps, per_block * taps * repeats);
+        let blocks = values.chunks_exact(block).zip(out.chunks_exact_mut(block));
+        let mut lost = 0;
+        for ((from, to), factors) in blocks.zip(factors.chunks_exact(per_block)) {
+            for (from, to) in from.chunks_exact(row).zip(to.chunks_exact_mut(row)) {
+                if taps == 1 {
+                    lost |= scale(from, to, factors.iter());
+                    continue;
+                }
+                let runs = from.chunks_exact(taps).zip(to.chunks_exact_mut(taps));
+                for ((from, to), factor) in runs.zip(factors) {
+                    lost |= scale(from, to, std::iter::repeat(factor));
+                }
+            }
+        }
+        lost != 0
+    }
 }
 
 /// `views`: the weight, and the operand unless it is a number. `None` where the weight would not be faithful.
@@ -105,23 +152,10 @@ pub(super) fn weight(
     let [weight, rest @ ..] = views else { return Ok(None) };
     let Some(operands) = operands(rest.first(), affine.number, filters.channels())? else { return Ok(None) };
     let factors: Vec<f64> = operands.iter().map(|c| affine.at(*c).0).collect();
-    let values = weight.to_vec::<f32>()?;
-    let mut out = AlignedBuffer::zeroed(std::mem::size_of_val(&values[..]))?;
-    let (row, block) = (filters.per_block * filters.taps, filters.per_block * filters.taps * filters.repeats);
-    let blocks = values.chunks_exact(block).zip(out.as_mut_elements::<f32>().chunks_exact_mut(block));
-    let mut is_right = true;
-    for ((from, to), factors) in blocks.zip(factors.chunks_exact(filters.per_block)) {
-        for (from, to) in from.chunks_exact(row).zip(to.chunks_exact_mut(row)) {
-            let runs = from.chunks_exact(filters.taps).zip(to.chunks_exact_mut(filters.taps));
-            for ((from, to), factor) in runs.zip(factors) {
-                for (from, to) in from.iter().zip(to) {
-                    *to = (f64::from(*from) * factor) as f32;
-                    is_right &= is_faithful(*from, *to);
-                }
-            }
-        }
-    }
-    Ok(is_right.then_some(out))
+    let values = weight.row_major::<f32>()?;
+    let mut out = AlignedBuffer::zeroed_to_keep(std::mem::size_of_val(&values[..]))?;
+    let rows = ScaleRows { values: &values, out: out.as_mut_elements::<f32>(), factors: &factors, filters };
+    Ok((!SimdLevel::at_most(Isa::Avx2).dispatch_narrow(rows)).then_some(out))
 }
 
 /// `views`: the bias if there is one, and the operand unless it is a number. `None` where it would overflow.

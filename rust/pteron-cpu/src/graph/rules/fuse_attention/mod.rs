@@ -107,12 +107,14 @@ impl Pattern {
         if !matches!(self.dtype, DType::Float32 | DType::BFloat16 | DType::Float16) {
             return None;
         }
-        let (first, mask) = self.scores(graph, found.scores, &layout)?;
-        let query = self.operand(graph, first, 0, smallvec![Extent::Joined, Extent::Rows, Extent::Depth])?;
-        let key = self.operand(graph, first, 1, smallvec![Extent::Joined, Extent::Depth, Extent::Keys])?;
+        let (first, mask) = self.scores(graph, host, found.scores, &layout)?;
+        let queries = smallvec![Extent::Joined, Extent::Rows, Extent::Depth];
+        let query = self.operand(graph, host, first, 0, queries)?;
+        let keys = smallvec![Extent::Joined, Extent::Depth, Extent::Keys];
+        let key = self.operand(graph, host, first, 1, keys)?;
         let second = self.second_product(graph, found.weights, layout)?;
         let (factor, width) = (self.scale, smallvec![Extent::Joined, Extent::Keys, Extent::Width]);
-        let value = self.operand(graph, second, 1, width)?;
+        let value = self.operand(graph, host, second, 1, width)?;
         if self.scale != factor {
             return None;
         }
@@ -140,12 +142,13 @@ impl Pattern {
     fn scores(
         &mut self,
         graph: &Graph,
+        host: &dyn Host,
         scores: TensorId,
         layout: &Layout,
     ) -> Option<(NodeId, Option<TensorId>)> {
         let add = graph.producer(scores).filter(|id| graph.node(*id).operator == "aten::add.out");
         let Some(add) = add else {
-            return self.product(graph, scores, layout.clone()).map(|first| (first, None));
+            return self.product(graph, host, scores, layout.clone()).map(|first| (first, None));
         };
         let node = graph.node(add);
         if node.number(2) != Some(1.0) {
@@ -158,7 +161,7 @@ impl Pattern {
                 continue;
             }
             let (nodes, checks, scale) = (self.nodes.len(), self.checks.len(), self.scale);
-            if let Some(first) = self.product(graph, product, layout.clone()) {
+            if let Some(first) = self.product(graph, host, product, layout.clone()) {
                 self.nodes.push(add);
                 return Some((first, Some(mask)));
             }
@@ -170,7 +173,13 @@ impl Pattern {
     }
 
     /// From scores back to the product that made them, through factors and views.
-    fn product(&mut self, graph: &Graph, mut tensor: TensorId, mut layout: Layout) -> Option<NodeId> {
+    fn product(
+        &mut self,
+        graph: &Graph,
+        host: &dyn Host,
+        mut tensor: TensorId,
+        mut layout: Layout,
+    ) -> Option<NodeId> {
         loop {
             if !self.extents.unify(graph, tensor, &layout) {
                 return None;
@@ -181,10 +190,10 @@ impl Pattern {
                 self.nodes.push(id);
                 return (layout.len() == 3).then_some(id);
             }
-            if let Some(factor) = factor(node) {
+            if let Some((factor, scaled)) = factor(graph, host, node) {
                 self.scale *= factor;
                 self.nodes.push(id);
-                tensor = node.input(0)?;
+                tensor = scaled;
                 continue;
             }
             let (base, found, passed) = up(graph, tensor, &layout)?;
@@ -197,6 +206,7 @@ impl Pattern {
     fn operand(
         &mut self,
         graph: &Graph,
+        host: &dyn Host,
         product: NodeId,
         position: usize,
         mut layout: Layout,
@@ -209,10 +219,10 @@ impl Pattern {
             // Past a split of heads there are rows as a linear layer leaves them.
             let Some(id) = graph.producer(tensor).filter(|_| self.reach == Reach::Far) else { break };
             let node = graph.node(id);
-            if let Some(factor) = factor(node) {
+            if let Some((factor, scaled)) = factor(graph, host, node) {
                 self.scale *= factor;
                 self.perhaps.push(id);
-                tensor = node.input(0)?;
+                tensor = scaled;
                 continue;
             }
             let Some((base, found, passed)) = up(graph, tensor, &layout) else { break };
@@ -387,11 +397,25 @@ fn is_copy(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).op != Op::View
 }
 
-/// The number that a node multiplies its first argument with.
-fn factor(node: &Node) -> Option<f64> {
-    match node.operator.as_str() {
-        "aten::mul.Scalar_out" => node.number(1),
-        "aten::div.Scalar_out" => node.number(1).filter(|d| *d != 0.0).map(|d| 1.0 / d),
-        _ => None,
-    }
+/// The number that a node multiplies a tensor with, and the tensor. Exporters write the number as a constant of one
+/// element, too.
+fn factor(graph: &Graph, host: &dyn Host, node: &Node) -> Option<(f64, TensorId)> {
+    let constant = |position: usize| {
+        let tensor = node.input(position).filter(|t| graph.tensor(*t).is_constant())?;
+        let is_one = graph.tensor(tensor).spec.shape.iter().all(|extent| *extent == 1);
+        let elements = host.constant(graph, tensor).filter(|_| is_one)?.to_vec::<f32>().ok()?;
+        elements.first().map(|number| f64::from(*number))
+    };
+    let (number, scaled) = match node.operator.as_str() {
+        _ if !node.epilogue.is_none() => return None,
+        "aten::mul.Scalar_out" | "aten::div.Scalar_out" => (node.number(1)?, 0),
+        "aten::mul.out" => {
+            constant(1).map(|number| (number, 0)).or_else(|| constant(0).map(|number| (number, 1)))?
+        }
+        "aten::div.out" => (constant(1)?, 0),
+        _ => return None,
+    };
+    let is_division = node.operator.starts_with("aten::div");
+    let factor = if is_division { 1.0 / number } else { number };
+    (factor.is_finite() || !is_division).then_some((factor, node.input(scaled)?))
 }

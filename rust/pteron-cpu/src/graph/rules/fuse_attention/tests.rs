@@ -1,7 +1,7 @@
 use super::*;
 use crate::attention::Axes;
 use crate::graph::Literal;
-use crate::graph::testing::{AnyKernel, Builder};
+use crate::graph::testing::{AnyKernel, Builder, Holds};
 use pteron_core::TensorSpec;
 
 const CAST: &str = "dim_order_ops::_to_dim_order_copy.out";
@@ -177,6 +177,38 @@ fn variations() {
     // A mask on [batch · heads, ..] has no place for heads when there are several batches.
     let joined = || Steps { mask: false, joined: true, ..Steps::new() };
     assert_eq!(fused(&mut joined().write()).len(), 1);
+}
+
+/// The scale of attention whose scores go through `operator` with a constant of this shape, first or second.
+fn scale_by_constant(operator: &str, number: f32, shape: &[usize], is_first: bool) -> Option<f32> {
+    let mut b = Steps { mask: false, safe: false, late_scale: true, ..Steps::new() }.write();
+    let scaled = b.graph.live().find(|(_, n)| n.operator == "aten::mul.Scalar_out").map(|(id, _)| id)?;
+    let (x, out) = (b.graph.node(scaled).input(0)?, b.graph.node(scaled).output()?);
+    let mut args = [x, b.constant(shape)].map(Argument::Tensor).to_vec();
+    if is_first {
+        args.reverse();
+    }
+    args.push(Argument::Tensor(out));
+    let epilogue = Epilogue::NONE;
+    let draft = Draft { op: Op::Opaque, operator: operator.into(), args, outputs: smallvec![out], epilogue };
+    b.graph.replace(&[scaled], draft)?;
+    let numbers = vec![number; shape.iter().product()];
+    apply(&mut b.graph, &mut Holds(numbers)).unwrap();
+    b.graph.live().find_map(|(_, n)| match &n.op {
+        Op::Attention(spec) => Some(spec.scale),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_factor_may_be_a_constant_of_one_element() {
+    assert_eq!(scale_by_constant("aten::div.out", 4.0, &[], false), Some(0.25));
+    assert_eq!(scale_by_constant("aten::mul.out", 4.0, &[1, 1], false), Some(4.0));
+    assert_eq!(scale_by_constant("aten::mul.out", 4.0, &[1], true), Some(4.0));
+    // A quotient by the scores, one by nothing, and more numbers than one.
+    assert_eq!(scale_by_constant("aten::div.out", 4.0, &[], true), None);
+    assert_eq!(scale_by_constant("aten::div.out", 0.0, &[], false), None);
+    assert_eq!(scale_by_constant("aten::mul.out", 4.0, &[7], false), None);
 }
 
 #[test]

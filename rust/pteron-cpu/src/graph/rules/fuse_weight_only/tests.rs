@@ -1,7 +1,6 @@
 use super::*;
-use crate::graph::testing::{AnyKernel, Builder};
-use crate::graph::{Literal, NodeId, Tensor, TensorMemory};
-use pteron_core::{ConstantKey, Dims};
+use crate::graph::testing::{AnyKernel, Builder, Holds};
+use crate::graph::{Literal, Tensor, TensorMemory};
 
 const TO_F32: &str = "dim_order_ops::_to_dim_order_copy.out";
 
@@ -174,38 +173,6 @@ fn per_channel_on_the_axis_of_the_columns() {
             let parameter = |at: usize| b.graph.tensor(node.input(at).unwrap()).spec.dtype;
             assert_eq!([parameter(2), parameter(3)], [DType::Float32; 2]);
         }
-    }
-}
-
-/// Every constant holds these numbers.
-struct Holds(Vec<i64>);
-
-impl Host for Holds {
-    fn can_prepare(&mut self, _: &Graph, _: &Draft) -> Result<bool> {
-        Ok(true)
-    }
-    fn constant(&self, _: &Graph, _: TensorId) -> Option<ConstantView<'_>> {
-        Some(ConstantView {
-            key: ConstantKey { origin: 0, offset: 0, nbytes: 8 * self.0.len() as u64 },
-            data: bytemuck::cast_slice(&self.0),
-            dtype: DType::Int64,
-            offset: 0,
-            shape: Dims::new(&[self.0.len()]).unwrap(),
-            strides: Dims::new(&[1]).unwrap(),
-        })
-    }
-    fn add_constant(
-        &mut self,
-        graph: &mut Graph,
-        recipe: &str,
-        sources: &[TensorId],
-        spec: TensorSpec,
-        make: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
-    ) -> Result<Option<TensorId>> {
-        AnyKernel.add_constant(graph, recipe, sources, spec, make)
-    }
-    fn evaluate(&mut self, graph: &mut Graph, node: NodeId) -> Result<Option<TensorId>> {
-        AnyKernel.evaluate(graph, node)
     }
 }
 

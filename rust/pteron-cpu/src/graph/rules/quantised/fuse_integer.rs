@@ -401,10 +401,10 @@ fn buffer(values: &[f32]) -> Result<AlignedBuffer> {
 fn is_zero(graph: &Graph, host: &dyn Host, zeros: TensorId) -> Result<bool> {
     let Some(view) = host.constant(graph, zeros) else { return Ok(false) };
     Ok(match graph.tensor(zeros).spec.dtype {
-        DType::Int64 => view.to_vec::<i64>()?.iter().all(|v| *v == 0),
-        DType::Int32 => view.to_vec::<i32>()?.iter().all(|v| *v == 0),
-        DType::Int8 => view.to_vec::<i8>()?.iter().all(|v| *v == 0),
-        DType::Float32 => view.to_vec::<f32>()?.iter().all(|v| *v == 0.0),
+        DType::Int64 => view.row_major::<i64>()?.iter().all(|v| *v == 0),
+        DType::Int32 => view.row_major::<i32>()?.iter().all(|v| *v == 0),
+        DType::Int8 => view.row_major::<i8>()?.iter().all(|v| *v == 0),
+        DType::Float32 => view.row_major::<f32>()?.iter().all(|v| *v == 0.0),
         _ => false,
     })
 }
