@@ -20,8 +20,8 @@ use std::sync::Arc;
 const LONGEST_TEXT: usize = 4096;
 
 /// A copy of a table; what its maker did not know is not set.
-#[derive(Clone, Copy)]
-pub(crate) struct Table(pub(crate) &'static PteronBackend);
+#[derive(Clone)]
+pub(crate) struct Table(pub(crate) Arc<PteronBackend>);
 
 // SAFETY: the interface says that functions of a backend may be called from any thread.
 unsafe impl Send for Table {}
@@ -83,7 +83,7 @@ impl PluginBackend {
             Error::input("the name of a plugin's backend is not UTF-8")
                 .hint("pteron_backend.h says what a table has to hold")
         })?;
-        Ok(PluginBackend { table: Table(Box::leak(table)), name: name.to_string() })
+        Ok(PluginBackend { table: Table(Arc::from(table)), name: name.to_string() })
     }
 }
 
@@ -234,11 +234,11 @@ impl Backend for PluginBackend {
         }
         if num_outputs == usize::MAX {
             // SAFETY: made by this plugin just now, and given to nobody.
-            drop(PluginDelegate { table: self.table, delegate, num_outputs: 0, _named: named });
+            drop(PluginDelegate { table: self.table.clone(), delegate, num_outputs: 0, _named: named });
             return Err(Error::delegate("the plugin's init did not set the number of outputs")
                 .hint("set *num_outputs: how many of a call's last arguments are outputs"));
         }
-        Ok(Box::new(PluginDelegate { table: self.table, delegate, num_outputs, _named: named }))
+        Ok(Box::new(PluginDelegate { table: self.table.clone(), delegate, num_outputs, _named: named }))
     }
 }
 

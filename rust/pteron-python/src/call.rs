@@ -7,14 +7,16 @@ use crate::parameter;
 use crate::step_timer::Observer;
 use pteron_core::error::panic_text;
 use pteron_core::{Error, Result};
-use pteron_runtime::{ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program};
+use pteron_runtime::{CancelToken, ExecuteOptions, InputValue, Method, OutputBuffer, Outputs, Program};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use std::time::Instant;
 
 /// Limits of one call.
 #[derive(Default, Clone, Copy)]
-pub struct CallLimits {
+pub struct CallLimits<'a> {
+    /// What may stop the call.
+    pub cancel: Option<&'a CancelToken>,
     /// When to stop.
     pub deadline: Option<Instant>,
     /// Most instructions to execute.
@@ -25,20 +27,24 @@ pub struct CallLimits {
     pub lend_outputs: bool,
 }
 
-impl CallLimits {
-    /// From what callers write: seconds from now, a number of instructions, a number of threads.
+impl<'a> CallLimits<'a> {
+    /// From what callers write: seconds from now, a number of instructions, a number of threads, a `pteron.CancelToken`.
     pub fn new(
         deadline: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
         num_threads: Option<&Bound<'_, PyAny>>,
+        cancel: Option<&'a Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let cancel =
+            parameter::instance::<crate::cancel_token::CancelToken>(cancel, "cancel", "CancelToken")?
+                .map(|token| &token.get().token);
         const SECONDS: &str = "a number of seconds from now, at least 0";
         let deadline = parameter::seconds(deadline, "deadline", SECONDS)?;
         let budget = parameter::count(budget, "budget", 0)?;
         let num_threads = parameter::size(num_threads, "num_threads", 1)?;
         // A deadline beyond what the clock can count is none.
         let deadline = deadline.and_then(|wait| Instant::now().checked_add(wait));
-        Ok(CallLimits { deadline, budget, num_threads, lend_outputs: false })
+        Ok(CallLimits { cancel, deadline, budget, num_threads, lend_outputs: false })
     }
 }
 
@@ -62,7 +68,7 @@ pub fn execute(
     callee: &Callee<'_>,
     arguments: &mut Arguments,
     outputs: &mut SmallVec<[Option<OutputMemory>; 2]>,
-    limits: CallLimits,
+    limits: CallLimits<'_>,
     mut observer: Option<Observer<'_>>,
     results: &mut Outputs,
 ) -> PyResult<()> {
@@ -74,6 +80,7 @@ pub fn execute(
         let options = ExecuteOptions {
             outputs: &buffers,
             lend_outputs: limits.lend_outputs,
+            cancel: limits.cancel,
             deadline: limits.deadline,
             budget: limits.budget,
             num_threads: limits.num_threads,

@@ -5,6 +5,7 @@ use crate::errors::OrRaise;
 use crate::input::{Argument, Arguments, OutputMemory};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
+use crate::run_observer::observed;
 use crate::step_timer::Observer;
 use pteron_core::{Error, Result};
 use pteron_runtime::Outputs;
@@ -16,8 +17,8 @@ use smallvec::SmallVec;
 pub struct FlatCall<'a, 'py> {
     /// Memory for outputs.
     pub outputs: Option<&'a Bound<'py, PyAny>>,
-    /// When to stop, how many threads, and whether outputs are lent.
-    pub limits: CallLimits,
+    /// What stops it and when, how many threads, and whether outputs are lent.
+    pub limits: CallLimits<'a>,
     /// Who watches.
     pub tracer: Option<&'a Py<PyAny>>,
 }
@@ -25,6 +26,16 @@ pub struct FlatCall<'a, 'py> {
 impl<'py> FlatCall<'_, 'py> {
     /// Runs the callee with a flat list of inputs; gives a flat list of outputs.
     pub fn run(
+        self,
+        py: Python<'py>,
+        interface: &MethodInterface,
+        callee: &Callee<'_>,
+        inputs: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        observed(py, &interface.label, || self.run_unobserved(py, interface, callee, inputs))
+    }
+
+    fn run_unobserved(
         self,
         py: Python<'py>,
         interface: &MethodInterface,

@@ -10,20 +10,25 @@ use pyo3::types::{PyDict, PyTuple};
 use std::ops::Deref;
 
 /// The calling convention of one method, read once per program.
-pub struct MethodInterface(CallingConvention<Py<PyAny>>);
+pub struct MethodInterface {
+    convention: CallingConvention<Py<PyAny>>,
+    /// What its runs are called in metrics.
+    pub label: String,
+}
 
 impl Deref for MethodInterface {
     type Target = CallingConvention<Py<PyAny>>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.convention
     }
 }
 
 impl MethodInterface {
-    /// Reads the interface of `method`.
-    pub fn new(py: Python<'_>, program: &Program, method: &str) -> Result<Self> {
-        CallingConvention::new(&PythonObjects(py), program, method).map(MethodInterface)
+    /// Reads the interface of `method`; `of` is what the program is called in metrics.
+    pub fn new(py: Python<'_>, program: &Program, of: &str, method: &str) -> Result<Self> {
+        let convention = CallingConvention::new(&PythonObjects(py), program, method)?;
+        Ok(MethodInterface { convention, label: format!("{of}, {method}, runs") })
     }
 
     /// Reads the arguments of a call with the exported structure, into `arguments` (which is large: it is not moved).
@@ -84,7 +89,7 @@ impl MethodInterface {
                     None
                 }
             });
-        let built = self.0.build(&PythonObjects(py), &mut values);
+        let built = self.convention.build(&PythonObjects(py), &mut values);
         drop(values);
         match failure {
             Some(error) => Err(error),

@@ -17,6 +17,7 @@ mod bundle;
 mod bytes;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod call;
+mod cancel_token;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod contents;
 mod data_file;
@@ -53,6 +54,7 @@ mod program;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
 mod python_call;
 mod python_objects;
+mod run_observer;
 mod runtime;
 mod serialize;
 #[allow(unsafe_code, reason = "memory that Python lends or borrows")]
@@ -82,12 +84,17 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<step_timer::StepTimer>()?;
     m.add_class::<runtime::Runtime>()?;
     m.add_class::<runtime::Limits>()?;
+    m.add_class::<cancel_token::CancelToken>()?;
     m.add_class::<spec::ValueSpec>()?;
     m.add_class::<spec::DimRange>()?;
     m.add_class::<backend::BackendInitContext>()?;
     m.add_class::<execute_context::ExecuteContext>()?;
     m.add_function(wrap_pyfunction!(errors::error_kinds, m)?)?;
     m.add_function(wrap_pyfunction!(program::load, m)?)?;
+    m.add_function(wrap_pyfunction!(spec::restored_value_spec, m)?)?;
+    m.add_function(wrap_pyfunction!(runtime::available_processors, m)?)?;
+    m.add_function(wrap_pyfunction!(runtime::threads_of_environment, m)?)?;
+    m.add_function(wrap_pyfunction!(run_observer::observe_runs, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::register_backend, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::register_kernel, m)?)?;
     m.add_function(wrap_pyfunction!(runtime::has_kernel, m)?)?;

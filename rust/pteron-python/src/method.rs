@@ -7,6 +7,7 @@ use crate::input::{Argument, Arguments};
 use crate::interface::MethodInterface;
 use crate::output::{self, TensorForm};
 use crate::parameter;
+use crate::run_observer::observed;
 use pteron_runtime::{CancelHandle, InputValue, Method as Session, Outputs};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -44,7 +45,8 @@ impl Method {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        call_with_structure(args.py(), &self.interface, &Callee::Session(&self.session), args, kwargs)
+        let callee = Callee::Session(&self.session);
+        call_with_structure(args.py(), &self.interface, &callee, args, kwargs, CallLimits::default())
     }
 
     /// Runs the method with a flat list of inputs; gives a flat list of outputs.
@@ -57,7 +59,8 @@ impl Method {
     /// them lives, as do `set_state` and `reset_state`. `deadline`: seconds from now, after
     /// which the run stops with DeadlineExceeded. `budget`: most instructions to execute, beyond which the run
     /// stops with LimitExceeded. `num_threads`: most threads for this call, of those that the method was
-    /// loaded with; results are the same bytes for any number.
+    /// loaded with; results are the same bytes for any number. `cancel`: a CancelToken, which stops this call and others
+    /// that have it.
     ///
     /// `tracer`: an object that is told what happens, through those of these methods that it has:
     /// `step_begin(step)`, `step_end(step, error)`, `delegate_begin(step, backend)`,
@@ -67,7 +70,7 @@ impl Method {
     ///
     /// `cancel()`, `deadline` and signals (Ctrl-C, on the main thread, looked at every 0.1 s) stop the run before
     /// the next chunk of a kernel's work, a fraction of an instruction that takes long.
-    #[pyo3(signature = (inputs, *, outputs=None, copy=true, deadline=None, budget=None, num_threads=None, tracer=None))]
+    #[pyo3(signature = (inputs, *, outputs=None, copy=true, deadline=None, budget=None, num_threads=None, tracer=None, cancel=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of the Python method")]
     fn execute<'py>(
         &self,
@@ -79,9 +82,14 @@ impl Method {
         budget: Option<&Bound<'py, PyAny>>,
         num_threads: Option<&Bound<'py, PyAny>>,
         tracer: Option<Py<PyAny>>,
+        cancel: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let limits = CallLimits { lend_outputs: !copy, ..CallLimits::new(deadline, budget, num_threads)? };
-        let flat = FlatCall { outputs, limits, tracer: tracer.as_ref() };
+        let limits = CallLimits::new(deadline, budget, num_threads, cancel)?;
+        let flat = FlatCall {
+            outputs,
+            limits: CallLimits { lend_outputs: !copy, ..limits },
+            tracer: tracer.as_ref(),
+        };
         flat.run(py, &self.interface, &Callee::Session(&self.session), inputs)
     }
 
@@ -194,13 +202,16 @@ pub fn call_with_structure<'py>(
     callee: &Callee<'_>,
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
+    limits: CallLimits<'_>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut arguments = Arguments::new();
-    interface.read_call(args, kwargs, &mut arguments).or_raise(py)?;
-    let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
-    let (mut memory, mut values) = (SmallVec::new(), Outputs::new());
-    call::execute(py, callee, &mut arguments, &mut memory, CallLimits::default(), None, &mut values)?;
-    interface.build(py, &mut values, form)
+    observed(py, &interface.label, || {
+        let mut arguments = Arguments::new();
+        interface.read_call(args, kwargs, &mut arguments).or_raise(py)?;
+        let form = TensorForm::choose(py, arguments.iter().any(Argument::is_torch));
+        let (mut memory, mut values) = (SmallVec::new(), Outputs::new());
+        call::execute(py, callee, &mut arguments, &mut memory, limits, None, &mut values)?;
+        interface.build(py, &mut values, form)
+    })
 }
 
 /// `forward(x: float32[2, 3]) -> float32[2, 3]`

@@ -56,10 +56,12 @@ pub fn load(
     let data = data_sources(data, mmap)?;
     let program = call::detached_result(py, || Loaded::load_with_data(&runtime, source, data, limits))?;
     let program = program.or_raise(py)?;
+    let file = path.as_ref().and_then(|path| path.file_name());
+    let of = file.map_or("program".into(), |name| name.to_string_lossy());
     let interfaces = program
         .methods()
         .into_iter()
-        .map(|name| MethodInterface::new(py, &program, name).map(Arc::new))
+        .map(|name| MethodInterface::new(py, &program, &of, name).map(Arc::new))
         .collect::<Result<Vec<_>>>()
         .or_raise(py)?;
     Ok(Program { program, interfaces, path })
@@ -133,12 +135,43 @@ impl Program {
         let py = args.py();
         let method = parameter::method_name(method)?;
         let interface = self.interface(method).or_raise(py)?;
-        method::call_with_structure(py, interface, &Callee::Pool(&self.program, method), args, kwargs)
+        let callee = Callee::Pool(&self.program, method);
+        method::call_with_structure(py, interface, &callee, args, kwargs, CallLimits::default())
     }
 
-    /// As `run`, with a flat list of inputs and of outputs. `outputs`, `deadline`, `budget`, `num_threads` and
-    /// `tracer` are those of `Method.execute`; outputs always own their memory, or are the caller's.
-    #[pyo3(signature = (method, inputs, *, outputs=None, deadline=None, budget=None, num_threads=None, tracer=None))]
+    /// As `run`, with its arguments in a tuple and a dict, beside which others have room.
+    #[pyo3(signature = (method, args, kwargs, *, cancel=None, num_threads=None))]
+    fn _run<'py>(
+        &self,
+        method: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        cancel: Option<&Bound<'py, PyAny>>,
+        num_threads: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        let method = parameter::method_name(method)?;
+        let interface = self.interface(method).or_raise(py)?;
+        let limits = CallLimits::new(None, None, num_threads, cancel)?;
+        let callee = Callee::Pool(&self.program, method);
+        method::call_with_structure(py, interface, &callee, args, Some(kwargs), limits)
+    }
+
+    /// Sessions of a method that `run` and `execute` keep for calls to come: at most as many as the runtime has threads, and
+    /// two. More calls at once have sessions of their own, whose memory goes back when they end.
+    #[pyo3(signature = (method=forward()), text_signature = "($self, method='forward')")]
+    fn idle_sessions(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = owned_method_name)] method: String,
+    ) -> PyResult<usize> {
+        self.interface(&method).or_raise(py)?;
+        self.program.idle_sessions(&method).or_raise(py)
+    }
+
+    /// As `run`, with a flat list of inputs and of outputs. `outputs`, `deadline`, `budget`, `num_threads`, `tracer` and
+    /// `cancel` are those of `Method.execute`; outputs always own their memory, or are the caller's.
+    #[pyo3(signature = (method, inputs, *, outputs=None, deadline=None, budget=None, num_threads=None, tracer=None, cancel=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of the Python method")]
     fn execute<'py>(
         &self,
@@ -149,11 +182,12 @@ impl Program {
         budget: Option<&Bound<'py, PyAny>>,
         num_threads: Option<&Bound<'py, PyAny>>,
         tracer: Option<Py<PyAny>>,
+        cancel: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let py = method.py();
         let method = parameter::method_name(method)?;
         let interface = self.interface(method).or_raise(py)?;
-        let limits = CallLimits::new(deadline, budget, num_threads)?;
+        let limits = CallLimits::new(deadline, budget, num_threads, cancel)?;
         let flat = FlatCall { outputs, limits, tracer: tracer.as_ref() };
         flat.run(py, interface, &Callee::Pool(&self.program, method), inputs)
     }

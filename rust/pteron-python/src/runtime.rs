@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// Kernels, backends and threads. Programs are loaded into one; most use the process-wide default.
 ///
 /// `isa`: best instruction set that kernels may use ("portable", "avx2", "avx512"); None: what the
-/// processor has. `num_threads`: threads of a pool of its own; None: the process-wide pool.
+/// processor has. `num_threads`: threads of a pool of its own; None: the process-wide pool, with a thread for
+/// each processor that the process may use, at most `PTERON_NUM_THREADS`, else `OMP_NUM_THREADS`.
 /// `disabled_rules`: names of load-time rewrites to leave out; "all" leaves out every one, and a name
 /// that there is none of is an InputError.
 #[pyclass(frozen, weakref, module = "pteron")]
@@ -51,7 +52,7 @@ impl Runtime {
         num_threads: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = rule_list)] disabled_rules: Vec<String>,
     ) -> PyResult<Self> {
-        const ISAS: &str = "'portable', 'avx2' or 'avx512'";
+        const ISAS: &str = "'portable', 'neon', 'avx2' or 'avx512'";
         let isa = match isa {
             None => None,
             Some(name) => {
@@ -213,6 +214,19 @@ impl Limits {
         let set = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
         format!("pteron.Limits({})", set.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// Processors that this process may use, as its affinity mask and the quotas of its control groups say.
+#[pyfunction]
+pub fn available_processors() -> usize {
+    pteron_runtime::available_processors()
+}
+
+/// `PTERON_NUM_THREADS`, else `OMP_NUM_THREADS`, as the environment has them now; None where neither says. InputError
+/// where the first is not a number of at least 1.
+#[pyfunction]
+pub fn threads_of_environment(py: Python<'_>) -> PyResult<Option<usize>> {
+    pteron_runtime::threads_of_environment().or_raise(py)
 }
 
 /// Makes a backend known to programs of `runtime` (None: the process-wide default): an object written in

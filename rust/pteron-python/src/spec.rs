@@ -1,8 +1,11 @@
 //! What a method takes and gives, as small frozen Python objects.
 
-use pteron_runtime::{Extent, IoKind, IoSpec};
+use crate::errors::OrRaise;
+use pteron_core::{DType, DimOrder, Dims, Error, Result};
+use pteron_runtime::{Extent, IoKind, IoSpec, TensorIo};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// An extent that may vary between calls: from `min` to `max`, both legal.
 ///
@@ -27,6 +30,18 @@ pub struct DimRange {
 
 #[pymethods]
 impl DimRange {
+    #[new]
+    #[pyo3(signature = (min, max, symbol=None, expression=None))]
+    fn new(min: usize, max: usize, symbol: Option<String>, expression: Option<String>) -> Self {
+        DimRange { min, max, symbol, expression }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, ExtentState) {
+        let range = slf.get();
+        let state = (range.min, range.max, range.symbol.clone(), range.expression.clone());
+        (slf.get_type().into_any(), state)
+    }
+
     fn __contains__(&self, extent: usize) -> bool {
         (self.min..=self.max).contains(&extent)
     }
@@ -43,8 +58,96 @@ impl DimRange {
     }
 }
 
+/// An extent in a pickle.
+type ExtentState = (usize, usize, Option<String>, Option<String>);
+
+/// A kind in a pickle: of every variant of [`IoKind`] what it has.
+#[derive(IntoPyObject, FromPyObject)]
+pub enum KindState {
+    Tensor(i8, Vec<(bool, ExtentState)>, Vec<u8>, Vec<usize>, bool),
+    Int(i64, Option<(i64, i64)>, Option<String>),
+    /// `None` where the value is `None`.
+    One(Option<One>),
+}
+
+/// A kind with one value. A bool comes first: Python takes it for an int, and an int for a float.
+#[derive(IntoPyObject, FromPyObject)]
+pub enum One {
+    Bool(bool),
+    Double(f64),
+    String(String),
+}
+
+impl KindState {
+    fn of(kind: &IoKind) -> Self {
+        match kind {
+            IoKind::Tensor(t) => {
+                let extents = t.extents.iter().map(|extent| match extent {
+                    Extent::Static(n) => (false, (*n, *n, None, None)),
+                    Extent::Range { min, max, symbol, expression } => {
+                        (true, (*min, *max, symbol.clone(), expression.clone()))
+                    }
+                });
+                KindState::Tensor(
+                    t.dtype.code(),
+                    extents.collect(),
+                    t.dim_order.as_slice().to_vec(),
+                    t.bound.to_vec(),
+                    t.is_planned,
+                )
+            }
+            IoKind::Int { traced, range, symbol } => KindState::Int(*traced, *range, symbol.clone()),
+            IoKind::Bool { traced } => KindState::One(Some(One::Bool(*traced))),
+            IoKind::Double { traced } => KindState::One(Some(One::Double(*traced))),
+            IoKind::String { traced } => KindState::One(Some(One::String(traced.clone()))),
+            IoKind::None => KindState::One(None),
+        }
+    }
+
+    /// The kind again; an error where a pickle has what no spec has.
+    fn kind(self) -> Result<IoKind> {
+        Ok(match self {
+            KindState::Tensor(code, extents, dim_order, bound, is_planned) => {
+                let dtype = DType::from_code(code).ok_or_else(damaged)?;
+                let (dim_order, bound) = (DimOrder::new(&dim_order)?, Dims::new(&bound)?);
+                if dim_order.rank() != bound.len() || extents.len() != bound.len() {
+                    return Err(damaged());
+                }
+                let extents =
+                    extents.into_iter().map(|(varies, (min, max, symbol, expression))| match varies {
+                        true => Extent::Range { min, max, symbol, expression },
+                        false => Extent::Static(min),
+                    });
+                IoKind::Tensor(TensorIo { dtype, extents: extents.collect(), dim_order, bound, is_planned })
+            }
+            KindState::Int(traced, range, symbol) => IoKind::Int { traced, range, symbol },
+            KindState::One(Some(One::Bool(traced))) => IoKind::Bool { traced },
+            KindState::One(Some(One::Double(traced))) => IoKind::Double { traced },
+            KindState::One(Some(One::String(traced))) => IoKind::String { traced },
+            KindState::One(None) => IoKind::None,
+        })
+    }
+}
+
+#[cold]
+fn damaged() -> Error {
+    Error::input("a pickled ValueSpec is damaged").hint("pickle the spec again")
+}
+
+/// The spec of a pickle.
+#[pyfunction]
+pub fn restored_value_spec(
+    py: Python<'_>,
+    name: String,
+    is_computed: bool,
+    kind: KindState,
+) -> PyResult<ValueSpec> {
+    Ok(ValueSpec { spec: IoSpec { name, kind: kind.kind().or_raise(py)?, is_computed } })
+}
+
 /// One input or output of a method.
-#[pyclass(frozen, module = "pteron")]
+#[pyclass(frozen, eq, module = "pteron")]
+#[derive(PartialEq)]
 pub struct ValueSpec {
     spec: IoSpec,
 }
@@ -155,6 +258,17 @@ impl ValueSpec {
             IoKind::String { traced } => traced.into_pyobject(py)?.into_any(),
             IoKind::Int { .. } | IoKind::Tensor(_) | IoKind::None => py.None().into_bound(py),
         })
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.spec.name, self.spec.description()).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (String, bool, KindState))> {
+        let restored = py.import("pteron._native")?.getattr("restored_value_spec")?;
+        Ok((restored, (self.spec.name.clone(), self.spec.is_computed, KindState::of(&self.spec.kind))))
     }
 
     fn __repr__(&self) -> String {

@@ -31,6 +31,7 @@ mod step_effects;
 
 pub use api::call_tree::{Leaves, Objects, StoredKey};
 pub use api::calling_convention::CallingConvention;
+pub use api::cancel_token::CancelToken;
 pub use api::execute_options::ExecuteOptions;
 pub use api::kernel_check::{CallToCheck, check_call};
 pub use api::method::Method;
@@ -47,6 +48,7 @@ pub use load::source::ProgramSource;
 pub use optimize::rule_names;
 pub use pteron_core::{OwnedTensor, StableBytes};
 pub use pteron_cpu::plan::RuleSwitches;
+pub use pteron_cpu::pool::{available_processors, threads_of_environment};
 pub use session::cancel::CancelHandle;
 pub use session::input_value::{InputValue, TensorInput};
 pub use session::memory::{Export, Memory};

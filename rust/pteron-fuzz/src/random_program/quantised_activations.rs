@@ -32,10 +32,10 @@ impl Generator<'_> {
         }
     }
 
-    /// With zeros in front, and as much less behind; at times with none.
+    /// With zeros in front, and as much less behind, at most all that is there; at times with none.
     fn moved_along(&mut self, x: usize) -> usize {
         self.touch(x);
-        let by = self.rng.below(3) as i64;
+        let by = self.rng.below(self.nodes[x].width.min(2) + 1) as i64;
         let (pads, fill) = (self.ints(&[by, -by]), self.value(ValueDraft::Double(0.0)));
         let out = self.node(self.nodes[x].width, 2);
         let args = vec![self.nodes[x].value, pads, fill, self.nodes[out].value];

@@ -1,6 +1,6 @@
 //! What a caller can set for one call.
 
-use crate::{OutputBuffer, Tracer};
+use crate::{CancelToken, OutputBuffer, Tracer};
 use std::time::Instant;
 
 /// Options of one call; the default sets nothing.
@@ -12,6 +12,8 @@ pub struct ExecuteOptions<'a> {
     /// for those that lie in memory of the session alone. The session's next call, and what sets its state,
     /// fail with [`pteron_core::ErrorKind::OutputsInUse`] while an export of one lives.
     pub lend_outputs: bool,
+    /// What may stop the call, and others with it.
+    pub cancel: Option<&'a CancelToken>,
     /// When to stop.
     pub deadline: Option<Instant>,
     /// Most instructions to execute.

@@ -216,6 +216,7 @@ impl MethodInstance {
     ) -> Result<()> {
         let code = &*self.code;
         self.cancel.reset();
+        let _listening = options.cancel.map(|token| token.listen(&self.cancel)).transpose()?;
         if options.num_threads == Some(0) {
             let hint = "leave it out to use all threads that the method was loaded with";
             return Err(no_threads().method(code.ir.name.as_str()).hint(hint));

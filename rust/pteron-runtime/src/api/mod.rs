@@ -6,6 +6,7 @@ pub(crate) mod builds;
 mod call_tests;
 pub(crate) mod call_tree;
 pub(crate) mod calling_convention;
+pub(crate) mod cancel_token;
 pub(crate) mod deadline;
 pub(crate) mod describe;
 pub(crate) mod execute_options;

@@ -45,7 +45,7 @@ struct MethodEntry {
     parameters: Vec<String>,
     // Built when first needed. The lock is held while building, so it happens once.
     code: ForkLock<Option<Arc<MethodCode>>>,
-    // Sessions of stateless methods, idle.
+    // Sessions of stateless methods, idle: at most `Program::most_idle`.
     pool: ForkLock<Vec<MethodInstance>>,
 }
 
@@ -343,8 +343,8 @@ impl Program {
         catching(|| MethodInstance::new(code, options, self.limits, shared))
     }
 
-    /// Runs a stateless method in a session from a pool; any number of threads may do so at once. A
-    /// method whose calls depend on each other is refused.
+    /// Runs a stateless method in a session from a pool; any number of threads may do so at once, and as many sessions
+    /// stay in the pool as the runtime has threads, at least two. A method whose calls depend on each other is refused.
     pub fn run(&self, name: &str, inputs: &[InputValue<'_>], options: ExecuteOptions<'_>) -> Result<Outputs> {
         let mut outputs = Outputs::new();
         self.run_into(name, inputs, options, &mut outputs)?;
@@ -385,10 +385,36 @@ impl Program {
         let result = instance.execute(inputs, options, outputs);
         let is_usable = !matches!(&result, Err(e) if e.kind() == pteron_core::ErrorKind::Internal
             || e.detail().is_memory_kept);
-        if is_usable && let Some(mut pool) = entry.pool.lock_within(Duration::ZERO) {
-            pool.push(instance);
+        if is_usable {
+            self.keep(&entry.pool, instance);
         }
         result
+    }
+
+    /// Keeps an idle session, unless the pool has as many as it may keep.
+    fn keep(&self, pool: &ForkLock<Vec<MethodInstance>>, instance: MethodInstance) {
+        let Some(mut pool) = pool.lock_within(Duration::ZERO) else { return };
+        if pool.len() < self.most_idle() {
+            pool.push(instance);
+            return;
+        }
+        // Its memory is given back while others may use the pool.
+        drop(pool);
+        drop(instance);
+    }
+
+    /// Idle sessions of a method that are kept for calls to come: as many as the runtime has threads, at least two. More
+    /// calls at once make sessions of their own, whose memory is given back behind the call.
+    fn most_idle(&self) -> usize {
+        self.runtime.num_threads().max(2)
+    }
+
+    /// Idle sessions of a method in the pool of [`Program::run`].
+    ///
+    /// Errors: `MethodNotFound` for a method that is not there.
+    pub fn idle_sessions(&self, name: &str) -> Result<usize> {
+        let pool = &self.method(name)?.1.pool;
+        Ok(pool.lock_within(Duration::ZERO).map_or(0, |pool| pool.len()))
     }
 }
 

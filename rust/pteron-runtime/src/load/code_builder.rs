@@ -1,9 +1,11 @@
 //! Turns optimised steps into the executable: prepares kernels, finds out what must be bound before
 //! every run, where views and moves point, and which overlaps need a look at run time.
 
-use crate::ir::{MethodIr, Placement, StepIr, StepKind};
+use crate::ir::{FoldedConstant, MethodIr, Placement, StepIr, StepKind};
 use crate::load::build_progress::{BuildProgress, Watch};
 use crate::load::call_check::{ResolvedOperator, ResolvedOperators};
+use crate::load::computed_uses::ComputedUses;
+use crate::load::constants::Constants;
 use crate::load::kernel_registry::KernelRegistry;
 use crate::load::prepare::{Chosen, Preparer};
 use crate::load::step::{Action, KernelStep, Step};
@@ -15,7 +17,9 @@ use std::sync::Arc;
 
 /// Builds the executable of one method.
 pub(crate) struct CodeBuilder<'a> {
+    /// Without the constants that load made.
     preparer: Preparer<'a>,
+    folded: &'a mut [FoldedConstant],
     operators: &'a ResolvedOperators,
     registry: &'a KernelRegistry,
     steps: Vec<Step>,
@@ -36,16 +40,24 @@ pub(crate) struct BuiltCode {
 }
 
 impl<'a> CodeBuilder<'a> {
+    /// `folded`: the constants that load made; computed ones that no step reads as memory lose their bytes once
+    /// the last step that takes them is prepared.
     pub(crate) fn new(
         preparer: Preparer<'a>,
+        folded: &'a mut [FoldedConstant],
         operators: &'a ResolvedOperators,
         registry: &'a KernelRegistry,
     ) -> Self {
-        CodeBuilder { preparer, operators, registry, steps: vec![], kernel_count: 0 }
+        CodeBuilder { preparer, folded, operators, registry, steps: vec![], kernel_count: 0 }
     }
 
     fn ir(&self) -> &'a MethodIr {
         self.preparer.ir
+    }
+
+    fn preparer(&self) -> Preparer<'_> {
+        let constants = Constants { folded: self.folded, ..self.preparer.constants };
+        Preparer { constants, ..self.preparer }
     }
 
     /// Adds all steps. `entries`: the step where the code of each instruction that can be jumped to begins.
@@ -57,12 +69,18 @@ impl<'a> CodeBuilder<'a> {
         watch: Option<Watch<'_>>,
     ) -> Result<()> {
         let mut progress = watch.map(|watch| BuildProgress::new(self.ir(), steps, watch));
-        for step in steps {
+        let mut uses = ComputedUses::new(self.ir(), steps);
+        uses.unused(self.folded.len()).for_each(|index| self.drop_computed(index));
+        for (at, step) in steps.iter().enumerate() {
             memory_reserve::check()?;
             self.add(step).map_err(|e| {
                 let first = step.covers.first().copied().unwrap_or_default();
                 e.method(self.ir().name.as_str()).instruction(first as usize)
             })?;
+            if let Some(added) = self.steps.last() {
+                uses.note(self.preparer.ir, added);
+            }
+            uses.done(at).for_each(|index| self.drop_computed(index));
             if let Some(progress) = &mut progress {
                 progress.note(step)?;
             }
@@ -79,6 +97,12 @@ impl<'a> CodeBuilder<'a> {
         Ok(())
     }
 
+    fn drop_computed(&mut self, index: u32) {
+        if let Some(constant) = self.folded.get_mut(index as usize) {
+            constant.data = None;
+        }
+    }
+
     fn add(&mut self, step: &StepIr) -> Result<()> {
         let none: Box<[ValueId]> = Box::default();
         let (action, args) = match &step.kind {
@@ -87,10 +111,10 @@ impl<'a> CodeBuilder<'a> {
                     "" => None,
                     name => Some(self.operator_named(name)?),
                 };
-                let prepared = self.preparer.plan(plan, args)?;
+                let prepared = self.preparer().plan(plan, args)?;
                 let mut chosen = prepared.map(|prepared| Chosen { prepared, declined: Box::default() });
                 if let (None, true, Some(op)) = (&chosen, plan.is_call(), &op) {
-                    chosen = Some(self.preparer.call(op, args)?);
+                    chosen = Some(self.preparer().call(op, args)?);
                 }
                 let chosen =
                     chosen.ok_or_else(|| Error::internal("a plan that was accepted finds no kernel"))?;
@@ -103,7 +127,8 @@ impl<'a> CodeBuilder<'a> {
                     .get(*operator as usize)
                     .and_then(Option::as_ref)
                     .ok_or_else(|| Error::internal("an operator was not resolved"))?;
-                let chosen = self.preparer.call(op, args).map_err(|e| e.operator(op.schema.name.as_str()))?;
+                let chosen =
+                    self.preparer().call(op, args).map_err(|e| e.operator(op.schema.name.as_str()))?;
                 (self.kernel(chosen, &op.schema.name, op.schema.clone()), args.clone())
             }
             StepKind::Instruction(Instruction::Delegate { delegate, args }) => {

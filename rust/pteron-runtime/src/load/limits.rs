@@ -1,5 +1,6 @@
 //! Limits on what a program may use.
 
+use crate::load::available_memory::available_memory;
 use pteron_core::error::printable;
 use pteron_core::{Error, MAX_RANK, Result};
 use pteron_format::{MethodDef, ProgramFile};
@@ -16,7 +17,7 @@ const DEFAULT_VALUES: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// Most bytes of planned memory of one session, sessions of programs inside it included, and of the scratch
-    /// of its kernels where that is more than 16 MiB. Default: half of the smaller of the machine's memory and the control group's limit.
+    /// of its kernels where that is more than 16 MiB. Default: half of the machine's memory, or of the least limit of the control groups that hold the process.
     pub arena_bytes: Option<usize>,
     /// Most instructions that one call may execute, those of programs inside included. Default: no limit.
     pub instructions: Option<u64>,
@@ -180,26 +181,8 @@ fn default_arena_limit() -> usize {
     use std::sync::OnceLock;
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {
-        let ram = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-            let kib: usize = text
-                .lines()
-                .find_map(|l| l.strip_prefix("MemTotal:"))?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()?;
-            kib.checked_mul(1024)
-        });
-        let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-            .iter()
-            .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok());
-        let known = match (ram, group) {
-            (Some(a), Some(b)) => a.min(b),
-            (Some(a), None) | (None, Some(a)) => a,
-            // A machine that tells neither (not Linux): 8 GiB is assumed.
-            (None, None) => 8 << 30,
-        };
-        known / 2
+        // A machine that tells nothing (not Linux): 8 GiB is assumed.
+        available_memory().unwrap_or(8 << 30) / 2
     })
 }
 

@@ -188,20 +188,21 @@ impl Made {
         check_instructions(ir, &operators)?;
         let written = written(ir, &operators);
         let loader = BuildLoader::new(&operators, input, &written);
-        let Optimized { steps: optimized, entries, folded } =
+        let Optimized { steps: optimized, entries, mut folded } =
             optimize::optimize(ir, folded, &loader, input.runtime.rules())?;
         let preparer = Preparer {
             ir,
-            constants: Constants { data: Some(input.data), folded: &folded },
+            constants: Constants { data: Some(input.data), folded: &[] },
             written: &written,
             packs: input.packs,
             cpu: input.runtime.cpu(),
         };
-        let mut builder = CodeBuilder::new(preparer, &operators, &registry);
+        let mut builder = CodeBuilder::new(preparer, &mut folded, &operators, &registry);
         builder.add_steps(&optimized, &entries, input.watch)?;
         let built = builder.finish()?;
         let input_rules = input_rules(ir, &input.inputs, &built.copied_inputs)?;
-        let layout = SessionLayout::new(ir, &built, &written, preparer)?;
+        let constants = Constants { folded: &folded, ..preparer.constants };
+        let layout = SessionLayout::new(ir, &built, &written, Preparer { constants, ..preparer })?;
         Ok(Made { built, optimized, layout, input_rules })
     }
 }

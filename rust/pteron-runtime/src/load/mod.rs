@@ -3,10 +3,12 @@
 //!
 //! Unsafe island: `storage`.
 
+pub(crate) mod available_memory;
 pub(crate) mod backend_registry;
 pub(crate) mod build_progress;
 pub(crate) mod call_check;
 pub(crate) mod code_builder;
+pub(crate) mod computed_uses;
 pub(crate) mod constants;
 pub(crate) mod custom_operators;
 pub(crate) mod debug_info;

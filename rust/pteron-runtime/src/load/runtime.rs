@@ -7,15 +7,18 @@ use crate::optimize::rule_names;
 use pteron_core::error::printable;
 use pteron_core::{Availability, Backend, CpuProfile, Error, Isa, Kernel, OperatorFunction, Result};
 use pteron_cpu::plan::RuleSwitches;
+use pteron_kernels::vector_math::SimdLevel;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 
 /// How a runtime is made; the default suits this machine.
 #[derive(Debug, Clone, Default)]
 pub struct RuntimeOptions {
-    /// Best instruction set that kernels may use; never more than the processor has.
+    /// Best instruction set that kernels may use; never more than the processor has. NEON is below all of x86-64, AVX2 above
+    /// all of ARM.
     pub isa: Option<Isa>,
-    /// Threads of a pool of the runtime's own; `None`: the process-wide pool.
+    /// Threads of a pool of the runtime's own; `None`: the process-wide pool, which has a thread for each processor that
+    /// the process may use, at most `PTERON_NUM_THREADS`, else `OMP_NUM_THREADS`.
     pub threads: Option<usize>,
     /// Rewrites that load applies.
     pub rules: RuleSwitches,
@@ -40,15 +43,20 @@ enum PoolChoice {
 impl Runtime {
     /// A runtime with the built-in kernels, and no backends but those whose payloads load understands (`XnnpackBackend`).
     ///
-    /// Errors: `Input` for a pool of no threads, or a rule that there is none of.
+    /// Errors: `Input` for a pool of no threads, a rule that there is none of, or an environment whose `PTERON_NUM_THREADS`
+    /// is no number.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Runtime>> {
         check_rules(&options.rules)?;
         let mut cpu = pteron_kernels::cpu_detect::detect()?;
         if let Some(isa) = options.isa {
-            cpu.isa = cpu.isa.min(isa);
+            // Of the instruction sets of another architecture, the best weaker one is taken.
+            cpu.isa = SimdLevel::at_most(cpu.isa.min(isa)).isa();
         }
         let pool = match options.threads {
-            None => PoolChoice::Shared,
+            None => {
+                pteron_cpu::pool::threads_of_environment()?;
+                PoolChoice::Shared
+            }
             Some(0) => {
                 return Err(Error::input("a runtime cannot have a pool of no threads")
                     .argument("num_threads")

@@ -35,6 +35,11 @@ impl CancelHandle {
         self.word.store(stop_word::RUNNING, Ordering::Relaxed);
     }
 
+    /// Is this the handle of the same session?
+    pub(crate) fn is_same(&self, other: &CancelHandle) -> bool {
+        Arc::ptr_eq(&self.word, &other.word)
+    }
+
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.word
     }

@@ -123,7 +123,7 @@ impl Export {
     }
 
     /// Start of the bytes, which stay while the export lives.
-    pub(crate) fn data(&self) -> *const u8 {
+    pub fn data(&self) -> *const u8 {
         self.0.data
     }
 }

@@ -4,7 +4,7 @@ use crate::errors::says;
 use crate::{forward, run, run_one};
 use pteron_core::{ArgView, Error, ErrorKind, OperatorInput, OutputView, Result};
 use pteron_fuzz::builder::{MethodBuilder, ProgramBuilder, load_bytes, runtime};
-use pteron_runtime::{MethodOptions, Runtime};
+use pteron_runtime::{ExecuteOptions, InputValue, MethodOptions, Runtime, RuntimeOptions, TensorInput};
 use std::sync::Arc;
 
 fn doubled(inputs: &[OperatorInput<'_>], outputs: &mut [OutputView<'_>]) -> Result<()> {
@@ -30,6 +30,35 @@ fn a_function_runs_between_kernels_of_the_runtime() {
     for _ in 0..2 {
         assert_eq!(run_one(&method, &[(&[2], &[1.0, 2.5])]), [4.0, 10.0]);
     }
+}
+
+/// Calls wait in the kernel for each other, so each has a session of its own.
+#[test]
+fn the_pool_keeps_as_many_sessions_as_there_are_threads() {
+    const CALLS: usize = 8;
+    let everybody = std::sync::Barrier::new(CALLS);
+    let runtime = Runtime::new(RuntimeOptions { threads: Some(3), ..Default::default() }).unwrap();
+    let waiting = move |inputs: &[OperatorInput<'_>], outputs: &mut [OutputView<'_>]| {
+        everybody.wait();
+        doubled(inputs, outputs)
+    };
+    runtime.register_function("test::act", Arc::new(waiting), false).unwrap();
+    let program = ProgramBuilder::of(crate::test_kernels::acting_method()).load(&runtime);
+    assert_eq!(program.idle_sessions("forward").unwrap(), 0);
+    for _ in 0..2 {
+        std::thread::scope(|scope| {
+            for _ in 0..CALLS {
+                scope.spawn(|| {
+                    let x = TensorInput::from_slice(&[2], &[1.0f32, 2.5]).unwrap();
+                    let out =
+                        program.run("forward", &[InputValue::Tensor(x)], ExecuteOptions::default()).unwrap();
+                    assert_eq!(out[0].tensor().unwrap().elements::<f32>().unwrap(), [4.0, 10.0]);
+                });
+            }
+        });
+        assert_eq!(program.idle_sessions("forward").unwrap(), 3);
+    }
+    assert_eq!(program.idle_sessions("no method").unwrap_err().kind(), ErrorKind::MethodNotFound);
 }
 
 #[test]
