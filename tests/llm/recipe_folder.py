@@ -28,7 +28,7 @@ class RecipeFolder:
 
 
 def trained_tokenizer(vocabulary: int = 512) -> Any:
-    """Byte-level BPE on two pages of the repository."""
+    """Byte-level BPE on a page that never changes: what random models say depends on its tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -40,8 +40,7 @@ def trained_tokenizer(vocabulary: int = 512) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [(ROOT / name).read_text() for name in ("CONTRIBUTING.md", "SECURITY.md")]
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator([(ROOT / "LICENSE").read_text()], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
     )

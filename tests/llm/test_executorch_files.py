@@ -112,8 +112,9 @@ def test_text_is_that_of_eager(eager: Any, folder: Path) -> None:
 
 def test_conversations_are_computed_again_where_the_cache_has_no_names(folder: Path, tmp_path: Path) -> None:
     generator = opened(folder)
-    chat = generator.conversation("Be brief.", max_new_tokens=5, ignore_eos=True)
-    chat.send("Why?")
+    chat = generator.conversation("Be brief.", ignore_eos=True)
+    # The text of one token gives that token again; of several a random model may spell its own way.
+    chat.send("Why?", max_new_tokens=1)
     chat.save(tmp_path / "chat.bin")
     forked, restored = chat.fork(), generator.restore(tmp_path / "chat.bin")
     settings = {"max_new_tokens": 5, "ignore_eos": True}

@@ -103,3 +103,32 @@ def test_all_logits_share_the_cache_and_the_folder_is_whole(tmp_path: Path) -> N
     with pytest.raises(pteron.InputError):
         methods["forward"](np.zeros((1, CACHE + 1), np.int64), np.arange(CACHE + 1))
     assert_close(step(methods["forward"], ids, 0, PROMPT), expected[:, PROMPT - 1 : PROMPT])
+
+
+RING_NAMES = [name for name in ("gemma2", "gemma3", "mistral") if name in _NAMES] or ["gemma2"]
+CHUNK = 5
+
+
+@pytest.mark.parametrize("name", RING_NAMES)
+def test_layers_with_a_window_keep_a_ring(name: str, tmp_path: Path) -> None:
+    model = FAMILIES[name]()
+    ids = tokens(PROMPT + DECODED)
+    with torch.no_grad():
+        expected = model(ids, use_cache=False).logits
+    made = export(model, tmp_path, max_seq_len=CACHE, max_chunk=CHUNK)
+    program = pteron.load(made.path)
+    rows = WINDOW + CHUNK - 1
+    extents = [spec.shape[2] for spec in program.buffers("forward") if len(spec.shape) == 4]
+    kinds = getattr(model.config, "layer_types", None) or ["sliding_attention"] * 2
+    assert sorted(extents) == sorted(2 * [rows if kind == "sliding_attention" else CACHE for kind in kinds])
+    assert (program.run("get_max_seq_len"), program.run("get_max_context_len")) == (CHUNK, CACHE)
+    method = program.load_method()
+    # Chunks of all lengths, so that calls begin and end at every row of the ring; the ring wraps many times.
+    begin = 0
+    for length in [CHUNK, 1, 3, CHUNK, 2, CHUNK, CHUNK, 4, *[1] * 2 * rows, CHUNK, CHUNK, *[1] * 4]:
+        end = begin + length
+        assert_close(step(method, ids, begin, end), expected[:, end - 1 : end])
+        begin = end
+    assert begin > 4 * rows
+    with pytest.raises(pteron.InputError):
+        step(method, ids, begin, begin + CHUNK + 1)

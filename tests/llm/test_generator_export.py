@@ -52,3 +52,27 @@ def test_conversations_travel(exported: Path, tmp_path: Path) -> None:
     chat.save(tmp_path / "chat.bin")
     restored = generator.restore(tmp_path / "chat.bin", max_new_tokens=6, ignore_eos=True)
     assert restored.send("And then?").tokens == chat.send("And then?").tokens
+
+
+def test_rings_are_computed_again_where_they_cannot_go_back(recipe: RecipeFolder, tmp_path: Path) -> None:
+    import torch
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "num_key_value_heads": 2, "initializer_range": 0.4}
+    vocabulary = recipe.model.config.vocab_size
+    model = MistralForCausalLM(MistralConfig(vocab_size=vocabulary, sliding_window=8, **sizes, **ends)).eval()
+    for name, chunk in (("ring", {"max_chunk": 4}), ("whole", {})):
+        pteron.llm.export(model, tmp_path / name, max_seq_len=MAX, tokenizer=str(recipe.folder), **chunk)
+    ring, whole = (pteron.llm.Generator(tmp_path / name, threads=1) for name in ("ring", "whole"))
+    assert (ring.max_seq_len, ring.folder.signature.chunk, ring.folder.can_rewind) == (MAX, 4, False)
+    settings = {"max_new_tokens": 30, "ignore_eos": True}
+    for prompt in (PROMPT, PROMPT + " and more", PROMPT):
+        assert ring.generate(prompt, **settings).tokens == whole.generate(prompt, **settings).tokens
+    chats = [generator.conversation("Be brief.", **settings) for generator in (ring, whole)]
+    for said in ("Why?", "So?"):
+        answers = [chat.send(said, max_new_tokens=6) for chat in chats]
+        assert answers[0].tokens == answers[1].tokens
+    with pytest.raises(pteron.InputError, match="cannot check several tokens"):
+        ring.generate(PROMPT, prompt_lookup_num_tokens=4)

@@ -183,3 +183,9 @@ def test_log_probabilities() -> None:
 def test_settings_out_of_range(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=name):
         SamplingParameters(**{name: value})
+
+
+@pytest.mark.parametrize("top_p", [0.0, 1e-30])
+def test_a_tiny_top_p_leaves_one_token_even_of_equals(top_p: float) -> None:
+    parameters = SamplingParameters(top_p=top_p)
+    assert {sample(np.ones(40, np.float32), parameters, place) for place in range(20)} == {0}

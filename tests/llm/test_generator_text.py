@@ -33,7 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     trained_tokenizer().save(str(out["tokenizers"] / "tokenizer.json"))
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter((ROOT / "CONTRIBUTING.md").read_text().splitlines()),
+        sentence_iterator=iter((ROOT / "LICENSE").read_text().splitlines()),
         model_writer=model,
         vocab_size=600,
         byte_fallback=True,

@@ -83,20 +83,22 @@ def test_answers_at_the_same_time(generator: Text2TextGenerator) -> None:
     assert generator.generate(TEXTS[1], max_new_tokens=20).tokens == alone[1]
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"no_repeat_ngram_size": 2},
-        {"forced_bos_token_id": 7, "forced_eos_token_id": 1},
-        {"suppress_tokens": list(range(2, 200))},
-        {"begin_suppress_tokens": list(range(2, 400))},
-        {"min_length": 12, "eos_token_id": list(range(2, 300))},
-    ],
-    ids=lambda rules: next(iter(rules)),
-)
+#: Rules made of the answer without them, so that each changes what it says.
+RULES: dict[str, Callable[[list[int]], dict[str, Any]]] = {
+    "no_repeat_ngram_size": lambda answer: {"no_repeat_ngram_size": 1},
+    "forced_bos_token_id": lambda answer: {"forced_bos_token_id": answer[0] ^ 1, "forced_eos_token_id": 1},
+    "suppress_tokens": lambda answer: {"suppress_tokens": sorted(set(answer[1:3]))},
+    "begin_suppress_tokens": lambda answer: {"begin_suppress_tokens": [answer[0]]},
+    "min_length": lambda answer: {"min_length": 12, "eos_token_id": [1, answer[3]]},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_rules_of_the_folder(
-    made: RecipeFolder, stating: Callable[..., Text2TextGenerator], rules: dict[str, Any]
+    made: RecipeFolder, stating: Callable[..., Text2TextGenerator], rule: str
 ) -> None:
+    unruled = Text2TextGenerator(made.folder, threads=1)
+    rules = RULES[rule](expected(made, unruled, TEXTS[0], max_new_tokens=30, eos_token_id=None))
     generator = stating(**rules)
     if "eos_token_id" in rules:
         generator.folder.constants.pop("get_eos_ids"), generator.folder.constants.pop("get_eos_id")

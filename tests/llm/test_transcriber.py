@@ -14,6 +14,8 @@ import pytest
 
 import pteron
 from pteron.llm import Generator, Text2TextGenerator, Transcriber, transcriber
+from pteron.llm.sampling import SamplingParameters
+from pteron.llm.speech_quality import compression_ratio, mean
 from tests.llm.recipe_folder import RecipeFolder
 from tests.llm.speech_folder import RATE, sound, write_wave
 from tests.llm.tiny_encoder_decoders import BANDS
@@ -105,6 +107,62 @@ def test_without_times_and_languages_that_are_found(speech: RecipeFolder, hearer
     assert hearer.languages == ("de", "en", "fr")
 
 
+@pytest.mark.parametrize("limit", [-9.0, 0.0])
+def test_windows_without_speech_are_those_of_transformers(
+    speech: RecipeFolder, hearer: Transcriber, limit: float
+) -> None:
+    import torch
+
+    samples, start = sound(3.0, seed=3), torch.tensor([[hearer.prompt.start]])
+    given = features(samples, truncation=False, padding="longest")
+    # As silent as the first window is.
+    with torch.no_grad():
+        logits = speech.model(input_features=given[..., :100], decoder_input_ids=start).logits[0, -1]
+    silence = float(logits.softmax(-1)[speech.model.generation_config.no_timestamps_token_id - 1]) * 0.999
+    asked = {"logprob_threshold": limit, "no_speech_threshold": silence}
+    expected = heard(speech, given, temperature=(0.0,), **asked)
+    result = hearer.transcribe(samples, rate=RATE, language="en", max_new_tokens=NEW, **asked)
+    assert [list(each.tokens) for each in result.segments] == [tokens for _, _, tokens in expected]
+    assert [round(each.start, 9) for each in result.segments] == [round(begin, 9) for begin, _, _ in expected]
+    everything = hearer.transcribe(samples, rate=RATE, language="en", max_new_tokens=NEW)
+    assert (result.segments == everything.segments) == (limit < 0)
+    assert all(each.start >= 1 for each in result.segments) == (limit == 0)
+
+
+def test_an_answer_that_fails_is_written_again(speech: RecipeFolder, hearer: Transcriber) -> None:
+    samples = sound(1.0, seed=1)
+    settings: dict[str, Any] = {"rate": RATE, "language": "en", "max_new_tokens": NEW}
+    first = hearer.transcribe(samples, **settings)
+    drawn = hearer.transcribe(samples, temperature=1.0, seed=5, **settings)
+    assert drawn.segments != first.segments
+    assert drawn == hearer.transcribe(samples, temperature=1.0, seed=5, **settings)
+    assert drawn != hearer.transcribe(samples, temperature=1.0, seed=6, **settings)
+    # The first answer is never good enough here, and the last one counts.
+    for threshold in ({"logprob_threshold": 0.0}, {"compression_ratio_threshold": 0.1}):
+        again = hearer.transcribe(samples, temperature=(0.0, 1.0), seed=5, **threshold, **settings)
+        assert again == drawn
+    kept = {"logprob_threshold": -50.0, "compression_ratio_threshold": 50.0}
+    assert hearer.transcribe(samples, temperature=(0.0, 1.0), seed=5, **kept, **settings) == first
+
+
+def test_quality_is_measured_as_transformers_does(speech: RecipeFolder, hearer: Transcriber) -> None:
+    import torch
+
+    tokens = [5, 5, 5, 5, 9, 300, 5, 5]
+    vocabulary = speech.model.config.vocab_size
+    theirs = speech.model._retrieve_compression_ratio(torch.tensor(tokens), vocabulary)
+    assert compression_ratio(tokens, vocabulary) == theirs
+    chooser = hearer.prompt.chooser(True, SamplingParameters(temperature=0.0), is_weighed=True)
+    logits = np.random.default_rng(0).standard_normal((8, vocabulary)).astype(np.float32) * 3
+    scores = []
+    for row in logits:
+        # The scores behind the rules, as transformers' processors give them.
+        scores.append(torch.from_numpy(chooser.scores(row)))
+        chooser.choose(row)
+    expected = speech.model._retrieve_avg_logprobs(scores, torch.tensor(chooser.found), 0.0)
+    assert mean(chooser.logprobs) == pytest.approx(float(expected), abs=1e-5)
+
+
 def test_files_segments_and_threads(hearer: Transcriber, tmp_path: Path) -> None:
     samples = sound(2.5)
     path = write_wave(tmp_path / "a.wav", samples, bits=32, kind=3)
@@ -133,6 +191,12 @@ def test_what_is_refused(hearer: Transcriber, tmp_path: Path, monkeypatch: pytes
         ({"max_new_tokens": 1000}, "does not fit into the cache"),
         ({"rate": None}, "samples need their rate"),
         ({"deadline": 0.0}, "the time for the transcript is over"),
+        ({"temperature": -1.0}, "a setting of a transcript is out of range"),
+        ({"temperature": (0.0, "hot")}, "a setting of a transcript is out of range"),
+        ({"temperature": ()}, "at least one temperature"),
+        ({"logprob_threshold": float("nan")}, "a setting of a transcript is out of range"),
+        ({"no_speech_threshold": 0.5}, "a threshold of silence needs one of probability"),
+        ({"seed": 2**70}, "a setting of sampling is out of range"),
     ]
     for settings, text in cases:
         with pytest.raises((pteron.InputError, pteron.DeadlineExceeded), match=text):

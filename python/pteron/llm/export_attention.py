@@ -41,6 +41,7 @@ def causal_mask(
     kv_length: int,
     q_offset: Tensor,
     mask_function: Callable[..., Tensor],
+    kv_offset: int | Tensor = 0,
     attention_mask: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
     **_kwargs: Any,
@@ -48,13 +49,18 @@ def causal_mask(
     """0 where a query sees a key, else -inf: [1, 1, tokens, kv_length].
 
     `q_offset`: positions of the queries, int64 [tokens]. `mask_function`: causal, within a window or in
-    chunks, by positions.
+    chunks, by positions. `kv_offset`: positions of the keys, int64 [kv_length], those below 0 of none; 0:
+    they lie in order.
     """
     if attention_mask is not None:
         raise ExportError("llm.export: the model makes a padding mask of its own, which has no place here")
     first, rows = torch.zeros((), dtype=torch.int64), shared_rows()
     positions = torch.arange(kv_length) if rows is None else rows.positions
+    if isinstance(kv_offset, Tensor):
+        positions = kv_offset
     seen = mask_function(first, first, q_offset[:, None], positions[None, :])
+    if isinstance(kv_offset, Tensor):
+        seen = seen & (positions[None, :] >= 0)
     if rows is not None:
         seen = rows.restrict(seen)
     return torch.where(seen, 0.0, -math.inf).to(dtype)[None, None]

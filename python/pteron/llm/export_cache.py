@@ -2,6 +2,9 @@
 
 transformers' own static layers count positions themselves. Here a position is an input of the program, so
 that a chunk of a prompt, a single token and a cache that was set back need nothing but other positions.
+
+A layer with a window may keep fewer rows than there are positions: a ring, in which a position takes the row
+of the one that lies a whole ring before it.
 """
 
 from __future__ import annotations
@@ -37,9 +40,14 @@ class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self.keys, self.values = buffers
             self.is_initialized = True
 
+    @property
+    def row_count(self) -> int:
+        """Rows of the buffers."""
+        return self.max_seq_len
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Zeros of the shapes that the model's first call shows."""
-        shapes = ((*each.shape[:2], self.max_seq_len, each.shape[3]) for each in (key_states, value_states))
+        shapes = ((*each.shape[:2], self.row_count, each.shape[3]) for each in (key_states, value_states))
         self.keys, self.values = (torch.zeros(shape, dtype=key_states.dtype) for shape in shapes)
         self.is_initialized = True
 
@@ -69,9 +77,58 @@ class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return self.max_seq_len
 
 
-def cache_over(buffers: Buffers, positions: Tensor, max_seq_len: int, rows: Tensor | None = None) -> Cache:
+class RingLayer(PositionedLayer):  # type: ignore[no-untyped-call]
+    """One layer with a window, whose buffers have `rings` rows: those of the latest positions."""
+
+    is_sliding = True
+
+    def __init__(
+        self, buffers: tuple[Tensor, Tensor] | None, positions: Tensor, max_seq_len: int, rings: int
+    ) -> None:
+        super().__init__(buffers, positions, max_seq_len, positions % rings)
+        self._rings = rings
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the buffers."""
+        return self._rings
+
+    def get_mask_sizes(self, _query_length: int) -> tuple[int, Any]:
+        """All rows, and the position of each, for the offset of `causal_mask`; those below 0 are empty."""
+        last = self.positions[-1]
+        return self._rings, last - (last - torch.arange(self._rings)) % self._rings
+
+
+def ring_rows(config: Any, max_seq_len: int, max_chunk: int | None) -> list[int | None]:
+    """Rows of the ring of each layer; None where a layer keeps all positions.
+
+    A call of `max_chunk` tokens needs the window of its first token and its own rows. None: no rings.
+    """
+    config = config.get_text_config()
+    layers, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
+    if max_chunk is None or not isinstance(window, int):
+        return [None] * layers
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * layers
+    rows = window + max_chunk - 1
+    return [rows if kind == "sliding_attention" and rows < max_seq_len else None for kind in kinds]
+
+
+def cache_over(
+    buffers: Buffers,
+    positions: Tensor,
+    max_seq_len: int,
+    rows: Tensor | None = None,
+    rings: Sequence[int | None] | None = None,
+) -> Cache:
     """A cache for one call. It is made in `forward`, so that a capture sees buffers of the module.
 
-    `rows`: where keys and values go, int64 [tokens]; None: at their positions.
+    `rows`: where keys and values go, int64 [tokens]; None: at their positions. `rings`: of each layer, see
+    `ring_rows`.
     """
-    return Cache(layers=[PositionedLayer(each, positions, max_seq_len, rows) for each in buffers])
+    layers: list[Any] = []
+    for each, ring in zip(buffers, rings or [None] * len(buffers), strict=True):
+        if ring is None:
+            layers.append(PositionedLayer(each, positions, max_seq_len, rows))
+        else:
+            layers.append(RingLayer(each, positions, max_seq_len, ring))
+    return Cache(layers=layers)

@@ -27,6 +27,7 @@ def export(
     packed_weights: bool = False,
     max_source_len: int | None = None,
     ragged: bool = False,
+    max_chunk: int | None = None,
 ) -> ExportedLanguageModel:
     """A language model of transformers to a folder that runs without torch and transformers.
 
@@ -42,7 +43,8 @@ def export(
     A model with an image encoder (Idefics 3, SmolVLM) has methods by ExecuTorch's names beside `forward`:
     `vision_encoder` (float32 [1, 3, edge, edge] to float32 [1, rows, width]), `token_embedding` (int64
     [batch_size, S] to float32 [batch_size, S, width]), and `text_decoder`, which takes embeddings where
-    `forward` takes tokens. `tokenizer` may be a processor then, which says how images are prepared.
+    `forward` takes tokens. `tokenizer` may be a processor then, which says how images are prepared. Of other
+    models with images or sound the text part alone is exported, and a UserWarning says so.
 
     A state-space model (Mamba) takes one token in a call, S = 1, and its state cannot go back.
 
@@ -66,14 +68,20 @@ def export(
             configuration.
         ragged: a further method `forward_ragged` takes tokens of several sequences, whatever their lengths,
             which share the `max_seq_len` rows of the cache: `Generator.generate_batch` uses it. For decoders.
+        max_chunk: tokens of a call at most; a longer prompt comes in chunks. Layers with a window then keep
+            the keys and values of its last `window + max_chunk - 1` positions alone, in a ring, so that long
+            texts need little memory; such a cache cannot go back. None: a call takes `max_seq_len` tokens,
+            and all layers keep all positions. For decoders, without `ragged`.
 
     Raises:
         ImportError: torch, transformers or torchao is not installed.
         ExportError: the model is in training mode, keeps a state other than keys and values, or attends in a
-            way that is not known; `max_seq_len` or `max_source_len` is more than its positions.
+            way that is not known; `max_seq_len` or `max_source_len` is more than its positions; `tokenizer`
+            prepares images that the program would not take.
         TypeError: `model` is not of transformers.
-        ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `scheme` or `dtype` is none of the above;
-            `ragged` is given for something else than a decoder with a `batch_size` of 1.
+        ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `max_chunk`, `scheme` or `dtype` is none of
+            the above; `ragged` is given for something else than a decoder with a `batch_size` of 1,
+            `max_chunk` for something else than a decoder.
     """
     exporter = import_module("pteron.llm.export_model")
     settings = exporter.Settings(
@@ -86,6 +94,7 @@ def export(
         packed_weights=packed_weights,
         max_source_len=max_source_len,
         ragged=ragged,
+        max_chunk=max_chunk,
     )
     made: ExportedLanguageModel = exporter.export_model(model, folder, settings)
     return made

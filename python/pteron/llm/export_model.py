@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
 from pteron.llm import export_attention
-from pteron.llm.export_cache import Buffers, cache_over
+from pteron.llm.export_cache import Buffers, cache_over, ring_rows
 from pteron.llm.export_encoder_decoder import export_encoder_decoder
 from pteron.llm.export_folder import ExportedLanguageModel, constant_methods
+from pteron.llm.export_left_out import tell_left_out
 from pteron.llm.export_ragged import RowOwners, capture_ragged, sharing
 from pteron.llm.export_recurrent import export_recurrent, is_recurrent
 from pteron.llm.export_rotary import use_tables
@@ -42,12 +44,19 @@ _EXAMPLE = 3
 class _WithCache(nn.Module):
     """A model with its cache as buffers, `key_0`, `value_0` and so on.
 
-    `kept`: positions that get logits, from the last; 0 for all.
+    `kept`: positions that get logits, from the last; 0 for all. `rings`: of the layers, see `ring_rows`.
     """
 
-    def __init__(self, model: nn.Module, buffers: Buffers, max_seq_len: int, kept: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        buffers: Buffers,
+        max_seq_len: int,
+        kept: int,
+        rings: Sequence[int | None] | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.max_seq_len, self.kept = model, max_seq_len, kept
+        self.model, self.max_seq_len, self.kept, self.rings = model, max_seq_len, kept, rings
         self._has_cache = [each is not None for each in buffers]
         for index, pair in enumerate(buffers):
             for name, buffer in zip(("key", "value"), pair or (), strict=False):
@@ -71,7 +80,7 @@ class _WithCache(nn.Module):
             (getattr(self, f"key_{index}"), getattr(self, f"value_{index}")) if has_cache else None
             for index, has_cache in enumerate(self._has_cache)
         ]
-        cache = cache_over(buffers, positions, self.max_seq_len, rows)
+        cache = cache_over(buffers, positions, self.max_seq_len, rows, self.rings)
         return _logits(self.model, given, positions, cache, self.kept if kept is None else kept)
 
 
@@ -100,7 +109,12 @@ class _Ragged(_WithCache):
 def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings) -> ExportedLanguageModel:
     """`pteron.llm.export`; the arguments are described there."""
     max_seq_len, batch_size = settings.max_seq_len, settings.batch_size
-    check_settings({"max_seq_len": max_seq_len, "batch_size": batch_size}, settings.scheme, settings.dtype)
+    lengths: dict[str, int | None] = {"max_seq_len": max_seq_len, "batch_size": batch_size}
+    if settings.max_chunk is not None:
+        lengths["max_chunk"] = settings.max_chunk
+    check_settings(lengths, settings.scheme, settings.dtype)
+    # The class of a folder's model may be one for text, whose configuration says nothing of images.
+    config = AutoConfig.from_pretrained(model) if isinstance(model, (str, os.PathLike)) else None
     if isinstance(model, (str, os.PathLike)):
         settings = replace(settings, tokenizer=tokenizer_of(Path(model), settings.tokenizer))
         model = opened(model, settings.dtype)
@@ -109,6 +123,8 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
         raise ValueError(
             "llm.export(ragged=True): for decoders with batch_size 1, whose sequences share a cache"
         )
+    if settings.max_chunk is not None and (is_other or settings.ragged):
+        raise ValueError("llm.export(max_chunk=...): for decoders whose layers have caches of their own")
     if isinstance(model, PreTrainedModel) and model.config.is_encoder_decoder:
         return export_encoder_decoder(model, folder, settings)
     if settings.max_source_len is not None:
@@ -116,27 +132,29 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
     if isinstance(model, PreTrainedModel) and is_recurrent(model):
         return export_recurrent(model, folder, settings)
     _check_model(model, max_seq_len)
+    tell_left_out(config or model.config, settings.tokenizer)
     with torch.no_grad():
         prepared = _prepared(model, max_seq_len, settings.scheme, settings.dtype)
-        buffers = _probed(prepared, batch_size, max_seq_len)
-        ids = torch.zeros(batch_size, min(_EXAMPLE, max_seq_len), dtype=torch.int64)
-        methods = {"forward": _captured(_WithCache(prepared, buffers, max_seq_len, 1), ids, max_seq_len)}
+        most = min(max_seq_len, settings.max_chunk or max_seq_len)
+        rings = ring_rows(model.config, max_seq_len, settings.max_chunk)
+        buffers = _probed(prepared, batch_size, max_seq_len, rings)
+        ids = torch.zeros(batch_size, min(_EXAMPLE, most), dtype=torch.int64)
+        last = _WithCache(prepared, buffers, max_seq_len, 1, rings)
+        methods = {"forward": _captured(last, ids, most)}
         if settings.all_logits:
-            every = _WithCache(prepared, buffers, max_seq_len, 0)
-            methods["forward_all"] = _captured(every, ids, max_seq_len)
+            every = _WithCache(prepared, buffers, max_seq_len, 0, rings)
+            methods["forward_all"] = _captured(every, ids, most)
         if settings.ragged:
             methods["forward_ragged"] = capture_ragged(_Ragged(prepared, buffers, max_seq_len), max_seq_len)
         others = []
         if takes_images(model):
             positions = positions_of(model, prepared.dtype)
             methods |= vision_methods(prepared, positions, batch_size, max_seq_len)
-            decoder = _OfEmbeddings(prepared, buffers, max_seq_len, 1)
-            example = torch.zeros(
-                batch_size, min(_EXAMPLE, max_seq_len), prepared.get_input_embeddings().embedding_dim
-            )
-            methods["text_decoder"] = _captured(decoder, example, max_seq_len)
+            decoder = _OfEmbeddings(prepared, buffers, max_seq_len, 1, rings)
+            example = torch.zeros(*ids.shape, prepared.get_input_embeddings().embedding_dim)
+            methods["text_decoder"] = _captured(decoder, example, most)
             others.append(preprocessor(model, settings.tokenizer))
-        metadata = constant_methods(model, buffers, max_seq_len, batch_size)
+        metadata = constant_methods(model, buffers, max_seq_len, batch_size) | {"get_max_seq_len": most}
         program = to_edge_transform_and_lower(methods, constant_methods=metadata).to_executorch(
             ExecutorchBackendConfig(
                 memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=len(methods) > 1),
@@ -182,13 +200,13 @@ def _prepared(model: Any, max_seq_len: int, scheme: str | None, dtype: str | Non
     return prepared
 
 
-def _probed(model: Any, batch_size: int, max_seq_len: int) -> Buffers:
+def _probed(model: Any, batch_size: int, max_seq_len: int, rings: Sequence[int | None]) -> Buffers:
     """The zeroed cache of every layer: one token shows the shapes, and fills the rotary tables."""
     layers = model.config.get_text_config().num_hidden_layers
     ids = torch.zeros(batch_size, 1, dtype=torch.int64)
     with export_attention.recorded_calls() as calls:
         first = torch.zeros(1, dtype=torch.int64)
-        cache: Any = cache_over([None] * layers, first, max_seq_len)
+        cache: Any = cache_over([None] * layers, first, max_seq_len, rings=rings)
         _logits(model, {"input_ids": ids}, first, cache, 1)
     found = [(layer.keys, layer.values) if layer.is_initialized else None for layer in cache.layers]
     if not any(found) or len(calls) < sum(each is not None for each in found):
@@ -210,12 +228,12 @@ def _logits(
     return logits.float()
 
 
-def _captured(module: nn.Module, example: Tensor, max_seq_len: int) -> ExportedProgram:
+def _captured(module: nn.Module, example: Tensor, most: int) -> ExportedProgram:
     """The program of a module that takes `example`, tokens or embeddings [batch, tokens, ...], and their
-    positions.
+    positions, for 1 to `most` tokens.
     """
-    length = Dim("tokens", min=1, max=max_seq_len)
+    length = Dim("tokens", min=1, max=most)
     name = "input_ids" if example.dtype == torch.int64 else "inputs_embeds"
-    shapes = {name: {1: length}, "cache_position": {0: length}} if max_seq_len > 1 else None
+    shapes = {name: {1: length}, "cache_position": {0: length}} if most > 1 else None
     given = (example, torch.arange(example.shape[1]))
     return torch.export.export(module.eval(), given, dynamic_shapes=shapes, strict=False)

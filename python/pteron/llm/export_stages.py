@@ -44,6 +44,7 @@ class Settings:
     batch_size: int
     packed_weights: bool
     ragged: bool
+    max_chunk: int | None = None
 
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -191,7 +191,8 @@ def distribution(
     weights = integer_weights((chosen - chosen.max()) / parameters.temperature)
     if parameters.top_p < 1.0:
         total = int(weights.sum())
-        share = round(parameters.top_p * 2**53) * total >> 53
+        # At least one: the most likely token always stays.
+        share = max(1, round(parameters.top_p * 2**53) * total >> 53)
         # All tokens of this weight or less together have no more than the rest, so none of them stays.
         is_possible = weights > (total - share) // weights.size
         tokens, weights = tokens[is_possible], weights[is_possible]
@@ -208,7 +209,9 @@ def distribution(
 
 def _at_least(logits: npt.NDArray[np.floating[Any]], floor: float) -> npt.NDArray[np.int64]:
     """Where logits reach `floor`, compared in their own element type, rounded down."""
-    rounded = logits.dtype.type(floor)
+    # A floor below all numbers of the type becomes -inf.
+    with np.errstate(over="ignore"):
+        rounded = logits.dtype.type(floor)
     if float(rounded) > floor:
         rounded = np.nextafter(rounded, logits.dtype.type(-np.inf))
     return (logits >= rounded).nonzero()[0]

@@ -8,22 +8,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from pteron.asgi import Application, HttpError, Receive, Scope, Send, read_body, send_json, until_gone
 from pteron.errors import InputError, PteronError
 from pteron.llm.generator import Generator
 from pteron.llm.server_requests import Answers, Request, RequestError, read_request
 from pteron.llm.token_stream import TokenStream
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 _CHAT, _COMPLETIONS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/models"
 
 
-class App:
+class App(Application):
     """The application; made by `app`."""
 
     def __init__(
@@ -44,23 +40,11 @@ class App:
         self._present = 0
         self._slots: asyncio.Semaphore | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-        elif scope["type"] == "http":
-            try:
-                await self._answer(scope, receive, send)
-            except RequestError as error:
-                await _send_json(send, error.status, error.body())
-        else:
-            raise RuntimeError(f"pteron.llm.server takes HTTP alone, not {scope['type']}")
-
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
         if path == _MODELS and method == "GET":
             entry = {"id": self._name, "object": "model", "created": 0, "owned_by": "pteron"}
-            await _send_json(send, 200, {"object": "list", "data": [entry]})
+            await send_json(send, 200, {"object": "list", "data": [entry]})
             return
         if path not in (_CHAT, _COMPLETIONS):
             raise RequestError(404, f"there is no {path[:100]}")
@@ -80,15 +64,10 @@ class App:
             self._present -= 1
 
     async def _body(self, receive: Receive) -> Any:
-        content, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise RequestError(400, "the client has gone")
-            content += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(content) > self._most_bytes:
-                raise RequestError(413, f"the body is longer than {self._most_bytes} bytes")
+        try:
+            content = await read_body(receive, self._most_bytes)
+        except HttpError as error:
+            raise RequestError(error.status, str(error)) from None
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
@@ -148,8 +127,7 @@ def app(
 
 async def _cancel_when_gone(receive: Receive, stream: TokenStream) -> None:
     """A client that has gone needs no text."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await until_gone(receive)
     stream.cancel()
 
 
@@ -159,7 +137,7 @@ async def _send_whole(send: Send, stream: TokenStream, answers: Answers) -> None
             pass
     except PteronError as error:
         raise RequestError(500, str(error)) from None
-    await _send_json(send, 200, answers.whole(stream.result))
+    await send_json(send, 200, answers.whole(stream.result))
 
 
 async def _send_stream(send: Send, stream: TokenStream, answers: Answers) -> None:
@@ -182,17 +160,3 @@ async def _send_stream(send: Send, stream: TokenStream, answers: Answers) -> Non
 async def _event(send: Send, content: Any) -> None:
     line = b"data: " + json.dumps(content).encode() + b"\n\n"
     await send({"type": "http.response.body", "body": line, "more_body": True})
-
-
-async def _send_json(send: Send, status: int, content: Any) -> None:
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(content).encode()})
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

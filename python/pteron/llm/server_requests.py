@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pteron.asgi import HttpError
 from pteron.llm.generation_result import GenerationResult, TokenLogprob
 from pteron.llm.tokenizer import Tokenizer
 
@@ -40,12 +41,12 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
 _REASONS = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
 
 
-class RequestError(Exception):
+class RequestError(HttpError):
     """A request that cannot be answered, with its HTTP status and the field at fault."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.field = status, field
+        super().__init__(status, message)
+        self.field = field
 
     def body(self) -> dict[str, Any]:
         """The answer in OpenAI's form."""

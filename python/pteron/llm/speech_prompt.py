@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pteron.errors import InputError
 from pteron.llm.model_folder import damaged
+from pteron.llm.sampling import SamplingParameters, log_probabilities, sample
 from pteron.llm.token_rules import TokenRules
 
 _FILE = "generation_config.json"
@@ -72,12 +73,19 @@ class SpeechPrompt:
             )
         return self.languages[language]
 
+    @property
+    def no_speech(self) -> int | None:
+        """The token that is likely behind the first one where nobody speaks; None without timestamps."""
+        return None if self.no_timestamps is None else self.no_timestamps - 1
+
     def detected(self, logits: npt.NDArray[np.float32]) -> str:
         """The most likely language, by the logits behind the first token."""
         return max(self.languages, key=lambda name: float(logits[self.languages[name]]))
 
-    def chooser(self, timestamps: bool) -> TokenChooser:
-        """Chooses the tokens of one answer; no times where none are asked for."""
+    def chooser(self, timestamps: bool, sampling: SamplingParameters, *, is_weighed: bool) -> TokenChooser:
+        """Chooses the tokens of one answer; no times where none are asked for. `is_weighed`: keeps their
+        log-probabilities.
+        """
         first, stated = self._vocabulary, self._stated
         if self.no_timestamps is not None:
             first = self.no_timestamps + 1
@@ -85,7 +93,8 @@ class SpeechPrompt:
             never = [*(stated.get("suppress_tokens") or []), *range(first, self._vocabulary)]
             stated = {**stated, "suppress_tokens": never}
         rules = TokenRules(stated, [], self._vocabulary, 0)
-        return TokenChooser(rules, first if timestamps else None, self._eos, self._latest)
+        first_time = first if timestamps else None
+        return TokenChooser(rules, first_time, self._eos, self._latest, sampling, is_weighed=is_weighed)
 
     def _named(self, name: str) -> dict[str, int]:
         found = self._stated.get(name) or {}
@@ -106,22 +115,43 @@ class SpeechPrompt:
 
 
 class TokenChooser:
-    """The most likely token that may come, with the rules of timestamps: they come in pairs, never go back,
+    """A token of those that may come, with the rules of timestamps: they come in pairs, never go back,
     begin every answer, and come where all of them together are likelier than any text.
+
+    Attributes:
+        found: the tokens so far. `logprobs`: of each, among those that might come, where they are asked for.
     """
 
-    def __init__(self, rules: TokenRules, first_time: int | None, eos: int, latest: int | None) -> None:
+    def __init__(
+        self,
+        rules: TokenRules,
+        first_time: int | None,
+        eos: int,
+        latest: int | None,
+        sampling: SamplingParameters,
+        *,
+        is_weighed: bool,
+    ) -> None:
         """`first_time`: the token of 0 s; None without timestamps. `latest`: most steps of the first time."""
         self._rules, self._first, self._eos, self._latest = rules, first_time, eos, latest
+        self._sampling, self._is_weighed = sampling, is_weighed
         self.found: list[int] = []
+        self.logprobs: list[float] = []
 
-    def choose(self, logits: npt.NDArray[np.float32]) -> int:
-        """The next token, which counts as taken."""
+    def scores(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The logits of what may come next; -inf elsewhere."""
         scores = np.where(self._rules.allowed(), logits, -np.inf)
         if self._first is not None:
             self._forbid(scores, self._first)
             self._prefer_times(scores, self._first)
-        token = int(scores.argmax())
+        return scores
+
+    def choose(self, logits: npt.NDArray[np.float32]) -> int:
+        """The next token, which counts as taken."""
+        scores = self.scores(logits)
+        token = sample(scores, self._sampling, len(self.found))
+        if self._is_weighed:
+            self.logprobs.append(float(log_probabilities(scores)[token]))
         self._rules.accept(token)
         self.found.append(token)
         return token

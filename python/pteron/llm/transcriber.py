@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,9 @@ from pteron.llm.cache_session import SessionPool
 from pteron.llm.encoder_folder import EncoderDecoderFolder, SourceSession
 from pteron.llm.log_mel import LogMel
 from pteron.llm.model_folder import damaged, read_json
-from pteron.llm.speech_prompt import SpeechPrompt, cut_at_times
+from pteron.llm.sampling import SamplingParameters
+from pteron.llm.speech_prompt import SpeechPrompt, TokenChooser, cut_at_times
+from pteron.llm.speech_quality import NAMES, SpeechQuality, probability, quality
 from pteron.llm.tokenizer import Tokenizer, open_tokenizer_for
 from pteron.llm.wave_file import Wave, mono, read_wave
 
@@ -118,6 +120,11 @@ class Transcriber:
         timestamps: bool | None = None,
         max_new_tokens: int | None = None,
         deadline: float | None = None,
+        seed: int = 0,
+        temperature: float | Sequence[float] | None = None,
+        compression_ratio_threshold: float | None = None,
+        logprob_threshold: float | None = None,
+        no_speech_threshold: float | None = None,
     ) -> Hearing:
         """The segments one by one, as they are written.
 
@@ -130,6 +137,14 @@ class Transcriber:
             timestamps: segments by the model's times; else one for each window. None: where it knows them.
             max_new_tokens: of a window, at most; None: as many as fit.
             deadline: seconds until the work ends.
+            temperature: of the draws; 0 (the default) takes the most likely tokens. Several are tried in turn
+                until an answer of a window passes the thresholds; the last one counts. `seed`: of the draws.
+            compression_ratio_threshold: an answer whose tokens zlib makes more than so many times smaller
+                repeats itself. `logprob_threshold`: one whose tokens have a smaller mean log-probability is
+                unlikely. `no_speech_threshold`: an unlikely window is left out where the probability that
+                nobody speaks is larger.
+
+            A threshold that is left out is what generation_config.json states, else not asked.
 
         Raises OSError where the file cannot be read; InputError where it is no WAV file, holds no sound or
         more than four hours, or where the model does not know what is asked for; DeadlineExceeded.
@@ -155,7 +170,23 @@ class Transcriber:
                 expected=f"a number from 1 to {room}",
                 got=repr(most)[:100],
             )
-        return Hearing(self, wave, language, task, wants_times, most, deadline)
+        given = (temperature, compression_ratio_threshold, logprob_threshold, no_speech_threshold)
+        asked = quality(dict(zip(NAMES, given, strict=True)), self.folder.generation_config)
+        SamplingParameters(seed=seed)
+        return Hearing(self, wave, Asked(language, task, wants_times, most, deadline, seed, asked))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller asked for, checked."""
+
+    language: str | None
+    task: str
+    timestamps: bool
+    most_tokens: int
+    deadline: float | None
+    seed: int
+    quality: SpeechQuality
 
 
 class Hearing(Iterator[Segment]):
@@ -166,19 +197,12 @@ class Hearing(Iterator[Segment]):
         text: what was said so far, as the model spaced it.
     """
 
-    def __init__(
-        self,
-        owner: Transcriber,
-        wave: Wave,
-        language: str | None,
-        task: str,
-        timestamps: bool,
-        most_tokens: int,
-        deadline: float | None,
-    ) -> None:
-        self.language, self.duration, self.text = language, wave.seconds, ""
-        self._owner, self._task, self._timestamps, self._most = owner, task, timestamps, most_tokens
-        self._end = None if deadline is None else time.perf_counter() + deadline
+    def __init__(self, owner: Transcriber, wave: Wave, asked: Asked) -> None:
+        self.language, self.duration, self.text = asked.language, wave.seconds, ""
+        self._owner, self._asked = owner, asked
+        # Answers that were drawn: each has a seed of its own.
+        self._drawn = 0
+        self._end = None if asked.deadline is None else time.perf_counter() + asked.deadline
         self._steps = self._windows(mono(wave, owner.mel.rate))
 
     def __next__(self) -> Segment:
@@ -200,6 +224,9 @@ class Hearing(Iterator[Segment]):
                 window[0, :, : part.shape[1]] = part
                 tokens = self._answer(session, window)
                 length = min(columns, heard - at)
+                if tokens is None:
+                    at += length
+                    continue
                 pieces, step = cut_at_times(tokens, self._first_time)
                 for start, end, said in pieces:
                     yield self._segment(at, length, start, end, said)
@@ -211,25 +238,42 @@ class Hearing(Iterator[Segment]):
     @property
     def _first_time(self) -> int | None:
         begin = self._owner.prompt.no_timestamps
-        return begin + 1 if self._timestamps and begin is not None else None
+        return begin + 1 if self._asked.timestamps and begin is not None else None
 
-    def _answer(self, session: SourceSession, window: npt.NDArray[np.float32]) -> list[int]:
-        """The tokens of a window, without the one that ends them."""
-        prompt, eos = self._owner.prompt, self._owner.folder.eos_ids
+    def _answer(self, session: SourceSession, window: npt.NDArray[np.float32]) -> list[int] | None:
+        """The tokens of a window, without the one that ends them; None where nobody speaks."""
+        prompt, asked, eos = self._owner.prompt, self._asked, self._owner.folder.eos_ids
         session.set_source(window)
-        if self.language is None and prompt.languages:
+        silence = 0.0
+        is_silence_asked = asked.quality.no_speech is not None and prompt.no_speech is not None
+        if is_silence_asked or (self.language is None and prompt.languages):
             logits, _ = session.prefill([prompt.start], self._remaining)
-            self.language = prompt.detected(logits)
-        begin = prompt.tokens(self.language, self._task, self._timestamps)
-        chooser = prompt.chooser(self._timestamps)
+            if self.language is None and prompt.languages:
+                self.language = prompt.detected(logits)
+            if is_silence_asked:
+                silence = probability(logits, prompt.no_speech or 0)
+        begin = prompt.tokens(self.language, asked.task, asked.timestamps)
+        vocabulary, found = self._owner.folder.signature.vocabulary, [prompt.start]
+        for temperature in asked.quality.temperatures:
+            chooser = self._written(session, begin, temperature)
+            found = chooser.found
+            if asked.quality.is_silence(chooser.logprobs, silence):
+                return None
+            if asked.quality.is_good(found, chooser.logprobs, vocabulary):
+                break
+        return found[:-1] if found[-1] in eos else found
+
+    def _written(self, session: SourceSession, begin: list[int], temperature: float) -> TokenChooser:
+        """An answer at a temperature, with the token that ends it."""
+        asked, eos = self._asked, self._owner.folder.eos_ids
+        sampling = SamplingParameters(temperature=temperature, seed=asked.seed + self._drawn & 2**64 - 1)
+        self._drawn += temperature > 0
+        is_weighed = asked.quality.logprob is not None
+        chooser = self._owner.prompt.chooser(asked.timestamps, sampling, is_weighed=is_weighed)
         logits, _ = session.prefill(begin, self._remaining)
-        while len(chooser.found) < self._most:
-            token = chooser.choose(logits)
-            if token in eos:
-                return chooser.found[:-1]
-            if len(chooser.found) < self._most:
-                logits = session.extend([token], self._remaining)
-        return chooser.found
+        while chooser.choose(logits) not in eos and len(chooser.found) < asked.most_tokens:
+            logits = session.extend(chooser.found[-1:], self._remaining)
+        return chooser
 
     def _segment(self, at: int, length: int, start: int | None, end: int | None, tokens: Any) -> Segment:
         mel, first = self._owner.mel, self._first_time
