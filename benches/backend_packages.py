@@ -1,11 +1,12 @@
 """Models through the backend packages against their libraries called directly: what pteron adds to a call.
 
-    python benches/backend_packages.py [MODEL ...] [--packages openvino onnxruntime] [--rounds 200]
+    python benches/backend_packages.py [MODEL ...] [--packages openvino onnxruntime] [--rounds N]
 
 Both sides run the same model on the same settings, one thread, in one process, and take turns call by call:
 the load of the machine meets both. The library is called as its own documentation has it for speed: an infer
 request with tensors over the caller's arrays, an `IOBinding` over them. Printed are the medians, the median
-of the ratios of neighbouring calls, and the load.
+of the ratios of neighbouring calls, and the load. `--processor` counts the processor time of all threads in
+place of elapsed time, which says more on a busy machine.
 
 It needs the environment of `make test-backends`.
 """
@@ -96,14 +97,14 @@ def through_onnxruntime(name: str) -> tuple[Call, Call]:
 PACKAGES = {"openvino": through_openvino, "onnxruntime": through_onnxruntime}
 
 
-def in_turns(ours: Call, theirs: Call, rounds: int) -> tuple[float, float, float]:
+def in_turns(ours: Call, theirs: Call, rounds: int, clock: Callable[[], float]) -> tuple[float, float, float]:
     """Median milliseconds of both, and the median of the ratios; which goes first alternates."""
     times: dict[Call, list[float]] = {ours: [], theirs: []}
     for turn in range(rounds + 5):
         for call in (ours, theirs) if turn % 2 else (theirs, ours):
-            begun = time.perf_counter()
+            begun = clock()
             call()
-            times[call].append((time.perf_counter() - begun) * 1e3)
+            times[call].append((clock() - begun) * 1e3)
     mine, direct = times[ours][5:], times[theirs][5:]
     ratios = [a / b for a, b in zip(mine, direct, strict=True)]
     return statistics.median(mine), statistics.median(direct), statistics.median(ratios)
@@ -114,16 +115,18 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["mobilenet_v2", "vit_base"])
     parser.add_argument("--packages", nargs="+", default=list(PACKAGES))
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--processor", action="store_true")
     add_json_option(parser)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    clock = time.process_time if options.processor else time.perf_counter
     tables = Tables()
     tables.begin(["package", "model", "through pteron, ms", "directly, ms", "ratio"])
     print(f"{cpu_model()}; one thread, in turns, {options.rounds} calls each")
     for name in options.models:
         for package in options.packages:
-            mine, direct, ratio = in_turns(*PACKAGES[package](name), options.rounds)
+            mine, direct, ratio = in_turns(*PACKAGES[package](name), options.rounds, clock)
             load = os.getloadavg()[0]
             print(
                 f"{package:12} {name:16} {mine:8.3f} {direct:8.3f} ms  {ratio:6.3f}x  load {load:.1f}",

@@ -4,8 +4,8 @@
 
 Each engine runs alone in a fresh process that has imported nothing else. Printed per model and threads:
 the time of a call (median over processes of each process's median), of creating the session from a file in
-the page cache, and the most memory the process had beyond what it had after its imports. Both results are
-compared with those of eager PyTorch.
+the page cache, and the most memory that the process had beyond what was resident after its imports. Both
+results are compared with those of eager PyTorch.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from resident import Memory
 from results import Tables, add_json_option
 from timing import cpu_model, median_ms
 
@@ -41,12 +42,6 @@ COLUMNS = [
     "ratio",
 ]
 COLUMNS += ["difference", "peer"]
-
-
-def most_resident() -> float:
-    """The most resident memory this process had, in MiB. (`getrusage` would count the parent's, too.)"""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def session(engine: str, folder: Path, name: str, threads: int) -> Callable[[list[Any]], Any]:
@@ -76,7 +71,7 @@ def worker(engine: str, folder: Path, name: str, threads: int, seconds: float) -
     if engine == "eager":
         return eager_worker(name, arrays, threads, seconds)
     __import__("pteron" if engine == "pteron" else "onnxruntime")
-    before = most_resident()
+    memory = Memory()
     start = time.perf_counter()
     call = session(engine, folder, name, threads)
     created = (time.perf_counter() - start) * 1e3
@@ -86,7 +81,7 @@ def worker(engine: str, folder: Path, name: str, threads: int, seconds: float) -
     if not difference < MOST_DIFFERENCE:
         raise SystemExit(f"{engine} differs from eager on {name} by {difference:.2e}")
     run = median_ms(lambda: call(arrays), seconds)
-    return {"run": run, "create": created, "memory": most_resident() - before, "difference": difference}
+    return {"run": run, "create": created, "memory": memory.most(), "difference": difference}
 
 
 def eager_worker(name: str, arrays: list[Any], threads: int, seconds: float) -> dict[str, float]:

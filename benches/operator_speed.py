@@ -2,16 +2,17 @@
 
     python benches/operator_speed.py [FILTER ...] [--threads 1] [--pairs 7] [--sizes small medium large]
 
-The rows are those of `operator_rows.py`. A process times every row in one engine: the best of many calls,
-since other tenants of a machine only ever add time. Printed per row: the median over processes of either
-engine, and of the ratio of neighbouring processes; then geometric means and every row above `--slow` on
-more than 64 kB.
+The rows are those of `operator_rows.py`, or with `--rows cliff` of `cliff_rows.py`. A process times every row
+in one engine: the best of many calls, since other tenants of a machine only ever add time. Printed per row:
+the median over processes of either engine, and of the ratio of neighbouring processes; then geometric means
+and every row above `--slow` on more than 64 kB.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import math
 import os
@@ -128,40 +129,47 @@ def our_call(case: Any, outputs: list[Any]) -> Callable[[], object]:
     return lambda: loaded.execute(given, outputs=buffers)
 
 
-def worker(options: argparse.Namespace) -> None:
-    """Times every row in one engine and prints a line of JSON for each."""
+def time_row(row: Any, size: str, options: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Times one row of one size in the engine of this process: `bytes` written, `us`, whether `right`."""
     import torch
-    from operator_rows import ROWS, SIZES
+    from operator_rows import SIZES
 
     from tests.ops.operator_case import OperatorCase
 
+    operator, _, overload = row.overload.partition(".")
+    case = OperatorCase(operator, overload, row.arguments(SIZES[size]), dict(row.keywords))
+    expected = case.expected()
+    case.kwargs.pop("dtype", None) if operator == "_to_copy" else None
+    outputs = [torch.zeros_like(t) for t in expected]
+    result["bytes"] = sum(t.nbytes for t in expected)
+    call = (our_call if options.worker == "pteron" else eager_call)(case, outputs)
+    call()
+    result["us"] = best_us(call, options.seconds)
+    result["right"] = all(
+        torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2, equal_nan=True)
+        for a, b in zip(outputs, expected, strict=True)
+        if a.is_contiguous() and operator != "nonzero"
+    )
+
+
+def worker(options: argparse.Namespace) -> None:
+    """Times every row in one engine and prints a line of JSON for each."""
+    import torch
+
     torch.set_num_threads(options.threads)
     torch.set_grad_enabled(mode=False)
-    for row in ROWS:
+    for row in importlib.import_module(f"{options.rows}_rows").ROWS:
         if options.filters and not any(f in row.name for f in options.filters):
             continue
         for size in options.sizes:
             torch.manual_seed(0)
-            operator, _, overload = row.overload.partition(".")
-            case = OperatorCase(operator, overload, row.arguments(SIZES[size]), dict(row.keywords))
-            expected = case.expected()
-            case.kwargs.pop("dtype", None) if operator == "_to_copy" else None
-            outputs = [torch.zeros_like(t) for t in expected]
             result: dict[str, Any] = {"name": row.name, "size": size}
-            result["bytes"] = sum(t.nbytes for t in expected)
+            # What either side refuses is a line of the table, not the end of it.
             try:
-                call = (our_call if options.worker == "pteron" else eager_call)(case, outputs)
-                call()
-                result["us"] = best_us(call, options.seconds)
-                result["right"] = all(
-                    torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-2, equal_nan=True)
-                    for a, b in zip(outputs, expected, strict=True)
-                    if a.is_contiguous() and operator != "nonzero"
-                )
+                time_row(row, size, options, result)
             except Exception as error:
                 result["error"] = str(error).splitlines()[0][:200]
             print(json.dumps(result), flush=True)
-            del case, outputs, expected
         gc.collect()
 
 
@@ -186,7 +194,7 @@ def spawn(options: argparse.Namespace, engine: str) -> dict[tuple[str, str], dic
         "--threads",
         str(options.threads),
     ]
-    command += ["--seconds", str(options.seconds), "--sizes", *options.sizes]
+    command += ["--rows", options.rows, "--seconds", str(options.seconds), "--sizes", *options.sizes]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stdout[-2000:] + done.stderr[-4000:])
@@ -245,6 +253,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--sizes", nargs="+", default=["small", "medium", "large"])
     parser.add_argument("--seconds", type=float, default=0.02)
+    parser.add_argument("--rows", choices=["operator", "cliff"], default="operator")
     parser.add_argument("--slow", type=float, default=1.5)
     parser.add_argument("--worker", choices=ENGINES)
     add_json_option(parser)

@@ -16,8 +16,10 @@ def _image_model(model: nn.Module, field: str = "logits", size: int = 224) -> Wh
     return WholeModel(wrapped, (torch.randn(1, 3, size, size),))
 
 
-def _text_model(model: nn.Module, vocabulary: int, field: str = "last_hidden_state") -> WholeModel:
-    return WholeModel(Output(model.eval(), "input_ids", field), (torch.randint(5, vocabulary, (1, 128)),))
+def _text_model(
+    model: nn.Module, vocabulary: int, field: str = "last_hidden_state", tokens: int = 128
+) -> WholeModel:
+    return WholeModel(Output(model.eval(), "input_ids", field), (torch.randint(5, vocabulary, (1, tokens)),))
 
 
 def _without_cache(config: Any) -> Any:
@@ -81,18 +83,20 @@ def clip_vision() -> WholeModel:
     return _image_model(CLIPVisionModelWithProjection(CLIPVisionConfig()), "image_embeds")
 
 
-def bert_base() -> WholeModel:
-    """BERT-base, 128 tokens."""
+def bert_base(tokens: int = 128) -> WholeModel:
+    """BERT-base; more positions than published where the text is longer."""
     from transformers import BertConfig, BertModel
 
-    return _text_model(BertModel(BertConfig()), 30522)
+    config = BertConfig(max_position_embeddings=max(512, tokens))
+    return _text_model(BertModel(config), 30522, tokens=tokens)
 
 
-def distilbert() -> WholeModel:
-    """DistilBERT, 128 tokens."""
+def distilbert(tokens: int = 128) -> WholeModel:
+    """DistilBERT; more positions than published where the text is longer."""
     from transformers import DistilBertConfig, DistilBertModel
 
-    return _text_model(DistilBertModel(DistilBertConfig()), 30522)
+    config = DistilBertConfig(max_position_embeddings=max(512, tokens))
+    return _text_model(DistilBertModel(config), 30522, tokens=tokens)
 
 
 def albert_base() -> WholeModel:
@@ -103,8 +107,8 @@ def albert_base() -> WholeModel:
     return _text_model(AlbertModel(config), 30000)
 
 
-def llama_135m() -> WholeModel:
-    """A Llama of SmolLM's 135 M parameters, 128 tokens at once, logits of all of them."""
+def llama_135m(tokens: int = 128) -> WholeModel:
+    """A Llama of SmolLM's 135 M parameters, its tokens at once, logits of all of them."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -115,8 +119,9 @@ def llama_135m() -> WholeModel:
         num_key_value_heads=3,
         vocab_size=49152,
         tie_word_embeddings=True,
+        max_position_embeddings=max(2048, tokens),
     )
-    return _text_model(LlamaForCausalLM(_without_cache(config)), 49152, "logits")
+    return _text_model(LlamaForCausalLM(_without_cache(config)), 49152, "logits", tokens)
 
 
 def whisper_tiny_encoder() -> WholeModel:
@@ -129,7 +134,7 @@ def whisper_tiny_encoder() -> WholeModel:
     return WholeModel(model, (torch.randn(1, 80, 3000),))
 
 
-PUBLISHED: dict[str, Callable[[], WholeModel]] = {
+PUBLISHED: dict[str, Callable[..., WholeModel]] = {
     **MODELS,
     "resnet18": resnet18,
     "regnet_y_040": regnet_y_040,

@@ -1,6 +1,7 @@
 """Int8 models here, in ONNX Runtime, OpenVINO and ExecuTorch, beside float32 here: alternating processes.
 
     python benches/quantised_models.py [MODEL ...] [--threads 1 2] [--pairs 5] [--engines ENGINE ...]
+        [--processor-time]
 
 Every engine quantises the same float32 model itself, as its users would, on the same calibration inputs:
 `pteron.quant.quantize`; ONNX Runtime's static QDQ with unsigned activations, per channel; nncf for OpenVINO;
@@ -8,6 +9,9 @@ PT2E with XNNPACK's quantizer for ExecuTorch. Each engine runs alone in a fresh 
 turns. Printed per model and threads: the median time of a call and the relative error of the result beside
 float32 in eager PyTorch. The fastest peer stands in the last column, as a ratio. An engine that cannot make a
 model has a dash, and says why.
+
+With `--processor-time` the time is that of the processor, for machines that do other work as well; it says
+nothing of more than one thread.
 
 The libraries of OpenVINO and ONNX Runtime are in an environment of their own (`make bench-quant` makes it);
 `--peers` names its Python.
@@ -26,8 +30,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import open_file
 from results import Tables, add_json_option
-from timing import cpu_model, median_ms
+from timing import cpu_model, median_times
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "minilm", "bert_base", "vit_base")
 #: Engine → the file of a model, and whether the environment of the peers makes and runs it.
@@ -206,32 +211,10 @@ def make_openvino(folder: Path, name: str, target: Path) -> None:
 def session(engine: str, file: Path, arrays: list[Any], threads: int) -> Call:
     """Opens a file in this process."""
     if engine.startswith("pteron"):
-        import pteron
-
-        method = pteron.load(file).load_method("forward", num_threads=threads)
-        return lambda: method.execute(arrays)[0]
+        return open_file.pteron(file, arrays, threads)
     if engine == "executorch":
-        import torch
-        from executorch.runtime import Runtime
-
-        program = Runtime.get().load_program(file).load_method("forward")
-        assert program is not None
-        tensors = [torch.from_numpy(each) for each in arrays]
-        return lambda: program.execute(tensors)[0]
-    if engine == "onnxruntime":
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        peer = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        feeds = dict(zip([each.name for each in peer.get_inputs()], arrays, strict=True))
-        return lambda: peer.run(None, feeds)[0]
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
-    request = openvino.Core().compile_model(file, "CPU", settings).create_infer_request()
-    return lambda: next(iter(request.infer(arrays, share_inputs=True, share_outputs=True).values()))
+        return open_file.executorch(file, arrays)
+    return getattr(open_file, engine)(file, arrays, threads)  # type: ignore[no-any-return]
 
 
 def worker(engine: str, folder: Path, threads: int, seconds: float) -> dict[str, float]:
@@ -244,7 +227,8 @@ def worker(engine: str, folder: Path, threads: int, seconds: float) -> dict[str,
     expected = np.load(folder / "expected.npy")
     difference = np.asarray(call(), dtype=np.float64) - expected
     error = float(np.sqrt(np.square(difference).mean() / np.square(expected, dtype=np.float64).mean()))
-    return {"run": median_ms(call, seconds), "error": error}
+    wall, processor = median_times(call, seconds)
+    return {"wall": wall, "processor": processor, "error": error}
 
 
 def spawn(python: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
@@ -286,7 +270,8 @@ def compare(options: argparse.Namespace, folder: Path, name: str, threads: int, 
             if done.returncode:
                 raise SystemExit(f"{engine} fails on {name}: {done.stderr}")
             runs.append(json.loads(done.stdout.splitlines()[-1]))
-    times = {engine: statistics.median(run["run"] for run in runs) for engine, runs in rows.items()}
+    clock = "processor" if options.processor_time else "wall"
+    times = {engine: statistics.median(run[clock] for run in runs) for engine, runs in rows.items()}
     cells: list[object] = [name, threads]
     for engine in options.engines:
         has_run = engine in rows
@@ -307,11 +292,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=list(ENGINES))
     parser.add_argument("--peers", default=sys.executable)
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--files", type=Path)
     parser.add_argument("--worker")
     parser.add_argument("--make")
     add_json_option(parser)
     options = parser.parse_args()
+    if options.processor_time and not options.worker and options.threads != [1]:
+        parser.error("--processor-time is for --threads 1")
     if options.worker:
         print(json.dumps(worker(options.worker, options.files, options.threads[0], options.seconds)))
         return
@@ -323,7 +311,8 @@ def main() -> None:
             make(options.files, name, options.make)
         return
     folder = options.files or Path(tempfile.mkdtemp())
-    print(f"{cpu_model()}, load {os.getloadavg()[0]:.1f}; median of {options.pairs} processes each")
+    kind = "processor time, " if options.processor_time else ""
+    print(f"{cpu_model()}, load {os.getloadavg()[0]:.1f}; {kind}median of {options.pairs} processes each")
     columns = ["model", "threads"]
     for engine in options.engines:
         columns += [f"{engine}, ms", "error"]

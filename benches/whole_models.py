@@ -135,16 +135,16 @@ def lstm() -> WholeModel:
     return WholeModel(Lstm().eval(), (torch.randn(1, 32, 128),))
 
 
-def gpt2_prefill() -> WholeModel:
-    """GPT-2 small, 128 tokens at once, logits of all of them."""
+def gpt2_prefill(tokens: int = 128) -> WholeModel:
+    """GPT-2 small, its tokens at once, logits of all of them; more positions where there are more tokens."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(use_cache=False)
+    config = GPT2Config(use_cache=False, n_positions=max(1024, tokens))
     model = Output(GPT2LMHeadModel(config).eval(), "input_ids", "logits")
-    return WholeModel(model, (torch.randint(0, 50257, (1, 128)),))
+    return WholeModel(model, (torch.randint(0, 50257, (1, tokens)),))
 
 
-MODELS: dict[str, Callable[[], WholeModel]] = {
+MODELS: dict[str, Callable[..., WholeModel]] = {
     "resnet50": resnet50,
     "mobilenet_v2": mobilenet_v2,
     "efficientnet_b0": efficientnet_b0,
