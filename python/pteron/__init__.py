@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pteron import native_classes as native_classes  # completes the native classes
 from pteron import plugins
 from pteron._native import (
+    CancelToken,
     DimRange,
     Limits,
     Method,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
+    "CancelToken",
     "Cancelled",
     "DeadlineExceeded",
     "DelegateError",

@@ -14,6 +14,7 @@ from pteron.pooled_call import Call
 
 __all__ = [
     "BackendInitContext",
+    "CancelToken",
     "DimRange",
     "ExecuteContext",
     "Limits",
@@ -25,6 +26,7 @@ __all__ = [
     "TracedStep",
     "ValueSpec",
     "__version__",
+    "available_processors",
     "check_call",
     "check_program",
     "data_listing",
@@ -34,15 +36,18 @@ __all__ = [
     "layout_program",
     "listing",
     "load",
+    "observe_runs",
     "operator_names",
     "pack_weights",
     "register_backend",
     "register_demo_backends",
     "register_kernel",
+    "restored_value_spec",
     "rule_names",
     "serialize_bundle",
     "serialize_program",
     "strip",
+    "threads_of_environment",
 ]
 
 __version__: Final[str]
@@ -96,7 +101,18 @@ class Program:
         budget: int | None = None,
         num_threads: int | None = None,
         tracer: object | None = None,
+        cancel: CancelToken | None = None,
     ) -> list[Any]: ...
+    def _run(
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        cancel: CancelToken | None = None,
+        num_threads: int | None = None,
+    ) -> Any: ...
+    def idle_sessions(self, method: str = "forward") -> int: ...
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Call: ...
     async def run_async(self, method: str, /, *args: Any, **kwargs: Any) -> Any: ...
     def buffers(self, method: str = "forward") -> tuple[ValueSpec, ...]: ...
@@ -150,6 +166,7 @@ class Method:
         budget: int | None = None,
         num_threads: int | None = None,
         tracer: object | None = None,
+        cancel: CancelToken | None = None,
     ) -> list[Any]: ...
     def cancel(self) -> None: ...
     def save_state(self, path: str | PathLike[str]) -> None: ...
@@ -239,6 +256,13 @@ class Runtime:
     def unavailable_reason(self, backend: str) -> str | None: ...
 
 @final
+class CancelToken:
+    def __new__(cls) -> CancelToken: ...
+    def cancel(self) -> None: ...
+    @property
+    def is_cancelled(self) -> bool: ...
+
+@final
 class Limits:
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: object, /) -> Self: ...
@@ -290,6 +314,13 @@ class ValueSpec:
 
 @final
 class DimRange:
+    def __new__(
+        cls,
+        min: int,  # noqa: A002
+        max: int,  # noqa: A002
+        symbol: str | None = None,
+        expression: str | None = None,
+    ) -> DimRange: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: object, /) -> Self: ...
     @property
@@ -340,6 +371,12 @@ def load(
     runtime: Runtime | None = None,
     limits: Limits | None = None,
 ) -> Program: ...
+def available_processors() -> int: ...
+def threads_of_environment() -> int | None: ...
+def observe_runs(
+    observer: Callable[[str, float, BaseException | None], object] | None = None,
+) -> None: ...
+def restored_value_spec(name: str, is_computed: bool, kind: Any) -> ValueSpec: ...
 def register_backend(
     name: str, backend: _Backend, *, runtime: Runtime | None = None, replace: bool = False
 ) -> None: ...

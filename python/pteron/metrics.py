@@ -4,6 +4,7 @@ metrics.
     pteron.metrics.text()          # Prometheus' text format, for an endpoint
     pteron.metrics.counters()      # the same numbers
     pteron.metrics.memory()
+    pteron.metrics.count_runs()    # from now on runs of programs and sessions are counted, too
 
 The logger "pteron" of `logging` says when programs are loaded (INFO), calls end (DEBUG) and calls are
 refused, stopped or fail (WARNING). It has a NullHandler: nothing is printed unless the application configures
@@ -22,12 +23,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pteron import _native
 from pteron.errors import Cancelled, DeadlineExceeded, InputError, LimitExceeded, MethodBusy
 
 if TYPE_CHECKING:
     from logging import Logger
 
-__all__ = ["CallCounts", "Counters", "ProcessMemory", "counters", "logger", "memory", "text"]
+__all__ = ["CallCounts", "Counters", "ProcessMemory", "count_runs", "counters", "logger", "memory", "text"]
 
 
 @dataclass(frozen=True)
@@ -72,26 +74,47 @@ class CallCounts:
     def counted(self, work: Callable[[], Any], added: Callable[[], dict[str, int]]) -> Any:
         """What `work` gives; its time, its error and what `added` says behind it are counted and logged."""
         begun = time.perf_counter()
-        outcome, level, error = "", "debug", ""
         try:
-            return work()
+            result = work()
         except BaseException as raised:
-            outcome, level, error = _outcome(raised), "warning", str(raised)
+            self.ended(time.perf_counter() - begun, raised, added())
             raise
-        finally:
-            seconds = time.perf_counter() - begun
-            sums = {"calls": 1, "seconds": seconds, **({outcome: 1} if outcome else {}), **added()}
-            with self._lock:
-                for name, value in sums.items():
-                    self._sums[name] += value
-            said = f"{outcome}: {error}" if outcome else "done"
-            getattr(logger(), level)("%s: %s (%.3f ms)", self.label, said, seconds * 1000)
+        self.ended(time.perf_counter() - begun, None, added())
+        return result
+
+    def ended(self, seconds: float, error: BaseException | None, added: dict[str, int]) -> None:
+        """Counts and logs a call that has ended; `error` is what it raised."""
+        outcome = "" if error is None else _outcome(error)
+        sums = {"calls": 1, "seconds": seconds, **({outcome: 1} if outcome else {}), **added}
+        with self._lock:
+            for name, value in sums.items():
+                self._sums[name] += value
+        said = f"{outcome}: {error}" if outcome else "done"
+        log = logger().warning if outcome else logger().debug
+        log("%s: %s (%.3f ms)", self.label, said, seconds * 1000)
 
 
 # Those of objects that live; what is gone is not counted any more.
 _ALL: weakref.WeakSet[CallCounts] = weakref.WeakSet()
+# Of runs, by label, once `count_runs` has asked for them.
+_RUNS: dict[str, CallCounts] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ALL.clear)  # the parent counts its calls itself
+    os.register_at_fork(after_in_child=_RUNS.clear)
+
+
+def count_runs(enabled: bool = True) -> None:
+    """Whether every run of a method is counted and logged as "file, method, runs": those of `program.run` and
+    `program.execute`, of sessions, and those that predictors and asynchronous calls make.
+
+    Off until it is called: a run then looks at one flag; while it is on, a call of Python follows each run.
+    """
+    _native.observe_runs(_count_run if enabled else None)
+
+
+def _count_run(label: str, seconds: float, error: BaseException | None) -> None:
+    counts = _RUNS.get(label) or _RUNS.setdefault(label, CallCounts(label))
+    counts.ended(seconds, error, {"batches": 1})
 
 
 def _outcome(error: BaseException) -> str:
@@ -111,7 +134,9 @@ def logger() -> Logger:
 
 
 def counters() -> dict[str, Counters]:
-    """Counters by "file, method": of all predictors and asynchronous calls of a program together."""
+    """Counters by "file, method": of all predictors and asynchronous calls of a program together; and by
+    "file, method, runs" where `count_runs` asked for them.
+    """
     found: dict[str, Counters] = {}
     for counts in list(_ALL):
         before, now = asdict(found.get(counts.label, Counters())), asdict(counts.read())

@@ -65,7 +65,8 @@ def _submit(self: _native.Program, method: str, /, *args: Any, **kwargs: Any) ->
     """As `run`, in a thread of the process: gives a `pteron.Call` with `result()` and `cancel()`.
 
     The inputs must not be written to until the call has ended. As many calls run at once as the process has
-    processors; `PTERON_NUM_THREADS`, else `OMP_NUM_THREADS`, is the most threads of each.
+    processors; `PTERON_NUM_THREADS`, else `OMP_NUM_THREADS`, is the most threads of each. A call without a
+    thread of its own is stopped by a `pteron.CancelToken`: `program.execute(method, inputs, cancel=token)`.
     """
     from pteron.pooled_call import Call
 

@@ -1,9 +1,8 @@
 """Calls of stateless methods in threads of the process: `await program.run_async(...)` and
 `program.submit(...)`.
 
-A call runs in a session of its own, which can be stopped. As many calls run at once as the process has
-processors, others wait; a method keeps at most two idle sessions, and the memory of the others goes back when
-their calls end.
+A call runs in a session of the program's pool, and a token stops it. As many calls run at once as the process
+has processors, others wait.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from pteron.errors import Cancelled, DeadlineExceeded, InputError
+from pteron._native import CancelToken
+from pteron.errors import Cancelled
 from pteron.metrics import CallCounts
 from pteron.recipe import label_of
 from pteron.thread_cap import processors, threads_of_environment
@@ -22,63 +22,13 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from pteron._native import Method, Program
+    from pteron._native import Program
 
-__all__ = ["IDLE", "Call"]
-
-#: Sessions of a method that are kept between calls.
-IDLE = 2
-# Errors after which a session is used again.
-_HARMLESS = (Cancelled, DeadlineExceeded, InputError)
-# Seconds between two tries to stop a call, of which the first may come before it runs.
-_RETRY = 0.002
-
-
-class _Sessions:
-    """The sessions of a stateless method that nobody uses now, and its counters."""
-
-    def __init__(self, program: Program, method: str) -> None:
-        _refuse_state(program, method)
-        self._method = method
-        self._lock = threading.Lock()
-        self._idle: list[Method] = []
-        self.counts = CallCounts(f"{label_of(program)}, {method}")
-
-    def take(self, program: Program) -> Method:
-        """An idle session, or a new one."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return program.load_method(self._method, num_threads=threads_of_environment())
-
-    def give_back(self, session: Method) -> None:
-        """Keeps a session for the next call, or drops it."""
-        with self._lock:
-            if len(self._idle) < IDLE:
-                self._idle.append(session)
-
-
-def _refuse_state(program: Program, method: str) -> None:
-    """Raises InputError, as `Program.run` does, for a method whose calls depend on each other."""
-    import numpy as np
-
-    inputs: list[Any] = []
-    for spec in program.inputs(method):
-        if spec.kind == "tensor":
-            shape = [dim if isinstance(dim, int) else dim.min for dim in spec.shape or ()]
-            inputs.append(np.zeros(shape, np.dtype(str(spec.dtype))))
-        else:
-            inputs.append(spec.range[0] if spec.range is not None else spec.value)
-    try:
-        program.execute(
-            method, inputs, deadline=0.0
-        )  # refused before it runs, or stopped before its first step
-    except DeadlineExceeded:
-        return
+__all__ = ["Call", "FlatCall"]
 
 
 class _Process:
-    """Threads and sessions of this process."""
+    """Threads and counters of this process."""
 
     def __init__(self) -> None:
         self.renew()
@@ -87,7 +37,7 @@ class _Process:
         """Begins without any: the parent's threads are not in a forked child, and its locks may stay held."""
         self.lock = threading.Lock()
         self.threads: ThreadPoolExecutor | None = None
-        self.sessions: weakref.WeakKeyDictionary[Program, dict[str, _Sessions]] = weakref.WeakKeyDictionary()
+        self.counts: weakref.WeakKeyDictionary[Program, dict[str, CallCounts]] = weakref.WeakKeyDictionary()
 
     def executor(self) -> ThreadPoolExecutor:
         """The threads of all calls."""
@@ -98,17 +48,13 @@ class _Process:
                 self.threads = ThreadPoolExecutor(processors(), thread_name_prefix="pteron")
             return self.threads
 
-    def sessions_of(self, program: Program, method: str) -> _Sessions:
-        """The sessions of a method. Two threads that ask for the first time may both make them; one is
-        kept.
-        """
+    def counts_of(self, program: Program, method: str) -> CallCounts:
+        """The counters of a method."""
         with self.lock:
-            found = self.sessions.setdefault(program, {}).get(method)
-        if found is None:
-            made = _Sessions(program, method)
-            with self.lock:
-                found = self.sessions[program].setdefault(method, made)
-        return found
+            of_program = self.counts.setdefault(program, {})
+            if method not in of_program:
+                of_program[method] = CallCounts(f"{label_of(program)}, {method}")
+            return of_program[method]
 
 
 _PROCESS = _Process()
@@ -123,9 +69,7 @@ class Call:
         self._program = program
         self._method = method
         self._arguments = args, kwargs
-        self._lock = threading.Lock()
-        self._session: Method | None = None
-        self._is_cancelled = False
+        self._token = CancelToken()
         self._future: Future[Any] = _PROCESS.executor().submit(self._run)
 
     def result(self, timeout: float | None = None) -> Any:
@@ -148,11 +92,7 @@ class Call:
 
         Gives True where the call was stopped, False where it had ended before.
         """
-        from concurrent.futures import wait
-
-        while not self._future.done():
-            self._stop()
-            wait([self._future], _RETRY)
+        self._token.cancel()
         return isinstance(self._future.exception(), Cancelled)
 
     async def wait(self) -> Any:
@@ -166,54 +106,46 @@ class Call:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
             outcome.add_done_callback(_looked_at)
+            self._token.cancel()
             while not self._future.done():
-                self._stop()
                 try:
-                    await asyncio.sleep(_RETRY)
+                    await asyncio.wait([outcome])
                 except asyncio.CancelledError:
                     continue  # cancelled once more: the inputs are still in use
             raise
 
-    def _stop(self) -> None:
-        with self._lock:
-            self._is_cancelled = True
-            if self._session is not None:
-                self._session.cancel()
-
     def _run(self) -> Any:
-        sessions = _PROCESS.sessions_of(self._program, self._method)
+        counts = _PROCESS.counts_of(self._program, self._method)
         sums = {"batches": 1}
-        return sessions.counts.counted(lambda: self._run_in(sessions), lambda: sums)
-
-    def _run_in(self, sessions: _Sessions) -> Any:
-        args, kwargs = self._arguments
-        session = sessions.take(self._program)
         try:
-            with self._lock:
-                if self._is_cancelled:
-                    raise Cancelled(
-                        "the call was cancelled before it ran",
-                        method=self._method,
-                        hint="submit it again",
-                    )
-                self._session = session
-            result = session(*args, **kwargs)
-        except _HARMLESS:
-            self._let_go()
-            sessions.give_back(session)
-            raise
-        else:
-            self._let_go()
-            sessions.give_back(session)
-            return result
+            return counts.counted(self._run_counted, lambda: sums)
         finally:
-            self._let_go()  # after any other error the session is dropped: a delegate of it may be damaged
+            self._arguments = (), {}
 
-    def _let_go(self) -> None:
-        """From here on `cancel` does not reach the session, which another call may have by then."""
-        with self._lock:
-            self._session = None
-        self._arguments = (), {}
+    def _run_counted(self) -> Any:
+        if self._token.is_cancelled:
+            raise Cancelled(
+                "the call was cancelled before it ran", method=self._method, hint="submit it again"
+            )
+        return self._ask(*self._arguments)
+
+    def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._program._run(
+            self._method, args, kwargs, cancel=self._token, num_threads=threads_of_environment()
+        )
+
+
+class FlatCall(Call):
+    """A call with its inputs in a list, as `program.inputs` has them; its result is the list of outputs."""
+
+    def __init__(self, program: Program, method: str, inputs: list[Any]) -> None:
+        super().__init__(program, method, (inputs,), {})
+
+    def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        (inputs,) = args
+        return self._program.execute(
+            self._method, inputs, cancel=self._token, num_threads=threads_of_environment()
+        )
 
 
 def _looked_at(outcome: asyncio.Future[Any]) -> None:

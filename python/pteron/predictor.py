@@ -149,6 +149,29 @@ class Predictor:
         """
         return self._here().call(inputs, deadline)
 
+    def run_rows(
+        self,
+        rows: Sequence[Mapping[str, npt.ArrayLike]],
+        *,
+        shared: Mapping[str, npt.ArrayLike] | None = None,
+        deadline: float | None = None,
+    ) -> list[dict[str, npt.NDArray[Any]]]:
+        """Runs rows that come one by one, in batches; they may have different lengths where `buckets` names
+        the dimension.
+
+        Args:
+            rows: for each row a dict from the inputs that have a batch dimension to arrays without it.
+            shared: the other inputs, the same for all rows.
+            deadline: seconds from now, after which the call stops with DeadlineExceeded.
+
+        Returns:
+            For each row a dict from output name to an array without the batch dimension.
+
+        Raises:
+            InputError: the method has no batch dimension, or a row has other inputs. What a call raises.
+        """
+        return self._here().call_rows(rows, shared or {}, deadline)
+
     def load(self) -> Predictor:
         """Loads the program into this process, if it is not yet, and warms it up where that was asked for.
 
@@ -277,6 +300,20 @@ class _Loaded:
         sums = {"batches": 0, "rows": 0, "padded_rows": 0}
         result: dict[str, Any] = self.counts.counted(lambda: self._call(inputs, deadline, sums), lambda: sums)
         return result
+
+    def call_rows(
+        self, rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any], deadline: float | None
+    ) -> list[dict[str, Any]]:
+        """Single rows, in as few calls as their shapes allow."""
+        from pteron.single_rows import run_rows
+
+        ends = None if deadline is None else time.monotonic() + deadline
+
+        def call(joined: dict[str, Any]) -> dict[str, Any]:
+            left = None if ends is None else max(ends - time.monotonic(), 0.0)
+            return self.call({**shared, **joined}, left)
+
+        return run_rows(rows, self.batching, self._lengths, self.names, call)
 
     def warm_up(self) -> None:
         """Runs zeros in every number of rows that is run, at the largest of the other extents; not

@@ -30,13 +30,15 @@ FRONT_DOORS = ("pteron", "pteron.errors", "pteron.runtime", "pteron.exir", "pter
 SHOWN_SPECIAL = {"__call__", "__enter__", "__getitem__", "__len__"}
 # Dimensions of a heading in a page: the page, a module, a name, a member of a class.
 MODULE, NAME, MEMBER = "##", "###", "####"
+# Modules of engines that the environment of the documents lacks; docs/how-to/at-scale.md has them.
+ELSEWHERE = ("pteron.integrations.beam",)
 CODE = re.compile(r"(```.*?```|`[^`]*`)", flags=re.DOTALL)
 
 
 def public_modules() -> list[str]:
     """Names of all modules of the package without a private part."""
     walked = (module.name for module in pkgutil.walk_packages(pteron.__path__, "pteron."))
-    return ["pteron", *(name for name in walked if "._" not in name)]
+    return ["pteron", *(name for name in walked if "._" not in name and name not in ELSEWHERE)]
 
 
 def page_of(module: str) -> str:

@@ -245,6 +245,38 @@ def test_copies_of_what_never_changes_are_the_thing_itself(file: Path) -> None:
         assert copy.deepcopy([value])[0] is value
 
 
+def specs_of_every_kind() -> list[pteron.ValueSpec]:
+    m = add_method()
+    inputs = {"i": m.int(3), "b": m.bool(True), "f": m.double(2.5), "s": m.string("mode"), "n": m.none()}
+    for name, value in inputs.items():
+        m.input(value, name)
+    r = m.int(2)
+    m.input(r, "r", [0, 7])
+    dynamic = dynamic_add_method()
+    dynamic.name = "dynamic"
+    program = pteron.load(build(m, dynamic))
+    return [spec for name in program.methods for spec in (*program.inputs(name), *program.outputs(name))]
+
+
+def test_specs_travel() -> None:
+    specs = specs_of_every_kind()
+    assert {spec.kind for spec in specs} == {"tensor", "int", "bool", "float", "str", "none"}
+    for spec in specs:
+        arrived = sent(spec)
+        assert arrived is not spec
+        assert arrived == spec
+        assert hash(arrived) == hash(spec)
+        assert (repr(arrived), arrived.shape, arrived.dim_order) == (repr(spec), spec.shape, spec.dim_order)
+        assert (arrived.nbytes, arrived.is_planned) == (spec.nbytes, spec.is_planned)
+        assert (arrived.value, type(arrived.value)) == (spec.value, type(spec.value))
+        assert arrived.range == spec.range
+    assert len(set(specs)) > 6
+    assert specs[0] != specs[-1]
+    rows = sent(pteron.DimRange(1, 8, "s0"))
+    assert rows == pteron.DimRange(1, 8, "s0") != pteron.DimRange(1, 8)
+    assert sent(specs) == specs
+
+
 @pytest.mark.parametrize(
     "limits", [pteron.Limits(), pteron.Limits(arena_bytes=1 << 40, instructions=7, time=0.1, nesting=2)]
 )

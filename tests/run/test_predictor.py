@@ -164,6 +164,39 @@ def test_sequences_are_filled_up_to_buckets_and_cut_back() -> None:
     assert predictor.counters().calls == 4, "the warm-up is not counted"
 
 
+def test_rows_that_come_one_by_one_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = pteron.Predictor(
+        build(sequence_method()), buckets={"b": (1, 4), "t": (4, 6)}, pad_values={"x": 0, "y": 7}
+    )
+    shapes = Shapes(predictor, monkeypatch)
+    given = [rows(1, length)[0] + length for length in (2, 5, 3, 8, 6, 4, 4, 2, 7)]
+    found = predictor.run_rows([{"x": row, "y": row} for row in given])
+    for row, result in zip(given, found, strict=True):
+        np.testing.assert_array_equal(result["output0"], row + row)
+        assert result["output0"].base is None, "no row keeps its batch alive"
+    assert shapes.rows == [4, 1, 4, 1, 1], (
+        "of 4 tokens in two batches, of 6, of 8 and of 7, each to its bucket"
+    )
+    assert predictor.run_rows([]) == []
+
+
+def test_rows_share_what_has_no_rows() -> None:
+    predictor = pteron.Predictor(build(with_weight_method()))
+    w = np.full((1, 3), 10, np.float32)
+    found = predictor.run_rows([{"x": row} for row in rows(9)], shared={"w": w})
+    np.testing.assert_array_equal([result["output0"] for result in found], rows(9) + 10)
+    with pytest.raises(pteron.InputError, match="shared="):
+        predictor.run_rows([{"x": rows(1)[0], "w": w}])
+    with pytest.raises(pteron.InputError, match="'w' is missing"):
+        predictor.run_rows([{"x": rows(1)[0]}])
+    with pytest.raises(pteron.InputError, match="'x'"):
+        predictor.run_rows([{"x": rows(1, 4)[0]}], shared={"w": w})
+    with pytest.raises(pteron.DeadlineExceeded):
+        predictor.run_rows([{"x": rows(1)[0]}], shared={"w": w}, deadline=0.0)
+    with pytest.raises(pteron.InputError, match="no batch dimension"):
+        pteron.Predictor(build(add_method()), batched=()).run_rows([{"x": X3, "y": X3}])
+
+
 def test_inputs_without_the_dimension_are_given_to_every_batch() -> None:
     predictor = pteron.Predictor(build(with_weight_method()))
     w = np.full((1, 3), 10, np.float32)

@@ -109,7 +109,7 @@ def test_import_adds_little_to_numpy() -> None:
 def test_the_public_names() -> None:
     assert pteron.__version__ == pteron._native.__version__
     assert pteron.__all__ == [
-        *("Call", "Cancelled", "DeadlineExceeded", "DelegateError", "DimRange", "ExportError"),
+        *("Call", "CancelToken", "Cancelled", "DeadlineExceeded", "DelegateError", "DimRange", "ExportError"),
         *("ExternalDataError", "InputError", "InputTypeError", "InternalError", "KernelError"),
         *("LimitExceeded", "Limits", "Method", "MethodBusy", "MethodNotFoundError"),
         *("MissingBackendError", "MissingOperatorError", "OutputsInUseError", "Predictor", "Program"),

@@ -16,6 +16,7 @@ import pteron
 from pteron.cli import (
     bench,
     bisect_rewrites,
+    build_profile,
     chat,
     check,
     compare,
@@ -62,6 +63,7 @@ COMMANDS = (
     strip,
     pack,
     convert,
+    build_profile,
     generate,
     chat,
     transcribe,

@@ -48,7 +48,7 @@ def knobs() -> list[Knob]:
             "PTERON_ISA",
             os.environ.get("PTERON_ISA", "(not set)"),
             "(not set)",
-            f"instruction set of the kernels: portable, avx2, avx512; here {runtime.isa}",
+            f"instruction set of the kernels: portable, neon, avx2, avx512; here {runtime.isa}",
         ),
         Knob(
             "PTERON_PROGRESS",
@@ -61,7 +61,7 @@ def knobs() -> list[Knob]:
                 name,
                 os.environ.get(name, "(not set)"),
                 "(not set)",
-                f"most threads of a `Predictor` and of `run_async`{rest}",
+                f"most threads of the pool of the process{rest}",
             )
             for name, rest in (("PTERON_NUM_THREADS", ""), ("OMP_NUM_THREADS", ", without the former"))
         ),
@@ -75,7 +75,7 @@ def knobs() -> list[Knob]:
         Knob(
             "Runtime(num_threads=)",
             str(runtime.num_threads),
-            "processors of the process",
+            "processors of the process, at most those of PTERON_NUM_THREADS",
             "threads that the sessions of a runtime share",
         ),
         Knob("load_method(num_threads=)", "per session", "all of the runtime", "threads of a session"),

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from pteron.embeddings.embedding_folder import FORWARD, LONG, EmbeddingFolder
 
 Row = Sequence[int]
+#: Tokens of padding that take as long as a call does beside its tokens: beyond them two calls are faster.
+_MOST_PADDING = 12
 
 
 class TokenBatches:
@@ -37,8 +39,15 @@ class TokenBatches:
         order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
         begin = 0
         while begin < len(order):
-            is_long = len(rows[order[begin]]) > self._folder.forward.tokens
-            end = begin + (1 if is_long else min(batch_size, self._folder.forward.texts))
+            longest = len(rows[order[begin]])
+            is_long = longest > self._folder.forward.tokens
+            most = 1 if is_long else min(batch_size, self._folder.forward.texts)
+            end, padding = begin + 1, 0
+            while end < min(begin + most, len(order)):
+                padding += longest - len(rows[order[end]])
+                if padding > _MOST_PADDING:
+                    break
+                end += 1
             yield LONG if is_long else FORWARD, order[begin:end]
             begin = end
 
