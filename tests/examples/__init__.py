@@ -1,0 +1,1 @@
+"""Every program of `python/examples`, run as a user runs it."""
