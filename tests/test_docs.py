@@ -23,7 +23,8 @@ FENCED = re.compile(r"^```.*?^```", flags=re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
-def _script(page: Path, folder: Path) -> str:
+def script_of(page: Path, folder: Path) -> str:
+    """The snippets of a page as one script; those with a name of their own are written to the folder."""
     blocks = []
     for block in BLOCK.findall(page.read_text()):
         named = FILE.match(block)
@@ -36,7 +37,7 @@ def _script(page: Path, folder: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
-    script = _script(page, tmp_path)
+    script = script_of(page, tmp_path)
     if not script:
         assert "```python" not in page.read_text()
         return

@@ -40,7 +40,8 @@ def test_wheel_is_abi3_and_small(wheel: Path) -> None:
     assert {"pteron/include/pteron_backend.h", "pteron/include/pteron_backend.rs"} <= set(names)
     assert "pteron/plugins/templates/c/src/module/_run.c.in" in names
     assert "pteron/plugins/templates/rust/rust/border.rs.in" in names
-    assert "pteron/devtools/report/assets/report.css" in names
+    assert {"pteron/devtools/report/assets/report.css", "pteron/devtools/operator_features.txt"} <= set(names)
+    assert [n for n in names if n.endswith(".dist-info/sboms/pteron.cyclonedx.json")]
     assert not [n for n in names if n.startswith(("examples/", "tests/"))]
 
 

@@ -28,6 +28,7 @@ CALLS = {
     "info": "{p}",
     "check": "{p}",
     "ops": "{p}",
+    "build-profile": "{p}",
     "kernels": "{p}",
     "run": "{p} --save {out}",
     "bench": "{p} --duration 0.02",

@@ -146,7 +146,8 @@ def test_every_form_has_the_total_of_the_steps(name: str) -> None:
             start = stack.pop()
             spent += 0.0 if stack else event["at"] - start
     assert spent / 3 == pytest.approx(traced)
-    assert traced >= total
+    # Steps are those of the median call, which may be above the mean.
+    assert total <= max(found.traced_calls)
 
 
 def test_steps_know_their_modules_and_lines(found: Profile) -> None:

@@ -485,15 +485,17 @@ def test_programs_with_weights_in_a_data_file_of_theirs(theirs: ModuleType, tmp_
     program, data = tmp_path / "model.pte", tmp_path / "_default_external_constant.ptd"
     program.write_bytes(manager.buffer)
     manager.write_tensor_data_to_file(str(tmp_path))
+    # Their modules only borrow the bytes.
+    bytes_of_program, bytes_of_data = program.read_bytes(), data.read_bytes()
 
     def runs(lib: ModuleType) -> list[Any]:
         modules = [
             lib._load_for_executorch(str(program), str(data)),
-            lib._load_for_executorch_from_buffer(program.read_bytes(), data.read_bytes()),
+            lib._load_for_executorch_from_buffer(bytes_of_program, bytes_of_data),
         ]
         methods = [
             lib._load_program(str(program), data_path=str(data)),
-            lib._load_program_from_buffer(program.read_bytes(), data_path=str(data)),
+            lib._load_program_from_buffer(bytes_of_program, data_path=str(data)),
         ]
         found = [m.forward([x])[0] for m in modules]
         return found + [m.load_method("forward").call([x])[0] for m in methods]

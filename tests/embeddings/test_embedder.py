@@ -51,6 +51,25 @@ def test_some_texts_are_longer_than_a_batch_takes(embedder: Embedder) -> None:
     assert min(lengths) < embedder.folder.forward.tokens == 16 < max(lengths) == POSITIONS
 
 
+@pytest.mark.parametrize(
+    ("lengths", "batch_size", "calls"),
+    [
+        ([9, 9, 9, 9, 9], 2, [2, 2, 1]),
+        ([16, 1, 16, 2, 15], 32, [3, 2]),
+        ([16, 12, 12, 12, 11, 11], 32, [4, 2]),
+        ([17, 20, 16], 32, [1, 1, 1]),
+    ],
+)
+def test_calls_have_little_padding(
+    embedder: Embedder, lengths: list[int], batch_size: int, calls: list[int]
+) -> None:
+    """A row that would be filled up goes into the next call; rows longer than 16 go alone."""
+    found = embedder._batches._batches([[1] * length for length in lengths], batch_size)
+    places = [each for _method, each in found]
+    assert [len(each) for each in places] == calls
+    assert sorted(place for each in places for place in each) == list(range(len(lengths)))
+
+
 @pytest.mark.parametrize("name", PROMPTS)
 def test_prompts_by_name(embedder: Embedder, exported: Exported, name: str) -> None:
     expected = exported.model.encode(list(TEXTS), prompt_name=name)

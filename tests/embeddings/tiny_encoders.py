@@ -32,7 +32,7 @@ def word_pieces(vocabulary: int = 300, padding_side: str = "right") -> Any:
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator([(ROOT / "CONTRIBUTING.md").read_text()], trainer)
+    tokenizer.train_from_iterator([(ROOT / "LICENSE").read_text()], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B [SEP]",

@@ -45,9 +45,16 @@ def text_of(call: Any, work: Callable[[], object]) -> Kept:
 
 def all_calls() -> dict[str, Callable[[], object]]:
     """The calls that are written by hand, by name."""
-    from tests.error_texts import custom_calls, hub_calls, predictor_calls, program_calls, session_calls
+    from tests.error_texts import (
+        custom_calls,
+        hub_calls,
+        oip_calls,
+        predictor_calls,
+        program_calls,
+        session_calls,
+    )
 
-    modules = (custom_calls, hub_calls, predictor_calls, program_calls, session_calls)
+    modules = (custom_calls, hub_calls, oip_calls, predictor_calls, program_calls, session_calls)
     parts = [module.CALLS for module in modules]
     found = {name: call for part in parts for name, call in part.items()}
     assert len(found) == sum(map(len, parts)), "a name is given twice"

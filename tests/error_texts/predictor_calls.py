@@ -14,6 +14,7 @@ import numpy as np
 
 import pteron
 from pteron import program_cache
+from pteron._native import restored_value_spec
 from pteron.batching import Batch, Joined
 from pteron.pooled_call import Call
 from tests.support.programs import (
@@ -130,7 +131,7 @@ def _cancelled_early() -> None:
     go_on = threading.Event()
     executor_is_full = [_blocked(go_on) for _ in range(64)]
     call = Call(program, "forward", (X[:2], X[:2]), {})
-    call._stop()
+    call._token.cancel()
     go_on.set()
     assert executor_is_full
     call.result(60)
@@ -183,7 +184,14 @@ CALLS: dict[str, Callable[[], object]] = {
     "a call of a predictor with a ragged list": _called({"x": X, "y": [[1.0], [1.0, 2.0]]}),
     "a call of a predictor with a number for rows": _called({"x": X, "y": 1.0}),
     "a call of a predictor with other rows": _called({"x": X, "y": X[:2]}),
+    "rows of a predictor without a batch": lambda: pteron.Predictor(build(add_method()), batched=()).run_rows(
+        [{"x": X, "y": X}]
+    ),
+    "rows of a predictor without an input": lambda: pteron.Predictor(build(add_method())).run_rows(
+        [{"x": X}]
+    ),
     "a call of a busy predictor beyond its deadline": _busy,
+    "a damaged pickle of a spec": lambda: restored_value_spec("x", False, (99, [], [], [], True)),
     "a call that is cancelled before it runs": _cancelled_early,
 }
 

@@ -48,7 +48,14 @@ def _quantised(rows: int, heads: int) -> list[Any]:
     return [{"in": dtype, "shape": [1, rows, heads, 1]} for dtype in ("int8", "float32")]
 
 
+INT8: dict[str, Any] = {"in": "int8", "shape": [3, 70], "fill": 5}
+INTEGERS: list[Any] = [
+    *(INT8, 0.11, 3, {**INT8, "fill": -9}, 0.23, -5, 0.3, 7, -128, 127),
+    {"out": "int8", "shape": [3, 70]},
+]
 OTHERS: list[Call] = [
+    ("pteron::fixed_point_add.out", INTEGERS),
+    ("pteron::integer_mul.out", INTEGERS),
     ("llama::update_cache.out", [NEW_ROWS, UPDATED, 1, ONE]),
     (
         "llama::update_cache_with_indices.out",

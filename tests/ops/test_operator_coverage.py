@@ -37,6 +37,10 @@ CALLED_ELSEWHERE = {
         ],
         "of ExecuTorch's libraries: tests beside the kernel, tests/llm/test_custom_ops.py",
     ),
+    **dict.fromkeys(
+        ["pteron::fixed_point_add.out", "pteron::integer_mul.out"],
+        "what XNNPACK's graphs become: tests beside the kernel, tests/xnnpack",
+    ),
     "aten::empty.out": "contents are not defined",
     "aten::empty_like.out": "contents are not defined",
     "aten::empty_strided.out": "contents are not defined",

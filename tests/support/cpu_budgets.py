@@ -19,6 +19,8 @@ import pytest
 #: Processor seconds of the tests of a folder (and of the files beside the folders, under "tests").
 BUDGETS = {
     "tests/backend": 50.0,
+    # Some small programs are compiled and run, most with sanitizers; `make c-test-library` built the library.
+    "tests/c": 7.0,
     # Every command of the page, and each setting of a bench, runs in a process of its own.
     "tests/cli": 85.0,
     "tests/compat": 165.0,
@@ -28,9 +30,14 @@ BUDGETS = {
     "tests/devtools": 60.0,
     # Fourteen small encoders are exported, most with two methods.
     "tests/embeddings": 75.0,
+    # Eleven programs run in processes of their own, with torch; models of images, sentences, speech and text
+    # are exported, one network is trained.
+    "tests/examples": 145.0,
     "tests/exir": 260.0,
     "tests/format": 5.0,
     "tests/huggingface": 400.0,
+    # Ten thousand malformed requests, and a server that Triton's client calls.
+    "tests/integrations": 10.0,
     # Six small decoders, seven encoder-decoders of two methods each and two state-space models are exported;
     # one model is trained; hostile templates run into their bounds; ExecuTorch exports five
     # decoders, four with its custom operators. Four models with an image encoder and six

@@ -50,6 +50,10 @@ def main(arguments: list[str]) -> None:
     side, out, *packages = arguments
     warnings.simplefilter("ignore")
     modules = {package: modules_below(package) for package in packages}
+    unknown = [package for package, found in modules.items() if not found]
+    if unknown or out.startswith("executorch."):
+        # With OUT and PACKAGE swapped, a file with the package's name would appear in the working folder.
+        raise SystemExit(f"import_all: expected ours|theirs OUT PACKAGE..., got {arguments}")
     if side == "ours":
         from pteron import compat
 
