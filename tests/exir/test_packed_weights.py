@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch.utils._pytree import tree_leaves
 
 import pteron
 from pteron.errors import ExportError, ProgramError
-from pteron.exir import ExecutorchBackendConfig
+from pteron.exir import ExecutorchBackendConfig, to_edge
 from tests.exir.small_models import CASES, edge_program_of
+from tests.models.test_golden_plans import tokens
 
 # Constants (count, bytes) that a rule computes at load, packs in the file or not: a bias with what is added.
 _COMPUTED = {"everything": (1, 24)}
@@ -85,6 +87,24 @@ def test_weights_of_fewer_products_are_stored_transformed(packed) -> None:
     assert program.pack_stats == (0, 0)
     # One for each convolution: those that a rewrite only thought of are not made.
     assert program.stored_pack_stats[0] == 3
+
+
+def test_weights_that_rules_make_of_several_are_made_at_load() -> None:
+    """Filters split for maps of two sizes, products folded into one. The rest is in the file."""
+    model, x = tokens()
+    edge = to_edge(torch.export.export(model, (x,)))
+    manager = edge.to_executorch(ExecutorchBackendConfig(packed_weights=True))
+    raw = pteron.load(to_edge(torch.export.export(model, (x,))).to_executorch().buffer)
+    program = pteron.load(manager.buffer)
+    assert program.plan_listing() == raw.plan_listing()
+    result = np.asarray(program.load_method()(x))
+    np.testing.assert_array_equal(result, np.asarray(raw.load_method()(x)))
+    with torch.no_grad():
+        expected = model(x).numpy()
+    assert np.abs(result - expected).max() < 1e-5 * np.abs(expected).max()
+    stored, made = program.stored_pack_stats, program.pack_stats
+    assert (stored[0] + made[0], stored[1] + made[1]) == raw.pack_stats
+    assert 0 < made[1] < stored[1]
 
 
 def test_a_model_without_weights_gets_no_index() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pteron
-from pteron.llm import export
+from pteron.llm import export, export_quantised
 from pteron.llm.export_quantised import quantise
 from tests.llm.tiny_models import VOCABULARY, llama
 
@@ -52,6 +52,24 @@ def test_schemes(scheme: str, tmp_path: Path) -> None:
     # A byte for each weight, the tied table once, scales; and the program itself.
     assert size < 1.2 * sum(parameter.numel() for parameter in model.parameters()) + 700_000, size
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight", "int8-dynamic"])
+def test_blocks_of_rows_give_what_the_whole_gives(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parts = _tied(), _tied()
+    parts.load_state_dict(whole.state_dict())
+    quantise(whole, scheme)
+    # Blocks of 31 rows of the table, and one that is shorter.
+    monkeypatch.setattr(export_quantised, "_AT_ONCE", 31 * 512 + 5)
+    quantise(parts, scheme)
+    for (name, one), two in zip(whole.named_modules(), parts.modules(), strict=True):
+        if isinstance(one, (torch.nn.Linear, torch.nn.Embedding)):
+            assert type(one.weight) is type(two.weight)
+            for part in one.weight.tensor_data_names:
+                assert torch.equal(getattr(one.weight, part), getattr(two.weight, part)), (name, part)
+            for each in one.weight.tensor_attribute_names:
+                assert getattr(one.weight, each) == getattr(two.weight, each)
+    assert parts.get_output_embeddings().weight is parts.get_input_embeddings().weight
 
 
 def test_a_tied_table_is_stored_once_and_bfloat16_halves_it(tmp_path: Path) -> None:

@@ -59,6 +59,45 @@ class Scaled(nn.Module):
         return self.head(x.flatten(1)) * 0.5 + self.offset
 
 
+class Tokens(nn.Module):
+    """Rows of pixels between convolutions: a norm, a gate, a residual, and a head over maps of two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 2, stride=2)
+        self.norm = nn.LayerNorm(8)
+        self.gate = nn.Linear(8, 16)
+        self.back = nn.Linear(16, 8)
+        self.mix = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.down = nn.Conv2d(8, 12, 2, stride=2)
+        self.first = nn.Linear(8, 64)
+        self.second = nn.Linear(12, 64)
+        self.head = nn.Conv2d(128, 64, 1)
+        self.classes = nn.Conv2d(64, 5, 1)
+
+    def _as_map(self, layer: nn.Linear, image: Tensor, size: torch.Size) -> Tensor:
+        rows = layer(image.flatten(2).transpose(1, 2))
+        maps = rows.transpose(1, 2).reshape(image.shape[0], -1, *image.shape[2:])
+        return nn.functional.interpolate(maps, size=size, mode="bilinear", align_corners=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = self.patches(x)
+        rows = self.norm(image.permute(0, 2, 3, 1))
+        rows = self.back(nn.functional.silu(self.gate(rows)))
+        image = image + rows.permute(0, 3, 1, 2)
+        rows = self.mix(image).flatten(2).transpose(1, 2)
+        rows = nn.functional.gelu(rows)
+        image = rows.transpose(1, 2).reshape(image.shape)
+        small = self.down(image)
+        size = image.shape[2:]
+        maps = [self._as_map(self.second, small, size), self._as_map(self.first, image, size)]
+        return self.classes(torch.relu(self.head(torch.cat(maps, dim=1))))
+
+
+def tokens() -> tuple[nn.Module, Tensor]:
+    return Tokens().eval(), torch.randn(1, 3, 32, 32)
+
+
 def scaled() -> tuple[nn.Module, Tensor]:
     return Scaled().eval(), torch.randn(1, 3, 8, 8)
 
@@ -71,7 +110,7 @@ def loaded(buffer: bytes) -> pteron.Program:
 
 
 @pytest.mark.parametrize(("exporter", "export"), EXPORTERS)
-@pytest.mark.parametrize("build", [mlp, cnn, scaled])
+@pytest.mark.parametrize("build", [mlp, cnn, scaled, tokens])
 def test_the_plan_is_the_reviewed_one(
     build: Callable[[], tuple[nn.Module, Tensor]], exporter: str, export: Callable[[ExportedProgram], bytes]
 ) -> None:

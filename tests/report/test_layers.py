@@ -13,9 +13,10 @@ import pteron
 from pteron.devtools.description import TensorValue, describe, describe_plan
 from pteron.devtools.lifetimes import Lifetime
 from pteron.devtools.live_memory import covered_bytes, live_bytes
-from pteron.devtools.profile import profile, step_profiles
+from pteron.devtools.profile import profile
 from pteron.devtools.report.layers import Layer, file_layer, plan_layer
 from pteron.devtools.sources import Sources
+from pteron.devtools.step_profile import step_profiles
 
 NAMES = ("encoder", "loop", "counter", "hostile")
 
@@ -55,7 +56,10 @@ def test_the_layers_of_an_encoder_connect_all(files: dict[str, bytes]) -> None:
     file, plan = layers(files["encoder"])
     assert len(plan.nodes) < len(file.nodes)
     covered = sorted(at for node in plan.nodes for at in node.instructions)
-    assert covered == list(range(len(file.nodes)))
+    # The rows of the patches are the bytes of their image: a view, for which no step stands.
+    missing = [at for at in range(len(file.nodes)) if at not in covered]
+    assert [file.nodes[at].name for at in missing] == ["aten::permute_copy.out"]
+    assert sorted(covered + missing) == list(range(len(file.nodes)))
     for layer in (file, plan):
         # From the output back to the input.
         reached, left = set(), [layer.flow.outputs[0][1]]

@@ -35,6 +35,63 @@ def test_results_own_their_memory() -> None:
     assert len(blocks) == 100
 
 
+#: So much that outputs are computed in the memory that the caller gets.
+LARGE = (256, 128)
+
+
+def test_large_results_are_computed_where_the_caller_has_them() -> None:
+    """Memory that is dropped serves a later call; what the caller still has is never written again."""
+    method = pteron.load(build(add_method(shape=LARGE))).load_method()
+    zeros, kept = np.zeros(LARGE, np.float32), []
+    for i in range(12):
+        x = np.full(LARGE, i, np.float32)
+        result = method(x, zeros)
+        assert (result == i).all()
+        if i % 3 == 0:
+            kept.append((i, result))
+    for i, result in kept:
+        assert (result == i).all()
+    assert len({result.ctypes.data for _, result in kept}) == len(kept)
+    # An output as the next input.
+    x = np.ones(LARGE, np.float32)
+    for _ in range(5):
+        x = method(x, x)
+    assert (x == 32).all()
+    del method
+    gc.collect()
+    x += 1
+    assert (x == 33).all()
+
+
+def test_large_results_in_memory_of_the_caller_and_in_their_own() -> None:
+    method = pteron.load(build(add_method(shape=LARGE))).load_method()
+    x, target = np.ones(LARGE, np.float32), np.zeros(LARGE, np.float32)
+    own = method(x, x)
+    (bound,) = method.execute([x, 2 * x], outputs=[target])
+    (lent,) = method.execute([x, 3 * x], copy=False)
+    assert (np.asarray(lent) == 4).all()
+    del lent
+    assert bound is target
+    assert (target == 3).all()
+    assert (own == 2).all()
+    # Two sessions take turns with results of each other.
+    other = pteron.load(build(add_method(shape=LARGE))).load_method()
+    for _ in range(4):
+        own = other(method(own, x), x)
+    assert (own == 10).all()
+
+
+def test_large_dynamic_results_of_few_rows() -> None:
+    method = pteron.load(build(dynamic_add_method((1, 4096), 64))).load_method()
+    kept = []
+    for rows in (4096, 3, 2100, 4096, 1, 2047, 4096):
+        x = np.full((rows, 64), rows, np.float32)
+        kept.append((rows, method(x, x)))
+    for rows, result in kept:
+        assert result.shape == (rows, 64)
+        assert (result == 2 * rows).all()
+
+
 def test_bytes_of_the_program_stay_while_anything_needs_them() -> None:
     m = MethodBuilder()
     x = m.input(m.tensor([1000]), "x")

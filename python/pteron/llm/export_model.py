@@ -134,10 +134,15 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
     _check_model(model, max_seq_len)
     tell_left_out(config or model.config, settings.tokenizer)
     with torch.no_grad():
-        prepared = _prepared(model, max_seq_len, settings.scheme, settings.dtype)
+        prepared = _prepared(model, max_seq_len, settings.dtype)
         most = min(max_seq_len, settings.max_chunk or max_seq_len)
         rings = ring_rows(model.config, max_seq_len, settings.max_chunk)
         buffers = _probed(prepared, batch_size, max_seq_len, rings)
+        if settings.scheme is not None:
+            from pteron.llm.export_quantised import quantise
+
+            # Behind the call, which would make floats of all weights again.
+            quantise(prepared, settings.scheme)
         ids = torch.zeros(batch_size, min(_EXAMPLE, most), dtype=torch.int64)
         last = _WithCache(prepared, buffers, max_seq_len, 1, rings)
         methods = {"forward": _captured(last, ids, most)}
@@ -186,12 +191,8 @@ def _check_model(model: Any, max_seq_len: int) -> None:
     check_positions(name, getattr(config, "max_position_embeddings", None), max_seq_len)
 
 
-def _prepared(model: Any, max_seq_len: int, scheme: str | None, dtype: str | None) -> Any:
+def _prepared(model: Any, max_seq_len: int, dtype: str | None) -> Any:
     prepared = copied(model, dtype)
-    if scheme is not None:
-        from pteron.llm.export_quantised import quantise
-
-        quantise(prepared, scheme)
     try:
         prepared.set_attn_implementation(attention(model))
     except ValueError as error:

@@ -12,6 +12,8 @@ from pteron.quant.torchao_parts import torchao
 
 #: Columns that share a scale at 4 bits.
 _GROUP = 32
+#: Elements that are quantised at a time: several float32 copies of as many stand beside the weight.
+_AT_ONCE = 4 << 20
 _INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
 
 
@@ -26,6 +28,7 @@ def quantise(model: Any, scheme: str) -> None:
     """
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     is_tied = head is not None and head.weight is table.weight
+    shared = table.weight
     for name, module in list(model.named_modules()):
         if not isinstance(module, (nn.Linear, nn.Embedding)) or name.endswith(_OWN):
             continue
@@ -34,7 +37,12 @@ def quantise(model: Any, scheme: str) -> None:
                 f"llm.export(scheme={scheme!r}): the weight of {name} is {module.weight.dtype}",
                 hint='give dtype="float32"',
             )
-        _apply(module, _config(scheme, module, is_rows=is_tied and module is head))
+        is_rows = is_tied and module is head
+        if is_rows and table.weight is not shared:
+            # The table as it was quantised: the head takes the same scheme, by rows.
+            module.weight = table.weight
+            continue
+        _apply(module, _config(scheme, module, is_rows))
 
 
 def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any:
@@ -49,5 +57,25 @@ def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any
     return ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=ao.PerAxis(0))
 
 
-def _apply(layer: nn.Module, config: Any) -> None:
+def _apply(layer: nn.Linear | nn.Embedding, config: Any) -> None:
+    """Scales are of rows or parts of them, so that blocks of rows give what the whole gives."""
+    weight = layer.weight
+    rows = max(1, _AT_ONCE // weight.shape[1])
+    blocks = [_quantised(weight[at : at + rows], config) for at in range(0, len(weight), rows)]
+    first = blocks[0]
+    inner = {}
+    for name in first.tensor_data_names:
+        inner[name] = torch.cat([getattr(block, name) for block in blocks])
+        # Each is let go before the next is joined.
+        for block in blocks:
+            setattr(block, name, None)
+    attributes = {name: getattr(first, name) for name in first.tensor_attribute_names}
+    layer.weight = nn.Parameter(type(first)(**inner, **attributes), requires_grad=False)
+
+
+def _quantised(weight: torch.Tensor, config: Any) -> Any:
+    """The quantised tensor that torchao makes of the weight of a linear layer."""
+    layer = nn.Linear(1, 1, bias=False, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
     torchao("quantization").quantize_(layer, config, filter_fn=lambda module, _name: module is layer)
+    return layer.weight

@@ -16,7 +16,7 @@ pub(crate) struct Mapping {
 }
 
 /// Size of a large page.
-const LARGE_PAGE: usize = 2 << 20;
+pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
 impl Mapping {
     /// From four megabytes on at least half of a buffer lies in large pages.
@@ -57,6 +57,11 @@ impl Mapping {
         self.start
     }
 }
+
+// SAFETY: a mapping is an address range that it alone unmaps; it reads and writes nothing.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; shared references give its address only.
+unsafe impl Sync for Mapping {}
 
 #[cfg(all(target_os = "linux", not(miri)))]
 impl Drop for Mapping {

@@ -36,6 +36,7 @@ mod output_view;
 pub mod owned_tensor;
 pub mod packs;
 pub mod random;
+pub mod region;
 pub mod schema;
 pub mod sizes;
 #[allow(unsafe_code, reason = "owns raw memory, aligned")]
@@ -66,7 +67,7 @@ pub use owned_tensor::OwnedTensor;
 pub use packs::{DERIVED_ORIGIN, PackKey, PackStore, PackTotals};
 pub use random::{RandomDraws, RandomStream};
 pub use schema::{ArgKind, Schema, SchemaArg};
-pub use storage::{AlignedBuffer, PackedBytes, StableBytes};
+pub use storage::{AlignedBuffer, BufferHome, PackedBytes, StableBytes};
 pub use tensor::{Dynamism, TensorMeta, TensorSlot, TensorSpec, TensorView, TensorViewMut};
 pub use value::{Members, Value, ValueId, ValueKind};
 

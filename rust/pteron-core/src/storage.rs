@@ -2,11 +2,11 @@
 //! that somebody else keeps. Unsafe island.
 
 use crate::large_pages::Mapping;
-use crate::{Error, Result, memory_reserve};
+use crate::{Error, Result, memory_reserve, region};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 /// Alignment of every buffer: one cache line, one AVX-512 register.
 pub const ALIGNMENT: usize = 64;
@@ -17,8 +17,10 @@ pub struct AlignedBuffer {
     len: usize,
     // What the allocator gave; null for an empty or mapped buffer. `ptr` is the first aligned byte of it.
     base: *mut u8,
-    // In place of `base`.
-    _mapping: Option<Mapping>,
+    // In place of `base`; several buffers may lie in one.
+    mapping: Option<Arc<Mapping>>,
+    // Where it goes back to.
+    home: Option<Weak<BufferHome>>,
 }
 
 /// Alignment that is asked of the allocator. Up to this one it can hand out fresh pages of the system,
@@ -42,7 +44,8 @@ impl AlignedBuffer {
                 ptr: Self::dangling(),
                 len: 0,
                 base: std::ptr::null_mut(),
-                _mapping: None,
+                mapping: None,
+                home: None,
             });
         }
         let layout = Self::layout(len).ok_or_else(fail)?;
@@ -53,21 +56,41 @@ impl AlignedBuffer {
         }
         // At most ALIGNMENT - BASE_ALIGNMENT bytes, which `layout` has room for.
         let aligned = base.wrapping_add(base.align_offset(ALIGNMENT));
-        Ok(AlignedBuffer { ptr: NonNull::new(aligned).ok_or_else(fail)?, len, base, _mapping: None })
+        let ptr = NonNull::new(aligned).ok_or_else(fail)?;
+        Ok(AlignedBuffer { ptr, len, base, mapping: None, home: None })
     }
 
-    /// `len` zero bytes for what is written once, whole, and read for long, such as packed weights. Large ones
-    /// lie in large pages where the system has them. Not for memory that may stay unused in part, which would become
-    /// resident too.
+    /// `len` zero bytes for what is written once, whole, and read for as long as the program lives, such as packed
+    /// weights. They lie in large pages where the system has them: large ones alone, small ones side by side within
+    /// [`region::side_by_side`]. Not for memory that may stay unused in part, which would become resident too.
     ///
     /// Errors: as [`AlignedBuffer::zeroed`].
     pub fn zeroed_to_keep(len: usize) -> Result<Self> {
+        if len > 0
+            && !Mapping::is_worth_it(len)
+            && let Some((ptr, mapping)) = region::take(len, ALIGNMENT)
+        {
+            return Ok(AlignedBuffer::mapped(ptr, len, mapping));
+        }
+        Self::zeroed_to_fill(len)
+    }
+
+    /// `len` zero bytes for what is written once, whole, and given back soon: in large pages of its own where it
+    /// is large.
+    ///
+    /// Errors: as [`AlignedBuffer::zeroed`].
+    pub fn zeroed_to_fill(len: usize) -> Result<Self> {
         if !Mapping::is_worth_it(len) {
             return Self::zeroed(len);
         }
         let mapping = Mapping::new(len)
             .ok_or_else(|| memory_reserve::out_of_memory(format!("a request for {len} bytes")))?;
-        Ok(AlignedBuffer { ptr: mapping.start(), len, base: std::ptr::null_mut(), _mapping: Some(mapping) })
+        let ptr = mapping.start();
+        Ok(AlignedBuffer::mapped(ptr, len, Arc::new(mapping)))
+    }
+
+    fn mapped(ptr: NonNull<u8>, len: usize, mapping: Arc<Mapping>) -> Self {
+        AlignedBuffer { ptr, len, base: std::ptr::null_mut(), mapping: Some(mapping), home: None }
     }
 
     fn layout(len: usize) -> Option<Layout> {
@@ -128,6 +151,12 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
+        if let Some(home) = self.home.take().and_then(|home| home.upgrade()) {
+            let base = std::mem::replace(&mut self.base, std::ptr::null_mut());
+            let mapping = self.mapping.take();
+            home.put(AlignedBuffer { ptr: self.ptr, len: self.len, base, mapping, home: None });
+            return;
+        }
         if let (false, Some(layout)) = (self.base.is_null(), Self::layout(self.len)) {
             // SAFETY: allocated in `zeroed` with this very layout.
             unsafe { dealloc(self.base, layout) }
@@ -138,6 +167,34 @@ impl Drop for AlignedBuffer {
 impl std::fmt::Debug for AlignedBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AlignedBuffer({} bytes)", self.len)
+    }
+}
+
+/// Where the memory of an output goes back to when the caller drops it, so that the next call need not have it anew:
+/// pages that come fresh from the system are zeroed one by one. One buffer is kept.
+#[derive(Default)]
+pub struct BufferHome {
+    kept: Mutex<Option<AlignedBuffer>>,
+}
+
+impl BufferHome {
+    /// A buffer of `len` bytes for what is written whole: zeros, or what its last owner left.
+    ///
+    /// Errors: as [`AlignedBuffer::zeroed`].
+    pub fn take(self: &Arc<Self>, len: usize) -> Result<AlignedBuffer> {
+        let kept = self.kept.lock().ok().and_then(|mut kept| kept.take());
+        let mut buffer = match kept {
+            Some(buffer) if buffer.len() == len => buffer,
+            _ => AlignedBuffer::zeroed_to_fill(len)?,
+        };
+        buffer.home = Some(Arc::downgrade(self));
+        Ok(buffer)
+    }
+
+    fn put(&self, buffer: AlignedBuffer) {
+        // What was kept is freed behind the lock.
+        let last = self.kept.lock().ok().and_then(|mut kept| kept.replace(buffer));
+        drop(last);
     }
 }
 
@@ -275,6 +332,27 @@ mod tests {
         assert_eq!(b.as_elements::<f32>().len(), 25);
         assert!(AlignedBuffer::zeroed(usize::MAX).is_err());
         assert!(AlignedBuffer::zeroed(0).unwrap().as_slice().is_empty());
+    }
+
+    #[test]
+    fn a_buffer_goes_home_while_there_is_one() {
+        let home = Arc::new(BufferHome::default());
+        for len in [100, 5 << 20] {
+            let mut one = home.take(len).unwrap();
+            let two = home.take(len).unwrap();
+            let place = one.as_ptr();
+            assert!(two.as_ptr() != place && two.as_slice().iter().all(|x| *x == 0));
+            one.as_mut_slice().fill(7);
+            drop(one);
+            let again = home.take(len).unwrap();
+            assert_eq!((again.as_ptr(), again.as_slice()[len - 1]), (place, 7));
+            // One is kept, of the size that was asked for last.
+            drop((two, again));
+            assert!(home.take(len + 1).unwrap().as_slice().iter().all(|x| *x == 0));
+        }
+        let last = home.take(100).unwrap();
+        drop(home);
+        assert_eq!(last.as_slice()[99], 0);
     }
 
     #[test]

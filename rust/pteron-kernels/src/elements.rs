@@ -378,6 +378,36 @@ impl<'a, C: Compute> UpdateView<'a, C> {
         unsafe { (self.load)(self.writer.data.add(offset * self.writer.size), 1, &mut value) };
         self.writer.put(offset, f(value[0]))
     }
+
+    /// Replaces the elements at the positions from `start` on of `walk`, moved by `base`, by a function of each and of the
+    /// value for it; there are at most [`BLOCK`] values.
+    #[inline]
+    pub fn update_all(
+        &mut self,
+        walk: &Walk,
+        base: isize,
+        start: usize,
+        values: &[C],
+        f: impl Fn(C, C) -> C,
+    ) -> Result<()> {
+        let mut buffer = [C::ZERO; BLOCK];
+        let short = || Error::internal("update buffer too short");
+        let old = buffer.get_mut(..values.len()).ok_or_else(short)?;
+        walk.runs(start, values.len(), |done, offset, stride, len| {
+            let part = old.get_mut(done..done + len).ok_or_else(short)?;
+            check_run(base + offset, stride, len, self.writer.numel)?;
+            if len > 0 {
+                // SAFETY: all elements are inside the tensor, and the function is the dtype's.
+                unsafe {
+                    let from = self.writer.data.offset((base + offset) * self.writer.size as isize);
+                    (self.load)(from, stride, part);
+                }
+            }
+            Ok(())
+        })?;
+        old.iter_mut().zip(values).for_each(|(old, value)| *old = f(*old, *value));
+        self.writer.scatter(walk, base, start, old)
+    }
 }
 
 #[cfg(test)]

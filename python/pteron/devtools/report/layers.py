@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pteron.devtools.description import MethodDescription
 from pteron.devtools.flops import flops
 from pteron.devtools.lifetimes import Access, Flow, call_accesses, flow_of, step_accesses
-from pteron.devtools.profile import StepProfile
 from pteron.devtools.sources import Source, Sources
+from pteron.devtools.step_profile import StepProfile
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from pteron._native import DimRange, Program, ValueSpec
 from pteron.devtools.bundle_part import program_part
 from pteron.devtools.description import describe, describe_plan
 from pteron.devtools.live_memory import covered_bytes
-from pteron.devtools.profile import step_profiles
 from pteron.devtools.report import advice
 from pteron.devtools.report.layers import Layer, Node, file_layer, plan_layer
 from pteron.devtools.report.weights import Weight, weights
 from pteron.devtools.size_report import size_report
 from pteron.devtools.sources import Sources
+from pteron.devtools.step_profile import step_profiles
 
 
 class Texts:

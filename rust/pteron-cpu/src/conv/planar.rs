@@ -8,6 +8,7 @@ use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
 use super::operands::{Operands, post_floats};
 use super::planar_band::{Band, BandTask, PointwiseTask};
+use super::planar_tile::most_vectors;
 use super::{f32_conv_groups_v1, f32_conv_nr32_v1};
 use crate::epilogue::Epilogue;
 use pteron_core::{Grid, PackedBytes, PrepareContext, Result};
@@ -16,8 +17,10 @@ use pteron_kernels::grid_kernel::Preparation;
 use pteron_kernels::vector_math::SimdLevel;
 use std::sync::Arc;
 
-/// Pixels of a pointwise chunk: whole tiles for every instruction set.
+/// Pixels of a pointwise unit at most: whole tiles for every instruction set.
 const POINTWISE_PIXELS: usize = 768;
+/// Fewest units worth having, so that threads find work; a unit is a whole tile at least.
+const WANTED_UNITS: usize = 8;
 
 pub(super) struct PlanarConvolution {
     level: SimdLevel,
@@ -95,6 +98,14 @@ pub fn prepare(
 }
 
 impl PlanarConvolution {
+    /// Pixels of a pointwise unit. The weights are read once for every tile of pixels, however these are shared out.
+    fn pointwise_pixels(&self, extents: &Extents) -> usize {
+        let lanes = self.level.lanes();
+        let tile = most_vectors(lanes) * lanes;
+        let of_a_plane = WANTED_UNITS.div_ceil((extents.images * self.geometry.groups).max(1));
+        extents.pixels().div_ceil(of_a_plane).next_multiple_of(tile).clamp(tile, POINTWISE_PIXELS)
+    }
+
     fn units(&self, extents: Extents) -> PlaneSplit {
         let planes = extents.images * self.geometry.groups * extents.output[0];
         let (blocks, planes, size) = match &self.band {
@@ -106,11 +117,8 @@ impl PlanarConvolution {
             }
             None => {
                 let planes = extents.images * self.geometry.groups;
-                (
-                    [extents.pixels().div_ceil(POINTWISE_PIXELS), 1],
-                    planes,
-                    POINTWISE_PIXELS.min(extents.pixels()),
-                )
+                let unit = self.pointwise_pixels(&extents);
+                ([extents.pixels().div_ceil(unit), 1], planes, unit.min(extents.pixels()))
             }
         };
         let per_chunk = CHUNK.div_ceil((size * self.geometry.out_channels).max(1));
@@ -166,7 +174,7 @@ impl Method for PlanarConvolution {
             None => {
                 let plane = units.extents.pixels();
                 offsets.iter_mut().enumerate().for_each(|(k, slot)| *slot = k * plane);
-                let pixels = POINTWISE_PIXELS;
+                let pixels = self.pointwise_pixels(&units.extents);
                 level.dispatch(PointwiseTask {
                     convolution,
                     pixels,

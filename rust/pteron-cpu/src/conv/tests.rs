@@ -391,6 +391,9 @@ fn fewer_products_give_the_same_sums() {
             case([40, 150], [10, 10], 3, 1, 1),
             case([32, 32], [10, 9], 3, 1, 2),
             Case { images: 3, ..case([33, 40], [11, 14], 3, 1, 1) },
+            // Groups of 32 and 40 inputs; of 160 outputs, whose panels are more than a part has.
+            Case { groups: 3, ..case([96, 192], [13, 12], 3, 1, 1) },
+            Case { groups: 2, images: 2, ..case([80, 320], [10, 11], 3, 1, 1) },
         ] {
             check_orders(c, isa, WINOGRAD, [true, true]);
         }

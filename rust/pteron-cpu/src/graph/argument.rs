@@ -64,6 +64,11 @@ impl Argument {
         Argument::Literal(Literal::Int(value), None)
     }
 
+    /// The extents of a tensor, as its views name them.
+    pub fn extents(shape: &[usize]) -> Self {
+        Argument::ints(&shape.iter().map(|n| *n as i64).collect::<Vec<_>>())
+    }
+
     /// A list of integers that a rule makes.
     pub fn ints(values: &[i64]) -> Self {
         Argument::Literal(Literal::Ints(values.to_vec()), None)

@@ -22,10 +22,6 @@ impl Graph {
         if !self.can_replace(nodes, &draft) {
             return None;
         }
-        let mut covers: SmallVec<[u32; 2]> =
-            nodes.iter().flat_map(|n| self.node(*n).covers.iter().copied()).collect();
-        covers.sort_unstable();
-        covers.dedup();
         let mut read_values: SmallVec<[u32; 2]> =
             nodes.iter().flat_map(|n| self.node(*n).read_values.iter().copied()).collect();
         read_values.sort_unstable();
@@ -40,13 +36,14 @@ impl Graph {
             outputs: draft.outputs,
             returned: None,
             epilogue: draft.epilogue,
-            covers,
+            covers: SmallVec::new(),
             instruction: None,
             read_values,
             written_values: SmallVec::new(),
             in_place_of: None,
             is_removed: false,
         });
+        self.cover(id, nodes);
         // The new node takes the slot of the last one, which goes to the end, where it is never looked at.
         let position = self.positions[last.index()];
         self.order[position as usize] = id;
@@ -103,11 +100,18 @@ impl Graph {
 
     /// Is it a view at the border, or of which there is one?
     fn is_pinned_view(&self, node: NodeId) -> bool {
-        let node = self.node(node);
-        let is_pinned = |t: &TensorId| {
-            !self.tensor(*t).is_private() || self.readers(*t).iter().any(|r| self.is_pinned_view(*r))
-        };
-        node.op == Op::View && node.outputs.iter().any(is_pinned)
+        // No recursion: files decide how many views follow each other.
+        let mut left = vec![node];
+        while let Some(node) = left.pop().map(|id| self.node(id)) {
+            if node.op != Op::View {
+                continue;
+            }
+            if node.outputs.iter().any(|t| !self.tensor(*t).is_private()) {
+                return true;
+            }
+            left.extend(node.outputs.iter().flat_map(|t| self.readers(*t)));
+        }
+        false
     }
 
     /// A border tensor written by an earlier node keeps its time.
@@ -186,6 +190,15 @@ impl Graph {
             self.positions[node.index()] = at as u32;
         }
         id
+    }
+
+    /// States which nodes' instructions `node` stands for, removed ones included, instead of what it stood for.
+    pub fn cover(&mut self, node: NodeId, nodes: &[NodeId]) {
+        let mut covers: SmallVec<[u32; 2]> =
+            nodes.iter().flat_map(|n| self.node(*n).covers.iter().copied()).collect();
+        covers.sort_unstable();
+        covers.dedup();
+        self.nodes[node.index()].covers = covers;
     }
 
     /// Changes the memory order of a private tensor. The caller sees to it that its producer and readers can

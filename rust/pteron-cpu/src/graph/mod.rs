@@ -189,6 +189,12 @@ impl Graph {
         self.positions[a.index()] < self.positions[b.index()]
     }
 
+    /// Puts `nodes` into execution order, each once.
+    pub fn sort(&self, nodes: &mut Vec<NodeId>) {
+        nodes.sort_by_key(|id| self.positions[id.index()]);
+        nodes.dedup();
+    }
+
     /// States that `tensor` is seen in ways that the graph does not list, and has to stay at `place`.
     pub fn pin(&mut self, tensor: TensorId, place: TensorMemory) {
         self.tensors[tensor.index()].place = place;

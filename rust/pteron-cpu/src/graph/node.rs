@@ -14,6 +14,9 @@ use std::sync::Arc;
 pub enum Op {
     /// A product of f32 matrices with or without an addend (`addmm`, `mm`, `linear`, `bmm`, `baddbmm`).
     Linear,
+    /// A product of f32 rows, with any number of leading dimensions, and a matrix `[k, n]`. Arguments: rows, matrix, a row that
+    /// is added to each if there is one, the result.
+    RowProduct,
     /// Convolution in f32.
     Convolution,
     /// The same with other margins before the image than behind it: its padding lists those before along every
@@ -190,6 +193,23 @@ impl Node {
 }
 
 impl Draft {
+    /// A call of `operator` with one result, which comes last among its arguments.
+    pub fn call(operator: &str, mut args: Vec<Argument>, output: TensorId) -> Draft {
+        args.push(Argument::Tensor(output));
+        Draft {
+            op: Op::Opaque,
+            operator: operator.into(),
+            args,
+            outputs: smallvec::smallvec![output],
+            epilogue: Epilogue::NONE,
+        }
+    }
+
+    /// `shown`, whose sizes are `sizes`, as a view of the bytes of `base`.
+    pub fn view(base: TensorId, sizes: Argument, shown: TensorId) -> Draft {
+        Draft { op: Op::View, ..Draft::call(super::ET_VIEW, vec![Argument::Tensor(base), sizes], shown) }
+    }
+
     /// Puts `to` where the argument `from` was, output or input.
     pub fn rename(&mut self, from: TensorId, to: TensorId) {
         self.args.iter_mut().for_each(|a| a.rename(from, to));

@@ -2,7 +2,7 @@
 
 use super::matmul::{MatMul, RightHand, name};
 use super::problem::Limits;
-use super::signature::{ADDMM, BADDBMM, BMM, LINEAR, MM, Signature};
+use super::signature::{ADDMM, BADDBMM, BMM, LINEAR, MM, ROWS, Signature};
 use super::{matrix_vector, vector_matrix};
 use crate::epilogue::Epilogue;
 use crate::gemm::{PanelSource, TileSet};
@@ -29,6 +29,15 @@ pub fn prepare_linear_like(ctx: &PrepareContext<'_>, op: &str, epilogue: &Epilog
         return ctx.decline("a product of one row or column sums in an order of its own");
     }
     prepare_with(ctx, signature, epilogue)
+}
+
+/// Prepares rows of any number of leading dimensions times a K x N matrix, with `epilogue` behind it. Arguments: rows, matrix, a
+/// row that is added to each if there is one, the output.
+///
+/// `Ok(None)`: not a case for this kernel.
+pub fn prepare_rows(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Preparation {
+    let Some(out) = ctx.args.len().checked_sub(1) else { return Ok(None) };
+    prepare_with(ctx, Signature { addend: (out > 2).then_some(2), out, ..ROWS }, epilogue)
 }
 
 /// A product x·B + bias with a constant B in a form of its own.

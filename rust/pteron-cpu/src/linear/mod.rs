@@ -19,8 +19,8 @@ mod signature;
 pub mod vector_matrix;
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
-pub use accept::prepare_linear_like;
 pub(crate) use accept::{SourceProduct, prepare_source};
+pub use accept::{prepare_linear_like, prepare_rows};
 
 /// The kernels of this family.
 pub static KERNELS: &[EngineKernel] = &[

@@ -89,5 +89,8 @@ pub(super) const LINEAR: Signature = Signature {
     is_right_transposed: true,
     rank: None,
 };
+/// A product in a plan: as [`LINEAR`], with B as K x N. What is added and the output are where a call has them.
+pub(super) const ROWS: Signature =
+    Signature { operator: "row product", is_right_transposed: false, ..LINEAR };
 pub(super) const BMM: Signature = Signature { operator: "aten::bmm.out", rank: Some(3), ..MM };
 pub(super) const BADDBMM: Signature = Signature { operator: "aten::baddbmm.out", rank: Some(3), ..ADDMM };

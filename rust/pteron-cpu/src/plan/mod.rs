@@ -46,6 +46,7 @@ impl PlanSpec {
             Op::Rotary(rotary) => crate::rotary::prepare(ctx, rotary),
             Op::MaxPool => pteron_kernels::ops::pooling::max_values::prepare(ctx),
             Op::Linear => crate::linear::prepare_linear_like(ctx, &self.operator, &self.epilogue),
+            Op::RowProduct => crate::linear::prepare_rows(ctx, &self.epilogue),
             Op::Convolution | Op::PaddedConvolution => crate::conv::prepare_convolution(ctx, &self.epilogue),
             Op::WeightOnly(spec) => crate::weight_only::prepare(ctx, spec, &self.epilogue),
             Op::Winograd => crate::conv::winograd::prepare(ctx, &self.epilogue),
@@ -98,6 +99,9 @@ impl fmt::Display for PlanSpec {
         }
         if let Op::Rotary(rotary) = &self.op {
             write!(f, "{rotary}")?;
+        }
+        if self.op == Op::RowProduct {
+            f.write_str("row product")?;
         }
         if self.op == Op::MaxPool {
             f.write_str("max pool")?;

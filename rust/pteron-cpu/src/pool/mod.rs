@@ -1,4 +1,4 @@
-//! The thread pool: one parallel region at a time, chunks claimed from a counter, the caller takes
+//! The thread pool: one parallel region at a time, chunks claimed from both ends, the caller takes
 //! part and can finish everything alone.
 //!
 //! Why not a general pool: a kernel call of 20 µs has to pay off on two threads, so handing it out

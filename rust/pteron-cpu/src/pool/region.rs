@@ -1,4 +1,4 @@
-//! One parallel region: the work, how many chunks it has, and how it ended.
+//! One parallel region: the work, and how it ended.
 
 use super::primitives::{AtomicU32, Mutex, Ordering};
 use pteron_core::error::panic_text;
@@ -11,20 +11,18 @@ pub(super) type Work<'a> = &'a (dyn Fn(u32, usize) -> Result<()> + Sync);
 /// Lives on the caller's stack while the region runs.
 pub(super) struct ParallelRegion<'a> {
     work: Work<'a>,
-    /// Number of chunks.
-    pub(super) chunks: u32,
     /// The first failed chunk in chunk order; `u32::MAX` while all is well.
     failed_at: AtomicU32,
     error: Mutex<Option<(u32, Error)>>,
 }
 
 impl<'a> ParallelRegion<'a> {
-    pub(super) fn new(work: Work<'a>, chunks: u32) -> Self {
-        ParallelRegion { work, chunks, failed_at: AtomicU32::new(u32::MAX), error: Mutex::new(None) }
+    pub(super) fn new(work: Work<'a>) -> Self {
+        ParallelRegion { work, failed_at: AtomicU32::new(u32::MAX), error: Mutex::new(None) }
     }
 
-    /// Runs `chunk` unless one before it failed. Chunks are claimed in order, so every chunk before a
-    /// failed one is run, and the error that is kept in the end does not depend on timing.
+    /// Runs `chunk` unless one before it failed. Every chunk before the first that fails is run, since none before it
+    /// fails, so the error that is kept in the end does not depend on timing.
     pub(super) fn run(&self, chunk: u32, worker: usize) {
         if chunk > self.failed_at.load(Ordering::Relaxed) {
             return;

@@ -3,6 +3,7 @@
 
 mod attention;
 mod elementwise;
+mod heads;
 mod loops;
 mod norms;
 mod pictures;
@@ -245,7 +246,9 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(25) {
+        match self.rng.below(29) {
+            26..=28 => self.shown_product(x),
+            25 => self.head(x),
             24 => self.rotary(x),
             23 => self.rms_norm(x),
             22 => self.quantised_layer(),

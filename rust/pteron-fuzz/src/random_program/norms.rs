@@ -3,6 +3,9 @@
 use super::{Generator, MAX_ROWS};
 use pteron_format::write::ValueDraft;
 
+/// Large enough that rows of nearly nothing, which are what rounding left of a sum, are not made as large as others.
+const EPSILON: f64 = 0.01;
+
 impl Generator<'_> {
     /// An RMS norm of the rows, at times with a weight, at times with a factor that somebody else reads too.
     pub(super) fn rms_norm(&mut self, x: usize) {
@@ -17,7 +20,7 @@ impl Generator<'_> {
         let (dims, keep, none) =
             (self.ints(&[-1]), self.value(ValueDraft::Bool(true)), self.value(ValueDraft::None));
         let mean = self.apply(square, &numbers, "aten::mean", "out", &[dims, keep, none]);
-        let (eps, alpha) = (self.value(ValueDraft::Double(1e-5)), self.value(ValueDraft::Int(1)));
+        let (eps, alpha) = (self.value(ValueDraft::Double(EPSILON)), self.value(ValueDraft::Int(1)));
         let sum = self.apply(mean, &numbers, "aten::add", "Scalar_out", &[eps, alpha]);
         let factor = self.apply(sum, &numbers, "aten::rsqrt", "out", &[]);
         if self.rng.one_in(6) {

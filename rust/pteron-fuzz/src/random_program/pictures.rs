@@ -9,15 +9,15 @@ const MOST: usize = 8;
 
 /// An image: its node, channels, height and width.
 #[derive(Clone, Copy)]
-struct Picture {
-    node: usize,
-    shape: [usize; 3],
+pub(super) struct Picture {
+    pub node: usize,
+    pub shape: [usize; 3],
 }
 
 /// Images made so far, all in one memory order.
-struct Album {
-    order: Option<[u8; 4]>,
-    pictures: Vec<Picture>,
+pub(super) struct Album {
+    pub order: Option<[u8; 4]>,
+    pub pictures: Vec<Picture>,
 }
 
 /// A window of convolutions and pools.
@@ -88,7 +88,7 @@ impl Generator<'_> {
     }
 
     /// A call whose first argument is `x`.
-    fn step(
+    pub(super) fn step(
         &mut self,
         album: &Album,
         x: Picture,
@@ -139,7 +139,7 @@ impl Generator<'_> {
         self.convolved(album, x, [5, 2 * h, 2 * w], weight, [2, 0, 1], true)
     }
 
-    fn convolved(
+    pub(super) fn convolved(
         &mut self,
         album: &Album,
         x: Picture,
@@ -205,6 +205,12 @@ impl Generator<'_> {
         if shape[0] > 64 {
             return self.sliding(album, x, Kind::Pointwise);
         }
+        self.beside(album, x, other)
+    }
+
+    /// Two images of the same height and width, along the channels.
+    pub(super) fn beside(&mut self, album: &Album, x: Picture, other: Picture) -> Picture {
+        let shape = [x.shape[0] + other.shape[0], x.shape[1], x.shape[2]];
         self.touch(x.node);
         self.touch(other.node);
         let node = self.shaped(&[MAX_ROWS, shape[0], shape[1], shape[2]], album.order);

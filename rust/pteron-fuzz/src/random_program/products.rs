@@ -121,6 +121,25 @@ impl Generator<'_> {
         }
     }
 
+    /// A copy of a product's rows as `[rows, 1, width]`, mostly for the caller.
+    pub(super) fn shown_product(&mut self, x: usize) {
+        let y = if self.rng.one_in(2) {
+            self.plain_product(x)
+        } else {
+            self.linear(x);
+            self.pick()
+        };
+        let width = self.nodes[y].width;
+        let sizes = self.ints(&[-1, 1, width as i64]);
+        self.touch(y);
+        let out = self.node(width, 3);
+        let (yv, ov) = (self.nodes[y].value, self.nodes[out].value);
+        self.call("aten::view_copy", "out", vec![yv, sizes, ov]);
+        if !self.rng.one_in(4) {
+            self.outputs.push(out);
+        }
+    }
+
     pub(super) fn viewed_sum(&mut self, there: usize, width: usize) -> usize {
         let same: Vec<usize> = (0..self.nodes.len())
             .filter(|i| self.nodes[*i].width == width && self.is_activation(*i))

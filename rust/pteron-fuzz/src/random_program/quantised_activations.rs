@@ -64,7 +64,7 @@ impl Generator<'_> {
         out
     }
 
-    fn scheme(&mut self, scale: f64, zero: i64) -> Vec<i32> {
+    pub(super) fn scheme(&mut self, scale: f64, zero: i64) -> Vec<i32> {
         let scale = self.value(ValueDraft::Double(scale));
         let zero = self.value(ValueDraft::Int(zero));
         [vec![scale, zero], self.int8()].concat()

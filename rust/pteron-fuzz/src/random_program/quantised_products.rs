@@ -14,6 +14,11 @@ impl Generator<'_> {
             self.scaled_by_row(y, [k, n]);
             return;
         }
+        if self.rng.one_in(4) {
+            let w = self.stored_weight(k, n);
+            self.product_with(x, w, n);
+            return;
+        }
         // Groups of half a row where there are halves.
         let group = if k.is_multiple_of(2) && self.rng.one_in(2) { k / 2 } else { k };
         let (q_shape, s_shape) = match group == k {
@@ -40,6 +45,18 @@ impl Generator<'_> {
         if self.rng.one_in(2) {
             self.unary("aten::relu", y);
         }
+    }
+
+    /// Floats of an int8 constant by one scale, in the order in which a product reads them.
+    fn stored_weight(&mut self, k: usize, n: usize) -> usize {
+        let data = (0..k * n).map(|_| (self.rng.below(200) as i32 - 100) as u8).collect();
+        let q = self.constant_bytes(DType::Int8, &[k, n], data);
+        let mut args = vec![q];
+        args.extend(self.scheme(0.0002 / (k as f64).sqrt(), 3));
+        let out = self.planned(&[k, n]);
+        args.extend([self.value(ValueDraft::None), self.nodes[out].value]);
+        self.call("quantized_decomposed::dequantize_per_tensor", "out", args);
+        out
     }
 
     /// An int8 constant, as f32.

@@ -5,13 +5,15 @@
 //! 2 bicubic; padding: 0 zeros, 1 border, 2 reflection. Edge cases: positions that are not finite give
 //! NaN in a bilinear sample padded with zeros, else what the padding gives for the first pixel.
 
+use crate::chunked::{CHUNK, in_ranges};
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
 use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::check_float;
-use crate::routine::Routine;
 use crate::shape::check_rank;
-use pteron_core::{Args, BindArgs, Error, Result};
+use pteron_core::{Args, BindArgs, Error, Result, TensorMeta};
+use std::ops::Range;
 
 /// The output's position in the arguments.
 const OUT: usize = 5;
@@ -80,18 +82,15 @@ impl Rule {
     }
 
     /// Pixels that a coordinate touches along one dimension, with their weights.
-    fn taps(self, at: f64, extent: usize) -> [(f64, f64); 4] {
+    fn taps<const SIDE: usize>(self, at: f64, extent: usize) -> [(f64, f64); SIDE] {
         let at = self.pixels(at, extent);
-        match self.mode {
-            0 => {
+        match SIDE {
+            1 => [(self.inside(at, extent).round_ties_even(), 1.0); SIDE],
+            2 => {
                 let at = self.inside(at, extent);
                 let first = at.floor();
                 let part = self.round(at - first);
-                [(first, 1.0 - part), (first + 1.0, part), (first, 0.0), (first, 0.0)]
-            }
-            1 => {
-                let at = self.inside(at, extent).round_ties_even();
-                [(at, 1.0), (at, 0.0), (at, 0.0), (at, 0.0)]
+                std::array::from_fn(|i| (first + i as f64, if i == 0 { 1.0 - part } else { part }))
             }
             _ => {
                 let first = at.floor();
@@ -114,7 +113,7 @@ fn far(t: f64) -> f64 {
     ((A * t - 5.0 * A) * t + 8.0 * A) * t - 4.0 * A
 }
 
-fn bind(args: &mut BindArgs<'_>) -> Result<()> {
+fn bind(args: &mut BindArgs<'_>) -> Result<Split> {
     let view = args.args();
     Rule::of(&view)?;
     let (x, grid) = (view.tensor(0)?, view.tensor(1)?);
@@ -133,52 +132,103 @@ fn bind(args: &mut BindArgs<'_>) -> Result<()> {
             .got(image.to_string()));
     }
     let shape = [image[0], image[1], places[1], places[2]];
-    args.resize(OUT, &shape)
+    // Without places, the other extents may be any.
+    let (channels, wide) = (image[1], places[2]);
+    let rows = if wide == 0 { 0 } else { places[0] * places[1] };
+    args.resize(OUT, &shape)?;
+    // The weights of a place, and its channels.
+    let ns_per_element = 4 + 20 / channels;
+    Ok(Split::within(rows, wide.saturating_mul(channels), CHUNK, ns_per_element))
 }
 
-fn sample(args: &Args<'_>) -> Result<()> {
-    let rule = Rule::of(args)?;
+/// Places whose weights are known at a time.
+const PLACES: usize = 64;
+
+/// A pixel that a place reads, from the first one of its channel on, and its weight: zero for what lies outside.
+type Tap = (usize, f64);
+
+/// The pixels of places in one row of the output, `SIDE` by `SIDE` for each.
+struct Taps<const SIDE: usize> {
+    taps: [[[Tap; SIDE]; SIDE]; PLACES],
+    /// What the sums begin with.
+    starts: [f64; PLACES],
+}
+
+impl<const SIDE: usize> Taps<SIDE> {
+    fn new() -> Self {
+        Taps { taps: [[[(0, 0.0); SIDE]; SIDE]; PLACES], starts: [0.0; PLACES] }
+    }
+
+    /// Finds the pixels of place `i`, which is at `across` and `down` of an image with `meta`.
+    fn set(&mut self, i: usize, rule: Rule, (across, down): (f64, f64), meta: &TensorMeta) {
+        let (shape, strides) = (meta.shape(), meta.strides());
+        let columns: [(f64, f64); SIDE] = rule.taps(across, shape[3]);
+        let rows: [(f64, f64); SIDE] = rule.taps(down, shape[2]);
+        // A NaN position is nowhere.
+        let is_in = |at: f64, extent: usize| at >= 0.0 && at < extent as f64;
+        for (line, (row, high)) in self.taps[i].iter_mut().zip(rows) {
+            for (tap, (column, wide)) in line.iter_mut().zip(columns) {
+                let is_read = is_in(row, shape[2]) && is_in(column, shape[3]);
+                *tap = match is_read {
+                    true => (row as usize * strides[2] + column as usize * strides[3], high * wide),
+                    false => (0, 0.0),
+                };
+            }
+        }
+        // The weights of a bilinear sample at no place are no numbers.
+        let is_nan = SIDE == 2 && rule.padding == 0 && !(across.is_finite() && down.is_finite());
+        self.starts[i] = if is_nan { f64::NAN } else { 0.0 };
+    }
+
+    /// The samples of the first places in the channel that begins at `base`.
+    fn sum(&self, x: &Reader<'_, f64>, base: usize, sums: &mut [f64]) -> Result<()> {
+        for ((sum, taps), start) in sums.iter_mut().zip(&self.taps).zip(self.starts) {
+            *sum = start;
+            for (at, weight) in taps.as_flattened() {
+                // What a weight of zero stands for may be infinite, and is not read.
+                let value = x.get(base + at)?;
+                *sum += if *weight == 0.0 { 0.0 } else { value * weight };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Samples rows of the output, over all images.
+fn sample<const SIDE: usize>(args: &Args<'_>, rule: Rule, rows: Range<usize>) -> Result<()> {
     let (x, grid) = (Reader::<f64>::new(args.tensor(0)?)?, Reader::<f64>::new(args.tensor(1)?)?);
     let mut y = Writer::<f64>::new(args.output(OUT)?)?;
-    let (shape, from) = (x.meta().shape(), x.meta().strides());
     let (places, step) = (grid.meta().shape(), grid.meta().strides());
-    let to = y.meta().strides();
-    let is_in = |at: f64, extent: usize| at >= 0.0 && at < extent as f64;
-    for n in 0..places[0] {
-        for h in 0..places[1] {
-            for w in 0..places[2] {
-                let place = n * step[0] + h * step[1] + w * step[2];
-                let (across, down) = (grid.get(place)?, grid.get(place + step[3])?);
-                let columns = rule.taps(across, shape[3]);
-                let rows = rule.taps(down, shape[2]);
-                // The weights of a bilinear sample at no place are no numbers.
-                let start =
-                    if rule.mode == 0 && rule.padding == 0 && !(across.is_finite() && down.is_finite()) {
-                        f64::NAN
-                    } else {
-                        0.0
-                    };
-                for c in 0..shape[1] {
-                    let mut sum = start;
-                    for (row, high) in rows {
-                        for (column, wide) in columns {
-                            let weight = high * wide;
-                            // What lies outside is zero; a NaN position is nowhere.
-                            if weight != 0.0 && is_in(row, shape[2]) && is_in(column, shape[3]) {
-                                let at = n * from[0]
-                                    + c * from[1]
-                                    + row as usize * from[2]
-                                    + column as usize * from[3];
-                                sum += x.get(at)? * weight;
-                            }
-                        }
-                    }
-                    y.put(n * to[0] + c * to[1] + h * to[2] + w * to[3], sum)?;
-                }
+    let (channels, from, to) = (x.meta().shape()[1], x.meta().strides(), y.meta().strides());
+    let (high, wide) = (places[1], places[2]);
+    let mut taps = Taps::<SIDE>::new();
+    let mut sums = [0.0; PLACES];
+    for row in rows {
+        let (n, h) = (row / high, row % high);
+        for first in (0..wide).step_by(PLACES) {
+            let count = (wide - first).min(PLACES);
+            for i in 0..count {
+                let place = n * step[0] + h * step[1] + (first + i) * step[2];
+                let position = (grid.get(place)?, grid.get(place + step[3])?);
+                taps.set(i, rule, position, x.meta());
+            }
+            for c in 0..channels {
+                taps.sum(&x, n * from[0] + c * from[1], &mut sums[..count])?;
+                let at = n * to[0] + c * to[1] + h * to[2] + first * to[3];
+                y.write(at as isize, to[3] as isize, &sums[..count])?;
             }
         }
     }
     Ok(())
+}
+
+fn run(args: &Args<'_>, rows: Range<usize>) -> Result<()> {
+    let rule = Rule::of(args)?;
+    match rule.mode {
+        0 => sample::<2>(args, rule, rows),
+        1 => sample::<1>(args, rule, rows),
+        _ => sample::<4>(args, rule, rows),
+    }
 }
 
 /// Sampling.
@@ -188,7 +238,7 @@ pub static OPERATORS: &[Operator] = &[kernel(
         same_dtype(ctx, 0, OUT)?;
         same_dtype(ctx, 1, OUT)?;
         check_float(ctx, OUT)?;
-        Routine::prepare(bind, |args, _| sample(args))
+        in_ranges(0, |args, _: &mut ()| bind(args), |_, args, rows, _| run(args, rows))
     },
 )];
 

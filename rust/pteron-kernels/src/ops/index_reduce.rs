@@ -4,7 +4,7 @@
 //! Edge cases: NaN wins every extreme; means of integers round down; without `include_self` a named slice
 //! starts from the first that meets it.
 
-use crate::compute::{Class, Compute};
+use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView};
 use crate::operator::{Operator, kernel};
 use crate::ops::indexing::check_positions;
@@ -13,7 +13,7 @@ use crate::routine::{Routine, dtype_of};
 use crate::shape::{check_index, wrap_dim};
 use crate::strided::copy::copy_whole;
 use crate::strided::loops::{Walk, signed};
-use pteron_core::{Args, BindArgs, Dims, Error, Result};
+use pteron_core::{AlignedBuffer, Args, BindArgs, DType, Dims, Error, Result, sizes};
 
 /// How a slice meets the one that is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -89,29 +89,44 @@ fn index_reduce<C: Compute>(args: &Args<'_>, divide: fn(C, i64) -> C) -> Result<
     let (_, src_stride) = along(src.meta().shape(), src.meta().strides(), dim);
     let (rest, from) = without_dim(src.meta().shape(), src.meta().strides(), dim);
     let (_, to) = without_dim(src.meta().shape(), meta.strides(), dim);
-    let count = index.meta().numel();
-    for i in 0..count {
-        let named = |j: usize| {
-            Ok::<_, Error>(check_index(index.get(j)?, extent).map_err(|e| e.argument("index"))? as i64)
-        };
-        let chosen = named(i)?;
-        let (mut is_first, mut is_last, mut times) = (!includes_self, true, i64::from(includes_self));
-        for j in 0..count {
-            if named(j)? == chosen {
-                is_first &= j >= i;
-                is_last &= j <= i;
-                times += 1;
+    let mut meetings =
+        AlignedBuffer::zeroed(sizes::checked_nbytes(&Dims::new(&[index.meta().numel(), 2])?, DType::Int64)?)?;
+    let mut buffer = [C::ZERO; BLOCK];
+    let meetings = sorted(&index, extent, meetings.as_mut_elements())?;
+    for met in meetings.chunk_by(|a, b| a.slice == b.slice) {
+        let times = met.len() as i64 + i64::from(includes_self);
+        for (i, Meeting { slice, position }) in met.iter().enumerate() {
+            let (is_first, is_last) = (i == 0 && !includes_self, i + 1 == met.len());
+            let (source, target) = (*position as usize * src_stride, *slice as usize * stride);
+            for start in (0..rest).step_by(BLOCK) {
+                let values = &mut buffer[..BLOCK.min(rest - start)];
+                src.gather(&from, source as isize, start, values)?;
+                y.update_all(&to, target as isize, start, values, |old, value| {
+                    let met = if is_first { value } else { reduction.apply(old, value) };
+                    if is_last && reduction == Meet::Mean { divide(met, times) } else { met }
+                })?;
             }
-        }
-        for position in 0..rest {
-            let value = src.get(from.offset(position) as usize + i * src_stride)?;
-            y.update(to.offset(position) as usize + chosen as usize * stride, |old| {
-                let met = if is_first { value } else { reduction.apply(old, value) };
-                if is_last && reduction == Meet::Mean { divide(met, times) } else { met }
-            })?;
         }
     }
     Ok(())
+}
+
+/// A slice, and the position that names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Meeting {
+    slice: u64,
+    position: u64,
+}
+
+/// All positions by the slice that they name, in their own order; they are checked.
+fn sorted<'a>(index: &Reader<'_, i64>, extent: usize, meetings: &'a mut [Meeting]) -> Result<&'a [Meeting]> {
+    for (position, meeting) in meetings.iter_mut().enumerate() {
+        let slice = check_index(index.get(position)?, extent).map_err(|e| e.argument("index"))?;
+        *meeting = Meeting { slice: slice as u64, position: position as u64 };
+    }
+    meetings.sort_unstable();
+    Ok(meetings)
 }
 
 /// Elements beside one dimension, and a walk over them by `strides`.
@@ -138,3 +153,43 @@ pub static OPERATORS: &[Operator] = &[kernel(
         }
     },
 )];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Arg, Tensor, run_out};
+    use pteron_core::DType;
+
+    #[test]
+    fn slices_meet_in_the_order_of_their_positions() {
+        let (extent, count) = (7, 500usize);
+        let x: Vec<f64> = (0..extent).map(|i| 1.0 + i as f64).collect();
+        let at: Vec<i64> = (0..count as i64).map(|i| i * i % 5).collect();
+        let source: Vec<f64> = (0..count).map(|i| 1.0 + (i % 3) as f64 / 64.0).collect();
+        for includes_self in [false, true] {
+            for (reduce, one) in [("prod", false), ("mean", true)] {
+                let mut want = x.clone();
+                for slot in 0..extent {
+                    let met: Vec<f64> =
+                        (0..count).filter(|i| at[*i] == slot as i64).map(|i| source[i]).collect();
+                    let own = includes_self.then_some(x[slot]);
+                    let terms = own.into_iter().chain(met.iter().copied());
+                    want[slot] = match met.len() {
+                        0 => x[slot],
+                        n if one => terms.sum::<f64>() / (n + usize::from(includes_self)) as f64,
+                        _ => terms.product(),
+                    };
+                }
+                let inputs: [Arg; 6] = [
+                    Tensor::of(&[extent], &x).into(),
+                    0.into(),
+                    Tensor::of(&[count], &at).into(),
+                    Tensor::of(&[count], &source).into(),
+                    reduce.into(),
+                    includes_self.into(),
+                ];
+                let got = run_out("aten::index_reduce.out", &inputs, DType::Float64, &[extent]).unwrap();
+                assert_eq!(got.values::<f64>(), want, "{reduce} {includes_self}");
+            }
+        }
+    }
+}

@@ -221,7 +221,7 @@ impl MethodInstance {
             let hint = "leave it out to use all threads that the method was loaded with";
             return Err(no_threads().method(code.ir.name.as_str()).hint(hint));
         }
-        session.begin(code, inputs, options.outputs)?;
+        session.begin(code, inputs, options.outputs, options.lend_outputs)?;
         let watch = self.deadline(&options).map(|when| (Deadline::set(when, &self.cancel), when));
         let budget = Budget::begin(self.budget(&options));
         let deadline = watch.as_ref().and_then(|(w, when)| w.is_none().then_some(*when));

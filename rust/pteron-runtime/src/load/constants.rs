@@ -11,8 +11,8 @@ use pteron_kernels::strided::copy::copy_between;
 use pteron_kernels::strided::views::View;
 use std::sync::Arc;
 
-/// Bytes of a constant whose pages are worth giving back.
-const WORTH_RELEASING: usize = 64 << 10;
+/// Bytes of a constant whose pages are worth giving back: smaller ones share theirs with others.
+const WORTH_RELEASING: usize = 4 << 10;
 
 /// Where the constants of one method are.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ impl<'a> Constants<'a> {
         self.data?.constant(key)
     }
 
-    /// Says that the bytes of a constant are not expected to be read again; small ones are not worth a call.
+    /// Says that the bytes of a constant are not expected to be read again; small ones are not worth it.
     pub(crate) fn release(&self, view: &ConstantView<'_>) {
         if let Some(data) = self.data
             && view.data.len() >= WORTH_RELEASING

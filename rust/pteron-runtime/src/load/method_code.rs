@@ -18,6 +18,7 @@ use crate::load::step::Step;
 use crate::optimize::{self, Loader, Optimized};
 use crate::step_effects::{Operation, written_scalars};
 use crate::{IoSpec, Limits, Runtime};
+use pteron_core::region::side_by_side;
 use pteron_core::{
     AlignedBuffer, ArgSpec, ConstantKey, ConstantView, CpuProfile, Error, ErrorKind, Instruction, PackStore,
     PrepareContext, Result, Schema, Scratch, TensorSpec, ValueId,
@@ -101,7 +102,8 @@ impl MethodCode {
         let (data, packs, limits) = (input.data, input.packs, input.limits);
         let mut expanded = expand(&mut ir, ExpandInput { data, packs, limits, translator: &translator })?;
         let folded = std::mem::take(&mut expanded.folded);
-        let made = Made::new(&input, &mut ir, folded).map_err(|e| {
+        let bytes = input.data.file_bytes();
+        let made = side_by_side(bytes, || Made::new(&input, &mut ir, folded)).map_err(|e| {
             let e = e.method(ir.name.as_str());
             input.with_line(expanded.origins.locate(e, &ir.delegates, input.data.debug()))
         });

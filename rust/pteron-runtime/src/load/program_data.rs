@@ -19,8 +19,25 @@ pub(crate) struct ProgramData {
     file: ProgramFile,
     external: ExternalFiles,
     debug: OnceLock<DebugInfo>,
-    /// What was given back to the system since [`ProgramData::release_again`].
-    released: Mutex<Vec<ConstantKey>>,
+    released: Mutex<Released>,
+}
+
+/// Bytes that are collected before the system is asked to take them: a call for each of a thousand small weights
+/// would cost more than their pages.
+const RELEASED_AT_ONCE: u64 = 1 << 20;
+
+/// Between neighbours there may lie this much that is needed: its page is read from the file again.
+const GAP: u64 = 4096;
+
+/// Constants that are not expected to be read again.
+#[derive(Default)]
+struct Released {
+    /// Since [`ProgramData::release_again`].
+    keys: Vec<ConstantKey>,
+    /// How many of them were given back to the system.
+    given_back: usize,
+    /// Bytes of the others.
+    waiting: u64,
 }
 
 impl ProgramData {
@@ -76,11 +93,14 @@ impl ProgramData {
 
     /// Says that the bytes of a stored constant are not expected to be read again.
     pub(crate) fn release(&self, key: &ConstantKey) {
-        if let Some(storage) = self.storage_of(key) {
-            storage.release(key.offset, key.nbytes);
-        }
-        if let Ok(mut released) = self.released.lock() {
-            released.push(*key);
+        let Ok(mut released) = self.released.lock() else { return };
+        released.keys.push(*key);
+        released.waiting = released.waiting.saturating_add(key.nbytes);
+        if released.waiting >= RELEASED_AT_ONCE {
+            let waiting = released.keys.get(released.given_back..).map(<[ConstantKey]>::to_vec);
+            released.given_back = released.keys.len();
+            released.waiting = 0;
+            self.give_back(waiting.unwrap_or_default());
         }
     }
 
@@ -88,9 +108,20 @@ impl ProgramData {
     /// of it back.
     pub(crate) fn release_again(&self) {
         let released = self.released.lock().map(|mut released| std::mem::take(&mut *released));
-        for key in released.unwrap_or_default() {
-            if let Some(storage) = self.storage_of(&key) {
-                storage.release(key.offset, key.nbytes);
+        self.give_back(released.unwrap_or_default().keys);
+    }
+
+    /// Gives pages back to the system, those of neighbours at once.
+    fn give_back(&self, mut keys: Vec<ConstantKey>) {
+        keys.sort_unstable_by_key(|key| (key.origin, key.offset));
+        let are_neighbours = |a: &ConstantKey, b: &ConstantKey| {
+            a.origin == b.origin && b.offset.saturating_sub(a.offset.saturating_add(a.nbytes)) < GAP
+        };
+        for run in keys.chunk_by(are_neighbours) {
+            let Some(first) = run.first() else { continue };
+            let end = run.iter().map(|key| key.offset.saturating_add(key.nbytes)).max().unwrap_or(0);
+            if let Some(storage) = self.storage_of(first) {
+                storage.release(first.offset, end.saturating_sub(first.offset));
             }
         }
     }

@@ -94,6 +94,7 @@ fn locate(ir: &MethodIr, chain: &Chain, effects: &[Accesses]) -> Vec<Location> {
     let mut locations: Vec<Location> = ids.map(|id| own_location(ir, id)).collect();
     let mut first_access: HashMap<ValueId, usize> = HashMap::new();
     let mut view_definitions: HashMap<ValueId, u32> = HashMap::new();
+    let mut overwritten: HashSet<ValueId> = HashSet::new();
     for (i, (instruction, e)) in chain.iter().zip(effects).enumerate() {
         for a in e.reads.iter().chain(&e.writes) {
             first_access.entry(a.value).or_insert(i);
@@ -102,6 +103,8 @@ fn locate(ir: &MethodIr, chain: &Chain, effects: &[Accesses]) -> Vec<Location> {
             first_access.entry(out).or_insert(i);
             let count = view_definitions.entry(out).or_default();
             *count = count.saturating_add(1);
+        } else {
+            overwritten.extend(e.writes.iter().map(|a| a.value));
         }
         if let Some(Instruction::Move { to, .. }) = instruction {
             view_definitions.insert(*to, 2);
@@ -118,7 +121,9 @@ fn locate(ir: &MethodIr, chain: &Chain, effects: &[Accesses]) -> Vec<Location> {
         {
             let is_used_before = first_access.get(&out).is_some_and(|first| *first < i);
             let is_boundary = ir.inputs.contains(&out);
-            let location = if is_used_before || is_boundary {
+            // Who writes to the view writes to what it was pointed at: the view has to stay an instruction.
+            let is_overwritten = overwritten.contains(&out);
+            let location = if is_used_before || is_boundary || is_overwritten {
                 Location::Unknown
             } else {
                 locations.get(base.index()).copied().unwrap_or(Location::Unknown)

@@ -19,7 +19,7 @@ use crate::session::shared_state::SharedState;
 use crate::{Allocation, InputValue, LentTensor, Limits, OutputBuffer, TensorInput};
 use pteron_core::memory_reserve::try_with_capacity;
 use pteron_core::{
-    AlignedBuffer, BindArgs, Bound, Error, Grid, RandomStream, Result, TensorSlot, Value, ValueId,
+    AlignedBuffer, BindArgs, Bound, BufferHome, Error, Grid, RandomStream, Result, TensorSlot, Value, ValueId,
 };
 use pteron_cpu::SessionScratch;
 use std::sync::Arc;
@@ -59,6 +59,8 @@ pub(crate) struct Session {
     // Memory of unplanned outputs that go to buffers of the caller which they cannot be computed in; kept, so
     // that calls with bound outputs allocate nothing.
     spare: Vec<Option<AlignedBuffer>>,
+    // Memory of large planned outputs that no buffer is bound to, for the current run, and where it comes from.
+    moved: Vec<(Arc<BufferHome>, Option<AlignedBuffer>)>,
     // Where moving tensors are before a run.
     bases: Vec<(ValueId, TensorSlot)>,
     // What written scalars are before a run.
@@ -67,6 +69,10 @@ pub(crate) struct Session {
 
 /// Scratch that is not counted: what kernels of small programs take.
 const SMALL_SCRATCH: usize = 16 << 20;
+
+/// Bytes from which on a planned output is computed in memory of its own: less is copied in no time. With assertions on,
+/// all are, so that tests of small programs, random ones and mutants see it.
+const LARGE_OUTPUT: usize = if cfg!(debug_assertions) { 1 } else { 64 << 10 };
 
 /// Refuses a session that needs more memory than `limits` allow, before any is taken.
 fn check_memory(code: &MethodCode, threads: usize, limits: &Limits) -> Result<()> {
@@ -122,6 +128,7 @@ impl Session {
             input_allocations: try_with_capacity(code.input_rules.rules.len())?,
             fresh: code.layout.fresh_outputs.iter().map(|_| None).collect(),
             spare: code.layout.fresh_outputs.iter().map(|_| None).collect(),
+            moved: code.layout.movable_outputs.iter().map(|_| Default::default()).collect(),
             bases: vec![],
             scalars: vec![],
         };
@@ -261,12 +268,14 @@ impl Session {
         code: &MethodCode,
         inputs: &[InputValue<'_>],
         buffers: &[Option<OutputBuffer<'_>>],
+        is_lending: bool,
     ) -> Result<()> {
         check_inputs(code, inputs)?;
         bound_outputs::check_buffers(code, buffers)?;
         self.end_loans(code)?;
         self.put_back();
         self.place_outputs(code, inputs, buffers)?;
+        self.move_outputs(code, inputs, buffers, is_lending)?;
         self.input_allocations.clear();
         for (at, (rule, input)) in code.input_rules.rules.iter().zip(inputs).enumerate() {
             let Some(value) = self.values.get_mut(rule.id.index()) else { continue };
@@ -305,7 +314,7 @@ impl Session {
         }
     }
 
-    /// Gives unplanned outputs their memory, and planned ones a buffer of the caller where they can have it.
+    /// Gives unplanned outputs their memory.
     fn place_outputs(
         &mut self,
         code: &MethodCode,
@@ -338,35 +347,47 @@ impl Session {
                 unsafe { slot.set_data(buffer.as_ptr(), nbytes) };
             }
         }
-        if buffers.iter().any(Option::is_some) {
-            self.move_outputs(code, inputs, buffers);
-        }
         Ok(())
     }
 
-    /// Lets planned outputs be computed in buffers of the caller, where they can.
+    /// Lets planned outputs be computed in buffers of the caller, where they can. Large ones that no buffer is bound to
+    /// and that are not lent get memory that the caller takes over, which saves copying them.
     fn move_outputs(
         &mut self,
         code: &MethodCode,
         inputs: &[InputValue<'_>],
         buffers: &[Option<OutputBuffer<'_>>],
-    ) {
-        for id in &code.layout.movable_outputs {
+        is_lending: bool,
+    ) -> Result<()> {
+        for (id, (home, moved)) in code.layout.movable_outputs.iter().zip(&mut self.moved) {
             let Some(slot) = self.values.get_mut(id.index()).and_then(Value::as_tensor_mut) else { continue };
+            let nbytes = slot.capacity();
             if let Some(buffer) = bound_outputs::direct(*id, slot, &code.ir.outputs, buffers, inputs) {
-                let nbytes = slot.capacity();
                 // SAFETY: the buffer has the tensor's largest shape, so as many bytes as its place in the plan,
                 // and is the output's alone until the call returns; the next run puts the pointer back.
                 unsafe { slot.set_data(buffer.data, nbytes) };
+                continue;
             }
+            let is_bound = code.ir.outputs.iter().zip(buffers).any(|(o, b)| o == id && b.is_some());
+            if is_bound || is_lending || nbytes < LARGE_OUTPUT {
+                continue;
+            }
+            let own = moved.insert(home.take(nbytes)?);
+            // SAFETY: as many bytes as its place in the plan, which the session keeps until the run has ended; the
+            // next run puts the pointer back.
+            unsafe { slot.set_data(own.as_ptr(), nbytes) };
         }
+        Ok(())
     }
 
-    /// The memory of an unplanned output, taken out of the session, if the output still lies there.
+    /// The memory that an output got for this run, taken out of the session, if the output still lies there.
     pub(crate) fn take_fresh(&mut self, code: &MethodCode, id: ValueId) -> Option<AlignedBuffer> {
-        let at = code.layout.fresh_outputs.iter().position(|v| *v == id)?;
+        let place = |list: &[ValueId]| list.iter().position(|v| *v == id);
         let data = self.slot(id).ok()?.data();
-        let kept = self.fresh.get_mut(at)?;
+        let kept = match place(&code.layout.fresh_outputs) {
+            Some(at) => self.fresh.get_mut(at)?,
+            None => &mut self.moved.get_mut(place(&code.layout.movable_outputs)?)?.1,
+        };
         kept.take_if(|buffer| buffer.as_ptr() == data)
     }
 
@@ -413,12 +434,20 @@ impl Session {
     pub(crate) fn abandon_memory(&mut self) {
         let copies = std::mem::take(&mut self.input_copies);
         let fresh = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.spare));
-        std::mem::forget((std::mem::take(&mut self.arenas), std::mem::take(&mut self.own), copies, fresh));
+        let moved = std::mem::take(&mut self.moved);
+        std::mem::forget((
+            std::mem::take(&mut self.arenas),
+            std::mem::take(&mut self.own),
+            copies,
+            fresh,
+            moved,
+        ));
     }
 
     /// Lets go of the memory of outputs that nobody took.
     pub(crate) fn drop_fresh(&mut self) {
         self.fresh.iter_mut().for_each(|f| *f = None);
+        self.moved.iter_mut().for_each(|(_, moved)| *moved = None);
     }
 
     /// Does this range lie in memory that instructions may write?
@@ -430,6 +459,7 @@ impl Session {
         };
         self.arenas.iter().map(|a| &*a.memory).chain(&self.own).any(lies_in)
             || self.input_copies.iter().chain(&self.fresh).chain(&self.spare).flatten().any(lies_in)
+            || self.moved.iter().filter_map(|(_, moved)| moved.as_ref()).any(lies_in)
     }
 
     /// Zeroes mutable buffers and the session's own memory and copies the initial contents again.

@@ -83,7 +83,11 @@ pub fn overlaps(seed: &Seed) -> Vec<Mutant> {
 
 fn findings(tools: &Tools, mutants: impl Iterator<Item = Mutant>) -> Vec<String> {
     let mut tally = Tally::default();
-    mutants.for_each(|m| drop(judge(&tools.server, &tools.trial, &m, &mut tally)));
+    for mutant in mutants {
+        if let Some(problem) = judge(&tools.server, &tools.trial, &mutant, &mut tally) {
+            keep(&folder(), &mutant, &problem);
+        }
+    }
     tally.findings
 }
 

@@ -43,6 +43,9 @@ pub(super) struct BlockTask<'a> {
     pub split: Split,
     /// Counted over all images.
     pub tiles: Range<usize>,
+    /// Of channels.
+    pub group: usize,
+    /// Counted over all groups.
     pub panels: Range<usize>,
     pub operands: Operands,
     /// [`table_entries`].
@@ -112,13 +115,14 @@ impl BlockTask<'_> {
         let OutputTile { image, y, x } = self.place(t);
         let geometry = &self.convolution.geometry;
         let ([_, height, width], [_, down, across]) = (self.split.extents.input, geometry.padding);
-        let channels = geometry.in_channels;
+        let channels = geometry.total_in_channels();
+        let first = self.group * geometry.in_channels;
         for (i, slot) in self.table.iter_mut().enumerate().take(POINTS) {
             let (row, column) = ((y + i / 4).wrapping_sub(down), (x + i % 4).wrapping_sub(across));
             *slot = match row < height && column < width {
                 true => {
                     let pixel = (image * height + row) * width + column;
-                    self.operands.input.wrapping_add(pixel * channels) as usize
+                    self.operands.input.wrapping_add(pixel * channels + first) as usize
                 }
                 false => self.zeros.as_ptr() as usize,
             };
@@ -161,10 +165,10 @@ impl BlockTask<'_> {
         let length = row_length(channels);
         let weights = self.convolution.weights.as_ptr().cast::<f32>();
         let parts = k_blocks(channels);
-        let all = self.convolution.panels();
+        let all = geometry.groups * self.convolution.panels();
         for point in 0..POINTS {
             for (j, panel) in self.panels.clone().enumerate() {
-                let columns = PANEL.min(geometry.out_channels - panel * PANEL);
+                let columns = PANEL.min(geometry.total_out_channels() - panel * PANEL);
                 for i in 0..parts {
                     let k = part(channels, parts, i);
                     let tile = Tile {
@@ -234,7 +238,7 @@ impl BlockTask<'_> {
         let [_, height, width] = self.split.extents.output;
         let OutputTile { image, y, x } = self.place(t);
         let channel = (self.panels.start + j) * PANEL;
-        let total = geometry.out_channels;
+        let total = geometry.total_out_channels();
         let between = self.tiles.len() * PANEL;
         let first = ((image * height + y) * width + x) * total + channel;
         for c in (0..PANEL.min(total - channel)).step_by(S::LANES) {
@@ -293,7 +297,7 @@ impl BlockTask<'_> {
             return;
         }
         let [_, height, width] = self.split.extents.output;
-        let total = self.convolution.geometry.out_channels;
+        let total = self.convolution.geometry.total_out_channels();
         let channel = self.panels.start * PANEL;
         let channels = (self.panels.len() * PANEL).min(total - channel);
         for t in 0..self.tiles.len() {

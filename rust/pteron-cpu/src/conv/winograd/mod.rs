@@ -40,14 +40,15 @@ struct Winograd {
     epilogue: Epilogue,
 }
 
-/// How one call splits up: blocks of tiles × groups of panels.
+/// How one call splits up: blocks of tiles × groups of channels × parts of their panels.
 #[derive(Debug, Clone, Copy, Default)]
 struct Split {
     extents: Extents,
     /// Tiles down and across an image.
     grid: [usize; 2],
     blocks: usize,
-    groups: usize,
+    /// Parts of the panels of a group.
+    parts: usize,
 }
 
 impl Split {
@@ -65,11 +66,13 @@ fn is_fit(geometry: &Geometry, extents: &Extents) -> bool {
         dilation: [1; 3],
         output_padding: [0; 3],
         is_transposed: false,
-        groups: 1,
         ..*geometry
     };
     let [_, height, width] = extents.output;
+    // Panels of a group hold its outputs alone.
+    let has_own_panels = geometry.groups == 1 || geometry.out_channels.is_multiple_of(PANEL);
     *geometry == plain
+        && has_own_panels
         && (FEWEST_CHANNELS..=MOST_CHANNELS).contains(&geometry.in_channels)
         && geometry.out_channels >= FEWEST_CHANNELS
         && height.div_ceil(2) * width.div_ceil(2) >= FEWEST_TILES
@@ -104,6 +107,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Preparation {
 }
 
 impl Winograd {
+    /// Of a group of channels.
     fn panels(&self) -> usize {
         self.geometry.out_channels.div_ceil(PANEL)
     }
@@ -126,13 +130,13 @@ impl Method for Winograd {
     fn split(&self, extents: Extents) -> Result<(Split, Grid)> {
         let [_, height, width] = extents.output;
         let grid = [height.div_ceil(2), width.div_ceil(2)];
-        let mut split = Split { extents, grid, blocks: 0, groups: self.panels().div_ceil(MOST_PANELS) };
+        let mut split = Split { extents, grid, blocks: 0, parts: self.panels().div_ceil(MOST_PANELS) };
         split.blocks = split.tiles().div_ceil(MOST_TILES);
-        let chunks = split.blocks * split.groups;
+        let chunks = split.blocks * split.parts;
         // About 64 multiply-adds a nanosecond.
         let products = weights::POINTS * split.tiles() * self.geometry.in_channels;
         let work = (products / chunks).saturating_mul(self.panels() * PANEL) / 64;
-        Ok((split, Grid::chunks(chunks, work)))
+        Ok((split, Grid::chunks(chunks * self.geometry.groups, work)))
     }
 
     fn run(&self, split: Split, operands: Operands, chunk: Part<'_>) -> Result<()> {
@@ -141,12 +145,16 @@ impl Method for Winograd {
         let (transformed, rest) = rest.split_at_mut(transformed_floats(channels));
         let (products, post) = rest.split_at_mut(product_floats());
         zeros.fill(0.0);
-        let (group, block) = (chunk.chunk % split.groups, chunk.chunk / split.groups);
+        let (rest, part_of_group) = (chunk.chunk / split.parts, chunk.chunk % split.parts);
+        let (block, group) = (rest / self.geometry.groups, rest % self.geometry.groups);
+        let panels = part(self.panels(), split.parts, part_of_group);
+        let first = group * self.panels();
         self.level.dispatch(BlockTask {
             convolution: self,
             split,
             tiles: part(split.tiles(), split.blocks, block),
-            panels: part(self.panels(), split.groups, group),
+            group,
+            panels: first + panels.start..first + panels.end,
             operands,
             table: chunk.table,
             zeros,

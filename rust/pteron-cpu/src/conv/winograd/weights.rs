@@ -1,6 +1,6 @@
 //! Packed format `f32_winograd_2x2_3x3_nr32_v1`: weights of [`super`] in the transform's domain.
 //!
-//! The weight is seen as [1, O, I, 3, 3]. The pack is the row-major f32 array [16, ceil(O / 32), I, 32]: element
+//! The weight is seen as [1, O, I, 3, 3], I the inputs of a group. The pack is the row-major f32 array [16, ceil(O / 32), I, 32]: element
 //! (4 y + x, p, i, c) is element (y, x) of G·g·Gᵀ for the window g of output 32 p + c and input i, or zero where
 //! 32 p + c ≥ O. It is the same for every instruction set. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
@@ -38,7 +38,9 @@ pub fn packed(
     weight: &ConstantView<'_>,
     geometry: &Geometry,
 ) -> Result<Option<Arc<PackedBytes>>> {
-    let Some(view) = five_dimensional(weight, geometry)? else { return Ok(None) };
+    // The outputs of all groups lie one behind the other.
+    let whole = Geometry { groups: 1, out_channels: geometry.total_out_channels(), ..*geometry };
+    let Some(view) = five_dimensional(weight, &whole)? else { return Ok(None) };
     packs.get_or_pack(PackKey::new(&view, FORMAT), || pack(cpu, &view)).map(Some)
 }
 

@@ -1,11 +1,13 @@
 //! The rewrite rules, one per file, in the order in which they run. Each has a switch.
 
 mod channels_last;
+mod convolve_before_resize;
 mod drop_indices;
 mod fold_affine;
 mod fold_batch_norm;
 mod fold_constants;
 mod fold_padding;
+mod fold_products;
 mod fuse_attention;
 mod fuse_chain;
 mod fuse_clamp;
@@ -14,12 +16,14 @@ mod fuse_rms_norm;
 mod fuse_rotary;
 mod fuse_tail;
 mod fuse_weight_only;
+mod pointwise;
 mod quantised;
 mod remove_copies;
 mod remove_dead;
 mod rule;
 mod sink_views;
 mod winograd;
+mod write_as_shown;
 
 use super::{Graph, Host};
 use crate::plan::RuleSwitches;
@@ -49,11 +53,16 @@ pub const RULES: &[Rule] = &[
     sink_views::RULE,
     // Behind what leaves products and calls side by side.
     fold_affine::RULE,
+    // Behind what goes into the weights of convolutions.
+    convolve_before_resize::RULE,
     // Before those that fuse: they ask for tensors that lie alike.
     channels_last::RULE,
+    // Behind the one by which rows and images are the same bytes.
+    fold_products::RULE,
     fuse_residual::RULE,
     fuse_clamp::RULE,
     fuse_tail::RULE,
+    write_as_shown::RULE,
     // Behind those that look for convolutions.
     winograd::RULE,
     remove_dead::RULE,
@@ -61,8 +70,10 @@ pub const RULES: &[Rule] = &[
     fuse_chain::RULE,
 ];
 
-/// The rule that may make a method need more memory: copies in another order stand beside what they copy.
-pub const COPIES_IMAGES: &str = channels_last::RULE.name;
+/// The rules that may make a method need more memory, the one that is worth least first. A chain reads all its inputs
+/// at once; maps that were convolved stand beside each other; copies in another order beside what they copy.
+pub const NEED_MEMORY: [&str; 3] =
+    [fuse_chain::RULE.name, convolve_before_resize::RULE.name, channels_last::RULE.name];
 
 /// The rules that are switched on and can have something to do in a method with `operators`.
 pub fn candidates<'a>(

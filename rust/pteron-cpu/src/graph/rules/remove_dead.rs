@@ -52,6 +52,7 @@ fn is_pure(graph: &Graph, id: NodeId) -> bool {
     match node.op {
         Op::View
         | Op::Linear
+        | Op::RowProduct
         | Op::Integer(_)
         | Op::WeightOnly(_)
         | Op::MaxPool

@@ -29,7 +29,7 @@ pub(super) fn emit(
         entries: vec![u32::MAX; chain.len().saturating_add(1)],
         made: Vec::new(),
         lists: HashMap::new(),
-        literals: Vec::new(),
+        literals: HashMap::new(),
         blocks: Blocks::default(),
     };
     for (start, graph) in graphs {
@@ -55,7 +55,8 @@ struct Emitter<'a> {
     /// Values to append to the method's.
     made: Vec<ValueIr>,
     lists: HashMap<Vec<Option<ValueId>>, ValueId>,
-    literals: Vec<(Literal, ValueId)>,
+    /// By their text, which tells -0.0 from 0.0.
+    literals: HashMap<String, ValueId>,
     blocks: Blocks,
 }
 
@@ -91,7 +92,8 @@ impl Emitter<'_> {
     }
 
     fn literal(&mut self, literal: &Literal) -> ValueId {
-        if let Some((_, known)) = self.literals.iter().find(|(l, _)| l == literal) {
+        let key = format!("{literal:?}");
+        if let Some(known) = self.literals.get(&key) {
             return *known;
         }
         let value = match literal {
@@ -105,7 +107,7 @@ impl Emitter<'_> {
             }
         };
         let id = self.value(value);
-        self.literals.push((literal.clone(), id));
+        self.literals.insert(key, id);
         id
     }
 

@@ -20,24 +20,40 @@ pub(super) use analysis::Analysis;
 use host::RunHost;
 use pteron_core::{Instruction, Result};
 use pteron_cpu::graph::Graph;
-use pteron_cpu::graph::rules::{COPIES_IMAGES, Rule, rewrite};
+use pteron_cpu::graph::rules::{NEED_MEMORY, Rule, rewrite};
 use uses::FileUses;
 
 /// Applies `rules`. `None`, with `ir` as it was, where there is nothing to rewrite or the rewritten
-/// program would need more memory than the file's, with and without copies of images in another order.
+/// program would need more memory than the file's even when rules that need memory are given up.
 pub(super) fn compile(
     ir: &mut MethodIr,
     folded: &mut Vec<FoldedConstant>,
     known: Analysis<'_>,
     rules: &[&'static Rule],
 ) -> Result<Option<Optimized>> {
-    let others: Vec<&'static Rule> = rules.iter().filter(|r| r.name != COPIES_IMAGES).copied().collect();
-    if others.len() < rules.len()
-        && let Some(compiled) = attempt(ir, folded, known, rules)?
-    {
-        return Ok(Some(compiled));
+    let at_stake = rules.iter().filter(|rule| NEED_MEMORY.contains(&rule.name)).count();
+    // None of them, each alone, all.
+    let all = std::iter::once(&NEED_MEMORY[..]).filter(|_| at_stake > 1);
+    for given_up in std::iter::once(&[][..]).chain(NEED_MEMORY.chunks(1)).chain(all) {
+        let kept = |rule: &&&'static Rule| !given_up.contains(&rule.name);
+        let rest: Vec<&'static Rule> = rules.iter().filter(kept).copied().collect();
+        if rest.len() == rules.len() && !given_up.is_empty() {
+            continue;
+        }
+        match attempt(ir, folded, known, &rest)? {
+            Attempt::Fits(compiled) => return Ok(Some(compiled)),
+            Attempt::ChangesNothing if given_up.is_empty() => return Ok(None),
+            Attempt::ChangesNothing | Attempt::NeedsMemory => {}
+        }
     }
-    attempt(ir, folded, known, &others)
+    Ok(None)
+}
+
+/// What rules came to.
+enum Attempt {
+    Fits(Optimized),
+    ChangesNothing,
+    NeedsMemory,
 }
 
 /// Constants that rules make stay in `ir` and `folded` in any case.
@@ -46,7 +62,7 @@ fn attempt(
     folded: &mut Vec<FoldedConstant>,
     known: Analysis<'_>,
     rules: &[&'static Rule],
-) -> Result<Option<Optimized>> {
+) -> Result<Attempt> {
     let uses = FileUses::new(ir, known.chain, known.effects);
     let mut graphs: Vec<(usize, Graph)> = Vec::new();
     let mut count = 0usize;
@@ -57,9 +73,9 @@ fn attempt(
         graphs.push((start, graph));
     }
     if count == 0 {
-        return Ok(None);
+        return Ok(Attempt::ChangesNothing);
     }
-    emit::emit(ir, folded, known, &graphs)
+    Ok(emit::emit(ir, folded, known, &graphs)?.map_or(Attempt::NeedsMemory, Attempt::Fits))
 }
 
 /// `start..end` of every run.

@@ -7,7 +7,8 @@
 //! what each operation asks for, and the prices). Every tensor that only the run sees gets the order that
 //! makes the whole cheapest, which is a minimal cut ([`min_cut`]): where two operations want a tensor in
 //! different orders, a copy stands between them, once for all that want the other one. Tensors at the border
-//! keep the file's order; constants are reordered at load.
+//! keep the file's order; constants are reordered at load. Permutes between images and rows of their pixels cost
+//! nothing where the image is channels-last ([`rows_of_images`]).
 //!
 //! Exact where kernels sum in the same order whatever the layout; convolutions, pools and means do not, so
 //! results differ by rounding (about 1e-7 of the largest). Runs before the rules that fuse, since those ask
@@ -15,16 +16,18 @@
 
 mod min_cut;
 mod roles;
+mod rows_of_images;
 #[cfg(test)]
 mod tests;
 
 use super::remove_copies::remove_copies;
 use super::rule::Rule;
-use crate::epilogue::Epilogue;
-use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, NodeId, Op, TensorId};
+use super::sink_views::sink_image_views;
+use crate::graph::{Argument, Draft, Graph, Host, NodeId, TensorId};
 use min_cut::{NEVER, Network, SINK, SOURCE};
 use pteron_core::{AlignedBuffer, ConstantView, DimOrder, Dynamism, Result, TensorSpec};
-use roles::{Group, Role, groups, is_neutral, order_of, role};
+use roles::{Group, Role, copy_ns, groups, is_neutral, order_of, role};
+use rows_of_images::{into_views, row_permute, unflatten};
 use std::collections::HashMap;
 
 pub(super) const RULE: Rule = Rule {
@@ -34,17 +37,16 @@ pub(super) const RULE: Rule = Rule {
     apply,
 };
 
-/// Nanoseconds that a copy costs whatever its size.
-const COPY_NS: u64 = 500;
-
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     let is_convolution = |(id, _): (NodeId, &crate::graph::Node)| role(graph, id) == Role::Prefers;
     if !graph.live().any(is_convolution) {
         return Ok(0);
     }
+    let unflattened = unflatten(graph);
     let demands = Demands::new(graph);
     let orders = demands.cheapest(graph);
-    demands.apply(graph, host, &orders)
+    let count = demands.apply(graph, host, &orders)?;
+    Ok(count + unflattened + into_views(graph) + sink_image_views(graph))
 }
 
 /// Channels-last for a rank.
@@ -85,6 +87,9 @@ impl Demands {
                         }
                         written.extend(group.outputs.iter().map(|t| (*t, at)));
                         demands.groups.push(group);
+                    }
+                    if let Some(found) = row_permute(graph, node).filter(|found| !found.reads_image) {
+                        demands.needs(graph, found.rows, id);
                     }
                     if role(graph, id) == Role::Views
                         && let Some(input) = node.input(0)
@@ -197,11 +202,7 @@ impl Demands {
                 .filter(|(_, order)| is != Some(wanted(*order)))
                 .map(|(node, _)| *node)
                 .collect();
-            others.sort_by(|a, b| match (a == b, graph.is_before(*a, *b)) {
-                (true, _) => std::cmp::Ordering::Equal,
-                (_, true) => std::cmp::Ordering::Less,
-                _ => std::cmp::Ordering::Greater,
-            });
+            graph.sort(&mut others);
             if let (Some(first), Some(is)) = (others.first().copied(), is) {
                 let copy = reordered(graph, host, *image, !is, first)?;
                 graph.redirect(&others, *image, copy);
@@ -211,14 +212,6 @@ impl Demands {
         // Copies of the file into an order that their input has by now.
         remove_copies(graph);
         Ok(count)
-    }
-}
-
-fn copy_ns(spec: &TensorSpec) -> u64 {
-    match (is_neutral(spec), spec.is_dynamic()) {
-        (true, false) => 1,
-        (true, true) => COPY_NS,
-        _ => COPY_NS.saturating_add(spec.shape.numel().unwrap_or(0) as u64 / 2),
     }
 }
 
@@ -244,18 +237,11 @@ fn reordered(
         return Ok(copy);
     }
     let is_view = is_neutral(&spec) && !spec.is_dynamic();
-    let extents: Vec<i64> = spec.shape.iter().map(|n| *n as i64).collect();
+    let sizes = Argument::extents(&spec.shape);
     let copy = graph.new_tensor(spec);
-    let (op, operator, middle) = match is_view {
-        true => (Op::View, ET_VIEW, Argument::ints(&extents)),
-        false => (Op::Opaque, COPY, Argument::none()),
-    };
-    let draft = Draft {
-        op,
-        operator: operator.into(),
-        args: vec![Argument::Tensor(image), middle, Argument::Tensor(copy)],
-        outputs: smallvec::smallvec![copy],
-        epilogue: Epilogue::NONE,
+    let draft = match is_view {
+        true => Draft::view(image, sizes, copy),
+        false => Draft::call(COPY, vec![Argument::Tensor(image), Argument::none()], copy),
     };
     graph.insert_before(reader, draft);
     Ok(copy)

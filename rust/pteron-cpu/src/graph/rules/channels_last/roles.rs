@@ -1,5 +1,6 @@
 //! What each operation asks of the memory order of images and volumes, in one table.
 
+use super::rows_of_images::row_permute;
 use crate::graph::{Graph, Node, NodeId, Op, TensorId};
 use pteron_core::TensorSpec;
 use pteron_kernels::elementwise::function_table::is_elementwise;
@@ -16,6 +17,8 @@ pub(super) enum Role {
     Reduces,
     /// Moves elements from any order into any other.
     Copies,
+    /// Goes between an image and the rows of its pixels, which are the same bytes where the image is channels-last.
+    Permutes,
     /// The same bytes under another shape: blind to the order of images that lie alike in both.
     Views,
     /// Needs its tensors as the file has them.
@@ -76,6 +79,9 @@ pub(super) struct Group {
     pub interleaved_ns: u64,
 }
 
+/// Nanoseconds that a copy costs whatever its size.
+const COPY_NS: u64 = 500;
+
 /// Positions among the arguments of a convolution.
 const WEIGHT: usize = 1;
 const TRANSPOSED: usize = 6;
@@ -99,6 +105,15 @@ pub(super) fn is_neutral(spec: &TensorSpec) -> bool {
     spec.shape.get(1).is_some_and(is_single) || spec.shape.iter().skip(2).all(is_single)
 }
 
+/// What a copy into the other order costs.
+pub(super) fn copy_ns(spec: &TensorSpec) -> u64 {
+    match (is_neutral(spec), spec.is_dynamic()) {
+        (true, false) => 1,
+        (true, true) => COPY_NS,
+        _ => COPY_NS.saturating_add(spec.shape.numel().unwrap_or(0) as u64 / 2),
+    }
+}
+
 /// The role of `id` in its graph.
 pub(super) fn role(graph: &Graph, id: NodeId) -> Role {
     let node = graph.node(id);
@@ -111,6 +126,7 @@ pub(super) fn role(graph: &Graph, id: NodeId) -> Role {
         Op::View => Role::Views,
         Op::Clamp { .. } | Op::Elementwise(_) | Op::MaxPool => Role::Agnostic,
         Op::Opaque if is_elementwise(&node.operator) => Role::Agnostic,
+        Op::Opaque if row_permute(graph, node).is_some() => Role::Permutes,
         Op::Opaque => match TABLE.iter().find(|(name, _)| *name == node.operator) {
             Some((_, Role::Reduces)) if !reduces_pixels(graph, node) => Role::Fixed,
             Some((_, role)) => *role,
@@ -157,6 +173,15 @@ pub(super) fn groups(graph: &Graph, id: NodeId) -> Option<SmallVec<[Group; 2]>> 
             let is_blind = |t: &TensorId| is_image(t) && is_neutral(spec(t)) && !spec(t).is_dynamic();
             let output = node.output().filter(is_blind);
             Some([Group { outputs: output.into_iter().collect(), ..Group::default() }].into_iter().collect())
+        }
+        Role::Permutes => {
+            let found = row_permute(graph, node).filter(|found| is_image(&found.image))?;
+            let mut group = Group { planes_ns: copy_ns(spec(&found.image)), ..Group::default() };
+            match found.reads_image {
+                true => group.inputs.push(found.image),
+                false => group.outputs.push(found.image),
+            }
+            Some([group].into_iter().collect())
         }
         Role::Agnostic => {
             let of = rank(node.outputs.first()?);

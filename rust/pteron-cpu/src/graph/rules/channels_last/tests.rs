@@ -1,6 +1,6 @@
 use super::*;
-use crate::graph::Literal;
 use crate::graph::testing::{AnyKernel, Builder};
+use crate::graph::{ET_VIEW, Literal};
 
 const IMAGE: &[usize] = &[1, 64, 28, 28];
 
@@ -183,4 +183,109 @@ fn reordered_elements_keep_their_places() {
     let planes = TensorSpec::contiguous(pteron_core::DType::Float32, &[1, 2, 1, 3]).unwrap();
     let out = elements_in_order(&view, &in_order(&planes, true)).unwrap().unwrap();
     assert_eq!(out.as_elements::<f32>(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+}
+
+fn permute(b: &mut Builder, x: TensorId, dims: &[i64], shape: &[usize]) -> TensorId {
+    b.call_with("aten::permute_copy.out", vec![Argument::Tensor(x), Argument::ints(dims)], shape)
+}
+
+fn view(b: &mut Builder, x: TensorId, shape: &[usize]) -> TensorId {
+    let sizes: Vec<i64> = shape.iter().map(|n| *n as i64).collect();
+    b.call_with(ET_VIEW, vec![Argument::Tensor(x), Argument::ints(&sizes)], shape)
+}
+
+fn operators(b: &Builder) -> Vec<&str> {
+    b.graph.live().map(|(_, n)| n.operator.as_str()).collect()
+}
+
+#[test]
+fn rows_of_an_image_in_pixels_are_its_bytes() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 3, 28, 28]);
+    let y = convolution(&mut b, x, &[64, 3, 3, 3], 1, IMAGE);
+    let rows = permute(&mut b, y, &[0, 2, 3, 1], &[1, 28, 28, 64]);
+    let normed = b.call("aten::softmax.out", &[rows], &[1, 28, 28, 64]);
+    let back = permute(&mut b, normed, &[0, -1, 1, 2], IMAGE);
+    let z = convolution(&mut b, back, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    assert!(applied(&mut b) > 0);
+    assert_eq!([y, back, z].map(|t| image(&b, t)), ["pixels"; 3]);
+    let seen = ["aten::convolution.out", ET_VIEW, "aten::softmax.out", ET_VIEW, "aten::convolution.out"];
+    assert_eq!(operators(&b), [&seen[..], &["aten::mean.out"]].concat());
+}
+
+#[test]
+fn flattened_images_are_rows_too() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 3, 28, 28]);
+    let y = convolution(&mut b, x, &[64, 3, 3, 3], 1, IMAGE);
+    let flat = view(&mut b, y, &[1, 64, 784]);
+    let rows = permute(&mut b, flat, &[0, 2, 1], &[1, 784, 64]);
+    let normed = b.call("aten::softmax.out", &[rows], &[1, 784, 64]);
+    let swapped = permute(&mut b, normed, &[0, 2, 1], &[1, 64, 784]);
+    let back = view(&mut b, swapped, IMAGE);
+    let z = convolution(&mut b, back, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    assert!(applied(&mut b) > 0);
+    // One view each, of what was computed.
+    let read = |t: TensorId| b.graph.node(b.graph.producer(t).unwrap()).input(0);
+    assert_eq!((read(rows), read(back)), (Some(y), Some(normed)));
+    assert_eq!(operators(&b).iter().filter(|o| **o == ET_VIEW).count(), 2);
+    assert!(!operators(&b).contains(&"aten::permute_copy.out"));
+}
+
+#[test]
+fn a_flat_image_that_others_read_is_permuted_once() {
+    let mut b = Builder::new();
+    let rows = b.border(&[1, 784, 64]);
+    let normed = b.call("aten::softmax.out", &[rows], &[1, 784, 64]);
+    let swapped = permute(&mut b, normed, &[0, 2, 1], &[1, 64, 784]);
+    b.call("aten::exp.out", &[swapped], &[1, 64, 784]);
+    let back = view(&mut b, swapped, IMAGE);
+    let z = convolution(&mut b, back, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    applied(&mut b);
+    assert_eq!(operators(&b).iter().filter(|o| **o == "aten::permute_copy.out").count(), 1);
+}
+
+#[test]
+fn rows_that_leave_the_run_are_copied_to_where_they_were() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 3, 28, 28]);
+    let y = convolution(&mut b, x, &[64, 3, 3, 3], 1, IMAGE);
+    let rows = permute(&mut b, y, &[0, 2, 3, 1], &[1, 28, 28, 64]);
+    b.name("rows", rows).pin("rows", 1 << 20);
+    applied(&mut b);
+    assert_eq!(operators(&b), ["aten::convolution.out", "aten::permute_copy.out"]);
+}
+
+#[test]
+fn an_image_of_rows_that_are_overwritten_is_copied() {
+    let mut b = Builder::new();
+    let rows = b.border(&[1, 784, 64]);
+    let swapped = permute(&mut b, rows, &[0, 2, 1], &[1, 64, 784]);
+    let other = b.call("aten::neg.out", &[swapped], &[1, 64, 784]);
+    b.name("other", other).pin("other", 0);
+    let back = view(&mut b, swapped, IMAGE);
+    let z = convolution(&mut b, back, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    applied(&mut b);
+    // Permuted before the rows are gone, and copied into pixels.
+    let first = b.graph.node(b.graph.producer(swapped).unwrap());
+    assert_eq!((first.operator.as_str(), first.input(0)), ("aten::permute_copy.out", Some(rows)));
+    assert_eq!((image(&b, back), copies(&b)), ("planes", 1));
+}
+
+#[test]
+fn any_number_of_views_may_follow() {
+    let mut b = Builder::new();
+    let rows = b.border(&[1, 784, 64]);
+    let swapped = permute(&mut b, rows, &[0, 2, 1], &[1, 64, 784]);
+    let mut back = view(&mut b, swapped, IMAGE);
+    for _ in 0..200_000 {
+        back = view(&mut b, back, IMAGE);
+    }
+    let z = convolution(&mut b, back, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    assert!(applied(&mut b) > 0);
 }

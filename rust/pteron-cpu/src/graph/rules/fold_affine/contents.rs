@@ -153,7 +153,7 @@ pub(super) fn weight(
     let Some(operands) = operands(rest.first(), affine.number, filters.channels())? else { return Ok(None) };
     let factors: Vec<f64> = operands.iter().map(|c| affine.at(*c).0).collect();
     let values = weight.row_major::<f32>()?;
-    let mut out = AlignedBuffer::zeroed_to_keep(std::mem::size_of_val(&values[..]))?;
+    let mut out = AlignedBuffer::zeroed_to_fill(std::mem::size_of_val(&values[..]))?;
     let rows = ScaleRows { values: &values, out: out.as_mut_elements::<f32>(), factors: &factors, filters };
     Ok((!SimdLevel::at_most(Isa::Avx2).dispatch_narrow(rows)).then_some(out))
 }

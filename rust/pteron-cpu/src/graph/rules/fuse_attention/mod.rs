@@ -377,12 +377,7 @@ impl Pattern {
             self.perhaps.swap_remove(at);
         }
         self.nodes.append(&mut self.perhaps);
-        self.nodes.sort_by(|a, b| match (a == b, graph.is_before(*a, *b)) {
-            (true, _) => std::cmp::Ordering::Equal,
-            (_, true) => std::cmp::Ordering::Less,
-            (_, false) => std::cmp::Ordering::Greater,
-        });
-        self.nodes.dedup();
+        graph.sort(&mut self.nodes);
         self.nodes
     }
 }

@@ -13,7 +13,7 @@ mod pattern;
 
 use super::rule::Rule;
 use crate::epilogue::Epilogue;
-use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, Op, TensorId};
+use crate::graph::{Argument, Draft, Graph, Host, Op, TensorId};
 use crate::weight_only::WeightOnlySpec;
 use pattern::{Found, Tail, find};
 use pteron_core::{AlignedBuffer, ConstantView, DType, Dynamism, Result, TensorSpec};
@@ -88,13 +88,7 @@ fn replace(graph: &mut Graph, found: &Found, draft: Draft) -> bool {
 }
 
 fn view_of(y: TensorId, tail: &Tail) -> Draft {
-    Draft {
-        op: Op::View,
-        operator: ET_VIEW.into(),
-        args: vec![Argument::Tensor(y), tail.sizes.clone(), Argument::Tensor(tail.result)],
-        outputs: smallvec![tail.result],
-        epilogue: Epilogue::NONE,
-    }
+    Draft::view(y, tail.sizes.clone(), tail.result)
 }
 
 /// The numbers of a constant in f32; `None` for dtypes that parameters never have.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::graph::ET_VIEW;
 use crate::graph::testing::{AnyKernel, Builder, Holds};
 use crate::graph::{Literal, Tensor, TensorMemory};
 
