@@ -156,6 +156,7 @@ pub static OPERATORS: &[Operator] = &[kernel(
 
 #[cfg(test)]
 mod tests {
+    use crate::compute::BLOCK;
     use crate::testing::{Arg, Tensor, run_out};
     use pteron_core::DType;
 
@@ -190,6 +191,39 @@ mod tests {
                 let got = run_out("aten::index_reduce.out", &inputs, DType::Float64, &[extent]).unwrap();
                 assert_eq!(got.values::<f64>(), want, "{reduce} {includes_self}");
             }
+        }
+    }
+
+    #[test]
+    fn slices_of_more_than_a_block_meet_along_any_dimension() {
+        let (outer, extent, inner) = (2, 3, BLOCK / 2 + 3);
+        let at = [2i64, 0, 2];
+        let x: Vec<f64> = (0..outer * extent * inner).map(|i| (i % 11) as f64 - 5.0).collect();
+        let source: Vec<f64> = (0..outer * at.len() * inner).map(|i| (i % 7) as f64 - 3.0).collect();
+        for reduce in ["prod", "amax", "amin"] {
+            let meet = |old: f64, new: f64| match reduce {
+                "prod" => old * new,
+                "amax" => old.max(new),
+                _ => old.min(new),
+            };
+            let mut want = x.clone();
+            for (i, value) in source.iter().enumerate() {
+                let (row, column) = (i / inner, i % inner);
+                let slot = at[row % at.len()] as usize;
+                let old = &mut want[(row / at.len() * extent + slot) * inner + column];
+                *old = meet(*old, *value);
+            }
+            let inputs: [Arg; 6] = [
+                Tensor::of(&[outer, extent, inner], &x).into(),
+                1.into(),
+                Tensor::of(&[at.len()], &at).into(),
+                Tensor::of(&[outer, at.len(), inner], &source).into(),
+                reduce.into(),
+                true.into(),
+            ];
+            let shape = [outer, extent, inner];
+            let got = run_out("aten::index_reduce.out", &inputs, DType::Float64, &shape).unwrap();
+            assert_eq!(got.values::<f64>(), want, "{reduce}");
         }
     }
 }
