@@ -53,6 +53,8 @@ def main() -> None:
         )
         make.start()
         make.join()
+        if make.exitcode:
+            raise SystemExit("the model could not be written")
         before, most, is_done = status("RssAnon"), 0.0, threading.Event()
 
         def watch() -> None:
@@ -62,9 +64,11 @@ def main() -> None:
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        made = pteron.llm.export(model, Path(folder) / "out", max_seq_len=512, scheme=scheme)
-        is_done.set()
-        watcher.join()
+        try:
+            made = pteron.llm.export(model, Path(folder) / "out", max_seq_len=512, scheme=scheme)
+        finally:
+            is_done.set()
+            watcher.join()
     size = made.file_bytes / (1 << 20)
     taken = most - before
     print(f"file {size:.0f} MiB, at most {taken:.0f} MiB of anonymous memory, {taken / size:.2f}x")
