@@ -6,6 +6,7 @@
 
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView};
+use crate::grid_kernel::take_scratch;
 use crate::operator::{Operator, kernel};
 use crate::ops::indexing::check_positions;
 use crate::ops::layout::same_dtype;
@@ -13,7 +14,7 @@ use crate::routine::{Routine, dtype_of};
 use crate::shape::{check_index, wrap_dim};
 use crate::strided::copy::copy_whole;
 use crate::strided::loops::{Walk, signed};
-use pteron_core::{AlignedBuffer, Args, BindArgs, DType, Dims, Error, Result, sizes};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, Result, sizes};
 
 /// How a slice meets the one that is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -77,7 +78,7 @@ fn bind_index_reduce(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(REDUCED, &shape)
 }
 
-fn index_reduce<C: Compute>(args: &Args<'_>, divide: fn(C, i64) -> C) -> Result<()> {
+fn index_reduce<C: Compute>(args: &Args<'_>, mut scratch: &mut [u8], divide: fn(C, i64) -> C) -> Result<()> {
     let reduction = Meet::of(args)?;
     let (includes_self, index) = (args.bool(5)?, Reader::<i64>::new(args.tensor(2)?)?);
     copy_whole(&args.tensor(0)?, &mut args.output(REDUCED)?)?;
@@ -89,10 +90,8 @@ fn index_reduce<C: Compute>(args: &Args<'_>, divide: fn(C, i64) -> C) -> Result<
     let (_, src_stride) = along(src.meta().shape(), src.meta().strides(), dim);
     let (rest, from) = without_dim(src.meta().shape(), src.meta().strides(), dim);
     let (_, to) = without_dim(src.meta().shape(), meta.strides(), dim);
-    let mut meetings =
-        AlignedBuffer::zeroed(sizes::checked_nbytes(&Dims::new(&[index.meta().numel(), 2])?, DType::Int64)?)?;
+    let meetings = sorted(&index, extent, take_scratch(&mut scratch, index.meta().numel())?)?;
     let mut buffer = [C::ZERO; BLOCK];
-    let meetings = sorted(&index, extent, meetings.as_mut_elements())?;
     for met in meetings.chunk_by(|a, b| a.slice == b.slice) {
         let times = met.len() as i64 + i64::from(includes_self);
         for (i, Meeting { slice, position }) in met.iter().enumerate() {
@@ -142,13 +141,16 @@ pub static OPERATORS: &[Operator] = &[kernel(
         same_dtype(ctx, 0, REDUCED)?;
         same_dtype(ctx, 3, REDUCED)?;
         check_positions(ctx, 2)?;
+        // A meeting for each position.
+        let most = ctx.tensor(2).map_or(Ok(0), |index| index.shape.numel())?;
+        let scratch = sizes::checked_nbytes(&Dims::new(&[most, 2])?, DType::Int64)?;
         match Class::required(dtype_of(ctx, 0)?)? {
             // Integers round down, as PyTorch does; the divisor is positive.
-            Class::I64 => {
-                Routine::prepare(bind_index_reduce, |args, _| index_reduce::<i64>(args, i64::div_euclid))
-            }
-            _ => Routine::prepare(bind_index_reduce, |args, _| {
-                index_reduce::<f64>(args, |sum, count| sum / count as f64)
+            Class::I64 => Routine::prepare_with_scratch(scratch, bind_index_reduce, |args, s| {
+                index_reduce::<i64>(args, s.worker, i64::div_euclid)
+            }),
+            _ => Routine::prepare_with_scratch(scratch, bind_index_reduce, |args, s| {
+                index_reduce::<f64>(args, s.worker, |sum, count| sum / count as f64)
             }),
         }
     },
