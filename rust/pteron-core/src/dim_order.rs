@@ -55,10 +55,11 @@ impl DimOrder {
         self.as_slice().iter().enumerate().all(|(i, d)| i == *d as usize)
     }
 
-    /// `[0, 2, .., rank-1, 1]` with rank 4 or 5?
+    /// `[0, 2, .., rank-1, 1]` with rank 3, 4 or 5?
     pub fn is_channels_last(&self) -> bool {
         let o = self.as_slice();
         match o.len() {
+            3 => o == [0, 2, 1],
             4 => o == [0, 2, 3, 1],
             5 => o == [0, 2, 3, 4, 1],
             _ => false,

@@ -5,7 +5,8 @@
 //! multiply-adds, so the share of the bandwidth of reading as many bytes, once with the weights read
 //! again and again (in the caches as far as they fit) and once from memory.
 //!
-//! Words name instruction sets (default: the best one), or parts of labels.
+//! Words name instruction sets (default: the best one), parts of labels, or a product M x K x N
+//! (`128x768x3072`).
 
 mod bandwidth;
 mod call;
@@ -47,6 +48,16 @@ fn is_wanted(label: &str) -> bool {
     words.is_empty() || words.iter().any(|w| label.contains(w.as_str()))
 }
 
+/// Products of a constant whose shape is a word: `128x768x3072`.
+fn asked_shapes() -> Vec<Shape> {
+    let shape = |word: String| {
+        let sizes: Vec<usize> = word.split('x').map(|n| n.parse().ok()).collect::<Option<_>>()?;
+        let &[m, k, n] = sizes.as_slice() else { return None };
+        Some(Shape { model: "asked for", m, k, n, kind: Kind::Constant })
+    };
+    std::env::args().skip(1).filter_map(shape).collect()
+}
+
 /// The instruction sets that were named, or the best one.
 fn wanted_isas() -> Vec<Isa> {
     let named: Vec<Isa> = std::env::args().filter_map(|a| Isa::from_name(&a)).collect();
@@ -85,11 +96,9 @@ fn main() {
     println!("{}, {} processors", cpu_model(), pteron_cpu::pool::default_threads());
     for isa in wanted_isas() {
         let mut report = Report::new(isa, &pool);
-        for shape in SHAPES {
+        let asked = asked_shapes();
+        for shape in SHAPES.iter().filter(|s| is_wanted(&s.row().label)).chain(&asked) {
             let row = shape.row();
-            if !is_wanted(&row.label) {
-                continue;
-            }
             report.measure(&row, &mut shape.call(isa));
             if let Some(bytes) = row.weight_bytes {
                 let copies = bandwidth::BEYOND_CACHES.div_ceil(bytes).min(1024);

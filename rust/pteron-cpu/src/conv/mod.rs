@@ -69,7 +69,9 @@ fn choose(
     let is_interleaved = from && to;
     // A product keeps the sums of a long depth in its output, where the residual may lie.
     let keeps_residual = !has_residual || k_blocks(geometry.in_channels) == 1;
-    if geometry.is_pointwise() && geometry.groups == 1 && is_interleaved && keeps_residual {
+    // Of a group with few outputs, most of a panel is padding.
+    let fills_panels = geometry.groups == 1 || geometry.out_channels > FEW_OUTPUTS;
+    if geometry.is_pointwise() && fills_panels && is_interleaved && keeps_residual {
         return Choice::Pointwise;
     }
     if geometry.is_transposed {

@@ -1,8 +1,8 @@
 //! Pointwise convolution of channels-last tensors: pixels × channels is a matrix as it lies, so this is one
-//! matrix product with packed weights. Unsafe island.
+//! matrix product with packed weights for each group. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
-use super::f32_conv_nr32_v1::{FORMAT, packed};
+use super::f32_conv_nr32_v1::{FORMAT, PANEL, packed};
 use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, WEIGHT};
 use super::operands::Operands;
@@ -28,7 +28,7 @@ struct Pointwise {
     epilogue: Epilogue,
 }
 
-/// Prepares a pointwise convolution of one group whose weight is constant and whose tensors are
+/// Prepares a pointwise convolution whose weight is constant and whose tensors are
 /// channels-last.
 pub fn prepare(ctx: &PrepareContext<'_>, geometry: Geometry, epilogue: &Epilogue) -> Preparation {
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
@@ -57,34 +57,40 @@ impl Method for Pointwise {
     }
 
     fn split(&self, extents: Extents) -> Result<(Bounds, Grid)> {
-        let Geometry { in_channels, out_channels, .. } = self.geometry;
+        let Geometry { groups, in_channels, out_channels, .. } = self.geometry;
         let pixels = extents.images * extents.pixels();
-        let tiling = Tiling::new(self.tiles, 1, pixels, out_channels, in_channels);
+        let tiling = Tiling::new(self.tiles, groups, pixels, out_channels, in_channels);
         Ok((Bounds { tiling, pixels }, tiling.grid(self.tiles.isa)))
     }
 
     fn run(&self, Bounds { tiling, pixels }: Bounds, operands: Operands, part: Part<'_>) -> Result<()> {
         let range = tiling.chunk(part.chunk);
-        let Operands { input, bias, residual, out } = operands;
         let Geometry { in_channels, out_channels, .. } = self.geometry;
-        let gemm = Gemm {
-            m: pixels,
-            n: out_channels,
-            k: in_channels,
-            a: Lhs::Rows(input, in_channels),
-            b: Rhs::Packed(self.weights.as_ptr().cast()),
-            c: out,
-            c_stride: out_channels,
-            bias,
-            residual,
-            residual_stride: out_channels,
-            clamp: self.epilogue.clamp,
-            post: self.epilogue.post.as_deref(),
-        };
-        // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the output
-        // overlaps no input but the residual at the same place; the pack has the size for its channels; the tiles
-        // come from the profile of this processor.
-        unsafe { gemm.run(self.tiles, range.row_tiles, range.panels, part.floats) };
+        let (a_stride, c_stride) = (self.geometry.total_in_channels(), self.geometry.total_out_channels());
+        let pack = self.weights.as_ptr().cast::<f32>();
+        let group_floats = out_channels.div_ceil(PANEL) * PANEL * in_channels;
+        for group in range.batches {
+            let (read, written) = (group * in_channels, group * out_channels);
+            let shifted = |p: *const f32| if p.is_null() { p } else { p.wrapping_add(written) };
+            let gemm = Gemm {
+                m: pixels,
+                n: out_channels,
+                k: in_channels,
+                a: Lhs::Rows(operands.input.wrapping_add(read), a_stride),
+                b: Rhs::Packed(pack.wrapping_add(group * group_floats)),
+                c: operands.out.wrapping_add(written),
+                c_stride,
+                bias: shifted(operands.bias),
+                residual: shifted(operands.residual),
+                residual_stride: c_stride,
+                clamp: self.epilogue.clamp,
+                post: self.epilogue.post.as_deref(),
+            };
+            // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the output
+            // overlaps no input but the residual at the same place; the pack has the size for its groups and
+            // channels; the tiles come from the profile of this processor.
+            unsafe { gemm.run(self.tiles, range.row_tiles.clone(), range.panels.clone(), part.floats) };
+        }
         Ok(())
     }
 }

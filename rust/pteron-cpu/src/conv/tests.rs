@@ -57,6 +57,12 @@ const fn volume(channels: [usize; 2], input: [usize; 3], kernel: [usize; 3], str
     Case { rank: 3, input, kernel, stride: [stride; 3], padding: [1, 0, 1], ..plain }
 }
 
+/// Of one dimension.
+const fn signal(channels: [usize; 2], input: usize, kernel: usize, stride: usize) -> Case {
+    let plain = case(channels, [1, input], 1, stride, 0);
+    Case { rank: 1, kernel: [1, 1, kernel], stride: [1, 1, stride], padding: [0, 0, kernel / 2], ..plain }
+}
+
 const fn grouped(mut c: Case, groups: usize) -> Case {
     c.groups = groups;
     c
@@ -68,7 +74,7 @@ const fn transposed(mut c: Case, more: usize) -> Case {
     c
 }
 
-const CASES: [Case; 50] = [
+const CASES: [Case; 58] = [
     case([3, 8], [9, 11], 3, 1, 1),
     case([3, 40], [23, 19], 7, 2, 3),
     case([64, 33], [7, 7], 1, 1, 0),
@@ -111,6 +117,15 @@ const CASES: [Case; 50] = [
     grouped(volume([33, 33], [4, 6, 7], [3, 3, 3], 1), 33),
     grouped(volume([6, 12], [4, 6, 7], [1, 3, 2], 1), 3),
     transposed(volume([6, 9], [3, 4, 5], [2, 3, 3], 2), 1),
+    // Matrix products of groups.
+    grouped(case([80, 160], [6, 9], 1, 1, 0), 4),
+    grouped(Case { images: 2, ..case([51, 105], [5, 4], 1, 1, 0) }, 3),
+    transposed(grouped(case([40, 72], [5, 4], 1, 1, 0), 2), 0),
+    signal([20, 70], 33, 3, 2),
+    signal([40, 33], 50, 1, 1),
+    grouped(signal([33, 33], 40, 5, 1), 33),
+    grouped(signal([34, 68], 40, 1, 1), 2),
+    transposed(signal([20, 40], 13, 4, 2), 0),
     // Other margins behind than before, for every kernel of the family.
     uneven(case([3, 40], [23, 19], 3, 2, 0), [0, 1, 1]),
     uneven(case([3, 8], [9, 11], 3, 2, 0), [0, 1, 2]),
@@ -237,6 +252,7 @@ impl Case {
 
     fn order(&self, is_last: bool) -> DimOrder {
         match (is_last, self.rank) {
+            (true, 1) => DimOrder::new(&[0, 2, 1]).unwrap(),
             (true, 2) => DimOrder::new(&[0, 2, 3, 1]).unwrap(),
             (true, _) => DimOrder::new(&[0, 2, 3, 4, 1]).unwrap(),
             (false, rank) => DimOrder::contiguous(rank + 2),

@@ -279,6 +279,11 @@ impl Gemm<'_> {
     ) {
         let columns = columns.min(self.n - p * NR);
         let mut column = 0;
+        // Tiles of a part of the panel fetch as large a part of the next one each.
+        let fetched = |column: usize| Fetch {
+            next: fetch.next.wrapping_add(column * at.k.len() * fetch.next_step / BETWEEN_FETCHES),
+            ..fetch
+        };
         while column < columns {
             let Some(variant) = tiles.within_panel(rows, columns - column, at.a.is_packed) else {
                 // Every number of rows up to the tallest tile's has one, and those of a packed A were asked
@@ -287,7 +292,7 @@ impl Gemm<'_> {
             };
             // SAFETY: `within_panel` gives a tile of at most these rows and columns, inside the block that
             // the caller promises.
-            unsafe { self.run_tile(variant, at, row, p * NR + column, column, panel, fetch) };
+            unsafe { self.run_tile(variant, at, row, p * NR + column, column, panel, fetched(column)) };
             column += variant.columns;
         }
     }
@@ -426,8 +431,11 @@ impl Gemm<'_> {
     }
 }
 
-/// Tiles over which the fetching of the next panel is spread: each asks for a line every other k.
-const FETCHING_TILES: usize = 4;
+/// Rows of tiles over which the fetching of the next panel is spread: a line every few k, so that memory has time
+/// for it, and the loads of the tiles themselves are not kept waiting.
+const FETCHING_TILES: usize = 16;
+/// Elements of B that a tile reads between two fetches: of 32 columns two k, of 16 columns four.
+const BETWEEN_FETCHES: usize = 2 * NR;
 
 impl Panel {
     /// What tile `i` of `count` over a K-block of `k` fetches.
@@ -435,7 +443,12 @@ impl Panel {
         let own = if i == 0 { Fetch::FAR } else { Fetch::NEAR };
         match self.next {
             Some(next) if count > 1 && i < FETCHING_TILES => {
-                Fetch { next: next.wrapping_add(i * k / FETCHING_TILES * NR), next_step: 16, ..own }
+                let spread = count.min(FETCHING_TILES);
+                Fetch {
+                    next: next.wrapping_add(i * k / spread * NR),
+                    next_step: BETWEEN_FETCHES / spread,
+                    ..own
+                }
             }
             _ => Fetch { next: self.b, ..own },
         }

@@ -17,6 +17,9 @@ const LARGEST_CHUNK_NS: usize = 2_000_000;
 /// Chunks that are enough for any number of threads this engine is tuned for. Beyond, larger chunks
 /// use what they read more often.
 const ENOUGH_CHUNKS: usize = 32;
+/// Rows from which a product with a small B is shared out by halves of its rows: a thread then has in its own
+/// caches what it wrote in the step before.
+const SHARED_ROWS: usize = 96;
 /// Floating-point operations per nanosecond that the grid is laid out for, whatever the machine.
 const FLOPS_PER_NS: usize = 100;
 /// Bytes of B per nanosecond that come from memory.
@@ -54,7 +57,11 @@ impl Tiling {
         let panels = panel_count(n);
         let row_tiles = tiles.row_tiles(m);
         let in_block = (ROWS / tiles.max_rows()).max(1);
+        let is_panel_major = k.saturating_mul(panels * NR * size_of::<f32>()) > SMALL_B;
         let mut row_parts = row_tiles.div_ceil(in_block).max(1);
+        if row_parts == 1 && m >= SHARED_ROWS && !is_panel_major {
+            row_parts = 2;
+        }
         let rows = m.div_ceil(row_parts).max(1);
         let panel_ns = panel_ns(rows, k);
         let block_ns = panel_ns.saturating_mul(panels.max(1));
@@ -76,7 +83,6 @@ impl Tiling {
                 batch_parts = batch_parts.div_ceil((target_ns / product_ns).max(1));
             }
         }
-        let is_panel_major = k.saturating_mul(panels * NR * size_of::<f32>()) > SMALL_B;
         let mut tiling = Tiling {
             batch,
             row_tiles,

@@ -17,7 +17,7 @@ pub(super) struct Call {
 /// Channels-last? `None` for memory orders that are neither that nor row-major.
 fn is_interleaved(spec: &TensorSpec) -> Option<bool> {
     let order = &spec.dim_order;
-    if order.is_channels_last() || order.as_slice() == [0, 2, 1] {
+    if order.is_channels_last() {
         return Some(true);
     }
     order.is_contiguous().then_some(false)

@@ -12,6 +12,7 @@ mod products;
 mod quantised_activations;
 mod quantised_products;
 mod rows_as_images;
+mod signals;
 mod views;
 
 use crate::pseudo_random::PseudoRandom;
@@ -246,7 +247,8 @@ impl<'a> Generator<'a> {
 
     fn operator(&mut self) {
         let x = self.pick();
-        match self.rng.below(29) {
+        match self.rng.below(31) {
+            29 | 30 => self.signals(x),
             26..=28 => self.shown_product(x),
             25 => self.head(x),
             24 => self.rotary(x),

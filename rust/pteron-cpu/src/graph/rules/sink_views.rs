@@ -84,7 +84,7 @@ impl Shows {
     fn is_fit(self, from: &TensorSpec, to: &TensorSpec) -> bool {
         let is_row_major = |s: &TensorSpec| s.dim_order.is_contiguous();
         let is_image = |s: &TensorSpec| {
-            s.dim_order.is_channels_last() && matches!(s.shape.len(), 4 | 5) && !s.is_dynamic()
+            s.dim_order.is_channels_last() && matches!(s.shape.len(), 3..=5) && !s.is_dynamic()
         };
         let is_f32 = [from, to].iter().all(|s| s.dtype == DType::Float32);
         is_f32

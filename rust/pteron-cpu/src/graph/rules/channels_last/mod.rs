@@ -51,7 +51,11 @@ fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
 
 /// Channels-last for a rank.
 fn channels_last(rank: usize) -> DimOrder {
-    let order: &[u8] = if rank == 5 { &[0, 2, 3, 4, 1] } else { &[0, 2, 3, 1] };
+    let order: &[u8] = match rank {
+        3 => &[0, 2, 1],
+        4 => &[0, 2, 3, 1],
+        _ => &[0, 2, 3, 4, 1],
+    };
     DimOrder::new(order).unwrap_or_else(|_| DimOrder::contiguous(rank))
 }
 

@@ -27,16 +27,34 @@ pub(super) enum Role {
 
 /// Operators that are not [`Role::Fixed`], besides elementwise functions, convolutions and views.
 const TABLE: &[(&str, Role)] = &[
+    ("aten::_native_batch_norm_legit_no_training.out", Role::Agnostic),
+    ("aten::cat.out", Role::Agnostic),
+    ("aten::slice_copy.Tensor_out", Role::Agnostic),
+    ("aten::constant_pad_nd.out", Role::Agnostic),
+    ("aten::flip.out", Role::Agnostic),
+    ("aten::roll.out", Role::Agnostic),
+    ("pteron::fixed_point_add.out", Role::Agnostic),
+    ("pteron::integer_mul.out", Role::Agnostic),
+    ("aten::mean.out", Role::Reduces),
+    ("aten::sum.IntList_out", Role::Reduces),
+    ("aten::amax.out", Role::Reduces),
+    ("aten::amin.out", Role::Reduces),
+    ("aten::clone.out", Role::Copies),
+    ("aten::alias_copy.out", Role::Copies),
+    ("aten::detach_copy.out", Role::Copies),
+    ("aten::lift_fresh_copy.out", Role::Copies),
+    ("dim_order_ops::_clone_dim_order.out", Role::Copies),
+    ("dim_order_ops::_to_dim_order_copy.out", Role::Copies),
+];
+
+/// Those of images and volumes alone: of rank 3 they take a single image without its batch.
+const OF_IMAGES: &[(&str, Role)] = &[
     ("aten::max_pool2d_with_indices.out", Role::Agnostic),
     ("aten::max_pool3d_with_indices.out", Role::Agnostic),
     ("aten::avg_pool2d.out", Role::Agnostic),
     ("aten::avg_pool3d.out", Role::Agnostic),
     ("aten::_adaptive_avg_pool2d.out", Role::Agnostic),
     ("aten::_adaptive_avg_pool3d.out", Role::Agnostic),
-    ("aten::_native_batch_norm_legit_no_training.out", Role::Agnostic),
-    ("aten::cat.out", Role::Agnostic),
-    ("aten::slice_copy.Tensor_out", Role::Agnostic),
-    ("aten::constant_pad_nd.out", Role::Agnostic),
     ("aten::upsample_bilinear2d.vec_out", Role::Agnostic),
     ("aten::upsample_bilinear2d.out", Role::Agnostic),
     ("aten::upsample_nearest2d.vec_out", Role::Agnostic),
@@ -50,22 +68,8 @@ const TABLE: &[(&str, Role)] = &[
     ("aten::reflection_pad3d.out", Role::Agnostic),
     ("aten::replication_pad2d.out", Role::Agnostic),
     ("aten::replication_pad3d.out", Role::Agnostic),
-    ("aten::flip.out", Role::Agnostic),
-    ("aten::roll.out", Role::Agnostic),
-    ("pteron::fixed_point_add.out", Role::Agnostic),
-    ("pteron::integer_mul.out", Role::Agnostic),
     ("aten::pixel_shuffle.out", Role::Copies),
     ("aten::pixel_unshuffle.out", Role::Copies),
-    ("aten::mean.out", Role::Reduces),
-    ("aten::sum.IntList_out", Role::Reduces),
-    ("aten::amax.out", Role::Reduces),
-    ("aten::amin.out", Role::Reduces),
-    ("aten::clone.out", Role::Copies),
-    ("aten::alias_copy.out", Role::Copies),
-    ("aten::detach_copy.out", Role::Copies),
-    ("aten::lift_fresh_copy.out", Role::Copies),
-    ("dim_order_ops::_clone_dim_order.out", Role::Copies),
-    ("dim_order_ops::_to_dim_order_copy.out", Role::Copies),
 ];
 
 /// Tensors of a node that have one order, and what the other orders cost.
@@ -89,12 +93,12 @@ const GROUPS: usize = 8;
 /// Input channels up to which a convolution reads planes as fast as anything.
 const FEW_INPUTS: usize = 4;
 
-/// An image or volume with channels, in channel planes (false) or channels-last (true); `None` for tensors
+/// A signal, image or volume with channels, in channel planes (false) or channels-last (true); `None` for tensors
 /// of other ranks and in other orders.
 pub(super) fn order_of(spec: &TensorSpec) -> Option<bool> {
     match spec.shape.len() {
-        4 | 5 if spec.dim_order.is_channels_last() => Some(true),
-        4 | 5 if spec.dim_order.is_contiguous() => Some(false),
+        3..=5 if spec.dim_order.is_channels_last() => Some(true),
+        3..=5 if spec.dim_order.is_contiguous() => Some(false),
         _ => None,
     }
 }
@@ -124,16 +128,23 @@ pub(super) fn role(graph: &Graph, id: NodeId) -> Role {
         }
         Op::Integer(ref spec) if spec.is_convolution() => Role::Prefers,
         Op::View => Role::Views,
+        Op::MaxPool if node.input(0).is_none_or(|t| graph.tensor(t).spec.shape.len() < 4) => Role::Fixed,
         Op::Clamp { .. } | Op::Elementwise(_) | Op::MaxPool => Role::Agnostic,
         Op::Opaque if is_elementwise(&node.operator) => Role::Agnostic,
         Op::Opaque if row_permute(graph, node).is_some() => Role::Permutes,
-        Op::Opaque => match TABLE.iter().find(|(name, _)| *name == node.operator) {
-            Some((_, Role::Reduces)) if !reduces_pixels(graph, node) => Role::Fixed,
-            Some((_, role)) => *role,
-            None => Role::Fixed,
+        Op::Opaque => match in_table(graph, node) {
+            Some(Role::Reduces) if !reduces_pixels(graph, node) => Role::Fixed,
+            role => role.unwrap_or(Role::Fixed),
         },
         _ => Role::Fixed,
     }
+}
+
+fn in_table(graph: &Graph, node: &Node) -> Option<Role> {
+    let is_signal = node.input(0).is_none_or(|t| graph.tensor(t).spec.shape.len() < 4);
+    let of_images = if is_signal { &[] } else { OF_IMAGES };
+    let (_, role) = TABLE.iter().chain(of_images).find(|(name, _)| *name == node.operator)?;
+    Some(*role)
 }
 
 /// Does it combine the pixels of every channel, and nothing else?
@@ -156,7 +167,7 @@ pub(super) fn groups(graph: &Graph, id: NodeId) -> Option<SmallVec<[Group; 2]>> 
         Role::Prefers => convolution(graph, node),
         Role::Reduces => {
             let input = node.input(0).filter(is_image)?;
-            let output = node.output().filter(|t| rank(t) < 4 || is_image(t))?;
+            let output = node.output().filter(|t| rank(t) < 3 || is_image(t))?;
             let read = Group { inputs: [input].into_iter().collect(), ..Group::default() };
             let written =
                 Group { outputs: [output].into_iter().filter(is_image).collect(), ..Group::default() };
@@ -203,6 +214,9 @@ fn convolution(graph: &Graph, node: &Node) -> Option<SmallVec<[Group; 2]>> {
         return None;
     }
     let weight = &spec(node.input(WEIGHT)?).shape;
+    if weight.len() != spec(input).shape.len() {
+        return None;
+    }
     let size = |t: TensorId| spec(t).shape.numel().unwrap_or(0) as u64;
     let (groups, is_transposed) = match &node.op {
         Op::Integer(spec) => (spec.groups()?, false),
@@ -235,8 +249,9 @@ mod tests {
 
     #[test]
     fn the_table_names_every_operator_once() {
-        for (i, (name, _)) in TABLE.iter().enumerate() {
-            assert!(TABLE[..i].iter().all(|(other, _)| other != name), "{name} twice");
+        let names: Vec<&str> = TABLE.iter().chain(OF_IMAGES).map(|(name, _)| *name).collect();
+        for (i, name) in names.iter().enumerate() {
+            assert!(names[..i].iter().all(|other| other != name), "{name} twice");
             assert!(!is_elementwise(name), "{name} is an elementwise function");
         }
     }

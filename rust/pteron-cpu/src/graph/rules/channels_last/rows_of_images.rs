@@ -7,6 +7,7 @@
 
 use crate::graph::{Argument, Draft, Graph, Node, NodeId, Op, TensorId};
 use pteron_core::TensorSpec;
+use pteron_kernels::elementwise::function_table::is_elementwise;
 use smallvec::SmallVec;
 
 const PERMUTE: &str = "aten::permute_copy.out";
@@ -37,6 +38,7 @@ fn to_image(rank: usize) -> SmallVec<[i64; 5]> {
     dims
 }
 
+/// Of images and volumes. Signals of rank 3 look like flattened ones.
 fn is_image_rank(rank: usize) -> bool {
     matches!(rank, 4 | 5)
 }
@@ -55,12 +57,73 @@ pub(super) fn row_permute(graph: &Graph, node: &Node) -> Option<RowPermute> {
     let rank = dims.len();
     let is_row_major = |t: TensorId| graph.tensor(t).spec.dim_order.is_contiguous();
     let found = match () {
+        () if rank == 3 && dims == to_rows(rank) => {
+            let reads_image = reads_signal(graph, input, output)?;
+            let (image, rows) = if reads_image { (input, output) } else { (output, input) };
+            RowPermute { image, rows, reads_image }
+        }
         () if !is_image_rank(rank) => return None,
         () if dims == to_rows(rank) => RowPermute { image: input, rows: output, reads_image: true },
         () if dims == to_image(rank) => RowPermute { image: output, rows: input, reads_image: false },
         () => return None,
     };
     is_row_major(found.rows).then_some(found)
+}
+
+/// A permute that swaps the last two of three dimensions goes either way. Is `input` the signal, and `output` the rows
+/// of its samples? `None` if neither is convolved nor known to have its channels last.
+fn reads_signal(graph: &Graph, input: TensorId, output: TensorId) -> Option<bool> {
+    let is_channels_last = |t: TensorId| graph.tensor(t).spec.dim_order.is_channels_last();
+    match (is_channels_last(input), is_channels_last(output)) {
+        (true, false) => Some(true),
+        (false, true) => Some(false),
+        (true, true) => None,
+        (false, false) if is_convolved(graph, output) => Some(false),
+        (false, false) => comes_from_convolution(graph, input).then_some(true),
+    }
+}
+
+/// Calls between a permute and a convolution that are looked through.
+const MOST_CALLS: usize = 16;
+
+fn is_convolution(node: &Node) -> bool {
+    matches!(node.op, Op::Convolution | Op::PaddedConvolution)
+}
+
+fn is_call_of_elements(node: &Node) -> bool {
+    matches!(node.op, Op::Clamp { .. } | Op::Elementwise(_))
+        || (node.op == Op::Opaque && is_elementwise(&node.operator))
+}
+
+/// Does a convolution read `signal`, or what calls of elements make of it?
+fn is_convolved(graph: &Graph, signal: TensorId) -> bool {
+    let mut left: SmallVec<[TensorId; 8]> = [signal].into_iter().collect();
+    for _ in 0..MOST_CALLS {
+        let Some(tensor) = left.pop() else { return false };
+        for reader in graph.readers(tensor).iter().take(MOST_CALLS).map(|r| graph.node(*r)) {
+            if is_convolution(reader) && reader.input(0) == Some(tensor) {
+                return true;
+            }
+            if is_call_of_elements(reader) {
+                left.extend(reader.output());
+            }
+        }
+    }
+    false
+}
+
+/// Does a convolution make `signal`, or what calls of elements make it of?
+fn comes_from_convolution(graph: &Graph, signal: TensorId) -> bool {
+    let mut left: SmallVec<[TensorId; 8]> = [signal].into_iter().collect();
+    for _ in 0..MOST_CALLS {
+        let Some(tensor) = left.pop() else { return false };
+        match graph.producer(tensor).map(|p| graph.node(p)) {
+            Some(node) if is_convolution(node) => return true,
+            Some(node) if is_call_of_elements(node) => left.extend(node.inputs().take(MOST_CALLS)),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Brings permutes of flattened images into the form of those of images; returns how many.

@@ -289,3 +289,81 @@ fn any_number_of_views_may_follow() {
     mean(&mut b, z, false, &[1, 64]);
     assert!(applied(&mut b) > 0);
 }
+
+const SIGNAL: &[usize] = &[1, 64, 300];
+const SAMPLES: &[usize] = &[1, 300, 64];
+
+/// A convolution over one dimension.
+fn over_samples(b: &mut Builder, x: TensorId, weight: &[usize], out: &[usize]) -> TensorId {
+    let w = b.constant(weight);
+    let flag = Argument::Literal(Literal::Bool(false), None);
+    let ints = |v: usize| Argument::ints(&[v as i64]);
+    let args = vec![
+        Argument::Tensor(x),
+        Argument::Tensor(w),
+        Argument::none(),
+        ints(1),
+        ints(weight[2] / 2),
+        ints(1),
+        flag,
+        ints(0),
+        Argument::int(1),
+    ];
+    b.call_with("aten::convolution.out", args, out)
+}
+
+#[test]
+fn samples_of_a_signal_are_its_bytes_on_the_way_out_and_back() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 80, 300]);
+    let y = over_samples(&mut b, x, &[64, 80, 3], SIGNAL);
+    let g = b.call("aten::gelu.out", &[y], SIGNAL);
+    let samples = permute(&mut b, g, &[0, 2, 1], SAMPLES);
+    let normed = b.call("aten::softmax.out", &[samples], SAMPLES);
+    let back = permute(&mut b, normed, &[0, 2, 1], SIGNAL);
+    let s = add(&mut b, back, g, SIGNAL);
+    let z = over_samples(&mut b, s, &[64, 64, 1], SIGNAL);
+    mean_of_samples(&mut b, z);
+    assert!(applied(&mut b) > 0);
+    assert_eq!(
+        [x, y, g, samples, back, s, z].map(|t| image(&b, t)),
+        ["planes", "pixels", "pixels", "planes", "pixels", "pixels", "pixels"]
+    );
+    assert_eq!(copies(&b), 0);
+    assert!(!operators(&b).contains(&"aten::permute_copy.out"));
+}
+
+fn mean_of_samples(b: &mut Builder, x: TensorId) {
+    let keep = Argument::Literal(Literal::Bool(false), None);
+    let args = vec![Argument::Tensor(x), Argument::ints(&[2]), keep, Argument::none()];
+    b.call_with("aten::mean.out", args, &[1, 64]);
+}
+
+#[test]
+fn rows_without_a_convolution_beside_them_stay() {
+    let mut b = Builder::new();
+    let x = b.border(SAMPLES);
+    let rows = b.call("aten::softmax.out", &[x], SAMPLES);
+    let swapped = permute(&mut b, rows, &[0, 2, 1], SIGNAL);
+    let y = b.call("aten::cumsum.out", &[swapped], SIGNAL);
+    // Somewhere else.
+    let other = b.border(&[1, 3, 28, 28]);
+    let z = convolution(&mut b, other, &[64, 3, 3, 3], 1, IMAGE);
+    mean(&mut b, z, false, &[1, 64]);
+    applied(&mut b);
+    assert_eq!([rows, swapped, y].map(|t| image(&b, t)), ["planes"; 3]);
+    assert_eq!(operators(&b).iter().filter(|o| **o == "aten::permute_copy.out").count(), 1);
+}
+
+/// Of rank 3, pooling takes an image without its batch.
+#[test]
+fn a_single_image_is_no_signal() {
+    let mut b = Builder::new();
+    let x = b.border(&[1, 80, 300]);
+    let y = over_samples(&mut b, x, &[64, 80, 3], SIGNAL);
+    let pooled = b.call("aten::avg_pool2d.out", &[y], &[1, 32, 150]);
+    b.call("aten::cumsum.out", &[pooled], &[1, 32, 150]);
+    applied(&mut b);
+    let read = b.graph.node(b.graph.producer(pooled).unwrap()).input(0).unwrap();
+    assert_eq!([read, pooled].map(|t| image(&b, t)), ["planes"; 2]);
+}
