@@ -119,6 +119,7 @@ mod tests {
         assert_eq!(&*DimOrder::contiguous(4).strides(&shape), &[60, 20, 5, 1]);
         assert_eq!(&*DimOrder::new(&[0, 2, 3, 1]).unwrap().strides(&shape), &[60, 1, 15, 3]);
         assert!(DimOrder::new(&[0, 2, 3, 1]).unwrap().is_channels_last());
+        assert!(DimOrder::new(&[0, 2, 1]).unwrap().is_channels_last());
     }
 
     #[test]

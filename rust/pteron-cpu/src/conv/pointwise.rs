@@ -28,8 +28,7 @@ struct Pointwise {
     epilogue: Epilogue,
 }
 
-/// Prepares a pointwise convolution whose weight is constant and whose tensors are
-/// channels-last.
+/// Prepares a pointwise convolution whose weight is constant and whose tensors are channels-last.
 pub fn prepare(ctx: &PrepareContext<'_>, geometry: Geometry, epilogue: &Epilogue) -> Preparation {
     let Some(weight) = ctx.args.get(WEIGHT).and_then(|a| a.constant()) else {
         return ctx.decline("the weight is no constant");

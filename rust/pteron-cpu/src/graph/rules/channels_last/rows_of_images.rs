@@ -3,7 +3,8 @@
 //! Transformers over images go from `[n, c, h, w]` to tokens `[n, h · w, c]` and back around their convolutions, and
 //! layer norms over channels go to `[n, h, w, c]`. Before orders are chosen, permutes of flattened images are
 //! brought into the form of those of images ([`unflatten`]); behind it, permutes of images that are channels-last
-//! become views ([`into_views`]).
+//! become views ([`into_views`]). Signals, `[n, c, l]`, and the rows of their samples are treated alike, where a
+//! convolution tells which is which ([`reads_signal`]).
 
 use crate::graph::{Argument, Draft, Graph, Node, NodeId, Op, TensorId};
 use pteron_core::TensorSpec;
