@@ -2,12 +2,14 @@
 //!
 //! That is so where nobody can tell the difference: from the step that first writes the output on, no step
 //! looks at other values in its bytes, nothing is a view of it, and the step writes all of it, from arguments that
-//! lie elsewhere.
+//! lie elsewhere. Nor may an earlier step find there what the call before left: all that it reads in these bytes was
+//! written in the same call, or given by the caller.
 
 use crate::ir::{MethodIr, TensorIr};
 use crate::load::step::{Action, KernelStep, Step};
-use crate::step_effects::{ByteRegion, tensor_roles};
+use crate::step_effects::{ArgumentRole, ByteRegion, tensor_roles};
 use pteron_core::{AliasRule, ValueId};
+use std::collections::HashSet;
 
 /// The outputs that may move. `links`: (from, to) of every move and view. Steps must have neither jumps nor
 /// delegate calls (`may_lie_with_callers` in `session_layout`).
@@ -35,6 +37,7 @@ fn overlaps(ir: &MethodIr, id: ValueId, region: &ByteRegion) -> bool {
 
 fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, region: &ByteRegion) -> bool {
     let mut is_written = false;
+    let mut known: HashSet<ValueId> = ir.inputs.iter().copied().collect();
     for step in steps {
         let Action::Kernel(kernel) = &step.action else { continue };
         let roles = tensor_roles(ir, &kernel.schema, &step.args);
@@ -52,6 +55,11 @@ fn is_apart_once_written(ir: &MethodIr, steps: &[Step], id: ValueId, region: &By
         if is_written && roles.iter().any(|r| r.value != id && overlaps(ir, r.value, region)) {
             return false;
         }
+        let reads = |r: &ArgumentRole| !r.is_output || !writes_all(kernel);
+        if roles.iter().any(|r| reads(r) && !known.contains(&r.value) && overlaps(ir, r.value, region)) {
+            return false;
+        }
+        known.extend(roles.iter().filter(|r| r.is_output).map(|r| r.value));
     }
     is_written
 }
