@@ -90,7 +90,7 @@ def test_families(name: str, tmp_path: Path) -> None:
 def test_schemes(build: Any, scheme: str, tmp_path: Path) -> None:
     model = build()
     quantised = copy.deepcopy(model)
-    quantise(quantised, scheme)
+    quantise(quantised, scheme, tmp_path)
     source, tokens = sources(model, 9), ids(6)
     expected, exact = (eager(each, source, tokens)[:, -1:] for each in (quantised, model))
     made = export(model, tmp_path, scheme=scheme)

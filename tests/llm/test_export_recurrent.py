@@ -76,7 +76,7 @@ def test_guesses_are_refused(made: RecipeFolder) -> None:
 def test_scheme(tmp_path: Path) -> None:
     model = mamba(vocab_size=2048, hidden_size=128, initializer_range=0.1)
     quantised = copy.deepcopy(model)
-    quantise(quantised, "int8-weight")
+    quantise(quantised, "int8-weight", tmp_path)
     ids = torch.tensor([[5, 9, 77]])
     with torch.no_grad():
         expected, exact = (each(ids, use_cache=False).logits[0, -1] for each in (quantised, model))

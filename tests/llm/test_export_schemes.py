@@ -41,7 +41,7 @@ def _ids() -> torch.Tensor:
 def test_schemes(scheme: str, tmp_path: Path) -> None:
     model = _tied()
     quantised = copy.deepcopy(model)
-    quantise(quantised, scheme)
+    quantise(quantised, scheme, tmp_path)
     with torch.no_grad():
         expected = quantised(_ids(), use_cache=False).logits[:, -1:]
         exact = model(_ids(), use_cache=False).logits[:, -1:]
@@ -55,13 +55,15 @@ def test_schemes(scheme: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight", "int8-dynamic"])
-def test_blocks_of_rows_give_what_the_whole_gives(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_give_what_the_whole_gives(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, parts = _tied(), _tied()
     parts.load_state_dict(whole.state_dict())
-    quantise(whole, scheme)
+    quantise(whole, scheme, tmp_path)
     # Blocks of 31 rows of the table, and one that is shorter.
     monkeypatch.setattr(export_quantised, "_AT_ONCE", 31 * 512 + 5)
-    quantise(parts, scheme)
+    quantise(parts, scheme, tmp_path)
     for (name, one), two in zip(whole.named_modules(), parts.modules(), strict=True):
         if isinstance(one, (torch.nn.Linear, torch.nn.Embedding)):
             assert type(one.weight) is type(two.weight)
@@ -70,6 +72,8 @@ def test_blocks_of_rows_give_what_the_whole_gives(scheme: str, monkeypatch: pyte
             for each in one.weight.tensor_attribute_names:
                 assert getattr(one.weight, each) == getattr(two.weight, each)
     assert parts.get_output_embeddings().weight is parts.get_input_embeddings().weight
+    # What is mapped has no name any more.
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tied_table_is_stored_once_and_bfloat16_halves_it(tmp_path: Path) -> None:

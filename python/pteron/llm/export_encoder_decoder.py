@@ -129,7 +129,7 @@ def export_encoder_decoder(
     assert rows is not None
     _check_model(model, max_seq_len)
     with torch.no_grad():
-        prepared = _prepared(model, max_seq_len, rows, settings.scheme, settings.dtype)
+        prepared = _prepared(model, max_seq_len, rows, settings, folder)
         example = _source(prepared, batch_size, frames, min(_SOURCE, rows))
         own, source = _probed(prepared, example, max_seq_len, rows)
         assert own[0] is not None
@@ -207,13 +207,15 @@ def _check_model(model: Any, max_seq_len: int) -> None:
     check_positions(name, own, max_seq_len)
 
 
-def _prepared(model: Any, max_seq_len: int, rows: int, scheme: str | None, dtype: str | None) -> Any:
-    prepared = copied(model, dtype)
+def _prepared(
+    model: Any, max_seq_len: int, rows: int, settings: Settings, folder: str | os.PathLike[str]
+) -> Any:
+    prepared = copied(model, settings.dtype)
     use_bias_tables(prepared, rows, max_seq_len)
-    if scheme is not None:
+    if settings.scheme is not None:
         from pteron.llm.export_quantised import quantise
 
-        quantise(prepared, scheme)
+        quantise(prepared, settings.scheme, folder)
     try:
         prepared.set_attn_implementation(export_cross_attention.NAME)
     except ValueError as error:

@@ -142,7 +142,7 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
             from pteron.llm.export_quantised import quantise
 
             # Behind the call, which would make floats of all weights again.
-            quantise(prepared, settings.scheme)
+            quantise(prepared, settings.scheme, folder)
         ids = torch.zeros(batch_size, min(_EXAMPLE, most), dtype=torch.int64)
         last = _WithCache(prepared, buffers, max_seq_len, 1, rings)
         methods = {"forward": _captured(last, ids, most)}

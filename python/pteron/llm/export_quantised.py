@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from pteron.errors import ExportError
+from pteron.llm.mapped_rows import MappedRows, mapped_rows
 from pteron.quant.torchao_parts import torchao
 
 #: Columns that share a scale at 4 bits.
 _GROUP = 32
 #: Elements that are quantised at a time: several float32 copies of as many stand beside the weight.
-_AT_ONCE = 4 << 20
+_AT_ONCE = 1 << 18
 _INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
 
 
@@ -21,11 +24,15 @@ _INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do no
 _OWN = ("embed_positions", "relative_attention_bias", "dt_proj")
 
 
-def quantise(model: Any, scheme: str) -> None:
+def quantise(model: Any, scheme: str, folder: str | os.PathLike[str]) -> None:
     """Quantise weights of linear layers and embeddings of `model`, which may have no head, but for `_OWN`.
 
-    ExportError where a weight is not float32.
+    They lie in files without a name beside `folder`, where the program will be: nothing of the size of the
+    weights is in memory. ExportError where a weight is not float32.
     """
+    place = next(
+        path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.is_dir()
+    )
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
     is_tied = head is not None and head.weight is table.weight
     shared = table.weight
@@ -42,7 +49,7 @@ def quantise(model: Any, scheme: str) -> None:
             # The table as it was quantised: the head takes the same scheme, by rows.
             module.weight = table.weight
             continue
-        _apply(module, _config(scheme, module, is_rows))
+        _apply(module, _config(scheme, module, is_rows), place)
 
 
 def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any:
@@ -57,20 +64,18 @@ def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any
     return ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=ao.PerAxis(0))
 
 
-def _apply(layer: nn.Linear | nn.Embedding, config: Any) -> None:
+def _apply(layer: nn.Linear | nn.Embedding, config: Any, folder: Path) -> None:
     """Scales are of rows or parts of them, so that blocks of rows give what the whole gives."""
     weight = layer.weight
     rows = max(1, _AT_ONCE // weight.shape[1])
-    blocks = [_quantised(weight[at : at + rows], config) for at in range(0, len(weight), rows)]
-    first = blocks[0]
-    inner = {}
-    for name in first.tensor_data_names:
-        inner[name] = torch.cat([getattr(block, name) for block in blocks])
-        # Each is let go before the next is joined.
-        for block in blocks:
-            setattr(block, name, None)
-    attributes = {name: getattr(first, name) for name in first.tensor_attribute_names}
-    layer.weight = nn.Parameter(type(first)(**inner, **attributes), requires_grad=False)
+    with mapped_rows(folder) as parts:
+        for at in range(0, len(weight), rows):
+            block = _quantised(weight[at : at + rows], config)
+            for name in block.tensor_data_names:
+                parts.setdefault(name, MappedRows(folder)).add(getattr(block, name))
+        inner = {name: part.tensor() for name, part in parts.items()}
+    attributes = {name: getattr(block, name) for name in block.tensor_attribute_names}
+    layer.weight = nn.Parameter(type(block)(**inner, **attributes), requires_grad=False)
 
 
 def _quantised(weight: torch.Tensor, config: Any) -> Any:

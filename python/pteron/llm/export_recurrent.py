@@ -85,7 +85,7 @@ def export_recurrent(model: Any, folder: str | os.PathLike[str], settings: Setti
         if settings.scheme is not None:
             from pteron.llm.export_quantised import quantise
 
-            quantise(prepared, settings.scheme)
+            quantise(prepared, settings.scheme, folder)
         ids = torch.zeros(settings.batch_size, 1, dtype=torch.int64)
         states = _probed(prepared, ids)
         example = (ids, torch.zeros(1, dtype=torch.int64))

@@ -28,6 +28,8 @@ _TRANSPOSITIONS = frozenset(
 _PRODUCTS = frozenset({"aten.addmm.default", "aten.mm.default"})
 #: Of 4 bits the first element is the high half of a byte, of 2 bits the lowest quarter.
 _SHIFTS = {4: (4, 0), 2: (0, 2, 4, 6)}
+#: Elements that are packed at a time: what is made on the way stands beside the weights.
+_AT_ONCE = 1 << 18
 
 
 def store_quantized_weights(program: ExportedProgram, kernels: Collection[str]) -> ExportedProgram:
@@ -188,12 +190,15 @@ def _packed(elements: torch.Tensor, bits: int) -> torch.Tensor:
     if bits == 8:
         return elements.detach().contiguous()
     shifts = _SHIFTS[bits]
-    parts = (
-        (elements.detach() + (1 << (bits - 1))).view(torch.uint8).reshape(elements.shape[0], -1, len(shifts))
-    )
-    result = torch.zeros_like(parts[..., 0])
-    for position, shift in enumerate(shifts):
-        result |= parts[..., position] << shift
+    rows, columns = elements.shape
+    result = torch.empty(rows, columns // len(shifts), dtype=torch.uint8)
+    at_once = max(1, _AT_ONCE // columns)
+    for first in range(0, rows, at_once):
+        block = elements.detach()[first : first + at_once] + (1 << (bits - 1))
+        parts = block.view(torch.uint8).reshape(len(block), -1, len(shifts))
+        packed = result[first : first + at_once].zero_()
+        for position, shift in enumerate(shifts):
+            packed |= parts[..., position] << shift
     return result
 
 

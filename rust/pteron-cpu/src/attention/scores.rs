@@ -11,7 +11,7 @@
 )]
 
 use pteron_kernels::elementwise::operand::{Source, load_up_to};
-use pteron_kernels::vector_math::exp::exp;
+use pteron_kernels::vector_math::exp::{exp, exp_normal};
 use pteron_kernels::vector_math::simd::MAX_LANES;
 use pteron_kernels::vector_math::{Simd, SimdTask};
 
@@ -199,7 +199,7 @@ const SMALLEST: f32 = -87.0;
 #[inline(always)]
 fn weight<S: Simd>(s: S, x: S::F) -> S::F {
     let smallest = s.splat(SMALLEST);
-    s.select(s.lt(x, smallest), s.zero(), exp(s, s.max(smallest, x)))
+    s.select(s.lt(x, smallest), s.zero(), exp_normal(s, s.max(smallest, x)))
 }
 
 /// x becomes e^(x - shift); returns the sum.

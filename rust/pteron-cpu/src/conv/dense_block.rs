@@ -69,7 +69,7 @@ impl SimdTask for Block<'_> {
         let pixels = &pixels[..n];
         let depth = place.phase.taps() * self.convolution.geometry.in_channels;
         let parts = k_blocks(depth);
-        let is_direct = self.is_direct(parts);
+        let is_direct = self.is_direct();
         for i in 0..parts {
             let k = part(depth, parts, i);
             let stride = k.len().next_multiple_of(MAX_LANES) + PADDING;
@@ -107,12 +107,9 @@ impl Block<'_> {
         }
     }
 
-    /// Do tiles write to the output themselves? Sums of several stretches of the depth would overwrite a
-    /// residual in the same memory.
-    fn is_direct(&self, parts: usize) -> bool {
-        self.convolution.is_output_interleaved
-            && !self.convolution.geometry.is_transposed
-            && (parts == 1 || self.operands.residual.is_null())
+    /// Do tiles write to the output themselves?
+    fn is_direct(&self) -> bool {
+        self.convolution.is_output_interleaved && !self.convolution.geometry.is_transposed
     }
 
     fn source<'p>(&self, place: &'p OutputBlock) -> Source<'p> {

@@ -34,7 +34,6 @@ mod written_out;
 
 use crate::engine_kernel::{EngineKernel, engine_kernel};
 use crate::epilogue::Epilogue;
-use crate::gemm::k_blocks;
 use call::{Call, call};
 use geometry::{Extents, Geometry};
 use pteron_core::PrepareContext;
@@ -59,19 +58,11 @@ enum Choice {
     Dense,
 }
 
-fn choose(
-    geometry: &Geometry,
-    extents: &Extents,
-    [from, to]: [bool; 2],
-    has_residual: bool,
-    lanes: usize,
-) -> Choice {
+fn choose(geometry: &Geometry, extents: &Extents, [from, to]: [bool; 2], lanes: usize) -> Choice {
     let is_interleaved = from && to;
-    // A product keeps the sums of a long depth in its output, where the residual may lie.
-    let keeps_residual = !has_residual || k_blocks(geometry.in_channels) == 1;
     // Of a group with few outputs, most of a panel is padding.
     let fills_panels = geometry.groups == 1 || geometry.out_channels > FEW_OUTPUTS;
-    if geometry.is_pointwise() && fills_panels && is_interleaved && keeps_residual {
+    if geometry.is_pointwise() && fills_panels && is_interleaved {
         return Choice::Pointwise;
     }
     if geometry.is_transposed {
@@ -114,7 +105,7 @@ pub fn prepare_convolution(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Pre
         return ctx.decline("takes a constant float32 weight, known numbers, row-major or channels-last");
     };
     let lanes = SimdLevel::at_most(ctx.cpu.isa).lanes();
-    let prepared = match choose(&geometry, &extents, [from, to], epilogue.residual.is_some(), lanes) {
+    let prepared = match choose(&geometry, &extents, [from, to], lanes) {
         Choice::Pointwise => pointwise::prepare(ctx, geometry, epilogue)?,
         Choice::Depthwise => depthwise::prepare(ctx, geometry, epilogue)?,
         Choice::DepthwisePlanes => depthwise_planes::prepare(ctx, geometry, epilogue, [from, to])?,

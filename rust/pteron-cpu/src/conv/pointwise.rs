@@ -86,7 +86,7 @@ impl Method for Pointwise {
                 post: self.epilogue.post.as_deref(),
             };
             // SAFETY: `bind` checked that the shapes fit; tensors point to memory for their shapes and the output
-            // overlaps no input but the residual at the same place; the pack has the size for its groups and
+            // overlaps no input (alias rule `None`); the pack has the size for its groups and
             // channels; the tiles come from the profile of this processor.
             unsafe { gemm.run(self.tiles, range.row_tiles.clone(), range.panels.clone(), part.floats) };
         }

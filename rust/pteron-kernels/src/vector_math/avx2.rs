@@ -39,7 +39,7 @@ impl Simd for Avx2 {
     type D = __m256d;
     type L = __m256i;
     const LANES: usize = 8;
-    const AT_ONCE: usize = 2;
+    const AT_ONCE: usize = 4;
 
     pure!(splat(v: f32) -> __m256, _mm256_set1_ps(v));
     memory!(load(p: *const f32) -> __m256, _mm256_loadu_ps(p));
@@ -75,20 +75,21 @@ impl Simd for Avx2 {
     pure!(round(a: __m256) -> __m256, _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
     #[inline(always)]
     fn scale2(self, a: __m256, n: __m256) -> __m256 {
-        // Powers of two are built in the exponent field. Three factors of at most 2^±100 reach every
-        // n; all but the last keep the product in the normal range when `a` is near one.
+        // Half of n goes to the exponent of `a`, which stays a normal number; the other half is a factor, and the only
+        // rounding. A NaN's n is the smallest integer, of which nothing reaches the exponent.
         // SAFETY: `self` proves the features.
         unsafe {
-            let third = self.round(_mm256_mul_ps(n, _mm256_set1_ps(1.0 / 3.0)));
-            let last = _mm256_sub_ps(n, _mm256_add_ps(third, third));
-            let power = |n: __m256| {
-                let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
-            };
-            let (p, q) = (power(third), power(last));
-            _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(a, p), p), q)
+            let n = _mm256_cvtps_epi32(n);
+            let half = _mm256_srai_epi32::<1>(n);
+            let rest = _mm256_add_epi32(_mm256_sub_epi32(n, half), _mm256_set1_epi32(127));
+            let scaled = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32::<23>(half));
+            _mm256_mul_ps(_mm256_castsi256_ps(scaled), _mm256_castsi256_ps(_mm256_slli_epi32::<23>(rest)))
         }
     }
+    pure!(scale2_normal(a: __m256, n: __m256) -> __m256, {
+        let n = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
+        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), n))
+    });
     pure!(splat_d(v: f64) -> __m256d, _mm256_set1_pd(v));
     memory!(load_d(p: *const f64) -> __m256d, _mm256_loadu_pd(p));
     memory!(store_d(p: *mut f64, v: __m256d), _mm256_storeu_pd(p, v));

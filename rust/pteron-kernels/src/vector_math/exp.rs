@@ -40,11 +40,18 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.scale2(s.add(s.splat(1.0), t), n)
 }
 
+/// e^x for x in `-87..=88`, where it is a normal number. As accurate as [`exp`].
+#[inline(always)]
+pub fn exp_normal<S: Simd>(s: S, x: S::F) -> S::F {
+    let (n, t) = reduce(s, x);
+    s.scale2_normal(s.add(s.splat(1.0), t), n)
+}
+
 /// e^x - 1 for x in `0..=87`, accurate to 2 ULP also near zero.
 #[inline(always)]
 pub(super) fn expm1_positive<S: Simd>(s: S, x: S::F) -> S::F {
     let (n, t) = reduce(s, x);
-    let power = s.scale2(s.splat(1.0), n);
+    let power = s.scale2_normal(s.splat(1.0), n);
     s.fma(power, t, s.sub(power, s.splat(1.0)))
 }
 

@@ -26,7 +26,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type L: Copy;
     /// Number of lanes.
     const LANES: usize;
-    /// Vectors that a long function is computed for at once, as many as there are registers for: 1, 2 or 4.
+    /// Vectors that a long function is computed for at once: 1, 2 or 4.
     const AT_ONCE: usize = 1;
 
     /// All lanes `v`.
@@ -74,8 +74,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn sqrt(self, a: Self::F) -> Self::F;
     /// Nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
-    /// `a * 2^n` for integral `n` in `-300..=300`, with gradual underflow and overflow to infinity.
+    /// `a * 2^n` for `a` in `0.25..=4` and integral `n` in `-151..=130`, with gradual underflow and overflow to
+    /// infinity. NaN where both are.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
+    /// As [`Simd::scale2`] where the result is a normal number.
+    #[inline(always)]
+    fn scale2_normal(self, a: Self::F, n: Self::F) -> Self::F {
+        self.scale2(a, n)
+    }
 
     /// All lanes `v`.
     fn splat_d(self, v: f64) -> Self::D;

@@ -90,6 +90,7 @@ impl<S: Simd> Simd for Twice<S> {
         sqrt(a: F) -> F;
         round(a: F) -> F;
         scale2(a: F, n: F) -> F;
+        scale2_normal(a: F, n: F) -> F;
         fma_d(a: D, b: D, c: D) -> D;
         lt(a: F, b: F) -> M;
         le(a: F, b: F) -> M;
