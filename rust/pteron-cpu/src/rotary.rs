@@ -65,7 +65,8 @@ pub fn prepare(ctx: &PrepareContext<'_>, rotary: &Rotary) -> Preparation {
     };
     let has_rank = |i: usize| ctx.tensor(i).is_some_and(|t| t.shape.len() == RANK);
     let fits = ctx.args.len() == OUT + 1 && (0..=OUT).all(is_plain) && has_rank(X) && has_rank(OUT);
-    if !fits || usize::from(rotary.order[RANK - 1]) != RANK - 1 {
+    let is_permutation = (0..RANK).all(|dim| rotary.order.iter().any(|d| usize::from(*d) == dim));
+    if !fits || !is_permutation || usize::from(rotary.order[RANK - 1]) != RANK - 1 {
         return ctx.decline("takes float32 of four dimensions in row-major order");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);

@@ -178,9 +178,9 @@ impl SimdTask for Methods<'_> {
 
 #[test]
 fn methods_give_the_same_bits_everywhere() {
-    let (a, b) = (numbers(88_172_645_463_325_252), numbers(7_046_029_254_386_383_131));
+    let (a, b) = (numbers(88_172_645_463_325_252), numbers(7_046_029_254_386_353_131));
     let expected = SimdLevel::at_most(Isa::Portable).dispatch(Methods { a: &a, b: &b });
-    assert_eq!(expected.len(), 35);
+    assert_eq!(expected.len(), 38);
     for isa in Isa::ALL {
         let found = SimdLevel::at_most(isa).dispatch(Methods { a: &a, b: &b });
         for (name, bits) in &expected {

@@ -36,5 +36,9 @@ pub(super) fn counted(
 
 /// A table that the schema does not ask for, but every exporter writes.
 pub(super) fn required<T>(field: Option<T>, name: &str) -> Result<T> {
-    field.ok_or_else(|| Error::program(format!("the field '{name}' of the XNNPACK payload is missing")))
+    field.ok_or_else(|| {
+        Error::program(format!("the field '{name}' of the XNNPACK payload is missing"))
+            .expected("a table, which every exporter writes")
+            .got("none")
+    })
 }

@@ -189,7 +189,8 @@ fn permuted(graph: &Graph, x: TensorId) -> Option<(NodeId, TensorId, [u8; RANK])
     let wrap = |d: &i64| u8::try_from(if *d < 0 { d + RANK as i64 } else { *d }).ok();
     let order: Option<Vec<u8>> = node.ints(1)?.iter().map(wrap).collect();
     let order: [u8; RANK] = order?.try_into().ok()?;
-    (order[RANK - 1] == RANK as u8 - 1).then_some((id, node.input(0)?, order))
+    let is_permutation = (0..RANK as u8).all(|dim| order.contains(&dim));
+    (is_permutation && order[RANK - 1] == RANK as u8 - 1).then_some((id, node.input(0)?, order))
 }
 
 /// The product of `y` with a number that is all that reads `y`, and the number.
