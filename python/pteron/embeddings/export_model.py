@@ -92,7 +92,7 @@ def export_model(
     with torch.no_grad():
         prepared = copied(transformer.model, None)
         if scheme is not None:
-            quantise(prepared, scheme)
+            quantise(prepared, scheme, folder)
         encoder = _Encoder(prepared, modules).eval()
         program = to_edge_transform_and_lower(
             _methods(encoder, length, batch_size, 3 if excludes else 2),

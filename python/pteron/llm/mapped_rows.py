@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 
@@ -41,7 +41,8 @@ class MappedRows:
             self._file = tempfile.NamedTemporaryFile(dir=self._folder, prefix=".pteron-", delete=False)  # noqa: SIM115
         if self._file is not None:
             for each in self._waiting:
-                self._file.write(memoryview(each.contiguous().view(-1).view(torch.uint8).numpy()))
+                elements: Any = each.contiguous().view(-1).view(torch.uint8).numpy()
+                self._file.write(memoryview(elements))
             self._waiting = [self._waiting[-1][:0]]
 
     def tensor(self) -> torch.Tensor:
