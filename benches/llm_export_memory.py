@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import torch
@@ -64,14 +65,18 @@ def main() -> None:
 
         watcher = threading.Thread(target=watch)
         watcher.start()
+        start = time.monotonic()
         try:
             made = pteron.llm.export(model, Path(folder) / "out", max_seq_len=512, scheme=scheme)
         finally:
+            seconds = time.monotonic() - start
             is_done.set()
             watcher.join()
     size = made.file_bytes / (1 << 20)
     taken = most - before
-    print(f"file {size:.0f} MiB, at most {taken:.0f} MiB of anonymous memory, {taken / size:.2f}x")
+    print(
+        f"file {size:.0f} MiB, at most {taken:.0f} MiB of anonymous memory, {taken / size:.2f}x; {seconds:.0f} s"
+    )
 
 
 if __name__ == "__main__":

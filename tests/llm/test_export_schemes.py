@@ -60,6 +60,7 @@ def test_blocks_of_rows_give_what_the_whole_gives(
 ) -> None:
     whole, parts = _tied(), _tied()
     parts.load_state_dict(whole.state_dict())
+    monkeypatch.setattr(export_quantised, "_AT_ONCE", 1 << 30)
     quantise(whole, scheme, tmp_path)
     # Blocks of 31 rows of the table, and one that is shorter.
     monkeypatch.setattr(export_quantised, "_AT_ONCE", 31 * 512 + 5)
