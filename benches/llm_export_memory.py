@@ -74,9 +74,7 @@ def main() -> None:
             watcher.join()
     size = made.file_bytes / (1 << 20)
     taken = most - before
-    print(
-        f"file {size:.0f} MiB, at most {taken:.0f} MiB of anonymous memory, {taken / size:.2f}x; {seconds:.0f} s"
-    )
+    print(f"file {size:.0f} MiB, at most {taken:.0f} MiB anonymous, {taken / size:.2f}x, {seconds:.0f} s")
 
 
 if __name__ == "__main__":
