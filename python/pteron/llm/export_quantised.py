@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,9 @@ def quantise(model: Any, scheme: str, folder: str | os.PathLike[str]) -> None:
                 f"llm.export(scheme={scheme!r}): the weight of {name} is {module.weight.dtype}",
                 hint='give dtype="float32"',
             )
+        if not module.weight.numel():
+            # Nothing to quantise, and torchao has no scale for nothing.
+            continue
         is_rows = is_tied and module is head
         if is_rows and table.weight is not shared:
             # The table as it was quantised: the head takes the same scheme, by rows.
@@ -73,9 +77,12 @@ def _apply(layer: nn.Linear | nn.Embedding, config: Any, folder: Path) -> None:
             block = _quantised(weight[at : at + rows], config)
             for name in block.tensor_data_names:
                 parts.setdefault(name, MappedRows(folder)).add(getattr(block, name))
+            kind, attributes = type(block), {name: getattr(block, name) for name in block.tensor_attribute_names}
+            # torchao leaves blocks in circles of references, which would wait for a collection of everything.
+            del block
+            gc.collect(1)
         inner = {name: part.tensor() for name, part in parts.items()}
-    attributes = {name: getattr(block, name) for name in block.tensor_attribute_names}
-    layer.weight = nn.Parameter(type(block)(**inner, **attributes), requires_grad=False)
+    layer.weight = nn.Parameter(kind(**inner, **attributes), requires_grad=False)
 
 
 def _quantised(weight: torch.Tensor, config: Any) -> Any:
