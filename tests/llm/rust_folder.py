@@ -48,11 +48,20 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     ("a copy of", {"max_new_tokens": 24, "temperature": 1.5, "top_k": 0, "min_p": 0.02, "seed": 12}),
     ("a copy of", {"max_new_tokens": 24, "top_k": 7, "top_p": 0.9, "min_p": 0.01, "seed": 13}),
     ("You may", {"max_new_tokens": 30, "do_sample": False, "repetition_penalty": 1.4}),
-    ("You may", {"max_new_tokens": 30, "do_sample": False, "presence_penalty": 0.5, "frequency_penalty": 0.8}),
+    (
+        "You may",
+        {"max_new_tokens": 30, "do_sample": False, "presence_penalty": 0.5, "frequency_penalty": 0.8},
+    ),
     ("You may", {"max_new_tokens": 12, "seed": 1, "logit_bias": {40: 9.5, 41: 9.0, 100000: 1.0}}),
-    ("You may", {"max_new_tokens": 40, "seed": 5, "min_new_tokens": 30, "stop_token_ids": list(range(1, 200))}),
+    (
+        "You may",
+        {"max_new_tokens": 40, "seed": 5, "min_new_tokens": 30, "stop_token_ids": list(range(1, 200))},
+    ),
     ("You may", {"max_new_tokens": 40, "seed": 6, "skip_special_tokens": False, "temperature": 3.0}),
-    ("You may", {"max_new_tokens": 50, "seed": 8, "temperature": 2.5, "top_k": 0, "stop_strings": ["z", "or", "e"]}),
+    (
+        "You may",
+        {"max_new_tokens": 50, "seed": 8, "temperature": 2.5, "top_k": 0, "stop_strings": ["z", "or", "e"]},
+    ),
     (CHAT, {"max_new_tokens": 10, "seed": 9}),
     (CALLS, {"max_new_tokens": 10, "seed": 10}),
 ]
@@ -70,7 +79,8 @@ TEMPLATES = [
     "{%- generation -%} a {%- endgeneration %}{% generation %}b{% endgeneration %}",
     "{{ {'b': 1, 'a': '\\n<é>'} | tojson }}{{ [1, none, true] | tojson }}",
     "{{ messages | tojson(indent=4) }}",
-    "{{ messages | map(attribute='role') | join(', ') }}{{ messages | selectattr('role', 'equalto', 'x') | list }}",
+    "{{ messages | map(attribute='role') | join(', ') }}",
+    "{{ messages | selectattr('role', 'equalto', 'x') | list }}",
     "{% if 'a' in messages[0].content and messages[0].role != 'x' %}{{ '%02d' | length }}{% endif %}",
     "{% for m in messages %}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{% endfor %}",
     "{% set c = messages[0].content %}{{ c.startswith(' <') }}{{ c.replace('a', 'x') }}{{ c.lstrip() }}",
@@ -79,6 +89,45 @@ TEMPLATES = [
     "{{ ['a', 'b'] + ['c'] }}{{ ('x' * 3) }}{{ 7 // 2 }}{{ 'a' if none else 'b' }}",
     "{{ messages[0].items() | list }}{% for k, v in messages[0].items() %}{{ k }}={{ v }};{% endfor %}",
 ]
+
+#: Settings of single choices, over rows of different spreads.
+CHOICES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.7},
+    {"temperature": 2.0, "top_p": 0.9},
+    {"top_p": 0.5},
+    {"top_p": 1e-9},
+    {"min_p": 0.1},
+    {"min_p": 0.3, "top_p": 0.99},
+    {"top_k": 5},
+    {"top_k": 299, "top_p": 0.7},
+    {"top_k": 40, "top_p": 0.95, "min_p": 0.02, "temperature": 1.3},
+    {"temperature": 0.0},
+    {"repetition_penalty": 1.2, "top_p": 0.8},
+    {"presence_penalty": 0.7, "frequency_penalty": 0.3, "temperature": 1.1},
+]
+ROW, PLACES = 300, 40
+
+
+def row(number: int) -> Any:
+    """Logits that any language computes alike: a few are equal."""
+    import numpy as np
+
+    bits = (np.arange(ROW, dtype=np.uint64) // 2 * 2654435761 + number * 40503 * 977) % 2**32 >> 12
+    return (bits.astype(np.float64) / 2**20 * (2 + number % 5 * 6)).astype(np.float32)
+
+
+def chosen(settings: dict[str, Any]) -> list[int]:
+    """The tokens of a text whose logits are the rows."""
+    from pteron.llm.sampling import SamplingParameters, TokenCounts, processed, sample
+
+    parameters = SamplingParameters(seed=77, **settings)
+    counts, found = TokenCounts(parameters, [1, 2, 3]), []
+    for place in range(PLACES):
+        token = sample(processed(row(place), parameters, counts), parameters, place)
+        counts.add(token)
+        found.append(token)
+    return found
 
 
 def write_folder() -> None:
@@ -143,6 +192,7 @@ def texts(folder: Path = FOLDER) -> dict[str, Any]:
             {"messages": messages, "variables": variables, "text": generator.render(messages, **variables)}
             for messages, variables in ((CHAT, {}), (CALLS, TOOLS))
         ],
+        "choices": [{"settings": settings, "tokens": chosen(settings)} for settings in CHOICES],
         "templates": [
             {"source": source, "text": ChatTemplate(source, {"bos_token": "<s>"}).render(SAID)}
             for source in TEMPLATES

@@ -77,7 +77,8 @@ def _apply(layer: nn.Linear | nn.Embedding, config: Any, folder: Path) -> None:
             block = _quantised(weight[at : at + rows], config)
             for name in block.tensor_data_names:
                 parts.setdefault(name, MappedRows(folder)).add(getattr(block, name))
-            kind, attributes = type(block), {name: getattr(block, name) for name in block.tensor_attribute_names}
+            kind = type(block)
+            attributes = {name: getattr(block, name) for name in block.tensor_attribute_names}
             # torchao leaves blocks in circles of references, which would wait for a collection of everything.
             del block
             gc.collect(1)

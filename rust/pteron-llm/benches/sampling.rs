@@ -38,7 +38,8 @@ fn choices(criterion: &mut Criterion) {
         for (name, settings) in &settings {
             let mut sampler = Sampler::new(settings.clone(), &[1, 2, 3]).expect("the settings are right");
             group.bench_function(*name, |bencher| {
-                bencher.iter(|| black_box(sampler.next(black_box(&row), &[]).expect("the logits are numbers")))
+                bencher
+                    .iter(|| black_box(sampler.next(black_box(&row), &[]).expect("the logits are numbers")))
             });
         }
     }

@@ -42,7 +42,9 @@ fn parse() -> Result<Arguments> {
     }
     match <[String; 2]>::try_from(texts) {
         Ok([folder, prompt]) => Ok(Arguments { folder, prompt, ..found }),
-        Err(_) => Err(Error::input("usage: generate FOLDER PROMPT [--chat] [--max-new-tokens N] [--seed N] ...")),
+        Err(_) => {
+            Err(Error::input("usage: generate FOLDER PROMPT [--chat] [--max-new-tokens N] [--seed N] ..."))
+        }
     }
 }
 

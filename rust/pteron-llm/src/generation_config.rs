@@ -88,7 +88,8 @@ impl GenerationConfig {
         };
         let top_k = match self.top_k {
             Some(value) => value,
-            None => of_file(stated, "top_k", Value::as_u64)?.map_or(0, |k| usize::try_from(k).unwrap_or(usize::MAX)),
+            None => of_file(stated, "top_k", Value::as_u64)?
+                .map_or(0, |k| usize::try_from(k).unwrap_or(usize::MAX)),
         };
         let mut chosen = SamplingParameters {
             temperature: number(self.temperature, "temperature", plain.temperature)?,

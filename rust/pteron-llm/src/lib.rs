@@ -41,3 +41,8 @@ pub use text::text_stream::TextStream;
 pub use text::tokenizer::Tokenizer;
 #[cfg(feature = "tokenizers")]
 pub use text::tokenizer_json::TokenizerJson;
+
+/// The snippet of the guide compiles.
+#[cfg(all(doctest, feature = "tokenizers", feature = "chat-templates"))]
+#[doc = include_str!("../../../docs/how-to/language-models-in-rust.md")]
+struct Guide;

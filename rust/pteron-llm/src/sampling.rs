@@ -9,8 +9,10 @@ mod candidates;
 mod log_probabilities;
 pub(crate) mod parameters;
 mod philox;
+mod ranked_weights;
 pub(crate) mod sampler;
 mod token_counts;
+mod vector_loops;
 mod weights;
 
 pub(crate) use log_probabilities::log_probability;

@@ -3,6 +3,8 @@
 #[cfg(feature = "chat-templates")]
 pub(crate) mod chat_template;
 #[cfg(feature = "chat-templates")]
+mod date;
+#[cfg(feature = "chat-templates")]
 pub(crate) mod message;
 #[cfg(feature = "chat-templates")]
 mod python_json;

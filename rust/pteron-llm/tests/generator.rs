@@ -5,7 +5,8 @@
 
 use pteron_core::ErrorKind;
 use pteron_llm::{
-    FinishReason, GenerationConfig, Generator, GeneratorOptions, Message, Prompt, Stop, Tokenizer, TokenizerJson,
+    FinishReason, GenerationConfig, Generator, GeneratorOptions, Message, Prompt, Stop, Tokenizer,
+    TokenizerJson,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,8 @@ fn config(settings: &Value) -> GenerationConfig {
     let mut found = GenerationConfig::default();
     for (name, value) in settings.as_object().unwrap() {
         let size = || value.as_u64().unwrap() as usize;
-        let texts = || value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_string()).collect();
+        let texts =
+            || value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_string()).collect();
         match name.as_str() {
             "max_new_tokens" => found.max_new_tokens = Some(size()),
             "min_new_tokens" => found.min_new_tokens = size(),
@@ -50,7 +52,8 @@ fn config(settings: &Value) -> GenerationConfig {
             "stop_token_ids" => found.stop_token_ids = ids(value),
             "stop_strings" => found.stop_strings = texts(),
             "logit_bias" => {
-                let bias = |(token, bias): (&String, &Value)| (token.parse().unwrap(), bias.as_f64().unwrap());
+                let bias =
+                    |(token, bias): (&String, &Value)| (token.parse().unwrap(), bias.as_f64().unwrap());
                 found.logit_bias = value.as_object().unwrap().iter().map(bias).collect();
             }
             other => panic!("{other}"),
@@ -155,7 +158,8 @@ fn texts_do_not_depend_on_threads_chunks_and_what_ran_before() {
 fn many_threads_generate_at_once() {
     let generator = open();
     let text = |seed: u64| {
-        let config = GenerationConfig { max_new_tokens: Some(30), seed: Some(seed), ..GenerationConfig::default() };
+        let config =
+            GenerationConfig { max_new_tokens: Some(30), seed: Some(seed), ..GenerationConfig::default() };
         generator.generate("You may", &config).unwrap().tokens
     };
     let alone: Vec<_> = (0..4).map(text).collect();
@@ -251,7 +255,10 @@ fn damaged_folders_are_errors_with_the_name_of_the_file() {
         ("generation_config.json", r#"{"top_k": "many"}"#),
         ("generation_config.json", r#"{"temperature": [1]}"#),
         ("tokenizer.json", "{}"),
-        ("tokenizer.json", r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}"#),
+        (
+            "tokenizer.json",
+            r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}"#,
+        ),
         ("tokenizer_config.json", r#"{"chat_template": 3}"#),
         ("chat_template.jinja", "{% for %}"),
     ]

@@ -180,15 +180,12 @@ fn first_of<'a>(
     name: &str,
 ) -> Option<&'a Value> {
     let is_stated = |value: &&Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
-    of_program
-        .into_iter()
-        .chain([generation_config.get(name), config.get(name)])
-        .flatten()
-        .find(is_stated)
+    of_program.into_iter().chain([generation_config.get(name), config.get(name)]).flatten().find(is_stated)
 }
 
 fn ids(value: Option<&Value>) -> Result<Vec<u32>> {
-    let wrong = || damaged(PROGRAM, "tokens that begin or end a text are stated as something else than numbers");
+    let wrong =
+        || damaged(PROGRAM, "tokens that begin or end a text are stated as something else than numbers");
     let list = match value {
         None => &[],
         Some(Value::Array(list)) => list.as_slice(),
@@ -220,8 +217,7 @@ fn has_rows(buffer: &IoSpec, length: usize) -> bool {
     let IoKind::Tensor(found) = &buffer.kind else { return false };
     let elements = found.extents.iter().fold(1usize, |count, extent| count.saturating_mul(extent.range().1));
     let is_length = |extent: &Extent| matches!(extent, Extent::Static(found) if *found == length);
-    elements <= 1
-        || (found.extents.len() >= 3 && found.extents.iter().skip(1).take(2).any(is_length))
+    elements <= 1 || (found.extents.len() >= 3 && found.extents.iter().skip(1).take(2).any(is_length))
 }
 
 #[cfg(test)]

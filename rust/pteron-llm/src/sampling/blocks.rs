@@ -1,22 +1,25 @@
 //! The largest logit of each block of a row: what a filter leaves out is skipped block by block.
 
+use crate::sampling::vector_loops;
 use pteron_core::{Error, Result};
 
 /// Logits of a block.
 pub(super) const BLOCK: usize = 64;
-/// Comparisons at a time.
-const LANES: usize = 16;
 
 /// An element of a row of logits: float32 as the model gives them, float64 behind penalties.
 pub(super) trait Logit: Copy + PartialOrd + Into<f64> {
+    /// A word as wide as the element, so that comparisons fill vectors.
+    type Word: Copy + Default + PartialEq + From<bool> + std::ops::BitOr<Output = Self::Word>;
     const LOWEST: Self;
 }
 
 impl Logit for f32 {
+    type Word = u32;
     const LOWEST: f32 = f32::NEG_INFINITY;
 }
 
 impl Logit for f64 {
+    type Word = u64;
     const LOWEST: f64 = f64::NEG_INFINITY;
 }
 
@@ -25,12 +28,8 @@ impl Logit for f64 {
 /// Errors: `Kernel` where it is not a finite number, or a logit is no number.
 pub(super) fn largest<T: Logit>(logits: &[T], maxima: &mut Vec<f64>) -> Result<f64> {
     maxima.clear();
-    let mut is_broken = false;
-    let (blocks, rest) = logits.as_chunks::<BLOCK>();
-    maxima.extend(blocks.iter().map(|block| largest_of(block, &mut is_broken)));
-    if !rest.is_empty() {
-        maxima.push(largest_of(rest, &mut is_broken));
-    }
+    maxima.resize(logits.len().div_ceil(BLOCK), f64::NEG_INFINITY);
+    let is_broken = vector_loops::block_maxima(logits, maxima);
     let most = maxima.iter().fold(f64::NEG_INFINITY, |most, x| if *x > most { *x } else { most });
     if is_broken || !most.is_finite() {
         let got = if is_broken { f64::NAN } else { most };
@@ -39,34 +38,6 @@ pub(super) fn largest<T: Logit>(logits: &[T], maxima: &mut Vec<f64>) -> Result<f
             .got(format!("{got} as the largest")));
     }
     Ok(most)
-}
-
-#[inline(always)]
-fn largest_of<T: Logit>(block: &[T], is_broken: &mut bool) -> f64 {
-    let mut most = [T::LOWEST; LANES];
-    let mut broken = [false; LANES];
-    let (chunks, rest) = block.as_chunks::<LANES>();
-    for chunk in chunks {
-        for ((most, broken), x) in most.iter_mut().zip(&mut broken).zip(chunk) {
-            *most = if *x > *most { *x } else { *most };
-            *broken |= is_nan(*x);
-        }
-    }
-    for ((most, broken), x) in most.iter_mut().zip(&mut broken).zip(rest) {
-        *most = if *x > *most { *x } else { *most };
-        *broken |= is_nan(*x);
-    }
-    *is_broken |= broken.iter().any(|broken| *broken);
-    most.into_iter().fold(T::LOWEST, |most, x| if x > most { x } else { most }).into()
-}
-
-#[inline(always)]
-#[allow(clippy::eq_op, reason = "a number that is none differs from itself")]
-fn is_nan<T: PartialOrd>(x: T) -> bool
-where
-    T: Copy,
-{
-    x != x
 }
 
 /// The first place of `most`, which is the largest of all.

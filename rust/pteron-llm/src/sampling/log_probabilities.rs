@@ -15,5 +15,9 @@ pub(crate) fn log_probability(logits: &[f32], token: u32, count: usize) -> Token
         order.truncate(count);
     }
     order.sort_unstable_by(by_logit);
-    TokenLogprob { token, logprob: of(token), top: order.into_iter().map(|token| (token, of(token))).collect() }
+    TokenLogprob {
+        token,
+        logprob: of(token),
+        top: order.into_iter().map(|token| (token, of(token))).collect(),
+    }
 }

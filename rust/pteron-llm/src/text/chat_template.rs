@@ -4,6 +4,7 @@
 //! gives templates.
 
 use crate::model::json_file::{Object, damaged, read_bounded, read_object};
+use crate::text::date;
 use crate::text::message::{Message, object};
 use crate::text::python_json::dumps;
 use minijinja::syntax::SyntaxConfig;
@@ -37,6 +38,7 @@ impl ChatTemplate {
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", refuse);
+        environment.add_function("strftime_now", present);
         environment.add_filter("tojson", to_json);
         let added = environment.add_template_owned(NAME, without_generation(source));
         added.map_err(|error| damaged(NAME, &short(&error)))?;
@@ -48,7 +50,8 @@ impl ChatTemplate {
     pub(crate) fn open(folder: &Path, config: &Object) -> Result<Option<ChatTemplate>> {
         let special = special_texts(config);
         if let Some(bytes) = read_bounded(&folder.join("chat_template.jinja"), "chat_template.jinja")? {
-            let source = String::from_utf8(bytes).map_err(|_| damaged("chat_template.jinja", "it is no UTF-8"))?;
+            let source =
+                String::from_utf8(bytes).map_err(|_| damaged("chat_template.jinja", "it is no UTF-8"))?;
             return checked(&source, "chat_template.jinja", special).map(Some);
         }
         let beside = read_object(&folder.join("chat_template.json"))?;
@@ -133,6 +136,12 @@ fn refuse(message: String) -> Result<Jinja, minijinja::Error> {
     Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("{REFUSAL}{message}")))
 }
 
+fn present(form: &str) -> Result<String, minijinja::Error> {
+    let wrong =
+        || minijinja::Error::new(ErrorKind::InvalidOperation, format!("strftime_now does not know {form:?}"));
+    date::now(form).ok_or_else(wrong)
+}
+
 fn to_json(value: &Jinja, options: Kwargs) -> Result<Jinja, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
     let _ = options.get::<Option<bool>>("ensure_ascii")?;
@@ -145,7 +154,8 @@ fn to_json(value: &Jinja, options: Kwargs) -> Result<Jinja, minijinja::Error> {
 
 fn failed(error: &minijinja::Error) -> Error {
     if let Some(reason) = error.detail().and_then(|text| text.strip_prefix(REFUSAL)) {
-        return Error::input("the chat template refuses the messages").got(reason.chars().take(200).collect::<String>());
+        return Error::input("the chat template refuses the messages")
+            .got(reason.chars().take(200).collect::<String>());
     }
     match error.kind() {
         ErrorKind::OutOfFuel => damaged(NAME, "it does too much"),

@@ -19,6 +19,13 @@ fn texts_are_those_of_jinja_in_python() {
 }
 
 #[test]
+fn the_present_day_is_known() {
+    let year = rendered("{{ strftime_now('%Y') }}", &[]).unwrap();
+    assert!(year.parse::<u32>().unwrap() >= 2026, "{year}");
+    assert!(rendered("{{ strftime_now('%Q') }}", &[]).unwrap_err().to_string().contains("%Q"));
+}
+
+#[test]
 fn hostile_templates_are_errors() {
     let doubling = "{% set x = 'x' * 1000 %}".to_string() + &"{% set x = x ~ x %}".repeat(60) + "{{ x }}";
     let calls = "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}";
