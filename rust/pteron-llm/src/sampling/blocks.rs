@@ -4,7 +4,7 @@ use crate::sampling::vector_loops;
 use pteron_core::{Error, Result};
 
 /// Logits of a block.
-pub(super) const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 128;
 
 /// An element of a row of logits: float32 as the model gives them, float64 behind penalties.
 pub(super) trait Logit: Copy + PartialOrd + Into<f64> {

@@ -141,9 +141,9 @@ impl Candidates {
     fn drawn_of_all(&mut self, settings: &SamplingParameters, place: u64) -> Option<u32> {
         let least = least_of(settings.min_p);
         if settings.top_p < 1.0 {
-            let share = |total| share_of(settings.top_p, total);
-            let total = self.ranked.keep(&self.weights, share, least).total;
-            return self.ranked.token_at(&self.weights, draw(settings.seed, place, total));
+            let all = self.weights.iter().sum();
+            let kept = self.ranked.keep(&self.weights, all, share_of(settings.top_p, all), least);
+            return self.ranked.token_at(draw(settings.seed, place, kept));
         }
         if least > 0 {
             self.weights.iter_mut().for_each(|weight| *weight = if *weight >= least { *weight } else { 0 });

@@ -1,40 +1,40 @@
-//! The most likely tokens of all, without sorting all: weights are counted by ranges, and only the ranges that matter are
-//! sorted.
+//! The most likely tokens of all, without sorting all: those that may stay are counted by ranges of weights, and only the
+//! ranges that matter are sorted.
 
 /// Ranges of a power of two.
 const FINE: u32 = 5;
 /// Ranges of all weights of up to 41 bits.
 const RANGES: usize = 42 << FINE;
 
-/// A weight for each token, by number.
+/// Weights of tokens, looked at from the largest on.
 #[derive(Default)]
 pub(super) struct RankedWeights {
-    /// Sums of the weights of each range.
+    /// The tokens that may stay.
+    candidates: Vec<(u64, u32)>,
+    /// Sums of the candidates' weights of each range.
     sums: Vec<u64>,
     /// Tokens of one range, the most likely first, of equal ones the lowest number.
     sorted: Vec<(u64, u32)>,
 }
 
-/// The most likely tokens up to one of them.
-pub(super) struct Kept {
-    /// Sum of their weights.
-    pub(super) total: u64,
-}
-
 impl RankedWeights {
-    /// Keeps the fewest most likely tokens whose weights add up to `share`, at least one, and of them those of a weight of
-    /// `least` or more.
-    pub(super) fn keep(&mut self, weights: &[u64], share: impl Fn(u64) -> u64, least: u64) -> Kept {
+    /// Keeps the fewest most likely tokens whose weights, a weight for each token, add up to `share`, at least 1, and of
+    /// them those of a weight of `least` or more; the sum of their weights. `all`: the sum of all weights.
+    pub(super) fn keep(&mut self, weights: &[u64], all: u64, share: u64, least: u64) -> u64 {
+        // All tokens of this weight or less together have no more than the rest, so none of them stays.
+        let too_little = all.saturating_sub(share) / weights.len().max(1) as u64;
+        self.candidates.clear();
+        let likely = (0u32..).zip(weights).filter(|(_, weight)| **weight > too_little);
+        self.candidates.extend(likely.map(|(token, weight)| (*weight, token)));
         self.sums.clear();
         self.sums.resize(RANGES, 0);
-        for weight in weights {
+        for (weight, _) in &self.candidates {
             if let Some(sum) = self.sums.get_mut(range_of(*weight)) {
                 *sum += weight;
             }
         }
-        let share = share(self.sums.iter().sum());
-        let (range, before) = self.find(share.saturating_sub(1));
-        self.sort(weights, range);
+        let (range, before) = self.find(share - 1);
+        self.sort(range);
         let mut total = before;
         for (weight, _) in &self.sorted {
             if total >= share {
@@ -44,18 +44,18 @@ impl RankedWeights {
         }
         if least > 0 {
             let (range, above) = (range_of(least), self.above(range_of(least)));
-            self.sort(weights, range);
+            self.sort(range);
             let likely = self.sorted.iter().map(|(weight, _)| *weight).take_while(|weight| *weight >= least);
             // Both are the most likely tokens up to one of them.
             total = total.min(above + likely.sum::<u64>());
         }
-        Kept { total }
+        total
     }
 
-    /// The token at which the weights, from the most likely token on, add up to more than `drawn`.
-    pub(super) fn token_at(&mut self, weights: &[u64], drawn: u64) -> Option<u32> {
+    /// The kept token at which the weights, from the most likely one on, add up to more than `drawn`.
+    pub(super) fn token_at(&mut self, drawn: u64) -> Option<u32> {
         let (range, mut sum) = self.find(drawn);
-        self.sort(weights, range);
+        self.sort(range);
         self.sorted
             .iter()
             .find(|(weight, _)| {
@@ -82,11 +82,11 @@ impl RankedWeights {
         self.sums.iter().skip(range + 1).sum()
     }
 
-    fn sort(&mut self, weights: &[u64], range: usize) {
+    /// Sorts the candidates of one range.
+    fn sort(&mut self, range: usize) {
         let (low, high) = bounds(range);
         self.sorted.clear();
-        let inside = (0u32..).zip(weights).filter(|(_, weight)| (low..=high).contains(*weight));
-        self.sorted.extend(inside.map(|(token, weight)| (*weight, token)));
+        self.sorted.extend(self.candidates.iter().filter(|(weight, _)| (low..=high).contains(weight)));
         self.sorted.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     }
 }
@@ -151,15 +151,14 @@ mod tests {
                 }
                 total += weight;
             }
-            let kept = ranked.keep(&weights, |_| share, least);
-            assert_eq!(kept.total, total, "{round}");
+            assert_eq!(ranked.keep(&weights, all, share, least), total, "{round}");
             for drawn in [0, total / 2, total.saturating_sub(1)] {
                 let mut sum = 0;
                 let expected = sorted.iter().find(|(weight, _)| {
                     sum += weight;
                     sum > drawn
                 });
-                assert_eq!(ranked.token_at(&weights, drawn), expected.map(|(_, token)| *token), "{round}");
+                assert_eq!(ranked.token_at(drawn), expected.map(|(_, token)| *token), "{round}");
             }
         }
     }

@@ -61,7 +61,7 @@ for_each_processor! {
                     *broken = *broken | T::Word::from(is_nan(*x));
                 }
             }
-            *out = largest_of(&most);
+            *out = largest_of_lanes(most).into();
         }
         let is_broken = rest.iter().any(|x| is_nan(*x)) || broken.iter().any(|word| *word != T::Word::default());
         if let Some(out) = maxima.next() {
@@ -85,6 +85,21 @@ for_each_processor! {
             }
         }
     }
+}
+
+/// By halves, so that no comparison waits for all before it.
+#[inline(always)]
+fn largest_of_lanes<T: Logit>(lanes: [T; LANES]) -> T {
+    let mut lanes = lanes;
+    let mut width = LANES / 2;
+    while width > 0 {
+        let (low, high) = lanes.split_at_mut(width);
+        for (low, high) in low.iter_mut().zip(high) {
+            *low = if *high > *low { *high } else { *low };
+        }
+        width /= 2;
+    }
+    lanes.first().copied().unwrap_or(T::LOWEST)
 }
 
 #[inline(always)]
