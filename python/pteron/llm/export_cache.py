@@ -17,7 +17,8 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 #: Keys and values of a layer, each [batch, key heads, max_seq_len, head dim]; None where a layer has none.
-Buffers = Sequence[tuple[Tensor, Tensor] | None]
+#: Where they are int8, the factors of their rows follow, each float32 [batch, key heads, max_seq_len, 1].
+Buffers = Sequence[tuple[Tensor, ...] | None]
 
 
 class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
@@ -28,7 +29,7 @@ class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def __init__(
         self,
-        buffers: tuple[Tensor, Tensor] | None,
+        buffers: tuple[Tensor, ...] | None,
         positions: Tensor,
         max_seq_len: int,
         rows: Tensor | None = None,
@@ -36,8 +37,10 @@ class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.positions, self.max_seq_len = positions, max_seq_len
         self.rows = positions if rows is None else rows
+        self._factors: tuple[Tensor, ...] = ()
         if buffers is not None:
-            self.keys, self.values = buffers
+            self.keys, self.values, *factors = buffers
+            self._factors = tuple(factors)
             self.is_initialized = True
 
     @property
@@ -60,9 +63,25 @@ class PositionedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         keys, values = self.keys, self.values
         assert keys is not None
         assert values is not None
+        if self._factors:
+            of_keys, of_values = self._factors
+            return (
+                self._stored(key_states, keys, of_keys),
+                self._stored(value_states, values, of_values),
+            )
         keys.index_copy_(2, self.rows, key_states)
         values.index_copy_(2, self.rows, value_states)
         return keys, values
+
+    def _stored(self, states: Tensor, rows: Tensor, factors: Tensor) -> Tensor:
+        """Writes new rows as int8 with a factor each; what all rows stand for.
+
+        The run half reads the integers of the filled part alone (`fuse_attention`).
+        """
+        found, scales = quantised_rows(states)
+        rows.index_copy_(2, self.rows, found)
+        factors.index_copy_(2, self.rows, scales)
+        return rows.float() * factors
 
     def get_mask_sizes(self, _query_length: int) -> tuple[int, int]:
         """All rows, from the first on."""
@@ -83,7 +102,7 @@ class RingLayer(PositionedLayer):  # type: ignore[no-untyped-call]
     is_sliding = True
 
     def __init__(
-        self, buffers: tuple[Tensor, Tensor] | None, positions: Tensor, max_seq_len: int, rings: int
+        self, buffers: tuple[Tensor, ...] | None, positions: Tensor, max_seq_len: int, rings: int
     ) -> None:
         super().__init__(buffers, positions, max_seq_len, positions % rings)
         self._rings = rings
@@ -97,6 +116,26 @@ class RingLayer(PositionedLayer):  # type: ignore[no-untyped-call]
         """All rows, and the position of each, for the offset of `causal_mask`; those below 0 are empty."""
         last = self.positions[-1]
         return self._rings, last - (last - torch.arange(self._rings)) % self._rings
+
+
+def quantised_rows(states: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows as int8, and the factor of each, float32 [..., 1]: symmetric, the largest element becomes 127."""
+    wide = states.float()
+    factors = wide.abs().amax(-1, keepdim=True) / 127
+    # A row of zeros stays one.
+    return torch.round(wide / factors.clamp_min(torch.finfo(torch.float32).tiny)).to(torch.int8), factors
+
+
+def as_int8(buffers: Buffers) -> Buffers:
+    """Zeroed buffers of the same extents with int8 rows and their factors."""
+    return [
+        pair
+        and (
+            *(torch.zeros(each.shape, dtype=torch.int8) for each in pair),
+            *(torch.zeros(*each.shape[:3], 1) for each in pair),
+        )
+        for pair in buffers
+    ]
 
 
 def ring_rows(config: Any, max_seq_len: int, max_chunk: int | None) -> list[int | None]:

@@ -28,6 +28,7 @@ def export(
     max_source_len: int | None = None,
     ragged: bool = False,
     max_chunk: int | None = None,
+    cache: Literal["int8"] | None = None,
 ) -> ExportedLanguageModel:
     """A language model of transformers to a folder that runs without torch and transformers.
 
@@ -73,6 +74,9 @@ def export(
             the keys and values of its last `window + max_chunk - 1` positions alone, in a ring, so that long
             texts need little memory; such a cache cannot go back. None: a call takes `max_seq_len` tokens,
             and all layers keep all positions. For decoders, without `ragged`.
+        cache: how keys and values are kept: `"int8"` (8 bits with a factor for each row, a little more than a
+            quarter of the memory; attention reads the integers), for decoders that compute in float32. None:
+            as `dtype`.
 
     Raises:
         ImportError: torch, transformers or torchao is not installed.
@@ -80,9 +84,9 @@ def export(
             way that is not known; `max_seq_len` or `max_source_len` is more than its positions; `tokenizer`
             prepares images that the program would not take.
         TypeError: `model` is not of transformers.
-        ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `max_chunk`, `scheme` or `dtype` is none of
-            the above; `ragged` is given for something else than a decoder with a `batch_size` of 1,
-            `max_chunk` for something else than a decoder.
+        ValueError: `max_seq_len`, `max_source_len`, `batch_size`, `max_chunk`, `scheme`, `dtype` or `cache`
+            is none of the above; `ragged` is given for something else than a decoder with a `batch_size` of
+            1, `max_chunk` or `cache` for something else than a decoder.
     """
     exporter = import_module("pteron.llm.export_model")
     settings = exporter.Settings(
@@ -96,6 +100,7 @@ def export(
         max_source_len=max_source_len,
         ragged=ragged,
         max_chunk=max_chunk,
+        cache=cache,
     )
     made: ExportedLanguageModel = exporter.export_model(model, folder, settings)
     return made

@@ -50,7 +50,7 @@ class ExportedLanguageModel:
 
 
 def constant_methods(
-    model: Any, buffers: Iterable[tuple[torch.Tensor, torch.Tensor] | None], max_seq_len: int, batch_size: int
+    model: Any, buffers: Iterable[tuple[torch.Tensor, ...] | None], max_seq_len: int, batch_size: int
 ) -> dict[str, Any]:
     """Methods that give constants, by ExecuTorch's names.
 
@@ -67,7 +67,8 @@ def constant_methods(
         "use_kv_cache": True,
         "use_sdpa_with_kv_cache": False,
         "enable_dynamic_shape": True,
-        "get_dtype": _DTYPES[caches[0][0].dtype],
+        # Of int8 keys and values, the factors are of the type that is computed in.
+        "get_dtype": _DTYPES[caches[0][-1].dtype],
     }
     shape = caches[0][0].shape
     if len(shape) == _HEADED:  # States of recurrences have no heads.

@@ -17,7 +17,7 @@ from pteron.errors import ExportError
 from pteron.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from pteron.exir.memory.memory_planning_pass import MemoryPlanningPass
 from pteron.llm import export_attention
-from pteron.llm.export_cache import Buffers, cache_over, ring_rows
+from pteron.llm.export_cache import Buffers, as_int8, cache_over, ring_rows
 from pteron.llm.export_encoder_decoder import export_encoder_decoder
 from pteron.llm.export_folder import ExportedLanguageModel, constant_methods
 from pteron.llm.export_left_out import tell_left_out
@@ -41,8 +41,13 @@ from pteron.llm.export_vision import attention, positions_of, preprocessor, take
 _EXAMPLE = 3
 
 
+#: Names of a layer's buffers.
+_PARTS = ("key", "value", "key_factor", "value_factor")
+
+
 class _WithCache(nn.Module):
-    """A model with its cache as buffers, `key_0`, `value_0` and so on.
+    """A model with its cache as buffers, `key_0`, `value_0` and so on; with `key_factor_0` and
+    `value_factor_0` where they are int8.
 
     `kept`: positions that get logits, from the last; 0 for all. `rings`: of the layers, see `ring_rows`.
     """
@@ -59,8 +64,9 @@ class _WithCache(nn.Module):
         self.model, self.max_seq_len, self.kept, self.rings = model, max_seq_len, kept, rings
         self._has_cache = [each is not None for each in buffers]
         for index, pair in enumerate(buffers):
-            for name, buffer in zip(("key", "value"), pair or (), strict=False):
+            for name, buffer in zip(_PARTS, pair or (), strict=False):
                 self.register_buffer(f"{name}_{index}", buffer, persistent=False)
+        self._parts = _PARTS[: max((len(pair) for pair in buffers if pair is not None), default=0)]
 
     def forward(self, input_ids: Tensor, cache_position: Tensor) -> Tensor:
         return self.logits({"input_ids": input_ids}, cache_position)
@@ -77,7 +83,7 @@ class _WithCache(nn.Module):
         `kept`: other positions than those of the module, by number. `rows`: of the cache; None: as positions.
         """
         buffers = [
-            (getattr(self, f"key_{index}"), getattr(self, f"value_{index}")) if has_cache else None
+            tuple(getattr(self, f"{part}_{index}") for part in self._parts) if has_cache else None
             for index, has_cache in enumerate(self._has_cache)
         ]
         cache = cache_over(buffers, positions, self.max_seq_len, rows, self.rings)
@@ -112,7 +118,7 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
     lengths: dict[str, int | None] = {"max_seq_len": max_seq_len, "batch_size": batch_size}
     if settings.max_chunk is not None:
         lengths["max_chunk"] = settings.max_chunk
-    check_settings(lengths, settings.scheme, settings.dtype)
+    check_settings(lengths, settings.scheme, settings.dtype, settings.cache)
     # The class of a folder's model may be one for text, whose configuration says nothing of images.
     config = AutoConfig.from_pretrained(model) if isinstance(model, (str, os.PathLike)) else None
     if isinstance(model, (str, os.PathLike)):
@@ -123,6 +129,8 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
         raise ValueError(
             "llm.export(ragged=True): for decoders with batch_size 1, whose sequences share a cache"
         )
+    if settings.cache is not None and is_other:
+        raise ValueError("llm.export(cache=...): for decoders with a cache of keys and values alone")
     if settings.max_chunk is not None and (is_other or settings.ragged):
         raise ValueError("llm.export(max_chunk=...): for decoders whose layers have caches of their own")
     if isinstance(model, PreTrainedModel) and model.config.is_encoder_decoder:
@@ -136,8 +144,15 @@ def export_model(model: Any, folder: str | os.PathLike[str], settings: Settings)
     with torch.no_grad():
         prepared = _prepared(model, max_seq_len, settings.dtype)
         most = min(max_seq_len, settings.max_chunk or max_seq_len)
+        if settings.cache is not None and prepared.dtype != torch.float32:
+            raise ExportError(
+                f"llm.export(cache={settings.cache!r}): the model computes in {prepared.dtype}",
+                hint='give dtype="float32"; a scheme makes its weights small',
+            )
         rings = ring_rows(model.config, max_seq_len, settings.max_chunk)
         buffers = _probed(prepared, batch_size, max_seq_len, rings)
+        if settings.cache == "int8":
+            buffers = as_int8(buffers)
         if settings.scheme is not None:
             from pteron.llm.export_quantised import quantise
 

@@ -45,6 +45,7 @@ class Settings:
     packed_weights: bool
     ragged: bool
     max_chunk: int | None = None
+    cache: str | None = None
 
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -52,8 +53,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 OTHER_WAY = "export its stages: pteron.integrations.transformers, PteronExporter().export_for_generation"
 
 
-def check_settings(lengths: dict[str, int | None], scheme: str | None, dtype: str | None) -> None:
-    """ValueError for a length, a scheme or a type of elements that is none."""
+def check_settings(
+    lengths: dict[str, int | None], scheme: str | None, dtype: str | None, cache: str | None = None
+) -> None:
+    """ValueError for a length, a scheme, a type of elements or a kind of cache that is none."""
     for name, value in lengths.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"llm.export({name}=...): expected a number from 1 up, got {value!r}")
@@ -61,6 +64,8 @@ def check_settings(lengths: dict[str, int | None], scheme: str | None, dtype: st
         raise ValueError(f"llm.export(scheme=...): expected one of {get_args(Scheme)}, got {scheme!r}")
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(f"llm.export(dtype=...): expected one of {tuple(DTYPES)}, got {dtype!r}")
+    if cache not in (None, "int8"):
+        raise ValueError(f'llm.export(cache=...): expected "int8" or None, got {cache!r}')
 
 
 def check_positions(name: str, positions: Any, length: int, argument: str = "max_seq_len") -> None:

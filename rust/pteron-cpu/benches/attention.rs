@@ -54,6 +54,7 @@ fn call(isa: Isa, rows: usize, keys: usize, depth: usize, causality: Causality, 
         causality,
         keys_from: None,
         empty_row: EmptyRow::Zero,
+        row_factors: None,
         checks: Vec::new(),
     };
     let args = vec![

@@ -68,6 +68,7 @@ fn spec(ctx: &PrepareContext<'_>, form: Form) -> Option<AttentionSpec> {
         // A mask covers the whole cache.
         keys_from: (!is_masked).then_some(form.start),
         empty_row: EmptyRow::NaN,
+        row_factors: None,
         checks: Vec::new(),
     })
 }
@@ -77,7 +78,7 @@ fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     let Some(spec) = spec(ctx, form) else {
         return ctx.decline("takes constant settings");
     };
-    let Some((name, attention)) = attention_of::<f32>(ctx, &spec)? else {
+    let Some((name, attention)) = attention_of::<f32, f32>(ctx, &spec)? else {
         return ctx.decline("takes float32");
     };
     prepared(name, Cached { attention, form })

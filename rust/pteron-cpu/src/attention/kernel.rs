@@ -13,7 +13,7 @@
 use super::chunk_grid::MAX_CHUNK_ROWS;
 use super::key_value_panels::{ScaleQueries, WidenRows, pack_keys, pack_values};
 use super::problem::{MaskKind, Problem, Strides};
-use super::products::{DirectScores, DirectSums, TiledProduct};
+use super::products::{DirectScores, DirectSums, MultiplyColumns, TiledProduct};
 use super::scores::{BlockMask, Normalise, ScoreBlock};
 use super::seen_keys::SeenKeys;
 use super::spec::AttentionSpec;
@@ -33,12 +33,17 @@ impl Number for f32 {}
 impl Number for half::bf16 {}
 impl Number for half::f16 {}
 
-pub(super) struct Attention<T> {
+/// An element of keys and values: of the same type, or int8 with a factor for each row.
+pub(super) trait Stored: Source + Element {}
+impl<T: Number> Stored for T {}
+impl Stored for i8 {}
+
+pub(super) struct Attention<T, C = T> {
     spec: AttentionSpec,
     tiles: &'static TileSet,
     level: SimdLevel,
     scratch: ScratchPlan,
-    element: PhantomData<T>,
+    element: PhantomData<(T, C)>,
 }
 
 /// Elements of each part of a worker's scratch, from upper bounds.
@@ -48,19 +53,24 @@ pub(super) struct ScratchPlan {
     values: usize,
     queries: usize,
     scores: usize,
-    /// A block of keys or values as f32, and the sums of a chunk's rows: for elements of 16 bits.
+    /// A block of keys or values as f32, and the sums of a chunk's rows: for elements of other types.
     widened: usize,
     sums: usize,
 }
 
 impl ScratchPlan {
-    /// For at most `keys` keys of `depth` elements and values of `width`, f32 or not; an error when that cannot be
-    /// addressed.
-    pub(super) fn new(keys: usize, depth: usize, width: usize, is_f32: bool) -> Result<ScratchPlan> {
+    /// For at most `keys` keys of `depth` elements and values of `width`; is the output f32, are keys and values? An error
+    /// when that cannot be addressed.
+    pub(super) fn new(
+        keys: usize,
+        depth: usize,
+        width: usize,
+        [is_f32, is_stored_f32]: [bool; 2],
+    ) -> Result<ScratchPlan> {
         let block = keys.min(KEY_BLOCK).next_multiple_of(NR);
         let plan = || {
             Some(ScratchPlan {
-                widened: if is_f32 { 0 } else { block.checked_mul(depth.max(width))? },
+                widened: if is_stored_f32 { 0 } else { block.checked_mul(depth.max(width))? },
                 sums: if is_f32 { 0 } else { MAX_CHUNK_ROWS.checked_mul(width)? },
                 keys: block.checked_mul(depth)?,
                 values: block.checked_mul(width.checked_next_multiple_of(NR)?)?,
@@ -95,11 +105,13 @@ struct Buffers {
 }
 
 /// A batch and a key head, with the tensors of the call.
-struct Unit<'a, T> {
+struct Unit<'a, T, C> {
     problem: &'a Problem,
     query: *const T,
-    key: *const T,
-    value: *const T,
+    key: *const C,
+    value: *const C,
+    /// Of the rows of keys and values; null where they have none.
+    factors: [*const f32; 2],
     out: *mut T,
     mask: *const u8,
     batch: usize,
@@ -116,11 +128,19 @@ struct RowBlock {
     slot: usize,
 }
 
-impl<T: Number> Attention<T> {
+impl<T: Number, C: Stored> Attention<T, C> {
     /// The kernel, and its name.
-    pub(super) fn new(spec: AttentionSpec, cpu: &CpuProfile, scratch: ScratchPlan) -> (String, Attention<T>) {
+    pub(super) fn new(
+        spec: AttentionSpec,
+        cpu: &CpuProfile,
+        scratch: ScratchPlan,
+    ) -> (String, Attention<T, C>) {
         let (tiles, level) = (TileSet::for_isa(cpu.isa), SimdLevel::at_most(cpu.isa));
-        let element = if T::IS_F32 { "f32" } else { T::DTYPE.name() };
+        let element = match spec.row_factors {
+            Some(_) => C::DTYPE.name(),
+            None if T::IS_F32 => "f32",
+            None => T::DTYPE.name(),
+        };
         let name = format!("attention.{element}.{}", tiles.isa.name());
         (name, Attention { spec, tiles, level, scratch, element: PhantomData })
     }
@@ -141,7 +161,7 @@ impl<T: Number> Attention<T> {
     ///
     /// # Safety
     /// The unit's pointers are those of a call whose shapes are in its problem.
-    unsafe fn run_unit(&self, unit: &Unit<'_, T>, rows: Range<usize>) {
+    unsafe fn run_unit(&self, unit: &Unit<'_, T, C>, rows: Range<usize>) {
         let p = unit.problem;
         let blocks = p.keys.div_ceil(KEY_BLOCK);
         let mut is_first = true;
@@ -183,7 +203,7 @@ impl<T: Number> Attention<T> {
     /// As [`Attention::run_unit`].
     unsafe fn seen(
         &self,
-        unit: &Unit<'_, T>,
+        unit: &Unit<'_, T, C>,
         keys: &Range<usize>,
         block: &RowBlock,
         at_least: usize,
@@ -205,7 +225,7 @@ impl<T: Number> Attention<T> {
     ///
     /// # Safety
     /// As [`Attention::run_unit`]; `keys` are packed unless the unit is direct.
-    unsafe fn run_block(&self, unit: &Unit<'_, T>, keys: &Range<usize>, block: &RowBlock, is_first: bool) {
+    unsafe fn run_block(&self, unit: &Unit<'_, T, C>, keys: &Range<usize>, block: &RowBlock, is_first: bool) {
         let (p, b) = (unit.problem, unit.buffers);
         let rows = block.rows.len();
         let visible = p.visible(block.rows.end - 1).saturating_sub(keys.start);
@@ -231,6 +251,7 @@ impl<T: Number> Attention<T> {
                 to: b.queries,
             });
             self.scores(unit, keys.start, seen, rows, stride);
+            self.multiply(unit, 0, keys.start, [seen, rows, stride]);
             let (out, out_stride) = unit.sums_at(block);
             self.level.dispatch(ScoreBlock {
                 scores: b.scores,
@@ -246,13 +267,15 @@ impl<T: Number> Attention<T> {
                 out_stride,
                 width: p.width,
             });
+            // Behind the sum of the weights, which knows no values.
+            self.multiply(unit, 1, keys.start, [seen, rows, stride]);
             self.sums(unit, keys, [seen, rows, stride], (out, out_stride), is_first);
         }
     }
 
     /// # Safety
     /// As [`Attention::run_block`]; the queries are in their buffer.
-    unsafe fn scores(&self, unit: &Unit<'_, T>, first: usize, seen: usize, rows: usize, stride: usize) {
+    unsafe fn scores(&self, unit: &Unit<'_, T, C>, first: usize, seen: usize, rows: usize, stride: usize) {
         let (p, b) = (unit.problem, unit.buffers);
         if unit.is_direct {
             return self.level.dispatch(DirectScores {
@@ -283,11 +306,28 @@ impl<T: Number> Attention<T> {
         unsafe { product.run(self.tiles) }
     }
 
+    /// Multiplies scores or weights by the factors of keys (0) or values (1) from `first` on, where they have some.
+    ///
+    /// # Safety
+    /// As [`Attention::run_block`]; the buffer of the scores is filled.
+    unsafe fn multiply(
+        &self,
+        unit: &Unit<'_, T, C>,
+        which: usize,
+        first: usize,
+        [seen, rows, stride]: [usize; 3],
+    ) {
+        if let Some((factors, factor_stride)) = unit.factors_at(which, first) {
+            let (scores, keys) = (unit.buffers.scores, seen);
+            self.level.dispatch(MultiplyColumns { scores, stride, rows, keys, factors, factor_stride });
+        }
+    }
+
     /// # Safety
     /// As [`Attention::run_block`]; the weights are in the buffer of the scores.
     unsafe fn sums(
         &self,
-        unit: &Unit<'_, T>,
+        unit: &Unit<'_, T, C>,
         keys: &Range<usize>,
         [seen, rows, stride]: [usize; 3],
         (out, out_stride): (*mut f32, usize),
@@ -327,7 +367,7 @@ impl<T: Number> Attention<T> {
 
     /// # Safety
     /// As [`Attention::run_unit`].
-    unsafe fn finish(&self, unit: &Unit<'_, T>, block: &RowBlock, has_no_keys: bool) {
+    unsafe fn finish(&self, unit: &Unit<'_, T, C>, block: &RowBlock, has_no_keys: bool) {
         let p = unit.problem;
         // SAFETY: the rows are inside the output, and their sums in the scratch that 16 bits have.
         unsafe {
@@ -375,7 +415,7 @@ fn at(s: &Strides, batch: usize, head: usize, row: usize, element: usize) -> usi
     batch * s.batch + head * s.head + row * s.row + element * s.element
 }
 
-impl<T: Number> Unit<'_, T> {
+impl<T: Number, C: Stored> Unit<'_, T, C> {
     /// Head of the queries.
     fn query_head(&self, head: usize) -> usize {
         self.key_head * self.problem.group + head
@@ -386,11 +426,17 @@ impl<T: Number> Unit<'_, T> {
     fn out_at(&self, head: usize, row: usize) -> *mut T {
         self.out.wrapping_add(at(&self.problem.out, self.batch, self.query_head(head), row, 0))
     }
-    fn key_at(&self, key: usize) -> *const T {
+    fn key_at(&self, key: usize) -> *const C {
         self.key.wrapping_add(at(&self.problem.key, self.batch, self.key_head, key, 0))
     }
-    fn value_at(&self, key: usize) -> *const T {
+    fn value_at(&self, key: usize) -> *const C {
         self.value.wrapping_add(at(&self.problem.value, self.batch, self.key_head, key, 0))
+    }
+    /// The factors of keys (0) or values (1) from one on, and how far apart they are.
+    fn factors_at(&self, which: usize, key: usize) -> Option<(*const f32, usize)> {
+        let (factors, strides) = (*self.factors.get(which)?, self.problem.factors.get(which)?);
+        let first = factors.wrapping_add(at(strides, self.batch, self.key_head, key, 0));
+        (!factors.is_null()).then_some((first, strides.row))
     }
     /// Where the sums of a block's rows are kept, and how far apart: in the output itself if it is f32.
     fn sums_at(&self, block: &RowBlock) -> (*mut f32, usize) {
@@ -458,11 +504,11 @@ impl<T: Number> Unit<'_, T> {
     unsafe fn as_f32(
         &self,
         level: SimdLevel,
-        from: *const T,
+        from: *const C,
         strides: &Strides,
         [rows, n]: [usize; 2],
     ) -> (*const f32, (usize, usize)) {
-        if T::IS_F32 {
+        if C::IS_F32 {
             return (from.cast(), (strides.row, strides.element));
         }
         let to = self.buffers.widened;
@@ -472,7 +518,7 @@ impl<T: Number> Unit<'_, T> {
     }
 }
 
-impl<T: Number> GridKernel for Attention<T> {
+impl<T: Number, C: Stored> GridKernel for Attention<T, C> {
     type Problem = Problem;
 
     fn scratch(&self) -> Scratch {
@@ -486,7 +532,7 @@ impl<T: Number> GridKernel for Attention<T> {
 
     fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Problem) -> Result<Grid> {
         let (mut found, out) = Problem::of(&self.spec, &args.args())?;
-        let needed = ScratchPlan::new(found.keys, found.depth, found.width, T::IS_F32)?;
+        let needed = ScratchPlan::new(found.keys, found.depth, found.width, [T::IS_F32, C::IS_F32])?;
         if needed.elements() > self.scratch.elements() {
             return Err(Error::kernel("attention is larger than it was prepared for")
                 .expected(format!("{:?}", self.scratch))
@@ -505,13 +551,20 @@ impl<T: Number> GridKernel for Attention<T> {
             Some(mask) => mask.as_ptr(),
             None => std::ptr::null(),
         };
+        let mut factors = [std::ptr::null(); 2];
+        if let Some(operands) = &self.spec.row_factors {
+            for (factor, operand) in factors.iter_mut().zip(operands) {
+                *factor = args.tensor(operand.argument)?.ptr::<f32>()?;
+            }
+        }
         let (units, rows) = problem.grid.chunk(part.chunk);
         for unit in units {
             let unit = Unit {
                 problem,
                 query: args.tensor(self.spec.query.argument)?.ptr::<T>()?,
-                key: args.tensor(self.spec.key.argument)?.ptr::<T>()?,
-                value: args.tensor(self.spec.value.argument)?.ptr::<T>()?,
+                key: args.tensor(self.spec.key.argument)?.ptr::<C>()?,
+                value: args.tensor(self.spec.value.argument)?.ptr::<C>()?,
+                factors,
                 out: args.output(self.spec.out.argument)?.ptr::<T>()?,
                 mask,
                 batch: unit / problem.key_heads,

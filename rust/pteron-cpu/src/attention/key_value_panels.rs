@@ -165,7 +165,7 @@ impl<T: Source> SimdTask for WidenRows<T> {
 /// # Safety
 /// They are readable.
 #[inline(always)]
-unsafe fn strided<S: Simd, T: Source>(s: S, from: *const T, stride: usize, n: usize) -> S::F {
+pub(super) unsafe fn strided<S: Simd, T: Source>(s: S, from: *const T, stride: usize, n: usize) -> S::F {
     // SAFETY: the caller promises the elements, and no others are touched; the block has every lane.
     unsafe {
         if stride == 1 || n <= 1 {

@@ -1,22 +1,29 @@
 //! Decides whether a call is one that the fused kernel takes.
 
-use super::kernel::{Attention, Number, ScratchPlan};
+use super::kernel::{Attention, Number, ScratchPlan, Stored};
 use super::spec::{AttentionSpec, Axes, Operand};
 use pteron_core::{DType, PrepareContext, Result, TensorSpec};
 use pteron_kernels::grid_kernel::{Preparation, prepared};
 
 /// Prepares the attention of `spec` over the arguments of `ctx`.
 ///
-/// `Ok(None)`: not a case for this kernel (element types other than f32, bfloat16 and float16 or several of them, ranks that do
+/// `Ok(None)`: not a case for this kernel (element types other than f32, bfloat16 and float16 or several of them, but for int8
+/// keys and values with factors and f32 queries; ranks that do
 /// not fit, an output whose elements are not innermost in memory, a mask of another type than these and bool or whose keys are
 /// not innermost).
 /// Errors: blocks that cannot be addressed.
 pub fn prepare_attention(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Preparation {
     fn of<T: Number>(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Preparation {
-        match attention_of::<T>(ctx, spec)? {
+        match attention_of::<T, T>(ctx, spec)? {
             Some((name, attention)) => prepared(name, attention),
             None => Ok(None),
         }
+    }
+    if spec.row_factors.is_some() {
+        return match attention_of::<f32, i8>(ctx, spec)? {
+            Some((name, attention)) => prepared(name, attention),
+            None => Ok(None),
+        };
     }
     match ctx.tensor(spec.query.argument).map(|query| query.dtype) {
         Some(DType::Float32) => of::<f32>(ctx, spec),
@@ -26,11 +33,11 @@ pub fn prepare_attention(ctx: &PrepareContext<'_>, spec: &AttentionSpec) -> Prep
     }
 }
 
-/// The kernel of [`prepare_attention`] for elements `T`, and its name.
-pub(super) fn attention_of<T: Number>(
+/// The kernel of [`prepare_attention`] for elements `T` with keys and values of elements `C`, and its name.
+pub(super) fn attention_of<T: Number, C: Stored>(
     ctx: &PrepareContext<'_>,
     spec: &AttentionSpec,
-) -> Result<Option<(String, Attention<T>)>> {
+) -> Result<Option<(String, Attention<T, C>)>> {
     let (Some(query), Some(key), Some(value), Some(out)) = (
         operand(ctx, &spec.query),
         operand(ctx, &spec.key),
@@ -39,8 +46,14 @@ pub(super) fn attention_of<T: Number>(
     ) else {
         return Ok(None);
     };
-    if [query, key, value, out].iter().any(|t| t.dtype != T::DTYPE) {
+    let fits =
+        [query, out].iter().all(|t| t.dtype == T::DTYPE) && [key, value].iter().all(|t| t.dtype == C::DTYPE);
+    if !fits {
         return ctx.decline("queries, keys, values and output have one element type");
+    }
+    let has_factor = |factor: &Operand| operand(ctx, factor).is_some_and(|t| t.dtype == DType::Float32);
+    if spec.row_factors.is_some_and(|factors| !factors.iter().all(has_factor)) {
+        return ctx.decline("factors of rows are f32");
     }
     let innermost = |t: &TensorSpec, axis: usize| {
         t.dim_order.as_slice().last().is_some_and(|last| usize::from(*last) == axis)
@@ -54,7 +67,7 @@ pub(super) fn attention_of<T: Number>(
     let keys = if key.is_dynamic() { usize::MAX / 2 } else { extent(key, spec.key.axes.row) };
     let depth = extent(query, spec.query.axes.element);
     let width = extent(value, spec.value.axes.element);
-    let scratch = ScratchPlan::new(keys, depth, width, T::IS_F32)?;
+    let scratch = ScratchPlan::new(keys, depth, width, [T::IS_F32, C::IS_F32])?;
     Ok(Some(Attention::new(spec.clone(), ctx.cpu, scratch)))
 }
 

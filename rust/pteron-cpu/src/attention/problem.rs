@@ -46,6 +46,8 @@ pub(super) struct Problem {
     pub query: Strides,
     pub key: Strides,
     pub value: Strides,
+    /// Of the factors of int8 keys and values.
+    pub factors: [Strides; 2],
     pub out: Strides,
     pub mask_kind: MaskKind,
     /// `element` is the stride from key to key: 0 or 1.
@@ -133,6 +135,17 @@ impl Problem {
                 &key_tensor,
             ));
         }
+        let mut factors = [Strides::default(); 2];
+        if let Some(operands) = &spec.row_factors {
+            for ((operand_of, of), strides) in operands.iter().zip([&k, &v]).zip(&mut factors) {
+                let (tensor, found, of_rows) = operand(operand_of)?;
+                if [found.batch, found.heads, found.rows, found.elements] != [of.batch, of.heads, of.rows, 1]
+                {
+                    return Err(mismatch(format!("a factor for each of {} rows", of.rows), &tensor));
+                }
+                *strides = of_rows;
+            }
+        }
         let keys = keys(spec, args, q.rows, k.rows)?;
         let mut problem = Problem {
             batch: q.batch,
@@ -145,6 +158,7 @@ impl Problem {
             query,
             key,
             value,
+            factors,
             first_limit: first_limit(spec, args)?,
             ..Problem::default()
         };

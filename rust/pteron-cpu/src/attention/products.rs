@@ -5,6 +5,7 @@
     reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
 )]
 
+use super::key_value_panels::strided;
 use crate::gemm::{Fetch, Tile, TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
 use pteron_kernels::elementwise::operand::{Source, load_up_to};
@@ -118,6 +119,34 @@ unsafe fn dot<S: Simd, T: Source>(s: S, a: *const f32, b: *const T, n: usize) ->
         }
     }
     s.reduce_add(s.add(even, odd))
+}
+
+/// Multiplies rows of scores or weights by a factor for each key.
+pub(super) struct MultiplyColumns {
+    pub scores: *mut f32,
+    pub stride: usize,
+    pub rows: usize,
+    pub keys: usize,
+    pub factors: *const f32,
+    pub factor_stride: usize,
+}
+
+impl SimdTask for MultiplyColumns {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for i in (0..self.keys).step_by(S::LANES) {
+            let n = S::LANES.min(self.keys - i);
+            // SAFETY: each row has `keys` numbers, and there are as many factors.
+            unsafe {
+                let factors = strided(s, self.factors.add(i * self.factor_stride), self.factor_stride, n);
+                for row in 0..self.rows {
+                    let to = self.scores.add(row * self.stride + i);
+                    s.store_up_to(to, s.mul(s.load_up_to(to, n), factors), n);
+                }
+            }
+        }
+    }
 }
 
 /// Sums of weighted values for a few queries, values lying as rows.

@@ -88,7 +88,7 @@ pub struct ShapeCheck {
 /// `softmax(scale · Q Kᵀ + mask) V` per batch and head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionSpec {
-    /// L queries of D elements: f32, bfloat16 or float16, as keys, values and output are.
+    /// L queries of D elements: f32, bfloat16 or float16, as the output is, and keys and values without factors.
     pub query: Operand,
     /// S keys of D elements; as many heads as the queries, or a divisor of that.
     pub key: Operand,
@@ -107,6 +107,9 @@ pub struct AttentionSpec {
     pub keys_from: Option<usize>,
     /// See [`EmptyRow`].
     pub empty_row: EmptyRow,
+    /// Keys and values are int8, and each of their rows has a factor: f32, with the axes of keys and of values, and one
+    /// element in a row. `None`: they are of the queries' type.
+    pub row_factors: Option<[Operand; 2]>,
     /// What must hold besides.
     pub checks: Vec<ShapeCheck>,
 }
@@ -123,6 +126,9 @@ impl fmt::Display for AttentionSpec {
         }
         if self.empty_row == EmptyRow::NaN {
             f.write_str(", empty rows NaN")?;
+        }
+        if self.row_factors.is_some() {
+            f.write_str(", int8 keys and values")?;
         }
         f.write_str(")")
     }

@@ -156,6 +156,7 @@ impl Case {
             causality: self.causality,
             keys_from: None,
             empty_row: self.empty_row,
+            row_factors: None,
             checks: Vec::new(),
         }
     }
@@ -181,6 +182,12 @@ impl Case {
     }
 
     fn call_as<T: Number>(&self, isa: Isa) -> Option<SingleCall> {
+        let (args, spec) = (self.args::<T>(), self.spec());
+        let prepare = |ctx: &pteron_core::PrepareContext<'_>| prepare_attention(ctx, &spec);
+        Some(SingleCall::of(prepare, &profile(isa)?, args).unwrap().unwrap())
+    }
+
+    fn args<T: Number>(&self) -> Vec<CallArg> {
         let mask = match &self.mask {
             Mask::None => CallArg::None,
             Mask::Added(shape, values) => {
@@ -193,16 +200,13 @@ impl Case {
             }
         };
         let (dims, _) = self.out().stored();
-        let args = vec![
+        vec![
             self.query.tensor::<T>(),
             self.key.tensor::<T>(),
             self.value.tensor::<T>(),
             mask,
             CallArg::Tensor(HostTensor::zeros(T::DTYPE, &dims).unwrap()),
-        ];
-        let spec = self.spec();
-        let prepare = |ctx: &pteron_core::PrepareContext<'_>| prepare_attention(ctx, &spec);
-        Some(SingleCall::of(prepare, &profile(isa)?, args).unwrap().unwrap())
+        ]
     }
 
     fn run(&self, isa: Isa, is_reversed: bool) -> Option<Vec<f32>> {
@@ -263,6 +267,87 @@ impl Case {
                 "{what} {isa:?}: chunks in another order"
             );
         }
+    }
+}
+
+/// Keys and values as int8 with a factor for each row; the case then has the numbers that these stand for.
+struct Stored {
+    case: Case,
+    /// The integers of keys and values, and their factors.
+    rows: [(Logical, Vec<f32>); 2],
+}
+
+impl Stored {
+    fn new(mut case: Case) -> Stored {
+        let rows = [&mut case.key, &mut case.value].map(|tensor| {
+            let mut integers = tensor.clone();
+            let width = tensor.shape[3].max(1);
+            integers.values.iter_mut().for_each(|v| *v = (*v * 300.0).round().clamp(-128.0, 127.0));
+            let count = tensor.shape[..3].iter().product();
+            let factors: Vec<f32> = numbers(count, 17).iter().map(|v| v.abs() / 200.0).collect();
+            for (at, (value, integer)) in tensor.values.iter_mut().zip(&integers.values).enumerate() {
+                *value = integer * factors[at / width];
+            }
+            (integers, factors)
+        });
+        Stored { case, rows }
+    }
+
+    fn run(&self, isa: Isa, is_reversed: bool) -> Option<Vec<f32>> {
+        let mut args = self.case.args::<f32>();
+        let mut spec = self.case.spec();
+        let mut factor_operands = [spec.key, spec.value];
+        for (which, (integers, factors)) in self.rows.iter().enumerate() {
+            let (dims, places) = integers.stored();
+            let mut data = vec![0i8; integers.values.len()];
+            places.iter().zip(&integers.values).for_each(|(at, v)| data[*at] = *v as i8);
+            args[1 + which] = CallArg::Tensor(HostTensor::new(&dims, &data).unwrap());
+            let [batch, heads, count, _] = integers.shape;
+            let factors =
+                Logical { shape: [batch, heads, count, 1], axes: integers.axes, values: factors.clone() };
+            factor_operands[which].argument = args.len();
+            args.push(factors.tensor::<f32>());
+        }
+        spec.row_factors = Some(factor_operands);
+        let prepare = |ctx: &pteron_core::PrepareContext<'_>| prepare_attention(ctx, &spec);
+        let mut call = SingleCall::of(prepare, &profile(isa)?, args).unwrap().unwrap();
+        let grid = call.bind().unwrap();
+        call.run(grid, is_reversed).unwrap();
+        let stored = call.output::<f32>(4).unwrap();
+        let (_, places) = self.case.out().stored();
+        Some(places.iter().map(|at| stored[*at]).collect())
+    }
+
+    fn check(&self, what: &str) {
+        let want = self.case.expected();
+        for isa in Isa::ALL {
+            let Some(got) = self.run(isa, false) else { continue };
+            assert_eq!(got.len(), want.len());
+            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+                let is_close = if w.is_nan() { g.is_nan() } else { (f64::from(*g) - w).abs() <= 4e-6 };
+                assert!(is_close, "{what} {isa:?} element {i}: {g}, expected {w}");
+            }
+            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            assert_eq!(bits(got), bits(self.run(isa, true).unwrap()), "{what} {isa:?}: another order");
+        }
+    }
+}
+
+#[test]
+fn keys_and_values_of_int8_have_a_factor_for_each_row() {
+    for shape in SHAPES {
+        Stored::new(Case::new(1, 2, 2, shape)).check(&format!("{shape:?}"));
+        let [l, s, ..] = shape;
+        let mut case = Case::new(2, 6, 2, shape);
+        case.mask = Mask::Kept([1, 1, l, s], numbers(l * s, 11).iter().map(|v| *v > -0.3).collect());
+        case.empty_row = EmptyRow::NaN;
+        Stored::new(case.clone()).check(&format!("grouped, masked {shape:?}"));
+        (case.query.axes, case.key.axes, case.value.axes) =
+            (Axes::ROWS_FIRST, Axes::ROWS_FIRST, Axes::HEADS_FIRST);
+        Stored::new(case).check(&format!("rows first {shape:?}"));
+    }
+    for shape in [[0, 4, 8, 8], [4, 0, 8, 8], [4, 4, 0, 8], [4, 4, 8, 0]] {
+        Stored::new(Case::new(1, 2, 2, shape)).check(&format!("{shape:?}"));
     }
 }
 

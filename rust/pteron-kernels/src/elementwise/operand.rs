@@ -167,12 +167,14 @@ half!(half::f16, load_binary16, store_binary16, binary16_to, binary16_from);
 half!(half::bf16, load_brain16, store_brain16, brain16_to, brain16_from);
 
 macro_rules! quantised {
-    ($t:ty) => {
+    ($t:ty $(, $load:item)?) => {
         impl Source for $t {
             #[inline(always)]
             fn number(self) -> f32 {
                 f32::from(self)
             }
+            $(#[inline(always)]
+            $load)?
         }
         impl Sink for $t {
             // The number is an integer in the range of the type, or NaN: its lowest byte is the last of the fraction
@@ -196,7 +198,13 @@ macro_rules! quantised {
         }
     };
 }
-quantised!(i8);
+quantised!(
+    i8,
+    unsafe fn load<S: Simd>(s: S, p: *const i8) -> S::F {
+        // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
+        s.to_float(unsafe { s.load_i8(p) })
+    }
+);
 quantised!(u8);
 
 /// A float of sixteen bits.

@@ -160,7 +160,7 @@ impl Candidates {
 /// The part of `total` that top-p asks for. At least one: the most likely token always stays.
 fn share_of(top_p: f64, total: u64) -> u64 {
     let part = (top_p * (1u64 << 53) as f64).round_ties_even() as u128;
-    ((part * u128::from(total) >> 53) as u64).max(1)
+    (((part * u128::from(total)) >> 53) as u64).max(1)
 }
 
 /// The smallest weight that min-p leaves.

@@ -27,7 +27,7 @@ pub(super) fn draw(seed: u64, place: u64, below: u64) -> u64 {
         [w0 | w1 << 32, w2 | w3 << 32]
     };
     let below = u128::from(below);
-    ((high * below + (low * below >> 64)) >> 64) as u64
+    ((high * below + ((low * below) >> 64)) >> 64) as u64
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! Permutes, copies, views and factors on the way to the first product, on the way to the second, and
 //! behind it are taken in as far as they only rearrange; a mask that is `where(seen, 0, -inf)` is read as
 //! `seen`. In models of 16-bit floats, casts stand before and behind the softmax: they go, too, and nothing between the products
-//! is rounded to 16 bits any more. Results differ from those of the separate steps by rounding, within 1e-5 of the largest
+//! is rounded to 16 bits any more. Keys and values of a cache may be int8 with a factor for each row, `cast(k) * a`: scores and
+//! weights are multiplied by the factors, and nothing is widened but what is read. Results differ from those of the separate steps by rounding, within 1e-5 of the largest
 //! output; NaN, infinities and rows that see nothing come out as in the steps, but that keys which a mask hides are not read.
 //!
 //! Where shapes can change, the views that are left out state theirs in lists of integers: the step takes
@@ -109,19 +110,20 @@ impl Pattern {
         }
         let (first, mask) = self.scores(graph, host, found.scores, &layout)?;
         let queries = smallvec![Extent::Joined, Extent::Rows, Extent::Depth];
-        let query = self.operand(graph, host, first, 0, queries)?;
+        let (query, of_query) = self.operand(graph, host, first, 0, queries)?;
         let keys = smallvec![Extent::Joined, Extent::Depth, Extent::Keys];
-        let key = self.operand(graph, host, first, 1, keys)?;
+        let (key, of_keys) = self.operand(graph, host, first, 1, keys)?;
         let second = self.second_product(graph, found.weights, layout)?;
         let (factor, width) = (self.scale, smallvec![Extent::Joined, Extent::Keys, Extent::Width]);
-        let value = self.operand(graph, host, second, 1, width)?;
-        if self.scale != factor {
+        let (value, of_values) = self.operand(graph, host, second, 1, width)?;
+        if self.scale != factor || of_query.is_some() || of_keys.is_some() != of_values.is_some() {
             return None;
         }
         let out = self.output(graph, second)?;
         let operands = [&query, &key, &value, &out];
         self.layouts_fit(&operands, rank, mask, graph).then_some(())?;
-        let draft = self.draft(graph, host, [query, key, value, out], mask)?;
+        let row_factors = of_keys.zip(of_values).map(|(keys, values)| [keys, values]);
+        let draft = self.draft(graph, host, [query, key, value, out], mask, row_factors)?;
         Some((self.replaced(graph), draft))
     }
 
@@ -202,7 +204,8 @@ impl Pattern {
         }
     }
 
-    /// From operand `position` of a product back to what was rearranged for it.
+    /// From operand `position` of a product back to what was rearranged for it; int8 with a factor for each row, where it was
+    /// made of that, and the factors.
     fn operand(
         &mut self,
         graph: &Graph,
@@ -210,7 +213,7 @@ impl Pattern {
         product: NodeId,
         position: usize,
         mut layout: Layout,
-    ) -> Option<Found> {
+    ) -> Option<(Found, Option<TensorId>)> {
         let mut tensor = graph.node(product).input(position)?;
         loop {
             if graph.tensor(tensor).spec.dtype != self.dtype || !self.extents.unify(graph, tensor, &layout) {
@@ -219,6 +222,10 @@ impl Pattern {
             // Past a split of heads there are rows as a linear layer leaves them.
             let Some(id) = graph.producer(tensor).filter(|_| self.reach == Reach::Far) else { break };
             let node = graph.node(id);
+            if let Some(stored) = stored_rows(graph, node, &layout) {
+                self.perhaps.extend([id, stored.cast]);
+                return Some(((stored.rows, layout), Some(stored.factors)));
+            }
             if let Some((factor, scaled)) = factor(graph, host, node) {
                 self.scale *= factor;
                 self.perhaps.push(id);
@@ -229,7 +236,7 @@ impl Pattern {
             self.pass(graph, passed, false);
             (tensor, layout) = (base, found);
         }
-        Some((tensor, layout))
+        Some(((tensor, layout), None))
     }
 
     /// From the weights on to the product with the values.
@@ -307,6 +314,7 @@ impl Pattern {
         host: &dyn Host,
         operands: [Found; 4],
         mask: Option<TensorId>,
+        row_factors: Option<[TensorId; 2]>,
     ) -> Option<Draft> {
         let [query, key, value, out] = operands;
         let mut args: Vec<Argument> = [&query, &key, &value].map(|o| Argument::Tensor(o.0)).into();
@@ -320,6 +328,8 @@ impl Pattern {
             checks.push(ShapeCheck { argument: args.len(), dims: layout.to_vec() });
             args.push(list);
         }
+        let factors_at = args.len();
+        args.extend(row_factors.into_iter().flatten().map(Argument::Tensor));
         let operand = |argument: usize, found: &Found, row: Extent, element: Extent| {
             Some(Operand { argument, axes: axes(&found.1, row, element)? })
         };
@@ -333,6 +343,13 @@ impl Pattern {
             causality: Causality::Everything,
             keys_from: None,
             empty_row: self.empty_row,
+            row_factors: match row_factors {
+                None => None,
+                Some(_) => Some([
+                    operand(factors_at, &key, Extent::Keys, Extent::Depth)?,
+                    operand(factors_at + 1, &value, Extent::Keys, Extent::Width)?,
+                ]),
+            },
             checks,
         };
         args.push(Argument::Tensor(out.0));
@@ -380,6 +397,40 @@ impl Pattern {
         graph.sort(&mut self.nodes);
         self.nodes
     }
+}
+
+/// Rows of int8, and what each is multiplied with.
+struct StoredRows {
+    rows: TensorId,
+    factors: TensorId,
+    cast: NodeId,
+}
+
+/// What `node` reads, if it multiplies rows of int8, as f32, by a factor for each: `cast(rows) * factors`, of a cache.
+fn stored_rows(graph: &Graph, node: &Node, layout: &Layout) -> Option<StoredRows> {
+    if node.operator != "aten::mul.out" || !node.epilogue.is_none() {
+        return None;
+    }
+    let spec = |tensor: TensorId| &graph.tensor(tensor).spec;
+    let out = spec(node.output()?);
+    let found = [(0, 1), (1, 0)].into_iter().find_map(|(rows, factors)| {
+        let (wide, factors) = (node.input(rows)?, node.input(factors)?);
+        let cast = graph.producer(wide).filter(|id| weights::is_cast(graph.node(*id)))?;
+        let rows = graph.node(cast).input(0)?;
+        Some(StoredRows { rows, factors, cast }).filter(|_| spec(rows).dtype == DType::Int8)
+    })?;
+    let is_element = |label: &Extent| matches!(label, Extent::Depth | Extent::Width);
+    let (rows, factors) = (spec(found.rows), spec(found.factors));
+    let fits = rows.shape == out.shape
+        && factors.dtype == DType::Float32
+        && factors.shape.len() == layout.len()
+        && factors
+            .shape
+            .iter()
+            .zip(out.shape.iter())
+            .zip(layout)
+            .all(|((found, all), label)| if is_element(label) { *found == 1 } else { found == all });
+    fits.then_some(found)
 }
 
 fn is_product(node: &Node) -> bool {

@@ -16,6 +16,8 @@ struct Steps {
     joined: bool,
     batch: usize,
     dtype: DType,
+    /// Keys and values are int8 with factors of these rows: [keys, values].
+    factors: Option<[usize; 2]>,
 }
 
 fn permute(b: &mut Builder, t: TensorId, order: [i64; 4]) -> TensorId {
@@ -49,6 +51,7 @@ impl Steps {
             joined: false,
             batch: 3,
             dtype: DType::Float32,
+            factors: None,
         }
     }
 
@@ -58,6 +61,11 @@ impl Steps {
         let b = &mut self.b;
         let [q, k, v] = [l, s, s].map(|rows| b.border(&[n, rows, h, d]));
         b.name("q", q).name("k", k).name("v", v);
+        let stored = [k, v];
+        let [k, v] = match self.factors {
+            None => [k, v],
+            Some(rows) => [(k, rows[0]), (v, rows[1])].map(|(stored, rows)| widened(b, stored, rows)),
+        };
         let mut first = permute(b, q, [0, 2, 1, 3]);
         let mut second = permute(b, k, [0, 2, 3, 1]);
         b.name("keys", second);
@@ -96,10 +104,26 @@ impl Steps {
         y = view(b, y, &[n, h, l, d]);
         y = permute(b, y, [0, 2, 1, 3]);
         b.name("y", y);
-        let wide = [wide, softmax];
-        b.cast_all(self.dtype, if is_half { &wide } else { &[] });
+        let mut others = if is_half { vec![wide, softmax] } else { Vec::new() };
+        if self.factors.is_some() {
+            for tensor in stored {
+                b.cast(tensor, DType::Int8);
+            }
+            others.extend(stored);
+        }
+        b.cast_all(self.dtype, &others);
         self.b
     }
+}
+
+/// `cast(stored) * factors`, with factors of so many rows.
+fn widened(b: &mut Builder, stored: TensorId, rows: usize) -> TensorId {
+    let shape = b.graph.tensor(stored).spec.shape;
+    let mut of_rows = shape;
+    (of_rows[1], of_rows[3]) = (rows, 1);
+    let factors = b.border(&of_rows);
+    let wide = b.call(CAST, &[stored], &shape);
+    b.call("aten::mul.out", &[factors, wide], &shape)
 }
 
 /// `where(¬any(¬(x == -inf)), 0, w)`.
@@ -145,6 +169,30 @@ fn the_whole_decomposition_is_one_step() {
     }
     assert!(spec.checks.is_empty());
     assert_eq!(node.covers.len(), 22);
+}
+
+#[test]
+fn keys_and_values_of_int8_are_read_as_they_are_stored() {
+    let stored = |rows| Steps { factors: Some(rows), ..Steps::new() };
+    let mut b = stored([7, 7]).write();
+    let found = fused(&mut b);
+    let [(spec, node)] = found.as_slice() else { panic!("one step: {found:?}") };
+    assert_eq!(b.graph.live().count(), 1);
+    assert_eq!(inputs(node)[..4], ["q", "k", "v", "mask"].map(|n| b.get(n)));
+    let factors = spec.row_factors.unwrap();
+    assert_eq!(factors.map(|factor| factor.argument), [4, 5]);
+    assert_eq!(factors.map(|factor| factor.axes), [Axes::ROWS_FIRST; 2]);
+    assert_eq!(inputs(node).len(), 6);
+
+    // Factors that rows share are another computation: the product stays in front of attention.
+    let mut b = stored([1, 1]).write();
+    let found = fused(&mut b);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].0.row_factors.is_none() && b.graph.live().count() == 5);
+    assert!(fused(&mut stored([7, 1]).write()).iter().all(|(spec, _)| spec.row_factors.is_none()));
+    // Of 16 bits the product is rounded.
+    let mut b = Steps { dtype: DType::BFloat16, safe: false, ..stored([7, 7]) }.write();
+    assert!(fused(&mut b).iter().all(|(spec, _)| spec.row_factors.is_none()));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn narrow(graph: &Graph, found: &Weights) -> Option<(TensorId, TensorId, [NodeId
     fits.then_some((scores, weights, [widening, narrowing]))
 }
 
-fn is_cast(node: &Node) -> bool {
+pub(super) fn is_cast(node: &Node) -> bool {
     matches!(node.operator.as_str(), "dim_order_ops::_to_dim_order_copy.out" | "aten::_to_copy.out")
         && node.epilogue.is_none()
 }
