@@ -1,8 +1,8 @@
 //! The loop: a token, its text, the next call.
 
 use crate::generation_result::{FinishReason, GenerationResult, Stop, Timings};
-use crate::generator::Opened;
 use crate::model::cache::{Bounds, Cache};
+use crate::opened::Opened;
 use crate::sampling::log_probability;
 use crate::sampling::sampler::Sampler;
 use crate::text::stop_strings::StopStrings;

@@ -1,18 +1,18 @@
 //! [`Generator`]: a folder with a language model, text in and text out.
 
-mod cache_pool;
-
 use crate::generation::{Generation, Plan};
 use crate::generation_config::GenerationConfig;
 use crate::generation_result::GenerationResult;
+use crate::model::cache_pool::CachePool;
 use crate::model::folder::ModelFolder;
+use crate::opened::Opened;
+use crate::sampling::sampler::Sampler;
 #[cfg(feature = "chat-templates")]
 use crate::text::chat_template::ChatTemplate;
 #[cfg(feature = "chat-templates")]
 use crate::text::message::Message;
 use crate::text::stop_strings::StopStrings;
 use crate::text::tokenizer::Tokenizer;
-use cache_pool::CachePool;
 use pteron_core::{Error, Result};
 use pteron_runtime::Runtime;
 use std::path::{Path, PathBuf};
@@ -86,17 +86,6 @@ impl<'a> From<&'a [Message]> for Prompt<'a> {
 #[derive(Clone)]
 pub struct Generator {
     opened: Arc<Opened>,
-}
-
-/// What generations share.
-pub(crate) struct Opened {
-    folder: Arc<ModelFolder>,
-    pub(crate) tokenizer: Box<dyn Tokenizer>,
-    #[cfg(feature = "chat-templates")]
-    template: Option<ChatTemplate>,
-    eos_ids: Vec<u32>,
-    bos_id: Option<u32>,
-    pub(crate) caches: CachePool,
 }
 
 impl Generator {
@@ -247,7 +236,7 @@ impl Generator {
         let mut eos = if config.ignore_eos { Vec::new() } else { self.opened.eos_ids.clone() };
         eos.extend(&config.stop_token_ids);
         Ok(Plan {
-            sampler: crate::Sampler::new(config.sampling(stated)?, &prompt)?,
+            sampler: Sampler::new(config.sampling(stated)?, &prompt)?,
             most_tokens: config.new_tokens(stated, room)?,
             fewest_tokens: config.min_new_tokens,
             eos,

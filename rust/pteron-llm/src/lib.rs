@@ -20,6 +20,7 @@ mod generation_config;
 mod generation_result;
 mod generator;
 mod model;
+mod opened;
 mod sampling;
 mod text;
 

@@ -7,6 +7,7 @@
 mod blocks;
 mod candidates;
 mod log_probabilities;
+mod logit;
 pub(crate) mod parameters;
 mod philox;
 mod ranked_weights;

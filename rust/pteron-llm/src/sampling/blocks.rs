@@ -1,27 +1,8 @@
 //! The largest logit of each block of a row: what a filter leaves out is skipped block by block.
 
+use crate::sampling::logit::{BLOCK, Logit};
 use crate::sampling::vector_loops;
 use pteron_core::{Error, Result};
-
-/// Logits of a block.
-pub(super) const BLOCK: usize = 128;
-
-/// An element of a row of logits: float32 as the model gives them, float64 behind penalties.
-pub(super) trait Logit: Copy + PartialOrd + Into<f64> {
-    /// A word as wide as the element, so that comparisons fill vectors.
-    type Word: Copy + Default + PartialEq + From<bool> + std::ops::BitOr<Output = Self::Word>;
-    const LOWEST: Self;
-}
-
-impl Logit for f32 {
-    type Word = u32;
-    const LOWEST: f32 = f32::NEG_INFINITY;
-}
-
-impl Logit for f64 {
-    type Word = u64;
-    const LOWEST: f64 = f64::NEG_INFINITY;
-}
 
 /// Fills `maxima` with the largest logit of each block; gives the largest of all.
 ///

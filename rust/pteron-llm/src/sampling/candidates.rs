@@ -1,6 +1,7 @@
 //! The tokens that the filters leave, with their weights.
 
-use crate::sampling::blocks::{BLOCK, Logit, first_place, largest};
+use crate::sampling::blocks::{first_place, largest};
+use crate::sampling::logit::{BLOCK, Logit};
 use crate::sampling::parameters::SamplingParameters;
 use crate::sampling::philox::draw;
 use crate::sampling::ranked_weights::RankedWeights;

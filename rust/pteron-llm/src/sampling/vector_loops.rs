@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code, reason = "a function for some processors is called where its features were found")]
 
-use crate::sampling::blocks::{BLOCK, Logit};
+use crate::sampling::logit::{BLOCK, Logit};
 use crate::sampling::weights::weight;
 
 /// Comparisons at a time.

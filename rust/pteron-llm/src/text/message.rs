@@ -79,4 +79,12 @@ mod tests {
         let text = r#"{"z": 1, "role": "user", "a": null}"#;
         assert_eq!(Message::from_json(text).unwrap().to_string(), text);
     }
+
+    #[test]
+    fn other_texts_are_no_objects() {
+        for text in ["", "[1]", "\"x\"", "{\"a\":"] {
+            assert!(object(text).unwrap_err().to_string().contains("JSON object"), "{text}");
+        }
+        assert!(object(&"[".repeat(100_000)).is_err());
+    }
 }

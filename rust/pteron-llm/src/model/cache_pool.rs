@@ -15,7 +15,7 @@ pub(crate) struct CachePool {
 }
 
 impl CachePool {
-    pub(super) fn new(
+    pub(crate) fn new(
         folder: &Arc<ModelFolder>,
         threads: Option<usize>,
         chunk: usize,
@@ -25,7 +25,7 @@ impl CachePool {
     }
 
     /// The waiting cache that has most of these tokens; a new one where none waits.
-    pub(super) fn take(&self, tokens: &[u32]) -> Result<Cache> {
+    pub(crate) fn take(&self, tokens: &[u32]) -> Result<Cache> {
         let mut idle = self.waiting();
         let best = (0..).zip(idle.iter()).map(|(at, cache)| (cache.common_prefix(tokens), at)).max();
         // A cache without a common beginning is worth keeping while there is room for one more.
