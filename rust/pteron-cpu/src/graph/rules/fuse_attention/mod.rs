@@ -417,7 +417,8 @@ fn stored_rows(graph: &Graph, node: &Node, layout: &Layout) -> Option<StoredRows
         let (wide, factors) = (node.input(rows)?, node.input(factors)?);
         let cast = graph.producer(wide).filter(|id| weights::is_cast(graph.node(*id)))?;
         let rows = graph.node(cast).input(0)?;
-        Some(StoredRows { rows, factors, cast }).filter(|_| spec(rows).dtype == DType::Int8)
+        let is_widened = spec(rows).dtype == DType::Int8 && spec(wide).dtype == DType::Float32;
+        is_widened.then_some(StoredRows { rows, factors, cast })
     })?;
     let is_element = |label: &Extent| matches!(label, Extent::Depth | Extent::Width);
     let (rows, factors) = (spec(found.rows), spec(found.factors));

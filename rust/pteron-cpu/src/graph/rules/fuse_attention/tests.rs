@@ -190,6 +190,15 @@ fn keys_and_values_of_int8_are_read_as_they_are_stored() {
     assert_eq!(found.len(), 1);
     assert!(found[0].0.row_factors.is_none() && b.graph.live().count() == 5);
     assert!(fused(&mut stored([7, 1]).write()).iter().all(|(spec, _)| spec.row_factors.is_none()));
+    // A cast to bools loses the numbers.
+    let mut b = stored([7, 7]).write();
+    let casts: Vec<TensorId> =
+        b.graph.live().filter(|(_, n)| n.operator == CAST).filter_map(|(_, n)| n.output()).collect();
+    assert_eq!(casts.len(), 2);
+    for wide in casts {
+        b.cast(wide, DType::Bool);
+    }
+    assert!(fused(&mut b).iter().all(|(spec, _)| spec.row_factors.is_none()));
     // Of 16 bits the product is rounded.
     let mut b = Steps { dtype: DType::BFloat16, safe: false, ..stored([7, 7]) }.write();
     assert!(fused(&mut b).iter().all(|(spec, _)| spec.row_factors.is_none()));
