@@ -468,9 +468,17 @@ C = {
     "there is no memory for a copy of an input that is an output of the last call",
     "there is no memory for a copy of the program",
 }
+# Language models in Rust: rust/pteron-llm/tests/generator.rs, and the unit tests of its sampler and messages.
+RUST_LANGUAGE_MODELS = {
+    "a row of logits cannot be sampled",
+    "a text is no JSON object",
+    "language model: {file} cannot be used: {what}",
+    "the program takes several sequences in a call",
+}
 NOT_CALLED = (
     PROGRAMS
     | C
+    | RUST_LANGUAGE_MODELS
     | TABLES
     | BEHIND
     | SIZES
