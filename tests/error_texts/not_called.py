@@ -468,7 +468,8 @@ C = {
     "there is no memory for a copy of an input that is an output of the last call",
     "there is no memory for a copy of the program",
 }
-# Language models in Rust: rust/pteron-llm/tests/generator.rs, and the unit tests of its sampler and messages.
+# Language models in Rust: rust/pteron-llm/tests/generator.rs, and the unit tests of its sampler and messages;
+# the last needs a program with a batch.
 RUST_LANGUAGE_MODELS = {
     "a row of logits cannot be sampled",
     "a text is no JSON object",
