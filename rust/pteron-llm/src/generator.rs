@@ -5,6 +5,7 @@ use crate::generation_config::GenerationConfig;
 use crate::generation_result::GenerationResult;
 use crate::model::cache_pool::CachePool;
 use crate::model::folder::ModelFolder;
+use crate::model::json_file::read_object;
 use crate::opened::Opened;
 use crate::sampling::sampler::Sampler;
 #[cfg(feature = "chat-templates")]
@@ -131,13 +132,14 @@ impl Generator {
                 .expected(format!("tokens below {}, as the program has logits", signature.vocabulary))
                 .got(format!("tokens up to {}", tokenizer.size().saturating_sub(1))));
         }
-        let (beside, config) = match &options.tokenizer {
-            None => (folder.path.clone(), folder.tokenizer_config.clone()),
-            Some(place) => {
-                let beside = if place.is_dir() { place } else { place.parent().unwrap_or(place) };
-                let config = crate::model::json_file::read_object(&beside.join("tokenizer_config.json"))?;
-                (beside.to_path_buf(), config)
-            }
+        let beside = match &options.tokenizer {
+            None => folder.path.clone(),
+            Some(place) if place.is_dir() => place.clone(),
+            Some(place) => place.parent().unwrap_or(place).to_path_buf(),
+        };
+        let config = match &options.tokenizer {
+            None => folder.tokenizer_config.clone(),
+            Some(_) => read_object(&beside.join("tokenizer_config.json"))?,
         };
         let token_of = |name: &str| {
             let token = config.get(name)?;
