@@ -475,6 +475,7 @@ RUST_LANGUAGE_MODELS = {
     "a text is no JSON object",
     "language model: {file} cannot be used: {what}",
     "the program takes several sequences in a call",
+    "the text ended with an error, so there is no result",
 }
 NOT_CALLED = (
     PROGRAMS

@@ -7,7 +7,7 @@ use crate::sampling::log_probability;
 use crate::sampling::sampler::Sampler;
 use crate::text::stop_strings::StopStrings;
 use crate::text::text_stream::TextStream;
-use pteron_core::{ErrorKind, Result};
+use pteron_core::{Error, ErrorKind, Result};
 use pteron_runtime::CancelToken;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ pub struct Generation {
     begin: Instant,
     first: Option<Instant>,
     is_over: bool,
+    has_failed: bool,
     found: GenerationResult,
 }
 
@@ -53,6 +54,7 @@ impl Generation {
             begin,
             first: None,
             is_over: false,
+            has_failed: false,
             found: GenerationResult {
                 text: String::new(),
                 tokens: Vec::new(),
@@ -80,10 +82,14 @@ impl Generation {
 
     /// The text with what is known about it; reads what is left.
     ///
-    /// Errors: those of the iterator.
+    /// Errors: those of the iterator; `Cancelled` where the iterator has given one before.
     pub fn result(mut self) -> Result<GenerationResult> {
         for piece in &mut self {
             piece?;
+        }
+        if self.has_failed {
+            return Err(Error::cancelled("the text ended with an error, so there is no result")
+                .hint("look at the error that the iterator gave"));
         }
         let found = &mut self.found;
         found.timings.decoded = found.tokens.len().saturating_sub(1);
@@ -140,7 +146,7 @@ impl Generation {
 
     fn next_token(&mut self) -> Result<u32> {
         let Some(cache) = self.cache.as_mut() else {
-            return Err(pteron_core::Error::internal("a text goes on behind its end"));
+            return Err(Error::internal("a text goes on behind its end"));
         };
         let (plan, found) = (&mut self.plan, &mut self.found);
         let banned = match found.tokens.len() < plan.fewest_tokens {
@@ -196,7 +202,7 @@ impl Iterator for Generation {
                     return Some(Ok(piece));
                 }
                 Err(error) => {
-                    self.is_over = true;
+                    (self.is_over, self.has_failed) = (true, true);
                     self.give_back();
                     return Some(Err(error));
                 }

@@ -275,6 +275,34 @@ fn damaged_folders_are_errors_with_the_name_of_the_file() {
     assert_eq!(missing.err().map(|error| error.kind()), Some(ErrorKind::NotFound));
 }
 
+/// Encodes, but cannot decode.
+struct Mute;
+
+impl Tokenizer for Mute {
+    fn encode(&self, _: &str, _: bool) -> pteron_core::Result<Vec<u32>> {
+        Ok(vec![5])
+    }
+    fn decode(&self, _: &[u32], _: bool) -> pteron_core::Result<String> {
+        Err(pteron_core::Error::program("no such token"))
+    }
+    fn size(&self) -> usize {
+        320
+    }
+    fn special(&self, _: &str) -> Option<u32> {
+        None
+    }
+}
+
+#[test]
+fn a_text_that_ended_with_an_error_has_no_result() {
+    let generator = Generator::with_tokenizer(folder(), Box::new(Mute), GeneratorOptions::default()).unwrap();
+    let plain = GenerationConfig { ignore_eos: true, ..GenerationConfig::default() };
+    let mut text = generator.stream("x", &plain).unwrap();
+    assert_eq!(text.next().unwrap().unwrap_err().kind(), ErrorKind::Program);
+    assert!(text.next().is_none());
+    assert_eq!(text.result().unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
 #[test]
 fn a_program_alone_takes_a_tokenizer_from_elsewhere() {
     let options = GeneratorOptions { tokenizer: Some(folder()), ..GeneratorOptions::default() };

@@ -8,8 +8,9 @@
 //! behind it are taken in as far as they only rearrange; a mask that is `where(seen, 0, -inf)` is read as
 //! `seen`. In models of 16-bit floats, casts stand before and behind the softmax: they go, too, and nothing between the products
 //! is rounded to 16 bits any more. Keys and values of a cache may be int8 with a factor for each row, `cast(k) * a`: scores and
-//! weights are multiplied by the factors, and nothing is widened but what is read. Results differ from those of the separate steps by rounding, within 1e-5 of the largest
-//! output; NaN, infinities and rows that see nothing come out as in the steps, but that keys which a mask hides are not read.
+//! weights are multiplied by the factors, and nothing is widened but what is read.
+//!
+//! Results differ from those of the separate steps by rounding, within 1e-5 of the largest output; NaN, infinities and rows that see nothing come out as in the steps, but that keys which a mask hides are not read.
 //!
 //! Where shapes can change, the views that are left out state theirs in lists of integers: the step takes
 //! these and checks them whenever it is bound.
