@@ -15,7 +15,8 @@ from pteron.llm import Generator, export
 from pteron.llm.export_cache import as_int8, quantised_rows
 from pteron.llm.export_model import _prepared, _probed, _WithCache
 from tests.llm.recipe_folder import trained_tokenizer
-from tests.llm.tiny_models import VOCABULARY, llama
+from tests.llm.tiny_encoder_decoders import t5
+from tests.llm.tiny_models import FAMILIES, VOCABULARY, llama
 
 LENGTH = 48
 TOKENS = 30
@@ -102,8 +103,26 @@ def test_texts_come_out_whatever_the_chunks(settings: dict[str, Any], tmp_path: 
         assert texts[0].tokens == whole.tokens[:6]
 
 
+def test_layers_with_a_window_keep_rings_of_int8(tmp_path: Path) -> None:
+    model = FAMILIES["mistral"]()
+    logits = []
+    for name, chunk in (("ring", 4), ("whole", None)):
+        made = export(model, tmp_path / name, max_seq_len=LENGTH, cache="int8", max_chunk=chunk)
+        program = pteron.load(made.path)
+        rows = {buffer.shape[2] for buffer in program.buffers() if buffer.dtype == "int8"}
+        assert rows == {LENGTH if chunk is None else model.config.sliding_window + chunk - 1}
+        method = program.load_method()
+        for begin in range(0, TOKENS - 2, 4):
+            ids = _ids().numpy()[:, begin : begin + 4]
+            got = method(ids, np.arange(begin, begin + 4))
+        logits.append(np.asarray(got))
+    np.testing.assert_allclose(logits[0], logits[1], rtol=0, atol=2e-3 * np.abs(logits[1]).max())
+
+
 def test_what_cannot_have_such_a_cache_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r'cache=\.\.\.\): expected "int8"'):
         export(llama(), tmp_path, max_seq_len=LENGTH, cache="int4")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="for decoders"):
+        export(t5(), tmp_path, max_seq_len=LENGTH, max_source_len=8, cache="int8")
     with pytest.raises(ExportError, match="bfloat16"):
         export(llama(), tmp_path, max_seq_len=LENGTH, cache="int8", dtype="bfloat16")
