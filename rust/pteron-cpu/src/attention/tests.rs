@@ -225,25 +225,8 @@ impl Case {
     /// Against f64 over the numbers that `T` has: within `rounding` of a result, half a unit of its last place.
     fn check_as<T: Number>(&self, rounding: f64, what: &str) {
         let case = self.rounded::<T>();
-        let want = case.expected();
-        for isa in Isa::ALL {
-            let Some(got) = case.run_as::<T>(isa, false) else { continue };
-            assert_eq!(got.len(), want.len());
-            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-                let is_close = if w.is_nan() {
-                    g.is_nan()
-                } else {
-                    (f64::from(*g) - w).abs() <= 4e-6 + rounding * w.abs()
-                };
-                assert!(is_close, "{what} {isa:?} element {i}: {g}, expected {w}");
-            }
-            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-            assert_eq!(
-                bits(got),
-                bits(case.run_as::<T>(isa, true).unwrap()),
-                "{what} {isa:?}: another order"
-            );
-        }
+        let run = |isa, is_reversed| case.run_as::<T>(isa, is_reversed);
+        agrees(&case.expected(), rounding, what, run);
     }
 
     fn check_halves(&self, what: &str) {
@@ -252,21 +235,23 @@ impl Case {
     }
 
     fn check(&self, what: &str) {
-        let want = self.expected();
-        for isa in Isa::ALL {
-            let Some(got) = self.run(isa, false) else { continue };
-            assert_eq!(got.len(), want.len());
-            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-                let is_close = if w.is_nan() { g.is_nan() } else { (f64::from(*g) - w).abs() <= 4e-6 };
-                assert!(is_close, "{what} {isa:?} element {i}: {g}, expected {w}");
-            }
-            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-            assert_eq!(
-                bits(got),
-                bits(self.run(isa, true).unwrap()),
-                "{what} {isa:?}: chunks in another order"
-            );
+        agrees(&self.expected(), 0.0, what, |isa, is_reversed| self.run(isa, is_reversed));
+    }
+}
+
+/// Runs on every instruction set of this machine, with chunks in either order: the same bits, within `rounding` of a result
+/// of what is expected.
+fn agrees(want: &[f64], rounding: f64, what: &str, run: impl Fn(Isa, bool) -> Option<Vec<f32>>) {
+    for isa in Isa::ALL {
+        let Some(got) = run(isa, false) else { continue };
+        assert_eq!(got.len(), want.len());
+        for (i, (g, w)) in got.iter().zip(want).enumerate() {
+            let is_close =
+                if w.is_nan() { g.is_nan() } else { (f64::from(*g) - w).abs() <= 4e-6 + rounding * w.abs() };
+            assert!(is_close, "{what} {isa:?} element {i}: {g}, expected {w}");
         }
+        let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        assert_eq!(bits(got), bits(run(isa, true).unwrap()), "{what} {isa:?}: chunks in another order");
     }
 }
 
@@ -319,17 +304,7 @@ impl Stored {
     }
 
     fn check(&self, what: &str) {
-        let want = self.case.expected();
-        for isa in Isa::ALL {
-            let Some(got) = self.run(isa, false) else { continue };
-            assert_eq!(got.len(), want.len());
-            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-                let is_close = if w.is_nan() { g.is_nan() } else { (f64::from(*g) - w).abs() <= 4e-6 };
-                assert!(is_close, "{what} {isa:?} element {i}: {g}, expected {w}");
-            }
-            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-            assert_eq!(bits(got), bits(self.run(isa, true).unwrap()), "{what} {isa:?}: another order");
-        }
+        agrees(&self.case.expected(), 0.0, what, |isa, is_reversed| self.run(isa, is_reversed));
     }
 }
 
