@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ def _apply(layer: nn.Linear | nn.Embedding, config: Any, folder: Path) -> None:
     """Scales are of rows or parts of them, so that blocks of rows give what the whole gives."""
     weight = layer.weight
     rows = max(1, _AT_ONCE // weight.shape[1])
-    with mapped_rows(folder) as parts:
+    with mapped_rows(folder) as parts, _no_collections():
         for at in range(0, len(weight), rows):
             block = _quantised(weight[at : at + rows], config)
             for name in block.tensor_data_names:
@@ -81,9 +83,23 @@ def _apply(layer: nn.Linear | nn.Embedding, config: Any, folder: Path) -> None:
             attributes = {name: getattr(block, name) for name in block.tensor_attribute_names}
             # torchao leaves blocks in circles of references, which would wait for a collection of everything.
             del block
-            gc.collect(1)
+            gc.collect(0)
         inner = {name: part.tensor() for name, part in parts.items()}
     layer.weight = nn.Parameter(kind(**inner, **attributes), requires_grad=False)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """No collection of its own meanwhile: one that comes while a block is in use makes it old, and old circles
+    wait for a collection of everything.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _quantised(weight: torch.Tensor, config: Any) -> Any:
