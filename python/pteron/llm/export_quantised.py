@@ -90,8 +90,9 @@ def _apply(layer: nn.Linear | nn.Embedding, config: Any, folder: Path) -> None:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """No collection of its own meanwhile: one that comes while a block is in use makes it old, and old circles
-    wait for a collection of everything.
+    """Python collects nothing by itself meanwhile.
+
+    A collection that comes while a block is in use makes it old, and old circles wait for one of everything.
     """
     was_enabled = gc.isenabled()
     gc.disable()
