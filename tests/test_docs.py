@@ -5,18 +5,27 @@ A block that starts with `# file: name.py` is written to that file, which later 
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.extent import only_in
+from tests.support.forks import forks
 
 ROOT = Path(__file__).resolve().parents[1]
 # `make docs` writes the pages of the API.
 API = ROOT / "docs" / "reference" / "api"
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if API not in page.parents)
+#: Pages that export language models: `make test-pages`.
+LONG = {
+    "export-language-models",
+    "hugging-face",
+    "images-in-prompts",
+    "language-models",
+    "text-embeddings",
+    "transcribe-speech",
+}
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# file: (\w+\.py)\n")
 FENCED = re.compile(r"^```.*?^```", flags=re.DOTALL | re.MULTILINE)
@@ -35,23 +44,18 @@ def script_of(page: Path, folder: Path) -> str:
     return "\n".join(blocks)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_snippets_run(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=only_in("PAGES") if page.stem in LONG else [], id=page.stem) for page in PAGES],
+)
+def test_snippets_run(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     script = script_of(page, tmp_path)
     if not script:
         assert "```python" not in page.read_text()
         return
     (tmp_path / "page.py").write_text(script)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, "page.py"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    scratch = tmp_path_factory.mktemp("output")
+    done = forks().run(Path("page.py"), folder=tmp_path, scratch=scratch)
     assert done.returncode == 0, done.stderr
 
 

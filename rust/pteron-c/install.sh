@@ -9,7 +9,7 @@ prefix=$2
 # Names, link flags and what a static library needs (pteron.pc.in) are those of ELF systems with glibc or musl.
 [ "$(uname -s)" = Linux ] || {
     echo "make c-library knows Linux alone, and this is $(uname -s); build the library there with cargo rustc -p pteron-c" \
-        "--crate-type cdylib,staticlib and pack it as the system wants" >&2
+        "--release --crate-type cdylib,staticlib and pack it as the system wants" >&2
     exit 1
 }
 
@@ -18,11 +18,15 @@ major=$(sed -n 's/^#define PTERON_API_MAJOR //p' $header)
 minor=$(sed -n 's/^#define PTERON_API_MINOR //p' $header)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-# -z nodelete: threads of the pool may run, so dlclose leaves the library where it is.
-cargo rustc --quiet --package pteron-c --lib --profile "$profile" --crate-type cdylib,staticlib -- \
-    -C link-arg="-Wl,-soname,libpteron.so.$major" -C link-arg=-Wl,-z,nodelete
-
-case $profile in dev) built=debug ;; *) built=$profile ;; esac
+if [ "$profile" = dev ]; then
+    # For tests: the library of the workspace's tests. Asked for alone it would have other features, and be compiled again.
+    cargo test --no-run --quiet --workspace --exclude pteron-python --test header
+    built=debug/deps
+else
+    # Without the plain library beside them, which would rule optimisation at link time out.
+    cargo rustc --quiet --package pteron-c --lib --profile "$profile" --crate-type cdylib,staticlib
+    built=$profile
+fi
 built=${CARGO_TARGET_DIR:-target}/$built
 to=${DESTDIR:-}$prefix
 mkdir -p "$to/lib/pkgconfig" "$to/include"

@@ -25,6 +25,7 @@ from pteron.embeddings import Embedder, export, export_model
 from pteron.errors import ExampleMismatchError
 from tests.embeddings.conftest import Exported
 from tests.embeddings.tiny_encoders import POSITIONS, TEXTS, bert, word_pieces, written
+from tests.support.extent import only_in
 
 BOUND = 1e-5
 ALL = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -81,7 +82,13 @@ def _worst(model: Any, folder: Path, **settings: Any) -> float:
 
 @pytest.mark.parametrize(
     ("build", "mode"),
-    [(_roberta, "mean"), (_mpnet, "mean"), (_modern, "cls"), (_t5, "mean"), (_qwen, "lasttoken")],
+    [
+        (_roberta, "mean"),
+        pytest.param(_mpnet, "mean", marks=only_in("LLM")),
+        pytest.param(_modern, "cls", marks=only_in("LLM")),
+        pytest.param(_t5, "mean", marks=only_in("LLM")),
+        (_qwen, "lasttoken"),
+    ],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_families(tmp_path: Path, build: Callable[[int], Any], mode: str) -> None:
@@ -134,7 +141,9 @@ def test_dense_layers_and_norms(tmp_path: Path) -> None:
     assert _worst(model, made.folder) <= BOUND
 
 
-@pytest.mark.parametrize(("scheme", "bound"), [("int8-weight", 0.05), ("int8-dynamic", 0.15)])
+@pytest.mark.parametrize(
+    ("scheme", "bound"), [pytest.param("int8-weight", 0.05, marks=only_in("LLM")), ("int8-dynamic", 0.15)]
+)
 def test_schemes(exported: Exported, tmp_path: Path, scheme: Any, bound: float) -> None:
     before = [parameter.clone() for parameter in exported.model.parameters()]
     made = export(exported.model, tmp_path / "out", scheme=scheme, max_seq_length=12)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from tests.support.forks import forks
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "python" / "examples"
@@ -33,8 +36,14 @@ def command(name: str, *arguments: object, torch: bool = True) -> list[str]:
 
 def run(folder: Path, name: str, *arguments: object, torch: bool = True, said: str = "") -> str:
     """What the example prints, run in `folder` with `said` as its input; fails with its errors."""
+    if torch:
+        with tempfile.TemporaryDirectory() as scratch:
+            script = EXAMPLES / f"{name}.py"
+            done = forks().run(script, *arguments, folder=folder, scratch=Path(scratch), said=said)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
     done = subprocess.run(
-        command(name, *arguments, torch=torch),
+        command(name, *arguments, torch=False),
         cwd=folder,
         env=environment(),
         input=said,

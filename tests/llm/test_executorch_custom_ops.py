@@ -14,6 +14,7 @@ import torch
 import pteron
 from pteron.errors import KernelError
 from tests.llm.executorch_llama import random_llama
+from tests.support.extent import only_in
 
 _IGNORED = ("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings(*_IGNORED)]
@@ -28,6 +29,8 @@ OPERATORS = {
     "sliding window": {"llama::update_cache_with_indices.out", "llama::custom_sdpa.out"},
     "8da4w in XNNPACK": PLAIN,
 }
+#: Of these, what `make test` takes.
+QUICK = {"quantised cache", "sliding window"}
 
 
 def eager(kind: str) -> Any:
@@ -75,7 +78,10 @@ def exported(model: Any, kind: str) -> bytes:
     return buffer
 
 
-@pytest.fixture(scope="module", params=list(OPERATORS))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=[] if kind in QUICK else only_in("LLM")) for kind in OPERATORS],
+)
 def written(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, Path, str]:

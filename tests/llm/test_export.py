@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ import torch
 import pteron
 from pteron.llm import export
 from tests.llm.tiny_models import FAMILIES, QUICK, VOCABULARY, WINDOW, llama
+from tests.support.extent import is_full
 
 CACHE = 96
 PROMPT = 2 * WINDOW + 3
 DECODED = 64
-_NAMES = tuple(FAMILIES) if os.environ.get("PTERON_LLM") == "all" else QUICK
+_NAMES = tuple(FAMILIES) if is_full("LLM") else QUICK
 
 
 def tokens(count: int) -> torch.Tensor:

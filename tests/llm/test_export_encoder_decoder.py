@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ import pteron.llm
 from pteron.llm.export_quantised import quantise
 from tests.llm.tiny_encoder_decoders import FAMILIES, POSITIONS, QUICK, ROWS, VOCABULARY, sources, t5, whisper
 from tests.llm.tiny_models import llama
+from tests.support.extent import is_full, only_in
 
 CACHE = 72
 SOURCE = 24
 PROMPT, DECODED = 5, 64
-_NAMES = tuple(FAMILIES) if os.environ.get("PTERON_LLM") == "all" else QUICK
+_NAMES = tuple(FAMILIES) if is_full("LLM") else QUICK
 
 
 def export(model: Any, folder: Path, **settings: Any) -> Any:
@@ -83,7 +83,11 @@ def test_families(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("build", "scheme"),
     [
-        (lambda: t5(vocab_size=2048, d_model=128, d_ff=512, initializer_factor=0.5), "int4-weight"),
+        pytest.param(
+            lambda: t5(vocab_size=2048, d_model=128, d_ff=512, initializer_factor=0.5),
+            "int4-weight",
+            marks=only_in("LLM"),
+        ),
         (lambda: whisper(vocab_size=2048, d_model=128, decoder_ffn_dim=512, init_std=0.02), "int8-weight"),
     ],
 )

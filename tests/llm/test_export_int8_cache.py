@@ -17,6 +17,7 @@ from pteron.llm.export_model import _prepared, _probed, _WithCache
 from tests.llm.recipe_folder import trained_tokenizer
 from tests.llm.tiny_encoder_decoders import t5
 from tests.llm.tiny_models import FAMILIES, VOCABULARY, llama
+from tests.support.extent import only_in
 
 LENGTH = 48
 TOKENS = 30
@@ -81,7 +82,15 @@ def test_rows_are_symmetric_and_zeros_stay() -> None:
     assert float((found * factors - rows).abs().max()) <= 0.5
 
 
-@pytest.mark.parametrize("settings", [{}, {"max_chunk": 8}, {"ragged": True}, {"scheme": "int4-weight"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, marks=only_in("LLM")),
+        pytest.param({"max_chunk": 8}, marks=only_in("LLM")),
+        {"ragged": True},
+        pytest.param({"scheme": "int4-weight"}, marks=only_in("LLM")),
+    ],
+)
 def test_texts_come_out_whatever_the_chunks(settings: dict[str, Any], tmp_path: Path) -> None:
     tokenizer = trained_tokenizer()
     model = llama(vocab_size=tokenizer.get_vocab_size(), initializer_range=0.3)

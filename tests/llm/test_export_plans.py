@@ -13,6 +13,7 @@ import torch
 import pteron
 from pteron.llm import export
 from tests.llm.tiny_models import FAMILIES, llama
+from tests.support.extent import only_in
 
 LAYERS = 2
 CACHE = 64
@@ -36,9 +37,9 @@ def logits(path: Path, disabled: tuple[str, ...] = ()) -> tuple[Any, str]:
         # Four norms in a layer, of which two are behind attention and the two products.
         ("gemma2", 4 * LAYERS + 1, 2 * LAYERS),
         # Norms of queries and keys.
-        ("qwen3", 4 * LAYERS + 1, 2 * LAYERS),
+        pytest.param("qwen3", 4 * LAYERS + 1, 2 * LAYERS, marks=only_in("LLM")),
         # A part of each head is turned; its norms have a mean.
-        ("phi", 0, 2 * LAYERS),
+        pytest.param("phi", 0, 2 * LAYERS, marks=only_in("LLM")),
     ],
 )
 def test_norms_and_rotary_embeddings_are_one_step_each(
@@ -54,7 +55,7 @@ def test_norms_and_rotary_embeddings_are_one_step_each(
         np.testing.assert_array_equal(got, without, err_msg=rule)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("gemma3", marks=only_in("LLM"))])
 def test_norms_of_sixteen_bit_models_take_their_casts_in(name: str, tmp_path: Path) -> None:
     made = export(FAMILIES[name](), tmp_path, max_seq_len=CACHE, dtype="bfloat16")
     got, plan = logits(made.path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,12 @@ import torch
 
 import pteron
 from pteron.llm import export
-from tests.llm.tiny_models import FAMILIES, POSITIONS, QUICK, VOCABULARY, WINDOW, llama, mamba
+from tests.llm.tiny_models import FAMILIES, POSITIONS, VOCABULARY, WINDOW, llama, mamba
+from tests.support.extent import is_full
 
 LENGTHS = (2 * WINDOW + 5, 3, WINDOW + 2)
-_NAMES = tuple(FAMILIES) if os.environ.get("PTERON_LLM") == "all" else QUICK
+# Of the quick ones the family with a window.
+_NAMES = tuple(FAMILIES) if is_full("LLM") else ("gemma2",)
 
 
 class Sequences:

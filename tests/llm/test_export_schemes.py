@@ -14,6 +14,7 @@ import pteron
 from pteron.llm import export, export_quantised
 from pteron.llm.export_quantised import quantise
 from tests.llm.tiny_models import VOCABULARY, llama
+from tests.support.extent import only_in
 
 _TOKENS = 12
 #: Larger than what a file holds beside weights.
@@ -37,7 +38,14 @@ def _ids() -> torch.Tensor:
     return torch.randint(3, VOCABULARY, (1, _TOKENS), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight", "int8-dynamic"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "int4-weight",
+        pytest.param("int8-weight", marks=only_in("LLM")),
+        pytest.param("int8-dynamic", marks=only_in("LLM")),
+    ],
+)
 def test_schemes(scheme: str, tmp_path: Path) -> None:
     model = _tied()
     quantised = copy.deepcopy(model)

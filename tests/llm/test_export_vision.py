@@ -26,6 +26,7 @@ from tests.llm.vision_folder import (
     tokenizer_of_images,
     transformers_text,
 )
+from tests.support.extent import only_in
 
 
 def test_methods(vision: RecipeFolder) -> None:
@@ -59,6 +60,7 @@ def test_weights_are_there_once(vision: RecipeFolder) -> None:
     assert stated["max_image_size"] == {"longest_edge": TILE}
 
 
+@only_in("LLM")
 @pytest.mark.parametrize("scheme", ["int8-weight"])
 def test_from_a_folder_quantised(scheme: Any, tmp_path: Path) -> None:
     tokenizer = tokenizer_of_images()

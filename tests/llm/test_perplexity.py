@@ -17,6 +17,7 @@ import torch
 import pteron
 from pteron.llm import export
 from tests.llm.recipe_folder import trained_tokenizer
+from tests.support.extent import only_in
 
 CONTEXT, STEPS, BATCH, HELD_OUT = 64, 150, 16, 16
 
@@ -81,7 +82,13 @@ def logits_of_program(model: Any, folder: Path, rows: torch.Tensor, scheme: Any)
 
 
 @pytest.mark.parametrize(
-    ("scheme", "most"), [(None, 1e-5), ("int8-weight", 0.005), ("int8-dynamic", 0.02), ("int4-weight", 0.05)]
+    ("scheme", "most"),
+    [
+        (None, 1e-5),
+        pytest.param("int8-weight", 0.005, marks=only_in("LLM")),
+        pytest.param("int8-dynamic", 0.02, marks=only_in("LLM")),
+        ("int4-weight", 0.05),
+    ],
 )
 def test_perplexity_is_that_of_eager(
     trained: Any, text: tuple[torch.Tensor, torch.Tensor], tmp_path: Path, scheme: Any, most: float

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -18,12 +17,12 @@ import torch
 import pteron
 from tests.models.exporters import BY_NAME
 from tests.models.plan_models import MODELS, PlanModel
+from tests.support.extent import is_full, only_in
 from tests.support.goldens import compare
 
 _GOLDEN = Path(__file__).parent / "golden_plans"
-_ALL = os.environ.get("PTERON_MODELS") == "all"
+_ALL = is_full("MODELS")
 _QUICK = {
-    ("minilm_dynamic", "executorch"),
     ("lstm", "executorch"),
     ("mobilenet_v2", "pteron"),
     ("dlrm", "pteron"),
@@ -168,7 +167,7 @@ def is_as_good_as_eager(model: PlanModel, program: pteron.Program) -> None:
     assert errors[0] <= 4 * errors[1] + 1e-5 * float(exact.abs().max()), errors
 
 
-@pytest.mark.skipif(not _ALL, reason="minutes: PTERON_MODELS=all, or make test-models")
+@only_in("MODELS")
 @pytest.mark.parametrize(
     "name", ["resnet50", "mobilenet_v2", "efficientnet_b0", "minilm_dynamic", "lstm", "unet"]
 )

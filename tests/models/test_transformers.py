@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,14 @@ from pteron.exir import to_edge
 from tests.models.run_without_torch import run_without_torch
 from tests.models.transformers_zoo import ARCHITECTURES, documented
 from tests.models.zoo_model import Architecture, Model
+from tests.support.extent import is_full
 from tests.support.goldens import compare
 
 #: Largest difference relative to the largest output.
 TOLERANCE = 1e-5
 
 ROOT = Path(__file__).resolve().parents[2]
-_EVERY = os.environ.get("PTERON_MODELS") == "all"
+_EVERY = is_full("MODELS")
 
 
 def _rows() -> list[Any]:

@@ -35,7 +35,7 @@ _VISION = (
     Architecture(
         "EfficientNet", "vision", _BATCH, "squeeze and excite, pooling by ceiling", vision.efficientnet
     ),
-    Architecture("ResNet", "vision", _BATCH, "bottlenecks, batch norm", vision.resnet, quick=True),
+    Architecture("ResNet", "vision", _BATCH, "bottlenecks, batch norm", vision.resnet),
     Architecture("RegNet", "vision", _BATCH, "grouped convolutions", vision.regnet),
     Architecture("YOLOS", "vision", _BATCH, "detection tokens, resampled positions", vision.yolos),
     Architecture("CLIP vision", "vision", _BATCH, "class embedding, projection", vision.clip_vision),
@@ -59,7 +59,7 @@ _TEXT = (
 )
 
 _DECODERS = (
-    Architecture("GPT-2", "decoder", _PREFILL, "learned positions", decoders.gpt2, quick=True),
+    Architecture("GPT-2", "decoder", _PREFILL, "learned positions", decoders.gpt2),
     Architecture("OPT", "decoder", _PREFILL, "positions given by the caller", decoders.opt),
     Architecture("Llama", "decoder", _PREFILL, "rotary, grouped heads", decoders.llama, quick=True),
     Architecture("Mistral", "decoder", _PREFILL, "grouped heads", decoders.mistral),
@@ -81,7 +81,7 @@ _DECODERS = (
 
 _ENCODER_DECODERS = (
     Architecture("T5", "encoder-decoder", _SOURCE, "relative bias in both halves", encoder_decoders.t5),
-    Architecture("BART", "encoder-decoder", _SOURCE, "learned positions", encoder_decoders.bart, quick=True),
+    Architecture("BART", "encoder-decoder", _SOURCE, "learned positions", encoder_decoders.bart),
     Architecture("Marian", "encoder-decoder", _SOURCE, "sinusoidal positions", encoder_decoders.marian),
     Architecture(
         "M2M-100", "encoder-decoder", _SOURCE, "positions from the tokens", encoder_decoders.m2m_100
@@ -96,7 +96,7 @@ _SPEECH = (
     Architecture("HuBERT", "speech", "samples", "layer norm in the feature stack", speech.hubert),
     Architecture("WavLM", "speech", "samples", "gated relative positions", speech.wavlm),
     Architecture("Whisper encoder", "speech", _BATCH, "strided 1-d convolutions", speech.whisper_encoder),
-    Architecture("AST", "speech", "none", "spectrogram patches", speech.spectrogram_transformer, quick=True),
+    Architecture("AST", "speech", "none", "spectrogram patches", speech.spectrogram_transformer),
 )
 
 _MULTIMODAL = (

@@ -19,8 +19,8 @@ from tests.ops.edge_differences import reason_for
 from tests.ops.edge_variants import Variant, bases, variants
 from tests.ops.op_db.judging import Outcome
 from tests.ops.own_process import Judged, judge_apart, judge_variant
+from tests.support.extent import only_in
 
-IS_FULL = os.environ.get("PTERON_OPS") == "all"
 TARGET = Path(__file__).resolve().parents[2] / "target" / "op_db"
 
 
@@ -66,7 +66,7 @@ def test_what_ends_the_process_is_told_apart() -> None:
     assert [judged.outcome for judged in own_process.judge_apart([variant])] == [Outcome.AGREES]
 
 
-@pytest.mark.skipif(not IS_FULL, reason="minutes: PTERON_OPS=all, or make test-all")
+@only_in("OPS")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.bool], ids=str)
 def test_all_variants(dtype: torch.dtype) -> None:
     name = f"variants-{str(dtype).removeprefix('torch.')}"

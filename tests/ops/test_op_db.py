@@ -7,7 +7,6 @@ and dtype, and every difference by name.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,11 +24,11 @@ from tests.ops.op_db.samples import DTYPES, Collector, operators
 from tests.ops.op_db.summary import Summary
 from tests.ops.reference_process import ReferenceProcess
 from tests.ops.runtime_call import run_in_runtime
+from tests.support.extent import only_in
 
-IS_FULL = os.environ.get("PTERON_OPS") == "all"
 TARGET = Path(__file__).resolve().parents[2] / "target" / "op_db"
 
-full = pytest.mark.skipif(not IS_FULL, reason="minutes: PTERON_OPS=all, or make test-all")
+full = only_in("OPS")
 
 
 def recorded(pairs: Iterable[tuple[OpInfo, torch.dtype]], collector: Collector) -> Iterator[RecordedCall]:

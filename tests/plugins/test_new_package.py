@@ -13,6 +13,7 @@ import pytest
 from pteron.plugins.__main__ import main
 from pteron.plugins.new_package import LANGUAGES, new_package
 from tests.plugins.packages import install, run_python
+from tests.support.extent import only_in
 
 pytest.importorskip("setuptools", reason="the packages are built with setuptools")
 
@@ -27,7 +28,13 @@ TAGS = {"c": "-abi3-", "python": "-none-any", "rust": "-py3-none-linux"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "language",
+    [
+        pytest.param(language, marks=[] if language == "python" else only_in("PAGES"))
+        for language in LANGUAGES
+    ],
+)
 def test_a_new_package_is_built_installed_and_passes_its_tests(language: str, tmp_path: Path) -> None:
     if language == "rust" and shutil.which("cargo") is None:
         pytest.skip("the package is built with cargo")

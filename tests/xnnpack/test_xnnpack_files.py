@@ -12,11 +12,43 @@ import pytest
 import torch
 
 import pteron
+from tests.support.extent import is_full
 from tests.support.own_interpreter import ROOT
 from tests.xnnpack.models import CASES, NETWORKS, file_name
 
 pytestmark = pytest.mark.peer
 pytest.importorskip("executorch.runtime", reason="needs the executorch wheel")
+
+#: The cases of `make test`: a node of each family of kernels, and networks; `make test-xnnpack` takes all.
+QUICK = {
+    "Add, broadcast",
+    "FullyConnected, relu",
+    "Softmax",
+    "StaticTranspose",
+    "Conv2d, stride, groups",
+    "DepthwiseConv2d",
+    "MaxPooling2d",
+    "StaticResizeBilinear2D",
+    "BatchMatrixMultiply",
+    "Concatenate3",
+    "PReLU",
+    "Gelu",
+    "int8 Add",
+    "int8 Multiply",
+    "int8 Conv2d, relu",
+    "int8 DepthwiseConv2d",
+    "int8 FullyConnected",
+    "linear",
+    "block, any length",
+    "residual",
+    "parts",
+    "int8 convolutions",
+    "int8 mobile",
+    "dynamic int8",
+    "bfloat16",
+}
+NAMES = [name for name in CASES if is_full("XNNPACK") or name in QUICK]
+assert is_full("XNNPACK") or len(NAMES) == len(QUICK)
 
 #: Of the largest element of eager's result.
 FLOAT32 = 1e-5
@@ -26,7 +58,7 @@ FLOAT32 = 1e-5
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what `lower` writes; ExecuTorch starts once for all cases."""
     folder = tmp_path_factory.mktemp("xnnpack")
-    command = [sys.executable, "-m", "tests.xnnpack.lower", str(folder)]
+    command = [sys.executable, "-m", "tests.xnnpack.lower", str(folder), *NAMES]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
@@ -44,7 +76,7 @@ def results(program: pteron.Program, record: dict[str, Any]) -> list[list[np.nda
     return [[np.asarray(out) for out in method.execute(list(inputs))] for inputs in record["inputs"]]
 
 
-FLOATS = [name for name, case in CASES.items() if case.quantized is None and not case.is_bfloat16]
+FLOATS = [name for name in NAMES if CASES[name].quantized is None and not CASES[name].is_bfloat16]
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -64,7 +96,7 @@ def test_float32_is_eagers(name: str, files: Path) -> None:
     assert "XnnpackBackend" not in program.plan_listing("forward")
 
 
-STATIC = [name for name, case in CASES.items() if case.quantized == "static"]
+STATIC = [name for name in NAMES if CASES[name].quantized == "static"]
 #: Networks with a node that computes in float32 between int8 ones.
 MIXED = ["int8 mobile"]
 
@@ -107,7 +139,7 @@ def test_bfloat16_is_executorchs(files: Path) -> None:
         torch.testing.assert_close(found.double(), wide, rtol=2**-8, atol=2**-8 * float(wide.abs().max()))
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.quantized == "dynamic"])
+@pytest.mark.parametrize("name", [name for name in NAMES if CASES[name].quantized == "dynamic"])
 def test_dynamic_int8_is_executorchs(name: str, files: Path) -> None:
     content, record = file_of(files, name)
     (ours,), (theirs,) = results(pteron.load(content), record), record["executorch"]

@@ -336,7 +336,6 @@ impl LinesTask<'_> {
         let geometry = &self.convolution.geometry;
         let (height, stride) = (geometry.kernel[1], geometry.stride[1]);
         let total = geometry.total_out_channels();
-        let span = (TILE - 1) * SW + KW;
         // SAFETY: the caller's promise; weight rows have every channel.
         unsafe {
             let weights = self.convolution.weights.as_ptr().cast::<f32>().add(self.pixels.channel + c);
@@ -348,7 +347,7 @@ impl LinesTask<'_> {
                 while y < last {
                     let no = s.zero();
                     let mut x: [S::F; SPAN] = [no, no, no, no, no, no, no, no, no, no, no, no, no, no];
-                    written_out!(J < span, {
+                    written_out!(J < (TILE - 1) * SW + KW, {
                         x[J] = load_lanes::<S, MASKED>(s, (*addresses.add(J) as *const f32).add(c), lanes);
                     });
                     written_out!(L < R, {

@@ -1,7 +1,7 @@
 //! Loops that are written out: the compiler leaves some loops over nested arrays as loops, and sums that
 //! belong in registers then live in memory.
 
-/// Writes `$body` out for each index below `$n`, at most 14. Indices into arrays of known length are taken modulo
+/// Writes `$body` out for each index below the constant `$n`, at most 14. Indices into arrays of known length are taken modulo
 /// that length, which changes nothing: the compiler refuses constants beyond it even where they are not reached.
 macro_rules! written_out {
     ($i:ident < $n:expr, $body:block) => {
@@ -10,7 +10,7 @@ macro_rules! written_out {
     (@ $i:ident $n:expr, $body:block $($at:literal)*) => {
         $({
             const $i: usize = $at;
-            if $i < $n $body
+            if const { $i < $n } $body
         })*
     };
 }

@@ -51,7 +51,7 @@ macro_rules! unrolled {
     (@ $i:ident, $n:expr, $body:block, $($at:literal)*) => {
         $({
             const $i: usize = $at;
-            if $i < $n $body
+            if const { $i < $n } $body
         })*
     };
 }
@@ -128,7 +128,7 @@ pub(super) unsafe fn tile<D: Dots, const MR: usize, const W: usize>(t: &Tile) {
         unrolled!(rows R < MR, {
             unrolled!(few V < W, {
                 let mut sum = sums[0][R % MR][V % W];
-                unrolled!(few S < count, {
+                unrolled!(few S < sets(D::CHAINS, MR * W), {
                     if S != 0 {
                         sum = D::add_sums(sum, sums[S][R % MR][V % W]);
                     }
