@@ -73,8 +73,11 @@ test-rust: $(VENV)/.packages
 	cargo test --workspace --exclude pteron-python --quiet
 
 test-python: $(VENV)/.installed c-test-library
-	$(PYTEST) $(PARALLEL) -m "not alone" --cpu-budgets
+	$(PYTEST) $(PARALLEL) --no-loadscope-reorder -m "not alone" --cpu-budgets $(LONG_FILES) tests
 	$(PYTEST) -m alone $(ALONE)
+
+# Long files first: what starts last is then short, and no processor waits for another.
+LONG_FILES := tests/xnnpack tests/examples tests/test_docs.py tests/llm tests/embeddings tests/models tests/exir
 
 quick: $(VENV)/.installed ## the tests of two minutes: units of the Rust crates; what programs, runs and errors are
 	cargo test --workspace --exclude pteron-python --exclude pteron-pool-model --lib --quiet
@@ -257,7 +260,17 @@ fuzz-attacks: ## each field of every seed program at its bounds, each argument a
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 
-check: lint features gen-check operators-check errors-check passes-check types imports stubs docs test ## everything that must hold before a change lands
+# Most of a build goes through the crates one by one, and its tools use one processor: what needs the wheel runs beside what
+# does not. The wheel is optimised in a folder of its own, so neither waits for the other.
+check: $(VENV)/.packages ## everything that must hold before a change lands
+	@mkdir -p target
+	@$(MAKE) --no-print-directory $(WITH_WHEEL) >target/with-wheel.log 2>&1 & lane=$$!; \
+	$(MAKE) --no-print-directory $(WITHOUT_WHEEL); status=$$?; \
+	wait $$lane || status=1; cat target/with-wheel.log; exit $$status
+	@$(MAKE) --no-print-directory test
+
+WITH_WHEEL    := $(VENV)/.installed operators-check errors-check passes-check stubs docs
+WITHOUT_WHEEL := lint types imports features gen-check
 
 # By path: `cargo fmt` does not see modules that a macro declares, such as those of operators.
 FORMATTED := --edition 2024 $(filter-out %_generated.rs,$(filter %.rs,$(RUST_SOURCES)))
@@ -278,9 +291,8 @@ lint: style
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 features: ## the run half with operator families left out (docs/how-to/embedding.md) and pteron-llm alone build
-	cargo check --quiet -p pteron-runtime --no-default-features
+	cargo check --quiet -p pteron-runtime -p pteron-llm --no-default-features
 	cargo check --quiet -p pteron-runtime --no-default-features --features convolution,pooling,quantized
-	cargo check --quiet -p pteron-llm --no-default-features
 
 types: $(VENV)/.packages
 	$(BIN)/mypy
