@@ -23,18 +23,9 @@ class ReferenceProcess:
     """Runs calls in `run_reference`, the example program of the kernel crate."""
 
     def __init__(self) -> None:
-        command = [
-            "cargo",
-            "build",
-            "-q",
-            "-p",
-            "pteron-kernels",
-            "--features",
-            "testing",
-            "--example",
-            "run_reference",
-        ]
-        subprocess.run(command, cwd=ROOT, check=True)
+        # As all tests of the workspace link it: alone it would have other features, and be compiled again.
+        build = "cargo build -q --workspace --exclude pteron-python --example run_reference"
+        subprocess.run(build.split(), cwd=ROOT, check=True)
         binary = ROOT / "target" / "debug" / "examples" / "run_reference"
         self.process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
