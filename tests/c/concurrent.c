@@ -27,7 +27,9 @@ static void *run_endless(void *argument) {
   const int64_t shape[2] = {2, 3};
   struct pteron_arg inputs[2];
   inputs[0] = inputs[1] = pteron_arg_tensor(PTERON_FLOAT32, data, sizeof data, shape, 2);
-  run->code = pteron_method_execute(run->method, inputs, 2, run->options);
+  do /* who waits until the method runs may have it in use */
+    run->code = pteron_method_execute(run->method, inputs, 2, run->options);
+  while (run->code == PTERON_ERROR_METHOD_BUSY);
   snprintf(run->text, sizeof run->text, "%s", pteron_error_text());
   return NULL;
 }
