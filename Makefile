@@ -123,7 +123,7 @@ c-test-library:
 	rust/pteron-c/install.sh dev "$(CURDIR)/target/c-test"
 
 test-c: $(VENV)/.installed c-test-library ## the C interface: header, examples in C and C++, misuse under AddressSanitizer (a minute)
-	cargo test --quiet -p pteron-c
+	cargo test --quiet --workspace --exclude pteron-python --test header
 	$(PYTEST) tests/c
 
 TORCH ?= 2.15.0

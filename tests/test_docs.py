@@ -48,14 +48,13 @@ def script_of(page: Path, folder: Path) -> str:
     "page",
     [pytest.param(page, marks=only_in("PAGES") if page.stem in LONG else [], id=page.stem) for page in PAGES],
 )
-def test_snippets_run(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_snippets_run(page: Path, tmp_path: Path) -> None:
     script = script_of(page, tmp_path)
     if not script:
         assert "```python" not in page.read_text()
         return
     (tmp_path / "page.py").write_text(script)
-    scratch = tmp_path_factory.mktemp("output")
-    done = forks().run(Path("page.py"), folder=tmp_path, scratch=scratch)
+    done = forks().run(Path("page.py"), folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

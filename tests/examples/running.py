@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tests.support.forks import forks
@@ -37,20 +36,17 @@ def command(name: str, *arguments: object, torch: bool = True) -> list[str]:
 def run(folder: Path, name: str, *arguments: object, torch: bool = True, said: str = "") -> str:
     """What the example prints, run in `folder` with `said` as its input; fails with its errors."""
     if torch:
-        with tempfile.TemporaryDirectory() as scratch:
-            script = EXAMPLES / f"{name}.py"
-            done = forks().run(script, *arguments, folder=folder, scratch=Path(scratch), said=said)
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-    done = subprocess.run(
-        command(name, *arguments, torch=False),
-        cwd=folder,
-        env=environment(),
-        input=said,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+        done = forks().run(EXAMPLES / f"{name}.py", *arguments, folder=folder, said=said)
+    else:
+        done = subprocess.run(
+            command(name, *arguments, torch=False),
+            cwd=folder,
+            env=environment(),
+            input=said,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout

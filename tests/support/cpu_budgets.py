@@ -32,7 +32,7 @@ BUDGETS = {
     "tests/embeddings": 75.0,
     # Eleven programs run in processes of their own, with torch; models of images, sentences, speech and text
     # are exported, one network is trained.
-    "tests/examples": 145.0,
+    "tests/examples": 90.0,
     "tests/exir": 260.0,
     "tests/format": 5.0,
     "tests/huggingface": 400.0,
@@ -42,11 +42,11 @@ BUDGETS = {
     # one model is trained; hostile templates run into their bounds; ExecuTorch exports five
     # decoders, four with its custom operators. Four models with an image encoder and six
     # decoders for several sequences are exported, too.
-    "tests/llm": 480.0,
-    "tests/models": 160.0,
+    "tests/llm": 330.0,
+    "tests/models": 90.0,
     "tests/ops": 300.0,
-    # Three packages are built and pass the conformance test, in processes of their own; one compiles a crate.
-    "tests/plugins": 160.0,
+    # A package is built and passes the conformance test, in processes of its own.
+    "tests/plugins": 30.0,
     # Six small models are exported.
     "tests/report": 20.0,
     # Some thirty flows are converted and exported, here and in ExecuTorch; training takes twenty seconds.
@@ -55,10 +55,10 @@ BUDGETS = {
     "tests/run": 165.0,
     # Small backends are lowered and run; damaged blobs are loaded in processes of their own.
     "tests/testing": 25.0,
-    # ExecuTorch lowers and runs every case.
-    "tests/xnnpack": 100.0,
+    # ExecuTorch lowers and runs twenty-five cases.
+    "tests/xnnpack": 80.0,
     # Every page of docs/ runs its examples in a process of its own; one exports a detector, one quantises.
-    "tests": 300.0,
+    "tests": 65.0,
 }
 MARGIN = 2.0
 #: Seconds that `calibration` takes on the machine on which the budgets were written down.

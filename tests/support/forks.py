@@ -1,7 +1,8 @@
-"""Scripts in processes that begin where another stands: torch is imported and a first model exported.
+"""Scripts in processes that begin where another stands: torch is imported and has exported a first model.
 
-Both take nine seconds of a processor and are the same for every script. A script has a main module, a folder,
-an output and a random state of its own, as in a fresh interpreter; who tests imports takes `own_interpreter`.
+Both take seconds of a processor and are the same for every script. A script has a main module, a folder, an
+output and a random state of its own, and imports pteron itself, so that an import it forgot is an error; who
+tests imports of torch takes `own_interpreter`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from functools import cache
 from pathlib import Path
@@ -26,10 +28,8 @@ def _prepare() -> None:
     """What all scripts would do again."""
     import torch
 
-    from pteron.exir import to_edge
-
     state = torch.get_rng_state()
-    to_edge(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))).to_executorch()
+    torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)).run_decompositions()
     torch.set_rng_state(state)
 
 
@@ -100,18 +100,36 @@ class Forks:
         self._server.stdin.close()
         self._server.wait()
 
+    def _heard(self) -> str:
+        """The next line that it says."""
+        assert self._server.stdout is not None
+        line = self._server.stdout.readline()
+        assert line, f"the process to fork from has ended with status {self._server.wait()}"
+        return line
+
     def run(
         self,
         script: Path,
         *arguments: object,
         folder: Path,
-        scratch: Path,
         said: str = "",
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `script` in `folder`; `scratch` is for files with what it is told and says."""
+        """Runs `script` in `folder`, with `said` as its input; after `timeout` seconds it is killed."""
+        with tempfile.TemporaryDirectory() as scratch:
+            return self._run(script, arguments, folder, Path(scratch), said, timeout)
+
+    def _run(
+        self,
+        script: Path,
+        arguments: tuple[object, ...],
+        folder: Path,
+        scratch: Path,
+        said: str,
+        timeout: float,
+    ) -> subprocess.CompletedProcess[str]:
+        """As `run`; files in `scratch` hold what the script is told and says."""
         assert self._server.stdin is not None
-        assert self._server.stdout is not None
         files = [scratch / name for name in ("said.txt", "stdout.txt", "stderr.txt")]
         for file, content in zip(files, (said, "", ""), strict=True):
             file.write_text(content)
@@ -122,10 +140,10 @@ class Forks:
             "files": [str(file) for file in files],
         }
         print(json.dumps(request), file=self._server.stdin, flush=True)
-        child = int(self._server.stdout.readline())
+        child = int(self._heard())
         clock = threading.Timer(timeout, os.killpg, (child, signal.SIGKILL))
         clock.start()
-        code, taken = self._server.stdout.readline().split()
+        code, taken = self._heard().split()
         clock.cancel()
         elsewhere[0] += float(taken)
         _, out, error = (file.read_text(errors="replace") for file in files)

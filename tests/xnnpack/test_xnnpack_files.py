@@ -48,7 +48,7 @@ QUICK = {
     "bfloat16",
 }
 NAMES = [name for name in CASES if is_full("XNNPACK") or name in QUICK]
-assert is_full("XNNPACK") or len(NAMES) == len(QUICK)
+assert CASES.keys() >= QUICK
 
 #: Of the largest element of eager's result.
 FLOAT32 = 1e-5
