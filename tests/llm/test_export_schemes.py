@@ -138,8 +138,8 @@ print(anonymous() - before)
 @pytest.mark.alone
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says what is in memory")
 def test_blocks_leave_no_holes_in_the_heap(tmp_path: Path) -> None:
-    """In MiB, of 137 that are quantised. Holes are a matter of luck: without a trimmed heap one process in three
-    grows, by up to 130.
+    """In MiB, of 137 that are quantised. Holes are a matter of luck: without a trimmed heap one process in
+    three grows, by up to 130.
     """
     for _ in range(2):
         made = subprocess.run(
