@@ -143,6 +143,52 @@ def test_parts_keep_the_handle_and_the_line_of_their_operator(kept: EdgeProgramM
     assert names.count("aten.bmm.default") == 4
 
 
+def test_calls_that_differ_in_operands_alone_are_decomposed_once() -> None:
+    """Some read results of others; the last has one operand twice, so that it is another kind."""
+
+    class Layers(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            attend = functional.scaled_dot_product_attention
+            first = attend(x, y, x + y)
+            second = attend(first, x, y)
+            return first, second, attend(second, first, x), attend(x, y, y)
+
+    op = aten.scaled_dot_product_attention.default
+    given = (random(2, 4, 8), random(2, 4, 8))
+    shapes: Any = {name: {0: Dim("batch", min=1, max=8)} for name in "xy"}
+    manager = to_edge(
+        export(Layers(), given, dynamic_shapes=shapes), compile_config=EdgeCompileConfig(preserve_ops=[op])
+    )
+    seen: list[int] = []
+
+    def counted(program: ExportedProgram, config: EdgeCompileConfig, method: str) -> ExportedProgram:
+        seen.append(sum(node.target is op for node in program.graph.nodes))
+        return edge_program(program, config, method=method)
+
+    whole = manager.exported_program()
+    parts = decompose_leftovers(
+        whole, kernel_names("executorch-portable"), EdgeCompileConfig(), "forward", counted
+    )
+    assert seen == [2]
+    assert _calls(parts).count("aten.bmm.default") == 8
+    method = pteron.load(manager.to_executorch(PORTABLE).buffer).load_method("forward")
+    for batch in (1, 5):
+        x, y = random(batch, 4, 8), random(batch, 4, 8)
+        torch.testing.assert_close(tuple(method(x, y)), Layers()(x, y), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*computes as in training")
+def test_random_calls_of_one_kind_draw_each_for_itself() -> None:
+    class Noise(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([torch.nn.functional.dropout(x, 0.5, True) for _ in range(2)])
+
+    op = aten.dropout.default
+    manager = to_edge(export(Noise(), (torch.ones(64),)), compile_config=EdgeCompileConfig(preserve_ops=[op]))
+    first, second = pteron.load(manager.to_executorch().buffer).load_method("forward")(torch.ones(64))
+    assert not torch.equal(torch.as_tensor(first), torch.as_tensor(second))
+
+
 def test_lowered_modules_stay_where_they_are(captured: ExportedProgram) -> None:
     partitioner = WantsWhole("aten.layer_norm.default")
     program = to_edge_transform_and_lower(captured, partitioner=partitioner).exported_program()

@@ -19,6 +19,7 @@ from torch.export.graph_signature import (
     OutputKind,
     OutputSpec,
 )
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from pteron.errors import ExportError, MissingOutVariantError
 from pteron.exir.backend.flat_calling_convention import argument_for, flat_call_graph
@@ -81,18 +82,20 @@ def decompose_leftovers(
 
 @dataclass
 class _Parts:
-    """Calls as a program of their own.
+    """Calls as a program of their own, in which calls that differ in their operands alone are one.
 
     Attributes:
         program: the program, one output per result of a call.
-        calls: the calls, and for each the indices of its results among the outputs; a call that returns
-            several values has several.
         operands: the nodes that its inputs stand for.
+        kinds: of each of its calls the indices of its operands among the inputs, and of its results among the
+            outputs; a call that returns several values has several.
+        calls: all calls in order, each with the index of its kind and its operands.
     """
 
     program: ExportedProgram
-    calls: list[tuple[torch.fx.Node, list[int]]] = field(default_factory=list)
     operands: list[torch.fx.Node] = field(default_factory=list)
+    kinds: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    calls: list[tuple[torch.fx.Node, int, list[torch.fx.Node]]] = field(default_factory=list)
 
 
 def _leftovers(module: torch.fx.GraphModule, kernels: Collection[str]) -> list[torch.fx.Node]:
@@ -136,20 +139,29 @@ def _in_edge_dialect(
     twins: dict[torch.fx.Node, torch.fx.Node] = {}
     parts = _Parts(program)
     mode = fake_mode_of(module)
+    # A hundred layers have as many kinds of calls as one, and torch takes tens of milliseconds for each.
+    kinds: dict[tuple[Any, ...], int] = {}
+    examples: list[torch.fx.Node] = []
     for node in calls:
+        kind = kinds.setdefault(_signature(node), len(kinds))
+        parts.calls.append((node, kind, node.all_input_nodes))
+        if kind == len(examples):
+            examples.append(node)
+    for node in examples:
         for operand in node.all_input_nodes:
             if operand not in twins:
                 twins[operand] = graph.placeholder(f"operand_{len(twins)}")
                 twins[operand].meta["val"] = _without_gradient(operand.meta["val"], mode)
                 parts.operands.append(operand)
     results: list[torch.fx.Node] = []
-    for node in calls:
+    for node in examples:
         call = graph.call_function(
             node.target.aten_overload,  # type: ignore[union-attr]
             *torch.fx.node.map_arg((node.args, node.kwargs), twins.__getitem__),
         )
         call.meta = {key: node.meta[key] for key in ("val", *_ORIGIN) if key in node.meta}
-        parts.calls.append((node, _add_results(graph, call, results)))
+        inputs = [parts.operands.index(operand) for operand in node.all_input_nodes]
+        parts.kinds.append((inputs, _add_results(graph, call, results)))
     graph.output(tuple(results))
     alone = ExportedProgram(
         root=torch.fx.GraphModule(torch.nn.Module(), graph),
@@ -177,6 +189,25 @@ def _in_edge_dialect(
     return parts
 
 
+def _signature(call: torch.fx.Node) -> tuple[Any, ...]:
+    """Equal for calls that become the same parts: operator, attributes, what is known of operands, and
+    which of these are the same.
+    """
+    if free_unbacked_symbols(call.meta["val"]):
+        # Its extents are known when it has run, and are its own.
+        return (call,)
+    places = {operand: place for place, operand in enumerate(call.all_input_nodes)}
+    arguments = torch.fx.node.map_arg((call.args, call.kwargs), lambda node: f"operand {places[node]}")
+    return (call.target, repr(arguments), *(_facts(operand.meta["val"]) for operand in places))
+
+
+def _facts(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"{type(value)} {value}"
+    place = (tuple(value.shape), value.stride(), value.storage_offset())
+    return f"{value.dtype} {place} {value.device} {value.requires_grad}"
+
+
 def _without_gradient(value: Any, mode: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.requires_grad and mode is not None:
         with mode:
@@ -201,24 +232,37 @@ def _splice(program: ExportedProgram, module: torch.fx.GraphModule, parts: _Part
     """Puts the parts of every call in its place, in order."""
     inner = parts.program.graph_module.graph
     outputs = list(inner.output_node().args[0])
-    twins = _operand_twins(program, module, parts)
+    inputs, constants = _inputs(program, module, parts)
     order = {node: index for index, node in enumerate(module.graph.nodes)}
+    cones = [_cone(inner, [outputs[index] for index in results]) for _, results in parts.kinds]
     replaced: dict[torch.fx.Node, torch.fx.Node] = {}
-
-    def in_place(part: torch.fx.Node) -> torch.fx.Node:
+    shared = dict(constants)
+    for call, kind, operands in parts.calls:
+        places, results = parts.kinds[kind]
+        twins = dict(zip(inputs, parts.operands, strict=True))
+        twins |= {inputs[place]: operand for place, operand in zip(places, operands, strict=True)}
         # Results of one call may be operands of the next.
-        return replaced.get(twins[part], twins[part])
-
-    for call, indices in parts.calls:
+        twins = {part: replaced.get(twin, twin) for part, twin in twins.items()} | shared
         origin = {key: call.meta[key] for key in _ORIGIN if key in call.meta}
         with module.graph.inserting_before(call):
-            for part in _cone(inner, [outputs[index] for index in indices]):
+            for part in cones[kind]:
                 if part not in twins:
-                    copied = module.graph.node_copy(part, in_place)
+                    copied = module.graph.node_copy(part, twins.__getitem__)
                     _read_before(copied, part, call, twins, order)
                     copied.meta = {k: v for k, v in part.meta.items() if k not in _ORIGIN} | origin
                     twins[part] = copied
-        replaced |= _replace(call, [in_place(outputs[index]) for index in indices])
+                    if _is_of_extents(part, shared):
+                        shared[part] = copied
+        replaced |= _replace(call, [twins[outputs[index]] for index in results])
+
+
+def _is_of_extents(part: torch.fx.Node, shared: Collection[torch.fx.Node]) -> bool:
+    """Is it an extent of an operand, or computed from such? These are equal in all calls."""
+    if not isinstance(part.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return False
+    if part.target is torch.ops.aten.sym_size.int:
+        return part.all_input_nodes[0].op == "placeholder"
+    return all(operand in shared for operand in part.all_input_nodes)
 
 
 def _read_before(
@@ -242,24 +286,24 @@ def _read_before(
                 return
 
 
-def _operand_twins(
+def _inputs(
     program: ExportedProgram, module: torch.fx.GraphModule, parts: _Parts
-) -> dict[torch.fx.Node, torch.fx.Node]:
-    """What the inputs of the parts are in `module`: operands of the calls, or constants that are new."""
+) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, torch.fx.Node]]:
+    """The inputs of the parts that stand for operands, and the new constants of `module` for all others."""
     inner = parts.program
     specs = {spec.arg.name: spec for spec in inner.graph_signature.input_specs}
-    operands = iter(parts.operands)
-    found: dict[torch.fx.Node, torch.fx.Node] = {}
+    inputs = []
+    constants: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in inner.graph_module.graph.nodes:
         if node.op != "placeholder":
             continue
         spec = specs[node.name]
         if spec.kind is InputKind.USER_INPUT:
-            found[node] = next(operands)
+            inputs.append(node)
         elif node.users:
             value = inner.constants[str(spec.target)]
-            found[node] = _new_constant(program, module, value, node, parts.calls[0][0])
-    return found
+            constants[node] = _new_constant(program, module, value, node, parts.calls[0][0])
+    return inputs, constants
 
 
 def _new_constant(
