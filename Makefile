@@ -77,7 +77,7 @@ test: $(VENV)/.installed ## all tests but those of test-all (times of all target
 	@$(MAKE) --no-print-directory test-c-alone
 
 test-c-alone: c-test-library
-	$(PYTEST) -m "not alone" tests/c
+	$(PYTEST) -m "not alone" --cpu-budgets tests/c
 	$(PYTEST) -m alone $(ALONE)
 
 test-rust: $(VENV)/.packages
