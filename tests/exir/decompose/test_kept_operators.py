@@ -143,6 +143,22 @@ def test_parts_keep_the_handle_and_the_line_of_their_operator(kept: EdgeProgramM
     assert names.count("aten.bmm.default") == 4
 
 
+def _decomposed(
+    manager: EdgeProgramManager, op: torch._ops.OpOverload, kernels: frozenset[str]
+) -> tuple[ExportedProgram, int]:
+    """The program without `op`, and how many calls of it were brought into the edge dialect."""
+    seen: list[int] = []
+
+    def counted(program: ExportedProgram, config: EdgeCompileConfig, method: str) -> ExportedProgram:
+        seen.append(sum(node.target is op for node in program.graph.nodes))
+        return edge_program(program, config, method, kept_for_kernels=())
+
+    program = manager.exported_program()
+    parts = decompose_leftovers(program, kernels, EdgeCompileConfig(), "forward", counted)
+    (kinds,) = seen
+    return parts, kinds
+
+
 def test_calls_that_differ_in_operands_alone_are_decomposed_once() -> None:
     """Some read results of others; the last has one operand twice, so that it is another kind."""
 
@@ -159,17 +175,8 @@ def test_calls_that_differ_in_operands_alone_are_decomposed_once() -> None:
     manager = to_edge(
         export(Layers(), given, dynamic_shapes=shapes), compile_config=EdgeCompileConfig(preserve_ops=[op])
     )
-    seen: list[int] = []
-
-    def counted(program: ExportedProgram, config: EdgeCompileConfig, method: str) -> ExportedProgram:
-        seen.append(sum(node.target is op for node in program.graph.nodes))
-        return edge_program(program, config, method=method)
-
-    whole = manager.exported_program()
-    parts = decompose_leftovers(
-        whole, kernel_names("executorch-portable"), EdgeCompileConfig(), "forward", counted
-    )
-    assert seen == [2]
+    parts, kinds = _decomposed(manager, op, kernel_names("executorch-portable"))
+    assert kinds == 2
     assert _calls(parts).count("aten.bmm.default") == 8
     method = pteron.load(manager.to_executorch(PORTABLE).buffer).load_method("forward")
     for batch in (1, 5):
@@ -177,16 +184,16 @@ def test_calls_that_differ_in_operands_alone_are_decomposed_once() -> None:
         torch.testing.assert_close(tuple(method(x, y)), Layers()(x, y), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:.*computes as in training")
 def test_random_calls_of_one_kind_draw_each_for_itself() -> None:
     class Noise(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.stack([torch.nn.functional.dropout(x, 0.5, True) for _ in range(2)])
+            return torch.stack([torch.empty_like(x).exponential_() for _ in range(2)])
 
-    op = aten.dropout.default
+    op = aten.exponential.default
     manager = to_edge(export(Noise(), (torch.ones(64),)), compile_config=EdgeCompileConfig(preserve_ops=[op]))
-    first, second = pteron.load(manager.to_executorch().buffer).load_method("forward")(torch.ones(64))
-    assert not torch.equal(torch.as_tensor(first), torch.as_tensor(second))
+    parts, kinds = _decomposed(manager, op, kernel_names("pteron") - {"aten::exponential.out"})
+    assert kinds == 1
+    assert _calls(parts).count("aten.rand_like.default") == 2
 
 
 def test_lowered_modules_stay_where_they_are(captured: ExportedProgram) -> None:

@@ -205,7 +205,10 @@ def _facts(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return f"{type(value)} {value}"
     place = (tuple(value.shape), value.stride(), value.storage_offset())
-    return f"{value.dtype} {place} {value.device} {value.requires_grad}"
+    # A fake tensor may know its elements, and a decomposition may compute with them.
+    constant = getattr(value, "constant", None)
+    elements = "" if constant is None else id(constant)
+    return f"{value.dtype} {place} {value.device} {value.requires_grad} {elements}"
 
 
 def _without_gradient(value: Any, mode: Any) -> Any:
