@@ -17,7 +17,7 @@ RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/
 WHEEL_SOURCES  := $(filter-out rust/pteron-llm/%,$(RUST_SOURCES))
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -name '*.txt' -o -path '*/assets/*' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-c-alone test-models test-huggingface test-llm test-xnnpack test-pages test-isa test-executorch test-vendors test-torch test-backends test-hosts test-report test-perfetto test-accuracy test-c c-library c-test-library test-all cross-aarch64 cross-aarch64-full cross-aarch64-wheel cross-aarch64-python cross-aarch64-counts bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-last test-models test-huggingface test-llm test-xnnpack test-pages test-isa test-executorch test-vendors test-torch test-backends test-hosts test-report test-perfetto test-accuracy test-c c-library c-test-library test-all cross-aarch64 cross-aarch64-full cross-aarch64-wheel cross-aarch64-python cross-aarch64-counts bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page bench-embeddings bench-long-runs bench-serving bench-llm bench-quant bench-xnnpack bench-field clean
@@ -71,21 +71,24 @@ ALONE     = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
 # build makes, and what runs alone come last.
 test: $(VENV)/.installed ## all tests but those of test-all (times of all targets: CONTRIBUTING.md)
 	@mkdir -p target
-	@$(MAKE) --no-print-directory test-rust >target/test-rust.log 2>&1 & rust=$$!; \
-	$(PYTEST) $(PARALLEL) --no-loadscope-reorder -m "not alone" --cpu-budgets $(LONG_FILES) tests --ignore=tests/c; \
-	status=$$?; wait $$rust || status=1; cat target/test-rust.log; exit $$status
-	@$(MAKE) --no-print-directory test-c-alone
-
-test-c-alone: c-test-library
-	$(PYTEST) -m "not alone" --cpu-budgets tests/c
-	$(PYTEST) -m alone $(ALONE)
+	@$(MAKE) --no-print-directory test-rust >target/test-rust.log 2>&1 & $(LANE) \
+	$(BESIDE); status=$$?; wait $$lane || status=1; cat target/test-rust.log; exit $$status
+	@$(MAKE) --no-print-directory test-last
 
 test-rust: $(VENV)/.packages
 	cargo test --workspace --exclude pteron-python --quiet
 
 test-python: $(VENV)/.installed
-	$(PYTEST) $(PARALLEL) --no-loadscope-reorder -m "not alone" --cpu-budgets $(LONG_FILES) tests --ignore=tests/c
-	@$(MAKE) --no-print-directory test-c-alone
+	$(BESIDE)
+	@$(MAKE) --no-print-directory test-last
+
+test-last: c-test-library
+	$(PYTEST) -m "not alone" --cpu-budgets tests/c
+	$(PYTEST) -m alone $(ALONE)
+
+# A shell's background job does not hear Ctrl-C.
+LANE   := lane=$$!; trap 'kill $$lane; exit 130' INT TERM;
+BESIDE  = $(PYTEST) $(PARALLEL) --no-loadscope-reorder -m "not alone" --cpu-budgets $(LONG_FILES) tests --ignore=tests/c
 
 # Long files first: what starts last is then short, and no processor waits for another.
 LONG_FILES := tests/xnnpack tests/examples tests/test_docs.py tests/llm tests/embeddings tests/models tests/exir
@@ -275,7 +278,7 @@ fuzz-attacks: ## each field of every seed program at its bounds, each argument a
 # does not. The wheel is optimised in a folder of its own, so neither waits for the other.
 check: $(VENV)/.packages ## everything that must hold before a change lands
 	@mkdir -p target
-	@$(MAKE) --no-print-directory $(WITH_WHEEL) >target/with-wheel.log 2>&1 & lane=$$!; \
+	@$(MAKE) --no-print-directory $(WITH_WHEEL) >target/with-wheel.log 2>&1 & $(LANE) \
 	$(MAKE) --no-print-directory $(WITHOUT_WHEEL); status=$$?; \
 	wait $$lane || status=1; cat target/with-wheel.log; exit $$status
 	@$(MAKE) --no-print-directory test
