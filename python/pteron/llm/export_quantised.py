@@ -93,8 +93,8 @@ def _apply(layer: nn.Linear | nn.Embedding, config: Any, folder: Path) -> None:
 def _trim_heap() -> None:
     """Gives free pages in the midst of the heap back to the system.
 
-    glibc seldom uses the hole of an aligned block for the next one of its size: without this, one export in
-    three kept a copy of all weights in holes.
+    glibc seldom uses the hole of an aligned block for the next one of its size: without this, about one
+    process in three keeps a copy of all weights in holes.
     """
     if os.name == "posix" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)
