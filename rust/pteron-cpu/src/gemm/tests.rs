@@ -238,7 +238,7 @@ fn nan_and_infinity_reach_their_elements_and_no_others() {
 #[test]
 fn a_row_gives_the_same_bytes_alone_and_in_a_batch_and_in_chunks() {
     for (isa, k) in available_isas().into_iter().flat_map(|isa| [(isa, 800), (isa, 1024)]) {
-        let (m, n) = (150, 200);
+        let (m, n) = (80, 100);
         let (a, b) = (noise(m * k, 8), noise(k * n, 9));
         let whole = Case::new(m, n, k).run(isa, &a, &b, RhsKind::Packed, false);
         for kind in KINDS {
