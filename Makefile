@@ -227,7 +227,7 @@ ARM_BUILD := env PATH="$(CURDIR)/$(BIN):$$PATH" RUSTC=$(ARM_ROOT)/rustc CARGO_TA
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$(ARM_ROOT)/emulate
 # Names in the machine code say which tile a function is.
 ARM_FLAGS := RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CARGO_SOURCES)=registry -C symbol-mangling-version=v0"
-ARM_CARGO := $(ARM_BUILD) cargo-zigbuild test --target $(ARM).2.28 --quiet --no-fail-fast
+ARM_CARGO := $(ARM_BUILD) cargo-zigbuild test --profile checked --target $(ARM).2.28 --quiet --no-fail-fast
 ARM_TESTS := tests/aarch64/check_programs.py $(addprefix tests/run/test_, control.py errors.py outputs.py state.py \
 	tensor.py tracer.py)
 
@@ -267,10 +267,10 @@ FROM  ?= 0
 COUNT ?= 100000
 
 fuzz-files: ## mutated programs in forked children, by number (FROM=, COUNT=); findings and figures in target/mutation
-	cargo test --quiet -p pteron-runtime --test mutation -- --from $(FROM) --count $(COUNT)
+	cargo test --profile checked --quiet -p pteron-runtime --test mutation -- --from $(FROM) --count $(COUNT)
 
 fuzz-attacks: ## each field of every seed program at its bounds, each argument and each overlap (an hour)
-	cargo test --quiet -p pteron-runtime --test mutation -- --attacks
+	cargo test --profile checked --quiet -p pteron-runtime --test mutation -- --attacks
 
 # --- the gate -----------------------------------------------------------------------------------------------------
 

@@ -99,15 +99,39 @@ pub(crate) fn holds_number<T: Number>(args: &[ArgSpec<'_>]) -> bool {
 
 /// Argument 1.
 pub(crate) fn number_argument<T: Number>(args: &Args<'_>) -> Result<T> {
-    Ok(T::of_scalar(args.scalar(1)?))
+    number_at(args, 1)
+}
+
+/// Argument `i`.
+pub(crate) fn number_at<T: Number>(args: &Args<'_>, i: usize) -> Result<T> {
+    Ok(T::of_scalar(args.scalar(i)?))
 }
 
 /// The integers, of which bits can be combined.
 pub trait Bits:
     Element + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self> + Not<Output = Self>
 {
+    /// Shifted to the left; 0 where `by` is no number below the width.
+    fn shifted_left(self, by: Self) -> Self;
+    /// Shifted to the right; nothing but the sign is left where `by` is no number below the width.
+    fn shifted_right(self, by: Self) -> Self;
 }
-impl<T: Element + BitAnd<Output = T> + BitOr<Output = T> + BitXor<Output = T> + Not<Output = T>> Bits for T {}
+
+macro_rules! bits {
+    ($($t:ty),*) => { $(
+        impl Bits for $t {
+            #[inline(always)]
+            fn shifted_left(self, by: Self) -> Self {
+                self.unbounded_shl(u32::try_from(by).unwrap_or(u32::MAX))
+            }
+            #[inline(always)]
+            fn shifted_right(self, by: Self) -> Self {
+                self.unbounded_shr(u32::try_from(by).unwrap_or(u32::MAX))
+            }
+        }
+    )* };
+}
+bits!(u8, i8, i16, i32, i64);
 
 /// A function of every integer type.
 pub trait OfIntegers<const N: usize>:
@@ -147,6 +171,8 @@ pub(crate) fn numbers<F: OfNumbers<N>, const N: usize>(ctx: &PrepareContext<'_>)
 pub trait Number: Element + PartialOrd + std::fmt::Debug {
     /// 0.
     const ZERO: Self;
+    /// 1.
+    const ONE: Self;
     /// The smallest number, or negative infinity.
     const LOWEST: Self;
     /// The largest number, or infinity.
@@ -171,6 +197,7 @@ macro_rules! integers {
     ($($t:ty),*) => { $(
         impl Number for $t {
             const ZERO: Self = 0;
+            const ONE: Self = 1;
             const LOWEST: Self = <$t>::MIN;
             const HIGHEST: Self = <$t>::MAX;
             #[inline(always)]
@@ -195,6 +222,7 @@ integers!(u8, i8, i16, i32, i64);
 
 impl Number for f64 {
     const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
     const LOWEST: Self = f64::NEG_INFINITY;
     const HIGHEST: Self = f64::INFINITY;
     #[inline(always)]

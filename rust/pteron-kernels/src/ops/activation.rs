@@ -5,7 +5,7 @@
 //!
 //! Formulas that overflow or cancel somewhere in the range of float32 are computed in float64 and rounded.
 
-use crate::elementwise::lanewise::{Number, lanes};
+use crate::elementwise::lanewise::{Number, lanes, number_at};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
 use crate::operator::{Operator, kernel};
@@ -73,6 +73,17 @@ functions! {
 
 lanes! {
     LaneRelu: [T: Number] T => T = "relu", 4, |_s, [x]| if T::ZERO > x { T::ZERO } else { x };
+    LaneHardtanh { low, high }: [T: Number] T => T = "hardtanh", 4,
+        |_s, [x]| {
+            let x = if x < low { low } else { x };
+            if x > high { high } else { x }
+        },
+        from |args| [number_at(args, 1)?, number_at(args, 2)?],
+        if |args| args.get(1).is_some_and(T::holds) && args.get(2).is_some_and(T::holds);
+    LaneLeakyRelu { slope }: [] f64 => f64 = "leaky_relu", 4, |_s, [x]| if x > 0.0 { x } else { x * slope },
+        from |args| [number_at(args, 1)?];
+    LaneHardsigmoid: [] f64 => f64 = "hardsigmoid", 8, |_s, [x]| (x + 3.0).clamp(0.0, 6.0) / 6.0;
+    LaneHardswish: [] f64 => f64 = "hardswish", 8, |_s, [x]| x * (x + 3.0).clamp(0.0, 6.0) / 6.0;
     LaneSilu: [] f64 => f64 = "silu", 20, |s, [x]| x * double::sigmoid(s, x);
 }
 
@@ -270,12 +281,14 @@ pub static OPERATORS: &[Operator] = &[
         "aten::hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out) -> Tensor(a!)",
         hardtanh,
     )
-    .float::<Hardtanh, 1>(),
+    .float::<Hardtanh, 1>()
+    .numbers::<LaneHardtanh, 1>(),
     kernel(
         "aten::leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, Tensor(a!) out) -> Tensor(a!)",
         leaky_relu,
     )
-    .float::<LeakyRelu, 1>(),
+    .float::<LeakyRelu, 1>()
+    .doubles::<LaneLeakyRelu, 1>(),
     kernel(
         "aten::elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, Tensor(a!) out) -> Tensor(a!)",
         elu,
@@ -295,9 +308,11 @@ pub static OPERATORS: &[Operator] = &[
     activation!("mish", in float64 plain_mish)
     .float::<Mish, 1>(),
     activation!("hardsigmoid", |x| (x + 3.0).clamp(0.0, 6.0) / 6.0)
-    .float::<Hardsigmoid, 1>(),
+    .float::<Hardsigmoid, 1>()
+    .doubles::<LaneHardsigmoid, 1>(),
     activation!("hardswish", |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)
-    .float::<Hardswish, 1>(),
+    .float::<Hardswish, 1>()
+    .doubles::<LaneHardswish, 1>(),
 ];
 
 #[cfg(test)]

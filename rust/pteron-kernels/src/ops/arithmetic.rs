@@ -3,7 +3,7 @@
 //! Shape: broadcast. Dtype: promoted. Edge cases: integers wrap, bool adds as "or", bool does not
 //! subtract, `alpha` must be an integer when the operands are.
 
-use crate::elementwise::lanewise::{Number, has_no_factor, holds_number, lanes, number_argument};
+use crate::elementwise::lanewise::{Number, has_no_factor, holds_number, lanes, number_argument, number_at};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
 use crate::operator::{Operator, kernel};
@@ -65,6 +65,13 @@ lanes! {
         if |args| holds_number::<T>(args) && subtracts_a_number(args) && has_no_factor::<T>(args);
     LaneMulScalar { b }: [T: Number] T => T = "mul", 4, |_s, [a]| a.times(b),
         from |args| [number_argument(args)?], if holds_number::<T>;
+    LaneAddcmul { value }: [T: Number] T => T = "addcmul", 4, |_s, [a, b, c]| a.plus(value.times(b).times(c)),
+        from |args| [number_at(args, 3)?], if |args| args.get(3).is_some_and(T::holds);
+    LaneAddcdiv { value }: [] f64 => f64 = "addcdiv", 8, |_s, [a, b, c]| a + value * (b / c),
+        from |args| [number_at(args, 3)?];
+    LaneLerp { weight }: [] f64 => f64 = "lerp", 4,
+        |_s, [a, b]| if weight.abs() < 0.5 { a + weight * (b - a) } else { b - (b - a) * (1.0 - weight) },
+        from |args| [number_at(args, 2)?];
 }
 
 /// The plain kernel refuses to subtract a bool.
@@ -206,15 +213,18 @@ pub static OPERATORS: &[Operator] = &[
         addcmul,
     )
     .float::<Addcmul, 3>()
+    .numbers::<LaneAddcmul, 3>()
     .complex64(complex_functions::addcmul),
     kernel(
         "aten::addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)",
         addcdiv,
     )
     .float::<Addcdiv, 3>()
+    .doubles::<LaneAddcdiv, 3>()
     .complex64(complex_functions::addcdiv),
     kernel("aten::lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)", lerp)
     .float::<Lerp, 2>()
+    .doubles::<LaneLerp, 2>()
     .complex64(complex_functions::lerp),
     float_pair!("atan2", |a, b| a.atan2(b))
     .float::<Atan2, 2>(),

@@ -86,6 +86,8 @@ macro_rules! bit_operators {
 
 lanes! {
     LaneNot: [T: Bits] T => T = "bitwise_not", 4, |_s, [x]| !x;
+    LaneShiftLeft: [T: Bits] T => T = "bitwise_left_shift", 4, |_s, [a, by]| a.shifted_left(by);
+    LaneShiftRight: [T: Bits] T => T = "bitwise_right_shift", 4, |_s, [a, by]| a.shifted_right(by);
 }
 
 bit_operators! {
@@ -96,7 +98,8 @@ bit_operators! {
     kernel(
         "aten::bitwise_left_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| shift(ctx, shift_left),
-    ),
+    )
+    .integers::<LaneShiftLeft, 2>(),
     kernel(
         "aten::bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| shift(ctx, shift_left),
@@ -104,7 +107,8 @@ bit_operators! {
     kernel(
         "aten::bitwise_right_shift.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| shift(ctx, shift_right),
-    ),
+    )
+    .integers::<LaneShiftRight, 2>(),
     kernel(
         "aten::bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| shift(ctx, shift_right),

@@ -25,6 +25,8 @@ functions! {
     /// a / b rounded down.
     DivFloor = "div_floor", 25, |s, [a, b]| remainders::floor_divide(s, a, b),
         if |args| matches!(args.get(2), Some(ArgSpec::String("floor")));
+    /// The same as an operator of its own.
+    FloorDivide = "floor_divide", 25, |s, [a, b]| remainders::floor_divide(s, a, b);
     /// a / b rounded to zero.
     DivTrunc = "div_trunc", 4,
         |s, [a, b]| {
@@ -46,6 +48,8 @@ functions! {
 
 lanes! {
     LaneDiv: [] f64 => f64 = "div", 4, |_s, [a, b]| a / b;
+    LaneDivTrunc: [] f64 => f64 = "div_trunc", 8, |_s, [a, b]| (a / b).trunc(),
+        if |args| matches!(args.get(2), Some(ArgSpec::String("trunc")));
 }
 
 #[cold]
@@ -213,7 +217,8 @@ pub static OPERATORS: &[Operator] = &[
         divide_mode,
     )
     .float::<DivFloor, 2>()
-    .float::<DivTrunc, 2>(),
+    .float::<DivTrunc, 2>()
+    .doubles::<LaneDivTrunc, 2>(),
     kernel(
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         divide_mode,
@@ -221,7 +226,8 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         floor_divide,
-    ),
+    )
+    .float::<FloorDivide, 2>(),
     kernel(
         "aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         floor_divide,

@@ -5,11 +5,36 @@
 //! nextafter steps in the common dtype, float16 and bfloat16 too; heaviside of NaN is 0; gcd(0, 0) is 0;
 //! fmax and fmin are NaN only where both numbers are.
 
+use crate::elementwise::lanewise::{self, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float, integer, number};
+use crate::elementwise::pointwise::functions;
 use crate::operator::{Operator, kernel};
 use crate::routine::{Preparation, dtype_of};
+use crate::vector_math::tanh::with_sign_of;
 use half::{bf16, f16};
 use pteron_core::{DType, Error, PrepareContext, Result};
+
+functions! {
+    /// The size of a with the sign of b.
+    Copysign = "copysign", 4, |s, [a, b]| with_sign_of(s, s.abs(a), b);
+    /// The larger number; the other one beside NaN.
+    Fmax = "fmax", 4, |s, [a, b]| s.select(s.eq(a, a), s.max(b, a), b);
+    /// The smaller number; the other one beside NaN.
+    Fmin = "fmin", 4, |s, [a, b]| s.select(s.eq(a, a), s.min(b, a), b);
+}
+
+lanes! {
+    LaneCopysign: [] f64 => f64 = "copysign", 4, |_s, [a, b]| a.copysign(b);
+    LaneHypot: [] f32 => f32 = "hypot", 12, |_s, [a, b]| hypot_f32(a, b);
+}
+
+/// √(a² + b²), of which float64 has the digits; infinite beside NaN, too.
+#[inline(always)]
+fn hypot_f32(a: f32, b: f32) -> f32 {
+    let (x, y) = (f64::from(a), f64::from(b));
+    let length = (x * x + y * y).sqrt() as f32;
+    if a.is_infinite() || b.is_infinite() { f32::INFINITY } else { length }
+}
 
 fn promoted(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
     Ok(Dtypes::same(Positions::BINARY.promoted(ctx)?))
@@ -132,8 +157,11 @@ fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Prepar
 
 /// hypot and its kin.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot),
-    kernel("aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", copysign),
+    kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot)
+        .fast("vectorised", lanewise::prepare::<LaneHypot, f32, 2>),
+    kernel("aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", copysign)
+        .float::<Copysign, 2>()
+        .doubles::<LaneCopysign, 2>(),
     kernel(
         "aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         copysign_number,
@@ -149,11 +177,13 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::fmax.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.max(b), int a.max(b)),
-    ),
+    )
+    .float::<Fmax, 2>(),
     kernel(
         "aten::fmin.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         |ctx| both_floats!(ctx, Positions::BINARY, promoted(ctx)?, |a, b, _, _| a.min(b), int a.min(b)),
-    ),
+    )
+    .float::<Fmin, 2>(),
 ];
 
 #[cfg(test)]

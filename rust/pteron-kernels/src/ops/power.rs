@@ -33,6 +33,7 @@ functions! {
 
 lanes! {
     LaneSquare: [T: Number] T => T = "pow_2", 4, |_s, [x]| x.times(x), if |args| exponent_is(args, 2.0);
+    LaneCube: [T: Number] T => T = "pow_3", 4, |_s, [x]| x.times(x).times(x), if |args| exponent_is(args, 3.0);
 }
 
 fn exponent_is(args: &[ArgSpec<'_>], exponent: f64) -> bool {
@@ -161,6 +162,7 @@ pub static OPERATORS: &[Operator] = &[
     .float::<PowMinusOne, 1>()
     .float::<PowScalar, 1>()
     .numbers::<LaneSquare, 1>()
+    .numbers::<LaneCube, 1>()
     .complex64(complex_functions::pow_number),
     kernel(
         "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",

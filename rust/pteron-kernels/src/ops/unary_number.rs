@@ -104,6 +104,9 @@ functions! {
 lanes! {
     LaneNeg: [T: Number] T => T = "neg", 4, |_s, [x]| x.negated();
     LaneAbs: [T: Number] T => T = "abs", 4, |_s, [x]| x.magnitude();
+    LaneSign: [T: Number] T => T = "sign", 4,
+        |_s, [x]| if x > T::ZERO { T::ONE } else if x < T::ZERO { T::ONE.negated() } else { T::ZERO };
+    LaneFrac: [] f64 => f64 = "frac", 4, |_s, [x]| x - x.trunc();
     LaneFloor: [] f64 => f64 = "floor", 4, |_s, [x]| x.floor();
     LaneCeil: [] f64 => f64 = "ceil", 4, |_s, [x]| x.ceil();
     LaneTrunc: [] f64 => f64 = "trunc", 4, |_s, [x]| x.trunc();
@@ -154,8 +157,11 @@ pub static OPERATORS: &[Operator] = &[
     .numbers::<LaneNeg, 1>()
     .complex64(complex_elementwise::neg),
     function!("sign", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum())
-    .float::<Sign, 1>(),
+    .float::<Sign, 1>()
+    .numbers::<LaneSign, 1>(),
     function!("sgn", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum())
+    .float::<Sign, 1>()
+    .numbers::<LaneSign, 1>()
     .complex64(complex_functions::sgn),
     function!("floor", not_bool, |x| float x.floor(), int x)
     .float::<Floor, 1>()
@@ -170,7 +176,8 @@ pub static OPERATORS: &[Operator] = &[
     .float::<Round, 1>()
     .doubles::<LaneRound, 1>(),
     function!("frac", float_only, |x| float x - x.trunc(), int { let _ = x; 0 })
-    .float::<Frac, 1>(),
+    .float::<Frac, 1>()
+    .doubles::<LaneFrac, 1>(),
     function!("square", powers, |x| float x * x, int x.wrapping_mul(x))
     .float::<Square, 1>()
     .complex64(complex_elementwise::square),

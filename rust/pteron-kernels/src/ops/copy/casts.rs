@@ -1,10 +1,11 @@
 //! Conversions between dtypes of tensors that lie in the same order: floats of sixteen and 32 bits and bool through f32
-//! with the processor's instructions, integers and float64 in loops that the compiler vectorises.
+//! with the processor's instructions, integers and float64 in loops that the compiler vectorises, or through blocks of f32
+//! where the other side has sixteen bits.
 //!
 //! Floats become integers by truncation through int64, keeping the low bits; NaN becomes 0; anything but zero
 //! becomes true.
 
-use crate::elementwise::operand::{Sink, Source, convert};
+use crate::elementwise::operand::{Convert, Half, Sink, Source, convert};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::grid_kernel::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
@@ -134,41 +135,196 @@ macro_rules! whole {
 }
 whole!(i64, i32, i16, i8, u8);
 
-struct Truncate<'a, B> {
-    from: &'a [f32],
+/// A float that is truncated.
+trait Fractional: Element {
+    /// Is its magnitude less than 2^31?
+    fn is_short(self) -> bool;
+    /// Its integer part.
+    ///
+    /// # Safety
+    /// The magnitude is less than 2^31.
+    unsafe fn short(self) -> i32;
+    /// Its integer part, or the nearest of the type; 0 for NaN.
+    fn long(self) -> i64;
+}
+macro_rules! fractional {
+    ($($t:ty),*) => { $(
+        impl Fractional for $t {
+            #[inline(always)]
+            fn is_short(self) -> bool { self.abs() < 2_147_483_648.0 }
+            #[inline(always)]
+            unsafe fn short(self) -> i32 {
+                // SAFETY: the caller promises a magnitude that fits.
+                unsafe { self.to_int_unchecked() }
+            }
+            #[inline(always)]
+            fn long(self) -> i64 { self as i64 }
+        }
+    )* };
+}
+fractional!(f32, f64);
+
+struct Truncate<'a, A, B> {
+    from: &'a [A],
     to: &'a mut [B],
 }
 
-impl<B: Whole> SimdTask for Truncate<'_, B> {
+impl<A: Fractional, B: Whole> SimdTask for Truncate<'_, A, B> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         /// Elements that are asked together whether they fit 32 bits.
         const GROUP: usize = 64;
-        const LIMIT: f32 = 2_147_483_648.0;
         for (from, to) in self.from.chunks(GROUP).zip(self.to.chunks_mut(GROUP)) {
             let mut fits = true;
             for v in from {
-                fits &= v.abs() < LIMIT;
+                fits &= v.is_short();
             }
             if fits {
                 for (to, v) in to.iter_mut().zip(from) {
                     // SAFETY: no number of the group is NaN or has a magnitude of 2^31 or more: `fits` says so.
-                    *to = B::low_bits(unsafe { v.to_int_unchecked::<i32>() });
+                    *to = B::low_bits(unsafe { v.short() });
                 }
             } else {
                 for (to, v) in to.iter_mut().zip(from) {
-                    *to = B::low_bits_of_long(*v as i64);
+                    *to = B::low_bits_of_long(v.long());
                 }
             }
         }
     }
 }
 
-fn truncate<B: Whole>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-    let (from, to) = sides::<f32, B>(chunk)?;
+fn truncate<A: Fractional, B: Whole>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    let (from, to) = sides::<A, B>(chunk)?;
     level.dispatch(Truncate { from, to });
     Ok(())
+}
+
+/// Numbers on the way between a float of sixteen bits and something else.
+const BLOCK: usize = 256;
+
+/// Sixteen bits as f32, block by block.
+#[inline(always)]
+fn widened<S: Simd, A: Source>(s: S, from: &[A], block: &mut [f32; BLOCK]) {
+    Convert { from: from.as_ptr(), to: block.as_mut_ptr(), n: from.len().min(BLOCK) }.run(s);
+}
+
+struct TruncateHalves<'a, A, B> {
+    from: &'a [A],
+    to: &'a mut [B],
+}
+
+impl<A: Half, B: Whole> SimdTask for TruncateHalves<'_, A, B> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut block = [0f32; BLOCK];
+        for (from, to) in self.from.chunks(BLOCK).zip(self.to.chunks_mut(BLOCK)) {
+            widened(s, from, &mut block);
+            let block = block.get(..from.len()).unwrap_or_default();
+            Truncate { from: block, to }.run(s);
+        }
+    }
+}
+
+fn truncate_halves<A: Half, B: Whole>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    let (from, to) = sides::<A, B>(chunk)?;
+    level.dispatch(TruncateHalves { from, to });
+    Ok(())
+}
+
+struct WidenHalves<'a, A> {
+    from: &'a [A],
+    to: &'a mut [f64],
+}
+
+impl<A: Half> SimdTask for WidenHalves<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut block = [0f32; BLOCK];
+        for (from, to) in self.from.chunks(BLOCK).zip(self.to.chunks_mut(BLOCK)) {
+            widened(s, from, &mut block);
+            for (to, v) in to.iter_mut().zip(&block) {
+                *to = f64::from(*v);
+            }
+        }
+    }
+}
+
+fn widen_halves<A: Half>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    let (from, to) = sides::<A, f64>(chunk)?;
+    level.dispatch(WidenHalves { from, to });
+    Ok(())
+}
+
+/// Rounded to f32 first, as in eager.
+struct NarrowToHalves<'a, A, B> {
+    from: &'a [A],
+    to: &'a mut [B],
+}
+
+impl<A: Into<f32>, B: Half> SimdTask for NarrowToHalves<'_, A, B> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut block = [0f32; BLOCK];
+        for (from, to) in self.from.chunks(BLOCK).zip(self.to.chunks_mut(BLOCK)) {
+            for (to, from) in block.iter_mut().zip(from) {
+                *to = from.converted();
+            }
+            Convert { from: block.as_ptr(), to: to.as_mut_ptr(), n: from.len().min(to.len()) }.run(s);
+        }
+    }
+}
+
+fn narrow_to_halves<A: Into<f32>, B: Half>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    let (from, to) = sides::<A, B>(chunk)?;
+    level.dispatch(NarrowToHalves { from, to });
+    Ok(())
+}
+
+/// The conversion from floats to integers.
+fn truncation_of(from: DType, to: DType) -> Option<RunFn> {
+    fn to_dtype<B: Whole>(from: DType) -> Option<RunFn> {
+        match from {
+            DType::Float32 => Some(truncate::<f32, B>),
+            DType::Float64 => Some(truncate::<f64, B>),
+            DType::Float16 => Some(truncate_halves::<f16, B>),
+            DType::BFloat16 => Some(truncate_halves::<bf16, B>),
+            _ => None,
+        }
+    }
+    match to {
+        DType::Int64 => to_dtype::<i64>(from),
+        DType::Int32 => to_dtype::<i32>(from),
+        DType::Int16 => to_dtype::<i16>(from),
+        DType::Int8 => to_dtype::<i8>(from),
+        DType::UInt8 => to_dtype::<u8>(from),
+        _ => None,
+    }
+}
+
+/// The conversion between floats of sixteen bits and what is no float of 32 bits.
+fn halves_of(from: DType, to: DType) -> Option<RunFn> {
+    fn to_dtype<B: Half>(from: DType) -> Option<RunFn> {
+        match from {
+            DType::Float64 => Some(narrow_to_halves::<f64, B>),
+            DType::Int64 => Some(narrow_to_halves::<i64, B>),
+            DType::Int32 => Some(narrow_to_halves::<i32, B>),
+            DType::Int16 => Some(narrow_to_halves::<i16, B>),
+            DType::Int8 => Some(narrow_to_halves::<i8, B>),
+            DType::UInt8 => Some(narrow_to_halves::<u8, B>),
+            _ => None,
+        }
+    }
+    match (from, to) {
+        (DType::Float16, DType::Float64) => Some(widen_halves::<f16>),
+        (DType::BFloat16, DType::Float64) => Some(widen_halves::<bf16>),
+        (_, DType::Float16) => to_dtype::<f16>(from),
+        (_, DType::BFloat16) => to_dtype::<bf16>(from),
+        _ => None,
+    }
 }
 
 /// The conversion between floats of sixteen and 32 bits and bool.
@@ -194,14 +350,10 @@ fn through_f32_of(from: DType, to: DType) -> Option<RunFn> {
 
 /// The conversion from one dtype to another, if it is one of this file's.
 fn conversion(from: DType, to: DType) -> Option<RunFn> {
-    match (from, to) {
-        (DType::Float32, DType::Int64) => Some(truncate::<i64>),
-        (DType::Float32, DType::Int32) => Some(truncate::<i32>),
-        (DType::Float32, DType::Int16) => Some(truncate::<i16>),
-        (DType::Float32, DType::Int8) => Some(truncate::<i8>),
-        (DType::Float32, DType::UInt8) => Some(truncate::<u8>),
-        _ => through_f32_of(from, to).or_else(|| each_of(from, to)),
-    }
+    truncation_of(from, to)
+        .or_else(|| through_f32_of(from, to))
+        .or_else(|| halves_of(from, to))
+        .or_else(|| each_of(from, to))
 }
 
 /// The kernel of a conversion of this file.
@@ -281,6 +433,29 @@ mod tests {
                 assert_eq!(brain[i].to_bits(), bf16::from_f32(*v).to_bits());
                 assert_eq!(back[i], small[i].to_f32());
                 assert_eq!((truth[i].get(), numbers[i]), (*v != 0.0, f32::from(u8::from(*v != 0.0))));
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_bits_and_numbers_of_other_kinds() {
+        let x: Vec<f64> =
+            (0..700).map(|i| (f64::from(i) - 300.0) * 7.3).chain([f64::NAN, 1e300, -3e9]).collect();
+        let ints: Vec<i32> = x.iter().map(|v| *v as i32).collect();
+        for isa in Isa::ALL {
+            let Some(small) = cast::<f64, f16>(isa, &x) else { continue };
+            let brain = cast::<f64, bf16>(isa, &x).unwrap();
+            let of_ints = cast::<i32, bf16>(isa, &ints).unwrap();
+            let (wide, whole) =
+                (cast::<bf16, f64>(isa, &brain).unwrap(), cast::<bf16, i16>(isa, &brain).unwrap());
+            let (longs, bytes) = (cast::<f64, i64>(isa, &x).unwrap(), cast::<f16, u8>(isa, &small).unwrap());
+            for (i, v) in x.iter().enumerate() {
+                assert_eq!(small[i].to_bits(), f16::from_f32(*v as f32).to_bits(), "{isa:?} {v}");
+                assert_eq!(brain[i].to_bits(), bf16::from_f32(*v as f32).to_bits(), "{isa:?} {v}");
+                assert_eq!(of_ints[i].to_bits(), bf16::from_f32(ints[i] as f32).to_bits());
+                assert_eq!(wide[i].to_bits(), brain[i].to_f64().to_bits());
+                assert_eq!((longs[i], whole[i]), (*v as i64, brain[i].to_f32() as i64 as i16));
+                assert_eq!(bytes[i], small[i].to_f32() as i64 as u8);
             }
         }
     }

@@ -3,9 +3,11 @@
 
 use super::Kind;
 use crate::chunk::{ChunkOf, ChunkOfMut};
+use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
 use crate::vector_math::exp::exp;
 use crate::vector_math::log::log;
 use crate::vector_math::{Simd, SimdTask};
+use pteron_core::Element;
 
 /// Vectors of columns that are computed together.
 const VECTORS: usize = 4;
@@ -13,12 +15,12 @@ const VECTORS: usize = 4;
 pub const COLUMNS: usize = 64;
 
 /// Up to [`COLUMNS`] neighbouring columns of one stretch.
-pub struct ColumnsTask<'a> {
+pub struct ColumnsTask<'a, A> {
     pub kind: Kind,
     /// From the first element of the first column to the last of the last.
-    pub input: ChunkOf<'a, f32>,
+    pub input: ChunkOf<'a, A>,
     /// The same of the result.
-    pub out: ChunkOfMut<'a, f32>,
+    pub out: ChunkOfMut<'a, A>,
     /// Elements of a column, at least one.
     pub length: usize,
     /// From one element of a column to the next.
@@ -27,7 +29,7 @@ pub struct ColumnsTask<'a> {
     pub columns: usize,
 }
 
-impl SimdTask for ColumnsTask<'_> {
+impl<A: Element + Source + Sink> SimdTask for ColumnsTask<'_, A> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -51,11 +53,11 @@ fn lanes_of<S: Simd>(k: usize, n: usize) -> usize {
 /// # Safety
 /// `n` elements behind `p`.
 #[inline(always)]
-unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> [S::F; VECTORS] {
+unsafe fn load<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> [S::F; VECTORS] {
     let mut v = [s.zero(); VECTORS];
     for (k, slot) in v.iter_mut().enumerate() {
         // SAFETY: as many elements as are left of the `n`.
-        *slot = unsafe { s.load_up_to(p.wrapping_add(k * S::LANES), lanes_of::<S>(k, n)) };
+        *slot = unsafe { load_up_to(s, p.wrapping_add(k * S::LANES), lanes_of::<S>(k, n)) };
     }
     v
 }
@@ -63,18 +65,21 @@ unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> [S::F; VECTORS] {
 /// # Safety
 /// `n` elements behind `p`.
 #[inline(always)]
-unsafe fn store<S: Simd>(s: S, p: *mut f32, v: [S::F; VECTORS], n: usize) {
+unsafe fn store<S: Simd, A: Source + Sink>(s: S, p: *mut A, v: [S::F; VECTORS], n: usize) {
     for (k, v) in v.iter().enumerate() {
+        let (p, n) = (p.wrapping_add(k * S::LANES), lanes_of::<S>(k, n));
         // SAFETY: as many elements as are left of the `n`.
-        unsafe { s.store_up_to(p.wrapping_add(k * S::LANES), *v, lanes_of::<S>(k, n)) };
+        unsafe { if A::IS_F32 { s.store_up_to(p.cast(), *v, n) } else { store_up_to(s, p, *v, n) } };
     }
 }
 
-impl ColumnsTask<'_> {
+impl<A: Element + Source + Sink> ColumnsTask<'_, A> {
     /// # Safety
     /// `n ≤ VECTORS · LANES` columns behind both pointers.
     #[inline(always)]
-    unsafe fn block<S: Simd>(&self, s: S, x: *const f32, y: *mut f32, n: usize) {
+    unsafe fn block<S: Simd>(&self, s: S, x: *const A, y: *mut A, n: usize) {
+        // Sixteen bits are rounded once: their exponentials are computed again.
+        let keeps_exponentials = self.kind == Kind::Softmax && A::IS_F32;
         let mut max = [s.splat(f32::NEG_INFINITY); VECTORS];
         let mut sum = [s.zero(); VECTORS];
         // SAFETY: rows are `step` apart.
@@ -91,7 +96,7 @@ impl ColumnsTask<'_> {
                     v[k] = exp(s, s.sub(v[k], max[k]));
                     sum[k] = s.add(sum[k], v[k]);
                 }
-                if self.kind == Kind::Softmax {
+                if keeps_exponentials {
                     store(s, y.add(row * self.step), v, n);
                 }
             }
@@ -103,11 +108,11 @@ impl ColumnsTask<'_> {
             }
             for row in 0..self.length {
                 let at = row * self.step;
-                let mut v =
-                    load(s, if self.kind == Kind::Softmax { y.add(at).cast_const() } else { x.add(at) }, n);
+                let mut v = load(s, if keeps_exponentials { y.add(at).cast_const() } else { x.add(at) }, n);
                 for k in 0..VECTORS {
                     v[k] = match self.kind {
-                        Kind::Softmax => s.mul(v[k], sum[k]),
+                        Kind::Softmax if keeps_exponentials => s.mul(v[k], sum[k]),
+                        Kind::Softmax => s.mul(exp(s, s.sub(v[k], max[k])), sum[k]),
                         Kind::LogSoftmax => s.sub(s.sub(v[k], max[k]), sum[k]),
                     };
                 }

@@ -1,17 +1,17 @@
 //! softmax and log_softmax of float tensors along any dimension.
 //!
 //! softmax: x → e^(x - max) / Σ e^(x - max). A stretch with NaN, or with nothing but -inf, becomes NaN, as in
-//! eager. float16 and bfloat16 along the innermost dimension are computed in f32, in scratch memory, and rounded once.
+//! eager. float16 and bfloat16 are computed in f32, along the innermost dimension in scratch memory, and rounded once.
 
 use super::Kind;
 use super::columns::{COLUMNS, ColumnsTask};
 use super::rows::RowsTask;
-use crate::elementwise::operand::{Half, convert};
+use crate::elementwise::operand::{Half, Sink, Source, convert};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::SimdLevel;
 use half::{bf16, f16};
-use pteron_core::{ArgSpec, BindArgs, DType, PrepareContext, Result, Scratch};
+use pteron_core::{ArgSpec, BindArgs, DType, Element, PrepareContext, Result, Scratch};
 
 const OUT: usize = 3;
 /// Elements that a chunk holds at least.
@@ -52,17 +52,12 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
     let Some(dim) = usize::try_from(dim).ok().filter(|d| *d < rank) else {
         return ctx.decline("the dimension is out of range");
     };
-    let is_innermost = input.dim_order.as_slice().last().is_some_and(|d| usize::from(*d) == dim);
-    let fits = match input.dtype {
-        DType::Float32 => true,
-        DType::Float16 | DType::BFloat16 => is_innermost,
-        _ => false,
-    };
+    let fits = matches!(input.dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
     if !fits || out.dtype != input.dtype || input.dim_order != out.dim_order {
-        return ctx
-            .decline("takes float32, or 16-bit floats along the innermost dimension, in one memory order");
+        return ctx.decline("takes float32 and 16-bit floats in one memory order");
     }
     let length = input.shape[dim];
+    // Rows, as well, where all extents behind the dimension are 1.
     let scratch = if input.dtype == DType::Float32 { 0 } else { CHUNK.saturating_add(length) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let operator = if kind == Kind::Softmax { "softmax" } else { "log_softmax" };
@@ -98,25 +93,31 @@ impl UnitKernel for Softmax {
     }
 
     fn run(&self, problem: &Problem, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-        match self.dtype {
-            DType::Float16 => self.halves::<f16>(problem.length, chunk),
-            DType::BFloat16 => self.halves::<bf16>(problem.length, chunk),
-            _ if problem.inner == 1 => {
+        match (self.dtype, problem.inner) {
+            (DType::Float16, 1) => self.halves::<f16>(problem.length, chunk),
+            (DType::Float16, _) => self.columns::<f16>(problem, chunk),
+            (DType::BFloat16, 1) => self.halves::<bf16>(problem.length, chunk),
+            (DType::BFloat16, _) => self.columns::<bf16>(problem, chunk),
+            (_, 1) => {
                 let (kind, length) = (self.kind, problem.length);
                 let input = Some(chunk.input_units(0, length)?.as_slice()?);
                 let out = chunk.output_units(OUT, length)?.into_slice()?;
                 self.level.dispatch(RowsTask { kind, input, out, length });
                 Ok(())
             }
-            _ => self.columns(problem, chunk),
+            _ => self.columns::<f32>(problem, chunk),
         }
     }
 }
 
 impl Softmax {
-    fn columns(&self, &Problem { length, inner }: &Problem, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn columns<A: Element + Source + Sink>(
+        &self,
+        &Problem { length, inner }: &Problem,
+        chunk: &mut Chunk<'_, '_>,
+    ) -> Result<()> {
         let blocks = inner.div_ceil(COLUMNS);
-        let (input, mut out) = (chunk.input(0)?, chunk.output_shared(OUT)?);
+        let (input, mut out) = (chunk.input::<A>(0)?, chunk.output_shared::<A>(OUT)?);
         for unit in chunk.units.clone() {
             let column = unit % blocks * COLUMNS;
             let columns = COLUMNS.min(inner - column);
@@ -190,6 +191,27 @@ mod tests {
             call.call().unwrap();
             for (got, want) in call.output::<bf16>(OUT).unwrap().iter().zip(want) {
                 assert_eq!(got.to_bits(), bf16::from_f32(want).to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_sixteen_bits_are_rounded_once() {
+        let shape = [2, 40, 33];
+        let x: Vec<f16> = numbers(shape.iter().product(), 3).iter().map(|v| f16::from_f32(v * 4.0)).collect();
+        let wide: Vec<f32> = x.iter().map(|v| v.to_f32()).collect();
+        for (isa, kernel) in Isa::ALL.into_iter().flat_map(|isa| [(isa, 0), (isa, 1)]) {
+            let Some(want) = run_along(kernel, isa, &shape, &wide, 1) else { continue };
+            let args = vec![
+                CallArg::Tensor(HostTensor::new(&shape, &x).unwrap()),
+                CallArg::int(1),
+                CallArg::bool(false),
+                CallArg::Tensor(HostTensor::zeros(DType::Float16, &shape).unwrap()),
+            ];
+            let mut call = SingleCall::new(PREPARE[kernel], &profile(isa).unwrap(), args).unwrap().unwrap();
+            call.call().unwrap();
+            for (got, want) in call.output::<f16>(OUT).unwrap().iter().zip(want) {
+                assert_eq!(got.to_bits(), f16::from_f32(want).to_bits(), "{isa:?} {kernel}");
             }
         }
     }
