@@ -11,13 +11,15 @@ TARGET ?= kernel_args
 SECONDS ?= 60
 SEED ?= 0
 JOBS   ?= $(shell getconf _NPROCESSORS_ONLN)
+# Many tests start processes: without compiled modules on disk, each would compile those of torch and transformers.
+unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES   := $(shell find rust schema Cargo.toml Cargo.lock -type f 2>/dev/null)
 # The wheel is made of all of them but this crate.
 WHEEL_SOURCES  := $(filter-out rust/pteron-llm/%,$(RUST_SOURCES))
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -name '*.txt' -o -path '*/assets/*' 2>/dev/null)
 
-.PHONY: help demo quick test test-rust test-python test-last test-models test-huggingface test-llm test-xnnpack test-pages test-isa test-executorch test-vendors test-torch test-backends test-hosts test-report test-perfetto test-accuracy test-c c-library c-test-library test-all cross-aarch64 cross-aarch64-full cross-aarch64-wheel cross-aarch64-python cross-aarch64-counts bless bless-rust bless-python check format style lint features types \
+.PHONY: help demo quick test test-rust test-python test-last test-models test-huggingface test-llm test-xnnpack test-quant test-pages test-isa test-executorch test-vendors test-torch test-backends test-hosts test-report test-perfetto test-accuracy test-c c-library c-test-library test-all cross-aarch64 cross-aarch64-full cross-aarch64-wheel cross-aarch64-python cross-aarch64-counts bless bless-rust bless-python check format style lint features types \
 	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page bench-embeddings bench-long-runs bench-serving bench-llm bench-quant bench-xnnpack bench-field clean
@@ -101,7 +103,7 @@ QUICK := tests/backend tests/devtools tests/exir/passes tests/exir/emit/test_emi
 	tests/exir/memory/test_memory_planning.py tests/exir/test_to_edge.py tests/format tests/run tests/test_cpu_budgets.py \
 	tests/ops/test_operator_coverage.py tests/ops/test_operand_layouts.py
 
-test-all: test test-pages test-xnnpack test-llm test-models test-huggingface test-isa ## all tests, those of many minutes included: every operator sample, every f32 input of a function
+test-all: test test-pages test-xnnpack test-quant test-llm test-models test-huggingface test-isa ## all tests, those of many minutes included: every operator sample, every f32 input of a function
 	PTERON_OPS=all $(PYTEST) $(PARALLEL) --dist load tests/ops/test_op_db.py tests/ops/test_edge_variants.py
 	cargo test --release --workspace --exclude pteron-python --quiet -- --ignored
 
@@ -110,6 +112,9 @@ test-huggingface: $(VENV)/.installed ## transformers' exporters over pteron: ten
 
 test-llm: $(VENV)/.installed ## pteron.llm.export over every family of tests/llm/tiny_models.py, against eager; embeddings (some minutes)
 	PTERON_LLM=all $(PYTEST) $(PARALLEL) --dist load tests/llm tests/embeddings
+
+test-quant: $(VENV)/.installed ## every flow that quantises, here and in ExecuTorch (some minutes)
+	PTERON_QUANT=all $(PYTEST) $(PARALLEL) tests/quant
 
 test-xnnpack: $(VENV)/.installed ## XNNPACK payloads of every kind of node, lowered by ExecuTorch and run by both (some minutes)
 	PTERON_XNNPACK=all $(PYTEST) tests/xnnpack

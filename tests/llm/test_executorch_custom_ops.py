@@ -30,7 +30,7 @@ OPERATORS = {
     "8da4w in XNNPACK": PLAIN,
 }
 #: Of these, what `make test` takes.
-QUICK = {"quantised cache", "sliding window"}
+QUICK = {"quantised cache"}
 
 
 def eager(kind: str) -> Any:

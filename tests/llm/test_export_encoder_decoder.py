@@ -88,7 +88,11 @@ def test_families(name: str, tmp_path: Path) -> None:
             "int4-weight",
             marks=only_in("LLM"),
         ),
-        (lambda: whisper(vocab_size=2048, d_model=128, decoder_ffn_dim=512, init_std=0.02), "int8-weight"),
+        pytest.param(
+            lambda: whisper(vocab_size=2048, d_model=128, decoder_ffn_dim=512, init_std=0.02),
+            "int8-weight",
+            marks=only_in("LLM"),
+        ),
     ],
 )
 def test_schemes(build: Any, scheme: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import pteron.llm
 from tests.llm.recipe_folder import RecipeFolder
 from tests.llm.test_generator import PROMPT, transformers_text
+from tests.support.extent import only_in
 
 MAX = 80
 
@@ -54,6 +55,7 @@ def test_conversations_travel(exported: Path, tmp_path: Path) -> None:
     assert restored.send("And then?").tokens == chat.send("And then?").tokens
 
 
+@only_in("LLM")
 def test_rings_are_computed_again_where_they_cannot_go_back(recipe: RecipeFolder, tmp_path: Path) -> None:
     import torch
     from transformers import MistralConfig, MistralForCausalLM

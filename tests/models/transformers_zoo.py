@@ -27,9 +27,7 @@ _VISION = (
     Architecture("ConvNeXt", "vision", _BATCH, "7x7 depthwise, channels-last norms", vision.convnext),
     Architecture("ConvNeXt V2", "vision", _BATCH, "global response norm", vision.convnext_v2),
     Architecture("Swin", "vision", _BATCH, "shifted windows: roll, masks", vision.swin),
-    Architecture(
-        "SegFormer", "vision", _BATCH, "strided attention, bilinear upsampling", vision.segformer, quick=True
-    ),
+    Architecture("SegFormer", "vision", _BATCH, "strided attention, bilinear upsampling", vision.segformer),
     Architecture("MobileViT", "vision", _BATCH, "convolutions around attention, unfolding", vision.mobilevit),
     Architecture("MobileNetV2", "vision", _BATCH, "inverted residuals, uneven padding", vision.mobilenet_v2),
     Architecture(
@@ -63,9 +61,7 @@ _DECODERS = (
     Architecture("OPT", "decoder", _PREFILL, "positions given by the caller", decoders.opt),
     Architecture("Llama", "decoder", _PREFILL, "rotary, grouped heads", decoders.llama, quick=True),
     Architecture("Mistral", "decoder", _PREFILL, "grouped heads", decoders.mistral),
-    Architecture(
-        "Mixtral", "decoder", _PREFILL, "mixture of experts: products of groups", decoders.mixtral, quick=True
-    ),
+    Architecture("Mixtral", "decoder", _PREFILL, "mixture of experts: products of groups", decoders.mixtral),
     Architecture("Qwen3 MoE", "decoder", _PREFILL, "many small experts", decoders.qwen3_moe),
     Architecture("Qwen2", "decoder", _PREFILL, "biased projections", decoders.qwen2),
     Architecture("Qwen3", "decoder", _PREFILL, "normed queries and keys", decoders.qwen3),
@@ -100,9 +96,7 @@ _SPEECH = (
 )
 
 _MULTIMODAL = (
-    Architecture(
-        "CLIP", "multimodal", _TOKENS, "two towers, end-of-text pooling", multimodal.clip, quick=True
-    ),
+    Architecture("CLIP", "multimodal", _TOKENS, "two towers, end-of-text pooling", multimodal.clip),
     Architecture("SigLIP", "multimodal", "none", "attention pooling", multimodal.siglip),
     Architecture("VisualBERT", "multimodal", "none", "image features beside tokens", multimodal.visual_bert),
 )

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.support.extent import is_full
+
 Built = tuple[nn.Module, tuple[Tensor, ...]]
 
 
@@ -155,7 +157,7 @@ EXECUTORCH = "executorch.backends.xnnpack.quantizer.xnnpack_quantizer"
 TORCHAO = "torchao.testing.pt2e._xnnpack_quantizer"
 PTERON = "pteron.quant"
 
-FLOWS: dict[str, Callable[[], Built]] = {
+_ALL: dict[str, Callable[[], Built]] = {
     "static per tensor": static(EXECUTORCH),
     "static per channel": static(EXECUTORCH, is_per_channel=True),
     "static per channel, torchao's quantizer": static(TORCHAO, is_per_channel=True),
@@ -191,6 +193,18 @@ FLOWS: dict[str, Callable[[], Built]] = {
     ),
     "float8 weights": transformed(linears("Float8WeightOnlyConfig")),
 }
+
+#: Of these, what `make test` takes.
+_QUICK = {
+    "static per channel",
+    "dynamic",
+    "static, our quantizer",
+    "int8 activations, int8 weights",
+    "int8 activations, 4-bit weights, groups of 32",
+    "4-bit weights, groups of 32",
+    "8-bit table",
+}
+FLOWS = {name: build for name, build in _ALL.items() if name in _QUICK or is_full("QUANT")}
 
 #: Flows that the peer makes files of, too: not of ours, which it does not know, and training takes twenty
 #: seconds.

@@ -12,6 +12,7 @@ TARGETS = {
     "MODELS": "make test-models",
     "OPS": "make test-all",
     "PAGES": "make test-pages",
+    "QUANT": "make test-quant",
     "XNNPACK": "make test-xnnpack",
 }
 

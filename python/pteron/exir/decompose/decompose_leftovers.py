@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch._export.verifier import Verifier
-from torch._ops import OpOverload
-from torch.export import ExportedProgram, default_decompositions
+from torch._ops import OperatorBase, OpOverload
+from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
@@ -25,6 +25,7 @@ from pteron.errors import ExportError, MissingOutVariantError
 from pteron.exir.backend.flat_calling_convention import argument_for, flat_call_graph
 from pteron.exir.config.compile_config import EdgeCompileConfig
 from pteron.exir.decompose.core_decompositions import KEPT_FOR_KERNELS
+from pteron.exir.decompose.torch_decompositions import decomposed_by_default
 from pteron.exir.edge.control_flow import graph_modules
 from pteron.exir.edge.edge_op_overload import EdgeOpOverload, edge_op_by_name, emitted_name
 from pteron.exir.edge.out_variant import out_variant
@@ -110,7 +111,7 @@ def _leftovers(module: torch.fx.GraphModule, kernels: Collection[str]) -> list[t
     ]
     if not candidates:
         return []
-    table: Any = default_decompositions()
+    table = decomposed_by_default()
     return [node for node in candidates if _is_decomposable(node.target.aten_overload, table)]
 
 
@@ -122,7 +123,7 @@ def _has_kernel(op: OpOverload, kernels: Collection[str]) -> bool:
     return (f"{name}.{overload}" if overload else name) in kernels
 
 
-def _is_decomposable(op: OpOverload, table: Any) -> bool:
+def _is_decomposable(op: OpOverload, table: Collection[OperatorBase]) -> bool:
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     return op in table or op in KEPT_FOR_KERNELS or bool(op.has_kernel_for_dispatch_key(composite))
 

@@ -45,7 +45,7 @@ def run_decompositions(
     """A new, functional program: PyTorch's default decompositions but for checked factorisations, and those
     of `extra` for operators that these do not cover; calls of operators in `whole` stay.
     """
-    default = _default_tables(len(global_decomposition_table["post_autograd"]), len(torch.ops._dir))
+    default = _current_tables()
     composite, python = dict(default.composite), dict(default.python)
     for op, rule in extra.items():
         if op not in default.known:
@@ -70,6 +70,15 @@ def run_decompositions(
             decompose_custom_triton_ops=False,
         )
     return core
+
+
+def decomposed_by_default() -> frozenset[OperatorBase]:
+    """The operators of PyTorch's default table."""
+    return _current_tables().known
+
+
+def _current_tables() -> _Tables:
+    return _default_tables(len(global_decomposition_table["post_autograd"]), len(torch.ops._dir))
 
 
 @functools.lru_cache(maxsize=1)

@@ -17,7 +17,7 @@ from pteron.exir import to_edge
 from tests.exir.random_nests import RandomNest
 from tests.exir.small_models import PORTABLE
 
-_COUNT = int(os.environ.get("PTERON_RANDOM_NESTS", "5"))
+_COUNT = int(os.environ.get("PTERON_RANDOM_NESTS", "3"))
 # Nearby numbers make nests of each kind.
 _FIRST = 9
 
