@@ -44,8 +44,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_objects_to_collect() -> None:
-    """What tests of other modules left alive is not walked through again: a tenth of the processor time of tests
-    that export, a second for each collection that a test asks for.
+    """What tests of other modules left alive is not walked through again: a tenth of the processor time of
+    tests that export, a second for each collection that a test asks for.
     """
     gc.collect()
     gc.freeze()
