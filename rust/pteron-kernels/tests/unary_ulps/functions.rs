@@ -182,6 +182,7 @@ fn exact() -> Vec<Function> {
         plain("abs", f64::abs),
         plain("neg", |x| -x),
         plain("sign", sign),
+        plain("sgn", sign),
         plain("floor", f64::floor),
         plain("ceil", f64::ceil),
         plain("trunc", f64::trunc),
