@@ -199,10 +199,11 @@ _QUICK = {
     "static per channel",
     "dynamic",
     "static, our quantizer",
+    "int8 weights",
     "int8 activations, int8 weights",
     "int8 activations, 4-bit weights, groups of 32",
     "4-bit weights, groups of 32",
-    "8-bit table",
+    "4-bit table, groups",
 }
 FLOWS = {name: build for name, build in _ALL.items() if name in _QUICK or is_full("QUANT")}
 
