@@ -7,8 +7,8 @@ what=${1:-all}
 check=(valgrind -q --error-exitcode=99 --track-origins=yes --num-callers=20 --suppressions=tests/sanitizers/valgrind.supp)
 
 if [ "$what" != python ]; then
-    cargo test --quiet --no-run -p pteron-runtime --test runtime
-    binary=$(cargo test --no-run -p pteron-runtime --test runtime 2>&1 | sed -n 's/.*(\(target[^)]*\)).*/\1/p')
+    cargo test --profile checked --quiet --no-run -p pteron-runtime --test runtime
+    binary=$(cargo test --profile checked --no-run -p pteron-runtime --test runtime 2>&1 | sed -n 's/.*(\(target[^)]*\)).*/\1/p')
     PROPTEST_CASES=5 "${check[@]}" "$binary" --test-threads=1 --skip cancel --skip deadline --skip endless
 fi
 

@@ -35,6 +35,46 @@ fn call<T: Element, U: Element>(
 }
 
 #[test]
+fn shifts_beyond_the_width_leave_zeros_or_the_sign() {
+    let (left, right) = ("aten::bitwise_left_shift.Tensor_out", "aten::bitwise_right_shift.Tensor_out");
+    let a: Vec<i64> = (0..280).map(|i| (i - 140) * 1_000_000_007).collect();
+    let amounts = [0, 5, 63, 64, 1 << 32, (1 << 32) + 3, -1, i64::MIN];
+    let by: Vec<i64> = (0..280).map(|i| amounts[i % amounts.len()]).collect();
+    let bytes: Vec<u8> = (0..280).map(|i| (i * 91 % 256) as u8).collect();
+    let bits: Vec<u8> = (0..280).map(|i| [0, 1, 7, 8, 9, 255][i % 6]).collect();
+    for isa in Isa::ALL {
+        let Some(up) = call::<i64, i64>(left, isa, &a, Some(&by), vec![]) else { continue };
+        let down = call::<i64, i64>(right, isa, &a, Some(&by), vec![]).unwrap();
+        let up_bytes = call::<u8, u8>(left, isa, &bytes, Some(&bits), vec![]).unwrap();
+        let down_bytes = call::<u8, u8>(right, isa, &bytes, Some(&bits), vec![]).unwrap();
+        for i in 0..280 {
+            let is_inside = (0..64).contains(&by[i]);
+            let want = if is_inside { (a[i] << by[i], a[i] >> by[i]) } else { (0, a[i] >> 63) };
+            assert_eq!((up[i], down[i]), want, "{isa:?} {} by {}", a[i], by[i]);
+            let want = if bits[i] < 8 { (bytes[i] << bits[i], bytes[i] >> bits[i]) } else { (0, 0) };
+            assert_eq!((up_bytes[i], down_bytes[i]), want, "{isa:?} {} by {}", bytes[i], bits[i]);
+        }
+    }
+}
+
+#[test]
+fn signs_bounds_cubes_and_products_that_are_added() {
+    let a: Vec<i32> = (0..280).map(|i| (i - 140) * 31_000_001).collect();
+    for isa in Isa::ALL {
+        let Some(sign) = call::<i32, i32>("aten::sign.out", isa, &a, None, vec![]) else { continue };
+        let bounds = vec![CallArg::int(-5), CallArg::int(1 << 20)];
+        let bounded = call::<i32, i32>("aten::hardtanh.out", isa, &a, None, bounds).unwrap();
+        let product = CallArg::Tensor(HostTensor::new(&[40, 7], &a).unwrap());
+        let added =
+            call::<i32, i32>("aten::addcmul.out", isa, &a, Some(&a), vec![product, CallArg::int(3)]).unwrap();
+        for (i, v) in a.iter().enumerate() {
+            assert_eq!((sign[i], bounded[i]), (v.signum(), (*v).clamp(-5, 1 << 20)), "{isa:?} {v}");
+            assert_eq!(added[i], v.wrapping_add(v.wrapping_mul(*v).wrapping_mul(3)), "{isa:?} {v}");
+        }
+    }
+}
+
+#[test]
 fn integers_wrap_and_broadcast() {
     let a: Vec<i8> = (0..280).map(|i| (i * 37 % 256) as u8 as i8).collect();
     for isa in Isa::ALL {

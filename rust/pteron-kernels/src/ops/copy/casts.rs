@@ -203,57 +203,47 @@ fn truncate<A: Fractional, B: Whole>(level: SimdLevel, chunk: &mut Chunk<'_, '_>
 /// Numbers on the way between a float of sixteen bits and something else.
 const BLOCK: usize = 256;
 
-/// Sixteen bits as f32, block by block.
-#[inline(always)]
-fn widened<S: Simd, A: Source>(s: S, from: &[A], block: &mut [f32; BLOCK]) {
-    Convert { from: from.as_ptr(), to: block.as_mut_ptr(), n: from.len().min(BLOCK) }.run(s);
+/// What numbers become that come from blocks of f32.
+trait FromBlocks: Element {
+    fn fill<S: Simd>(s: S, from: &[f32], to: &mut [Self]);
+}
+macro_rules! truncated_from_blocks {
+    ($($t:ty),*) => { $(
+        impl FromBlocks for $t {
+            #[inline(always)]
+            fn fill<S: Simd>(s: S, from: &[f32], to: &mut [Self]) {
+                Truncate { from, to }.run(s);
+            }
+        }
+    )* };
+}
+truncated_from_blocks!(i64, i32, i16, i8, u8);
+impl FromBlocks for f64 {
+    #[inline(always)]
+    fn fill<S: Simd>(s: S, from: &[f32], to: &mut [f64]) {
+        Each { from, to }.run(s);
+    }
 }
 
-struct TruncateHalves<'a, A, B> {
+struct WidenHalves<'a, A, B> {
     from: &'a [A],
     to: &'a mut [B],
 }
 
-impl<A: Half, B: Whole> SimdTask for TruncateHalves<'_, A, B> {
+impl<A: Half, B: FromBlocks> SimdTask for WidenHalves<'_, A, B> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut block = [0f32; BLOCK];
         for (from, to) in self.from.chunks(BLOCK).zip(self.to.chunks_mut(BLOCK)) {
-            widened(s, from, &mut block);
-            let block = block.get(..from.len()).unwrap_or_default();
-            Truncate { from: block, to }.run(s);
+            Convert { from: from.as_ptr(), to: block.as_mut_ptr(), n: from.len() }.run(s);
+            B::fill(s, &block[..from.len()], to);
         }
     }
 }
 
-fn truncate_halves<A: Half, B: Whole>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+fn widen_halves<A: Half, B: FromBlocks>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
     let (from, to) = sides::<A, B>(chunk)?;
-    level.dispatch(TruncateHalves { from, to });
-    Ok(())
-}
-
-struct WidenHalves<'a, A> {
-    from: &'a [A],
-    to: &'a mut [f64],
-}
-
-impl<A: Half> SimdTask for WidenHalves<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let mut block = [0f32; BLOCK];
-        for (from, to) in self.from.chunks(BLOCK).zip(self.to.chunks_mut(BLOCK)) {
-            widened(s, from, &mut block);
-            for (to, v) in to.iter_mut().zip(&block) {
-                *to = f64::from(*v);
-            }
-        }
-    }
-}
-
-fn widen_halves<A: Half>(level: SimdLevel, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-    let (from, to) = sides::<A, f64>(chunk)?;
     level.dispatch(WidenHalves { from, to });
     Ok(())
 }
@@ -284,47 +274,49 @@ fn narrow_to_halves<A: Into<f32>, B: Half>(level: SimdLevel, chunk: &mut Chunk<'
     Ok(())
 }
 
-/// The conversion from floats to integers.
-fn truncation_of(from: DType, to: DType) -> Option<RunFn> {
-    fn to_dtype<B: Whole>(from: DType) -> Option<RunFn> {
+/// The conversion from floats to integers, and between floats of sixteen bits and what is no float of 32 bits or bool.
+fn of_kinds(from: DType, to: DType) -> Option<RunFn> {
+    fn to_whole<B: Whole + FromBlocks>(from: DType) -> Option<RunFn> {
         match from {
             DType::Float32 => Some(truncate::<f32, B>),
             DType::Float64 => Some(truncate::<f64, B>),
-            DType::Float16 => Some(truncate_halves::<f16, B>),
-            DType::BFloat16 => Some(truncate_halves::<bf16, B>),
-            _ => None,
+            _ => of_halves::<B>(from),
         }
     }
-    match to {
-        DType::Int64 => to_dtype::<i64>(from),
-        DType::Int32 => to_dtype::<i32>(from),
-        DType::Int16 => to_dtype::<i16>(from),
-        DType::Int8 => to_dtype::<i8>(from),
-        DType::UInt8 => to_dtype::<u8>(from),
-        _ => None,
-    }
-}
-
-/// The conversion between floats of sixteen bits and what is no float of 32 bits.
-fn halves_of(from: DType, to: DType) -> Option<RunFn> {
-    fn to_dtype<B: Half>(from: DType) -> Option<RunFn> {
+    fn of_halves<B: FromBlocks>(from: DType) -> Option<RunFn> {
         match from {
-            DType::Float64 => Some(narrow_to_halves::<f64, B>),
-            DType::Int64 => Some(narrow_to_halves::<i64, B>),
-            DType::Int32 => Some(narrow_to_halves::<i32, B>),
-            DType::Int16 => Some(narrow_to_halves::<i16, B>),
-            DType::Int8 => Some(narrow_to_halves::<i8, B>),
-            DType::UInt8 => Some(narrow_to_halves::<u8, B>),
+            DType::Float16 => Some(widen_halves::<f16, B>),
+            DType::BFloat16 => Some(widen_halves::<bf16, B>),
             _ => None,
         }
     }
-    match (from, to) {
-        (DType::Float16, DType::Float64) => Some(widen_halves::<f16>),
-        (DType::BFloat16, DType::Float64) => Some(widen_halves::<bf16>),
-        (_, DType::Float16) => to_dtype::<f16>(from),
-        (_, DType::BFloat16) => to_dtype::<bf16>(from),
-        _ => None,
+    fn to_half<A: Into<f32>>(to: DType) -> Option<RunFn> {
+        match to {
+            DType::Float16 => Some(narrow_to_halves::<A, f16>),
+            DType::BFloat16 => Some(narrow_to_halves::<A, bf16>),
+            _ => None,
+        }
     }
+    /// One row for each type that is no float of sixteen or 32 bits: to it, from it.
+    macro_rules! rows {
+        ($($dtype:ident: $to:ident, $t:ty;)*) => {
+            $( if to == DType::$dtype {
+                return $to::<$t>(from);
+            }
+            if from == DType::$dtype {
+                return to_half::<$t>(to);
+            } )*
+        };
+    }
+    rows! {
+        Int64: to_whole, i64;
+        Int32: to_whole, i32;
+        Int16: to_whole, i16;
+        Int8: to_whole, i8;
+        UInt8: to_whole, u8;
+        Float64: of_halves, f64;
+    }
+    None
 }
 
 /// The conversion between floats of sixteen and 32 bits and bool.
@@ -350,10 +342,7 @@ fn through_f32_of(from: DType, to: DType) -> Option<RunFn> {
 
 /// The conversion from one dtype to another, if it is one of this file's.
 fn conversion(from: DType, to: DType) -> Option<RunFn> {
-    truncation_of(from, to)
-        .or_else(|| through_f32_of(from, to))
-        .or_else(|| halves_of(from, to))
-        .or_else(|| each_of(from, to))
+    of_kinds(from, to).or_else(|| through_f32_of(from, to)).or_else(|| each_of(from, to))
 }
 
 /// The kernel of a conversion of this file.

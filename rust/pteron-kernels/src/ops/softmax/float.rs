@@ -57,7 +57,7 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
         return ctx.decline("takes float32 and 16-bit floats in one memory order");
     }
     let length = input.shape[dim];
-    // Rows, as well, where all extents behind the dimension are 1.
+    // For rows alone, which a call may have along any dimension: extents behind it may be 1.
     let scratch = if input.dtype == DType::Float32 { 0 } else { CHUNK.saturating_add(length) };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let operator = if kind == Kind::Softmax { "softmax" } else { "log_softmax" };
