@@ -311,12 +311,12 @@ pub static OPERATORS: &[Operator] = &[
     operator(
         "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
     )
-    .fast("f32_rows", group_norm::prepare)
+    .fast("rows", group_norm::prepare)
     .plain(|ctx| prepare(ctx, [8, 9, 10], bind_group, |args, _| group(args))),
     operator(
         "aten::_native_batch_norm_legit_no_training.out(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
     )
-    .fast("f32", batch_norm::prepare)
+    .fast("channels", batch_norm::prepare)
     .plain(|ctx| prepare(ctx, [7, 8, 9], bind_batch, |args, _| batch(args))),
     kernel(
         "aten::_native_batch_norm_legit.no_stats_out(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), Tensor(c!))",

@@ -1,11 +1,13 @@
-//! native_group_norm on row-major f32: each group of channels of each image is normalised by its own mean
-//! and deviation, then scaled and shifted per channel.
+//! native_group_norm of row-major floats, computed in f32: each group of channels of each image is normalised by its
+//! own mean and deviation, then scaled and shifted per channel.
 
 use super::tasks::ChannelGroups;
+use crate::elementwise::operand::{Sink, Source};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::SimdLevel;
-use pteron_core::{ArgSpec, BindArgs, DType, Error, PrepareContext, Result};
+use half::{bf16, f16};
+use pteron_core::{ArgSpec, BindArgs, DType, Element, Error, PrepareContext, Result};
 
 const INPUT: usize = 0;
 const WEIGHT: usize = 1;
@@ -21,6 +23,7 @@ const RSTD: usize = 10;
 
 struct GroupNorm {
     level: SimdLevel,
+    dtype: DType,
 }
 
 /// How channels are grouped; units are the groups of all images.
@@ -33,18 +36,21 @@ pub struct Grouping {
     pub pixels: usize,
 }
 
-/// The kernel for row-major f32, if it takes the call.
+/// The kernel for floats in row-major order, if it takes the call.
 pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
-    let is_plain =
-        |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == DType::Float32 && t.dim_order.is_contiguous());
+    let Some(dtype) = ctx.tensor(INPUT).map(|t| t.dtype) else {
+        return ctx.decline("an argument is no tensor");
+    };
+    let is_plain = |i: usize| ctx.tensor(i).is_some_and(|t| t.dtype == dtype && t.dim_order.is_contiguous());
     let is_plain_or_absent = |i: usize| matches!(ctx.args.get(i), Some(ArgSpec::None)) || is_plain(i);
     let fits = [INPUT, OUT, MEAN, RSTD].into_iter().all(is_plain)
         && [WEIGHT, BIAS].into_iter().all(is_plain_or_absent);
-    if !fits {
-        return ctx.decline("takes float32 in row-major order");
+    if !fits || !matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16) {
+        return ctx.decline("takes float32 or one 16-bit float in row-major order");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    framed(format!("group_norm.f32.{}", level.isa().name()), GroupNorm { level })
+    let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };
+    framed(format!("group_norm.{text}.{}", level.isa().name()), GroupNorm { level, dtype })
 }
 
 impl UnitKernel for GroupNorm {
@@ -88,8 +94,19 @@ impl UnitKernel for GroupNorm {
     }
 
     fn run(&self, grouping: &Grouping, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        match self.dtype {
+            DType::Float16 => self.groups::<f16>(grouping, chunk),
+            DType::BFloat16 => self.groups::<bf16>(grouping, chunk),
+            _ => self.groups::<f32>(grouping, chunk),
+        }
+    }
+}
+
+impl GroupNorm {
+    /// The groups of a chunk, of tensors whose elements are `T`.
+    fn groups<T: Source + Sink + Element>(&self, grouping: &Grouping, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let size = grouping.channels_per_group * grouping.pixels;
-        self.level.dispatch(ChannelGroups {
+        self.level.dispatch(ChannelGroups::<T> {
             input: chunk.input_units(INPUT, size)?.as_slice()?,
             weight: chunk.optional_input(WEIGHT)?.map(|w| w.as_slice()).transpose()?,
             bias: chunk.optional_input(BIAS)?.map(|b| b.as_slice()).transpose()?,

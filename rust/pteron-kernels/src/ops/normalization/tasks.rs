@@ -108,16 +108,16 @@ impl<T: Source + Sink, W: Source> SimdTask for RmsRows<'_, T, W> {
 
 /// What a batch norm at inference knows of its channels. The chunks have no slices: the kernel works in place.
 #[derive(Clone, Copy)]
-pub struct ChannelParameters<'a> {
-    pub weight: Option<ChunkOf<'a, f32>>,
-    pub bias: Option<ChunkOf<'a, f32>>,
-    pub mean: ChunkOf<'a, f32>,
-    pub var: ChunkOf<'a, f32>,
+pub struct ChannelParameters<'a, P> {
+    pub weight: Option<ChunkOf<'a, P>>,
+    pub bias: Option<ChunkOf<'a, P>>,
+    pub mean: ChunkOf<'a, P>,
+    pub var: ChunkOf<'a, P>,
     pub eps: f64,
     pub channels: usize,
 }
 
-impl ChannelParameters<'_> {
+impl<P: Source> ChannelParameters<'_, P> {
     /// Panics unless there is a number for every channel.
     #[inline(always)]
     fn check(&self) {
@@ -132,7 +132,7 @@ impl ChannelParameters<'_> {
     #[inline(always)]
     unsafe fn of_channel(&self, c: usize) -> (f32, f32) {
         // SAFETY: `check` found one element for each channel in every chunk.
-        let at = |p: ChunkOf<'_, f32>| unsafe { *p.as_ptr().add(c) };
+        let at = |p: ChunkOf<'_, P>| unsafe { *p.as_ptr().add(c) }.number();
         let invstd = (1.0 / (f64::from(at(self.var)) + self.eps).sqrt()) as f32;
         let scale = self.weight.map_or(invstd, |w| invstd * at(w));
         (scale, self.bias.map_or(0.0, at) - at(self.mean) * scale)
@@ -140,18 +140,18 @@ impl ChannelParameters<'_> {
 }
 
 /// Planes of one channel each.
-pub struct ChannelPlanes<'a> {
+pub struct ChannelPlanes<'a, T, P> {
     /// The planes; `out` may be the same memory.
-    pub input: ChunkOf<'a, f32>,
-    pub out: ChunkOfMut<'a, f32>,
-    pub parameters: ChannelParameters<'a>,
+    pub input: ChunkOf<'a, T>,
+    pub out: ChunkOfMut<'a, T>,
+    pub parameters: ChannelParameters<'a, P>,
     /// The first plane, counted over all images.
     pub first: usize,
     /// Elements of a plane.
     pub size: usize,
 }
 
-impl SimdTask for ChannelPlanes<'_> {
+impl<T: Source + Sink, P: Source> SimdTask for ChannelPlanes<'_, T, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -171,18 +171,18 @@ impl SimdTask for ChannelPlanes<'_> {
 }
 
 /// Pixels of all channels each.
-pub struct ChannelPixels<'a> {
+pub struct ChannelPixels<'a, T, P> {
     /// The pixels; `out` may be the same memory.
-    pub input: ChunkOf<'a, f32>,
-    pub out: ChunkOfMut<'a, f32>,
-    pub parameters: ChannelParameters<'a>,
+    pub input: ChunkOf<'a, T>,
+    pub out: ChunkOfMut<'a, T>,
+    pub parameters: ChannelParameters<'a, P>,
     /// Room for one number of each channel.
     pub scales: &'a mut [f32],
     /// Room for one number of each channel.
     pub shifts: &'a mut [f32],
 }
 
-impl SimdTask for ChannelPixels<'_> {
+impl<T: Source + Sink, P: Source> SimdTask for ChannelPixels<'_, T, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -203,8 +203,8 @@ impl SimdTask for ChannelPixels<'_> {
                 unsafe {
                     let at = pixel * channels + i;
                     let (scale, shift) = (s.load_up_to(scales.add(i), m), s.load_up_to(shifts.add(i), m));
-                    let x = s.load_up_to(self.input.as_ptr().add(at), m);
-                    s.store_up_to(self.out.as_ptr().add(at), s.fma(x, scale, shift), m);
+                    let x = load_up_to(s, self.input.as_ptr().add(at), m);
+                    store_up_to(s, self.out.as_ptr().add(at), s.fma(x, scale, shift), m);
                 }
                 i += m;
             }
@@ -213,38 +213,40 @@ impl SimdTask for ChannelPixels<'_> {
 }
 
 /// Groups of channels of a group norm.
-pub struct ChannelGroups<'a> {
-    pub input: &'a [f32],
+pub struct ChannelGroups<'a, T> {
+    pub input: &'a [T],
     /// One number for each channel.
-    pub weight: Option<&'a [f32]>,
+    pub weight: Option<&'a [T]>,
     /// One number for each channel.
-    pub bias: Option<&'a [f32]>,
+    pub bias: Option<&'a [T]>,
     pub eps: f64,
-    pub out: &'a mut [f32],
+    pub out: &'a mut [T],
     /// One number for each group.
-    pub mean: &'a mut [f32],
+    pub mean: &'a mut [T],
     /// One number for each group.
-    pub rstd: &'a mut [f32],
+    pub rstd: &'a mut [T],
     /// The first group, counted over all images.
     pub first: usize,
     pub grouping: Grouping,
 }
 
-impl SimdTask for ChannelGroups<'_> {
+impl<T: Source + Sink> SimdTask for ChannelGroups<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Grouping { groups, channels_per_group, pixels } = self.grouping;
         let size = channels_per_group * pixels;
         let members = self.input.chunks_exact(size).zip(self.out.chunks_exact_mut(size));
-        for (i, ((x, y), (mean, rstd))) in members.zip(self.mean.iter_mut().zip(self.rstd)).enumerate() {
+        let statistics = self.mean.iter_mut().zip(self.rstd);
+        for (i, ((x, y), (group_mean, group_rstd))) in members.zip(statistics).enumerate() {
             // SAFETY: `x` is a slice of `size` elements, at least one.
-            (*mean, *rstd) = unsafe { moments(s, x.as_ptr(), size, self.eps) };
+            let (mean, rstd) = unsafe { moments(s, x.as_ptr(), size, self.eps) };
+            (*group_mean, *group_rstd) = (T::of_number(mean), T::of_number(rstd));
             let first_channel = (self.first + i) % groups * channels_per_group;
             for (c, (x, y)) in x.chunks_exact(pixels).zip(y.chunks_exact_mut(pixels)).enumerate() {
                 let channel = first_channel + c;
-                let scale = self.weight.map_or(*rstd, |w| *rstd * w[channel]);
-                let shift = self.bias.map_or(0.0, |b| b[channel]) - *mean * scale;
+                let scale = self.weight.map_or(rstd, |w| rstd * w[channel].number());
+                let shift = self.bias.map_or(0.0, |b| b[channel].number()) - mean * scale;
                 // SAFETY: `x` and `y` are slices of `pixels` elements.
                 unsafe { affine(s, x.as_ptr(), y.as_mut_ptr(), pixels, scale, shift) };
             }
@@ -257,13 +259,20 @@ impl SimdTask for ChannelGroups<'_> {
 /// # Safety
 /// `n` elements behind `x` and `y`, which may be the same.
 #[inline(always)]
-unsafe fn affine<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, scale: f32, shift: f32) {
+unsafe fn affine<S: Simd, T: Source + Sink>(
+    s: S,
+    x: *const T,
+    y: *mut T,
+    n: usize,
+    scale: f32,
+    shift: f32,
+) {
     let (scale, shift) = (s.splat(scale), s.splat(shift));
     let mut i = 0;
     while i < n {
         let m = S::LANES.min(n - i);
         // SAFETY: i + m ≤ n.
-        unsafe { s.store_up_to(y.add(i), s.fma(s.load_up_to(x.add(i), m), scale, shift), m) };
+        unsafe { store_up_to(s, y.add(i), s.fma(load_up_to(s, x.add(i), m), scale, shift), m) };
         i += m;
     }
 }

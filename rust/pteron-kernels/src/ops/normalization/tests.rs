@@ -252,3 +252,96 @@ fn rms_norm_refuses_weights_of_other_rows() {
         vec![zero(&[2, 3]), CallArg::Tensor(HostTensor::zeros(DType::Int8, &[3]).unwrap()), zero(&[2, 3])];
     assert!(SingleCall::of(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().is_none());
 }
+
+/// A tensor of `T` with these numbers, and the numbers that it holds.
+fn rounded<T: Element + From<Half>>(shape: &[usize], order: DimOrder, v: &[f32]) -> (CallArg, Vec<f32>)
+where
+    f64: From<T>,
+{
+    let v: Vec<T> = v.iter().map(|v| T::from(Half(*v))).collect();
+    let held = v.iter().map(|v| f64::from(*v) as f32).collect();
+    (CallArg::Tensor(HostTensor::in_order(shape, order, &v).unwrap()), held)
+}
+
+/// Batch norm of `T` with numbers of channels of `P` against f64 arithmetic, to `step` of the result.
+fn check_short_batch_norm<T: Element + From<Half>, P: Element + From<Half>>(isa: Isa, step: f64)
+where
+    f64: From<T> + From<P>,
+{
+    let [n, c, h, w] = [2, 19, 5, 7];
+    for order in [DimOrder::contiguous(4), DimOrder::new(&[0, 2, 3, 1]).unwrap()] {
+        let row = DimOrder::contiguous(1);
+        let (x, x_held) = rounded::<T>(&[n, c, h, w], order, &numbers(n * c * h * w, 1));
+        let (weight, weight_held) = rounded::<P>(&[c], row, &numbers(c, 2));
+        let (mean, mean_held) = rounded::<P>(&[c], row, &numbers(c, 4));
+        let var: Vec<f32> = numbers(c, 5).iter().map(|v| v.abs() + 0.1).collect();
+        let (var, var_held) = rounded::<P>(&[c], row, &var);
+        let args = vec![
+            x,
+            weight,
+            CallArg::None,
+            mean,
+            var,
+            CallArg::double(0.1),
+            CallArg::double(1e-5),
+            CallArg::SameBytesAs(0),
+            zero(&[0]),
+            zero(&[0]),
+        ];
+        let Some(call) = run(batch_norm::prepare, isa, args) else { return };
+        for (i, y) in call.output::<T>(7).unwrap().into_iter().enumerate() {
+            let k = if order.is_contiguous() { i / (h * w) % c } else { i % c };
+            let scale = f64::from(weight_held[k]) / (f64::from(var_held[k]) + 1e-5).sqrt();
+            let want = (f64::from(x_held[i]) - f64::from(mean_held[k])) * scale;
+            let bound = step * want.abs() + 1e-5 * (1.0 + scale.abs());
+            assert!((f64::from(y) - want).abs() <= bound, "{isa:?} {i}: {} {want}", f64::from(y));
+        }
+    }
+}
+
+#[test]
+fn batch_norm_of_halves() {
+    for isa in Isa::ALL {
+        // Half a step of the result.
+        check_short_batch_norm::<f16, f16>(isa, 2f64.powi(-11));
+        check_short_batch_norm::<f16, f32>(isa, 2f64.powi(-11));
+        check_short_batch_norm::<bf16, bf16>(isa, 2f64.powi(-8));
+        check_short_batch_norm::<bf16, f32>(isa, 2f64.powi(-8));
+    }
+}
+
+/// Group norm of `T` against f64 arithmetic, to `step` of the result.
+fn check_short_group_norm<T: Element + From<Half>>(isa: Isa, step: f64)
+where
+    f64: From<T>,
+{
+    let ([n, c, pixels], groups) = ([2, 6, 35], 3);
+    let row = DimOrder::contiguous(1);
+    let (x, x_held) = rounded::<T>(&[n, c, pixels], DimOrder::contiguous(3), &numbers(n * c * pixels, 1));
+    let (weight, weight_held) = rounded::<T>(&[c], row, &numbers(c, 2));
+    let (bias, bias_held) = rounded::<T>(&[c], row, &numbers(c, 3));
+    let out = |shape: &[usize]| CallArg::Tensor(HostTensor::zeros(T::DTYPE, shape).unwrap());
+    let mut args = vec![x, weight, bias];
+    args.extend([n, c, pixels, groups].map(|v| CallArg::int(v as i64)));
+    args.extend([CallArg::double(1e-5), out(&[n, c, pixels]), out(&[n, groups]), out(&[n, groups])]);
+    let Some(call) = run(group_norm::prepare, isa, args) else { return };
+    let (y, means) = (call.output::<T>(8).unwrap(), call.output::<T>(9).unwrap());
+    let per_group = c / groups * pixels;
+    for (i, y) in y.into_iter().enumerate() {
+        let group = i / per_group;
+        let (mean, rstd) = reference_moments(&x_held[group * per_group..(group + 1) * per_group]);
+        assert!((f64::from(means[group]) - mean).abs() <= step * mean.abs() + 1e-6, "{isa:?} {group}");
+        let k = i / pixels % c;
+        // The statistics that normalise are not rounded to `T`.
+        let want = (f64::from(x_held[i]) - mean) * rstd * f64::from(weight_held[k]) + f64::from(bias_held[k]);
+        assert!((f64::from(y) - want).abs() <= step * want.abs() + 1e-5, "{isa:?} {i}: {} {want}", f64::from(y));
+    }
+}
+
+#[test]
+fn group_norm_of_halves() {
+    for isa in Isa::ALL {
+        check_short_group_norm::<f16>(isa, 2f64.powi(-11));
+        check_short_group_norm::<bf16>(isa, 2f64.powi(-8));
+    }
+}
