@@ -104,7 +104,11 @@ impl UnitKernel for GroupNorm {
 
 impl GroupNorm {
     /// The groups of a chunk, of tensors whose elements are `T`.
-    fn groups<T: Source + Sink + Element>(&self, grouping: &Grouping, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn groups<T: Source + Sink + Element>(
+        &self,
+        grouping: &Grouping,
+        chunk: &mut Chunk<'_, '_>,
+    ) -> Result<()> {
         let size = grouping.channels_per_group * grouping.pixels;
         self.level.dispatch(ChannelGroups::<T> {
             input: chunk.input_units(INPUT, size)?.as_slice()?,

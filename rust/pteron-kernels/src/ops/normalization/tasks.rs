@@ -5,6 +5,7 @@ use crate::chunk::{ChunkOf, ChunkOfMut};
 use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
 use crate::reduction::moments::{moments, sum_of};
 use crate::vector_math::{Simd, SimdTask};
+use pteron_core::Element;
 
 /// Rows of a layer norm.
 pub struct LayerRows<'a, T> {
@@ -117,7 +118,7 @@ pub struct ChannelParameters<'a, P> {
     pub channels: usize,
 }
 
-impl<P: Source> ChannelParameters<'_, P> {
+impl<P: Source + Element> ChannelParameters<'_, P> {
     /// Panics unless there is a number for every channel.
     #[inline(always)]
     fn check(&self) {
@@ -151,7 +152,7 @@ pub struct ChannelPlanes<'a, T, P> {
     pub size: usize,
 }
 
-impl<T: Source + Sink, P: Source> SimdTask for ChannelPlanes<'_, T, P> {
+impl<T: Source + Sink + Element, P: Source + Element> SimdTask for ChannelPlanes<'_, T, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -182,7 +183,7 @@ pub struct ChannelPixels<'a, T, P> {
     pub shifts: &'a mut [f32],
 }
 
-impl<T: Source + Sink, P: Source> SimdTask for ChannelPixels<'_, T, P> {
+impl<T: Source + Sink + Element, P: Source + Element> SimdTask for ChannelPixels<'_, T, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -259,14 +260,7 @@ impl<T: Source + Sink> SimdTask for ChannelGroups<'_, T> {
 /// # Safety
 /// `n` elements behind `x` and `y`, which may be the same.
 #[inline(always)]
-unsafe fn affine<S: Simd, T: Source + Sink>(
-    s: S,
-    x: *const T,
-    y: *mut T,
-    n: usize,
-    scale: f32,
-    shift: f32,
-) {
+unsafe fn affine<S: Simd, T: Source + Sink>(s: S, x: *const T, y: *mut T, n: usize, scale: f32, shift: f32) {
     let (scale, shift) = (s.splat(scale), s.splat(shift));
     let mut i = 0;
     while i < n {

@@ -253,6 +253,10 @@ fn rms_norm_refuses_weights_of_other_rows() {
     assert!(SingleCall::of(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().is_none());
 }
 
+fn wide(v: f32) -> f64 {
+    f64::from(v)
+}
+
 /// A tensor of `T` with these numbers, and the numbers that it holds.
 fn rounded<T: Element + From<Half>>(shape: &[usize], order: DimOrder, v: &[f32]) -> (CallArg, Vec<f32>)
 where
@@ -291,8 +295,8 @@ where
         let Some(call) = run(batch_norm::prepare, isa, args) else { return };
         for (i, y) in call.output::<T>(7).unwrap().into_iter().enumerate() {
             let k = if order.is_contiguous() { i / (h * w) % c } else { i % c };
-            let scale = f64::from(weight_held[k]) / (f64::from(var_held[k]) + 1e-5).sqrt();
-            let want = (f64::from(x_held[i]) - f64::from(mean_held[k])) * scale;
+            let scale = wide(weight_held[k]) / (wide(var_held[k]) + 1e-5).sqrt();
+            let want = (wide(x_held[i]) - wide(mean_held[k])) * scale;
             let bound = step * want.abs() + 1e-5 * (1.0 + scale.abs());
             assert!((f64::from(y) - want).abs() <= bound, "{isa:?} {i}: {} {want}", f64::from(y));
         }
@@ -333,8 +337,12 @@ where
         assert!((f64::from(means[group]) - mean).abs() <= step * mean.abs() + 1e-6, "{isa:?} {group}");
         let k = i / pixels % c;
         // The statistics that normalise are not rounded to `T`.
-        let want = (f64::from(x_held[i]) - mean) * rstd * f64::from(weight_held[k]) + f64::from(bias_held[k]);
-        assert!((f64::from(y) - want).abs() <= step * want.abs() + 1e-5, "{isa:?} {i}: {} {want}", f64::from(y));
+        let want = (wide(x_held[i]) - mean) * rstd * wide(weight_held[k]) + wide(bias_held[k]);
+        assert!(
+            (f64::from(y) - want).abs() <= step * want.abs() + 1e-5,
+            "{isa:?} {i}: {} {want}",
+            f64::from(y)
+        );
     }
 }
 
