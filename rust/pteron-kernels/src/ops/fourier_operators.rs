@@ -1,14 +1,16 @@
 //! Discrete Fourier transforms: _fft_r2c, _fft_c2r, _fft_c2c.
 //!
 //! Shape: c2c keeps it; r2c has `n / 2 + 1` in its last dimension if one-sided; c2r states its last one.
-//! Dtype: float32 and complex64, computed in float64. Normalisation: 0 none, 1 by the square root of the
+//! Dtype: float32 and complex64, computed in float32 where tensors are row-major, else in float64. Normalisation: 0 none, 1 by the square root of the
 //! number of elements of a signal, 2 by that number. Edge cases: c2r reads the first half of its last
 //! dimension and takes the rest for its conjugate, so the imaginary parts of the ends do not count; a
 //! dimension without elements is an error.
 
+mod rows;
+
 use crate::complex_blocks::{ComplexReader, number};
 use crate::fourier::{Number, Transform, memory, most_memory};
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, operator};
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::wrap_dim;
@@ -268,25 +270,28 @@ fn check(ctx: &PrepareContext<'_>, from: DType, to: DType) -> Result<()> {
 
 /// Fourier transforms.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::_fft_c2c.out(Tensor self, SymInt[] dim, int normalization, bool forward, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| -> Preparation {
-            check(ctx, DType::Complex64, DType::Complex64)?;
-            Routine::prepare_with_scratch(scratch_bytes(ctx, false)?, bind_c2c, c2c)
-        },
-    ),
-    kernel(
+    )
+    .fast("rows", rows::prepare_c2c)
+    .plain(|ctx| -> Preparation {
+        check(ctx, DType::Complex64, DType::Complex64)?;
+        Routine::prepare_with_scratch(scratch_bytes(ctx, false)?, bind_c2c, c2c)
+    }),
+    operator(
         "aten::_fft_r2c.out(Tensor self, int[] dim, int normalization, bool onesided, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check(ctx, DType::Float32, DType::Complex64)?;
-            Routine::prepare_with_scratch(scratch_bytes(ctx, false)?, bind_r2c, r2c)
-        },
-    ),
-    kernel(
+    )
+    .fast("rows", rows::prepare_r2c)
+    .plain(|ctx| {
+        check(ctx, DType::Float32, DType::Complex64)?;
+        Routine::prepare_with_scratch(scratch_bytes(ctx, false)?, bind_r2c, r2c)
+    }),
+    operator(
         "aten::_fft_c2r.out(Tensor self, int[] dim, int normalization, SymInt last_dim_size, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check(ctx, DType::Complex64, DType::Float32)?;
-            Routine::prepare_with_scratch(scratch_bytes(ctx, true)?, bind_c2r, c2r)
-        },
-    ),
+    )
+    .fast("rows", rows::prepare_c2r)
+    .plain(|ctx| {
+        check(ctx, DType::Complex64, DType::Float32)?;
+        Routine::prepare_with_scratch(scratch_bytes(ctx, true)?, bind_c2r, c2r)
+    }),
 ];
