@@ -194,25 +194,3 @@ fn rows_that_do_not_fit_are_an_error() {
     };
     assert!(level.dispatch(rows).is_err());
 }
-
-#[test]
-#[ignore]
-fn zz_time() {
-    for (n, rows) in [(512usize, 128usize), (400, 163), (509, 128), (65536, 1), (400, 1), (512,1)] {
-        for (kind, name) in [(Kind::FromReal { kept: n / 2 + 1 }, "r2c"), (Kind::Complex, "c2c")] {
-            let axis = Axis { outer: rows, n, inner: 1 };
-            let x = numbers(2 * rows * n, 4);
-            let mut out = vec![0.0; 2 * rows * n];
-            let level = SimdLevel::at_most(Isa::Avx512);
-            let mut best = f64::MAX;
-            let mut scratch = vec![f32::NAN; scratch_floats(axis.n).unwrap()];
-            let mut memory = vec![[f64::NAN; 2]; scratch_numbers(axis.n, false).unwrap()];
-            for _ in 0..50 {
-                let t = std::time::Instant::now();
-                level.dispatch(Rows { axis, kind, is_forward: true, factor: 1.0, source: Some(&x), target: &mut out, scratch: &mut scratch, numbers: &mut memory }).unwrap();
-                best = best.min(t.elapsed().as_secs_f64() * 1e6);
-            }
-            println!("{name} {rows}x{n}: {best:.1} us");
-        }
-    }
-}
