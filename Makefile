@@ -1,4 +1,4 @@
-# One definition of every command; CI runs `make check` and nothing else.
+# One definition of every command; CI runs `make check`, or `make ci` where a run must be short, and nothing else.
 # On a fresh machine: Python 3.11, a Rust toolchain, a C compiler. Everything else is fetched into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
@@ -20,7 +20,7 @@ WHEEL_SOURCES  := $(filter-out rust/pteron-llm/%,$(RUST_SOURCES))
 PYTHON_SOURCES := $(shell find python/pteron -name '*.py' -o -name '*.pyi' -o -name 'py.typed' -o -name '*.in' -o -name '*.txt' -o -path '*/assets/*' 2>/dev/null)
 
 .PHONY: help demo quick test test-rust test-python test-last test-models test-huggingface test-llm test-xnnpack test-quant test-pages test-isa test-executorch test-vendors test-torch test-backends test-hosts test-report test-perfetto test-accuracy test-c c-library c-test-library test-all cross-aarch64 cross-aarch64-full cross-aarch64-wheel cross-aarch64-python cross-aarch64-counts bless bless-rust bless-python check format style lint features types \
-	imports stubs gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
+	imports stubs ci gen gen-check operators operators-check errors errors-check passes passes-check fuzz fuzz-here fuzz-files fuzz-attacks \
 	sanitize-address sanitize-thread valgrind instruction-gate deny advisories reproducible docs api wheel release-wheel bench bench-gemm \
 	bench-models bench-ops bench-page bench-embeddings bench-long-runs bench-serving bench-llm bench-quant bench-xnnpack bench-field clean
 
@@ -290,6 +290,9 @@ check: $(VENV)/.packages ## everything that must hold before a change lands
 
 WITH_WHEEL    := $(VENV)/.installed operators-check errors-check passes-check stubs docs
 WITHOUT_WHEEL := lint types imports features gen-check
+
+ci: style types imports gen-check ## all tests behind the checks of seconds: not clippy, features, stubs and pages, which check has
+	@$(MAKE) --no-print-directory test
 
 # By path: `cargo fmt` does not see modules that a macro declares, such as those of operators.
 FORMATTED := --edition 2024 $(filter-out %_generated.rs,$(filter %.rs,$(RUST_SOURCES)))
