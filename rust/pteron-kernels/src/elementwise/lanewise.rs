@@ -39,6 +39,18 @@ pub trait Lanewise<T: Element, const N: usize>: Send + Sync + 'static {
     }
     /// Computes one element.
     fn of<S: Simd>(s: S, parameters: Numbers<T>, v: [T; N]) -> Self::Out;
+    /// Are there operands that are not [`Lanewise::is_easy`]?
+    const HAS_HARD: bool = false;
+    /// Does [`Lanewise::of`] compute the element? A stretch in which it does not do so for all goes to [`Lanewise::hard`].
+    #[inline(always)]
+    fn is_easy<S: Simd>(_s: S, _parameters: Numbers<T>, _v: [T; N]) -> bool {
+        true
+    }
+    /// Computes one element of any operands; the same as [`Lanewise::of`] where that does.
+    #[inline(always)]
+    fn hard<S: Simd>(s: S, parameters: Numbers<T>, v: [T; N]) -> Self::Out {
+        Self::of(s, parameters, v)
+    }
 }
 
 /// Defines functions of elements:
@@ -49,10 +61,12 @@ pub trait Lanewise<T: Element, const N: usize>: Send + Sync + 'static {
 /// ```
 ///
 /// with numbers (`Name { low, high }`), where they come from (`from |args| [low, high]`) and the calls that it is for
-/// (`if accepts`) as in [`super::pointwise::functions`].
+/// (`if accepts`) as in [`super::pointwise::functions`], behind what some operands need instead, if any do
+/// (`where is_easy => one element`).
 macro_rules! lanes {
     ($($(#[$doc:meta])* $name:ident $({ $($field:ident),* })?: [$($generics:tt)*] $t:ty => $out:ty = $op:literal, $cost:expr,
         |$s:ident, [$($v:ident),*]| $body:expr
+        $(, where $easy:expr => $hard:expr)?
         $(, from |$args:ident| $make:expr)? $(, if $accepts:expr)?;)*) => { $(
         $(#[$doc])*
         pub(crate) struct $name;
@@ -82,10 +96,40 @@ macro_rules! lanes {
                 let [$($($field,)*)? ..] = parameters;
                 $body
             }
+            $crate::elementwise::lanewise::hard_lanes! {
+                $t, $out, $s, [$($v),*], [$($($field),*)?] $(, $easy => $hard)?
+            }
         }
     )* };
 }
 pub(crate) use lanes;
+
+/// What [`lanes`] makes of `where is_easy => one element`.
+macro_rules! hard_lanes {
+    ($t:ty, $out:ty, $s:ident, [$($v:ident),*], [$($field:ident),*]) => {};
+    ($t:ty, $out:ty, $s:ident, [$($v:ident),*], [$($field:ident),*], $easy:expr => $hard:expr) => {
+        const HAS_HARD: bool = true;
+        #[inline(always)]
+        fn is_easy<S: $crate::vector_math::Simd>(
+            $s: S,
+            parameters: $crate::elementwise::lanewise::Numbers<$t>,
+            [$($v),*]: [$t; [$(stringify!($v)),*].len()],
+        ) -> bool {
+            let [$($field,)* ..] = parameters;
+            $easy
+        }
+        #[inline(always)]
+        fn hard<S: $crate::vector_math::Simd>(
+            _: S,
+            parameters: $crate::elementwise::lanewise::Numbers<$t>,
+            [$($v),*]: [$t; [$(stringify!($v)),*].len()],
+        ) -> $out {
+            let [$($field,)* ..] = parameters;
+            $hard
+        }
+    };
+}
+pub(crate) use hard_lanes;
 
 /// Is `alpha`, argument 2, the number 1, and not a float between integers, which the operator refuses?
 pub(crate) fn has_no_factor<T: Number>(args: &[ArgSpec<'_>]) -> bool {
@@ -373,6 +417,22 @@ unsafe fn stretch<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
     }
 }
 
+/// The operands of element `i`.
+///
+/// # Safety
+/// Operand `k` is readable at `i * strides[k]`.
+#[inline(always)]
+unsafe fn operands<T: Copy, const N: usize>(from: [*const T; N], strides: [usize; N], i: usize) -> [T; N] {
+    // SAFETY: the caller promises these elements.
+    unsafe {
+        let mut x = [*from[0]; N];
+        for k in 0..N {
+            x[k] = *from[k].add(i * strides[k]);
+        }
+        x
+    }
+}
+
 /// # Safety
 /// As for [`stretch`].
 #[inline(always)]
@@ -384,14 +444,32 @@ unsafe fn stepped<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
     out: *mut F::Out,
     n: usize,
 ) {
-    for i in 0..n {
-        // SAFETY: i < n, for which the caller promises elements.
-        unsafe {
-            let mut x = [*from[0]; N];
-            for k in 0..N {
-                x[k] = *from[k].add(i * strides[k]);
+    /// Elements that are asked together whether they are easy.
+    const GROUP: usize = 64;
+    if !F::HAS_HARD {
+        for i in 0..n {
+            // SAFETY: i < n, for which the caller promises elements.
+            unsafe { *out.add(i) = F::of(s, parameters, operands(from, strides, i)) };
+        }
+        return;
+    }
+    for start in (0..n).step_by(GROUP) {
+        let group = start..n.min(start + GROUP);
+        let mut is_easy = true;
+        for i in group.clone() {
+            // SAFETY: i < n, for which the caller promises elements.
+            is_easy &= F::is_easy(s, parameters, unsafe { operands(from, strides, i) });
+        }
+        if is_easy {
+            for i in group {
+                // SAFETY: i < n, for which the caller promises elements.
+                unsafe { *out.add(i) = F::of(s, parameters, operands(from, strides, i)) };
             }
-            *out.add(i) = F::of(s, parameters, x);
+        } else {
+            for i in group {
+                // SAFETY: i < n, for which the caller promises elements.
+                unsafe { *out.add(i) = F::hard(s, parameters, operands(from, strides, i)) };
+            }
         }
     }
 }

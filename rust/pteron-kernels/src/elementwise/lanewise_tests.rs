@@ -149,3 +149,95 @@ fn numbers_that_the_dtype_cannot_hold_are_left_to_others() {
     assert!(!taken(CallArg::int(-1)));
     assert!(!taken(CallArg::double(1.0)));
 }
+
+/// The rounded divisions of float64 against the plain kernel, which divides one by one.
+#[test]
+fn remainders_of_doubles_are_exact() {
+    let edges = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        3.0,
+        0.1,
+        -0.3,
+        1e300,
+        -1e300,
+        5e-324,
+        -5e-324,
+        1e-310,
+        f64::MIN_POSITIVE,
+        f64::MAX,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        4_503_599_627_370_495.0,
+        4_503_599_627_370_496.0,
+        9_007_199_254_740_993.0,
+        1.0 - f64::EPSILON / 2.0,
+        1.0 + f64::EPSILON,
+    ];
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        state ^ state >> 29
+    };
+    // All pairs of edges; quotients near integers and at the border of what is easy; bits at random.
+    let mut pairs: Vec<[f64; 2]> = edges.iter().flat_map(|a| edges.iter().map(move |b| [*a, *b])).collect();
+    pairs.resize(pairs.len().next_multiple_of(280), [1.0, 1.0]);
+    for i in 0..280 * 40 {
+        let b = f64::from_bits(random() >> 2 & !(0x7ff << 52) | (1023 - i % 40) << 52);
+        let n = (random() >> (12 + random() % 51)) as f64;
+        let nudge = f64::from_bits((n * b).to_bits().wrapping_add(random() % 5).wrapping_sub(2));
+        let sign = |v: f64, is_minus: bool| if is_minus { -v } else { v };
+        pairs.push([sign(nudge, i % 2 == 0), sign(b, i % 3 == 0)]);
+    }
+    pairs.extend((0..280 * 4).map(|_| [f64::from_bits(random()), f64::from_bits(random())]));
+    let remainder = |a: f64, b: f64| {
+        let rest = a % b;
+        if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest }
+    };
+    let floor = |a: f64, b: f64| {
+        if b == 0.0 {
+            return a / b;
+        }
+        let rest = a % b;
+        let quotient = (a - rest) / b;
+        let quotient = if rest != 0.0 && (b < 0.0) != (rest < 0.0) { quotient - 1.0 } else { quotient };
+        let down = quotient.floor();
+        match quotient == 0.0 {
+            true => 0f64.copysign(a / b),
+            false => {
+                if quotient - down > 0.5 {
+                    down + 1.0
+                } else {
+                    down
+                }
+            }
+        }
+    };
+    let same = |got: f64, want: f64| got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
+    for (isa, group) in Isa::ALL.into_iter().flat_map(|isa| pairs.chunks_exact(280).map(move |g| (isa, g))) {
+        let (a, b): (Vec<f64>, Vec<f64>) = group.iter().map(|[a, b]| (*a, *b)).unzip();
+        let two = |op: &str| call::<f64, f64>(op, isa, &a, Some(&b), vec![]);
+        let Some(fmods) = two("aten::fmod.Tensor_out") else { continue };
+        let (remainders, floors) =
+            (two("aten::remainder.Tensor_out").unwrap(), two("aten::floor_divide.out").unwrap());
+        let number = || vec![CallArg::double(b[0])];
+        let by_number = |op: &str| call::<f64, f64>(op, isa, &a, None, number()).unwrap();
+        let (fmods_0, remainders_0) =
+            (by_number("aten::fmod.Scalar_out"), by_number("aten::remainder.Scalar_out"));
+        for (i, (a, b)) in a.iter().zip(&b).enumerate() {
+            let what = format!("{isa:?} {a:e} {b:e}");
+            assert!(same(fmods[i], a % b), "fmod {what}: {:e}", fmods[i]);
+            assert!(same(remainders[i], remainder(*a, *b)), "remainder {what}: {:e}", remainders[i]);
+            assert!(same(floors[i], floor(*a, *b)), "floor_divide {what}: {:e}", floors[i]);
+        }
+        for (i, a) in a.iter().enumerate() {
+            assert!(
+                same(fmods_0[i], a % b[0]) && same(remainders_0[i], remainder(*a, b[0])),
+                "{isa:?} {a:e}"
+            );
+        }
+    }
+}

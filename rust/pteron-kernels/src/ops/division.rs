@@ -4,7 +4,7 @@
 //! dtype. Edge cases: integer division by zero is an error, float division by zero follows IEEE;
 //! the smallest integer divided by -1 wraps.
 
-use crate::elementwise::lanewise::lanes;
+use crate::elementwise::lanewise::{lanes, number_argument};
 use crate::elementwise::plain::{Dtypes, Positions, float, number};
 use crate::elementwise::pointwise::{functions, is_single, scalar};
 use crate::operator::{Operator, kernel};
@@ -50,6 +50,25 @@ lanes! {
     LaneDiv: [] f64 => f64 = "div", 4, |_s, [a, b]| a / b;
     LaneDivTrunc: [] f64 => f64 = "div_trunc", 8, |_s, [a, b]| (a / b).trunc(),
         if |args| matches!(args.get(2), Some(ArgSpec::String("trunc")));
+    LaneDivFloor: [] f64 => f64 = "div_floor", 8,
+        |s, [a, b]| floor_of_f64(a, b, remainders::fmod_double(s, a, b)),
+        where remainders::is_near(s, a, b) => floor_f64(a, b),
+        if |args| matches!(args.get(2), Some(ArgSpec::String("floor")));
+    LaneFloorDivide: [] f64 => f64 = "floor_divide", 8,
+        |s, [a, b]| floor_of_f64(a, b, remainders::fmod_double(s, a, b)),
+        where remainders::is_near(s, a, b) => floor_f64(a, b);
+    LaneFmod: [] f64 => f64 = "fmod", 8, |s, [a, b]| remainders::fmod_double(s, a, b),
+        where remainders::is_near(s, a, b) => a % b;
+    LaneFmodScalar { b }: [] f64 => f64 = "fmod", 8, |s, [a]| remainders::fmod_double(s, a, b),
+        where remainders::is_near(s, a, b) => a % b,
+        from |args| [number_argument(args)?];
+    LaneRemainder: [] f64 => f64 = "remainder", 8,
+        |s, [a, b]| remainder_of_f64(b, remainders::fmod_double(s, a, b)),
+        where remainders::is_near(s, a, b) => remainder_f64(a, b);
+    LaneRemainderScalar { b }: [] f64 => f64 = "remainder", 8,
+        |s, [a]| remainder_of_f64(b, remainders::fmod_double(s, a, b)),
+        where remainders::is_near(s, a, b) => remainder_f64(a, b),
+        from |args| [number_argument(args)?];
 }
 
 #[cold]
@@ -84,34 +103,43 @@ fn int_fmod(a: i64, b: i64) -> Result<i64> {
 }
 
 macro_rules! float_roundings {
-    ($t:ty, $floor:ident, $remainder:ident) => {
-        /// Quotient rounded down: computed from the exact remainder, since the quotient itself may
-        /// have been rounded up to the next integer.
+    ($t:ty, $floor:ident, $floor_of:ident, $remainder:ident, $remainder_of:ident) => {
+        /// Quotient rounded down.
+        #[inline(always)]
         fn $floor(a: $t, b: $t) -> $t {
-            if b == 0.0 {
-                return a / b;
-            }
-            let rest = a % b;
-            let mut quotient = (a - rest) / b;
-            if rest != 0.0 && (b < 0.0) != (rest < 0.0) {
-                quotient -= 1.0;
-            }
-            if quotient == 0.0 {
-                return (0.0 as $t).copysign(a / b);
-            }
+            $floor_of(a, b, a % b)
+        }
+
+        /// Quotient rounded down: computed from the exact remainder, which has the sign of `a`, since the quotient itself
+        /// may have been rounded up to the next integer. Without branches, so that loops vectorise.
+        #[inline(always)]
+        fn $floor_of(a: $t, b: $t, rest: $t) -> $t {
+            let is_opposite = (rest != 0.0) & ((b < 0.0) != (rest < 0.0));
+            let plain = a / b;
+            let quotient = (a - rest) / b;
+            let quotient = if is_opposite { quotient - 1.0 } else { quotient };
             let down = quotient.floor();
-            if quotient - down > 0.5 { down + 1.0 } else { down }
+            let down = if quotient - down > 0.5 { down + 1.0 } else { down };
+            let down = if quotient == 0.0 { (0.0 as $t).copysign(plain) } else { down };
+            if b == 0.0 { plain } else { down }
         }
 
         /// Remainder with the sign of the divisor.
+        #[inline(always)]
         fn $remainder(a: $t, b: $t) -> $t {
-            let rest = a % b;
-            if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest }
+            $remainder_of(b, a % b)
+        }
+
+        /// The same from the one that has the sign of the dividend.
+        #[inline(always)]
+        fn $remainder_of(b: $t, rest: $t) -> $t {
+            let is_opposite = (rest != 0.0) & ((b < 0.0) != (rest < 0.0));
+            if is_opposite { rest + b } else { rest }
         }
     };
 }
-float_roundings!(f32, floor_f32, remainder_f32);
-float_roundings!(f64, floor_f64, remainder_f64);
+float_roundings!(f32, floor_f32, floor_of_f32, remainder_f32, remainder_of_f32);
+float_roundings!(f64, floor_f64, floor_of_f64, remainder_f64, remainder_of_f64);
 
 fn check_not_bool(dtype: DType) -> Result<Dtypes> {
     if dtype == DType::Bool {
@@ -218,7 +246,8 @@ pub static OPERATORS: &[Operator] = &[
     )
     .float::<DivFloor, 2>()
     .float::<DivTrunc, 2>()
-    .doubles::<LaneDivTrunc, 2>(),
+    .doubles::<LaneDivTrunc, 2>()
+    .doubles::<LaneDivFloor, 2>(),
     kernel(
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         divide_mode,
@@ -227,25 +256,30 @@ pub static OPERATORS: &[Operator] = &[
         "aten::floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         floor_divide,
     )
-    .float::<FloorDivide, 2>(),
+    .float::<FloorDivide, 2>()
+    .doubles::<LaneFloorDivide, 2>(),
     kernel(
         "aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         floor_divide,
     ),
     kernel("aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
-        .float::<Fmod, 2>(),
+        .float::<Fmod, 2>()
+        .doubles::<LaneFmod, 2>(),
     kernel("aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
-        .float::<FmodScalar, 1>(),
+        .float::<FmodScalar, 1>()
+        .doubles::<LaneFmodScalar, 1>(),
     kernel(
         "aten::remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
         remainder,
     )
-    .float::<Remainder, 2>(),
+    .float::<Remainder, 2>()
+    .doubles::<LaneRemainder, 2>(),
     kernel(
         "aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         remainder,
     )
-    .float::<RemainderScalar, 1>(),
+    .float::<RemainderScalar, 1>()
+    .doubles::<LaneRemainderScalar, 1>(),
 ];
 
 #[cfg(test)]

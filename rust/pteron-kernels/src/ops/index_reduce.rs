@@ -2,7 +2,7 @@
 //!
 //! Shape: that of `self`. Dtype: kept, the source has the same; positions are int32 or int64 and checked.
 //! Edge cases: NaN wins every extreme; means of integers round down; without `include_self` a named slice
-//! starts from the first that meets it.
+//! starts from the first that meets it. `rows` is the fast kernel.
 
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView};
@@ -15,6 +15,8 @@ use crate::shape::{check_index, wrap_dim};
 use crate::strided::copy::copy_whole;
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, Result, sizes};
+
+mod rows;
 
 /// How a slice meets the one that is there.
 #[derive(Clone, Copy, PartialEq)]
@@ -154,7 +156,8 @@ pub static OPERATORS: &[Operator] = &[kernel(
             }),
         }
     },
-)];
+)
+.fast("rows", rows::prepare)];
 
 #[cfg(test)]
 mod tests {

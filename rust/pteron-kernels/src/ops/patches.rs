@@ -2,7 +2,7 @@
 //!
 //! Shape: `[N, C, H, W]` ⇄ `[N, C · kh · kw, L]`, the batch dimension optional. Dtype: kept; floats, complex64 and bool,
 //! as in PyTorch; sums round to the dtype after every addition. Edge cases: what lies in the padding is 0;
-//! empty batches.
+//! empty batches. `columns` is the fast kernel of im2col.
 
 use crate::complex_number::Number;
 use crate::compute::{Class, Compute};
@@ -14,8 +14,10 @@ use crate::routine::{Preparation, Routine, dtype_of};
 use crate::strided::copy::zero;
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorMeta};
 
+mod columns;
+
 /// Geometry of a call, `[height, width]` each.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Patches {
     batch: usize,
     channels: usize,
@@ -65,7 +67,8 @@ impl Patches {
 
     /// Number of patches.
     fn total(&self) -> usize {
-        (self.count[0] * self.count[1]) as usize
+        // More than there is memory for where the product does not fit.
+        (self.count[0] as usize).saturating_mul(self.count[1] as usize)
     }
 
     /// Calls `visit(image element, column element)` for every pair; the image element is `None` in the
@@ -222,7 +225,8 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::im2col.out(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_im2col,
-    ),
+    )
+    .fast("rows", columns::prepare),
     kernel(
         "aten::col2im.out(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_col2im,

@@ -239,12 +239,12 @@ pub static OPERATORS: &[Operator] = &[
     operator(
         "aten::max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
     )
-    .fast("f32", |ctx| max_pool::prepare(ctx, 2))
+    .fast("float", |ctx| max_pool::prepare(ctx, 2))
     .plain(prepare_max::<2>),
     operator(
         "aten::max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
     )
-    .fast("f32", |ctx| max_pool::prepare(ctx, 3))
+    .fast("float", |ctx| max_pool::prepare(ctx, 3))
     .plain(prepare_max::<3>),
     kernel(
         "aten::avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False, bool count_include_pad=True, *, Tensor(a!) out) -> Tensor(a!)",

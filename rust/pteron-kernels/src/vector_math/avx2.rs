@@ -194,6 +194,7 @@ impl Simd for Avx2 {
         _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(joined))
     });
     pure!(to_float(a: __m256i) -> __m256, _mm256_cvtepi32_ps(a));
+    const FUSES_DOUBLE: bool = true;
     #[inline(always)]
     fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
         // One instruction where the caller has the features, and `self` proves that it has.

@@ -182,6 +182,7 @@ impl Simd for Avx512 {
         _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(result))
     });
     pure!(to_float(a: __m512i) -> __m512, _mm512_cvtepi32_ps(a));
+    const FUSES_DOUBLE: bool = true;
     #[inline(always)]
     fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
         // One instruction where the caller has the features, and `self` proves that it has.

@@ -219,6 +219,7 @@ impl Simd for Neon {
         vst1_u16(p, vshrn_n_u32::<16>(vbslq_u32(vceqq_f32(v, v), rounded, quiet)))
     });
     pure!(to_float(a: int32x4_t) -> float32x4_t, vcvtq_f32_s32(a));
+    const FUSES_DOUBLE: bool = true;
     #[inline(always)]
     fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
         // One instruction of the baseline.

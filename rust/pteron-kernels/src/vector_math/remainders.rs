@@ -49,6 +49,27 @@ pub fn fmod<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
     with_sign_of(s, unsafe { s.load(xs.as_ptr()) }, a)
 }
 
+/// Does [`fmod_double`] take these numbers? None that are not finite, no quotient whose integers are not all in float64.
+#[inline(always)]
+pub fn is_near<S: Simd>(_: S, a: f64, b: f64) -> bool {
+    /// 2^52.
+    const LIMIT: f64 = 4_503_599_627_370_496.0;
+    let divisor = b.abs();
+    S::FUSES_DOUBLE & (a.abs() < divisor * LIMIT) & (divisor < f64::INFINITY)
+}
+
+/// The remainder of a / b that has the sign of a, of numbers that are [`is_near`]; exact. For loops that the compiler
+/// vectorises. The quotient may have been rounded up to the next integer. What is then left is still a multiple of the
+/// last place of b and no larger than b, so that neither it nor what corrects it is rounded.
+#[inline(always)]
+pub fn fmod_double<S: Simd>(s: S, a: f64, b: f64) -> f64 {
+    let (size, divisor) = (a.abs(), b.abs());
+    let n = (size / divisor).trunc();
+    let rest = s.fma_double(-n, divisor, size);
+    let rest = if rest < 0.0 { rest + divisor } else { rest };
+    rest.copysign(a)
+}
+
 /// Is there a remainder whose sign is not the divisor's?
 #[inline(always)]
 fn is_opposite<S: Simd>(s: S, rest: S::F, b: S::F) -> S::M {

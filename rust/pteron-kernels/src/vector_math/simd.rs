@@ -28,6 +28,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Vectors that a long function is computed for at once: 1, 2 or 4.
     const AT_ONCE: usize = 1;
+    /// Does [`Simd::fma_double`] round once?
+    const FUSES_DOUBLE: bool = false;
 
     /// All lanes `v`.
     fn splat(self, v: f32) -> Self::F;

@@ -149,6 +149,7 @@ impl<S: Simd> Simd for Twice<S> {
     fn any(self, m: Self::M) -> bool {
         self.0.any(self.0.or(m.0, m.1))
     }
+    const FUSES_DOUBLE: bool = S::FUSES_DOUBLE;
     #[inline(always)]
     fn fma_double(self, a: f64, b: f64, c: f64) -> f64 {
         self.0.fma_double(a, b, c)

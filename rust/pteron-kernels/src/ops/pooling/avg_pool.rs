@@ -9,7 +9,7 @@ use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::SimdLevel;
 use crate::vector_math::simd::MAX_LANES;
-use pteron_core::{ArgSpec, BindArgs, Dims, Error, PrepareContext, Result, Scratch};
+use pteron_core::{ArgSpec, BindArgs, DType, Dims, Error, PrepareContext, Result, Scratch};
 
 struct AvgPool {
     level: SimdLevel,
@@ -58,7 +58,7 @@ pub fn prepare_adaptive(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
 }
 
 fn prepare(ctx: &PrepareContext<'_>, windows: Windows, rank: usize, out: usize) -> Preparation {
-    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(out)], rank) else {
+    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(out)], DType::Float32, rank) else {
         return ctx.decline("takes float32, row-major or channels-last throughout");
     };
     let row_length = match (&windows, ctx.tensor(0)) {

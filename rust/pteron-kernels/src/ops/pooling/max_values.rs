@@ -1,10 +1,11 @@
 //! The largest elements of windows without their places: what `max_pool2d_with_indices` and `max_pool3d_with_indices` compute
-//! where nobody reads the indices. f32, int8 and uint8; NaN counts as largest.
+//! where nobody reads the indices. Floats of at most 32 bits, int8 and uint8; NaN counts as largest.
 
 use super::window::{Extents, Window, input_shape, rows_of_unit, split};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use half::{bf16, f16};
 use pteron_core::{ArgSpec, BindArgs, DType, Element, PrepareContext, Result};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -32,9 +33,24 @@ macro_rules! compared {
         }
     };
 }
+compared!(f16, f16::NEG_INFINITY, |so_far, new| half_wins::<0x7c00>(so_far.to_bits(), new.to_bits()));
+compared!(bf16, bf16::NEG_INFINITY, |so_far, new| half_wins::<0x7f80>(so_far.to_bits(), new.to_bits()));
 compared!(f32, f32::NEG_INFINITY, |so_far, new| new > so_far || new.is_nan());
 compared!(i8, i8::MIN, |so_far, new| new > so_far);
 compared!(u8, u8::MIN, |so_far, new| new > so_far);
+
+/// Is the float of sixteen bits `new` larger than `so_far`, or NaN? By their bits, which needs no conversion; larger
+/// magnitudes than that of infinity are NaN.
+#[inline(always)]
+fn half_wins<const INFINITY: u16>(so_far: u16, new: u16) -> bool {
+    let is_nan = |bits: u16| bits & 0x7fff > INFINITY;
+    // Numbers in their order; the zeros are equal.
+    let order = |bits: u16| {
+        let sign = bits as i16 >> 15;
+        ((bits & 0x7fff) as i16 ^ sign) - sign
+    };
+    is_nan(new) | (!is_nan(so_far) & (order(new) > order(so_far)))
+}
 
 struct MaxPool<T> {
     level: SimdLevel,
@@ -71,9 +87,11 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let name = format!("max_pool{rank}d.values.{}.{}", input.dtype, level.isa().name());
     match input.dtype {
         DType::Float32 => framed(name, pool::<f32>(level, window, is_interleaved)),
+        DType::Float16 => framed(name, pool::<f16>(level, window, is_interleaved)),
+        DType::BFloat16 => framed(name, pool::<bf16>(level, window, is_interleaved)),
         DType::Int8 => framed(name, pool::<i8>(level, window, is_interleaved)),
         DType::UInt8 => framed(name, pool::<u8>(level, window, is_interleaved)),
-        _ => ctx.decline("takes float32, int8 and uint8"),
+        _ => ctx.decline("takes floats of at most 32 bits, int8 and uint8"),
     }
 }
 
@@ -189,6 +207,27 @@ fn values<T: Compared>(window: &Window, extents: &Extents, plane: &[T], line: us
         match step {
             1 => out.iter_mut().zip(from).for_each(compare),
             _ => out.iter_mut().zip(from.iter().step_by(step)).for_each(compare),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All pairs of some bits, among them NaN and infinities of both signs, zeros and subnormal numbers.
+    #[test]
+    fn halves_are_compared_as_floats() {
+        let mut bits: Vec<u16> = (0..=u16::MAX).step_by(257).collect();
+        bits.extend([0, 1, 0x7c00, 0x7c01, 0x7f80, 0x7f81, 0x7fff].iter().flat_map(|b| [*b, b | 0x8000]));
+        for (a, b) in bits.iter().flat_map(|a| bits.iter().map(move |b| (*a, *b))) {
+            let wins = |a: f32, b: f32| b > a || b.is_nan();
+            let (x, y) = (f16::from_bits(a), f16::from_bits(b));
+            let want = if wins(x.to_f32(), y.to_f32()) { y } else { x };
+            assert_eq!(x.larger(y).to_bits(), want.to_bits(), "f16 {a:#x} {b:#x}");
+            let (x, y) = (bf16::from_bits(a), bf16::from_bits(b));
+            let want = if wins(x.to_f32(), y.to_f32()) { y } else { x };
+            assert_eq!(x.larger(y).to_bits(), want.to_bits(), "bf16 {a:#x} {b:#x}");
         }
     }
 }

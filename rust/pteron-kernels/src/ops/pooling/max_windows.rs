@@ -2,31 +2,37 @@
 
 use super::window::{Extents, Window, rows_of_unit};
 use crate::chunk::{ChunkOf, ChunkOfMut};
+use crate::elementwise::operand::{Convert, Sink, Source, load_up_to, store_up_to};
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdTask};
+use pteron_core::Element;
 use std::ops::Range;
 
 /// The units of a chunk; the tensors have the elements that `extents` says.
-pub struct MaxWindows<'a> {
+pub struct MaxWindows<'a, T> {
     pub window: &'a Window,
     pub extents: Extents,
     pub units: Range<usize>,
     pub is_interleaved: bool,
-    pub input: ChunkOf<'a, f32>,
-    pub out: ChunkOfMut<'a, f32>,
+    pub input: ChunkOf<'a, T>,
+    pub out: ChunkOfMut<'a, T>,
     pub indices: ChunkOfMut<'a, i64>,
     /// Row in progress: room for the widest one, in whole vectors.
     pub best: &'a mut [f32],
     /// Places of the row in progress: i32 bits.
     pub places: &'a mut [f32],
+    /// Room for a line of a planar input, where its elements are not f32.
+    pub line: &'a mut [f32],
 }
 
-impl SimdTask for MaxWindows<'_> {
+impl<T: Source + Sink + Element> SimdTask for MaxWindows<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let needed = self.extents.output[2].next_multiple_of(MAX_LANES);
         assert!(self.best.len().min(self.places.len()) >= needed, "too little room for a row");
+        let is_widened = !T::IS_F32 && !self.is_interleaved;
+        assert!(!is_widened || self.line.len() >= self.extents.input[2], "too little room for a line");
         let extents = self.extents;
         for unit in self.units.clone() {
             for (i, row) in rows_of_unit(&extents, unit, self.is_interleaved).enumerate() {
@@ -56,7 +62,29 @@ fn challenge<S: Simd>(s: S, (best, places): (S::F, S::F), v: S::F, place: S::F) 
     (s.select(wins, v, best), s.select(wins, place, places))
 }
 
-impl MaxWindows<'_> {
+/// The numbers of a line of `n` elements: where they lie, or widened behind `room`.
+///
+/// # Safety
+/// `n` elements are readable at `from`, and writable at `room` unless they are f32.
+#[inline(always)]
+unsafe fn widened<S: Simd, T: Source>(s: S, from: *const T, room: *mut f32, n: usize) -> *const f32 {
+    if T::IS_F32 {
+        return from.cast();
+    }
+    // The last vector may overlap the one before it, so that no element is converted by itself.
+    if n >= S::LANES {
+        for i in (0..n).step_by(S::LANES) {
+            let i = i.min(n - S::LANES);
+            // SAFETY: i + LANES ≤ n, for which the caller promises elements on both sides.
+            unsafe { s.store(room.add(i), T::load(s, from.add(i))) };
+        }
+    } else {
+        Convert { from, to: room, n }.run(s);
+    }
+    room
+}
+
+impl<T: Source + Sink + Element> MaxWindows<'_, T> {
     /// The place of the first element of a window.
     #[inline(always)]
     fn first_place(&self, [oz, oy, ox]: [usize; 3]) -> i32 {
@@ -89,8 +117,9 @@ impl MaxWindows<'_> {
         let out_width = self.extents.output[2];
         let step = self.window.stride[2];
         let (best, places) = (self.best.as_mut_ptr(), self.places.as_mut_ptr());
-        // SAFETY: covered ranges keep loads inside the plane; the row in progress is out_width long, rounded
-        // up to whole vectors.
+        let (room, in_width) = (self.line.as_mut_ptr(), self.extents.input[2]);
+        // SAFETY: lines lie inside the plane, and covered ranges keep loads inside a line, for which there is room where it is
+        // widened; the row in progress is out_width long, rounded up to whole vectors.
         unsafe {
             let input = self.input.as_ptr().add(plane * self.extents.input_pixels());
             for ox in 0..out_width {
@@ -103,14 +132,15 @@ impl MaxWindows<'_> {
             }
             let ramp = s.to_bits(s.load(ramp.as_ptr().cast()));
             for line in self.lines(oz, oy) {
+                let from = widened(s, input.add(line), room, in_width);
                 for kx in 0..self.window.kernel[2] {
                     let (outputs, x) = self.window.covered(&self.extents, 2, kx);
                     let mut i = 0;
                     while i < outputs.len() {
                         let n = S::LANES.min(outputs.len() - i);
-                        let at = line + x + i * step;
-                        let v = s.load_strided(input.add(at), step, n);
-                        let candidates = s.of_bits(s.add_i(ramp, s.splat_i(at as i32)));
+                        let at = x + i * step;
+                        let v = s.load_strided(from.add(at), step, n);
+                        let candidates = s.of_bits(s.add_i(ramp, s.splat_i((line + at) as i32)));
                         let (value, place) = (best.add(outputs.start + i), places.add(outputs.start + i));
                         let so_far = (s.load_up_to(value, n), s.load_up_to(place, n));
                         let (b, p) = challenge(s, so_far, v, candidates);
@@ -121,11 +151,11 @@ impl MaxWindows<'_> {
                 }
             }
             let row = row * out_width;
+            Convert { from: best.cast_const(), to: self.out.as_ptr().add(row), n: out_width }.run(s);
             let mut has_all = true;
             for ox in 0..out_width {
                 let place = (*places.add(ox)).to_bits();
                 has_all &= place != NOWHERE;
-                *self.out.as_ptr().add(row + ox) = *best.add(ox);
                 *self.indices.as_ptr().add(row + ox) = i64::from(place);
             }
             // Nothing beats negative infinity where there is nothing else: the first element counts.
@@ -188,11 +218,11 @@ impl MaxWindows<'_> {
             // SAFETY: the caller's places and pixel; channels c..c + n exist.
             unsafe {
                 for place in inside.clone() {
-                    let v = s.load_up_to(input.add((first_pixel + place) * channels + c), n);
+                    let v = load_up_to(s, input.add((first_pixel + place) * channels + c), n);
                     state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
                 }
                 let at = pixel * channels + c;
-                s.store_up_to(out.add(at), state.0, n);
+                store_up_to(s, out.add(at), state.0, n);
                 let mut places = [0f32; MAX_LANES];
                 s.store(places.as_mut_ptr(), state.1);
                 for (j, p) in places.iter().enumerate().take(n) {

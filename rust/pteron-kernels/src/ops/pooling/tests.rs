@@ -1,9 +1,11 @@
 //! Pooling on every instruction set and in both memory orders against plain loops.
 
 use super::{avg_pool, max_pool, max_values};
+use crate::elementwise::operand::{Sink, Source};
 use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
-use crate::testing::numbers;
-use pteron_core::{DType, DimOrder, Isa};
+use crate::testing::{numbers, prepare_of};
+use half::{bf16, f16};
+use pteron_core::{DType, DimOrder, Element, Isa};
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -87,18 +89,23 @@ fn each_case(mut f: impl FnMut(Isa, Case, bool, &[f32])) {
 
 #[test]
 fn largest_elements_and_their_places() {
+    places_of::<f32>();
+    places_of::<f16>();
+    places_of::<bf16>();
+}
+
+fn places_of<T: Source + Sink + Element>() {
     each_case(|isa, c, is_last, x| {
+        let x: Vec<T> = x.iter().map(|v| T::of_number(*v)).collect();
         let ([n, ch, h, w], [oh, ow]) = (c.shape, [c.output(0), c.output(1)]);
         let args = vec![
-            CallArg::Tensor(HostTensor::in_order(&c.shape, order(is_last), x).unwrap()),
+            CallArg::Tensor(HostTensor::in_order(&c.shape, order(is_last), &x).unwrap()),
             ints(c.kernel),
             ints(c.stride),
             ints(c.padding),
             ints(c.dilation),
             CallArg::bool(c.is_ceil),
-            CallArg::Tensor(
-                HostTensor::zeros_in_order(DType::Float32, &[n, ch, oh, ow], order(is_last)).unwrap(),
-            ),
+            CallArg::Tensor(HostTensor::zeros_in_order(T::DTYPE, &[n, ch, oh, ow], order(is_last)).unwrap()),
             CallArg::Tensor(
                 HostTensor::zeros_in_order(DType::Int64, &[n, ch, oh, ow], order(is_last)).unwrap(),
             ),
@@ -107,13 +114,13 @@ fn largest_elements_and_their_places() {
         let mut call = SingleCall::of(|ctx| max_pool::prepare(ctx, 2), &cpu, args).unwrap().unwrap();
         let grid = call.bind().unwrap();
         call.run(grid, true).unwrap();
-        let (y, places) = (call.output::<f32>(6).unwrap(), call.output::<i64>(7).unwrap());
+        let (y, places) = (call.output::<T>(6).unwrap(), call.output::<i64>(7).unwrap());
         for i in 0..n * ch * oh * ow {
             let (image, k, p) = (i / (ch * oh * ow), i / (oh * ow) % ch, i % (oh * ow));
             let (mut best, mut place) = (f32::NEG_INFINITY, None);
             for row in c.positions(0, p / ow).0 {
                 for column in c.positions(1, p % ow).0 {
-                    let v = x[at(is_last, [ch, h * w], [image, k, row * w + column])];
+                    let v = x[at(is_last, [ch, h * w], [image, k, row * w + column])].number();
                     if v > best || v.is_nan() || place.is_none() {
                         (best, place) = (v, Some(row * w + column));
                     }
@@ -121,10 +128,56 @@ fn largest_elements_and_their_places() {
             }
             let o = at(is_last, [ch, oh * ow], [image, k, p]);
             let what = format!("{isa:?} {c:?} last={is_last} {i}");
-            assert_eq!(y[o].to_bits(), best.to_bits(), "{what}");
+            assert_eq!(y[o].number().to_bits(), best.to_bits(), "{what}");
             assert_eq!(places[o] as usize, place.unwrap(), "{what}");
         }
     });
+}
+
+#[test]
+fn volumes_of_sixteen_bits_as_the_plain_kernel_has_them() {
+    volumes::<f16>();
+    volumes::<bf16>();
+}
+
+fn volumes<T: Source + Sink + Element>() {
+    let operator = "aten::max_pool3d_with_indices.out";
+    let (shape, orders) = ([2, 3, 4, 5, 19], [[0, 1, 2, 3, 4], [0, 2, 3, 4, 1]]);
+    let mut x: Vec<T> = numbers(shape.iter().product(), 7).iter().map(|v| T::of_number(*v)).collect();
+    // Nothing but negative infinity in some windows, both zeros, NaN of either sign, and two in a window.
+    x[..60].fill(T::of_number(f32::NEG_INFINITY));
+    let edges = [0.0, -0.0, 0.0, f32::NAN, -f32::NAN, f32::INFINITY, -0.0, 0.0, 1e-7, -1e-7];
+    for (i, v) in edges.into_iter().enumerate() {
+        (x[100 + i], x[200 + 3 * i]) = (T::of_number(v), T::of_number(v));
+    }
+    for (kernel, stride, padding, out) in
+        [(3, 1, 1, [4, 5, 19]), (2, 2, 0, [2, 2, 9]), (3, 3, 1, [2, 2, 7]), (1, 4, 0, [1, 2, 5])]
+    {
+        for order in orders.map(|o| DimOrder::new(&o).unwrap()) {
+            let call = |variant: &str, isa: Isa| {
+                let list = |v: i64| CallArg::Ints(vec![v; 3]);
+                let result = |dtype| {
+                    let shape = [shape[0], shape[1], out[0], out[1], out[2]];
+                    CallArg::Tensor(HostTensor::zeros_in_order(dtype, &shape, order).unwrap())
+                };
+                let x = CallArg::Tensor(HostTensor::in_order(&shape, order, &x).unwrap());
+                let args = [x, list(kernel), list(stride), list(padding), list(1), CallArg::bool(false)];
+                let args = args.into_iter().chain([result(T::DTYPE), result(DType::Int64)]).collect();
+                let mut call =
+                    SingleCall::new(prepare_of(operator, variant), &profile(isa)?, args).unwrap().unwrap();
+                let grid = call.bind().unwrap();
+                call.run(grid, true).unwrap();
+                let values: Vec<u32> =
+                    call.output::<T>(6).unwrap().iter().map(|v| v.number().to_bits()).collect();
+                Some((values, call.output::<i64>(7).unwrap()))
+            };
+            let want = call("reference", Isa::Portable).unwrap();
+            for isa in Isa::ALL {
+                let Some(got) = call("float", isa) else { continue };
+                assert!(got == want, "{isa:?} {kernel} {order:?}: {got:?} instead of {want:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -332,6 +385,12 @@ fn largest_elements_without_places() {
         values(DType::Float32, c, is_last, isa, x, single);
         let int8: Vec<i8> = x.iter().map(|v| (v * 100.0) as i8).collect();
         values(DType::Int8, c, is_last, isa, &int8, |o| window(o).map(|i| int8[i]).max().unwrap_or(i8::MIN));
+        let float16: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+        let wide = |o: usize| window(o).map(|i| float16[i].to_f32()).fold(f32::NEG_INFINITY, largest);
+        values(DType::Float16, c, is_last, isa, &float16, |o| f16::from_f32(wide(o)));
+        let bfloat16: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
+        let wide = |o: usize| window(o).map(|i| bfloat16[i].to_f32()).fold(f32::NEG_INFINITY, largest);
+        values(DType::BFloat16, c, is_last, isa, &bfloat16, |o| bf16::from_f32(wide(o)));
         let uint8: Vec<u8> = x.iter().map(|v| (v.abs() * 100.0) as u8).collect();
         values(DType::UInt8, c, is_last, isa, &uint8, |o| window(o).map(|i| uint8[i]).max().unwrap_or(0));
     });

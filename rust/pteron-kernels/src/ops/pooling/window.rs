@@ -164,15 +164,13 @@ impl Window {
     }
 }
 
-/// Channels-last? `None` unless `specs` are f32 tensors of `rank` spatial dimensions, all row-major or all
+/// Channels-last? `None` unless `specs` are tensors of `dtype` with `rank` spatial dimensions, all row-major or all
 /// channels-last.
-pub fn common_order(specs: &[Option<&TensorSpec>], rank: usize) -> Option<bool> {
+pub fn common_order(specs: &[Option<&TensorSpec>], dtype: DType, rank: usize) -> Option<bool> {
     let first = (*specs.first()?)?;
     let is_interleaved = first.dim_order.is_channels_last();
     let is_alike = |t: &Option<&TensorSpec>| {
-        t.is_some_and(|t| {
-            t.shape.len() == rank + 2 && t.dtype == DType::Float32 && t.dim_order == first.dim_order
-        })
+        t.is_some_and(|t| t.shape.len() == rank + 2 && t.dtype == dtype && t.dim_order == first.dim_order)
     };
     (specs.iter().all(is_alike) && (is_interleaved || first.dim_order.is_contiguous()))
         .then_some(is_interleaved)

@@ -13,7 +13,7 @@ use crate::ops::pooling::window::common_order;
 use crate::routine::Preparation;
 use crate::vector_math::SimdLevel;
 use crate::vector_math::simd::MAX_LANES;
-use pteron_core::{ArgSpec, BindArgs, Error, PrepareContext, Result, Scratch};
+use pteron_core::{ArgSpec, BindArgs, DType, Error, PrepareContext, Result, Scratch};
 
 struct Bilinear {
     level: SimdLevel,
@@ -73,7 +73,7 @@ const LONGEST_ROW: usize = 1 << 16;
 
 /// The kernel for f32, if it takes the call.
 pub fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
-    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(form.out)], 2) else {
+    let Some(is_interleaved) = common_order(&[ctx.tensor(0), ctx.tensor(form.out)], DType::Float32, 2) else {
         return ctx.decline("takes float32, row-major or channels-last throughout");
     };
     let (Some(out), Some(ArgSpec::Bool(_))) =
