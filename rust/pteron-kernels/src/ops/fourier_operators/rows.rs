@@ -213,3 +213,7 @@ fn pairs(numbers: &[Complex64]) -> &[f32] {
 fn pairs_mut(numbers: &mut [Complex64]) -> &mut [f32] {
     bytemuck::cast_slice_mut(numbers)
 }
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;
