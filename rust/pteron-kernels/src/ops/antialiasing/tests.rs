@@ -6,7 +6,7 @@ use crate::testing::{Arg, Tensor, numbers, run_out};
 use pteron_core::{DType, DimOrder, Element, Isa};
 
 /// Shape of the input and extents of the output.
-const CASES: [([usize; 4], [usize; 2]); 9] = [
+const CASES: [([usize; 4], [usize; 2]); 10] = [
     ([1, 3, 5, 7], [10, 14]),
     ([2, 17, 14, 14], [5, 9]),
     ([1, 2, 9, 40], [4, 13]),
@@ -16,6 +16,8 @@ const CASES: [([usize; 4], [usize; 2]); 9] = [
     ([1, 1, 2, 3], [30, 40]),
     ([1, 1, 90, 64], [7, 33]),
     ([0, 3, 4, 4], [8, 8]),
+    // Two chunks.
+    ([1, 3, 60, 30], [80, 90]),
 ];
 
 const KINDS: [(&str, Filter); 2] =

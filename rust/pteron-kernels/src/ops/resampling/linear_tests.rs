@@ -9,7 +9,7 @@ use pteron_core::{DType, DimOrder, Element, Isa};
 const OPERATOR: &str = "aten::upsample_linear1d.out";
 
 /// Shape of the input and extent of the output.
-const CASES: [([usize; 3], usize); 9] = [
+const CASES: [([usize; 3], usize); 10] = [
     ([1, 3, 5], 10),
     ([2, 17, 14], 5),
     ([1, 2, 200], 333),
@@ -19,6 +19,8 @@ const CASES: [([usize; 3], usize); 9] = [
     ([1, 4, 64], 64),
     ([1, 5, 9], 1),
     ([0, 3, 4], 8),
+    // Several chunks.
+    ([3, 15, 300], 900),
 ];
 
 /// Both results, the fast kernel's first; `None` where the processor lacks the instruction set.
