@@ -1,17 +1,22 @@
 //! Resampling of images with a filter that widens as the image shrinks, so that every input pixel counts:
-//! bilinear and bicubic.
+//! bilinear and bicubic. `separable` is the fast kernel of row-major images.
 //!
 //! Shape: the output size. Dtype: floats; coordinates are computed as PyTorch does, in float32 unless the
 //! image is float64. Edge cases: taps beyond an edge are left out and the rest is scaled up.
 
 use crate::elements::{Reader, Writer};
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::resampling::{Axis, axes, bind, cubic_weight, weighted_form};
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, places, volumes};
 use crate::routine::{Preparation, Routine};
 use pteron_core::{Args, PrepareContext, Result};
+
+#[cfg(test)]
+#[path = "antialiasing/tests.rs"]
+mod fast_tests;
+mod separable;
 
 /// A filter: its reach in pixels when nothing shrinks, and its value at a distance.
 #[derive(Clone, Copy)]
@@ -96,14 +101,16 @@ fn prepare_cubic(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// Antialiased resampling.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::_upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_linear,
-    ),
-    kernel(
+    )
+    .fast("separable", |ctx| separable::prepare(ctx, LINEAR))
+    .plain(prepare_linear),
+    operator(
         "aten::_upsample_bicubic2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_cubic,
-    ),
+    )
+    .fast("separable", |ctx| separable::prepare(ctx, CUBIC))
+    .plain(prepare_cubic),
 ];
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Resampling of signals, images and volumes: nearest, linear and cubic. `bilinear` is the fast kernel of images;
-//! [`super::antialiasing`] has the filters that average when an image shrinks.
+//! Resampling of signals, images and volumes: nearest, linear and cubic. `bilinear` is the fast kernel of images,
+//! `linear_rows` that of signals; [`super::antialiasing`] has the filters that average when an image shrinks.
 //!
 //! Shape: the output size, or the input size times the scale factors, rounded down. Dtype: floats
 //! (nearest: any number); coordinates are computed as PyTorch does, in float32 unless the input is
@@ -26,6 +26,10 @@ mod bilinear_rows;
 #[cfg(test)]
 #[path = "resampling/tests.rs"]
 mod fast_tests;
+mod linear_rows;
+#[cfg(test)]
+#[path = "resampling/linear_tests.rs"]
+mod linear_tests;
 
 /// Where the arguments of a form stand; the size is argument 1.
 #[derive(Clone, Copy)]
@@ -446,10 +450,11 @@ pub static OPERATORS: &[Operator] = &[
     )
     .fast("f32", |ctx| bilinear::prepare(ctx, LIST))
     .plain(|ctx| prepare_weighted::<2>(ctx, LIST, Axis::linear)),
-    kernel(
+    operator(
         "aten::upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_linear::<1>,
-    ),
+    )
+    .fast("rows", linear_rows::prepare)
+    .plain(prepare_linear::<1>),
     operator(
         "aten::upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)",
     )
