@@ -82,7 +82,7 @@ macro_rules! special_function {
 
 functions! {
     /// 1 - erf x.
-    Erfc = "erfc", 14, ulps 4.5, |s, [x]| erfc::erfc(s, x);
+    Erfc = "erfc", 14, ulps 4.0, |s, [x]| erfc::erfc(s, x);
     /// The number whose error function is x.
     Erfinv = "erfinv", 16, ulps 4.0, |s, [x]| inverse::erfinv(s, x);
     /// The modified Bessel function of order zero.
