@@ -2,16 +2,18 @@
 //! special_i0e, special_i1, special_i1e.
 //!
 //! Shape: that of `self`. Dtype: integers and bool compute in float32; every dtype but float64 is computed in
-//! float64 and rounded. As in PyTorch, only special_i0e, i1 and i1e take float16 and bfloat16. Edge cases:
-//! infinities give NaN, but 0 for special_i0e and i1e. For float64 beyond five, PyTorch's own j and y
-//! are right to nine digits only; these to fifteen.
+//! float64 and rounded, but for the fast kernels of the modified functions, which compute in float32. As in PyTorch,
+//! only special_i0e, i1 and i1e take float16 and bfloat16. Edge cases: infinities give NaN, but 0 for special_i0e and
+//! i1e. For float64 beyond five, PyTorch's own j and y are right to nine digits only; these to fifteen.
 //!
 //! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 9.6.10 (series) and 9.7.1 (asymptotic).
 
 use crate::compute::unsupported;
 use crate::elementwise::plain::{Dtypes, Positions, float};
+use crate::elementwise::pointwise::{functions, is_single};
 use crate::operator::{Operator, kernel};
 use crate::routine::Preparation;
+use crate::vector_math::bessel;
 use pteron_core::{DType, PrepareContext};
 
 /// From here on the asymptotic series has all digits.
@@ -85,17 +87,31 @@ macro_rules! function {
     };
 }
 
+functions! {
+    /// The modified function of order zero, of a tensor that is not of sixteen bits.
+    SingleI0 = "modified_bessel_i0", 16, ulps 4.0, |s, [x]| bessel::i0(s, x), if is_single;
+    /// The one of order one.
+    SingleI1 = "modified_bessel_i1", 16, ulps 4.0, |s, [x]| bessel::i1(s, x), if is_single;
+    /// Of order zero, times e^-|x|.
+    I0e = "i0e", 16, ulps 4.0, |s, [x]| bessel::i0e(s, x);
+    /// The modified function of order one.
+    I1 = "i1", 16, ulps 4.0, |s, [x]| bessel::i1(s, x);
+    /// Of order one, times e^-|x|.
+    I1e = "i1e", 16, ulps 4.5, |s, [x]| bessel::i1e(s, x);
+}
+
 /// Bessel functions.
 pub static OPERATORS: &[Operator] = &[
     function!("bessel_j0", false, |x| finite(libm::j0, x)),
     function!("bessel_j1", false, |x| finite(libm::j1, x)),
     function!("bessel_y0", false, |x| finite(libm::y0, x)),
     function!("bessel_y1", false, |x| finite(libm::y1, x)),
-    function!("modified_bessel_i0", false, i0),
-    function!("modified_bessel_i1", false, |x| grown(1, x)),
-    function!("i0e", true, |x| if x.is_infinite() { 0.0 } else { scaled(0, x) }),
-    function!("i1", true, |x| grown(1, x)),
-    function!("i1e", true, |x| if x.is_infinite() { 0f64.copysign(x) } else { scaled(1, x) }),
+    function!("modified_bessel_i0", false, i0).float::<SingleI0, 1>(),
+    function!("modified_bessel_i1", false, |x| grown(1, x)).float::<SingleI1, 1>(),
+    function!("i0e", true, |x| if x.is_infinite() { 0.0 } else { scaled(0, x) }).float::<I0e, 1>(),
+    function!("i1", true, |x| grown(1, x)).float::<I1, 1>(),
+    function!("i1e", true, |x| if x.is_infinite() { 0f64.copysign(x) } else { scaled(1, x) })
+        .float::<I1e, 1>(),
 ];
 
 #[cfg(test)]

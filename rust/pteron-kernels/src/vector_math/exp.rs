@@ -22,12 +22,33 @@ pub(super) fn polynomial<S: Simd, const N: usize>(s: S, x: S::F, c: [f32; N]) ->
     acc
 }
 
-/// (n, e^r - 1) for finite x within ±300 ln 2.
+/// As [`polynomial`], about a point that `v` is the distance from, with the lowest coefficient in two parts, `c[0]` and
+/// `c[1]`: the last rounding is then the only large one.
 #[inline(always)]
-fn reduce<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+pub(super) fn about<S: Simd, const N: usize>(s: S, v: S::F, c: [f32; N]) -> S::F {
+    let mut acc = s.splat(c[N - 1]);
+    for i in (1..N - 1).rev() {
+        acc = s.fma(acc, v, s.splat(c[i]));
+    }
+    s.add(s.splat(c[0]), acc)
+}
+
+/// (n, e^r - 1) for finite x within ±300 ln 2: e^x is 2^n times e^r.
+#[inline(always)]
+pub(super) fn reduce<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let n = s.round(s.mul(x, s.splat(LOG2_E)));
     let r = s.fnma(n, s.splat(LN2_HIGH), x);
     let r = s.fnma(n, s.splat(LN2_LOW), r);
+    (n, s.fma(s.mul(r, r), polynomial(s, r, Q), r))
+}
+
+/// [`reduce`] for the sum of `x`, an f32 or a product of two numbers of twelve bits, and `rest`, at most 0.1.
+#[inline(always)]
+pub(super) fn reduce_sum<S: Simd>(s: S, x: S::F, rest: S::F) -> (S::F, S::F) {
+    let n = s.round(s.mul(s.add(x, rest), s.splat(LOG2_E)));
+    // Exact, as in `reduce`.
+    let r = s.fnma(n, s.splat(LN2_HIGH), x);
+    let r = s.add(s.fnma(n, s.splat(LN2_LOW), rest), r);
     (n, s.fma(s.mul(r, r), polynomial(s, r, Q), r))
 }
 

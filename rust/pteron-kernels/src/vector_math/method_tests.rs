@@ -130,8 +130,9 @@ impl SimdTask for Methods<'_> {
             let between = |v: S::F, low: f32, high: f32| {
                 s.clamp(s.select(s.eq(v, v), v, s.splat(1.0)), s.splat(low), s.splat(high))
             };
+            let scaled = s.scale2(between(x, 1.0 / 64.0, 4.0), s.round(between(y, -151.0, 134.0)));
+            put("scale2", &floats(scaled));
             let near_one = between(x, 0.25, 4.0);
-            put("scale2", &floats(s.scale2(near_one, s.round(between(y, -151.0, 130.0)))));
             put("scale2_normal", &floats(s.scale2_normal(near_one, s.round(between(y, -124.0, 125.0)))));
             let nan = s.splat(f32::NAN);
             put("scale2 of NaN", &floats(s.scale2(nan, nan)));

@@ -6,8 +6,11 @@
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+pub mod bessel;
 pub mod double;
 pub mod erf;
+pub mod erfc;
+pub mod erfinv;
 pub mod exp;
 pub mod half_bits;
 pub mod hyperbolic;

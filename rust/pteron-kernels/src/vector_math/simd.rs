@@ -76,7 +76,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn sqrt(self, a: Self::F) -> Self::F;
     /// Nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
-    /// `a * 2^n` for `a` in `0.25..=4` and integral `n` in `-151..=130`, with gradual underflow and overflow to
+    /// `a * 2^n` for `a` in `1/64..=4` and integral `n` in `-151..=134`, with gradual underflow and overflow to
     /// infinity. NaN where both are.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
     /// As [`Simd::scale2`] where the result is a normal number.

@@ -1,6 +1,7 @@
 //! The functions of one tensor, their arguments, and their values in f64. The largest error that they may have is
 //! stated by the rows of the operator table.
 
+use crate::bessel;
 use pteron_core::{ArgSpec, DType, Scalar, TensorSpec};
 use pteron_kernels::Operator;
 use pteron_kernels::single_call::CallArg;
@@ -222,5 +223,44 @@ fn powers() -> Vec<Function> {
 }
 
 fn special() -> Vec<Function> {
-    vec![plain("erfc", libm::erfc), plain("lgamma", libm::lgamma)]
+    let named = |name, operator, exact| with(name, operator, Vec::new, exact);
+    vec![
+        plain("erfc", libm::erfc),
+        plain("lgamma", libm::lgamma),
+        plain("erfinv", erfinv),
+        plain("i0", bessel::i0),
+        named("i0e", "special_i0e.out", bessel::i0e),
+        named("i1", "special_i1.out", bessel::i1),
+        named("i1e", "special_i1e.out", bessel::i1e),
+        named("modified_bessel_i0", "special_modified_bessel_i0.out", bessel::i0),
+        named("modified_bessel_i1", "special_modified_bessel_i1.out", bessel::i1),
+    ]
+}
+
+/// By Newton's steps in ln erfc, which is all but a parabola and so needs no good guess.
+fn erfinv(y: f64) -> f64 {
+    let size = y.abs();
+    if size.is_nan() || size >= 1.0 {
+        return if size == 1.0 { y * f64::INFINITY } else { f64::NAN };
+    }
+    // Below, (√π / 2) (y + π y³ / 12) is right to y⁴ / 8.
+    if size < 1e-4 {
+        return y * (PI.sqrt() / 2.0) * (1.0 + PI / 12.0 * y * y);
+    }
+    let mut x = 0.0;
+    for _ in 0..40 {
+        let rest = libm::erfc(x);
+        // ln(erfc x / (1 - size)); near zero by a difference that has all digits.
+        let miss = if size < 0.5 {
+            ((size - libm::erf(x)) / (1.0 - size)).ln_1p()
+        } else {
+            (rest / (1.0 - size)).ln()
+        };
+        let step = miss * rest / (2.0 / PI.sqrt() * (-x * x).exp());
+        x += step;
+        if step.abs() <= 1e-15 * x {
+            break;
+        }
+    }
+    x.copysign(y)
 }

@@ -11,6 +11,7 @@
 //! cargo test --release -p pteron-kernels --features testing --test unary_ulps -- --ignored --nocapture
 //! ```
 
+mod bessel;
 mod functions;
 mod ulps;
 
