@@ -184,13 +184,19 @@ trait Term: Element {
 /// A type that numbers meet in.
 trait Wide: Copy + PartialOrd + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + Into<f64> {
     const ZERO: Self;
+    fn is_nan(self) -> bool;
 }
-impl Wide for f32 {
-    const ZERO: f32 = 0.0;
+
+macro_rules! wide {
+    ($($t:ty),*) => { $(
+        impl Wide for $t {
+            const ZERO: $t = 0.0;
+            #[inline(always)]
+            fn is_nan(self) -> bool { <$t>::is_nan(self) }
+        }
+    )* };
 }
-impl Wide for f64 {
-    const ZERO: f64 = 0.0;
-}
+wide!(f32, f64);
 
 macro_rules! whole {
     ($t:ty) => {
@@ -206,7 +212,9 @@ macro_rules! whole {
             }
             #[inline(always)]
             fn of_doubles<S: Simd>(_: S, from: [f64; GROUP]) -> [$t; GROUP] {
-                from.map(|v| v as $t)
+                let mut to = [0.0; GROUP];
+                to.iter_mut().zip(from).for_each(|(to, v)| *to = v as $t);
+                to
             }
         }
     };
@@ -237,7 +245,7 @@ macro_rules! halves {
             }
             #[inline(always)]
             fn of_doubles<S: Simd>(s: S, from: [f64; GROUP]) -> [$t; GROUP] {
-                converted(s, &from.map(|v| v as f32), <$t>::ZERO)
+                converted(s, &<f32 as Term>::of_doubles(s, from), <$t>::ZERO)
             }
         }
     };
@@ -299,78 +307,108 @@ fn joined<'a, S: Simd, T: Term>(
     out: &mut [T],
 ) {
     match meet {
-        Meet::Multiply => folded(s, terms, out, true, |a, b| a * b, None),
-        Meet::Maximum => folded(s, terms, out, false, |a, b| if (a != a) | (a > b) { a } else { b }, None),
-        Meet::Minimum => folded(s, terms, out, false, |a, b| if (a != a) | (a < b) { a } else { b }, None),
-        Meet::Mean => {
-            let count = terms.clone().count() as f64;
-            folded(s, terms, out, true, |a, b| a + b, Some(count));
-        }
+        Meet::Multiply => folded::<S, T, Product>(s, terms, out),
+        Meet::Mean => folded::<S, T, Mean>(s, terms, out),
+        Meet::Maximum => folded::<S, T, Largest>(s, terms, out),
+        Meet::Minimum => folded::<S, T, Smallest>(s, terms, out),
     }
 }
 
-/// Joins all terms by `join`, rounded to elements each time if `rounds`. What comes last is not rounded before it is divided
-/// by `divisor`.
+/// How two numbers meet. A trait and not closures, which need not be compiled for the instruction set of their caller.
+trait Join {
+    /// Are results rounded to elements? Otherwise they are elements.
+    const ROUNDS: bool = false;
+    /// Is the last result divided by the number of terms, before it is rounded?
+    const DIVIDES: bool = false;
+    fn join<W: Wide>(a: W, b: W) -> W;
+}
+
+macro_rules! joins {
+    ($($name:ident [$($item:item)*] |$a:ident, $b:ident| $body:expr;)*) => { $(
+        struct $name;
+        impl Join for $name {
+            $($item)*
+            #[inline(always)]
+            fn join<W: Wide>($a: W, $b: W) -> W {
+                $body
+            }
+        }
+    )* };
+}
+joins! {
+    Product [const ROUNDS: bool = true;] |a, b| a * b;
+    Mean [const ROUNDS: bool = true; const DIVIDES: bool = true;] |a, b| a + b;
+    Largest [] |a, b| if a.is_nan() | (a > b) { a } else { b };
+    Smallest [] |a, b| if a.is_nan() | (a < b) { a } else { b };
+}
+
+/// Joins all terms.
 #[inline(always)]
-fn folded<'a, S: Simd, T: Term>(
-    s: S,
-    terms: impl Iterator<Item = &'a [T]> + Clone,
-    out: &mut [T],
-    rounds: bool,
-    join: impl Fn(T::Wide, T::Wide) -> T::Wide,
-    divisor: Option<f64>,
-) {
+fn folded<'a, S: Simd, T: Term, J: Join>(s: S, terms: impl Iterator<Item = &'a [T]> + Clone, out: &mut [T]) {
     let mut sum = [T::Wide::ZERO; BLOCK];
     let count = terms.clone().count();
     for (i, term) in terms.enumerate() {
-        match (i == 0, i + 1 == count) {
-            // Divided by one.
-            (true, true) => out.copy_from_slice(term),
-            (true, false) => by_groups(&mut sum, term, out, |sum, term, _| *sum = T::widened(s, term)),
-            (false, false) => by_groups(&mut sum, term, out, |sum, term, _| {
-                let term = T::widened(s, term);
-                sum.iter_mut().zip(term).for_each(|(sum, v)| *sum = join(*sum, v));
-                if T::IS_HALF && rounds {
-                    *sum = T::widened(s, &T::rounded(s, sum));
-                }
-            }),
-            (false, true) => by_groups(&mut sum, term, out, |sum, term, out| {
-                let term = T::widened(s, term);
-                if let Some(divisor) = divisor {
-                    let mut means = [0.0; GROUP];
-                    for ((mean, sum), v) in means.iter_mut().zip(sum.iter()).zip(term) {
-                        let (sum, v): (f64, f64) = ((*sum).into(), v.into());
-                        *mean = (sum + v) / divisor;
-                    }
-                    *out = T::of_doubles(s, means);
-                } else {
-                    sum.iter_mut().zip(term).for_each(|(sum, v)| *sum = join(*sum, v));
-                    *out = T::rounded(s, sum);
-                }
-            }),
+        let step = Step { is_first: i == 0, is_last: i + 1 == count, count: count as f64 };
+        if step.is_first && step.is_last {
+            out.copy_from_slice(term);
+            continue;
+        }
+        let ((terms, term), (outs, out)) = (term.as_chunks(), out.as_chunks_mut());
+        let mut sums = sum.as_chunks_mut().0.iter_mut();
+        for ((term, out), sum) in terms.iter().zip(outs).zip(&mut sums) {
+            group::<S, T, J>(s, step, sum, term, out);
+        }
+        if let (Some(sum), false) = (sums.next(), term.is_empty()) {
+            let (mut whole_term, mut whole_out) = ([T::zeroed(); GROUP], [T::zeroed(); GROUP]);
+            whole_term.iter_mut().zip(term).for_each(|(to, v)| *to = *v);
+            group::<S, T, J>(s, step, sum, &whole_term, &mut whole_out);
+            out.iter_mut().zip(whole_out).for_each(|(to, v)| *to = v);
         }
     }
 }
 
-/// Calls `compute` for groups of sums, terms and results; those behind the last are padded.
+/// Which term of several meets those before it.
+#[derive(Clone, Copy)]
+struct Step {
+    is_first: bool,
+    is_last: bool,
+    /// All terms.
+    count: f64,
+}
+
+/// A group of a term meets the sums of those before it; the last gives results.
 #[inline(always)]
-fn by_groups<T: Term>(
-    sum: &mut [T::Wide; BLOCK],
-    term: &[T],
-    out: &mut [T],
-    compute: impl Fn(&mut [T::Wide; GROUP], &[T; GROUP], &mut [T; GROUP]),
+fn group<S: Simd, T: Term, J: Join>(
+    s: S,
+    step: Step,
+    sum: &mut [T::Wide; GROUP],
+    term: &[T; GROUP],
+    out: &mut [T; GROUP],
 ) {
-    let ((terms, term), (outs, out)) = (term.as_chunks(), out.as_chunks_mut());
-    let mut sums = sum.as_chunks_mut().0.iter_mut();
-    for ((term, out), sum) in terms.iter().zip(outs).zip(&mut sums) {
-        compute(sum, term, out);
+    let term = T::widened(s, term);
+    if step.is_first {
+        *sum = term;
+        return;
     }
-    if let (Some(sum), false) = (sums.next(), term.is_empty()) {
-        let mut padded = [[T::zeroed(); GROUP]; 2];
-        let [term_group, out_group] = &mut padded;
-        term_group.iter_mut().zip(term).for_each(|(to, v)| *to = *v);
-        compute(sum, term_group, out_group);
-        out.iter_mut().zip(out_group).for_each(|(to, v)| *to = *v);
+    if J::DIVIDES && step.is_last {
+        let mut means = [0.0; GROUP];
+        for i in 0..GROUP {
+            let (a, b): (f64, f64) = (sum[i].into(), term[i].into());
+            means[i] = (a + b) / step.count;
+        }
+        *out = T::of_doubles(s, means);
+        return;
+    }
+    let mut result = *sum;
+    for i in 0..GROUP {
+        result[i] = J::join(result[i], term[i]);
+    }
+    if step.is_last {
+        *out = T::rounded(s, &result);
+    } else if T::IS_HALF && J::ROUNDS {
+        *sum = T::widened(s, &T::rounded(s, &result));
+    } else {
+        *sum = result;
     }
 }
 

@@ -20,11 +20,10 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else {
         return ctx.decline("an argument is no tensor");
     };
-    let is_known = match input.dtype {
-        DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64 => true,
-        DType::Bool | DType::Complex64 => true,
-        _ => false,
-    };
+    let is_known = matches!(
+        input.dtype,
+        DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64 | DType::Bool | DType::Complex64
+    );
     let is_alike =
         input.dtype == out.dtype && input.dim_order.is_contiguous() && out.dim_order.is_contiguous();
     if !is_known || !is_alike {
@@ -105,7 +104,7 @@ mod tests {
     use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
     use crate::testing::prepare_of;
     use half::{bf16, f16};
-    use pteron_core::{Bool8, Complex64, Element, Isa};
+    use pteron_core::{Bool8, Complex64, Element, Isa, TensorSpec};
 
     /// Batch, channels, height, width; kernel, dilation, padding, stride in both directions.
     type Case = ([usize; 4], [[i64; 2]; 4]);
@@ -131,9 +130,10 @@ mod tests {
         let from = usize::from(!is_batched);
         let mut args = vec![CallArg::Tensor(HostTensor::new(&shape[from..], x).unwrap())];
         args.extend(lists.map(|list| CallArg::Ints(list.to_vec())));
-        args.push(CallArg::Tensor(
-            HostTensor::new(&out[from..], &vec![T::zeroed(); out.iter().product()]).unwrap(),
-        ));
+        // What is in the output before counts for nothing.
+        let spec = TensorSpec::contiguous(T::DTYPE, &out[from..]).unwrap();
+        let ones = vec![1; spec.nbytes().unwrap()];
+        args.push(CallArg::Tensor(HostTensor::of_bytes(&spec, &ones).unwrap()));
         let prepare = prepare_of("aten::im2col.out", variant);
         let mut call = SingleCall::new(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().unwrap();
         let grid = call.bind().unwrap();
